@@ -1,0 +1,45 @@
+# Everything works from a fresh clone with Python 3.11 or newer, git and make.
+PROFILE ?= embedded
+PORT ?= 8000
+PY := .venv/bin/python
+
+.DEFAULT_GOAL := help
+.PHONY: help book test serve notebook named lock clean
+.DELETE_ON_ERROR:
+
+help:  ## show this list
+	@echo 'RetMask, reproduced. The first call installs into .venv (some minutes).'
+	@echo
+	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | column -t -s '|'
+
+book: .venv/.complete  ## build the book: book/_build/html/index.html
+	@$(PY) -m rmutils.build --profile '$(PROFILE)'
+
+test: .venv/.complete  ## run the tests
+	@$(PY) -m pytest $(ARGS)
+
+serve: book  ## build the book and show it on http://127.0.0.1:8000 (PORT=...)
+	@echo 'The book is on http://127.0.0.1:$(PORT)/ (stop with Ctrl-C)'
+	@$(PY) -m http.server --bind 127.0.0.1 --directory book/_build/html $(PORT) 2>/dev/null
+
+notebook: named .venv/.complete  ## run one notebook: make notebook NB=01_preliminaries P="tau=0.05 seed=1"
+	@$(PY) -m rmutils run '$(NB)' $(foreach p,$(P),-p $(subst =, ,$(p))) $(if $(NAME),--name '$(NAME)')
+
+named:
+	@test -n '$(NB)' || { echo 'Say which: make notebook NB=01_preliminaries P="tau=0.05"'; exit 2; }
+
+lock: .venv/.complete  ## pin the newest versions that pyproject.toml allows
+	@$(PY) .ci/lock.py
+
+clean:  ## remove what was built; models and results in the cache stay
+	rm -rf book/_build book/chapters book/runs .snakemake .pytest_cache .ruff_cache
+	rm -rf .venv *.egg-info build
+
+# Without the stamp the environment may be half installed and is made anew; with an old stamp it is
+# brought up to date, and counts as half installed until that is done.
+.venv/.complete: requirements.lock pyproject.toml
+	@test -e $@ && rm $@ || { rm -rf .venv && python=$$(sh .ci/python) && "$$python" -m venv .venv; }
+	@echo 'Installing what requirements.lock names into .venv; this takes minutes (.venv/pip.log) ...'
+	@for what in '-r requirements.lock' '--no-deps --no-build-isolation -e .'; do \
+	    $(PY) -m pip install $$what >>.venv/pip.log 2>&1 || { tail -n 5 .venv/pip.log; exit 1; }; done
+	@touch $@

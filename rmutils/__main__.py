@@ -1,0 +1,5 @@
+"""`python -m rmutils` is the command `rmutils`."""
+
+from rmutils.cli import app
+
+app(prog_name="rmutils")

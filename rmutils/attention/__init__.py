@@ -1,0 +1,1 @@
+"""The same model with another attention: one file per variant."""

@@ -1,0 +1,67 @@
+"""The command `rmutils`. Exit status: 0 done, 1 a check failed, 2 bad usage or input.
+
+A subcommand's module is imported when it is called: `rmutils --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Annotated
+
+import typer
+from typer.core import TyperGroup
+
+from rmutils import __version__
+from rmutils.errors import UserError
+
+COMMANDS = {
+    "models": "Models that have a name here: list, fetch, info.",
+    "detect": "Find the retrieval heads of a model.",
+    "artifacts": "Stored results: list, verify, show, promote.",
+    "paper": "The paper's tables and an audit of its numbers.",
+    "run": "Run a notebook with other parameters.",
+}
+
+
+class LazyCommands(TyperGroup):
+    """Imports a command when it is called; a `UserError` is printed alone and exits with 2."""
+
+    def resolve_command(self, ctx, args):
+        if args[0] in COMMANDS:
+            self.commands[args[0]] = _load(args[0])
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx):
+        try:
+            return super().invoke(ctx)
+        except UserError as error:
+            typer.echo(f"rmutils: {error}", err=True)
+            raise typer.Exit(2) from error
+
+
+def _load(name: str):
+    """The command in `rmutils/cli/<name>.py`: its Typer `app`, or its function of that name."""
+    module = importlib.import_module(f"rmutils.cli.{name}")
+    command = getattr(module, "app", None)
+    if command is None:
+        command = typer.Typer(add_completion=False)
+        command.command(name)(getattr(module, name))
+    return typer.main.get_command(command)
+
+
+app = typer.Typer(cls=LazyCommands, no_args_is_help=True, add_completion=False,
+                  pretty_exceptions_enable=False)
+for _name, _help in COMMANDS.items():
+    app.command(_name, help=_help)(lambda: None)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"rmutils {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(version: Annotated[bool, typer.Option("--version", callback=_print_version,
+                                                is_eager=True, help="Show the version.")] = False):
+    """Find, measure and mask retrieval heads; run the book's notebooks."""

@@ -1,0 +1,1 @@
+"""Shipped or own text becomes haystacks, needles and cases."""

@@ -1,0 +1,69 @@
+"""Needles: the facts to be found, in the three-field format of Wu et al."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmutils.errors import UserError
+from rmutils.paths import NEEDLES
+
+FIELDS = ("needle", "question", "real_needle")
+
+
+@dataclass(frozen=True)
+class Needle:
+    """A needle.
+
+    Attributes
+    ----------
+    needle : str
+        The sentence that is put into the haystack.
+    question : str
+        What the model is asked.
+    real_needle : str
+        The answer: a stretch of `needle`. Its tokens are the `k` of Equation 1.
+    """
+
+    needle: str
+    question: str
+    real_needle: str
+
+
+def load_needles(path: Path | None = None) -> list[Needle]:
+    """Read a needle set: a `.jsonl` file (or a folder holding one) with a record per line.
+
+    Raises
+    ------
+    UserError
+        The file is missing or empty, a line is no record of three non-empty strings, or an answer
+        does not stand word for word in its needle (its place could then not be known).
+    """
+    path = Path(path or NEEDLES)
+    if path.is_dir():
+        path = next(iter(sorted(path.glob("*.jsonl"))), path / "needles.jsonl")
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise UserError(f"needle file {path} does not exist.") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"needle file {path} is not UTF-8 (byte {error.start}).") from error
+    needles = [_parse(line, f"{path}, line {n}") for n, line in enumerate(lines, 1) if line.strip()]
+    if not needles:
+        raise UserError(f"needle file {path} is empty.")
+    return needles
+
+
+def _parse(line: str, place: str) -> Needle:
+    try:
+        record = json.loads(line)
+        needle = Needle(**{field: record[field].strip() for field in FIELDS})
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UserError(f"{place}: expected a JSON record with the text fields "
+                        f"{', '.join(FIELDS)} ({type(error).__name__}: {error}).") from error
+    if not all((needle.needle, needle.question, needle.real_needle)):
+        raise UserError(f"{place}: an empty field.")
+    if needle.real_needle not in needle.needle:
+        raise UserError(f"{place}: the answer (real_needle) does not stand in the needle.")
+    return needle

@@ -1,0 +1,166 @@
+"""Needle-in-a-haystack cases whose needle tokens are known from how the case was built."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rmutils.corpora.haystack import Haystack
+from rmutils.corpora.needles import Needle
+from rmutils.errors import UserError
+
+if TYPE_CHECKING:
+    from rmutils.models import LanguageModel
+
+SENTENCE_END = re.compile(r"""[.!?]["')\]]*(?=\s)""")
+WU_BUFFER = 200
+"""Tokens that `retrieval_head_detection.py` of Wu et al. keeps free for question and answer."""
+
+
+@dataclass(frozen=True)
+class NiahCase:
+    """One case: a prompt with one needle in it.
+
+    Attributes
+    ----------
+    id : str
+        `needle-length-depth`, unique in a grid.
+    needle_index, length, depth
+        The grid point. `length` is in tokens, `depth` from 0 (start of the context) to 1 (end).
+    haystack : str
+        Name of the haystack part.
+    prompt : str
+        The whole prompt, chat template included.
+    input_ids : tuple of int
+        Its tokens, P of them.
+    needle_span : tuple of int
+        `(start, end)`: the tokens of the answer (`real_needle`), the set I_k of section 2.
+    inserted_span : tuple of int
+        `(start, end)`: the tokens of the whole inserted sentence.
+    needle : Needle
+    """
+
+    id: str
+    needle_index: int
+    length: int
+    depth: float
+    haystack: str
+    prompt: str
+    input_ids: tuple[int, ...]
+    needle_span: tuple[int, int]
+    inserted_span: tuple[int, int]
+    needle: Needle
+
+
+class NiahBuilder:
+    """Builds cases for one model: renders its template once and tokenizes each haystack once.
+
+    Parameters
+    ----------
+    lm : LanguageModel
+    haystacks : sequence of Haystack
+        Needle i stands in haystack i modulo their number (each needle has its own haystack in the
+        published detection script).
+    buffered : bool
+        False: the whole prompt has at most `length` tokens. True: the context has
+        `length - 200` tokens, whatever the rest, as in `retrieval_head_detection.py`.
+    """
+
+    def __init__(self, lm: LanguageModel, haystacks: Sequence[Haystack], *, buffered: bool = False):
+        self.lm = lm
+        self.buffered = buffered
+        self.haystacks = haystacks
+        self.ends = [self._token_ends(h.text) for h in haystacks]
+        self.before, self.after = lm.user_turn() if lm.chat else ("", "")
+        if lm.chat:  # the prompt of the published script; base models get it without tags
+            self.before, self.tags = self.before + "<book>", "</book>"
+        else:
+            self.tags = ""
+
+    def build(self, index: int, needle: Needle, length: int, depth: float) -> NiahCase:
+        """Build the case of needle number `index` at `length` tokens and `depth` (0 to 1).
+
+        Raises
+        ------
+        UserError
+            The needle does not fit into `length`, or the haystack is shorter than `length`.
+        """
+        part = index % len(self.haystacks)
+        frame = len(self._tokenize(self._prompt("", needle)[0])[0])
+        size = self._context_tokens(needle, length, frame)
+        while True:
+            context, at = self._insert(part, needle, size, depth, length)
+            prompt, start = self._prompt(context, needle)
+            ids, offsets = self._tokenize(prompt)
+            excess = 0 if self.buffered else len(ids) - length
+            if excess <= 0 or not size:
+                break
+            size = max(size - excess, 0)  # tokens merge differently at the seams: take a few off
+        at += start
+        answer = at + needle.needle.index(needle.real_needle)
+        return NiahCase(
+            id=f"{index:02d}-{length}-{depth:.4f}", needle_index=index, length=length, depth=depth,
+            haystack=self.haystacks[part].name, prompt=prompt, input_ids=tuple(ids),
+            needle_span=_tokens_over(offsets, answer, answer + len(needle.real_needle)),
+            inserted_span=_tokens_over(offsets, at, at + len(needle.needle)), needle=needle,
+        )
+
+    def grid(
+        self, needles: Sequence[Needle], lengths: Iterable[int], depths: Iterable[float]
+    ) -> list[NiahCase]:
+        """All combinations, needle by needle."""
+        depths = list(depths)
+        return [self.build(i, needle, length, depth) for i, needle in enumerate(needles)
+                for length in lengths for depth in depths]
+
+    def _context_tokens(self, needle: Needle, length: int, frame: int) -> int:
+        """Tokens of haystack that a prompt of `length` has room for."""
+        if self.buffered:
+            return max(length - WU_BUFFER, 0)
+        inserted = len(self._tokenize(" " + needle.needle)[0])
+        if frame + inserted > length:
+            raise UserError(
+                f"a length of {length} tokens is too short: the needle has {inserted} tokens, "
+                f"template and question {frame} ({needle.needle[:40]!r} ...)."
+            )
+        return length - frame - inserted
+
+    def _insert(self, part: int, needle: Needle, size: int, depth: float, length: int):
+        """Context of `size` haystack tokens with the needle in it, and its character position."""
+        haystack, ends = self.haystacks[part], self.ends[part]
+        if size > len(ends):
+            raise UserError(f"haystack {haystack.name!r} has {len(ends)} tokens, too few for a "
+                            f"length of {length} (it needs {size}). Add text to it.")
+        text = haystack.text[: ends[size - 1]] if size else ""
+        wanted = ends[max(round(size * depth) - 1, 0)] if size and depth else 0
+        if self.buffered and depth == 1:  # the published script appends it there
+            at = len(text)
+        else:  # after the last sentence that ends before the depth
+            ended = [m.end() for m in SENTENCE_END.finditer(text, 0, wanted)]
+            at = ended[-1] if ended else 0
+        if at:
+            return f"{text[:at]} {needle.needle}{text[at:]}", at + 1
+        return f"{needle.needle} {text}", 0
+
+    def _prompt(self, context: str, needle: Needle) -> tuple[str, int]:
+        """The prompt and the position at which `context` starts in it."""
+        ask = f"\nBased on the content of the book, Question: {needle.question}\nAnswer:"
+        return f"{self.before}{context}{self.tags}{ask}{self.after}", len(self.before)
+
+    def _tokenize(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        encoded = self.lm.tokenizer(text, add_special_tokens=not self.lm.chat,
+                                    return_offsets_mapping=True, verbose=False)
+        return encoded["input_ids"], encoded["offset_mapping"]
+
+    def _token_ends(self, text: str) -> list[int]:
+        encoded = self.lm.tokenizer(text, add_special_tokens=False,
+                                    return_offsets_mapping=True, verbose=False)
+        return [end for _, end in encoded["offset_mapping"]]
+
+
+def _tokens_over(offsets: Sequence[tuple[int, int]], start: int, end: int) -> tuple[int, int]:
+    """First and last-plus-one of the tokens that share a character with `[start, end)`."""
+    inside = [i for i, (a, b) in enumerate(offsets) if a < end and b > start and b > a]
+    return inside[0], inside[-1] + 1

@@ -1,0 +1,6 @@
+"""Attention rows become retrieval scores, measures and chosen heads."""
+
+from rmutils.heads.detection import DetectConfig, detect
+from rmutils.heads.scores import HeadScores
+
+__all__ = ["DetectConfig", "HeadScores", "detect"]

@@ -1,0 +1,162 @@
+"""Greedy answers with the arg-max rows of every head: prefill with a shared prefix, decode in a batch.
+
+Prefill takes most of the time of a detection, and the cases of one haystack begin alike: up to the
+needle they are the same text. So the longest such text is read once (the trunk), and each case
+reads on from where it leaves the trunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import DynamicCache, PreTrainedModel
+from transformers.cache_utils import DynamicLayer
+
+from rmutils.attention.retrieval_capture import ArgMaxRecorder
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A greedy answer of T tokens.
+
+    Attributes
+    ----------
+    tokens : ndarray
+        (T,) token ids, without the stop token.
+    positions : ndarray
+        (T, layers, heads): prompt position at which the head looked hardest in the row that decided
+        the token.
+    """
+
+    tokens: np.ndarray
+    positions: np.ndarray
+
+
+class Trunk:
+    """The cached keys and values of a text that many prompts begin with."""
+
+    def __init__(self, model: PreTrainedModel, ids: Sequence[int]):
+        self.model = model
+        self.ids = tuple(ids)
+        self.cache = _prefill(model, self.ids, DynamicCache())
+
+    def read(self, prompt: Sequence[int]) -> DynamicCache:
+        """Cache of all tokens of `prompt` but the last, of which the shared ones are not recomputed."""
+        known = common_prefix(self.ids, prompt[:-1])
+        # No config is given: sliding layers keep all positions, so indices are prompt positions
+        # and the masks alone make the window.
+        shared = [(layer.keys[:, :, :known], layer.values[:, :, :known])
+                  for layer in self.cache.layers] if known else None
+        return _prefill(self.model, prompt[known:-1], DynamicCache(shared))
+
+
+def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+    """Number of leading elements that two sequences share."""
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+@torch.inference_mode()
+def decode(
+    model: PreTrainedModel,
+    recorder: ArgMaxRecorder,
+    prompts: Sequence[Sequence[int]],
+    caches: list[DynamicCache],
+    *,
+    max_new_tokens: int,
+    stop_ids: set[int],
+) -> list[Answer]:
+    """Decode greedily in one batch.
+
+    Parameters
+    ----------
+    prompts : sequence of sequences of int
+        B prompts of any length.
+    caches : list of DynamicCache
+        Their prefilled caches (all tokens but the last). They are emptied, to save memory.
+    stop_ids : set of int
+        Tokens that end an answer; empty: every answer has `max_new_tokens` tokens.
+    """
+    pads, cache = _stack(caches, room=max_new_tokens)
+    step = torch.tensor([[p[-1]] for p in prompts], device=model.device)
+    longest = cache.get_seq_length()
+    columns = torch.arange(longest + max_new_tokens, device=model.device)
+    visible = (columns >= torch.tensor(pads, device=model.device)[:, None]).long()
+    position = torch.tensor([[len(p) - 1] for p in prompts], device=model.device)
+    tokens, looked = [], []
+    ended = np.zeros(len(prompts), dtype=bool)
+    for t in range(max_new_tokens):
+        logits = model(
+            input_ids=step, attention_mask=visible[:, : longest + t + 1], position_ids=position + t,
+            past_key_values=cache, use_cache=True, recorder=recorder,
+        ).logits
+        step = logits[:, -1].argmax(-1, keepdim=True)
+        tokens.append(step[:, 0].cpu().numpy())
+        looked.append(recorder.take().cpu().numpy())
+        ended |= np.isin(tokens[-1], list(stop_ids))
+        if ended.all():
+            break
+    return _answers(np.stack(tokens, 1), np.stack(looked, 1), pads, stop_ids)
+
+
+def _prefill(model: PreTrainedModel, ids: Sequence[int], cache: DynamicCache) -> DynamicCache:
+    if len(ids):
+        with torch.inference_mode():
+            model.base_model(input_ids=torch.tensor([ids], device=model.device),
+                             past_key_values=cache, use_cache=True)
+    return cache
+
+
+class _RoomyLayer(DynamicLayer):
+    """A cache layer with room for the tokens to come, so that a step copies nothing."""
+
+    def __init__(self, keys: Tensor, values: Tensor, used: int):
+        super().__init__()
+        self.dtype, self.device, self.is_initialized = keys.dtype, keys.device, True
+        self._room = keys, values
+        self._show(used)
+
+    def _show(self, used: int) -> None:
+        self.keys, self.values = (tensor[:, :, :used] for tensor in self._room)
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args, **kwargs):
+        start = self.keys.shape[2]
+        for room, new in zip(self._room, (key_states, value_states), strict=False):
+            room[:, :, start : start + new.shape[2]] = new
+        self._show(start + key_states.shape[2])
+        return self.keys, self.values
+
+
+def _stack(caches: list[DynamicCache], room: int) -> tuple[list[int], DynamicCache]:
+    """Left-pad caches of several lengths into one; the sources are freed layer by layer."""
+    lengths = [cache.get_seq_length() for cache in caches]
+    longest = max(lengths)
+    pads = [longest - n for n in lengths]
+    stacked = DynamicCache()
+    for i in range(len(caches[0].layers)):
+        both = []
+        for name in ("keys", "values"):
+            parts = [getattr(cache.layers[i], name) for cache in caches]
+            _, heads, _, size = parts[0].shape
+            padded = parts[0].new_zeros(len(parts), heads, longest + room, size)
+            for row, (part, pad) in enumerate(zip(parts, pads, strict=False)):
+                padded[row, :, pad:longest] = part[0]
+            both.append(padded)
+        for cache in caches:
+            cache.layers[i].keys = cache.layers[i].values = None
+        stacked.layers.append(_RoomyLayer(*both, used=longest))
+    caches.clear()
+    return pads, stacked
+
+
+def _answers(tokens: np.ndarray, looked: np.ndarray, pads: list[int], stop_ids: set[int]):
+    """Cut each row of the batch at its first stop token; indices become prompt positions."""
+    answers = []
+    for row, seen, pad in zip(tokens, looked, pads, strict=False):
+        stops = np.flatnonzero(np.isin(row, list(stop_ids)))
+        end = stops[0] if len(stops) else len(row)
+        answers.append(Answer(row[:end], seen[:end] - pad))
+    return answers

@@ -1,0 +1,47 @@
+"""One case, looked at closely: what a chapter shows before it counts."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from rmutils.attention.retrieval_capture import capturing
+from rmutils.corpora.niah import NiahCase
+from rmutils.heads.decoding import Answer, Trunk, decode
+from rmutils.heads.scores import Head
+from rmutils.heads.scoring import copied
+from rmutils.models import LanguageModel
+
+
+def answer_case(lm: LanguageModel, case: NiahCase, *, max_new_tokens: int = 50) -> Answer:
+    """The model's greedy answer to one case, with the arg-max rows of all heads."""
+    with capturing(lm.model) as recorder:
+        cache = Trunk(lm.model, case.input_ids[:1]).read(case.input_ids)
+        return decode(lm.model, recorder, [case.input_ids], [cache],
+                      max_new_tokens=max_new_tokens, stop_ids=lm.stop_ids)[0]
+
+
+def trace(lm: LanguageModel, case: NiahCase, answer: Answer, head: Head) -> pd.DataFrame:
+    """Equation 1 step by step for one head, a row per written token.
+
+    Returns
+    -------
+    DataFrame
+        `written` (y_t), `looks at` (j = arg max a_t), `token there` (x_j; empty if j is a token of
+        the answer itself), `in needle` (j in I_k), `copied` (both conditions hold), and `so far`,
+        the size of g_h intersect k after this step.
+    """
+    layer, index = head
+    hits = copied(answer, case.input_ids, case.needle_span)[:, layer, index]
+    seen: set[int] = set()
+    rows = []
+    for t, (token, position) in enumerate(zip(answer.tokens, answer.positions[:, layer, index], strict=False)):
+        if hits[t]:
+            seen.add(int(position))
+        there = case.input_ids[position] if position < len(case.input_ids) else None
+        rows.append({
+            "written": lm.tokenizer.decode([token]), "looks at": int(position),
+            "token there": "" if there is None else lm.tokenizer.decode([there]),
+            "in needle": case.needle_span[0] <= position < case.needle_span[1],
+            "copied": bool(hits[t]), "so far": len(seen),
+        })
+    return pd.DataFrame(rows)

@@ -1,0 +1,185 @@
+"""Retrieval scores of all heads: means, intervals, selections, and the published JSON format."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from rmutils.errors import UserError
+from rmutils.stats import RESAMPLES, cluster_bootstrap, percentiles
+
+Head = tuple[int, int]
+"""(layer, head)"""
+
+
+@dataclass(frozen=True, eq=False)
+class HeadScores:
+    """Retrieval scores of every head in every successful run.
+
+    Attributes
+    ----------
+    runs : ndarray of float64
+        (successful runs, layers, heads): |g_h intersect k| / |k| of each run (Equation 1).
+    model : str
+        The model's name.
+    clusters : ndarray of int, optional
+        (successful runs,): which runs belong together, here the needle. Runs of one needle are
+        alike, so the bootstrap draws whole needles. Without it, it draws runs.
+    cases : DataFrame
+        One row per case of the grid, failed ones included: `case`, `needle`, `length`, `depth`,
+        `success`, `rouge`, `response`. Empty if unknown.
+    """
+
+    runs: np.ndarray
+    model: str
+    clusters: np.ndarray | None = None
+    cases: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+    def __post_init__(self) -> None:
+        if self.runs.ndim != 3 or not len(self.runs):
+            raise UserError(f"{self.model}: no successful run, so there is no score. A model that "
+                            f"never finds the needle has no retrieval heads to be seen.")
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(layers, heads)."""
+        return self.runs.shape[1:]
+
+    @cached_property
+    def mean(self) -> np.ndarray:
+        """(layers, heads) float64: RetrievalScore(h), the mean over successful runs."""
+        return self.runs.mean(0)
+
+    def bootstrap(
+        self, statistic: Callable[[np.ndarray], np.ndarray | float] | None = None, *,
+        resamples: int = RESAMPLES, seed: int = 0,
+    ) -> np.ndarray:
+        """Resample clusters of runs; all heads together, so that statistics over heads are right.
+
+        Parameters
+        ----------
+        statistic : callable, optional
+            From a mean map (layers, heads) to a number. Default: the map itself.
+
+        Returns
+        -------
+        ndarray
+            (resamples, ...).
+        """
+        means = cluster_bootstrap(self.runs, self.clusters, resamples=resamples, seed=seed)
+        return means if statistic is None else np.array([statistic(m) for m in means])
+
+    def interval(
+        self, level: float = 0.95, *, resamples: int = RESAMPLES, seed: int = 0
+    ) -> np.ndarray:
+        """Percentile bootstrap interval of each head's mean, (layers, heads, 2)."""
+        return percentiles(self.bootstrap(resamples=resamples, seed=seed), level)
+
+    def ranking(self) -> list[Head]:
+        """All heads, highest mean first; ties in the order of layer and head."""
+        order = np.argsort(-self.mean.ravel(), kind="stable")
+        return [divmod(int(i), self.shape[1]) for i in order]
+
+    def select(self, *, tau: float | None = None, top_k: int | None = None) -> list[Head]:
+        """Retrieval heads, highest first: those with a mean of at least `tau`, or the `top_k`.
+
+        Raises
+        ------
+        UserError
+            No head reaches `tau`, or there are not `top_k` heads.
+        """
+        if (tau is None) == (top_k is None):
+            raise UserError("select() wants either tau or top_k.")
+        ranking = self.ranking()
+        if top_k is not None:
+            if not 0 < top_k <= len(ranking):
+                raise UserError(f"top_k={top_k}: {self.model} has {len(ranking)} heads.")
+            return ranking[:top_k]
+        chosen = [head for head in ranking if self.mean[head] >= tau]
+        if not chosen:
+            layer, head = ranking[0]
+            raise UserError(f"no head of {self.model} reaches tau={tau:g}: the highest is layer "
+                            f"{layer}, head {head} with {self.mean[ranking[0]]:.3f}.")
+        return chosen
+
+    def select_random(self, count: int, *, exclude: Iterable[Head] = (), seed: int = 42):
+        """`count` random heads, sorted; with `exclude` the paper's Non-Retrieval-Mask (section 4.1).
+
+        The seed 42 is that of the authors' `mask_retrieval_head.py`.
+        """
+        excluded = set(exclude)
+        pool = [head for head in np.ndindex(*self.shape) if head not in excluded]
+        if count > len(pool):
+            raise UserError(f"{count} random heads asked for, but only {len(pool)} to draw from.")
+        drawn = np.random.default_rng(seed).choice(len(pool), size=count, replace=False)
+        return sorted(pool[i] for i in drawn)
+
+    def to_wu_json(self, path: Path | str) -> None:
+        """Write the format of Wu et al. and RetMask: {"layer-head": [score of each run]}."""
+        layers, heads = self.shape
+        record = {f"{i}-{j}": self.runs[:, i, j].tolist()
+                  for i in range(layers) for j in range(heads)}
+        Path(path).write_text(json.dumps(record))
+
+    @classmethod
+    def from_wu_json(
+        cls, path: Path | str, *, shape: tuple[int, int] | None = None
+    ) -> HeadScores:
+        """Read the format of Wu et al. and RetMask.
+
+        Parameters
+        ----------
+        shape : tuple of int, optional
+            (layers, heads) of the model that the scores are meant for (`lm.shape`).
+
+        Raises
+        ------
+        UserError
+            Malformed JSON, missing heads, heads with different numbers of runs, scores that are
+            not finite, or scores of a model with another shape.
+        """
+        path = Path(path)
+        try:
+            record = json.loads(path.read_text())
+            table = {tuple(map(int, key.split("-"))): np.asarray(value, dtype=float)
+                     for key, value in record.items()}
+        except FileNotFoundError:
+            raise UserError(f"{path} does not exist.") from None
+        except (ValueError, TypeError, AttributeError) as error:
+            raise UserError(f'{path}: not head scores. Expected {{"layer-head": [score, ...]}} '
+                            f"({error}).") from error
+        return cls(_as_array(table, path, shape), path.stem)
+
+
+def _as_array(table: dict[Head, np.ndarray], path: Path, shape: tuple[int, int] | None):
+    """(runs, layers, heads) from a complete table of equally long rows."""
+    if not table or any(len(key) != 2 or values.ndim != 1 for key, values in table.items()):
+        raise UserError(f'{path}: not head scores. Expected {{"layer-head": [score, ...]}}.')
+    found = tuple(max(key[i] for key in table) + 1 for i in (0, 1))
+    if shape and found != tuple(shape):
+        raise UserError(f"{path}: scores of {found[0]} layers x {found[1]} heads, but the model "
+                        f"has {shape[0]} x {shape[1]}. Are they of another model?")
+    missing = [f"{i}-{j}" for i, j in np.ndindex(*found) if (i, j) not in table]
+    if missing:
+        raise UserError(f"{path}: {_some(missing)} missing.")
+    lengths = {len(values) for values in table.values()}
+    if len(lengths) > 1:
+        raise UserError(f"{path}: heads have different numbers of runs ({min(lengths)} to "
+                        f"{max(lengths)}).")
+    wrong = [f"{i}-{j}" for (i, j), values in table.items() if not np.isfinite(values).all()]
+    if wrong:
+        raise UserError(f"{path}: {_some(wrong)} not finite (NaN or infinity).")
+    rows = [table[head] for head in np.ndindex(*found)]
+    return np.stack(rows, axis=1).reshape(-1, *found)
+
+
+def _some(names: Sequence[str]) -> str:
+    verb = "is" if len(names) == 1 else "are"
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return f"head {', '.join(names[:5])}{more} {verb}"

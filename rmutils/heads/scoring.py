@@ -1,0 +1,72 @@
+"""Equation 1, and the published code's version of it, for one answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from rouge_score.rouge_scorer import RougeScorer
+
+from rmutils.heads.decoding import Answer
+
+SUCCESS_ROUGE = 0.5
+"""A case counts if ROUGE-1 recall of the answer is above it (`retrieval_head_detection.py`: 50)."""
+WU_OVERLAP = 0.9
+"""Share of the needle's token set that the published search wants in a window."""
+
+_ROUGE = RougeScorer(["rouge1"], use_stemmer=True)
+
+
+def rouge_recall(answer: str, response: str) -> float:
+    """ROUGE-1 recall of `answer` in `response`, 0 to 1."""
+    return _ROUGE.score(answer, response)["rouge1"].recall
+
+
+def copied(answer: Answer, prompt: Sequence[int], span: tuple[int, int]) -> np.ndarray:
+    """Where each head copies a token out of `span`: its arg-max lies there on the token written.
+
+    Returns
+    -------
+    ndarray of bool
+        (T, layers, heads): y_t = x_j, j = arg max(a_t), j in I_k (section 2).
+    """
+    start, end = span
+    inside = (answer.positions >= start) & (answer.positions < end)
+    looked_at = np.asarray(prompt)[np.where(inside, answer.positions, 0)]
+    return inside & (looked_at == answer.tokens[:, None, None])
+
+
+def copy_counts(
+    answer: Answer, prompt: Sequence[int], span: tuple[int, int], *, repeats: bool = False
+) -> np.ndarray:
+    """How many needle tokens each head copies; divided by the needle's length it is its score.
+
+    Parameters
+    ----------
+    repeats : bool
+        False: |g_h intersect k|, each needle token (a position of the prompt) counts once, as
+        Equation 1 says. True: every copy counts, as in the published code, where scores above 1
+        occur.
+
+    Returns
+    -------
+    ndarray of int
+        (layers, heads).
+    """
+    hits = copied(answer, prompt, span)
+    if repeats:
+        return hits.sum(0)
+    return sum(((answer.positions == j) & hits).any(0).astype(int) for j in range(*span))
+
+
+def wu_span(prompt: Sequence[int], needle: Sequence[int]) -> tuple[int, int]:
+    """The needle's place as the published code searches for it.
+
+    The first window of the needle's length whose tokens cover more than 90 % of the needle's
+    *set* of tokens; `(-1, -1)` if there is none (`find_needle_idx` of RH).
+    """
+    wanted, size = set(needle), len(needle)
+    for i in range(len(prompt)):
+        if len(wanted & set(prompt[i : i + size])) / len(wanted) > WU_OVERLAP:
+            return i, i + size
+    return -1, -1

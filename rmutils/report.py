@@ -1,0 +1,106 @@
+"""Tables and notes for the book's pages. All text that a model wrote is escaped."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+from itertools import pairwise
+
+import pandas as pd
+from IPython.display import HTML, Markdown
+
+from rmutils.artifacts import Artifact
+from rmutils.corpora.niah import NiahCase
+
+
+def number(value: float, low: float | None = None, high: float | None = None) -> str:
+    """A number with the digits that its interval allows, as `0.62 [0.55, 0.70]`."""
+    if low is None or high is None:
+        return f"{value:.3g}"
+    width = high - low
+    digits = 3 if width < 0.01 else 2 if width < 1 else 1 if width < 10 else 0
+    return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def say(text: str) -> Markdown:
+    """A sentence with computed numbers in it."""
+    return Markdown(text)
+
+
+def table(frame: pd.DataFrame, caption: str) -> HTML:
+    """A table with a caption, in a box that scrolls on a narrow screen."""
+    shown = frame.to_html(index=False, border=0, escape=True, classes="rm-table",
+                          float_format=lambda x: f"{x:.3g}", na_rep="–")
+    return HTML(f'<div class="rm-scroll" tabindex="0" role="region" '
+                f'aria-label="{html.escape(caption, quote=True)}">'
+                f'<p class="rm-caption">{html.escape(caption)}</p>{shown}</div>')
+
+
+def show_case(case: NiahCase) -> HTML:
+    """The whole prompt; the inserted sentence is marked, the answer in it is underlined."""
+    sentence, answer = case.needle.needle, case.needle.real_needle
+    before, after = case.prompt.split(sentence, 1)
+    head, tail = sentence.split(answer, 1)
+    escaped = [html.escape(part) for part in (before, head, answer, tail, after)]
+    return HTML('<div class="rm-case" tabindex="0" role="region" aria-label="A whole prompt">'
+                "{}<mark>{}<u>{}</u>{}</mark>{}</div>".format(*escaped))
+
+
+def made_by(artifact: Artifact) -> HTML:
+    """How a figure or table was made: result, parameters, command, time, machine."""
+    m = artifact.manifest
+    environment = m["environment"]
+    rows = {
+        "result": f"{artifact.name} ({'shipped' if artifact.shipped else 'computed here'})",
+        "parameters": ", ".join(f"{k} = {_short(v)}" for k, v in m["config"].items()),
+        "command": m["command"],
+        "time": _duration(m["facts"].get("case_seconds", m["seconds"])),
+        "machine": environment["hardware"],
+        "versions": ", ".join(f"{k} {v}" for k, v in environment["packages"].items()),
+        "commit": environment["commit"] or "unknown",
+        "made": environment["created"],
+    }
+    return _details("How this was made", rows)
+
+
+def made_from(files: Iterable[str], command: str) -> HTML:
+    """The same for what is drawn from files of the project, without a long run."""
+    return _details("How this was made", {"data": ", ".join(files), "command": command})
+
+
+def _details(summary: str, rows: dict[str, str]) -> HTML:
+    body = "".join(f"<dt>{k}</dt><dd>{html.escape(str(v))}</dd>" for k, v in rows.items())
+    return HTML(f'<details class="rm-made"><summary>{summary}</summary><dl>{body}</dl></details>')
+
+
+def _short(value: object) -> str:
+    """Long evenly spaced lists as `512, 1024 ... 4096`."""
+    if not isinstance(value, list) or len(value) < 5:
+        return str(value)
+    steps = {round(b - a, 3) for a, b in pairwise(value)}
+    if len(steps) <= 2:
+        return f"{value[0]:g}, {value[1]:g} ... {value[-1]:g} ({len(value)})"
+    return str(value)
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def comparisons(findings: pd.DataFrame, caption: str) -> HTML:
+    """Lines of the audit: both values, both places, and the difference that rounding explains."""
+    columns = {
+        "what": findings.what,
+        "one value": findings.value_a.map(_as_printed), "stands in": findings.place_a,
+        "other value": findings.value_b.map(_as_printed), "which stands in": findings.place_b,
+        "difference": findings.difference.map(_as_printed),
+        "rounding explains": [f"less than {t:.4g}" if t else "nothing" for t in findings.tolerance],
+    }
+    return table(pd.DataFrame(columns), caption)
+
+
+def _as_printed(value: float | str) -> str:
+    """All digits of a number of the paper (six at most), text as it is."""
+    if isinstance(value, str):
+        return value
+    return "–" if pd.isna(value) else f"{value:.6g}"

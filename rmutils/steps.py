@@ -1,0 +1,118 @@
+"""The steps of a build, each a process that Snakemake starts in the project's folder.
+
+`python -m rmutils.steps chapter NOTEBOOK OUTPUT PARAMETERS` runs one notebook,
+`python -m rmutils.steps pages` turns all chapters and pages into HTML.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import typer
+
+STATE = Path("book/_build")
+"""What a build leaves behind, relative to the project's folder like all paths here."""
+
+HTML = STATE / "html"
+COMPLETE = HTML / ".complete"
+"""Written last: where it is missing, the pages are built again."""
+
+FAILURES = STATE / "failures"
+"""One text per step that failed in the last build, for its closing message."""
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def chapter(notebook: Path, output: Path, parameters: str) -> None:
+    """Run one notebook."""
+    from rmutils.notebooks import NotebookFailed, run_notebook
+
+    _end_with_build()
+    # Two notebooks run side by side. Each may use every core, for often only one is left;
+    # threads that wait must then not keep the other notebook from working.
+    os.environ.update(OMP_NUM_THREADS=str(os.cpu_count()), OMP_WAIT_POLICY="PASSIVE")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    started = time.monotonic()
+    print(f"  {notebook.stem} ...", flush=True)
+    try:
+        run_notebook(notebook, output, json.loads(parameters))
+    except NotebookFailed as error:
+        _fail(notebook.stem, str(error))
+    print(f"  {notebook.stem} done in {clock(started)}", flush=True)
+
+
+@app.command()
+def pages() -> None:
+    """Turn chapters and pages into HTML; any warning of Sphinx is an error.
+
+    The HTML is made anew each time (a build of the changed pages alone would not repeat the
+    warnings of the others) and takes the place of the old one when it is whole.
+    """
+    _end_with_build()
+    started = time.monotonic()
+    print("  pages ...", flush=True)
+    fresh = STATE / ".fresh"
+    shutil.rmtree(fresh, ignore_errors=True)
+    # jupyter-book's console script, without depending on where it is installed.
+    command = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()",
+               "build", "book", "--path-output", str(fresh), "-n", "-W", "--keep-going"]
+    result = subprocess.run(command, text=True, encoding="utf-8", errors="replace",
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    log = STATE / "pages.log"
+    log.write_text(re.sub(r"\x1b\[[0-9;]*m", "", result.stdout), encoding="utf-8")
+    if result.returncode:
+        lines = log.read_text(encoding="utf-8").splitlines()
+        told = [line for line in lines if re.search(r"\b(WARNING|ERROR|CRITICAL)\b", line)]
+        _fail("pages", "\n".join(["The pages have errors:", *(told or lines[-15:]),
+                                  f"  all that Sphinx said: {log}"]))
+    old = STATE / ".old"
+    shutil.rmtree(old, ignore_errors=True)
+    if HTML.exists():
+        os.replace(HTML, old)
+    os.replace(fresh / "_build" / "html", HTML)
+    COMPLETE.write_text(f"{time.time_ns()}\n", encoding="utf-8")
+    shutil.rmtree(old, ignore_errors=True)
+    shutil.rmtree(fresh)
+    print(f"  pages done in {clock(started)}", flush=True)
+
+
+def clock(started: float) -> str:
+    """Time since a reading of `time.monotonic`, as minutes and seconds."""
+    seconds = round(time.monotonic() - started)
+    return f"{seconds // 60}:{seconds % 60:02d}"
+
+
+def _fail(name: str, message: str) -> None:
+    print(f"  {name} FAILED", flush=True)
+    FAILURES.mkdir(parents=True, exist_ok=True)
+    (FAILURES / f"{name}.txt").write_text(message, encoding="utf-8")
+    raise typer.Exit(1)
+
+
+def _end_with_build() -> None:
+    """Stop this process, and with it its kernel, as soon as the build that started it is gone."""
+    build = int(os.environ.get("RMUTILS_BUILD", 0))
+
+    def watch() -> None:
+        while True:
+            try:
+                os.kill(build, 0)
+            except ProcessLookupError:
+                os._exit(1)
+            time.sleep(1)
+
+    if build:
+        threading.Thread(target=watch, daemon=True).start()
+
+
+if __name__ == "__main__":
+    app()

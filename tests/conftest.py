@@ -1,0 +1,84 @@
+"""Small, randomly initialized models of the paper's three families, with a real tokenizer."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    Olmo3Config,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+)
+
+from rmutils.corpora.haystack import load_haystacks
+from rmutils.errors import UserError
+from rmutils.models import LanguageModel, load_model
+
+torch.set_num_threads(1)  # the models of most tests are so small that threads only wait
+
+CONFIGS = {"llama": LlamaConfig, "qwen3": Qwen3Config, "olmo3": Olmo3Config}
+FAMILIES = list(CONFIGS)
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> PreTrainedTokenizerFast:
+    """Byte-level BPE of 512 entries, trained on the shipped haystack."""
+    inner = Tokenizer(models.BPE())
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    trainer = trainers.BpeTrainer(vocab_size=512, special_tokens=special, show_progress=False,
+                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    inner.train_from_iterator([h.text for h in load_haystacks()], trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<|im_end|>",
+                                   pad_token="<|endoftext|>", chat_template=TEMPLATE)
+
+
+def make_lm(family: str, tokenizer: PreTrainedTokenizerFast, seed: int = 0) -> LanguageModel:
+    """4 layers x 4 heads (2 key heads), float32; Olmo 3 with windows of 24 tokens in 3 of 4 layers."""
+    torch.manual_seed(seed)
+    window = {"sliding_window": 24} if family == "olmo3" else {}
+    config = CONFIGS[family](
+        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=4,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=8, max_position_embeddings=1024,
+        initializer_range=0.5, tie_word_embeddings=True, bos_token_id=None, eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id, **window,
+    )
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").eval()
+    return LanguageModel(model, tokenizer, f"random-{family}", family, f"random {family} {seed}")
+
+
+@pytest.fixture(params=FAMILIES)
+def lm(request, tokenizer) -> LanguageModel:
+    """One model of each family in turn."""
+    return make_lm(request.param, tokenizer)
+
+
+@pytest.fixture
+def llama(tokenizer) -> LanguageModel:
+    return make_lm("llama", tokenizer)
+
+
+@pytest.fixture(scope="session")
+def smollm() -> LanguageModel:
+    """The real model; fetched once into the user's cache."""
+    try:
+        return load_model("smollm2-135m")
+    except UserError as error:
+        if "cannot reach" in str(error) or "HF_HUB_OFFLINE" in str(error):
+            pytest.skip(f"neither cached nor to be had: {error}")
+        raise
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """An empty cache for models and results."""
+    monkeypatch.setenv("RMUTILS_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"

@@ -1,0 +1,156 @@
+"""Detection against a slow, obvious implementation, and against kills."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from rmutils.attention.retrieval_capture import capturing
+from rmutils.corpora.haystack import load_haystacks
+from rmutils.corpora.needles import load_needles
+from rmutils.corpora.niah import NiahBuilder
+from rmutils.errors import UserError
+from rmutils.heads import DetectConfig, HeadScores, detect
+from rmutils.heads import detection
+from rmutils.heads.decoding import Answer, Trunk, common_prefix, decode
+from rmutils.heads.scoring import copy_counts
+
+GRID = DetectConfig(lengths=(240, 480), depths=(0.0, 0.6, 1.0), needles=3, max_new_tokens=6)
+
+
+@torch.no_grad()
+def slow_answer(lm, prompt, steps):
+    """Read everything again for each token, keep every attention row, look at the last."""
+    lm.model.set_attn_implementation("eager")
+    ids, tokens, looked = list(prompt), [], []
+    for _ in range(steps):
+        out = lm.model(torch.tensor([ids]), output_attentions=True, use_cache=False)
+        rows = [layer[0, :, -1] for layer in out.attentions]  # (heads, keys) of each layer
+        looked.append(np.array([[int(head.argmax()) for head in row] for row in rows]))
+        tokens.append(int(out.logits[0, -1].argmax()))
+        ids.append(tokens[-1])
+    lm.model.set_attn_implementation("sdpa")
+    return tokens, np.stack(looked)
+
+
+def slow_counts(tokens, looked, prompt, span, repeats):
+    """Equation 1's numerator with Python's sets (or the published code's running sum)."""
+    layers, heads = looked.shape[1:]
+    counts = np.zeros((layers, heads), dtype=int)
+    for layer in range(layers):
+        for head in range(heads):
+            retrieved = [looked[t, layer, head] for t, token in enumerate(tokens)
+                         if looked[t, layer, head] < len(prompt)
+                         and prompt[looked[t, layer, head]] == token]
+            inside = [j for j in retrieved if j in range(*span)]
+            counts[layer, head] = len(inside) if repeats else len(set(inside))
+    return counts
+
+
+def cases_of(lm):
+    builder = NiahBuilder(lm, load_haystacks()[:1])
+    return builder.grid(load_needles()[:3], GRID.lengths, GRID.depths)
+
+
+def test_same_tokens_and_rows_as_the_slow_way(lm):
+    """Shared prefixes, caches, padding, batches and windows change nothing."""
+    cases = cases_of(lm)
+    prompts = [c.input_ids for c in cases]
+    with capturing(lm.model) as recorder:
+        deepest = max(cases, key=lambda c: c.inserted_span[0])
+        trunk = Trunk(lm.model, deepest.input_ids[: deepest.inserted_span[0]])
+        answers = decode(lm.model, recorder, prompts, [trunk.read(p) for p in prompts],
+                         max_new_tokens=6, stop_ids=set())
+    assert max(common_prefix(trunk.ids, p) for p in prompts) > 100  # prefixes are really shared
+    hits = 0
+    for prompt, answer in zip(prompts, answers):
+        tokens, looked = slow_answer(lm, prompt, 6)
+        assert answer.tokens.tolist() == tokens
+        np.testing.assert_array_equal(answer.positions, looked)
+        for repeats in (False, True):
+            span = (0, len(prompt))  # a random model never finds the needle: score all copies
+            want = slow_counts(tokens, looked, prompt, span, repeats)
+            np.testing.assert_array_equal(copy_counts(answer, prompt, span, repeats=repeats), want)
+            hits += want.sum()
+    assert hits > 0
+
+
+def test_windows_are_seen(tokenizer):
+    """A sliding layer of Olmo 3 never looks further back than its window."""
+    from tests.conftest import make_lm
+
+    lm = make_lm("olmo3", tokenizer)
+    case = cases_of(lm)[0]
+    with capturing(lm.model) as recorder:
+        answer, = decode(lm.model, recorder, [case.input_ids],
+                         [Trunk(lm.model, case.input_ids[:50]).read(case.input_ids)],
+                         max_new_tokens=6, stop_ids=set())
+    rows = len(case.input_ids) - 1 + np.arange(6)
+    back = rows[:, None, None] - answer.positions
+    sliding = [i for i, t in enumerate(lm.model.config.layer_types) if t == "sliding_attention"]
+    full = [i for i in range(4) if i not in sliding]
+    assert len(sliding) == 3 and back[:, sliding].max() < 24 <= back[:, full].max()
+
+
+def test_counts_by_hand():
+    """Prompt A B A C, needle B A C; head 0 copies A twice and C once, head 1 looks elsewhere."""
+    prompt, span = [7, 8, 7, 9], (1, 4)
+    positions = np.array([[[2, 0]], [[2, 0]], [[3, 1]]])  # (T=3, 1 layer, 2 heads)
+    answer = Answer(np.array([7, 7, 9]), positions)
+    np.testing.assert_array_equal(copy_counts(answer, prompt, span), [[2, 0]])
+    np.testing.assert_array_equal(copy_counts(answer, prompt, span, repeats=True), [[3, 0]])
+
+
+@pytest.fixture
+def every_case_counts(monkeypatch):
+    """Let the answers of random models count as successes, so that there is something to collect."""
+    monkeypatch.setattr(detection, "SUCCESS_ROUGE", -1.0)
+
+
+def test_goes_on_after_a_kill(llama, tmp_path, every_case_counts, monkeypatch):
+    """Finished cases are not run again, a half-written line is dropped, the result is the same."""
+    whole = detect(llama, GRID)
+    journal = tmp_path / "journal.jsonl"
+    detect(llama, GRID, journal=journal)
+    lines = journal.read_text().splitlines(keepends=True)
+    journal.write_text("".join(lines[:11]) + lines[11][:40])
+    seen = []
+    record = detection._record
+    monkeypatch.setattr(detection, "_record", lambda *a: seen.append(a[2].id) or record(*a))
+    again = detect(llama, GRID, journal=journal)
+    assert len(seen) == 18 - 11
+    np.testing.assert_array_equal(again.runs, whole.runs)
+    assert again.cases["case"].tolist() == whole.cases["case"].tolist()
+    assert [line.count("\n") for line in journal.read_text().splitlines(True)] == [1] * 18
+
+
+def test_own_attention_comes_back(llama):
+    """Also after an error."""
+    with pytest.raises(RuntimeError), capturing(llama.model):
+        raise RuntimeError
+    assert llama.model.config._attn_implementation == "sdpa"
+
+
+def test_no_success_is_said(llama):
+    with pytest.raises(UserError, match="no successful run"):
+        detect(llama, GRID)
+
+
+def test_window_is_checked_with_both_numbers(llama):
+    with pytest.raises(UserError, match=r"1000 tokens plus 50.*1050.*1024"):
+        detect(llama, DetectConfig(lengths=(1000,)))
+
+
+def test_wrong_parameters_are_refused():
+    for wrong in ({"depths": (1.5,)}, {"lenghts": (256,)}, {"definition": "mine"}):
+        with pytest.raises(ValueError):
+            DetectConfig(**wrong)
+
+
+def test_published_definition_runs(llama, every_case_counts):
+    """Length 0 is in the published grid: the context is then the needle alone."""
+    config = DetectConfig(lengths=(0, 400), depths=(0.0, 1.0), needles=2, max_new_tokens=4,
+                          definition="wu")
+    scores = detect(llama, config)
+    assert isinstance(scores, HeadScores) and len(scores.cases) == 8

