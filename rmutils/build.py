@@ -52,7 +52,7 @@ def chapters(root: Path, profile: str) -> list[Chapter]:
     keeps the notebook's own default. A notebook names the data that it reads in its metadata:
     `{"rmutils": {"data": ["data/paper/*.csv"]}}`, and may so name other executed chapters.
     """
-    from rmutils.notebooks import check_parameters
+    from rmutils.parameters import check_parameters
 
     notebooks = sorted((root / "notebooks").glob("*.ipynb"))
     settings = _profile(root, profile)

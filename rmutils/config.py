@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Config(BaseModel):
-    """Base of all stage configurations: unknown keys and wrong types are refused, values are frozen."""
+    """Base of all stage configurations: refuses unknown keys and wrong types; values are frozen."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

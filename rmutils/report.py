@@ -18,7 +18,8 @@ def number(value: float, low: float | None = None, high: float | None = None) ->
     if low is None or high is None:
         return f"{value:.3g}"
     width = high - low
-    digits = 3 if width < 0.01 else 2 if width < 1 else 1 if width < 10 else 0
+    whole = all(float(x).is_integer() for x in (value, low, high))
+    digits = 0 if whole else 3 if width < 0.01 else 2 if width < 1 else 1 if width < 10 else 0
     return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
@@ -29,8 +30,11 @@ def say(text: str) -> Markdown:
 
 def table(frame: pd.DataFrame, caption: str) -> HTML:
     """A table with a caption, in a box that scrolls on a narrow screen."""
-    shown = frame.to_html(index=False, border=0, escape=True, classes="rm-table",
-                          float_format=lambda x: f"{x:.3g}", na_rep="–")
+    return _scrolling(frame.to_html(index=False, border=0, escape=True, classes="rm-table",
+                                    float_format=lambda x: f"{x:.3g}", na_rep="–"), caption)
+
+
+def _scrolling(shown: str, caption: str) -> HTML:
     return HTML(f'<div class="rm-scroll" tabindex="0" role="region" '
                 f'aria-label="{html.escape(caption, quote=True)}">'
                 f'<p class="rm-caption">{html.escape(caption)}</p>{shown}</div>')
@@ -44,6 +48,11 @@ def show_case(case: NiahCase) -> HTML:
     escaped = [html.escape(part) for part in (before, head, answer, tail, after)]
     return HTML('<div class="rm-case" tabindex="0" role="region" aria-label="A whole prompt">'
                 "{}<mark>{}<u>{}</u>{}</mark>{}</div>".format(*escaped))
+
+
+def quote(text: str) -> HTML:
+    """Text that a model wrote, as a quotation."""
+    return HTML(f"<blockquote>{html.escape(text)}</blockquote>")
 
 
 def made_by(artifact: Artifact) -> HTML:
@@ -88,15 +97,21 @@ def _duration(seconds: float) -> str:
 
 
 def comparisons(findings: pd.DataFrame, caption: str) -> HTML:
-    """Lines of the audit: both values, both places, and the difference that rounding explains."""
+    """Lines of the audit: each value with its place, the difference with what rounding explains."""
+    rounding = [f"rounding: {f'below {t:.3g}' if t else 'none'}" for t in findings.tolerance]
     columns = {
-        "what": findings.what,
-        "one value": findings.value_a.map(_as_printed), "stands in": findings.place_a,
-        "other value": findings.value_b.map(_as_printed), "which stands in": findings.place_b,
-        "difference": findings.difference.map(_as_printed),
-        "rounding explains": [f"less than {t:.4g}" if t else "nothing" for t in findings.tolerance],
+        "what": findings.what.map(html.escape),
+        "value a": map(_with_note, findings.value_a, findings.place_a),
+        "value b": map(_with_note, findings.value_b, findings.place_b),
+        "a - b": map(_with_note, findings.difference.round(4), rounding),
     }
-    return table(pd.DataFrame(columns), caption)
+    shown = pd.DataFrame({name: list(cells) for name, cells in columns.items()})
+    return _scrolling(shown.to_html(index=False, border=0, escape=False,
+                                    classes="rm-table rm-comparisons"), caption)
+
+
+def _with_note(value: float | str, note: str) -> str:
+    return f"{html.escape(_as_printed(value))}<small>{html.escape(note)}</small>"
 
 
 def _as_printed(value: float | str) -> str:

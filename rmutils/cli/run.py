@@ -28,7 +28,8 @@ def run(
 
     Example: rmutils run 01_preliminaries -p tau 0.05 -p lengths 256,512 --name low-tau
     """
-    from rmutils.notebooks import NotebookFailed, describe, read_parameters, run_notebook
+    from rmutils.notebooks import NotebookFailed, run_notebook
+    from rmutils.parameters import describe, read_parameters
 
     path = find_notebook(notebook)
     if show:

@@ -1,4 +1,4 @@
-"""Greedy answers with the arg-max rows of every head: prefill with a shared prefix, decode in a batch.
+"""Greedy answers with the arg-max rows of all heads: shared prefill, batched decoding.
 
 Prefill takes most of the time of a detection, and the cases of one haystack begin alike: up to the
 needle they are the same text. So the longest such text is read once (the trunk), and each case
@@ -45,7 +45,7 @@ class Trunk:
         self.cache = _prefill(model, self.ids, DynamicCache())
 
     def read(self, prompt: Sequence[int]) -> DynamicCache:
-        """Cache of all tokens of `prompt` but the last, of which the shared ones are not recomputed."""
+        """Cache of all tokens of `prompt` but the last; the shared ones are not recomputed."""
         known = common_prefix(self.ids, prompt[:-1])
         # No config is given: sliding layers keep all positions, so indices are prompt positions
         # and the masks alone make the window.
@@ -56,7 +56,8 @@ class Trunk:
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
     """Number of leading elements that two sequences share."""
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    pairs = enumerate(zip(a, b, strict=False))
+    return next((i for i, (x, y) in pairs if x != y), min(len(a), len(b)))
 
 
 @torch.inference_mode()

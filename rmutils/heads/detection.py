@@ -55,6 +55,11 @@ class DetectConfig(Config):
     """File of own needles, likewise."""
 
 
+def even_depths(count: int) -> tuple[float, ...]:
+    """`count` depths from 0 to 1 at equal distances, as in the paper's grid."""
+    return tuple(round(i / (count - 1), 4) for i in range(count)) if count > 1 else (0.5,)
+
+
 def build_cases(lm: LanguageModel, config: DetectConfig) -> list[NiahCase]:
     """All cases of the grid, checked against the model's window before anything runs.
 
@@ -69,8 +74,8 @@ def build_cases(lm: LanguageModel, config: DetectConfig) -> list[NiahCase]:
     longest = max(config.lengths) + config.max_new_tokens
     if longest > lm.window:
         raise UserError(
-            f"a length of {max(config.lengths)} tokens plus {config.max_new_tokens} of answer makes "
-            f"{longest}, but the window of {lm.name} has {lm.window}. Choose lengths up to "
+            f"a length of {max(config.lengths)} tokens plus {config.max_new_tokens} of answer "
+            f"makes {longest}, but the window of {lm.name} has {lm.window}. Choose lengths up to "
             f"{lm.window - config.max_new_tokens}."
         )
     builder = NiahBuilder(lm, load_haystacks(config.haystack), buffered=config.definition == "wu")
@@ -132,25 +137,28 @@ def _run(lm: LanguageModel, config: DetectConfig, cases: list[NiahCase]) -> Iter
                         yield _record(lm, config, case, answer, seconds)
 
 
-def _record(lm: LanguageModel, config: DetectConfig, case: NiahCase, answer: Answer, seconds: float):
+def _record(
+    lm: LanguageModel, config: DetectConfig, case: NiahCase, answer: Answer, seconds: float
+) -> dict:
     """What is kept of one case. Counts of needle tokens are sparse: {"layer-head": count}."""
     span, size = case.needle_span, case.needle_span[1] - case.needle_span[0]
     if config.definition == "wu":
         ids = lm.tokenizer(case.needle.real_needle, add_special_tokens=False)["input_ids"]
         span, size = wu_span(case.input_ids, ids), len(ids)
     counts = copy_counts(answer, case.input_ids, span, repeats=config.definition == "wu")
+    nonzero = zip(*np.nonzero(counts), strict=True)
     response = lm.tokenizer.decode(answer.tokens, skip_special_tokens=True).strip()
     recall = rouge_recall(case.needle.real_needle, response)
     return {
         "case": case.id, "needle": case.needle_index, "length": case.length, "depth": case.depth,
         "prompt_tokens": len(case.input_ids), "needle_tokens": size, "response": response,
         "rouge": recall, "success": recall > SUCCESS_ROUGE, "seconds": round(seconds, 3),
-        "counts": {f"{i}-{j}": int(counts[i, j]) for i, j in zip(*np.nonzero(counts), strict=False)},
+        "counts": {f"{i}-{j}": int(counts[i, j]) for i, j in nonzero},
     }
 
 
 def _read_journal(journal: Path | None) -> Iterator[dict]:
-    """Records of an earlier run; a last line that was cut off by a kill is dropped from the file."""
+    """Records of an earlier run; a last line cut off by a kill is dropped from the file."""
     if journal is None or not journal.exists():
         return
     whole = [line for line in journal.read_text().splitlines(keepends=True) if line.endswith("\n")]
@@ -164,7 +172,8 @@ def _collect(lm: LanguageModel, cases: list[NiahCase], records: dict[str, dict])
     """Scores and case table in the order of the grid, whatever the order of the runs."""
     table = pd.DataFrame([records[case.id] for case in cases])
     runs = np.zeros((len(table), *lm.shape))
-    for row, (counts, size) in enumerate(zip(table.pop("counts"), table["needle_tokens"], strict=False)):
+    counted = zip(table.pop("counts"), table["needle_tokens"], strict=True)
+    for row, (counts, size) in enumerate(counted):
         for head, count in counts.items():
             layer, index = map(int, head.split("-"))
             runs[row, layer, index] = count / size

@@ -34,14 +34,15 @@ def trace(lm: LanguageModel, case: NiahCase, answer: Answer, head: Head) -> pd.D
     hits = copied(answer, case.input_ids, case.needle_span)[:, layer, index]
     seen: set[int] = set()
     rows = []
-    for t, (token, position) in enumerate(zip(answer.tokens, answer.positions[:, layer, index], strict=False)):
-        if hits[t]:
+    looked = answer.positions[:, layer, index]
+    for hit, token, position in zip(hits, answer.tokens, looked, strict=True):
+        if hit:
             seen.add(int(position))
         there = case.input_ids[position] if position < len(case.input_ids) else None
         rows.append({
             "written": lm.tokenizer.decode([token]), "looks at": int(position),
             "token there": "" if there is None else lm.tokenizer.decode([there]),
             "in needle": case.needle_span[0] <= position < case.needle_span[1],
-            "copied": bool(hits[t]), "so far": len(seen),
+            "copied": bool(hit), "so far": len(seen),
         })
     return pd.DataFrame(rows)

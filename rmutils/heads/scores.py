@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -56,24 +56,12 @@ class HeadScores:
         """(layers, heads) float64: RetrievalScore(h), the mean over successful runs."""
         return self.runs.mean(0)
 
-    def bootstrap(
-        self, statistic: Callable[[np.ndarray], np.ndarray | float] | None = None, *,
-        resamples: int = RESAMPLES, seed: int = 0,
-    ) -> np.ndarray:
-        """Resample clusters of runs; all heads together, so that statistics over heads are right.
+    def bootstrap(self, *, resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:
+        """Mean maps under resampling of clusters, (resamples, layers, heads).
 
-        Parameters
-        ----------
-        statistic : callable, optional
-            From a mean map (layers, heads) to a number. Default: the map itself.
-
-        Returns
-        -------
-        ndarray
-            (resamples, ...).
+        All heads are resampled together, so that statistics over heads are right.
         """
-        means = cluster_bootstrap(self.runs, self.clusters, resamples=resamples, seed=seed)
-        return means if statistic is None else np.array([statistic(m) for m in means])
+        return cluster_bootstrap(self.runs, self.clusters, resamples=resamples, seed=seed)
 
     def interval(
         self, level: float = 0.95, *, resamples: int = RESAMPLES, seed: int = 0
@@ -108,8 +96,10 @@ class HeadScores:
                             f"{layer}, head {head} with {self.mean[ranking[0]]:.3f}.")
         return chosen
 
-    def select_random(self, count: int, *, exclude: Iterable[Head] = (), seed: int = 42):
-        """`count` random heads, sorted; with `exclude` the paper's Non-Retrieval-Mask (section 4.1).
+    def select_random(
+        self, count: int, *, exclude: Iterable[Head] = (), seed: int = 42
+    ) -> list[Head]:
+        """`count` random heads; with `exclude` the paper's Non-Retrieval-Mask (section 4.1).
 
         The seed 42 is that of the authors' `mask_retrieval_head.py`.
         """

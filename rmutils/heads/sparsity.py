@@ -6,7 +6,16 @@ Each takes a map of scores (layers, heads), none negative, and returns a number.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
+import pandas as pd
+
+from rmutils.heads.scores import HeadScores
+from rmutils.stats import RESAMPLES, percentiles
+
+DECIMALS = 9
+"""Means are rounded to these before they meet a threshold or a rank: sums of k/n are inexact."""
 
 
 def share_above(mean: np.ndarray, tau: float) -> float:
@@ -61,3 +70,30 @@ def bin_shares(mean: np.ndarray) -> list[float]:
     above = [share_above(mean, low) for low, _ in BINS[2:]]
     zero = share_at_zero(mean)
     return [zero, 1 - zero - above[0], above[0] - above[1], above[1] - above[2], above[2]]
+
+
+def statistics() -> dict[str, Callable[[np.ndarray], float]]:
+    """All whole-model statistics by name, each from a map of mean scores."""
+    named = {f"heads_at_least_{tau:g}": lambda mean, tau=tau: (mean >= tau).sum()
+             for tau in (0.05, 0.1)}  # the paper's thresholds (section 4.1)
+    named |= {"mean_score": np.mean, "share_zero": share_at_zero}
+    for i, (low, high) in enumerate(BINS[1:], 1):
+        named[f"share_{low:g}_{high:g}"] = lambda mean, i=i: bin_shares(mean)[i]
+    return named | {"gini": gini, "hoyer": hoyer, "effective_heads": effective_heads}
+
+
+def summarize(scores: HeadScores, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
+    """Every statistic with a 95 % bootstrap interval; all heads are resampled together.
+
+    Returns
+    -------
+    DataFrame
+        `model`, `runs`, `heads`, `resamples`, `seed`, `statistic`, `value`, `low`, `high`.
+    """
+    means = scores.bootstrap(resamples=resamples, seed=seed).round(DECIMALS)
+    rows = [(scores.model, len(scores.runs), scores.mean.size, resamples, seed, name,
+             float(statistic(scores.mean.round(DECIMALS))),
+             *percentiles(np.array([statistic(mean) for mean in means])))
+            for name, statistic in statistics().items()]
+    return pd.DataFrame(rows, columns=["model", "runs", "heads", "resamples", "seed",
+                                       "statistic", "value", "low", "high"])

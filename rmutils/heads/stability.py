@@ -9,10 +9,9 @@ import pandas as pd
 from scipy.stats import spearmanr
 
 from rmutils.heads.scores import HeadScores
+from rmutils.heads.sparsity import DECIMALS
 from rmutils.stats import percentiles
 
-DECIMALS = 9
-"""Means are rounded to these before they are ranked: sums of floats k/n differ in the last bits."""
 COLUMNS = ["count", "overlap", "overlap_low", "overlap_high",
            "spearman", "spearman_low", "spearman_high"]
 

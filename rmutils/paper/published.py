@@ -13,8 +13,8 @@ import pandas as pd
 
 from rmutils.errors import UserError
 from rmutils.heads.scores import HeadScores
-from rmutils.heads.sparsity import BINS, bin_shares, effective_heads, gini, hoyer, share_at_zero
-from rmutils.heads.stability import DECIMALS, ranking_stability
+from rmutils.heads.sparsity import summarize
+from rmutils.heads.stability import ranking_stability
 from rmutils.paper.tables import (
     PUBLISHED_SCORES,
     PUBLISHED_STABILITY,
@@ -29,8 +29,6 @@ RUNS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 DRAWS = 50
 TOP_K = 40
 """Heads compared in the stability table: as many as the paper masks in Llama-3.1."""
-THRESHOLDS = (0.05, 0.1)
-"""The paper's tau (section 4.1)."""
 
 
 def derive(folder: Path) -> dict[Schema, pd.DataFrame]:
@@ -46,7 +44,7 @@ def derive(folder: Path) -> dict[Schema, pd.DataFrame]:
         raise UserError(f"{folder}: no *.json with head scores. They are in the repository "
                         f"YoumiMa/RetMask on GitHub.")
     scores = [HeadScores.from_wu_json(path) for path in files]
-    makers = {PUBLISHED_SCORES: head_table, PUBLISHED_SUMMARY: summary_table,
+    makers = {PUBLISHED_SCORES: head_table, PUBLISHED_SUMMARY: summarize,
               PUBLISHED_STABILITY: stability_table}
     return {schema: pd.concat([make(s) for s in scores], ignore_index=True)
             for schema, make in makers.items()}
@@ -69,29 +67,6 @@ def head_table(scores: HeadScores) -> pd.DataFrame:
         "model": scores.model, "layer": layer, "head": head, "runs": len(scores.runs),
         "mean": scores.mean.ravel(), "sd": scores.runs.std(0, ddof=1).ravel(),
         "low": low, "high": high})
-
-
-def summary_table(scores: HeadScores) -> pd.DataFrame:
-    """Statistics over all heads of a model; runs are resampled for all heads together."""
-    resampled = scores.bootstrap(resamples=RESAMPLES, seed=SEED).round(DECIMALS)
-    rows = []
-    for name, statistic in statistics().items():
-        low, high = np.quantile([statistic(mean) for mean in resampled], [0.025, 0.975])
-        rows.append((name, float(statistic(scores.mean.round(DECIMALS))), low, high))
-    table = pd.DataFrame(rows, columns=["statistic", "value", "low", "high"])
-    constants = {"model": scores.model, "runs": len(scores.runs), "heads": scores.mean.size,
-                 "resamples": RESAMPLES, "seed": SEED}
-    return table.assign(**constants)[list(PUBLISHED_SUMMARY.columns)]
-
-
-def statistics() -> dict:
-    """Names and functions of the whole-model statistics, each from a map of mean scores."""
-    named = {f"heads_at_least_{tau:g}": lambda mean, tau=tau: (mean >= tau).sum()
-             for tau in THRESHOLDS}
-    named |= {"mean_score": np.mean, "share_zero": share_at_zero}
-    for i, (low, high) in enumerate(BINS[1:], 1):
-        named[f"share_{low:g}_{high:g}"] = lambda mean, i=i: bin_shares(mean)[i]
-    return named | {"gini": gini, "hoyer": hoyer, "effective_heads": effective_heads}
 
 
 def stability_table(scores: HeadScores) -> pd.DataFrame:

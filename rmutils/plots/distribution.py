@@ -23,22 +23,22 @@ def score_bins(shares: Mapping[str, list[float]], labels: list[str]) -> Figure:
     labels : list of str
         The bins.
     """
-    figure, axes = new_axes(size=(7.2, 0.9 + 0.42 * len(shares)))
+    figure, axes = new_axes(size=(5.8, 0.9 + 0.42 * len(shares)))
     rows = np.arange(len(shares))
     table = np.array(list(shares.values()), dtype=float)
     left = np.zeros(len(rows))
     for column, (label, colour) in enumerate(zip(labels, BIN_COLOURS, strict=True)):
         width = np.nan_to_num(table[:, column])
         axes.barh(rows, width, left=left, color=colour, label=label, height=0.72)
-        for row in rows[width > 0.025]:
+        for row in rows[width > 0.045]:
             axes.text(left[row] + width[row] / 2, row, f"{100 * width[row]:.1f}", ha="center",
                       va="center", fontsize=7.5)
         left += width
-    axes.set_yticks(rows, list(shares))
+    axes.set_yticks(rows, list(shares), fontsize=8)
     axes.invert_yaxis()
     axes.set(xlabel="share of heads", xlim=(0, 1.0))
-    axes.legend(ncols=len(labels), loc="lower center", bbox_to_anchor=(0.45, 1.0), fontsize=8,
-                handlelength=1, columnspacing=1)
+    axes.legend(ncols=len(labels), loc="lower center", bbox_to_anchor=(0.3, 1.0), fontsize=8,
+                handlelength=0.8, columnspacing=0.8, handletextpad=0.4)
     return figure
 
 
@@ -50,7 +50,7 @@ def ranked_scores(models: Mapping[str, tuple[np.ndarray, np.ndarray]], tau: floa
     models : mapping
         Model -> means (heads,) and intervals (heads, 2).
     """
-    figure, axes = new_axes(size=(7.2, 3.8))
+    figure, axes = new_axes(size=(5.8, 3.8))
     for model, (mean, interval) in models.items():
         order = np.argsort(-mean, kind="stable")
         share = (np.arange(len(mean)) + 1) / len(mean)
@@ -66,16 +66,22 @@ def ranked_scores(models: Mapping[str, tuple[np.ndarray, np.ndarray]], tau: floa
     return figure
 
 
-def stability(tables: Mapping[str, pd.DataFrame], unit: Mapping[str, str]) -> Figure:
-    """Overlap with the full ranking as needles or runs are added; bands over draws."""
-    figure, panels = new_axes(columns=2, size=(7.2, 3.0), sharex=True)
-    for model, frame in tables.items():
+def stability(tables: Mapping[str, pd.DataFrame]) -> Figure:
+    """Agreement with the full ranking as needles or runs are added; bands over draws.
+
+    Parameters
+    ----------
+    tables : mapping
+        Label, which begins with the model's name -> a result of `ranking_stability`.
+    """
+    figure, panels = new_axes(columns=2, size=(5.8, 3.0), sharex=True)
+    for label, frame in tables.items():
+        colour = colour_of(label.split()[0])
         for axes, measure in zip(panels, ("overlap", "spearman"), strict=True):
-            colour = colour_of(model)
             axes.fill_between(frame["count"], frame[f"{measure}_low"], frame[f"{measure}_high"],
                               color=colour, alpha=0.18, lw=0)
             axes.plot(frame["count"], frame[measure], color=colour, marker="o", ms=3,
-                      label=f"{model} ({unit[model]})")
+                      label=label)
     for axes, name in zip(panels, ("overlap of the top heads", "rank correlation"), strict=True):
         axes.set(xscale="log", xlabel="needles or runs used", ylabel=name, ylim=(0, 1.03))
     panels[0].legend(fontsize=7.5, loc="lower right")

@@ -28,7 +28,7 @@ def arg_max_rows(
     heads : mapping
         Panel title -> (layer, head).
     """
-    figure, panels = new_axes(columns=len(heads), size=(7.2, 0.6 + 0.19 * len(written)),
+    figure, panels = new_axes(columns=len(heads), size=(5.8, 0.6 + 0.19 * len(written)),
                               sharey=True, squeeze=False)
     steps = np.arange(len(written))
     for panel, (title, (layer, head)) in zip(panels[0], heads.items(), strict=True):
@@ -51,7 +51,7 @@ def arg_max_rows(
 def success_map(cases: pd.DataFrame) -> Figure:
     """Share of needles found, by prompt length and depth."""
     grid = cases.pivot_table(index="depth", columns="length", values="success", aggfunc="mean")
-    figure, axes = new_axes(size=(7.2, 3.8))
+    figure, axes = new_axes(size=(5.8, 3.8))
     image = axes.imshow(grid, cmap=SEQUENTIAL, vmin=0, vmax=1, aspect="auto")
     for (i, j), share in np.ndenumerate(grid.to_numpy()):
         axes.text(j, i, f"{100 * share:.0f}", ha="center", va="center", fontsize=8,
@@ -65,7 +65,7 @@ def success_map(cases: pd.DataFrame) -> Figure:
 
 def success_curves(cases: pd.DataFrame) -> Figure:
     """Share of needles found by length and by depth, with 95 % intervals over needles."""
-    figure, panels = new_axes(columns=2, size=(7.2, 2.8), sharey=True)
+    figure, panels = new_axes(columns=2, size=(5.8, 2.8), sharey=True)
     labels = {"length": "prompt length (tokens)", "depth": "depth (0 start, 1 end)"}
     for axes, (column, label) in zip(panels, labels.items(), strict=True):
         x, centre, ends = [], [], []
@@ -86,7 +86,7 @@ def head_map(scores: HeadScores, tau: float) -> Figure:
     layers, heads = scores.shape
     wide = heads <= layers  # draw the longer side across the page
     values = scores.mean.T if wide else scores.mean
-    figure, axes = new_axes(size=(7.2, 0.9 + 0.24 * min(values.shape)))
+    figure, axes = new_axes(size=(5.8, 0.9 + 0.24 * min(values.shape)))
     image = axes.imshow(values, cmap=SEQUENTIAL, vmin=0, vmax=max(scores.mean.max(), tau),
                         aspect="auto")
     for layer, head in zip(*np.nonzero(scores.mean >= tau), strict=True):

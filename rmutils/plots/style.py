@@ -25,7 +25,7 @@ def use_style() -> None:
     if get_ipython() is not None:
         set_matplotlib_formats("svg")
     mpl.rcParams.update({
-        "figure.figsize": (7.2, 3.6), "figure.constrained_layout.use": True,
+        "figure.figsize": (5.8, 3.6), "figure.constrained_layout.use": True,
         "figure.facecolor": "white", "savefig.facecolor": "white",
         "font.size": 10, "axes.titlesize": 10, "axes.spines.top": False,
         "axes.spines.right": False, "legend.frameon": False,

@@ -1,0 +1,87 @@
+"""Running a notebook for real, with the kernel of this interpreter."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from typer.testing import CliRunner
+
+from rmutils.cli import app
+from rmutils.notebooks import NotebookFailed, run_notebook
+from tests.notebooks.test_parameters import CELL, write
+
+
+def text_of(notebook) -> str:
+    return "".join(o.get("text", "") for c in notebook.cells for o in c.get("outputs", []))
+
+
+def test_executed_copy_has_the_results_and_its_own_record(tmp_path, monkeypatch):
+    """Another `python3` kernel that the reader registered is not used."""
+    (tmp_path / "kernels" / "python3").mkdir(parents=True)
+    (tmp_path / "kernels" / "python3" / "kernel.json").write_text(
+        '{"argv": ["false"], "display_name": "wrong", "language": "python"}')
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
+    source = write(tmp_path / "nb.ipynb", CELL, "import sys, os",
+                   "print(sys.executable, os.getcwd(), tau, lengths)")
+    before = source.read_bytes()
+    run_notebook(source, tmp_path / "out" / "nb.ipynb", {"lengths": "1,2"})
+    executed = nbformat.read(tmp_path / "out" / "nb.ipynb", as_version=4)
+    assert text_of(executed).split() == [sys.executable, str(tmp_path), "0.1", "[1,", "2]"]
+    record = executed.metadata["rmutils"]
+    assert record["parameters"]["lengths"] == [1, 2] and record["parameters"]["tau"] == 0.1
+    assert record["changed"] == ["lengths"] and record["seconds"] >= 0
+    assert str(tmp_path) not in str(executed.metadata)
+    assert source.read_bytes() == before
+    assert [p.name for p in (tmp_path / "out").glob("*.ipynb")] == ["nb.ipynb"]
+
+
+@pytest.mark.parametrize(("code", "told"), [
+    ("raise ValueError('no head above tau')",
+     " (`raise ValueError('no head above tau')`): ValueError: no head above tau\n"),
+    ("import os; os._exit(1)", ": the kernel died"),
+])
+def test_raising_cell_is_named_and_nothing_is_taken_for_whole(tmp_path, code, told):
+    source = write(tmp_path / "nb.ipynb", CELL, "first = 1", f"# a comment\n{code}", "print('no')")
+    with pytest.raises(NotebookFailed) as error:
+        run_notebook(source, tmp_path / "out.ipynb", {"tau": 0.2})
+    assert str(error.value).startswith(f"nb: cell 4{told}")
+    assert not (tmp_path / "out.ipynb").exists()
+    kept = str(error.value).splitlines()[-1].split(": ")[1]
+    assert "no" not in text_of(nbformat.read(Path(kept), as_version=4))
+
+
+def test_command_line(tmp_path):
+    source = write(tmp_path / "nb.ipynb", CELL, "print(tau + 1, lengths)")
+    call = CliRunner().invoke
+    assert "prompt lengths # in tokens" in call(app, ["run", str(source), "--list"]).output
+    done = call(app, ["run", str(source), "-p", "tau", "-1", "-p", "lengths", "7", "--output",
+                      str(tmp_path / "out.ipynb")])
+    assert done.exit_code == 0, done.output
+    assert "0.0 [7]" in text_of(nbformat.read(tmp_path / "out.ipynb", as_version=4))
+    write(source, CELL, "1 / 0")
+    failed = call(app, ["run", str(source), "--output", str(tmp_path / "out2.ipynb")])
+    assert failed.exit_code == 1 and "cell 3" in failed.output and "ZeroDivision" in failed.output
+
+
+@pytest.mark.parametrize("words", [
+    ["no_such_notebook"], ["-p", "tau"], ["-p", "tau", "1", "2"], ["--tau", "x", "1"],
+    ["-p", "tau", "1", "-p", "tau", "2"], ["-p", "tau", "high"],
+])
+def test_bad_command_line_exits_with_2(tmp_path, words):
+    source = write(tmp_path / "nb.ipynb", CELL)
+    first = [] if words == ["no_such_notebook"] else [str(source)]
+    result = CliRunner().invoke(app, ["run", *first, *words])
+    assert result.exit_code == 2, result.output
+    assert "Traceback" not in result.output
+
+
+def test_help_and_version_answer_without_torch():
+    import subprocess
+
+    code = ("import sys; from rmutils.cli import app\ntry: app(['--help'])\n"
+            "except SystemExit: pass\nsys.exit('torch' in sys.modules or 'pandas' in sys.modules)")
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+    assert CliRunner().invoke(app, ["--version"]).output.startswith("rmutils ")

@@ -1,0 +1,116 @@
+"""pyproject.toml, requirements.lock and environment.yml say the same, and it can be installed."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+WANTED = [Requirement(line) for line in
+          PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"]]
+PINS = dict(line.split("==") for line in (ROOT / "requirements.lock").read_text().splitlines()
+            if not line.startswith("#"))
+UNLOCKED = {"pip", "setuptools", "wheel", "rmutils"}
+
+
+def test_every_requirement_is_pinned_within_its_range():
+    for requirement in WANTED:
+        pin = PINS[canonicalize_name(requirement.name)]
+        assert requirement.specifier.contains(pin), f"{requirement} against {pin}"
+
+
+def test_lock_is_sorted_canonical_and_exact():
+    assert list(PINS) == sorted(map(canonicalize_name, PINS))
+    for pin in PINS.values():
+        assert Version(pin).local is None, "a local version exists on one index only"
+
+
+def test_conda_environment_pins_the_same():
+    listed = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
+    python = Requirement(next(d for d in listed if isinstance(d, str) and d.startswith("python"))
+                         .replace("=", "==", 1))
+    assert Requirement(f"python{PROJECT['requires-python']}").specifier.contains(
+        next(iter(python.specifier)).version)
+    pip = next(d["pip"] for d in listed if isinstance(d, dict))
+    pins = dict(line.split("==") for line in pip if not line.startswith("-"))
+    assert pins == {canonicalize_name(r.name): PINS[canonicalize_name(r.name)] for r in WANTED}
+
+
+def test_running_environment_is_the_locked_one():
+    gpu = {canonicalize_name(Requirement(line).name)
+           for line in importlib.metadata.requires("torch") or []}
+    for distribution in importlib.metadata.distributions():
+        name = canonicalize_name(distribution.name)
+        if name in UNLOCKED or (name in gpu and name not in PINS) or name.startswith("nvidia-"):
+            continue
+        assert name in PINS, f"{name} is installed, but not in requirements.lock: make lock"
+        assert Version(distribution.version).public == PINS[name], name
+
+
+def test_every_import_is_a_declared_requirement():
+    declared = {canonicalize_name(r.name) for r in WANTED}
+    homes = importlib.metadata.packages_distributions()
+    for file in [*(ROOT / "rmutils").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]:
+        for module in _imports(file):
+            if module in sys.stdlib_module_names or module in ("rmutils", "tests"):
+                continue
+            owners = {canonicalize_name(name) for name in homes.get(module, [])}
+            assert owners & declared, f"{file.relative_to(ROOT)} imports {module}"
+
+
+def _imports(file: Path) -> set[str]:
+    nodes = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+    names = [alias.name for n in nodes if isinstance(n, ast.Import) for alias in n.names]
+    nodes = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+    names += [n.module for n in nodes if isinstance(n, ast.ImportFrom) and n.level == 0]
+    return {name.split(".")[0] for name in names}
+
+
+def dry_run(python: str, report: Path, *what: str) -> subprocess.Popen:
+    """Let pip find what it would install for a Python; it reads metadata, not the files."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--no-deps",
+         "--quiet", "--disable-pip-version-check", "--python-version", python,
+         "--implementation", "cp", "--target", str(report.parent / "nowhere"),
+         "--report", str(report), *what], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True)
+
+
+def test_lock_can_be_installed_on_every_supported_python(tmp_path):
+    """From 3.11.0 to 3.13 each pin has a wheel, or is pure Python and so needs no compiler.
+
+    This shows that every pin exists for that Python (`Requires-Python` included). That the pins
+    fit one another is shown by their being installed together.
+    """
+    probe = dry_run("3.11", tmp_path / "probe.json", f"iniconfig=={PINS['iniconfig']}")
+    if probe.wait() and "RMUTILS_NO_SKIP" not in os.environ:
+        pytest.skip("pip reaches no package index")
+    versions = ["3.11.0", "3.12", "3.13"]
+    runs = {v: dry_run(v, tmp_path / f"{v}.json", "-r", str(ROOT / "requirements.lock"))
+            for v in versions}
+    for version, run in runs.items():
+        output = run.communicate()[0]
+        assert run.returncode == 0, f"Python {version}: {output[-2000:]}"
+        found = json.loads((tmp_path / f"{version}.json").read_text())["install"]
+        assert {canonicalize_name(f["metadata"]["name"]) for f in found} == set(PINS)
+        for item in found:
+            name, url = item["metadata"]["name"], item["download_info"]["url"]
+            assert url.endswith(".whl") or _is_pure(name), f"Python {version}: {url}"
+
+
+def _is_pure(name: str) -> bool:
+    wheel = importlib.metadata.distribution(name).read_text("WHEEL")
+    return "Tag: py3-none-any" in wheel or "Tag: py2.py3-none-any" in wheel
