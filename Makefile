@@ -20,7 +20,8 @@ test: .venv/.complete  ## run the tests
 
 serve: book  ## build the book and show it on http://127.0.0.1:8000 (PORT=...)
 	@echo 'The book is on http://127.0.0.1:$(PORT)/ (stop with Ctrl-C)'
-	@$(PY) -m http.server --bind 127.0.0.1 --directory book/_build/html $(PORT) 2>/dev/null
+	@$(PY) -m http.server --bind 127.0.0.1 --directory book/_build/html $(PORT) 2>/dev/null \
+	    || { echo 'Port $(PORT) is taken; try make serve PORT=8001'; exit 1; }
 
 notebook: named .venv/.complete  ## run one notebook: make notebook NB=01_preliminaries P="tau=0.05 seed=1"
 	@$(PY) -m rmutils run '$(NB)' $(foreach p,$(P),-p $(subst =, ,$(p))) $(if $(NAME),--name '$(NAME)')

@@ -16,8 +16,8 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-NOT_LOCKED = re.compile(r"(pip|rmutils|nvidia-.*|cuda-.*|triton)$")
-"""pip is there already; torch alone knows which GPU libraries a machine needs."""
+NOT_LOCKED = re.compile(r"(rmutils|nvidia-.*|cuda-.*|triton)$")
+"""torch alone knows which GPU libraries a machine needs."""
 
 HELD_BACK = ["soupsieve<3.0.2"]
 """Later ones need Python 3.11.5; Debian 12 has 3.11.2."""
@@ -52,7 +52,7 @@ def main() -> None:
         venv.create(folder, with_pip=True)
         python = Path(folder) / "bin" / "python"
         pip = [python, "-m", "pip", "--disable-pip-version-check"]
-        subprocess.run([*pip, "install", "-e", f"{ROOT}[dev]", *HELD_BACK], check=True)
+        subprocess.run([*pip, "install", "-e", "--upgrade", f"{ROOT}[dev]", *HELD_BACK], check=True)
         listed = subprocess.run([*pip, "list", "--format=json"], check=True, capture_output=True)
     # A local version such as 2.13.0+cpu exists on one index only.
     pins = {canonical(d["name"]): d["version"].split("+")[0] for d in json.loads(listed.stdout)}

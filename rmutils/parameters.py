@@ -2,7 +2,7 @@
 
 Papermill only warns about a parameter that the notebook does not have, and passes on a value of
 the wrong type. Here both are refused. The notebook declares its parameters in the code cell tagged
-`parameters`, one annotated assignment each::
+`parameters`, one annotated assignment each, with its comment beside or above it::
 
     tau: float = 0.1  # heads at or above this mean score count as retrieval heads
 """
@@ -12,9 +12,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import difflib
-import io
 import json
-import tokenize
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,11 +84,12 @@ def read_parameters(notebook: Path) -> dict[str, Parameter]:
     if not cells:
         return {}
     source = cells[0].source
-    comments = {token.start[0]: token.string.lstrip("# ").rstrip()
-                for token in tokenize.generate_tokens(io.StringIO(source).readline)
-                if token.type == tokenize.COMMENT}
+    try:
+        lines = ast.parse(source).body
+    except SyntaxError as error:
+        raise UserError(f"{notebook}: the parameters cell is not Python: {error}") from error
     parameters = {}
-    for node in ast.parse(source).body:
+    for node in lines:
         if isinstance(node, ast.Import | ast.ImportFrom):
             continue
         line = ast.get_source_segment(source, node)
@@ -104,8 +103,17 @@ def read_parameters(notebook: Path) -> dict[str, Parameter]:
             raise UserError(f"{notebook}: cannot use the parameter `{line}`: {error}") from error
         name = ast.unparse(node.target)
         parameters[name] = Parameter(name, ast.unparse(node.annotation), kind, default,
-                                     comments.get(node.end_lineno, ""))
+                                     _comment(source, node))
     return parameters
+
+
+def _comment(source: str, node: ast.AnnAssign) -> str:
+    """The comment at the end of an assignment, or else the one on the line above it."""
+    lines = source.splitlines()
+    above = lines[node.lineno - 2].strip() if node.lineno > 1 else ""
+    after = lines[node.end_lineno - 1].encode()[node.end_col_offset:].decode().strip()
+    comment = after or (above if above.startswith("#") else "")
+    return comment.lstrip("# ")
 
 
 def describe(parameters: Mapping[str, Parameter]) -> str:
@@ -123,7 +131,7 @@ def check_parameters(notebook: Path, values: Mapping[str, Any]) -> dict[str, Any
     for name, value in values.items():
         if name not in declared:
             near = difflib.get_close_matches(name, declared, n=1)
-            wrong.append(f"no parameter {name!r}" + (f", did you mean {near[0]!r}?" if near else ""))
+            wrong.append(f"no parameter {name!r}" + "".join(f", did you mean {n!r}?" for n in near))
             continue
         try:
             checked[name] = declared[name].parse(value)

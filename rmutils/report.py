@@ -42,9 +42,9 @@ def _scrolling(shown: str, caption: str) -> HTML:
 
 def show_case(case: NiahCase) -> HTML:
     """The whole prompt; the inserted sentence is marked, the answer in it is underlined."""
-    sentence, answer = case.needle.needle, case.needle.real_needle
+    sentence, (start, end) = case.needle.needle, case.needle.answer_span
     before, after = case.prompt.split(sentence, 1)
-    head, tail = sentence.split(answer, 1)
+    head, answer, tail = sentence[:start], sentence[start:end], sentence[end:]
     escaped = [html.escape(part) for part in (before, head, answer, tail, after)]
     return HTML('<div class="rm-case" tabindex="0" role="region" aria-label="A whole prompt">'
                 "{}<mark>{}<u>{}</u>{}</mark>{}</div>".format(*escaped))
@@ -86,8 +86,8 @@ def _short(value: object) -> str:
     """Long evenly spaced lists as `512, 1024 ... 4096`."""
     if not isinstance(value, list) or len(value) < 5:
         return str(value)
-    steps = {round(b - a, 3) for a, b in pairwise(value)}
-    if len(steps) <= 2:
+    steps = [b - a for a, b in pairwise(value)]
+    if max(steps) - min(steps) < 0.001:  # depths are rounded
         return f"{value[0]:g}, {value[1]:g} ... {value[-1]:g} ({len(value)})"
     return str(value)
 

@@ -13,8 +13,10 @@ from transformers import (
     Qwen3Config,
 )
 
+from rmutils import artifacts
 from rmutils.corpora.haystack import load_haystacks
 from rmutils.errors import UserError
+from rmutils.heads import detection
 from rmutils.models import LanguageModel, load_model
 
 torch.set_num_threads(1)  # the models of most tests are so small that threads only wait
@@ -42,14 +44,14 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 
 def make_lm(family: str, tokenizer: PreTrainedTokenizerFast, seed: int = 0) -> LanguageModel:
-    """4 layers x 4 heads (2 key heads), float32; Olmo 3 with windows of 24 tokens in 3 of 4 layers."""
+    """4 layers x 4 heads (2 key heads), float32; Olmo 3: windows of 24 tokens in 3 of 4 layers."""
     torch.manual_seed(seed)
     window = {"sliding_window": 24} if family == "olmo3" else {}
     config = CONFIGS[family](
         vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=4,
         num_attention_heads=4, num_key_value_heads=2, head_dim=8, max_position_embeddings=1024,
-        initializer_range=0.5, tie_word_embeddings=True, bos_token_id=None, eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id, **window,
+        initializer_range=0.5, tie_word_embeddings=True, bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, **window,
     )
     model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").eval()
     return LanguageModel(model, tokenizer, f"random-{family}", family, f"random {family} {seed}")
@@ -82,3 +84,13 @@ def cache(tmp_path, monkeypatch):
     """An empty cache for models and results."""
     monkeypatch.setenv("RMUTILS_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
+
+
+@pytest.fixture
+def tiny(cache, tmp_path, monkeypatch, llama):
+    """Folder of a saved small Llama. No result is stored, and its every answer is a success."""
+    monkeypatch.setattr(artifacts, "SHIPPED_ARTIFACTS", tmp_path / "shipped")
+    monkeypatch.setattr(detection, "SUCCESS_ROUGE", -1.0)
+    llama.model.save_pretrained(tmp_path / "tiny model")
+    llama.tokenizer.save_pretrained(tmp_path / "tiny model")
+    return tmp_path / "tiny model"

@@ -80,10 +80,14 @@ def _imports(file: Path) -> set[str]:
 
 
 def dry_run(python: str, report: Path, *what: str) -> subprocess.Popen:
-    """Let pip find what it would install for a Python; it reads metadata, not the files."""
+    """Let pip find what it would install for a Python.
+
+    With `fast-deps` it reads the metadata in each file and leaves the rest where it is: some 50 MB
+    instead of 850.
+    """
     return subprocess.Popen(
         [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--no-deps",
-         "--quiet", "--disable-pip-version-check", "--python-version", python,
+         "--use-feature=fast-deps", "--quiet", "--disable-pip-version-check", "--python-version", python,
          "--implementation", "cp", "--target", str(report.parent / "nowhere"),
          "--report", str(report), *what], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True)

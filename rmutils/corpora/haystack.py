@@ -21,7 +21,7 @@ def load_haystacks(folder: Path | None = None) -> list[Haystack]:
     """Read the parts of a haystack folder, in the order of their names.
 
     A folder holds `.txt` files, each a part; or subfolders, each a part made of its `.txt` files
-    (the layout of Wu et al.'s essays by Paul Graham).
+    (the layout of `haystack_for_detect` in Wu et al.'s repository).
 
     Parameters
     ----------

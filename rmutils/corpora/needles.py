@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,12 +24,22 @@ class Needle:
     question : str
         What the model is asked.
     real_needle : str
-        The answer: a stretch of `needle`. Its tokens are the `k` of Equation 1.
+        The answer: a stretch of `needle`, in upper or lower case. Its tokens are the `k` of
+        Equation 1.
     """
 
     needle: str
     question: str
     real_needle: str
+
+    @property
+    def answer_span(self) -> tuple[int, int] | None:
+        """Characters of `needle` that are the answer, `(start, end)`; None if it is not there.
+
+        Case is ignored: a published needle has "Because" where its answer has "because".
+        """
+        found = re.search(re.escape(self.real_needle), self.needle, re.IGNORECASE)
+        return found and found.span()
 
 
 def load_needles(path: Path | None = None) -> list[Needle]:
@@ -64,6 +75,6 @@ def _parse(line: str, place: str) -> Needle:
                         f"{', '.join(FIELDS)} ({type(error).__name__}: {error}).") from error
     if not all((needle.needle, needle.question, needle.real_needle)):
         raise UserError(f"{place}: an empty field.")
-    if needle.real_needle not in needle.needle:
+    if needle.answer_span is None:
         raise UserError(f"{place}: the answer (real_needle) does not stand in the needle.")
     return needle

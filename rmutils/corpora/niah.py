@@ -88,22 +88,28 @@ class NiahBuilder:
             The needle does not fit into `length`, or the haystack is shorter than `length`.
         """
         part = index % len(self.haystacks)
+        inserted = len(self._tokenize(" " + needle.needle)[0])
         frame = len(self._tokenize(self._prompt("", needle)[0])[0])
-        size = self._context_tokens(needle, length, frame)
+        size = max(length - (WU_BUFFER if self.buffered else frame + inserted), 0)
         while True:
             context, at = self._insert(part, needle, size, depth, length)
             prompt, start = self._prompt(context, needle)
             ids, offsets = self._tokenize(prompt)
             excess = 0 if self.buffered else len(ids) - length
-            if excess <= 0 or not size:
+            if excess <= 0:
                 break
+            if not size:
+                raise UserError(
+                    f"a length of {length} tokens is too short: the needle has {inserted} tokens, "
+                    f"template and question {len(ids) - inserted} ({needle.needle[:40]!r} ...)."
+                )
             size = max(size - excess, 0)  # tokens merge differently at the seams: take a few off
         at += start
-        answer = at + needle.needle.index(needle.real_needle)
+        answer = [at + place for place in needle.answer_span]
         return NiahCase(
             id=f"{index:02d}-{length}-{depth:.4f}", needle_index=index, length=length, depth=depth,
             haystack=self.haystacks[part].name, prompt=prompt, input_ids=tuple(ids),
-            needle_span=_tokens_over(offsets, answer, answer + len(needle.real_needle)),
+            needle_span=_tokens_over(offsets, *answer),
             inserted_span=_tokens_over(offsets, at, at + len(needle.needle)), needle=needle,
         )
 
@@ -114,18 +120,6 @@ class NiahBuilder:
         depths = list(depths)
         return [self.build(i, needle, length, depth) for i, needle in enumerate(needles)
                 for length in lengths for depth in depths]
-
-    def _context_tokens(self, needle: Needle, length: int, frame: int) -> int:
-        """Tokens of haystack that a prompt of `length` has room for."""
-        if self.buffered:
-            return max(length - WU_BUFFER, 0)
-        inserted = len(self._tokenize(" " + needle.needle)[0])
-        if frame + inserted > length:
-            raise UserError(
-                f"a length of {length} tokens is too short: the needle has {inserted} tokens, "
-                f"template and question {frame} ({needle.needle[:40]!r} ...)."
-            )
-        return length - frame - inserted
 
     def _insert(self, part: int, needle: Needle, size: int, depth: float, length: int):
         """Context of `size` haystack tokens with the needle in it, and its character position."""
@@ -142,7 +136,7 @@ class NiahBuilder:
             at = ended[-1] if ended else 0
         if at:
             return f"{text[:at]} {needle.needle}{text[at:]}", at + 1
-        return f"{needle.needle} {text}", 0
+        return f"{needle.needle} {text}" if text else needle.needle, 0
 
     def _prompt(self, context: str, needle: Needle) -> tuple[str, int]:
         """The prompt and the position at which `context` starts in it."""

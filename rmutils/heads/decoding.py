@@ -125,7 +125,7 @@ class _RoomyLayer(DynamicLayer):
 
     def update(self, key_states: Tensor, value_states: Tensor, *args, **kwargs):
         start = self.keys.shape[2]
-        for room, new in zip(self._room, (key_states, value_states), strict=False):
+        for room, new in zip(self._room, (key_states, value_states), strict=True):
             room[:, :, start : start + new.shape[2]] = new
         self._show(start + key_states.shape[2])
         return self.keys, self.values
@@ -143,7 +143,7 @@ def _stack(caches: list[DynamicCache], room: int) -> tuple[list[int], DynamicCac
             parts = [getattr(cache.layers[i], name) for cache in caches]
             _, heads, _, size = parts[0].shape
             padded = parts[0].new_zeros(len(parts), heads, longest + room, size)
-            for row, (part, pad) in enumerate(zip(parts, pads, strict=False)):
+            for row, (part, pad) in enumerate(zip(parts, pads, strict=True)):
                 padded[row, :, pad:longest] = part[0]
             both.append(padded)
         for cache in caches:
@@ -156,7 +156,7 @@ def _stack(caches: list[DynamicCache], room: int) -> tuple[list[int], DynamicCac
 def _answers(tokens: np.ndarray, looked: np.ndarray, pads: list[int], stop_ids: set[int]):
     """Cut each row of the batch at its first stop token; indices become prompt positions."""
     answers = []
-    for row, seen, pad in zip(tokens, looked, pads, strict=False):
+    for row, seen, pad in zip(tokens, looked, pads, strict=True):
         stops = np.flatnonzero(np.isin(row, list(stop_ids)))
         end = stops[0] if len(stops) else len(row)
         answers.append(Answer(row[:end], seen[:end] - pad))

@@ -25,8 +25,9 @@ from rmutils.heads.scoring import SUCCESS_ROUGE, copy_counts, rouge_recall, wu_s
 from rmutils.models import LanguageModel
 from rmutils.progress import progress_bar
 
-BATCH = 8
-"""Cases decoded together. Prefill, which takes most of the time, goes case by case."""
+BATCH_TOKENS = 4096
+"""Prompt tokens decoded together, in one case at least: it bounds the memory. Prefill, which takes
+most of the time, goes case by case anyway."""
 
 
 class DetectConfig(Config):
@@ -125,7 +126,8 @@ def _run(lm: LanguageModel, config: DetectConfig, cases: list[NiahCase]) -> Iter
             trunk = Trunk(lm.model, deepest.input_ids[: deepest.inserted_span[0]])
             for _, alike in groupby(part, key=lambda c: c.length):
                 alike = list(alike)
-                for batch in (alike[i : i + BATCH] for i in range(0, len(alike), BATCH)):
+                size = max(BATCH_TOKENS // len(alike[0].input_ids), 1)
+                for batch in (alike[i : i + size] for i in range(0, len(alike), size)):
                     started = time.perf_counter()
                     prompts = [case.input_ids for case in batch]
                     answers = decode(
@@ -133,7 +135,7 @@ def _run(lm: LanguageModel, config: DetectConfig, cases: list[NiahCase]) -> Iter
                         max_new_tokens=config.max_new_tokens, stop_ids=stop_ids,
                     )
                     seconds = (time.perf_counter() - started) / len(batch)
-                    for case, answer in zip(batch, answers, strict=False):
+                    for case, answer in zip(batch, answers, strict=True):
                         yield _record(lm, config, case, answer, seconds)
 
 

@@ -28,7 +28,7 @@ def trace(lm: LanguageModel, case: NiahCase, answer: Answer, head: Head) -> pd.D
     DataFrame
         `written` (y_t), `looks at` (j = arg max a_t), `token there` (x_j; empty if j is a token of
         the answer itself), `in needle` (j in I_k), `copied` (both conditions hold), and `so far`,
-        the size of g_h intersect k after this step.
+        the size of the overlap after this step.
     """
     layer, index = head
     hits = copied(answer, case.input_ids, case.needle_span)[:, layer, index]

@@ -25,7 +25,7 @@ class HeadScores:
     Attributes
     ----------
     runs : ndarray of float64
-        (successful runs, layers, heads): |g_h intersect k| / |k| of each run (Equation 1).
+        (successful runs, layers, heads): share of the needle that a head copied (Equation 1).
     model : str
         The model's name.
     clusters : ndarray of int, optional
@@ -139,8 +139,8 @@ class HeadScores:
             record = json.loads(path.read_text())
             table = {tuple(map(int, key.split("-"))): np.asarray(value, dtype=float)
                      for key, value in record.items()}
-        except FileNotFoundError:
-            raise UserError(f"{path} does not exist.") from None
+        except OSError as error:
+            raise UserError(f"{path} cannot be read: {error.strerror}.") from None
         except (ValueError, TypeError, AttributeError) as error:
             raise UserError(f'{path}: not head scores. Expected {{"layer-head": [score, ...]}} '
                             f"({error}).") from error

@@ -44,8 +44,8 @@ def copy_counts(
     Parameters
     ----------
     repeats : bool
-        False: |g_h intersect k|, each needle token (a position of the prompt) counts once, as
-        Equation 1 says. True: every copy counts, as in the published code, where scores above 1
+        False: the overlap of two sets, so each needle token (a position of the prompt) counts once,
+        as Equation 1 says. True: every copy counts, as in the published code, where scores above 1
         occur.
 
     Returns

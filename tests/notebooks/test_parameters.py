@@ -18,6 +18,12 @@ tau: float = 0.1  # threshold
 seed: int = 0  # of the random heads
 exact: bool = False
 lengths: list[int] = [256, 512]  # prompt lengths # in tokens
+# several
+# where the needle is, é
+depths: list[float] = [
+    0.0,  # start
+    1.0,
+]
 compute: Literal["auto", "always", "never"] = "auto"  # when to run
 folder: Path | None = None  # own haystack
 name: str = "a # b"
@@ -42,6 +48,7 @@ def test_declaration_is_read_with_types_defaults_and_comments(notebook):
         ("seed", "int", 0, "of the random heads"),
         ("exact", "bool", False, ""),
         ("lengths", "list[int]", [256, 512], "prompt lengths # in tokens"),
+        ("depths", "list[float]", [0.0, 1.0], "where the needle is, é"),
         ("compute", "Literal['auto', 'always', 'never']", "auto", "when to run"),
         ("folder", "Path | None", None, "own haystack"),
         ("name", "str", "a # b", ""),
@@ -85,12 +92,14 @@ def test_unknown_parameter_starts_nothing(notebook, tmp_path):
     ("tau: float = 'high'", "cannot use"),
     ("tau: Tensor = 1", "cannot use"),
     ("tau: float = open('x')", "cannot use"),
+    ("%matplotlib inline", "is not Python"),
 ])
 def test_unusable_declaration_names_notebook_and_line(tmp_path, line, problem):
     notebook = write(tmp_path / "nb.ipynb", line)
     with pytest.raises(UserError, match=problem) as error:
         read_parameters(notebook)
-    assert "nb.ipynb" in str(error.value) and line in str(error.value)
+    assert "nb.ipynb" in str(error.value)
+    assert line in str(error.value) or "line 1" in str(error.value)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"not json", b"\xff\xfe\x00", b'{"cells": 3}'])

@@ -1,0 +1,98 @@
+"""The book as a reader sees it, in a real browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote, urldefrag, urljoin
+
+from tests.book.conftest import visiting
+
+PICTURES = """() => [...document.querySelectorAll('article img')].map(
+    i => [i.getAttribute('src'), i.naturalWidth, i.getAttribute('alt') || ''])"""
+MATH = """() => [...document.querySelectorAll('article .math')].map(
+    m => [m.textContent.slice(0, 60), !!m.querySelector('mjx-container'),
+          !!m.querySelector('mjx-merror')])"""
+LINKS = "() => [...document.querySelectorAll('a[href]')].map(a => a.href)"
+IDS = "() => [...document.querySelectorAll('[id]')].map(e => e.id)"
+TOO_WIDE = """() => {
+    const width = document.documentElement.clientWidth;
+    if (document.documentElement.scrollWidth <= width) return [];
+    return [...document.querySelectorAll('body *')]
+        .filter(e => e.getBoundingClientRect().right > width + 1)
+        .map(e => e.tagName + '.' + e.className).slice(0, 5).concat('page is too wide');
+}"""
+
+
+def pages(html: Path) -> list[str]:
+    return sorted(str(p.relative_to(html)) for p in html.rglob("*.html")
+                  if not p.relative_to(html).parts[0].startswith("_"))
+
+
+def settle(page) -> None:
+    page.wait_for_load_state("networkidle")
+    page.evaluate("() => window.MathJax?.startup?.promise")
+
+
+def test_every_page_is_whole_and_loads_nothing_from_elsewhere(browser, address, html):
+    found, links, ids = {}, {}, {}
+    with visiting(browser, address, 1200) as (page, problems):
+        for name in pages(html):
+            page.goto(address + name)
+            settle(page)
+            for src, width, alt in page.evaluate(PICTURES):
+                if not width:
+                    problems.append(f"picture {src} does not show")
+                if not alt or alt.endswith((".png", ".svg")):
+                    problems.append(f"picture {src} has no text for those who cannot see it")
+            for text, rendered, wrong in page.evaluate(MATH):
+                if not rendered or wrong:
+                    problems.append(f"formula is not set: {text}")
+            links[name], ids[name] = page.evaluate(LINKS), set(page.evaluate(IDS))
+            found[name] = problems.copy()
+            problems.clear()
+    for name, targets in links.items():
+        for url, anchor in (urldefrag(urljoin(address + name, t)) for t in targets):
+            target = unquote(url.removeprefix(address)) or "index.html"
+            if url.startswith(address) and (
+                not (html / target).is_file()
+                or (anchor and target in ids and unquote(anchor) not in ids[target])
+            ):
+                found[name].append(f"link to {target}#{anchor} leads nowhere")
+    assert len(found) >= 5
+    assert not {name: told for name, told in found.items() if told}
+
+
+def test_pages_fit_a_phone(browser, address, html):
+    found = {}
+    with visiting(browser, address, 390) as (page, _):
+        for name in pages(html):
+            page.goto(address + name)
+            settle(page)
+            found[name] = page.evaluate(TOO_WIDE)
+    assert not {name: told for name, told in found.items() if told}
+
+
+def test_search_finds_and_marks_the_term(browser, address):
+    with visiting(browser, address, 1200) as (page, problems):
+        page.goto(f"{address}search.html?q=haystack")
+        hit = page.locator("#search-results li a").first
+        hit.wait_for()
+        hit.click()
+        settle(page)
+        assert "haystack" in page.locator("article").inner_text().lower()
+    assert not problems
+
+
+def test_contents_lead_from_page_to_page(browser, address, html):
+    """Following "next" from the first page visits every page of the table of contents."""
+    seen = []
+    with visiting(browser, address, 1200) as (page, _):
+        page.goto(address + "index.html")
+        while (name := unquote(page.url.removeprefix(address))) not in seen:
+            seen.append(name)
+            following = page.locator("a.right-next")
+            if not following.count():
+                break
+            page.goto(urljoin(page.url, following.get_attribute("href")))
+    made = {"search.html", "genindex.html", "py-modindex.html"}
+    assert set(seen) == set(pages(html)) - made

@@ -1,0 +1,62 @@
+"""`rmutils artifacts`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from rmutils import artifacts
+from rmutils.artifacts import Stage
+from rmutils.cli import app
+from rmutils.config import Config
+
+
+@pytest.fixture
+def artifact(cache, tmp_path, monkeypatch):
+    """A stored result of the user's own."""
+    (tmp_path / "shipped").mkdir()
+    monkeypatch.setattr(artifacts, "SHIPPED_ARTIFACTS", tmp_path / "shipped")
+
+    def make(folder):
+        (folder / "result.txt").write_text("nine")
+        return {}
+
+    return Stage("square", 1).obtain(Config(), {}, make, command="square 3")
+
+
+def rmutils(*words):
+    return CliRunner().invoke(app, ["artifacts", *words])
+
+
+def test_list_and_show(artifact):
+    assert json.loads(rmutils("list", "--json").stdout) == [
+        {"name": artifact.name, "shipped": False, "command": "square 3"}]
+    assert rmutils("list").stdout == f"{artifact.name}  own      square 3\n"
+    assert json.loads(rmutils("show", artifact.name).stdout) == artifact.manifest
+
+
+def test_verify(artifact):
+    """Exit status 1 names what differs."""
+    assert rmutils("verify").exit_code == 0
+    artifact.path("result.txt").write_text("ten")
+    done = rmutils("verify")
+    assert done.exit_code == 1
+    assert done.stdout.strip() == (
+        f"{artifact.name}/result.txt: content differs from its manifest")
+
+
+def test_promote(artifact, tmp_path):
+    assert rmutils("promote", artifact.name).stdout.strip() == artifact.name
+    assert (tmp_path / "shipped" / artifact.name / "result.txt").read_text() == "nine"
+    assert rmutils("list").stdout.count(artifact.name) == 2
+
+
+def test_errors_exit_with_2(artifact):
+    for command in ("show", "promote"):
+        done = rmutils(command, "nothing")
+        assert done.exit_code == 2 and "See `rmutils artifacts list`" in done.stderr
+    artifact.path("result.txt").write_text("ten")
+    done = rmutils("promote", artifact.name)
+    assert done.exit_code == 2 and "It is not used" in done.stderr

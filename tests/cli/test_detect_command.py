@@ -1,0 +1,62 @@
+"""`rmutils detect`, on a small random model whose every answer counts as a success."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from rmutils import artifacts
+from rmutils.cli import app
+from rmutils.heads import HeadScores
+
+GRID = ["--lengths", "240", "--depths", "0,1", "--needles", "2", "--max-new-tokens", "3"]
+
+
+@pytest.fixture
+def model(tiny):
+    return str(tiny)
+
+
+def rmutils(*words):
+    return CliRunner().invoke(app, ["detect", *words])
+
+
+def test_heads_are_listed_and_stored(model, tmp_path):
+    done = rmutils(model, *GRID, "--tau", "0", "--json", "--wu-json", str(tmp_path / "wu.json"))
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert (found["cases"], found["successful"], len(found["heads"])) == (4, 4, 16)
+    for head in found["heads"]:
+        assert head["low"] <= head["score"] <= head["high"]
+    assert artifacts.find(found["artifact"]).manifest["config"]["lengths"] == [240]
+    assert HeadScores.from_wu_json(tmp_path / "wu.json").runs.shape == (4, 4, 4)
+    text = rmutils(model, *GRID, "--tau", "0", "--compute", "never")
+    assert text.exit_code == 0 and "4 of 4 needles found; 16 heads at or above 0" in text.stdout
+
+
+def test_errors_exit_with_2(model):
+    """Also those of the grid, before anything runs."""
+    for words, message in {
+        (model, *GRID, "--tau", "2"): "reaches tau=2",
+        (model, *GRID, "--compute", "maybe"): "one of auto, always, never",
+        (model, "--compute", "never"): "Make it: `rmutils detect",
+        (model, "--lengths", "512,many"): "lengths.1: Input should be a valid integer",
+        (model, "--lengths", ""): "lengths: Tuple should have at least 1 item",
+        (model, "--depths", "1.5"): "depths.0: Input should be less than or equal to 1",
+        (model, "--definition", "mine"): "definition: Input should be 'paper' or 'wu'",
+        (model, "--lengths", "1000"): "the window of tiny model has 1024",
+        (model, "--needles", "99"): "needles=99, but the set has 12",
+        (model, "--haystack", "nowhere"): "haystack folder nowhere does not exist",
+        (model, "--needle-file", "nowhere"): "needle file nowhere does not exist",
+        ("no-model",): "no model is called 'no-model'",
+    }.items():
+        done = rmutils(*words)
+        assert done.exit_code == 2, (words, done.output)
+        assert done.stderr.startswith("rmutils: ") and message in done.stderr, done.stderr
+        assert done.stdout == "" and "Traceback" not in done.output
+
+
+def test_unknown_option_exits_with_2(model):
+    assert rmutils(model, "--lenghts", "240").exit_code == 2

@@ -1,0 +1,77 @@
+"""Own haystacks and needles: what is read, and what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rmutils.corpora.haystack import load_haystacks
+from rmutils.corpora.needles import load_needles
+from rmutils.errors import UserError
+
+RECORD = {"needle": "The key is red.", "question": "What is the key?", "real_needle": "red"}
+
+
+def test_files_are_parts(tmp_path):
+    (tmp_path / "b.txt").write_text("Second.\n")
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfFirst.")  # with a byte order mark
+    (tmp_path / "notes.md").write_text("not read")
+    assert [(h.name, h.text) for h in load_haystacks(tmp_path)] == [
+        ("a", "First."), ("b", "Second.")]
+
+
+def test_subfolders_are_parts(tmp_path):
+    """The layout of the essays that Wu et al. ship: a folder for each haystack."""
+    for part in ("part1", "part2"):
+        (tmp_path / part).mkdir()
+        (tmp_path / part / "worked.txt").write_text(f"Worked, {part}.")
+        (tmp_path / part / "avg.txt").write_text(f"Average, {part}.")
+    (tmp_path / "images").mkdir()
+    assert [(h.name, h.text) for h in load_haystacks(tmp_path)] == [
+        (part, f"Average, {part}.\n\nWorked, {part}.") for part in ("part1", "part2")]
+
+
+def test_haystack_errors(tmp_path):
+    with pytest.raises(UserError, match="nothing does not exist"):
+        load_haystacks(tmp_path / "nothing")
+    with pytest.raises(UserError, match="holds no .txt file"):
+        load_haystacks(tmp_path)
+    (tmp_path / "a.txt").write_text(" \n\n")
+    with pytest.raises(UserError, match="a.txt is empty"):
+        load_haystacks(tmp_path)
+    (tmp_path / "a.txt").write_bytes("Café".encode("latin-1"))
+    with pytest.raises(UserError, match=r"a.txt is not UTF-8 \(byte 3\).*iconv"):
+        load_haystacks(tmp_path)
+
+
+def test_needles_from_file_or_folder(tmp_path):
+    file = tmp_path / "own.jsonl"
+    file.write_text(json.dumps({**RECORD, "note": "ignored"}) + "\n\n" + json.dumps(RECORD))
+    assert [vars(n) for n in load_needles(file)] == [RECORD, RECORD] == [
+        vars(n) for n in load_needles(tmp_path)]
+
+
+@pytest.mark.parametrize("line, message", [
+    ("{", "line 2: expected a JSON record"),
+    ("[1]", "line 2: expected a JSON record"),
+    ('{"needle": "a", "question": "b"}', "line 2.*real_needle"),
+    (json.dumps({**RECORD, "question": 5}), "line 2: expected"),
+    (json.dumps({**RECORD, "question": " "}), "line 2: an empty field"),
+    (json.dumps({**RECORD, "real_needle": "blue"}), "line 2: the answer .* does not stand"),
+])
+def test_malformed_needles_are_told_by_line(tmp_path, line, message):
+    (tmp_path / "own.jsonl").write_text(f"{json.dumps(RECORD)}\n{line}\n")
+    with pytest.raises(UserError, match=message):
+        load_needles(tmp_path / "own.jsonl")
+
+
+def test_needle_file_errors(tmp_path):
+    with pytest.raises(UserError, match="needles.jsonl does not exist"):
+        load_needles(tmp_path)
+    (tmp_path / "own.jsonl").write_text("\n")
+    with pytest.raises(UserError, match="own.jsonl is empty"):
+        load_needles(tmp_path)
+    (tmp_path / "own.jsonl").write_bytes(b"\xff")
+    with pytest.raises(UserError, match="not UTF-8"):
+        load_needles(tmp_path)

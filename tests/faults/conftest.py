@@ -1,0 +1,81 @@
+"""A book of two tiny notebooks, built by the real Snakemake graph."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+
+class Project:
+    """A project folder, with spaces in its name, and what one does to it."""
+
+    def __init__(self, root: Path):
+        self.root = root
+        for folder in ("notebooks", "book", "data"):
+            (root / folder).mkdir(parents=True)
+        (root / "book" / "_config.yml").write_text(
+            "title: Test\nauthor: Test\nonly_build_toc_files: true\n"
+            "execute:\n  execute_notebooks: 'off'\n")
+        (root / "book" / "_toc.yml").write_text(
+            "format: jb-book\nroot: index\nchapters:\n"
+            "- file: chapters/first\n- file: chapters/second\n")
+        (root / "book" / "index.md").write_text("# Index\n\n{doc}`chapters/first`\n")
+        (root / "data" / "numbers.csv").write_text("1,2\n")
+        self.write("first", "print('one')", data=["data/*.csv"])
+        self.write("second", "print('two')")
+
+    def write(self, name: str, *code: str, data: list[str] | None = None) -> None:
+        cells = [new_markdown_cell(f"# {name}"),
+                 new_code_cell("size: int = 1  # of it", metadata={"tags": ["parameters"]}),
+                 *map(new_code_cell, code)]
+        for number, cell in enumerate(cells):
+            cell.id = f"cell-{number}"
+        nbformat.write(new_notebook(cells=cells, metadata={"rmutils": {"data": data or []}}),
+                       self.root / "notebooks" / f"{name}.ipynb")
+
+    def start(self, *options: str) -> subprocess.Popen:
+        command = [sys.executable, "-u", "-m", "rmutils.build", "--project", str(self.root)]
+        environment = {k: v for k, v in os.environ.items() if k != "RMUTILS_BUILD"}
+        return subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True,
+                                stderr=subprocess.STDOUT, env=environment, start_new_session=True)
+
+    def build(self, *options: str) -> tuple[int, str]:
+        process = self.start(*options)
+        output = process.communicate(timeout=300)[0]
+        return process.returncode, output
+
+    def chapter(self, name: str) -> Path:
+        return self.root / "book" / "chapters" / f"{name}.ipynb"
+
+    def page(self, name: str) -> Path:
+        return self.root / "book" / "_build" / "html" / f"{name}.html"
+
+
+def ran(output: str) -> set[str]:
+    """The steps that a build finished."""
+    return {line.split()[0] for line in output.splitlines() if " done in " in line}
+
+
+def read_until(process: subprocess.Popen, text: str) -> str:
+    seen = ""
+    for line in process.stdout:
+        seen += line
+        if text in line:
+            return seen
+    raise AssertionError(f"{text!r} never came:\n{seen}")
+
+
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def project(tmp_path) -> Project:
+    return Project(tmp_path / "a book")

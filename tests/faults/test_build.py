@@ -1,0 +1,126 @@
+"""What a build runs again, and what is left when it is stopped or fails."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+
+import nbformat
+import pytest
+
+from tests.faults.conftest import kill, ran, read_until
+
+
+def test_only_what_changed_runs_again(project):
+    status, output = project.build()
+    assert status == 0 and ran(output) == {"first", "second", "pages"}, output
+    assert "one" in project.page("chapters/first").read_text()
+
+    started = time.monotonic()
+    status, output = project.build()
+    assert status == 0 and "is up to date" in output and not ran(output)
+    assert time.monotonic() - started < 30
+
+    for file in project.root.rglob("*"):
+        if "_build" not in file.parts and ".snakemake" not in file.parts:
+            file.touch()
+    assert not ran(project.build()[1]), "touched files have not changed"
+
+    project.write("second", "print('zwei')")
+    assert ran(project.build()[1]) == {"second", "pages"}
+    assert "zwei" in project.page("chapters/second").read_text()
+
+    (project.root / "data" / "numbers.csv").write_text("3,4\n")
+    assert ran(project.build()[1]) == {"first", "pages"}
+
+    (project.root / "book" / "index.md").write_text("# Index\n\nOther words.\n")
+    assert ran(project.build()[1]) == {"pages"}
+
+    (project.root / "notebooks" / "profiles.yaml").write_text("embedded: {second: {size: 2}}\n")
+    assert ran(project.build()[1]) == {"second", "pages"}
+    second = nbformat.read(project.chapter("second"), as_version=4)
+    assert second.metadata["rmutils"]["parameters"] == {"size": 2}
+
+
+def test_raising_notebook_is_named_and_the_others_results_are_kept(project):
+    project.write("second", "x = 1", "1 / 0")
+    for expected in ({"first"}, set()):
+        status, output = project.build()
+        assert status == 1 and ran(output) == expected
+        assert "second: cell 4 (`1 / 0`): ZeroDivisionError: division by zero" in output
+        assert "Snakemake" not in output and "Traceback" not in output
+    assert project.chapter("first").exists() and not project.chapter("second").exists()
+    project.write("second", "1 / 1")
+    status, output = project.build()
+    assert status == 0 and ran(output) == {"second", "pages"}
+
+
+def test_page_with_a_warning_fails_every_time_and_the_old_pages_stay(project):
+    assert project.build()[0] == 0
+    (project.root / "book" / "index.md").write_text("# Index\n\n{ref}`nowhere`\n")
+    for _ in range(2):
+        status, output = project.build()
+        assert status == 1 and "index.md" in output and "nowhere" in output
+        assert project.page("index").exists()
+
+
+@pytest.mark.parametrize("profiles", [
+    "embedded: {second: {sise: 2}}", "embedded: {second: {size: many}}",
+    "embedded: {third: {size: 2}}", "smoke: {}",
+])
+def test_wrong_profile_starts_nothing(project, profiles):
+    (project.root / "notebooks" / "profiles.yaml").write_text(profiles)
+    status, output = project.build(*(["--profile", "paper"] if "smoke" in profiles else []))
+    assert status == 2 and "Traceback" not in output and not ran(output)
+    assert not project.chapter("first").exists()
+
+
+def test_data_that_is_not_there_is_named(project):
+    project.write("first", "pass", data=["data/*.parquet"])
+    status, output = project.build()
+    assert status == 2 and "first.ipynb" in output and "data/*.parquet" in output
+
+
+def processes(text: str) -> str:
+    return subprocess.run(["pgrep", "-af", text], capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize("victim", ["everything", "build", "snakemake"])
+def test_kill_in_the_middle_loses_nothing(project, victim):
+    """Whichever process dies, its kernels end, and the next build goes on where it was."""
+    marker = project.root / "pid"
+    waiting = f"import os, time; open({str(marker)!r}, 'w').write(str(os.getpid()))"
+    project.write("second", waiting, "time.sleep(600)")
+    build = project.start()
+    read_until(build, "first done")
+    while not marker.exists() or not marker.read_text():
+        time.sleep(0.1)
+    time.sleep(2)  # until Snakemake, too, has noticed that the first is done
+    if victim == "everything":
+        os.killpg(build.pid, 9)
+    elif victim == "build":
+        kill(build.pid)
+    else:
+        kill(int(processes(f"snakemake.*{project.root}").split()[0]))
+    build.communicate(timeout=60)
+    deadline = time.monotonic() + 30
+    while f"{marker.read_text()} " in processes("ipykernel_launcher"):
+        assert time.monotonic() < deadline, "the kernel still runs"
+        time.sleep(0.2)
+    assert project.chapter("first").exists() and not project.chapter("second").exists()
+    project.write("second", "print('two')")
+    status, output = project.build()
+    assert status == 0 and ran(output) == {"second", "pages"}, output
+    assert "lock" not in output.lower()
+
+
+def test_second_build_waits_for_the_first(project):
+    project.write("second", "import time; time.sleep(3)")
+    first = project.start()
+    read_until(first, "second ...")
+    second = project.start()
+    assert "waiting for it" in read_until(second, "waiting")
+    assert "pages done" in first.communicate(timeout=120)[0]
+    output = second.communicate(timeout=120)[0]
+    assert second.returncode == 0 and "is up to date" in output, output

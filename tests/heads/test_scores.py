@@ -1,0 +1,124 @@
+"""Scores of all heads: selection, intervals and the published JSON format."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from rmutils.errors import UserError
+from rmutils.heads import HeadScores
+
+
+@pytest.fixture
+def scores():
+    """2 layers x 3 heads, three runs of two needles; layer 1 head 0 and layer 0 head 2 tie."""
+    runs = np.array([[[0.0, 0.2, 0.3], [0.3, 0.0, 1.0]],
+                     [[0.0, 0.4, 0.3], [0.3, 0.0, 0.5]],
+                     [[0.0, 0.0, 0.3], [0.3, 0.1, 0.9]]])
+    return HeadScores(runs, "some-model", np.array([0, 0, 1]))
+
+
+def test_mean_and_ranking(scores):
+    np.testing.assert_allclose(scores.mean, [[0, 0.2, 0.3], [0.3, 0.1 / 3, 0.8]])
+    assert scores.mean.dtype == np.float64 and scores.shape == (2, 3)
+    assert scores.ranking() == [(1, 2), (0, 2), (1, 0), (0, 1), (1, 1), (0, 0)]
+
+
+def test_select(scores):
+    assert scores.select(tau=0.3) == [(1, 2), (0, 2), (1, 0)]
+    assert scores.select(top_k=2) == [(1, 2), (0, 2)]
+    assert scores.select(tau=0) == scores.select(top_k=6) == scores.ranking()
+
+
+def test_select_errors(scores):
+    with pytest.raises(UserError, match=r"no head of some-model reaches tau=0.9.*layer 1, head 2 "
+                                        r"with 0.800"):
+        scores.select(tau=0.9)
+    for count in (0, 7):
+        with pytest.raises(UserError, match=f"top_k={count}: some-model has 6 heads"):
+            scores.select(top_k=count)
+    for both in ({}, {"tau": 0.1, "top_k": 1}):
+        with pytest.raises(UserError, match="either tau or top_k"):
+            scores.select(**both)
+
+
+def test_select_random(scores):
+    """Seeded, without repetition, never an excluded head, and each other head now and then."""
+    excluded = scores.select(tau=0.3)
+    drawn = [scores.select_random(2, exclude=excluded, seed=seed) for seed in range(60)]
+    assert all(len(set(heads)) == 2 and heads == sorted(heads) for heads in drawn)
+    assert {head for heads in drawn for head in heads} == set(scores.ranking()) - set(excluded)
+    assert scores.select_random(2) == scores.select_random(2, seed=42)
+    assert all(type(i) is int for head in scores.select_random(6) for i in head)
+    with pytest.raises(UserError, match="4 random heads asked for, but only 3"):
+        scores.select_random(4, exclude=excluded)
+
+
+def test_interval_against_a_slow_bootstrap():
+    """Draw needles with replacement, put their runs together, average; 4,000 times."""
+    rng = np.random.default_rng(0)
+    needles = np.repeat(np.arange(12), rng.integers(2, 9, 12))
+    effect = rng.uniform(0, 0.6, (12, 2, 2))
+    runs = effect[needles] + rng.uniform(0, 0.2, (len(needles), 2, 2))
+    means = [np.concatenate([runs[needles == i] for i in rng.integers(0, 12, 12)]).mean(0)
+             for _ in range(4000)]
+    want = np.stack([np.quantile(means, q, axis=0) for q in (0.05, 0.95)], axis=-1)
+    clustered = HeadScores(runs, "m", needles).interval(0.9, resamples=4000)
+    np.testing.assert_allclose(clustered, want, atol=0.01)
+    single = HeadScores(runs, "m").interval(0.9)
+    assert (np.ptp(single, axis=-1) < 0.8 * np.ptp(clustered, axis=-1)).all()
+
+
+def test_no_run_is_an_error():
+    with pytest.raises(UserError, match="m: no successful run"):
+        HeadScores(np.zeros((0, 2, 3)), "m")
+
+
+def test_json_comes_back(scores, tmp_path):
+    """The published format, value for value."""
+    scores.to_wu_json(tmp_path / "heads.json")
+    record = json.loads((tmp_path / "heads.json").read_text())
+    assert record["1-2"] == [1.0, 0.5, 0.9] and len(record) == 6
+    again = HeadScores.from_wu_json(tmp_path / "heads.json", shape=(2, 3))
+    np.testing.assert_array_equal(again.runs, scores.runs)
+    assert again.model == "heads" and again.clusters is None
+
+
+GOOD = {"0-0": [0.1, 0.2], "0-1": [0.3, 0], "1-0": [1, 1], "1-1": [0, 0]}
+
+
+@pytest.mark.parametrize("text, message", [
+    ("{", "not head scores"),
+    ("[1, 2]", "not head scores"),
+    ("{}", "not head scores"),
+    ('"text"', "not head scores"),
+    (json.dumps({**GOOD, "first": [1, 2]}), "not head scores.*first"),
+    (json.dumps({**GOOD, "1-1-1": [1, 2]}), "not head scores"),
+    (json.dumps({**GOOD, "1-1": 0.5}), "not head scores"),
+    (json.dumps({**GOOD, "1-1": ["high", 1]}), "not head scores.*high"),
+    (json.dumps({**GOOD, "1-1": {"a": 1}}), "not head scores"),
+    (json.dumps({k: v for k, v in GOOD.items() if k != "0-1"}), "head 0-1 is missing"),
+    (json.dumps({"3-1": [1, 1]}), "head 0-0, 0-1, 1-0, 1-1, 2-0 and 2 more are missing"),
+    (json.dumps({**GOOD, "1-1": [0.5]}), r"different numbers of runs \(1 to 2\)"),
+    (json.dumps({**GOOD, "1-0": [float("nan"), 1]}), "head 1-0 is not finite"),
+    (json.dumps({**GOOD, "1-0": [float("inf"), 1], "0-0": [None, 1]}),
+     "head 0-0, 1-0 are not finite"),
+    (json.dumps(dict.fromkeys(GOOD, [])), "no successful run"),
+])
+def test_malformed_json_is_told(tmp_path, text, message):
+    (tmp_path / "heads.json").write_text(text)
+    with pytest.raises(UserError, match=message):
+        HeadScores.from_wu_json(tmp_path / "heads.json")
+
+
+def test_json_of_another_model_or_none(tmp_path):
+    (tmp_path / "heads.json").write_text(json.dumps(GOOD))
+    with pytest.raises(UserError, match=r"2 layers x 2 heads, but the model has 2 x 3"):
+        HeadScores.from_wu_json(tmp_path / "heads.json", shape=(2, 3))
+    (tmp_path / "latin.json").write_bytes(b'{"0-0": "\xe9"}')
+    for name, message in (("latin.json", "not head scores"), ("no.json", "No such file"),
+                          (".", "cannot be read")):
+        with pytest.raises(UserError, match=message):
+            HeadScores.from_wu_json(tmp_path / name)

@@ -1,0 +1,63 @@
+"""Measures of concentration: cases that can be done by hand, and what must hold for all."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rmutils.heads.sparsity import (
+    BINS,
+    bin_shares,
+    effective_heads,
+    gini,
+    hoyer,
+    share_above,
+    share_at_zero,
+)
+
+RANDOM = np.random.default_rng(0).gamma(0.3, size=(5, 8))
+
+
+def test_one_head_has_all():
+    mean = np.zeros((3, 4))
+    mean[1, 2] = 0.7
+    assert gini(mean) == pytest.approx(11 / 12)
+    assert hoyer(mean) == pytest.approx(1)
+    assert effective_heads(mean) == pytest.approx(1)
+    assert share_at_zero(mean) == 11 / 12 and share_above(mean, 0.7) == 1 / 12
+
+
+def test_all_heads_alike():
+    mean = np.full((3, 4), 0.2)
+    assert gini(mean) == pytest.approx(0, abs=1e-12)
+    assert hoyer(mean) == pytest.approx(0, abs=1e-12)
+    assert effective_heads(mean) == pytest.approx(12)
+
+
+def test_gini_is_half_the_relative_mean_difference():
+    x = RANDOM.ravel()
+    differences = sum(abs(a - b) for a in x for b in x) / len(x) ** 2
+    assert gini(RANDOM) == pytest.approx(differences / (2 * x.mean()))
+
+
+@pytest.mark.parametrize("measure", [gini, hoyer, effective_heads])
+def test_scale_and_order_do_not_matter(measure):
+    shuffled = np.random.default_rng(1).permutation(RANDOM.ravel()).reshape(8, 5)
+    assert measure(7 * shuffled) == pytest.approx(measure(RANDOM))
+
+
+def test_equal_heads_count_as_many():
+    """Three heads alike and nine at zero: three effective heads."""
+    mean = np.zeros(12)
+    mean[:3] = 0.4
+    assert effective_heads(mean.reshape(3, 4)) == pytest.approx(3)
+
+
+def test_bins_by_hand():
+    """A bin has its lower edge; scores above 1, which the published code gives, are in the last."""
+    mean = np.array([[0, 0, 0.02, 0.05], [0.0999, 0.1, 0.3, 0.4999], [0.5, 1.0, 1.2, 0.7]])
+    assert np.array(bin_shares(mean)) * 12 == pytest.approx([2, 1, 2, 3, 4])
+
+
+def test_bins_hold_all_heads():
+    assert sum(bin_shares(RANDOM)) == pytest.approx(1) and len(bin_shares(RANDOM)) == len(BINS)

@@ -1,0 +1,39 @@
+"""How many needles a ranking needs: what must come out at both ends."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rmutils.heads import HeadScores
+from rmutils.heads.stability import COLUMNS, ranking_stability
+
+RNG = np.random.default_rng(0)
+TRUE = np.linspace(0, 1, 40).reshape(5, 8)
+NEEDLES = np.repeat(np.arange(10), 6)
+
+
+def test_all_needles_agree_with_themselves():
+    noisy = HeadScores(TRUE + RNG.normal(0, 0.3, (60, 5, 8)), "m", NEEDLES)
+    table = ranking_stability(noisy, [2, 10], top_k=8)
+    assert table.columns.tolist() == COLUMNS and table["count"].tolist() == [2, 10]
+    full = table.iloc[1]
+    assert full[COLUMNS[1:]].tolist() == pytest.approx([1.0] * 6)
+    assert 0.3 < table["overlap"][0] < 1 and 0.5 < table["spearman"][0] < 1
+
+
+def test_runs_alike_need_one_needle():
+    alike = HeadScores(np.repeat(TRUE[None], 60, 0), "m", NEEDLES)
+    one = ranking_stability(alike, [1], top_k=5, draws=5).iloc[0]
+    assert one["overlap"] == one["spearman"] == 1
+
+
+def test_whole_needles_are_drawn():
+    """One needle knows the heads, nine know nothing: a draw of one finds all of them or few."""
+    runs = np.zeros((60, 5, 8))
+    runs[NEEDLES == 3] = TRUE
+    table = ranking_stability(HeadScores(runs, "m", NEEDLES), [1], top_k=4, draws=200)
+    right = 0.1
+    by_chance = 4 / 40
+    assert table["overlap"][0] == pytest.approx(right + (1 - right) * by_chance, abs=0.08)
+    assert table["spearman"][0] == pytest.approx(right, abs=0.08)

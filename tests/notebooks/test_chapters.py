@@ -1,0 +1,63 @@
+"""What every notebook of the book keeps to."""
+
+from __future__ import annotations
+
+import ast
+
+import nbformat
+import pytest
+
+from rmutils import paths
+from rmutils.build import chapters
+from rmutils.parameters import read_parameters
+
+NOTEBOOKS = sorted(paths.NOTEBOOKS.glob("*.ipynb"))
+LONGEST_FUNCTION = 8
+"""Lines. What is longer belongs into the package, where it is tested."""
+
+
+@pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
+def path(request):
+    return request.param
+
+
+@pytest.fixture
+def cells(path):
+    return nbformat.read(path, as_version=4).cells
+
+
+def test_first_code_cell_declares_every_parameter_with_a_comment(path, cells):
+    code = [cell for cell in cells if cell.cell_type == "code"]
+    assert ["parameters" in cell.metadata.get("tags", []) for cell in code] == \
+        [True] + [False] * (len(code) - 1)
+    parameters = read_parameters(path)
+    assert parameters
+    for parameter in parameters.values():
+        assert len(parameter.comment.split()) >= 2, f"{parameter.name} is not explained"
+
+
+def test_notebook_is_stripped(cells):
+    for cell in cells:
+        assert not cell.get("outputs") and cell.get("execution_count") is None
+        assert "papermill" not in cell.metadata
+
+
+def test_notebook_defines_no_algorithm(cells):
+    for cell in (cell for cell in cells if cell.cell_type == "code"):
+        for node in ast.walk(ast.parse(cell.source)):
+            assert not isinstance(node, ast.ClassDef)
+            if isinstance(node, ast.FunctionDef):
+                assert node.end_lineno - node.lineno < LONGEST_FUNCTION, node.name
+
+
+def test_every_figure_has_a_number_a_caption_and_a_description(cells):
+    for cell in cells:
+        shown = cell.metadata.get("mystnb", {})
+        if "figure" in shown:
+            assert shown["figure"]["name"].startswith("fig-") and shown["figure"]["caption"]
+        if "figure" in shown or "image" in shown:
+            assert len(shown["image"]["alt"].split()) >= 5
+
+
+def test_declared_data_exists_and_profiles_are_valid():
+    assert [c.name for c in chapters(paths.ROOT, "embedded")] == [p.stem for p in NOTEBOOKS]

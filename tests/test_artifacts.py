@@ -1,0 +1,237 @@
+"""Stored results: found, made once, and refused when they are not what they say."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from rmutils import artifacts
+from rmutils.artifacts import MANIFEST, Artifact, Stage, find, promote, stored
+from rmutils.config import Config
+from rmutils.errors import UserError
+
+
+class Setting(Config):
+    size: int = 3
+    name: str = "ä"
+
+
+STAGE = Stage("square", version=1)
+INPUTS = {"model": "sha256:1", "text": "sha256:2"}
+
+
+@pytest.fixture
+def shipped(cache, tmp_path, monkeypatch):
+    """An empty folder of shipped results, and an empty cache."""
+    (tmp_path / "shipped").mkdir()
+    monkeypatch.setattr(artifacts, "SHIPPED_ARTIFACTS", tmp_path / "shipped")
+    return tmp_path / "shipped"
+
+
+@pytest.fixture
+def obtain(shipped):
+    """Obtain the square of a size; `obtain.calls` counts how often it was computed."""
+    def obtain(size=3, **kwargs) -> Artifact:
+        def make(folder: Path) -> dict:
+            calls.append(size)
+            (folder / ".scratch").write_text("half")
+            (folder / "result.json").write_text(str(size**2))
+            return {"square": size**2}
+
+        return STAGE.obtain(Setting(size=size), INPUTS, make, command=f"square {size}", **kwargs)
+
+    obtain.calls = calls = []
+    return obtain
+
+
+def test_key_holds_all_that_matters():
+    key = STAGE.key(Setting(), INPUTS)
+    assert key == STAGE.key(Setting(name="ä", size=3), dict(reversed(INPUTS.items())))
+    others = {STAGE.key(Setting(size=4), INPUTS), STAGE.key(Setting(), {**INPUTS, "text": "3"}),
+              Stage("square", 2).key(Setting(), INPUTS), Stage("cube", 1).key(Setting(), INPUTS)}
+    assert key not in others and len(others) == 4
+    assert key.startswith("square-") and len(key) == len("square-") + 16
+
+
+def test_computed_once_then_read(obtain, cache):
+    first = obtain()
+    assert obtain() == first and obtain.calls == [3]
+    assert first.folder == cache / "artifacts" / STAGE.key(Setting(), INPUTS)
+    assert first.path("result.json").read_text() == "9" and not first.shipped
+    assert {p.name for p in first.folder.iterdir()} == {MANIFEST, "result.json"}
+    obtain(4)
+    assert obtain.calls == [3, 4] and len(list(stored())) == 2
+
+
+def test_manifest_explains_the_result(obtain, tmp_path):
+    """Everything needed to make it again, and nothing that only this machine has."""
+    artifact = obtain()
+    m = artifact.manifest
+    assert (m["stage"], m["version"], m["config"]) == ("square", 1, {"size": 3, "name": "ä"})
+    assert (m["inputs"], m["command"], m["facts"]) == (INPUTS, "square 3", {"square": 9})
+    assert m["files"] == {"result.json": {
+        "bytes": 1, "sha256": "19581e27de7ced00ff1ce50b2047e7a567c76b1cbaebabe5ef03f7c3017bb5b7"}}
+    assert {"python", "packages", "commit", "hardware", "created"} == set(m["environment"])
+    assert m["environment"]["packages"]["torch"] and m["seconds"] >= 0
+    text = artifact.path(MANIFEST).read_text()
+    for own in (str(tmp_path), str(Path.home()), os.getcwd(), sys.prefix):
+        assert own not in text
+
+
+def test_always_computes_anew(obtain):
+    first = obtain().manifest
+    again = obtain(compute="always")
+    assert obtain.calls == [3, 3] and again.problems() == []
+    assert again.manifest["files"] == first["files"]
+    assert list(again.folder.parent.glob(".*.old")) == []
+
+
+def test_never_says_what_would_make_it(obtain):
+    with pytest.raises(UserError, match=r'square-\w{16} is stored.*Make it: `square 3`'):
+        obtain(compute="never")
+    obtain()
+    assert obtain(compute="never").path("result.json").exists() and obtain.calls == [3]
+
+
+def spoil_payload(folder):
+    (folder / "result.json").write_text("8")
+
+
+def spoil_config(folder):
+    manifest = json.loads((folder / MANIFEST).read_text())
+    (folder / MANIFEST).write_text(json.dumps({**manifest, "config": {"size": 5, "name": "ä"}}))
+
+
+@pytest.mark.parametrize("spoil, message", [
+    (spoil_payload, "/result.json: content differs from its manifest"),
+    (lambda f: (f / "result.json").unlink(), "/result.json: missing"),
+    (lambda f: (f / MANIFEST).unlink(), "manifest.json is unreadable"),
+    (lambda f: (f / MANIFEST).write_text("{"), "manifest.json is unreadable"),
+    (lambda f: (f / MANIFEST).write_text("[]"), "manifest.json is unreadable"),
+    (lambda f: (f / MANIFEST).write_text('{"files": {"result.json": 1}}'), "is unreadable"),
+    (spoil_config, "manifest.json is that of square-"),
+], ids=["payload", "no payload", "no manifest", "half", "list", "no hash", "other config"])
+def test_spoiled_result_is_refused_by_name(obtain, spoil, message):
+    artifact = obtain()
+    spoil(artifact.folder)
+    for ask in (obtain, lambda: find(artifact.name), lambda: promote(Artifact(artifact.folder))):
+        with pytest.raises(UserError, match=f"{artifact.name}.*{message}"):
+            ask()
+    assert obtain(compute="always").problems() == []
+
+
+def test_error_in_the_making_leaves_nothing(shipped, cache):
+    """The folder is kept for the next call, under another name."""
+    seen = []
+
+    def make(folder):
+        seen.append(sorted(p.name for p in folder.iterdir()))
+        (folder / ".journal").write_text("one case")
+        if len(seen) == 1:
+            raise KeyboardInterrupt
+        (folder / "result.json").write_text("9")
+        return {}
+
+    with pytest.raises(KeyboardInterrupt):
+        STAGE.obtain(Setting(), INPUTS, make, command="square")
+    assert list(stored()) == [] and find(STAGE.key(Setting(), INPUTS)) is None
+    whole = STAGE.obtain(Setting(), INPUTS, make, command="square")
+    assert seen == [[], [".journal"]]
+    assert {p.name for p in whole.folder.iterdir()} == {MANIFEST, "result.json"}
+
+
+def test_shipped_after_own(obtain, shipped, cache):
+    """Promoted results are found when the cache has none; the own one goes first."""
+    own = obtain()
+    (own.folder / ".leftover").write_text("scratch of a run that was killed at its very end")
+    copy = promote(own)
+    assert copy.folder.parent == shipped and copy.shipped and copy.problems() == []
+    assert {p.name for p in copy.folder.iterdir()} == {MANIFEST, "result.json"}
+    assert [a.shipped for a in stored()] == [False, True] and obtain() == own
+    for file in own.folder.iterdir():
+        file.unlink()
+    own.folder.rmdir()
+    assert obtain() == copy and obtain.calls == [3]
+
+
+def test_nothing_stored_is_no_error(shipped, cache):
+    assert find("square-0123456789abcdef") is None and list(stored()) == []
+
+
+CHILD = """
+import sys, time
+from pathlib import Path
+from rmutils import artifacts
+from rmutils.artifacts import Stage
+from rmutils.config import Config
+class Setting(Config):
+    size: int = 3
+    name: str = "ä"
+def make(folder):
+    print("making", flush=True)
+    (folder / ".journal").open("a").write("begun\\n")
+    (folder / "result.json").write_text("hal")
+    gate = Path(sys.argv[1])
+    while not gate.exists():
+        time.sleep(0.02)
+    (folder / "result.json").write_text("9")
+    return {}
+artifacts.SHIPPED_ARTIFACTS = Path(sys.argv[2])
+inputs = {"model": "sha256:1", "text": "sha256:2"}
+print(Stage("square", 1).obtain(Setting(), inputs, make, command="square").name, flush=True)
+"""
+
+
+def child(gate, shipped, stderr) -> subprocess.Popen:
+    """A process that computes the square, but not before the gate is there."""
+    return subprocess.Popen([sys.executable, "-c", CHILD, str(gate), str(shipped)], text=True,
+                            stdout=subprocess.PIPE, stderr=stderr)
+
+
+def test_kill_9_while_it_is_made(obtain, shipped, cache, tmp_path):
+    """Nothing half-made is found, and the next call gets the same folder."""
+    process = child(tmp_path / "gate", shipped, None)
+    assert process.stdout.readline() == "making\n"
+    key = STAGE.key(Setting(), INPUTS)
+    wait_for((cache / "artifacts" / f".{key}.partial" / "result.json").exists)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert find(key) is None and list(stored()) == []
+    assert (cache / "artifacts" / f".{key}.partial" / ".journal").read_text() == "begun\n"
+    assert obtain().path("result.json").read_text() == "9" and find(key).problems() == []
+
+
+def test_second_process_waits_for_the_first(obtain, shipped, cache, tmp_path):
+    with (tmp_path / "said").open("w") as said:
+        children = [child(tmp_path / "gate", shipped, said) for _ in range(2)]
+        wait_for(lambda: "Another process is computing" in (tmp_path / "said").read_text())
+        (tmp_path / "gate").touch()
+        lines = [process.communicate(timeout=60)[0].split() for process in children]
+    key = STAGE.key(Setting(), INPUTS)
+    assert sorted(lines) == [["making", key], [key]]
+    assert obtain().name == key and obtain.calls == []
+
+
+def test_an_error_ends_the_lock(shipped, cache, obtain):
+    """Although the traceback, which a notebook keeps, holds all its frames."""
+    with pytest.raises(ZeroDivisionError) as kept:
+        STAGE.obtain(Setting(), INPUTS, lambda folder: 1 / 0, command="square")
+    second = threading.Thread(target=obtain, daemon=True)
+    second.start()
+    second.join(30)
+    assert kept.tb and obtain.calls == [3]
+
+
+def wait_for(condition) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "waited for a minute"
+        time.sleep(0.02)

@@ -1,0 +1,107 @@
+"""What the pages show: foreign text never becomes markup, and results say where they come from."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+
+import pandas as pd
+import pytest
+
+from rmutils.artifacts import Artifact
+from rmutils.corpora.needles import Needle
+from rmutils.corpora.niah import NiahCase
+from rmutils.report import comparisons, made_by, made_from, number, quote, show_case, table
+
+EVIL = "<script>alert('x')</script> & <b>bold</b> \"quoted\""
+
+
+class Reader(HTMLParser):
+    """Collects the elements of a page, and the text inside of each kind."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.open, self.text = [], [], {}
+        self.feed(page.data)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        for tag in {*self.open}:
+            self.text[tag] = self.text.get(tag, "") + data
+
+
+def test_case_is_shown_whole_and_marked():
+    """A browser reads the very prompt, with the needle marked, whatever is in it."""
+    needle = Needle(f"The word is {EVIL} today.", "?", EVIL)
+    prompt = f"<|im_start|>user\n<book>{EVIL} First. {needle.needle} Last.</book>"
+    case = NiahCase("i", 0, 9, 0.5, "part1", prompt, (), (0, 1), (0, 1), needle)
+    page = Reader(show_case(case))
+    assert page.tags == ["div", "mark", "u"]
+    assert (page.text["div"], page.text["mark"], page.text["u"]) == (prompt, needle.needle, EVIL)
+
+
+def test_table_and_quotation_are_escaped():
+    page = Reader(table(pd.DataFrame({EVIL: [EVIL, None], "n": [1 / 3, 2e-5]}), EVIL))
+    assert not {"script", "b"} & {*page.tags}
+    assert page.text["p"] == page.text["th"].removesuffix("n").strip() == EVIL
+    for shown in (EVIL, "0.333", "2e-05", "–"):
+        assert shown in page.text["td"]
+    page = Reader(quote(EVIL))
+    assert (page.tags, page.text["blockquote"]) == (["blockquote"], EVIL)
+
+
+@pytest.mark.parametrize("values, shown", [
+    ((0.623456, 0.55, 0.70), "0.62 [0.55, 0.70]"),
+    ((0.62345, 0.6230, 0.6239), "0.623 [0.623, 0.624]"),
+    ((12.345, 11.0, 14.2), "12.3 [11.0, 14.2]"),
+    ((123.45, 100.2, 150.7), "123 [100, 151]"),
+    ((12, 10, 15), "12 [10, 15]"),
+    ((1234.5,), "1.23e+03"),
+    ((0.12345,), "0.123"),
+])
+def test_digits_follow_the_interval(values, shown):
+    assert number(*values) == shown
+
+
+@pytest.fixture
+def artifact(tmp_path):
+    manifest = {
+        "config": {"lengths": [256, 512, 768, 1024, 1280], "depths": [0, 0.1, 0.5], "word": EVIL},
+        "command": "rmutils detect some-model --lengths 256,512", "facts": {"case_seconds": 600},
+        "seconds": 3, "environment": {
+            "hardware": "2 cores", "packages": {"torch": "2.13.0"}, "commit": None,
+            "created": "2026-01-01T00:00:00+00:00"}}
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    return Artifact(tmp_path)
+
+
+def test_made_by_says_how(artifact):
+    page = Reader(made_by(artifact))
+    assert not {"script", "b"} & {*page.tags}
+    for said in ("rmutils detect some-model --lengths 256,512", "10 min", "2 cores", "torch 2.13.0",
+                 "computed here", "lengths = 256, 512 ... 1280 (5)", "depths = [0, 0.1, 0.5]",
+                 EVIL):
+        assert said in page.text["dl"]
+    shown = Reader(made_from(["data/a.csv"], "rmutils paper tables")).text["dl"]
+    assert "data/a.csv" in shown and "rmutils paper tables" in shown
+
+
+def test_comparisons_keep_the_printed_digits_and_escape_text():
+    findings = pd.DataFrame({
+        "what": ["<b>cell</b>", "name"], "value_a": [48.6814285, "A & B"],
+        "place_a": ["en Table 2", "en"], "value_b": [48.68, "C"], "place_b": ["en Table 1", "ja"],
+        "difference": [0.0014285, float("nan")], "tolerance": [0.01, 0.0],
+    })
+    shown = comparisons(findings, "a < b").data
+    for part in ("48.6814<small>en Table 2</small>", "48.68<small>en Table 1</small>",
+                 "0.0014<small>rounding: below 0.01</small>", "–<small>rounding: none</small>",
+                 "&lt;b&gt;cell&lt;/b&gt;", "A &amp; B<small>", "a &lt; b"):
+        assert part in shown
+    assert "<b>cell" not in shown
