@@ -42,7 +42,7 @@ def trace(lm: LanguageModel, case: NiahCase, answer: Answer, head: Head) -> pd.D
         rows.append({
             "written": lm.tokenizer.decode([token]), "looks at": int(position),
             "token there": "" if there is None else lm.tokenizer.decode([there]),
-            "in needle": case.needle_span[0] <= position < case.needle_span[1],
+            "in needle": bool(case.needle_span[0] <= position < case.needle_span[1]),
             "copied": bool(hit), "so far": len(seen),
         })
     return pd.DataFrame(rows)

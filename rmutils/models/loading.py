@@ -19,6 +19,9 @@ from rmutils.models.fetch import fetch, offline
 from rmutils.models.language_model import LanguageModel
 from rmutils.models.registry import REGISTRY, WheelFile
 
+CONTENT = {".safetensors", ".json", ".jinja", ".txt", ".model"}
+"""Endings of a model folder's files that decide what it computes: weights, settings, tokenizer."""
+
 
 def load_model(
     name: str, *, device: str | None = None, dtype: torch.dtype | None = None
@@ -71,7 +74,7 @@ def identify(name: str, dtype: torch.dtype | None = None) -> str:
     elif kind == "gguf":
         weights = f"gguf sha256:{sha256(where)}"
     elif kind == "folder":
-        files = [p for p in where.iterdir() if p.suffix in {".safetensors", ".json", ".jinja"}]
+        files = [p for p in where.iterdir() if p.suffix in CONTENT]
         weights = f"sha256:{digest({p.name: sha256(p) for p in files})}"
     else:
         from transformers import AutoConfig
