@@ -11,8 +11,7 @@ from rmutils.corpora.haystack import load_haystacks
 from rmutils.corpora.needles import load_needles
 from rmutils.corpora.niah import NiahBuilder
 from rmutils.errors import UserError
-from rmutils.heads import DetectConfig, HeadScores, detect
-from rmutils.heads import detection
+from rmutils.heads import DetectConfig, HeadScores, detect, detection
 from rmutils.heads.decoding import Answer, Trunk, common_prefix, decode
 from rmutils.heads.scoring import copy_counts
 
@@ -64,7 +63,7 @@ def test_same_tokens_and_rows_as_the_slow_way(lm):
                          max_new_tokens=6, stop_ids=set())
     assert max(common_prefix(trunk.ids, p) for p in prompts) > 100  # prefixes are really shared
     hits = 0
-    for prompt, answer in zip(prompts, answers):
+    for prompt, answer in zip(prompts, answers, strict=True):
         tokens, looked = slow_answer(lm, prompt, 6)
         assert answer.tokens.tolist() == tokens
         np.testing.assert_array_equal(answer.positions, looked)
@@ -104,7 +103,7 @@ def test_counts_by_hand():
 
 @pytest.fixture
 def every_case_counts(monkeypatch):
-    """Let the answers of random models count as successes, so that there is something to collect."""
+    """Let answers of random models count as successes, so that there is something to collect."""
     monkeypatch.setattr(detection, "SUCCESS_ROUGE", -1.0)
 
 
