@@ -3,7 +3,7 @@
     python benchmarks/detection.py --length 4096 --cases 8
 
 Each way runs in a process of its own, so that peaks do not mix. Plain generation is
-`model.generate` on the same prompts, batched the same way, with the same stop tokens.
+`model.generate` on the same prompts with the same stop tokens, one by one and eight at a time.
 """
 
 from __future__ import annotations
@@ -13,38 +13,39 @@ import resource
 import subprocess
 import sys
 import time
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from rmutils import DetectConfig, load_model
-from rmutils.heads.detection import BATCH, build_cases, detect
-from rmutils.heads.scores import HeadScores
+from rmutils.heads.detection import build_cases, detect
 
 
-def run_detect(lm, config: DetectConfig) -> HeadScores:
-    return detect(lm, config)
-
-
-def run_generate(lm, config: DetectConfig) -> None:
+def generate(lm, config: DetectConfig, batch: int) -> None:
+    """Plain greedy generation, `batch` prompts at a time."""
     prompts = [list(case.input_ids) for case in build_cases(lm, config)]
     lm.tokenizer.padding_side = "left"
-    for i in range(0, len(prompts), BATCH):
-        batch = lm.tokenizer.pad({"input_ids": prompts[i : i + BATCH]}, return_tensors="pt")
-        lm.model.generate(**batch.to(lm.model.device), do_sample=False,
+    for i in range(0, len(prompts), batch):
+        inputs = lm.tokenizer.pad({"input_ids": prompts[i : i + batch]}, return_tensors="pt")
+        lm.model.generate(**inputs.to(lm.model.device), do_sample=False,
                           max_new_tokens=config.max_new_tokens)
 
 
-WAYS = {"detect": run_detect, "generate": run_generate}
+WAYS = {
+    "detect": detect,
+    "generate, 1": partial(generate, batch=1),
+    "generate, 8": partial(generate, batch=8),
+}
 
 
 def main(
     model: str = "smollm2-135m",
     length: Annotated[int, typer.Option(help="Prompt length in tokens.")] = 2048,
-    cases: Annotated[int, typer.Option(help="Cases: one needle at so many depths.")] = BATCH,
+    cases: Annotated[int, typer.Option(help="Cases: one needle at so many depths.")] = 8,
     way: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> None:
-    """Measure both ways and print seconds, peak memory and their ratios."""
+    """Measure all ways and print seconds, peak memory and their ratios to detection."""
     depths = tuple((i + 0.5) / cases for i in range(cases))
     config = DetectConfig(lengths=(length,), depths=depths, needles=1)
     if way:
@@ -60,9 +61,9 @@ def main(
                    "--cases", str(cases), "--way", name]
         output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
         results[name] = json.loads(output.splitlines()[-1])
-        print(f"{name:9} {results[name]['seconds']:8.1f} s {results[name]['peak_mib']:8.0f} MiB")
-    for key in ("seconds", "peak_mib"):
-        print(f"detect / generate, {key}: {results['detect'][key] / results['generate'][key]:.2f}")
+        ratios = [f"{results['detect'][k] / results[name][k]:5.2f}" for k in results[name]]
+        print(f"{name:12}{results[name]['seconds']:8.1f} s {results[name]['peak_mib']:8.0f} MiB"
+              f"   detect / this: time {ratios[0]}, memory {ratios[1]}")
 
 
 if __name__ == "__main__":
