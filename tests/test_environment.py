@@ -88,9 +88,9 @@ def dry_run(python: str, report: Path, *what: str) -> subprocess.Popen:
     return subprocess.Popen(
         [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--no-deps",
          "--use-feature=fast-deps", "--quiet", "--disable-pip-version-check",
-         "--python-version", python, "--implementation", "cp", "--target", str(report.parent / "nowhere"),
-         "--report", str(report), *what], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True)
+         "--python-version", python, "--implementation", "cp",
+         "--target", str(report.parent / "nowhere"), "--report", str(report), *what],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def test_lock_can_be_installed_on_every_supported_python(tmp_path):
