@@ -84,8 +84,9 @@ def code() -> list[str]:
 def sources(root: Path) -> list[str]:
     """What the pages are made of, besides the chapters."""
     book = root / "book"
-    pages = [p.relative_to(root) for p in book.rglob("*") if p.is_file()
-             and not {"_build", "chapters", "runs", ".ipynb_checkpoints"} & set(p.relative_to(book).parts)]
+    made = {"_build", "chapters", "runs", ".ipynb_checkpoints"}
+    pages = [p.relative_to(root) for p in book.rglob("*")
+             if p.is_file() and not made & set(p.relative_to(book).parts)]
     return sorted(map(str, pages)) + sorted(map(str, (paths.ROOT / "rmutils").rglob("*.py")))
 
 

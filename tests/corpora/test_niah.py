@@ -189,8 +189,8 @@ def test_buffer_of_the_published_script(word_lm):
 
 def test_answer_may_differ_in_case(llama):
     """One of the published needles begins its answer with a capital that the sentence lacks."""
-    needle = Needle("It rains in Oxby because the hill stops the clouds.", "Why does it rain in Oxby?",
-                    "Because the hill stops the clouds")
+    needle = Needle("It rains in Oxby because the hill stops the clouds.",
+                    "Why does it rain in Oxby?", "Because the hill stops the clouds")
     case = NiahBuilder(llama, load_haystacks()).build(0, needle, 300, 0.5)
     text = llama.tokenizer.decode(case.input_ids[slice(*case.needle_span)])
     assert text.strip() == "because the hill stops the clouds"
