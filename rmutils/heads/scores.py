@@ -17,6 +17,9 @@ from rmutils.stats import RESAMPLES, cluster_bootstrap, percentiles
 Head = tuple[int, int]
 """(layer, head)"""
 
+DECIMALS = 9
+"""Means are rounded to these before they meet a threshold or a rank: sums of k/n are inexact."""
+
 
 @dataclass(frozen=True, eq=False)
 class HeadScores:
@@ -69,6 +72,18 @@ class HeadScores:
         """Percentile bootstrap interval of each head's mean, (layers, heads, 2)."""
         return percentiles(self.bootstrap(resamples=resamples, seed=seed), level)
 
+    def where(self, chosen: np.ndarray) -> HeadScores:
+        """The scores of some of the cases only.
+
+        Parameters
+        ----------
+        chosen : ndarray of bool
+            One per row of `cases`.
+        """
+        runs = chosen[self.cases["success"].to_numpy()]
+        clusters = None if self.clusters is None else self.clusters[runs]
+        return HeadScores(self.runs[runs], self.model, clusters, self.cases[chosen])
+
     def ranking(self) -> list[Head]:
         """All heads, highest mean first; ties in the order of layer and head."""
         order = np.argsort(-self.mean.ravel(), kind="stable")
@@ -89,7 +104,7 @@ class HeadScores:
             if not 0 < top_k <= len(ranking):
                 raise UserError(f"top_k={top_k}: {self.model} has {len(ranking)} heads.")
             return ranking[:top_k]
-        chosen = [head for head in ranking if self.mean[head] >= tau]
+        chosen = [head for head in ranking if self.mean[head].round(DECIMALS) >= tau]
         if not chosen:
             layer, head = ranking[0]
             raise UserError(f"no head of {self.model} reaches tau={tau:g}: the highest is layer "

@@ -11,11 +11,8 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-from rmutils.heads.scores import HeadScores
+from rmutils.heads.scores import DECIMALS, HeadScores
 from rmutils.stats import RESAMPLES, percentiles
-
-DECIMALS = 9
-"""Means are rounded to these before they meet a threshold or a rank: sums of k/n are inexact."""
 
 
 def share_above(mean: np.ndarray, tau: float) -> float:

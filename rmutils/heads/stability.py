@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import spearmanr
 
-from rmutils.heads.scores import HeadScores
-from rmutils.heads.sparsity import DECIMALS
+from rmutils.heads.scores import DECIMALS, HeadScores
 from rmutils.stats import percentiles
 
 COLUMNS = ["count", "overlap", "overlap_low", "overlap_high",
@@ -51,6 +50,25 @@ def ranking_stability(
         rows.append((count, np.mean(overlap), *percentiles(np.array(overlap)),
                      np.mean(spearman), *percentiles(np.array(spearman))))
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def top_overlap(a: HeadScores, b: HeadScores, top_k: int, *, seed: int = 0) -> np.ndarray:
+    """How many of the `top_k` heads of `a` are among those of `b`, with a 95 % interval.
+
+    Needles are resampled; where both have the same needles, the same ones are drawn for both.
+
+    Returns
+    -------
+    ndarray
+        (count, low, high).
+    """
+    tops = []
+    for scores in (a, b):
+        means = np.concatenate([scores.mean[None], scores.bootstrap(seed=seed)]).round(DECIMALS)
+        order = np.argsort(-means.reshape(len(means), -1), axis=1, kind="stable")
+        tops.append(order[:, :top_k])
+    counts = np.array([len(np.intersect1d(x, y)) for x, y in zip(*tops, strict=True)])
+    return np.array([counts[0], *percentiles(counts[1:])])
 
 
 def _top(mean: np.ndarray, top_k: int, rng: np.random.Generator) -> set[int]:

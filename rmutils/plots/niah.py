@@ -89,7 +89,7 @@ def head_map(scores: HeadScores, tau: float) -> Figure:
     figure, axes = new_axes(size=(5.8, 0.9 + 0.24 * min(values.shape)))
     image = axes.imshow(values, cmap=SEQUENTIAL, vmin=0, vmax=max(scores.mean.max(), tau),
                         aspect="auto")
-    for layer, head in zip(*np.nonzero(scores.mean >= tau), strict=True):
+    for layer, head in scores.select(tau=tau):
         x, y = (layer, head) if wide else (head, layer)
         axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, ec=ORANGE, lw=1.4))
     names = ("layer", "head")

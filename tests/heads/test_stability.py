@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rmutils.heads import HeadScores
-from rmutils.heads.stability import COLUMNS, ranking_stability
+from rmutils.heads.stability import COLUMNS, ranking_stability, top_overlap
 
 RNG = np.random.default_rng(0)
 TRUE = np.linspace(0, 1, 40).reshape(5, 8)
@@ -37,3 +37,18 @@ def test_whole_needles_are_drawn():
     by_chance = 4 / 40
     assert table["overlap"][0] == pytest.approx(right + (1 - right) * by_chance, abs=0.08)
     assert table["spearman"][0] == pytest.approx(right, abs=0.08)
+
+
+def test_top_overlap_by_hand():
+    """Heads 0 and 1 lead in the one, 1 and 2 in the other; alike runs leave no doubt."""
+    a = HeadScores(np.repeat([[[0.9, 0.8, 0.1, 0.0]]], 6, 0), "a", np.repeat([0, 1, 2], 2))
+    b = HeadScores(np.repeat([[[0.1, 0.8, 0.9, 0.0]]], 6, 0), "b", np.repeat([0, 1, 2], 2))
+    assert top_overlap(a, b, 2).tolist() == [1, 1, 1]
+    assert top_overlap(a, a, 2).tolist() == [2, 2, 2]
+
+
+def test_top_overlap_has_an_interval_where_needles_differ():
+    """One needle of two knows head 0, the other head 1: which one leads is left to the draw."""
+    mixed = HeadScores(np.array([[[1.0, 0.0]], [[0.0, 0.9]]]), "m", np.array([0, 1]))
+    sure = HeadScores(np.array([[[1.0, 0.0]], [[0.9, 0.0]]]), "m", np.array([0, 1]))
+    assert top_overlap(sure, mixed, 1).tolist() == [1, 0, 1]
