@@ -10,7 +10,10 @@ from pathlib import Path
 
 import nbformat
 import pytest
+import yaml
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from rmutils import paths
 
 
 class Project:
@@ -20,9 +23,10 @@ class Project:
         self.root = root
         for folder in ("notebooks", "book", "data"):
             (root / folder).mkdir(parents=True)
+        real = yaml.safe_load((paths.BOOK / "_config.yml").read_text(encoding="utf-8"))
+        kept = {key: real[key] for key in ("only_build_toc_files", "exclude_patterns", "execute")}
         (root / "book" / "_config.yml").write_text(
-            "title: Test\nauthor: Test\nonly_build_toc_files: true\n"
-            "execute:\n  execute_notebooks: 'off'\n")
+            yaml.safe_dump({"title": "Test", "author": "Test", **kept}))
         (root / "book" / "_toc.yml").write_text(
             "format: jb-book\nroot: index\nchapters:\n"
             "- file: chapters/first\n- file: chapters/second\n")

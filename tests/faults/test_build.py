@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import time
 
@@ -63,6 +64,16 @@ def test_page_with_a_warning_fails_every_time_and_the_old_pages_stay(project):
         status, output = project.build()
         assert status == 1 and "index.md" in output and "nowhere" in output
         assert project.page("index").exists()
+
+
+def test_runs_with_other_parameters_are_no_pages(project):
+    """Neither a whole run nor one that failed half-way gets in the way of the book."""
+    for run in ("runs/first/mine.ipynb", "runs/first/.partial/failed.ipynb"):
+        copy = project.root / "book" / run
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(project.root / "notebooks" / "first.ipynb", copy)
+    status, output = project.build()
+    assert status == 0, output
 
 
 @pytest.mark.parametrize("profiles", [
