@@ -12,6 +12,7 @@ _HOMES = {
     "detect": "rmutils.heads",
     "DetectConfig": "rmutils.heads",
     "HeadScores": "rmutils.heads",
+    "mask_heads": "rmutils.heads",
 }
 __all__ = list(_HOMES)
 __version__ = "0.1.0"

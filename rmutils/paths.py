@@ -15,8 +15,11 @@ NOTEBOOKS = ROOT / "notebooks"
 BOOK = ROOT / "book"
 CHAPTERS = BOOK / "chapters"
 SHIPPED_ARTIFACTS = DATA / "artifacts"
-HAYSTACK = DATA / "corpus" / "haystack"
-NEEDLES = DATA / "corpus" / "needles" / "needles.jsonl"
+SHIPPED_MODELS = DATA / "models"
+CORPORA = {"book": DATA / "corpus", "world": DATA / "corpus" / "world"}
+"""Texts by name: folders with `haystack/*.txt` and `needles/needles.jsonl`."""
+HAYSTACK = CORPORA["book"] / "haystack"
+NEEDLES = CORPORA["book"] / "needles" / "needles.jsonl"
 
 
 def cache_dir() -> Path:

@@ -15,7 +15,7 @@ from rmutils import __version__
 from rmutils.errors import UserError
 
 COMMANDS = {
-    "models": "Models that have a name here: list, fetch, info.",
+    "models": "Models that have a name here: list, fetch, info, train.",
     "detect": "Find the retrieval heads of a model.",
     "artifacts": "Stored results: list, verify, show, promote.",
     "paper": "The paper's tables and an audit of its numbers.",

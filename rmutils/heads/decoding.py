@@ -7,8 +7,9 @@ reads on from where it leaves the trunk.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 import torch
@@ -18,10 +19,13 @@ from transformers.cache_utils import DynamicLayer
 
 from rmutils.attention.retrieval_capture import ArgMaxRecorder
 
+NOTHING = -1
+"""Stands for a token behind the end of a forced answer."""
+
 
 @dataclass(frozen=True)
 class Answer:
-    """A greedy answer of T tokens.
+    """An answer of T tokens: the model's greedy one, or one that was forced on it.
 
     Attributes
     ----------
@@ -67,10 +71,11 @@ def decode(
     prompts: Sequence[Sequence[int]],
     caches: list[DynamicCache],
     *,
-    max_new_tokens: int,
-    stop_ids: set[int],
+    max_new_tokens: int = 0,
+    stop_ids: Collection[int] = (),
+    forced: Sequence[Sequence[int]] | None = None,
 ) -> list[Answer]:
-    """Decode greedily in one batch.
+    """Decode greedily, or along given answers, in one batch.
 
     Parameters
     ----------
@@ -78,9 +83,15 @@ def decode(
         B prompts of any length.
     caches : list of DynamicCache
         Their prefilled caches (all tokens but the last). They are emptied, to save memory.
-    stop_ids : set of int
+    stop_ids : collection of int
         Tokens that end an answer; empty: every answer has `max_new_tokens` tokens.
+    forced : sequence of sequences of int, optional
+        B answers, of any length, to be written in place of the model's own choice (teacher
+        forcing). They alone say then where an answer ends, not the other two parameters.
     """
+    if forced is not None:
+        max_new_tokens, stop_ids = max(map(len, forced)), {NOTHING}
+        given = torch.tensor([*zip_longest(*forced, fillvalue=NOTHING)], device=model.device)
     pads, cache = _stack(caches, room=max_new_tokens)
     step = torch.tensor([[p[-1]] for p in prompts], device=model.device)
     longest = cache.get_seq_length()
@@ -94,8 +105,9 @@ def decode(
             input_ids=step, attention_mask=visible[:, : longest + t + 1], position_ids=position + t,
             past_key_values=cache, use_cache=True, recorder=recorder,
         ).logits
-        step = logits[:, -1].argmax(-1, keepdim=True)
-        tokens.append(step[:, 0].cpu().numpy())
+        chosen = logits[:, -1].argmax(-1) if forced is None else given[t]
+        tokens.append(chosen.cpu().numpy())
+        step = chosen.clamp(min=0)[:, None]  # behind its end an answer is fed anything
         looked.append(recorder.take().cpu().numpy())
         ended |= np.isin(tokens[-1], list(stop_ids))
         if ended.all():
@@ -153,7 +165,7 @@ def _stack(caches: list[DynamicCache], room: int) -> tuple[list[int], DynamicCac
     return pads, stacked
 
 
-def _answers(tokens: np.ndarray, looked: np.ndarray, pads: list[int], stop_ids: set[int]):
+def _answers(tokens: np.ndarray, looked: np.ndarray, pads: list[int], stop_ids: Collection[int]):
     """Cut each row of the batch at its first stop token; indices become prompt positions."""
     answers = []
     for row, seen, pad in zip(tokens, looked, pads, strict=True):

@@ -15,14 +15,15 @@ from pydantic import Field
 
 from rmutils.attention.retrieval_capture import capturing
 from rmutils.config import Config
-from rmutils.corpora.haystack import load_haystacks
-from rmutils.corpora.needles import load_needles
+from rmutils.corpora.haystack import Haystack, load_haystacks
+from rmutils.corpora.needles import Needle, load_needles
 from rmutils.corpora.niah import NiahBuilder, NiahCase
 from rmutils.errors import UserError
 from rmutils.heads.decoding import Answer, Trunk, decode
 from rmutils.heads.scores import HeadScores
 from rmutils.heads.scoring import SUCCESS_ROUGE, copy_counts, rouge_recall, wu_span
 from rmutils.models import LanguageModel
+from rmutils.paths import CORPORA
 from rmutils.progress import progress_bar
 
 BATCH_TOKENS = 4096
@@ -51,7 +52,8 @@ class DetectConfig(Config):
     max_new_tokens: Annotated[int, Field(ge=1)] = 50
     """The paper is silent; 50 in `retrieval_head_detection.py`."""
     haystack: Annotated[Path | None, Field(exclude=True)] = None
-    """Folder of own haystack text. Its content, not its path, is part of a result's identity."""
+    """Folder of own haystack text; None: that of the model's corpus. Its content, not its path, is
+    part of a result's identity."""
     needle_file: Annotated[Path | None, Field(exclude=True)] = None
     """File of own needles, likewise."""
 
@@ -59,6 +61,21 @@ class DetectConfig(Config):
 def even_depths(count: int) -> tuple[float, ...]:
     """`count` depths from 0 to 1 at equal distances, as in the paper's grid."""
     return tuple(round(i / (count - 1), 4) for i in range(count)) if count > 1 else (0.5,)
+
+
+def material(config: DetectConfig, corpus: str) -> tuple[list[Haystack], list[Needle]]:
+    """Haystacks and needles: those of the configuration, else those of a corpus.
+
+    Raises
+    ------
+    UserError
+        They cannot be read, or the configuration asks for more needles than there are.
+    """
+    home = CORPORA[corpus]
+    needles = load_needles(config.needle_file or home / "needles")
+    if config.needles and config.needles > len(needles):
+        raise UserError(f"needles={config.needles}, but the set has {len(needles)}.")
+    return load_haystacks(config.haystack or home / "haystack"), needles[: config.needles]
 
 
 def build_cases(lm: LanguageModel, config: DetectConfig) -> list[NiahCase]:
@@ -69,9 +86,7 @@ def build_cases(lm: LanguageModel, config: DetectConfig) -> list[NiahCase]:
     UserError
         A length that the window has no room for, or that needle or haystack do not fit.
     """
-    needles = load_needles(config.needle_file)
-    if config.needles and config.needles > len(needles):
-        raise UserError(f"needles={config.needles}, but the set has {len(needles)}.")
+    haystacks, needles = material(config, lm.corpus)
     longest = max(config.lengths) + config.max_new_tokens
     if longest > lm.window:
         raise UserError(
@@ -79,8 +94,8 @@ def build_cases(lm: LanguageModel, config: DetectConfig) -> list[NiahCase]:
             f"makes {longest}, but the window of {lm.name} has {lm.window}. Choose lengths up to "
             f"{lm.window - config.max_new_tokens}."
         )
-    builder = NiahBuilder(lm, load_haystacks(config.haystack), buffered=config.definition == "wu")
-    return builder.grid(needles[: config.needles], config.lengths, config.depths)
+    builder = NiahBuilder(lm, haystacks, buffered=config.definition == "wu")
+    return builder.grid(needles, config.lengths, config.depths)
 
 
 def detect(

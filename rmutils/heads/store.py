@@ -12,11 +12,10 @@ from safetensors.numpy import load_file, save_file
 
 from rmutils.artifacts import Artifact, Compute, Stage
 from rmutils.config import digest
-from rmutils.corpora.haystack import load_haystacks
-from rmutils.corpora.needles import load_needles
-from rmutils.heads.detection import DetectConfig, detect
+from rmutils.heads.detection import DetectConfig, detect, material
 from rmutils.heads.scores import HeadScores
 from rmutils.models import LanguageModel, identify, load_model
+from rmutils.models.loading import corpus_of
 
 DETECT = Stage("detect", version=1)
 JOURNAL = ".journal.jsonl"
@@ -42,8 +41,8 @@ def detect_stored(
         The scores and where they are kept.
     """
 
-    name, identity = ((model, identify(model)) if isinstance(model, str)
-                      else (model.name, model.identity))
+    name, identity, corpus = ((model, identify(model), corpus_of(model)) if isinstance(model, str)
+                              else (model.name, model.identity, model.corpus))
 
     def make(folder: Path) -> dict:
         lm = load_model(model) if isinstance(model, str) else model
@@ -52,16 +51,16 @@ def detect_stored(
         return {"cases": len(scores.cases), "successful": len(scores.runs),
                 "case_seconds": round(float(scores.cases["seconds"].sum()), 1)}
 
-    artifact = DETECT.obtain(config, inputs_of(identity, config), make, compute=compute,
+    artifact = DETECT.obtain(config, inputs_of(identity, config, corpus), make, compute=compute,
                              command=command_of(name, config))
     return load(artifact.folder, name), artifact
 
 
-def inputs_of(identity: str, config: DetectConfig) -> dict[str, str]:
+def inputs_of(identity: str, config: DetectConfig, corpus: str) -> dict[str, str]:
     """What a detection depends on besides its configuration: weights, haystack and needles."""
-    haystacks = [[h.name, h.text] for h in load_haystacks(config.haystack)]
-    needles = [vars(n) for n in load_needles(config.needle_file)[: config.needles]]
-    return {"model": identity, "haystack": digest(haystacks), "needles": digest(needles)}
+    haystacks, needles = material(config, corpus)
+    return {"model": identity, "haystack": digest([[h.name, h.text] for h in haystacks]),
+            "needles": digest([vars(n) for n in needles])}
 
 
 def command_of(name: str, config: DetectConfig) -> str:

@@ -6,9 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerFast
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 _SENTINEL = "\N{OBJECT REPLACEMENT CHARACTER}user\N{OBJECT REPLACEMENT CHARACTER}"
+
+
+def corpus_named_by(config: PreTrainedConfig | None) -> str:
+    """`LanguageModel.corpus` of a configuration."""
+    return "world" if getattr(config, "corpus", None) == "world" else "book"
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,15 @@ class LanguageModel:
     def window(self) -> int:
         """Longest sequence in tokens that the positions of the model are made for."""
         return self.model.config.max_position_embeddings
+
+    @property
+    def corpus(self) -> str:
+        """The text whose needles it can be asked for: a key of `rmutils.paths.CORPORA`.
+
+        A model of this project's own training knows no other words than those of its `world`; it
+        says so in the key `corpus` of its `config.json`, which a copy trained further keeps.
+        """
+        return corpus_named_by(self.model.config)
 
     @property
     def stop_ids(self) -> set[int]:

@@ -16,8 +16,9 @@ from rmutils.config import digest
 from rmutils.errors import UserError
 from rmutils.files import sha256
 from rmutils.models.fetch import fetch, offline
-from rmutils.models.language_model import LanguageModel
+from rmutils.models.language_model import LanguageModel, corpus_named_by
 from rmutils.models.registry import REGISTRY, WheelFile
+from rmutils.paths import SHIPPED_MODELS, cache_dir
 
 CONTENT = {".safetensors", ".json", ".jinja", ".txt", ".model"}
 """Endings of a model folder's files that decide what it computes: weights, settings, tokenizer."""
@@ -44,7 +45,8 @@ def load_model(
     Raises
     ------
     UserError
-        Unknown name, weights in another format or damaged, nothing cached and no network.
+        Unknown name, weights in another format or damaged, not trained yet, nothing cached and no
+        network.
     """
     from transformers.utils import logging
 
@@ -77,13 +79,39 @@ def identify(name: str, dtype: torch.dtype | None = None) -> str:
         files = [p for p in where.iterdir() if p.suffix in CONTENT]
         weights = f"sha256:{digest({p.name: sha256(p) for p in files})}"
     else:
-        from transformers import AutoConfig
-
-        with _load_errors(where):
-            config = AutoConfig.from_pretrained(where, trust_remote_code=False)
-        weights = f"hub:{where}@{config._commit_hash}"
+        weights = f"hub:{where}@{_config(where)._commit_hash}"
     dtype = dtype or _default_dtype(name, _default_device())
     return f"{weights} {str(dtype).removeprefix('torch.')}"
+
+
+def corpus_of(name: str) -> str:
+    """`LanguageModel.corpus` of a name, without loading the weights."""
+    kind, where = _source(name)
+    return corpus_named_by(_config(str(where)) if kind in {"folder", "hub"} else None)
+
+
+def find_trained(name: str) -> Path | None:
+    """Folder of a model that this project trains: the user's own, else the shipped one."""
+    folders = cache_dir() / "models" / name, SHIPPED_MODELS / name
+    return next(filter(_is_model, folders), None)
+
+
+def trained_folder(name: str) -> Path:
+    """`find_trained`, which must find it.
+
+    Raises
+    ------
+    UserError
+        It is not there; with the command that trains it.
+    """
+    if folder := find_trained(name):
+        return folder
+    raise UserError(f"{name} is not trained on this machine. Train it: "
+                    f"`rmutils models train {name}`.")
+
+
+def _is_model(folder: Path) -> bool:
+    return (folder / "config.json").is_file() and any(folder.glob("*.safetensors"))
 
 
 def _default_device() -> str:
@@ -99,12 +127,14 @@ def _default_dtype(name: str, device: str) -> torch.dtype:
 def _source(name: str) -> tuple[str, WheelFile | Path | str]:
     """Where a name leads: a wheel's file, a GGUF file, a folder, or the hub."""
     spec, path = REGISTRY.get(name), Path(name)
+    if spec and spec.seed is not None:
+        return "folder", trained_folder(name)
     if spec:
         return ("wheel", spec.wheel) if spec.wheel else ("hub", spec.hub_id)
     if path.suffix == ".gguf" and path.is_file():
         return "gguf", path
     if path.is_dir():
-        if not (path / "config.json").is_file() or not list(path.glob("*.safetensors")):
+        if not _is_model(path):
             raise UserError(f"{path}: a model folder needs config.json and *.safetensors "
                             f"(pickled weights are never read).")
         return "folder", path
@@ -114,6 +144,13 @@ def _source(name: str) -> tuple[str, WheelFile | Path | str]:
     hint = f" Did you mean {close[0]}?" if close else ""
     raise UserError(f"no model is called {name!r}, and no folder or .gguf file either.{hint} "
                     f"Known names: {', '.join(REGISTRY)}; or give a hub id such as org/model.")
+
+
+def _config(name: str):
+    from transformers import AutoConfig
+
+    with _load_errors(name):
+        return AutoConfig.from_pretrained(name, trust_remote_code=False)
 
 
 def _load_gguf(path: Path, dtype: torch.dtype):

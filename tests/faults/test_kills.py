@@ -1,4 +1,4 @@
-"""A detection that is killed goes on where it was, and ends with the same result."""
+"""A detection or a training that is killed goes on where it was, with the same result."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import sys
 import time
 
 import numpy as np
+import torch
 
 from rmutils import artifacts
 from rmutils.heads import DetectConfig, detection
 from rmutils.heads.store import detect_stored
+from rmutils.models.teaching import TeachingRecipe, stream, tokenizer, train
 
 CHILD = """
 import sys, time
@@ -52,6 +54,49 @@ def test_detection_goes_on_after_kill_9(tiny, cache, monkeypatch, tmp_path):
     np.testing.assert_array_equal(scores.runs, undisturbed.runs)
     assert same_name.name == artifact.name and same_name.folder != artifact.folder
     assert scores.cases.drop(columns="seconds").equals(undisturbed.cases.drop(columns="seconds"))
+
+
+TRAINING_CHILD = """
+import sys, time
+from pathlib import Path
+from rmutils.models.teaching import TeachingRecipe, stream, tokenizer, train, training
+tokenizer.TEXTS, training.CHECKPOINT_STEPS = 60, 2
+batch = stream.Stream.batch
+def slow_batch(*arguments):
+    time.sleep(0.1)
+    return batch(*arguments)
+stream.Stream.batch = slow_batch
+train(TeachingRecipe.model_validate_json(sys.argv[1]), Path(sys.argv[2]), device="cpu")
+"""
+RECIPE = TeachingRecipe(
+    family="llama", vocab_size=400, hidden_size=16, intermediate_size=32, num_hidden_layers=2,
+    num_attention_heads=4, num_key_value_heads=2, head_dim=4, steps=30, tokens_per_step=128,
+    curriculum=((1.0, 64),), warmup=2)
+
+
+def test_training_goes_on_after_kill_9(tmp_path, monkeypatch):
+    folder, whole = tmp_path / "killed", tmp_path / "whole"
+    process = subprocess.Popen(
+        [sys.executable, "-c", TRAINING_CHILD, RECIPE.model_dump_json(), str(folder)])
+    checkpoint = folder / ".training" / "checkpoint.pt"
+    wait_for(checkpoint.exists)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    saved = torch.load(checkpoint)["step"]
+    assert 2 <= saved < 30 and not (folder / "training.csv").exists()
+
+    monkeypatch.setattr(tokenizer, "TEXTS", 60)
+    steps, batch = [], stream.Stream.batch
+    monkeypatch.setattr(stream.Stream, "batch",
+                        lambda s, step: steps.append(step) or batch(s, step))
+    train(RECIPE, folder, device="cpu")
+    assert steps == list(range(saved, 30))
+    train(RECIPE, whole, device="cpu")
+    for name in ("model.safetensors", "config.json", "tokenizer.json"):
+        assert (folder / name).read_bytes() == (whole / name).read_bytes()
+    curves = [[line.rsplit(",", 1)[0] for line in (f / "training.csv").read_text().splitlines()]
+              for f in (folder, whole)]
+    assert curves[0] == curves[1] and len(curves[0]) == 31
 
 
 def wait_for(condition):

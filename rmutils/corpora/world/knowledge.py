@@ -1,0 +1,178 @@
+"""Short questions about what everybody in the world knows."""
+
+from __future__ import annotations
+
+from rmutils.corpora.world import lexicon as words
+from rmutils.corpora.world.facts import World, sentence, values
+from rmutils.corpora.world.samples import Sample
+
+CATEGORIES = {  # (one, many): the words
+    ("food", "foods"): [*words.CROPS, *words.DISHES],
+    ("instrument", "instruments"): words.INSTRUMENTS,
+    ("thing", "things"): words.THINGS,
+    ("animal", "animals"): list(words.ANIMALS),
+    ("trade", "trades"): list(words.TRADES),
+    ("colour", "colours"): words.COLOURS,
+    ("month", "months"): words.MONTHS,
+    ("day", "days"): words.DAYS,
+}
+
+# Rows of wordings (the last is held out), an answer, and what it must hold.
+_TRADE = (
+    (("What does a {t} do?", "What is the work of a {t}?", "Tell me what a {t} does."),
+     "A {t} {does}.", "{does}"),
+    (("What does a {t} work with?", "Which tool does a {t} use?", "Tell me the tool of a {t}."),
+     "A {t} works with {tool}.", "{tool}"),
+    (("Where does a {t} work?", "In which place does a {t} work?", "Tell me where a {t} works."),
+     "A {t} works {where}.", "{where}"),
+    (("Who {does}?", "Which trade is it that {does}?", "Tell me who {does}."),
+     "A {t} {does}.", "{t}"),
+)
+_ANIMAL = (
+    (("What does a {t} do?", "What do you know about a {t}?", "Tell me what a {t} does."),
+     "A {t} {does}.", "{does}"),
+    (("Where does a {t} live?", "What is the home of a {t}?", "Tell me where a {t} lives."),
+     "A {t} lives {where}.", "{where}"),
+    (("Which animal {does}?", "Name an animal that {does}.", "Tell me which animal {does}."),
+     "A {t} {does}.", "{t}"),
+)
+_SEASON = (
+    (("What is the weather in {t}?", "How is the weather in {t}?", "Tell me the weather in {t}."),
+     "In {t} the weather is {weather}.", "{weather}"),
+    (("What happens in {t}?", "What do we see in {t}?", "Tell me what happens in {t}."),
+     "In {t} {event}.", "{event}"),
+    (("In which season is the weather {weather}?", "Which season is {weather}?",
+      "Tell me in which season the weather is {weather}."), "{t} is {weather}.", "{t}"),
+    (("Which season is it when {event}?", "When is it that {event}?",
+      "Tell me in which season {event}."), "In {t} {event}.", "{t}"),
+    (("Which months are in {t}?", "What are the months of {t}?", "Tell me the months of {t}."),
+     "The months of {t} are {months}.", "{months}"),
+    (("Which season is it in {month}?", "What season does {month} belong to?",
+      "Tell me which season it is in {month}."), "In {month} it is {t}.", "{t}"),
+)
+_CALENDAR = (
+    (("Which {one} comes after {this}?", "Which {one} follows {this}?",
+      "Tell me which {one} is after {this}."), "{next} comes after {this}.", "{next}"),
+    (("Which {one} comes before {next}?", "{next} follows which {one}?",
+      "Tell me which {one} is before {next}."), "{this} comes before {next}.", "{this}"),
+)
+_ARITHMETIC = (
+    (("What is {a} plus {b}?", "How many are {a} plus {b}?", "Tell me what {a} plus {b} is."),
+     "{a} plus {b} is {c}.", "{c}"),
+    (("What is {c} minus {b}?", "How many are {c} minus {b}?", "Tell me what {c} minus {b} is."),
+     "{c} minus {b} is {a}.", "{a}"),
+)
+_OPPOSITE = (
+    (("What is the opposite of {a}?", "Which word is the opposite of {a}?",
+      "Tell me the opposite of {a}."), "The opposite of {a} is {b}.", "{b}"),
+)
+_CATEGORY = (
+    (("Is {phrase} {one} or {two}?", "What is {phrase}, {one} or {two}?",
+      "Tell me what {phrase} is, {one} or {two}."), "{phrase} is {right}.", "{right}"),
+)
+_PORTRAIT = (
+    "Tell me about a {t} in three sentences.", "What is a {t}? Answer in three sentences.",
+    "Describe a {t} in three sentences.")
+_LISTING = (
+    "Name {n} {many}.", "Can you name {n} {many}?", "Give me {n} {many}.", "Tell me {n} {many}.")
+
+
+def trade(world: World) -> Sample:
+    """What a trade does, with what and where."""
+    return _ask(world, "trade", _TRADE, **_trade(world.random.choice(list(words.TRADES))))
+
+
+def animal(world: World) -> Sample:
+    """What an animal does and where it lives."""
+    return _ask(world, "animal", _ANIMAL, **_animal(world.random.choice(list(words.ANIMALS))))
+
+
+def portrait(world: World) -> Sample:
+    """Three sentences about a trade or an animal."""
+    if world.random.random() < 0.6:
+        slots = _trade(world.random.choice(list(words.TRADES)))
+        lines = ["A {t} {does}.", "A {t} works with {tool}.", "You can find a {t} {where}."]
+    else:
+        slots = _animal(world.random.choice(list(words.ANIMALS)))
+        lines = ["A {t} is an animal.", "A {t} {does}.", "You can find a {t} {where}."]
+    world.random.shuffle(lines)
+    text = " ".join(sentence(line.format(**slots)) for line in lines)
+    prompt = sentence(world.wording(_PORTRAIT).format(**slots))
+    return Sample("portrait", prompt, text, golds=(slots["t"], slots["does"], slots["where"]))
+
+
+def season(world: World) -> Sample:
+    """The weather, the months and the signs of a season."""
+    name = world.random.choice(list(words.SEASONS))
+    event, weather = words.SEASONS[name]
+    months = words.MONTHS_OF[name]
+    return _ask(world, "season", _SEASON, t=name, event=event, weather=weather,
+                month=world.random.choice(months), months=listed(months))
+
+
+def calendar(world: World) -> Sample:
+    """The month or day before or after another."""
+    one, cycle = world.random.choice((("month", words.MONTHS), ("day", words.DAYS)))
+    i = world.random.randrange(len(cycle))
+    return _ask(world, "calendar", _CALENDAR, one=one, this=cycle[i - 1], next=cycle[i])
+
+
+def arithmetic(world: World) -> Sample:
+    """A sum or a difference up to twenty, in words or in digits."""
+    a = world.random.randint(1, 19)
+    b = world.random.randint(1, 20 - a)
+    write = world.random.choice((str, lambda n: words.COUNT[n - 1]))
+    return _ask(world, "arithmetic", _ARITHMETIC, a=write(a), b=write(b), c=write(a + b))
+
+
+def opposite(world: World) -> Sample:
+    """The opposite of an adjective."""
+    a, b = world.random.sample(world.random.choice(words.OPPOSITES), 2)
+    return _ask(world, "opposite", _OPPOSITE, a=a, b=b)
+
+
+def category(world: World) -> Sample:
+    """Whether a phrase names a food, an animal or a thing."""
+    kinds = {"food": "a food", "pet": "an animal", "keepsake": "a thing"}
+    kind, other = world.random.sample(list(kinds), 2)
+    phrase = world.random.choice(values(kind, world.split))
+    while phrase.endswith("dumplings"):  # "are"
+        phrase = world.random.choice(values(kind, world.split))
+    one, two = world.random.sample((kinds[kind], kinds[other]), 2)
+    return _ask(world, "category", _CATEGORY, phrase=phrase if kind == "food" else f"a {phrase}",
+                one=one, two=two, right=kinds[kind])
+
+
+def listing(world: World) -> Sample:
+    """Two to four words of a category; any are right."""
+    (_, many), members = world.random.choice(list(CATEGORIES.items()))
+    count = world.random.randint(2, 4)
+    text = f"{sentence(listed(world.random.sample(members, count)))} are {many}."
+    wording = world.wording(_LISTING)
+    return Sample("listing", wording.format(n=words.COUNT[count - 1], many=many), text,
+                  golds=(many,))
+
+
+def listed(items: list[str]) -> str:
+    """The items as in "a, b and c"."""
+    return f"{', '.join(items[:-1])} and {items[-1]}"
+
+
+def _ask(world: World, kind: str, rows: tuple, **slots: str) -> Sample:
+    wordings, answer, gold = world.random.choice(rows)
+    return Sample(kind, sentence(world.wording(wordings).format(**slots)),
+                  sentence(answer.format(**slots)), golds=(gold.format(**slots),))
+
+
+def _trade(name: str) -> dict[str, str]:
+    does, tool, where = words.TRADES[name]
+    return {"t": name, "does": does, "tool": tool, "where": _at(where)}
+
+
+def _animal(name: str) -> dict[str, str]:
+    does, where = words.ANIMALS[name]
+    return {"t": name, "does": does, "where": _at(where)}
+
+
+def _at(place: str) -> str:
+    return f"{'on' if place in ('a farm', 'a ship', 'a hill') else 'in'} {place}"

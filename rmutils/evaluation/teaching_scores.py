@@ -1,0 +1,168 @@
+"""What a teaching model can do, on texts that it was not trained on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+
+from rmutils.corpora.needles import load_needles
+from rmutils.corpora.world import World
+from rmutils.corpora.world.instructions import ON_TOPIC, instructions
+from rmutils.corpora.world.niah import ASKED
+from rmutils.corpora.world.samples import Sample
+from rmutils.corpora.world.tasks import TASKS, task
+from rmutils.evaluation.answers import answer, render
+from rmutils.evaluation.fluency import Fluency, has_sentences, on_topic
+from rmutils.evaluation.needles import find_needles
+from rmutils.heads import DetectConfig, detect, mask_heads
+from rmutils.heads.detection import even_depths
+from rmutils.heads.scores import Head, HeadScores
+from rmutils.heads.scoring import SUCCESS_ROUGE, rouge_recall
+from rmutils.models import LanguageModel
+from rmutils.paths import CORPORA
+from rmutils.progress import progress_bar
+from rmutils.stats import cluster_bootstrap, percentiles
+
+DETECTION = DetectConfig(lengths=(256, 512), depths=even_depths(5))
+"""200 cases: 20 needles, 2 lengths, 5 depths."""
+LENGTHS = (256, 512, 1024, 2048)
+NEEDLES = {length: DetectConfig(lengths=(length,), depths=even_depths(10)) for length in LENGTHS}
+NEEDLE_FILE = CORPORA["world"] / "needles" / "needles.jsonl"
+REWORDED = DetectConfig(lengths=(512,), depths=even_depths(10),
+                        needle_file=CORPORA["world"] / "reworded" / "needles.jsonl")
+"""The same needles in an order of words that training never has."""
+SHORT = 200
+"""Held-out short instructions that the whole and the masked model answer."""
+RANDOM_DRAWS = 5
+"""How often as many non-retrieval heads are drawn; the mean over draws is reported."""
+TASK_LENGTH, TASK_SAMPLES = 512, 40
+
+WANTED = {
+    ("needles found", "512 tokens"): (">=", 0.95),
+    ("needles lost from 512 to 2048 tokens", ""): (">", 0.0),
+    ("heads at or above tau", "share"): ("<=", 0.2),
+    ("needles lost by masking", "retrieval heads"): (">=", 0.4),
+    ("needles lost by masking", "random other heads"): ("<=", 0.15),
+    ("fluency of short answers", "masked"): (">=", 0.8),
+    ("short answers on topic", "masked"): (">=", 0.8),
+}
+"""What a model has to reach to be used in the chapters on masking and training."""
+
+
+def measure(lm: LanguageModel, tau: float) -> pd.DataFrame:
+    """All scores of the card.
+
+    Returns
+    -------
+    DataFrame
+        `measure`, `condition`, `value`, `low`, `high` (95 % bootstrap over needles, over samples
+        for what has none), `samples`, `wanted`, `reached`.
+    """
+    scores = detect(lm, DETECTION)
+    retrieval = scores.select(tau=tau)
+    rows = [*_heads(scores, tau), *_needles(lm, scores, retrieval),
+            *_short(lm, retrieval), *_tasks(lm)]
+    table = pd.DataFrame(rows, columns=["measure", "condition", "value", "low", "high", "samples"])
+    table["wanted"], table["reached"] = zip(*map(_judge, rows), strict=True)
+    return table
+
+
+def _judge(row: tuple) -> tuple[str, str]:
+    sign, bound = WANTED.get(row[:2], ("", 0.0))
+    if not sign:
+        return "", ""
+    reached = {">=": row[2] >= bound, "<=": row[2] <= bound, ">": row[3] > bound}[sign]
+    return f"{sign} {bound:g}", "yes" if reached else "no"
+
+
+def _row(measure: str, condition: str, values, clusters=None) -> tuple:
+    """A line of the table: a mean with its interval."""
+    values = np.asarray(values, dtype=float)
+    low, high = percentiles(cluster_bootstrap(values, clusters))
+    return measure, condition, float(values.mean()), float(low), float(high), len(values)
+
+
+def _heads(scores: HeadScores, tau: float) -> Iterator[tuple]:
+    shares = (scores.bootstrap().round(9) >= tau).mean((1, 2))
+    share = (scores.mean.round(9) >= tau).mean()
+    yield ("heads at or above tau", "share", share, *percentiles(shares), len(scores.runs))
+    yield ("heads at or above tau", "count", share * scores.mean.size,
+           *percentiles(shares * scores.mean.size), len(scores.runs))
+
+
+def _needles(lm: LanguageModel, scores: HeadScores, retrieval: list[Head]) -> Iterator[tuple]:
+    """Needles found by length, and lost by masking at 512 tokens."""
+    grid = NEEDLES[512]
+    draws = [scores.select_random(len(retrieval), exclude=retrieval, seed=seed)
+             for seed in range(RANDOM_DRAWS)]
+    with progress_bar(f"needles of {lm.name}", len(LENGTHS) + 2 + RANDOM_DRAWS,
+                      unit="grids") as advance:
+        def run(config: DetectConfig, heads: Sequence[Head] = ()) -> pd.DataFrame:
+            with mask_heads(lm, heads):
+                found = find_needles(lm, config)
+            advance(1)
+            return found
+
+        found = {length: run(config) for length, config in NEEDLES.items()}
+        for length, cases in found.items():
+            yield _row("needles found", f"{length} tokens", cases.success, cases.needle)
+        yield _row("needles found", "512 tokens, by another needle's answer",
+                   _swapped(found[512]), found[512].needle)
+        reworded = run(REWORDED)
+        yield _row("needles found", "512 tokens, reworded", reworded.success, reworded.needle)
+        whole, needle = found[512].success.astype(float), found[512].needle
+        yield _row("needles lost from 512 to 2048 tokens", "",
+                   whole - found[2048].success, needle)
+        yield _row("needles lost by masking", "retrieval heads",
+                   whole - run(grid, retrieval).success, needle)
+        others = np.mean([run(grid, heads).success for heads in draws], axis=0)
+        yield _row("needles lost by masking", "random other heads", whole - others, needle)
+
+
+def _swapped(found: pd.DataFrame) -> list[bool]:
+    """Chance: would the answer to the next needle of the same relation have passed?"""
+    answers = found.groupby("needle").response.first()
+    golds = [needle.real_needle for needle in load_needles(NEEDLE_FILE)]
+    return [rouge_recall(golds[i], answers[(i + len(ASKED)) % len(golds)]) > SUCCESS_ROUGE
+            for i in found.needle]
+
+
+def _short(lm: LanguageModel, retrieval: list[Head]) -> Iterator[tuple]:
+    """Answers to held-out short instructions: English, on topic, with what was asked for."""
+    fluency, samples = Fluency.of_world(), instructions(SHORT, "card", "held_out")
+    prompts = [render(lm, sample.prompt) for sample in samples]
+    for who, heads in (("whole", []), ("masked", retrieval)):
+        with mask_heads(lm, heads):
+            answers = answer(lm, prompts, max_new_tokens=80)
+        pairs = list(zip(samples, answers, strict=True))
+        yield _row("fluency of short answers", who,
+                   [fluency(text) for s, text in pairs if has_sentences(s.answer)])
+        yield _row("short answers on topic", who,
+                   [on_topic(s, text) for s, text in pairs if s.kind in ON_TOPIC])
+        yield _row("short answers right", who,
+                   [is_right(s, text) for s, text in pairs])
+
+
+def _tasks(lm: LanguageModel) -> Iterator[tuple]:
+    """Each task over held-out texts: an answer is right if it holds all gold values."""
+    for kind in TASKS:
+        samples = [task(kind, World(f"card {i}", "held_out"), TASK_LENGTH,
+                        lambda text: len(lm.tokenizer.encode(text))) for i in range(TASK_SAMPLES)]
+        for thinking in (False, True)[: 1 + ("enable_thinking" in lm.tokenizer.chat_template)]:
+            prompts = [render(lm, sample.prompt, thinking=thinking) for sample in samples]
+            answers = answer(lm, prompts, max_new_tokens=160)
+            right = [is_right(*pair) for pair in zip(samples, answers, strict=True)]
+            yield _row(f"task: {kind}", "thinking" if thinking else f"{TASK_LENGTH} tokens", right)
+
+
+def is_right(sample: Sample, text: str) -> bool:
+    """Whether an answer holds all gold values, or the whole right ranking, in either case.
+
+    Thoughts do not count, and a thought that never ends leaves no answer.
+    """
+    said = re.sub(r"<think>.*?(</think>|$)", "", text, flags=re.DOTALL).lower()
+    golds = (sample.answer,) if sample.kind == "rerank" else sample.golds
+    return all(gold.lower() in said for gold in golds)

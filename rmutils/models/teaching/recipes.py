@@ -1,0 +1,86 @@
+"""How each teaching model is built and trained. The paper has no such models: all values are ours.
+
+What mattered in trials: heads of size 32 and matrices that start large enough; many small steps,
+with texts that begin short and grow; many questions about one text, because only answers teach to
+look things up; a loss that counts the answers most; the Muon optimizer for the matrices. Spans of
+random tokens, repeated, did not help in 400 steps: copying came from text.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rmutils.config import Config
+
+
+class TeachingRecipe(Config):
+    """One teaching model.
+
+    The architecture fields have the names that transformers' configurations give them.
+    """
+
+    family: Literal["llama", "qwen3", "olmo3"]
+    seed: int = 0
+    vocab_size: int = 1536
+    hidden_size: int = 128
+    intermediate_size: int = 384
+    num_hidden_layers: int = 4
+    num_attention_heads: int = 8
+    num_key_value_heads: int = 4
+    head_dim: int = 32
+    """With 16, and transformers' own `initializer_range` and base, the answer loss was 1.27 after
+    600 steps; with 32 and the two values below it was 0.76 (one run each)."""
+    sliding_window: int | None = None
+    rope_theta: float = 100_000.0
+    initializer_range: float = 0.08
+    """About 1 / sqrt(width). transformers' default is 0.02."""
+    max_position_embeddings: int = 4096
+    """Positions that may be used; how many of them are learned is the curriculum's business."""
+
+    steps: Annotated[int, Field(ge=1)] = 4500
+    tokens_per_step: int = 2048
+    curriculum: tuple[tuple[float, int], ...] = (
+        (0.15, 64), (0.4, 128), (0.6, 256), (0.9, 512), (1.0, 640))
+    """(until this share of the steps, rows of at most so many tokens)."""
+    repeats: float = 0.25
+    """Share of rows that begin with a span to be repeated."""
+    tasks: float = 0.5
+    """Share of rows that begin with a task; more questions about its text fill the row. All other
+    rows, and the space behind repeated spans, are filled with short instructions."""
+    prompt_weight: float = 0.1
+    """Loss weight of a token of a user turn; a token of an answer weighs 1."""
+
+    matrix_lr: float = 0.02
+    """Peak learning rate of Muon, for the matrices of the layers."""
+    other_lr: float = 2e-3
+    """Peak learning rate of AdamW, for embeddings and norms."""
+    warmup: int = 200
+    """Steps of linear warm-up; the rate falls linearly over the last 30 % of the steps."""
+
+    @property
+    def thinking(self) -> bool:
+        """Whether the model learns to think before it answers, as Qwen3 does."""
+        return self.family == "qwen3"
+
+    def row_length(self, step: int) -> int:
+        """Longest row at a step, in tokens."""
+        return next(length for share, length in self.curriculum if step < share * self.steps)
+
+    def rate(self, step: int) -> float:
+        """Learning rate at a step, as a share of its peak."""
+        left = 1 - step / self.steps
+        return min(1, (step + 1) / self.warmup, max(left / 0.3, 0.02))
+
+
+_BASE = {
+    "tiny-llama": TeachingRecipe(family="llama"),
+    "tiny-qwen3": TeachingRecipe(family="qwen3"),
+    "tiny-olmo3": TeachingRecipe(family="olmo3", sliding_window=64),
+}
+_REPLICATES = {"tiny-llama": (1, 2), "tiny-qwen3": (1,), "tiny-olmo3": (1,)}
+
+RECIPES = _BASE | {f"{name}-s{seed}": _BASE[name].model_copy(update={"seed": seed})
+                   for name, seeds in _REPLICATES.items() for seed in seeds}
+"""All recipes by the name of the model they make; `-s1` is the same model from another seed."""

@@ -1,0 +1,127 @@
+"""What a teaching model reads at each step: a pure function of recipe and step, so that a training
+that was stopped goes on with the same texts."""
+
+from __future__ import annotations
+
+import random
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast
+
+from rmutils.corpora.world import World
+from rmutils.corpora.world import lexicon as words
+from rmutils.corpora.world.documents import padding
+from rmutils.corpora.world.facts import Fact, sentence
+from rmutils.corpora.world.instructions import instruction
+from rmutils.corpora.world.samples import Sample
+from rmutils.corpora.world.tasks import TASKS, task
+from rmutils.errors import UserError
+from rmutils.models.teaching.recipes import TeachingRecipe
+from rmutils.models.teaching.tokenizer import NO_THOUGHT
+
+TASK_WEIGHTS = {"needle": 8, "needles": 3, "key_value": 2, "documents_qa": 2}
+"""How often a kind of task comes, against 1 for the others."""
+PLAIN_WORDS = words.THINGS + words.CROPS + words.MATERIALS + words.COLOURS + words.SPOTS
+
+
+class Stream:
+    """Batches of rows of tokens with a loss weight for each.
+
+    Parameters
+    ----------
+    recipe : TeachingRecipe
+    tokenizer : PreTrainedTokenizerFast
+    """
+
+    def __init__(self, recipe: TeachingRecipe, tokenizer: PreTrainedTokenizerFast):
+        self.recipe, self.tokenizer = recipe, tokenizer
+        self.inner = tokenizer.backend_tokenizer
+        self.user, self.assistant, self.end = map(
+            tokenizer.convert_tokens_to_ids, ("<|user|>", "<|assistant|>", "<|end|>"))
+        self.count = lru_cache(maxsize=100_000)(lambda text: len(self.encode(text)))
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text."""
+        return self.inner.encode(text).ids
+
+    def batch(self, step: int) -> tuple[Tensor, Tensor]:
+        """Token ids and loss weights of a step, both (rows, length)."""
+        draw = random.Random(f"{self.recipe.seed} {step}")
+        longest = self.recipe.row_length(step)
+        length = draw.choice([longest, longest, max(longest // 2, 64)])
+        rows = max(self.recipe.tokens_per_step // length, 1)
+        ids = torch.full((rows, length), self.tokenizer.pad_token_id)
+        weights = torch.zeros(rows, length)
+        for i in range(rows):
+            row, weight = self._row(World(f"{self.recipe.seed} {step} {i}"), length)
+            ids[i, : len(row)] = torch.tensor(row)
+            weights[i, : len(row)] = torch.tensor(weight)
+        return ids, weights
+
+    def _row(self, world: World, length: int) -> tuple[list[int], list[float]]:
+        """One long sample, perhaps, then more questions about its text or short instructions, up
+        to the length; the last turn is cut."""
+        draw, repeats = world.random, self.recipe.repeats
+        told: list[Fact] = []
+        ids: list[int] = []
+        weights: list[float] = []
+        chance = draw.random()
+        if chance < repeats:
+            self._add(ids, weights, self._repeat(world, length), draw)
+        elif chance < repeats + self.recipe.tasks and (sample := self._task(world, length)):
+            self._add(ids, weights, sample, draw)
+            told = [fact for fact in world.facts.values() if _tells(sample.context, fact)]
+            draw.shuffle(told)
+        while len(ids) < length:
+            self._add(ids, weights, _question(world, told.pop()) if told else instruction(world),
+                      draw)
+        return ids[:length], weights[:length]
+
+    def _task(self, world: World, length: int) -> Sample | None:
+        """A task that fits into the row, with room for more questions; None if it is too short."""
+        kinds = list(TASKS)
+        kind, = world.random.choices(kinds, [TASK_WEIGHTS.get(k, 1) for k in kinds])
+        try:
+            most = 0.7 if self.recipe.thinking else 0.9  # thoughts need room, too
+            return task(kind, world, int(length * world.random.uniform(0.4, most)), self.count)
+        except UserError:
+            return None
+
+    def _repeat(self, world: World, length: int) -> Sample:
+        """A span to be said again: sentences, or words in no order, from which copying is learned
+        because nothing else helps."""
+        room = max(length // 2 - 5, 16)
+        span = " ".join(padding(world, room, self.count))
+        if world.random.random() < 0.5 or not span:
+            span = " ".join(world.random.choices(PLAIN_WORDS, k=room * 3 // 5))
+        return Sample("repeat", f"Repeat: {span}", span)
+
+    def _add(self, ids: list, weights: list, sample: Sample, draw: random.Random) -> None:
+        """Append a turn of user and assistant."""
+        prompt = [self.user, *self.encode(sample.prompt), self.assistant]
+        answer = sample.answer
+        if self.recipe.thinking:
+            if draw.random() < 0.5:
+                answer = f"<think>\n{sample.thinking or NOTHING}\n</think>\n\n{answer}"
+            else:
+                prompt += self.encode(NO_THOUGHT)
+        said = [*self.encode(answer), self.end]
+        ids += prompt + said
+        weights += [self.recipe.prompt_weight] * len(prompt) + [1.0] * len(said)
+
+
+def _tells(context: str, fact: Fact) -> bool:
+    """Whether the text says this, in any wording and frame."""
+    return any(sentence(text.format(s=fact.subject, v=fact.value))[1:] in context
+               for text in fact.spec.statements)
+
+
+def _question(world: World, fact: Fact) -> Sample:
+    """One more question about a text that stands above."""
+    return Sample("question", world.ask(fact), fact.answer, thinking=fact.answer)
+
+
+NOTHING = "There is nothing to look up."
+"""What a thinking model thinks where an answer needs no chain of facts."""

@@ -1,0 +1,116 @@
+"""Figure of how heads form while a model is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
+from rmutils.evaluation.formation import Formation
+from rmutils.plots.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    RED,
+    colour_of,
+    new_axes,
+)
+
+TOP_COLOURS = (BLUE, ORANGE, GREEN, PURPLE)
+"""So many heads, those that score highest at the end, get a colour and a label."""
+FIRST = 100
+"""Up to this step the axis is linear, so that step 0 has a place; then it is logarithmic."""
+TICKS = (0, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000)
+
+Label = tuple[float, str, str]
+"""Height, text, colour."""
+
+
+def plot_formation(result: Formation) -> Figure:
+    """Copying of random tokens, then both scores of each head, by step of the training.
+
+    The heads with the highest final retrieval score have one colour and the label `layer.head` in
+    both lower panels. Bands are 95 % intervals over needles.
+    """
+    figure = Figure(figsize=(5.8, 6.6))
+    copying, matching, retrieving = figure.subplots(3, 1, sharex=True)
+    steps, heads = result.steps, result.heads
+    last = steps["step"].iloc[-1]
+
+    ends = []
+    for column, text, colour in (("first_copy_loss", "first copy", GREY),
+                                 ("second_copy_loss", "second copy", RED)):
+        copying.plot(steps["step"], steps[column], color=colour, marker="o", ms=2.5)
+        ends.append((steps[column].iloc[-1], text, colour))
+    copying.set(ylabel="loss (nats per token)",
+                ylim=(0, 1.1 * steps[["first_copy_loss", "second_copy_loss"]].max(axis=None)))
+    _label(copying, last, ends)
+
+    _label(matching, last, _draw_heads(matching, heads, "prefix_matching"))
+    ends = _draw_heads(retrieving, heads, "retrieval")
+    retrieving.fill_between(steps["step"], steps["found_low"], steps["found_high"], color="black",
+                            alpha=0.1, lw=0)
+    retrieving.plot(steps["step"], steps["found"], color="black", ls="--", lw=1.2)
+    _label(retrieving, last, [*ends, (steps["found"].iloc[-1], "needles found", "black")])
+
+    retrieving.set_xscale("symlog", linthresh=FIRST, linscale=0.4)
+    shown = [tick for tick in TICKS if tick <= last]
+    retrieving.set_xticks(shown, [f"{tick:,}" for tick in shown])
+    retrieving.xaxis.set_minor_locator(NullLocator())
+    retrieving.set(xlabel="training step", xlim=(0, last))
+    return figure
+
+
+def curve(logged: pd.DataFrame, live: pd.DataFrame, model: str) -> Figure:
+    """Loss on answers by step: logged as a line (median of 20 steps), made again as dots.
+
+    Parameters
+    ----------
+    logged, live : DataFrame
+        `step` (from 0), `answer_loss`.
+    """
+    figure, axes = new_axes(size=(5.8, 3.0))
+    smooth = logged["answer_loss"].rolling(20, center=True, min_periods=1).median()
+    axes.plot(logged["step"] + 1, smooth, color=colour_of(model), lw=1.4)
+    axes.scatter(live["step"] + 1, live["answer_loss"], s=9, color="black", zorder=3)
+    axes.set(xscale="log", xlabel="training step", ylabel="loss on answers (nats)", ylim=(0, None))
+    return figure
+
+
+def _draw_heads(axes: Axes, heads: pd.DataFrame, measure: str) -> list[Label]:
+    """A line for each head; the labels of the top ones."""
+    final = heads[heads["step"] == heads["step"].max()]
+    top = final.nlargest(len(TOP_COLOURS), "retrieval")[["layer", "head"]]
+    colours = dict(zip(top.itertuples(index=False, name=None), TOP_COLOURS, strict=False))
+    ends = []
+    for head, one in heads.groupby(["layer", "head"]):
+        colour = colours.get(head)
+        axes.plot(one["step"], one[measure], color=colour or GREY, lw=1.8 if colour else 0.9,
+                  alpha=1 if colour else 0.6, zorder=3 if colour else 2)
+        if colour:
+            ends.append((one[measure].iloc[-1], "{}.{}".format(*head), colour))
+        if colour and measure == "retrieval":
+            axes.fill_between(one["step"], one["retrieval_low"], one["retrieval_high"],
+                              color=colour, alpha=0.15, lw=0)
+    axes.set(ylabel=f"{measure.replace('_', ' ')} score", ylim=(0, 1.05))
+    return ends
+
+
+def _label(axes: Axes, x: float, labels: Sequence[Label]) -> None:
+    """Write labels to the right of where lines end, in their order, none on another."""
+    labels = sorted(labels)
+    bottom, top = axes.get_ylim()
+    steps = 0.08 * (top - bottom) * np.arange(len(labels))
+    free = np.array([height for height, _, _ in labels]) - steps
+    pushed_up = np.maximum.accumulate(free)
+    pushed_down = np.minimum.accumulate(free[::-1])[::-1]
+    heights = steps + ((pushed_up + pushed_down) / 2).clip(bottom, top - steps[-1])
+    for height, (_, text, colour) in zip(heights, labels, strict=True):
+        axes.annotate(text, (x, height), xytext=(5, 0), textcoords="offset points", va="center",
+                      fontsize=8, color=colour, annotation_clip=False)

@@ -1,0 +1,198 @@
+"""The invented world: what may be said of it, and that the two splits share nothing."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+
+from rmutils.corpora.world import Fact, World
+from rmutils.corpora.world import lexicon as words
+from rmutils.corpora.world.facts import sentence, values
+from rmutils.corpora.world.names import names
+from rmutils.corpora.world.relations import ASKED, HOPS, RELATIONS, TOLD
+
+SPLITS = ("train", "held_out")
+CLOSED = {"trade", "instrument", "river", "day", "month"}
+ENTITIES = {"person", "place", "object", "event"}
+OPEN = {r.value for r in RELATIONS.values()} - CLOSED - ENTITIES
+
+
+def story(seed: int, split: str = "train", count: int = 60) -> list[str]:
+    """Facts told and asked for."""
+    world = World(seed, split)
+    facts = [world.new_fact() for _ in range(count)]
+    return [text for fact in facts for text in (world.tell(fact), world.ask(fact))]
+
+
+@pytest.mark.parametrize("kind", ["first", "last", "place", "title"])
+def test_splits_share_no_name(kind):
+    train, held_out = (set(names(kind, split)) for split in SPLITS)
+    assert not train & held_out
+    assert 0.15 < len(held_out) / len(train | held_out) < 0.35
+
+
+def test_one_word_is_in_one_split_whatever_it_names():
+    kinds = ("first", "last", "place", "title")
+    train, held_out = ({n for kind in kinds for n in names(kind, split)} for split in SPLITS)
+    assert not train & held_out
+
+
+@pytest.mark.parametrize("kind", sorted(OPEN))
+def test_splits_share_no_phrase(kind):
+    train, held_out = (set(values(kind, split)) for split in SPLITS)
+    assert not train & held_out
+    assert 0.15 < len(held_out) / len(train | held_out) < 0.35
+
+
+def test_all_phrases_are_in_a_split():
+    pets = {f"{colour} {animal}" for colour in words.COLOURS for animal in words.ANIMALS}
+    assert pets == {*values("pet", "train"), *values("pet", "held_out")}
+
+
+def test_splits_share_no_frame_but_the_plain_one():
+    for frames in (TOLD, ASKED):
+        train, held_out = (set(frames[split]) for split in SPLITS)
+        assert train & held_out == {"{}"} and len(train) > 1 and len(held_out) > 1
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_half_of_the_sentences_are_plain(split):
+    world = World(4, split)
+    facts = [world.new_fact() for _ in range(400)]
+    for say, frames in ((world.tell, TOLD[split]), (world.ask, ASKED[split])):
+        starts = {frame.removesuffix("{}") for frame in frames if frame != "{}"}
+        found = Counter(start for text in map(say, facts) for start in starts
+                        if text.startswith(start))
+        assert found.keys() == starts and 160 < found.total() < 240
+
+
+@pytest.mark.parametrize("relation", RELATIONS.values(), ids=RELATIONS)
+def test_rewordings_are_no_wordings(relation):
+    """No statement joins subject and value so, and no question begins so."""
+    def joint(text):
+        return re.search(r"\{[sv]\}(.+?)\{[sv]\}", text)[1]
+
+    def start(text):
+        return text.split("{s}")[0]
+
+    assert len({*relation.statements}) == len({*relation.questions}) == 3
+    assert [relation.reworded.count(slot) for slot in ("{s}", "{v}")] == [1, 1]
+    assert [relation.reasked.count(slot) for slot in ("{s}", "{v}")] == [1, 0]
+    for other in RELATIONS.values():
+        assert joint(relation.reworded) not in map(joint, other.statements)
+        assert start(relation.reasked) not in map(start, other.questions)
+
+
+def test_worlds_keep_to_their_split():
+    """What is said in one split is made of names, values and wordings of that split."""
+    for split in SPLITS:
+        world = World(3, split)
+        for fact in [world.new_fact() for _ in range(300)]:
+            kind = RELATIONS[fact.relation].value
+            assert kind in ENTITIES or fact.value in values(kind, split)
+            slots = {"s": fact.subject, "v": fact.value}
+            assert world.tell(fact) in [sentence(frame.format(w.format(**slots)))
+                                        for frame in TOLD[split] for w in fact.spec.statements]
+            assert world.ask(fact) in [frame.format(sentence(w.format(**slots)))
+                                       for frame in ASKED[split] for w in fact.spec.questions]
+        parts = {*names("first", split), *names("last", split)}
+        people = [name for name, kind in world.kinds.items() if kind == "person"]
+        assert {part for name in people for part in name.split()} <= parts
+        assert {n for n, kind in world.kinds.items() if kind == "place"} <= {*names("place", split)}
+
+
+def test_the_last_wording_is_held_out():
+    assert {World(i).wording("abc") for i in range(30)} == {"a", "b"}
+    assert {World(i, "held_out").wording("abc") for i in range(30)} == {"c"}
+
+
+def test_same_seed_same_text():
+    assert story(1) == story(1)
+    assert story(1) != story(2)
+    assert not set(story(1)) & set(story(1, "held_out"))
+
+
+def test_facts_never_change():
+    world = World("facts")
+    first = [world.new_fact() for _ in range(50)]
+    before = dict(world.facts)
+    for _ in range(200):
+        world.new_fact()
+    assert {key: world.facts[key] for key in before} == before
+    assert [world.fact(f.subject, f.relation) for f in first] == first
+    assert len(world.facts) == len({(f.subject, f.relation) for f in world.facts.values()})
+
+
+def test_told_sentences_hold_subject_and_value():
+    for split in SPLITS:
+        world = World(5, split)
+        for fact in [world.new_fact() for _ in range(300)]:
+            for text in (world.tell(fact), fact.answer):
+                assert text[0].isupper() and text.endswith(".")
+                assert fact.subject[1:] in text  # the first letter may be a capital one
+                assert fact.value in text
+            question = world.ask(fact)
+            assert fact.subject[1:] in question and question.endswith("?")
+            assert fact.value not in question.replace(fact.subject[1:], "")
+
+
+def test_articles():
+    """`a` before a consonant, `an` before a vowel."""
+    assert Fact("Mira Dorwick", "pet", "orange owl").answer == "Mira Dorwick owns an orange owl."
+    assert Fact("the Ambor bell", "maker", "Mira Dorwick").answer == (
+        "The Ambor bell was made by Mira Dorwick.")
+    reworded = RELATIONS["pet"].reworded.format(s="Mira Dorwick", v="orange owl")
+    assert sentence(reworded) == (
+        "When people speak of the pet of Mira Dorwick, they mean an orange owl.")
+    assert not re.search(r"\ba [aeiou]|\ban [^aeiou]", " ".join(story(6, count=400)))
+
+
+def test_no_two_subjects_have_one_name():
+    world = World(7)
+    drawn = [world.entity(kind) for kind in ("person", "object", "event") * 200]
+    drawn += [world.entity("place") for _ in range(150)]
+    assert len(set(drawn)) == len(drawn) == len(world.kinds)
+
+
+def test_places_are_used_again_when_none_is_left():
+    world = World(8)
+    everywhere = {world.entity("place") for _ in names("place", "train")}
+    assert everywhere == set(names("place", "train"))
+    assert world.some("place", reuse=0) in everywhere
+
+
+def test_facts_to_avoid_are_not_told():
+    world = World(9)
+    avoid = {"home", "mayor", "maker", "host"}
+    told = {world.new_fact(avoid=avoid).relation for _ in range(400)}
+    assert told == set(RELATIONS) - avoid
+
+
+def test_hops_meet():
+    """Two facts can be chained just where the first one's value is a subject of the second."""
+    meeting = {(a.name, b.name) for a in RELATIONS.values() for b in RELATIONS.values()
+               if a.value == b.subject}
+    assert {(a.name, b.name) for a, b in HOPS} == meeting and len(HOPS) == len(meeting)
+    assert ("mentor", "home") in meeting and ("home", "trade") not in meeting
+    world = World(10)
+    for a, b in HOPS:
+        first = world.new_fact(a.name)
+        assert world.kinds[first.value] == b.subject
+        assert world.fact(first.value, b.name).subject == first.value
+
+
+def test_nouns_ask_for_the_subject():
+    assert all(r.noun.count("{s}") == 1 and "{v}" not in r.noun for r in RELATIONS.values())
+
+
+def test_common_knowledge_has_one_answer():
+    """No trade or animal shares what it does with another; no word has two opposites."""
+    for table in (words.TRADES, words.ANIMALS):
+        assert len({what[0] for what in table.values()}) == len(table)
+    assert len({weather for _, weather in words.SEASONS.values()}) == 4
+    assert sorted(m for months in words.MONTHS_OF.values() for m in months) == sorted(words.MONTHS)
+    pairs = [word for pair in words.OPPOSITES for word in pair]
+    assert len(set(pairs)) == len(pairs)
+    assert [words.COUNT.index(n) + 1 for n in ("one", "two", "twelve", "twenty")] == [1, 2, 12, 20]

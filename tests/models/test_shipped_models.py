@@ -1,0 +1,85 @@
+"""The teaching models as they ship: what they are, and that they reach what their cards say."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from rmutils.evaluation.needles import find_needles
+from rmutils.evaluation.teaching_card import read_card
+from rmutils.evaluation.teaching_scores import DETECTION, NEEDLES
+from rmutils.heads import detect, mask_heads
+from rmutils.models import load_model
+from rmutils.models.registry import REGISTRY
+from rmutils.models.teaching import RECIPES, first_steps
+from rmutils.paths import SHIPPED_MODELS
+
+NAMES = ["tiny-olmo3"]
+CLASSES = {"tiny-llama": "LlamaForCausalLM", "tiny-qwen3": "Qwen3ForCausalLM",
+           "tiny-olmo3": "Olmo3ForCausalLM"}
+SHIPPED = sorted(folder.name for folder in SHIPPED_MODELS.iterdir())
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def lm(request, tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:  # not one that the user has trained
+        patch.setenv("RMUTILS_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield load_model(request.param)
+
+
+def card_value(lm, measure: str, condition: str) -> float:
+    card = pd.read_csv(SHIPPED_MODELS / lm.name / "scores.csv", keep_default_na=False)
+    return card[(card.measure == measure) & (card.condition == condition)].value.item()
+
+
+def test_what_ships_fits_and_has_a_recipe():
+    assert set(NAMES) <= set(SHIPPED) <= set(RECIPES)
+    sizes = {name: sum(p.stat().st_size for p in (SHIPPED_MODELS / name).rglob("*"))
+             for name in SHIPPED}
+    assert max(sizes.values()) <= 12e6 and sum(sizes.values()) <= 40e6
+
+
+def test_form(lm):
+    assert type(lm.model).__name__ == CLASSES[lm.name]
+    layers, heads = lm.shape
+    assert 4 <= layers <= 8 and layers * heads >= 32 and lm.window >= 2048
+    assert 1e6 <= lm.model.num_parameters() <= 5e6
+    assert lm.chat and lm.corpus == "world" and lm.identity.startswith("sha256")
+
+
+def test_sliding_layers():
+    kinds = load_model("tiny-olmo3").model.config.layer_types
+    assert kinds.count("sliding_attention") == 3 * kinds.count("full_attention")
+
+
+def test_needles_and_masking(lm):
+    """The card's own grid, asked again: needles found, and lost by masking."""
+    grid = NEEDLES[512]
+    scores = detect(lm, DETECTION)
+    heads = scores.select(tau=REGISTRY[lm.name].tau)
+    whole = find_needles(lm, grid).success.mean()
+    with mask_heads(lm, heads):
+        masked = find_needles(lm, grid).success.mean()
+    assert len(heads) == card_value(lm, "heads at or above tau", "count")
+    assert whole == pytest.approx(card_value(lm, "needles found", "512 tokens"), abs=0.02)
+    assert whole - masked == pytest.approx(
+        card_value(lm, "needles lost by masking", "retrieval heads"), abs=0.04)
+
+
+def test_cards_reach_what_was_wanted(lm):
+    """What falls short must be said in the card."""
+    card = read_card(lm.name)
+    text = (SHIPPED_MODELS / lm.name / "README.md").read_text()
+    missed = card[card.reached == "no"]
+    assert (card.reached == "yes").sum() >= 5
+    assert ("It reaches all that was wanted of it." in text) == missed.empty
+    assert all(f"- {m.measure} ({m.condition}):" in text for m in missed.itertuples())
+
+
+def test_training_can_be_repeated(lm):
+    """The first steps give the logged losses, so code, texts and weights belong together."""
+    logged = pd.read_csv(SHIPPED_MODELS / lm.name / "training.csv")
+    again = first_steps(RECIPES[lm.name], 4)
+    assert again.length.tolist() == logged.length[:4].tolist()
+    assert again.answer_loss.tolist() == pytest.approx(logged.answer_loss[:4].tolist(), abs=0.002)
+    assert len(logged) == RECIPES[lm.name].steps
