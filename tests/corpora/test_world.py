@@ -196,3 +196,13 @@ def test_common_knowledge_has_one_answer():
     pairs = [word for pair in words.OPPOSITES for word in pair]
     assert len(set(pairs)) == len(pairs)
     assert [words.COUNT.index(n) + 1 for n in ("one", "two", "twelve", "twenty")] == [1, 2, 12, 20]
+
+
+def test_names_end():
+    """A held-out world has 103 titles and 8 shows: after so many events it says so."""
+    world = World(1, "held_out")
+    count = len(names("title", "held_out")) * len(words.SHOWS)
+    assert len({world.entity("event") for _ in range(count)}) == count
+    with pytest.raises(LookupError, match="event"):
+        world.entity("event")
+    assert world.some("event", reuse=0) in world.kinds

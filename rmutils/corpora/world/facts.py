@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from collections.abc import Collection, Sequence
@@ -163,8 +164,11 @@ class World:
         return self.random.choice(values(spec.value, self.split))
 
     def _used_up(self, kind: Kind) -> bool:
-        return kind == "place" and (  # others never end
-            len(self._known[kind]) == len(names("place", self.split)))
+        parts = {"person": (names("first", self.split), names("last", self.split)),
+                 "place": (names("place", self.split),),
+                 "object": (names("title", self.split), words.THINGS),
+                 "event": (names("title", self.split), words.SHOWS)}
+        return len(self._known[kind]) == math.prod(map(len, parts[kind]))
 
     def _name(self, kind: Kind) -> str:
         def pick(part: str) -> str:
