@@ -7,7 +7,7 @@ import pytest
 
 from rmutils.evaluation.needles import find_needles
 from rmutils.evaluation.teaching_card import read_card
-from rmutils.evaluation.teaching_scores import DETECTION, NEEDLES
+from rmutils.evaluation.teaching_scores import DETECTION, NEEDLES, WANTED
 from rmutils.heads import detect, mask_heads
 from rmutils.models import load_model
 from rmutils.models.registry import REGISTRY
@@ -66,12 +66,11 @@ def test_needles_and_masking(lm):
         card_value(lm, "needles lost by masking", "retrieval heads"), abs=0.04)
 
 
-def test_cards_reach_what_was_wanted(lm):
-    """What falls short must be said in the card."""
+def test_card_says_what_falls_short(lm):
     card = read_card(lm.name)
     text = (SHIPPED_MODELS / lm.name / "README.md").read_text()
     missed = card[card.reached == "no"]
-    assert (card.reached == "yes").sum() >= 5
+    assert len(card.reached.dropna()) == len(WANTED)
     assert ("It reaches all that was wanted of it." in text) == missed.empty
     assert all(f"- {m.measure} ({m.condition}):" in text for m in missed.itertuples())
 
