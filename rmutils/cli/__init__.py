@@ -17,6 +17,7 @@ from rmutils.errors import UserError
 COMMANDS = {
     "models": "Models that have a name here: list, fetch, info, train.",
     "detect": "Find the retrieval heads of a model.",
+    "mask": "Write a model with heads switched off.",
     "artifacts": "Stored results: list, verify, show, promote.",
     "paper": "The paper's tables and an audit of its numbers.",
     "run": "Run a notebook with other parameters.",

@@ -28,7 +28,7 @@ def detect(
     tau: Annotated[float, typer.Option(help="Show the heads at or above this score.")] = 0.1,
     compute: Annotated[str, typer.Option(help="auto, always or never.")] = "auto",
     wu_json: Annotated[Path | None, typer.Option(
-        help='Also write {"layer-head": [score, ...]}.')] = None,
+        help='Also write {"layer-head": \\[score, ...]}.')] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Find retrieval heads with needle-in-a-haystack cases (section 2).

@@ -1,6 +1,6 @@
 """A model's answers and what they are worth."""
 
-from rmutils.evaluation.answers import answer, render
+from rmutils.evaluation.answers import answer
 from rmutils.evaluation.fluency import Fluency, on_topic
 
-__all__ = ["Fluency", "answer", "on_topic", "render"]
+__all__ = ["Fluency", "answer", "on_topic"]

@@ -14,7 +14,7 @@ from rmutils.corpora.world.instructions import ON_TOPIC, instructions
 from rmutils.corpora.world.niah import ASKED
 from rmutils.corpora.world.samples import Sample
 from rmutils.corpora.world.tasks import TASKS, task
-from rmutils.evaluation.answers import answer, render
+from rmutils.evaluation.answers import answer
 from rmutils.evaluation.fluency import Fluency, has_sentences, on_topic
 from rmutils.evaluation.needles import find_needles
 from rmutils.heads import DetectConfig, detect, mask_heads
@@ -133,7 +133,7 @@ def _swapped(found: pd.DataFrame) -> list[bool]:
 def _short(lm: LanguageModel, retrieval: list[Head]) -> Iterator[tuple]:
     """Answers to held-out short instructions: English, on topic, with what was asked for."""
     fluency, samples = Fluency.of_world(), instructions(SHORT, "card", "held_out")
-    prompts = [render(lm, sample.prompt) for sample in samples]
+    prompts = [lm.render(sample.prompt) for sample in samples]
     for who, heads in (("whole", []), ("masked", retrieval)):
         with mask_heads(lm, heads):
             answers = answer(lm, prompts, max_new_tokens=80)
@@ -152,7 +152,7 @@ def _tasks(lm: LanguageModel) -> Iterator[tuple]:
         samples = [task(kind, World(f"card {i}", "held_out"), TASK_LENGTH,
                         lambda text: len(lm.tokenizer.encode(text))) for i in range(TASK_SAMPLES)]
         for thinking in (False, True)[: 1 + ("enable_thinking" in lm.tokenizer.chat_template)]:
-            prompts = [render(lm, sample.prompt, thinking=thinking) for sample in samples]
+            prompts = [lm.render(sample.prompt, thinking=thinking) for sample in samples]
             answers = answer(lm, prompts, max_new_tokens=160)
             right = [is_right(*pair) for pair in zip(samples, answers, strict=True)]
             yield _row(f"task: {kind}", "thinking" if thinking else f"{TASK_LENGTH} tokens", right)

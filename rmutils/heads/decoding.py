@@ -13,11 +13,10 @@ from itertools import zip_longest
 
 import numpy as np
 import torch
-from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
-from transformers.cache_utils import DynamicLayer
 
 from rmutils.attention.retrieval_capture import ArgMaxRecorder
+from rmutils.models.caches import stack_caches
 
 NOTHING = -1
 """Stands for a token behind the end of a forced answer."""
@@ -92,7 +91,7 @@ def decode(
     if forced is not None:
         max_new_tokens, stop_ids = max(map(len, forced)), {NOTHING}
         given = torch.tensor([*zip_longest(*forced, fillvalue=NOTHING)], device=model.device)
-    pads, cache = _stack(caches, room=max_new_tokens)
+    pads, cache = stack_caches(caches, room=max_new_tokens)
     step = torch.tensor([[p[-1]] for p in prompts], device=model.device)
     longest = cache.get_seq_length()
     columns = torch.arange(longest + max_new_tokens, device=model.device)
@@ -121,48 +120,6 @@ def _prefill(model: PreTrainedModel, ids: Sequence[int], cache: DynamicCache) ->
             model.base_model(input_ids=torch.tensor([ids], device=model.device),
                              past_key_values=cache, use_cache=True)
     return cache
-
-
-class _RoomyLayer(DynamicLayer):
-    """A cache layer with room for the tokens to come, so that a step copies nothing."""
-
-    def __init__(self, keys: Tensor, values: Tensor, used: int):
-        super().__init__()
-        self.dtype, self.device, self.is_initialized = keys.dtype, keys.device, True
-        self._room = keys, values
-        self._show(used)
-
-    def _show(self, used: int) -> None:
-        self.keys, self.values = (tensor[:, :, :used] for tensor in self._room)
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args, **kwargs):
-        start = self.keys.shape[2]
-        for room, new in zip(self._room, (key_states, value_states), strict=True):
-            room[:, :, start : start + new.shape[2]] = new
-        self._show(start + key_states.shape[2])
-        return self.keys, self.values
-
-
-def _stack(caches: list[DynamicCache], room: int) -> tuple[list[int], DynamicCache]:
-    """Left-pad caches of several lengths into one; the sources are freed layer by layer."""
-    lengths = [cache.get_seq_length() for cache in caches]
-    longest = max(lengths)
-    pads = [longest - n for n in lengths]
-    stacked = DynamicCache()
-    for i in range(len(caches[0].layers)):
-        both = []
-        for name in ("keys", "values"):
-            parts = [getattr(cache.layers[i], name) for cache in caches]
-            _, heads, _, size = parts[0].shape
-            padded = parts[0].new_zeros(len(parts), heads, longest + room, size)
-            for row, (part, pad) in enumerate(zip(parts, pads, strict=True)):
-                padded[row, :, pad:longest] = part[0]
-            both.append(padded)
-        for cache in caches:
-            cache.layers[i].keys = cache.layers[i].values = None
-        stacked.layers.append(_RoomyLayer(*both, used=longest))
-    caches.clear()
-    return pads, stacked
 
 
 def _answers(tokens: np.ndarray, looked: np.ndarray, pads: list[int], stop_ids: Collection[int]):

@@ -71,6 +71,20 @@ class LanguageModel:
         """True if the tokenizer has a chat template."""
         return self.tokenizer.chat_template is not None
 
+    def render(self, user_turn: str, *, thinking: bool = False) -> list[int]:
+        """Token ids of a chat with one user turn, up to where the answer begins.
+
+        Parameters
+        ----------
+        thinking : bool
+            Whether the answer may begin with a chain of thought; without effect where the chat
+            template does not know the switch.
+        """
+        return self.tokenizer.apply_chat_template(
+            [{"role": "user", "content": user_turn}], add_generation_prompt=True,
+            return_dict=False, enable_thinking=thinking,
+        )
+
     def user_turn(self) -> tuple[str, str]:
         """What the chat template writes before and after the text of a single user turn.
 

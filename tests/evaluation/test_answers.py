@@ -9,8 +9,7 @@ import torch
 from transformers import GenerationConfig
 
 from rmutils.corpora.haystack import load_haystacks
-from rmutils.evaluation import answers
-from rmutils.evaluation.answers import answer, render
+from rmutils.evaluation.answers import answer
 
 STEPS = 12
 
@@ -73,16 +72,8 @@ def test_no_prompts(llama):
     assert answer(llama, [], max_new_tokens=STEPS) == []
 
 
-def test_batches_are_full_but_not_fuller():
-    lengths = [5, 100, 7, 6, 40, 20, 5, 19]
-    batches = list(answers._batches(lengths, 42))
-    assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
-    assert [[lengths[i] for i in batch] for batch in batches] == [
-        [100], [40], [20, 19], [7, 6, 5, 5]]
-
-
 def test_render(llama):
-    ids = render(llama, "Who is the mayor of Saltbury?")
+    ids = llama.render("Who is the mayor of Saltbury?")
     assert llama.tokenizer.decode(ids) == (
         "<|im_start|>user\nWho is the mayor of Saltbury?<|im_end|>\n<|im_start|>assistant\n")
 
@@ -91,4 +82,4 @@ def test_render(llama):
 def test_render_switches_thinking(llama, tokenizer, monkeypatch, thinking):
     monkeypatch.setattr(tokenizer, "chat_template",
                         "{{ messages[0]['content'] }} {{ enable_thinking }}")
-    assert llama.tokenizer.decode(render(llama, "Go.", thinking=thinking)) == f"Go. {thinking}"
+    assert llama.tokenizer.decode(llama.render("Go.", thinking=thinking)) == f"Go. {thinking}"

@@ -1,12 +1,14 @@
-"""Masked heads write nothing, and the weights come back."""
+"""Heads are chosen as section 4.1 says; masked ones write nothing, and the weights come back."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from rmutils.errors import UserError
-from rmutils.heads.masking import mask_heads
+from rmutils.heads import HeadScores
+from rmutils.heads.masking import choose, mask_heads
 
 IDS = torch.arange(100, 160)[None]
 HEADS = [(0, 1), (2, 0), (2, 3), (3, 2)]
@@ -124,3 +126,38 @@ def test_top_level_name():
     import rmutils
 
     assert rmutils.mask_heads is mask_heads
+
+
+@pytest.fixture
+def scores() -> HeadScores:
+    """2 layers x 4 heads in one run."""
+    return HeadScores(np.array([[[0.2, 0.0, 0.1, 0.05], [0.0, 0.9, 0.04, 0.0]]]), "some-model")
+
+
+RETRIEVAL = [(1, 1), (0, 0), (0, 2)]
+
+
+def test_retrieval_heads_are_chosen(scores):
+    assert choose(scores, "retrieval", tau=0.1) == RETRIEVAL
+    assert choose(scores, "retrieval", top_k=2) == RETRIEVAL[:2]
+
+
+def test_as_many_other_heads_are_chosen(scores):
+    """Over many seeds each of the heads that may be drawn is, and no other; always 3 of them."""
+    others = {(0, 1), (0, 3), (1, 0), (1, 2), (1, 3)}
+    for policy, allowed in {"non-retrieval": others, "random": others | {*RETRIEVAL}}.items():
+        draws = [choose(scores, policy, tau=0.1, seed=seed) for seed in range(60)]
+        assert all(len(set(heads)) == len(heads) == 3 for heads in draws)
+        assert {head for heads in draws for head in heads} == allowed
+        assert choose(scores, policy, top_k=3) == draws[42]
+
+
+def test_choices_that_cannot_be_made(scores):
+    for policy, wanted, message in (
+        ("retrieval", {"tau": 0.95}, "no head of some-model reaches tau=0.95"),
+        ("random", {"top_k": 9}, "top_k=9: some-model has 8 heads"),
+        ("non-retrieval", {"top_k": 5}, "5 random heads asked for, but only 3"),
+        ("other", {"tau": 0.1}, "no policy is called 'other'.*retrieval, non-retrieval, random"),
+    ):
+        with pytest.raises(UserError, match=message):
+            choose(scores, policy, **wanted)

@@ -1,0 +1,128 @@
+"""An exported model computes what the masked one does, and is there whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoConfig
+
+import rmutils
+from rmutils.errors import UserError
+from rmutils.heads import export_masked, mask_heads
+from rmutils.heads.export import RECORD
+from rmutils.models import load_model
+
+IDS = torch.arange(100, 160)[None]
+HEADS = [(2, 3), (0, 1), (2, 0)]
+
+
+@torch.inference_mode()
+def logits(lm) -> torch.Tensor:
+    return lm.model(IDS).logits
+
+
+def weights(lm) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in lm.model.state_dict().items()}
+
+
+def assert_unchanged(lm, before):
+    assert all(torch.equal(tensor, before[name]) for name, tensor in lm.model.state_dict().items())
+
+
+def assert_same_model(lm, heads, folder):
+    """Bit for bit what `lm` computes with the heads masked, and the same words."""
+    loaded = load_model(str(folder))
+    with mask_heads(lm, heads):
+        assert torch.equal(logits(loaded), logits(lm))
+    assert not torch.equal(logits(loaded), logits(lm))
+    text = "The meeting\n is at 7 o'clock; naïve."
+    assert loaded.tokenizer(text)["input_ids"] == lm.tokenizer(text)["input_ids"]
+    assert loaded.user_turn() == lm.user_turn() and loaded.stop_ids == lm.stop_ids
+    assert (loaded.family, loaded.shape, loaded.window) == (lm.family, lm.shape, lm.window)
+
+
+def test_loads_as_the_masked_model(lm, tmp_path):
+    lm.model.generation_config.eos_token_id = [2, 7]  # not what the configuration alone says
+    before = weights(lm)
+    folder = export_masked(lm, HEADS, tmp_path / "new" / "masked")
+    assert folder == tmp_path / "new" / "masked" and [*folder.parent.iterdir()] == [folder]
+    assert_unchanged(lm, before)
+    assert_same_model(lm, HEADS, folder)
+    assert json.loads((folder / RECORD).read_text()) == {
+        "model": lm.name, "identity": lm.identity, "heads": [[0, 1], [2, 0], [2, 3]],
+        "rmutils": rmutils.__version__}
+
+
+def test_columns_in_the_file_are_zero(lm, tmp_path):
+    """Those of the masked heads of size 8, and nothing else has changed."""
+    saved = load_file(export_masked(lm, HEADS, tmp_path / "masked") / "model.safetensors")
+    expected = weights(lm)
+    for layer, columns in (0, slice(8, 16)), (2, slice(0, 8)), (2, slice(24, 32)):
+        expected[f"model.layers.{layer}.self_attn.o_proj.weight"][:, columns] = 0
+    assert {*expected} - {*saved} == {"lm_head.weight"}  # tied to the embeddings
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in saved.items())
+
+
+def test_others_may_read_the_folder(llama, tmp_path):
+    """As any folder and file that this user makes: a server often runs under another name."""
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain" / "file").touch()
+    folder = export_masked(llama, HEADS, tmp_path / "masked")
+    assert folder.stat().st_mode == (tmp_path / "plain").stat().st_mode
+    assert {p.stat().st_mode for p in folder.iterdir()} == {
+        (tmp_path / "plain" / "file").stat().st_mode}
+
+
+def test_nothing_is_overwritten(llama, tmp_path):
+    (tmp_path / "full").mkdir()
+    for taken in (tmp_path / "full" / "notes", tmp_path / "file"):
+        taken.write_text("mine")
+    for name in ("full", "file"):
+        with pytest.raises(UserError, match=f"{name} exists and is not an empty folder"):
+            export_masked(llama, HEADS, tmp_path / name)
+    assert (tmp_path / "full" / "notes").read_text() == (tmp_path / "file").read_text() == "mine"
+    assert [p.name for p in (tmp_path / "full").iterdir()] == ["notes"]
+
+
+def test_an_empty_folder_is_taken(llama, tmp_path, monkeypatch):
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    assert export_masked(llama, HEADS, ".") == tmp_path / "empty"
+    assert_same_model(llama, HEADS, tmp_path / "empty")
+
+
+@pytest.fixture
+def full_disk():
+    """Files end after 20 KB, as on a full disk: configuration fits, weights do not."""
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, old[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, old)
+
+
+def test_a_full_disk_leaves_nothing(llama, tmp_path, full_disk):
+    before = weights(llama)
+    with pytest.raises(UserError, match="masked could not be written: .*File too large"):
+        export_masked(llama, HEADS, tmp_path / "masked")
+    assert [*tmp_path.iterdir()] == []
+    assert_unchanged(llama, before)
+
+
+def test_no_such_head(llama, tmp_path):
+    with pytest.raises(UserError, match="no head 4-0"):
+        export_masked(llama, [(4, 0)], tmp_path / "new" / "masked")
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_real_model(smollm, tmp_path):
+    """It comes from a GGUF file; its export is a plain folder that says nothing of that."""
+    heads = [(12, 4), (29, 8)]
+    folder = export_masked(smollm, heads, tmp_path / "masked")
+    assert_same_model(smollm, heads, folder)
+    assert not hasattr(AutoConfig.from_pretrained(folder), "quantization_config")
+    shutil.rmtree(folder)  # half a gigabyte
