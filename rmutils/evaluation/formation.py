@@ -149,6 +149,24 @@ def _head_table(step: int, scores: HeadScores, copying: Induction) -> pd.DataFra
     return pd.DataFrame({"step": step, **{k: v.ravel() for k, v in columns.items()}})
 
 
+def half_risen(result: Formation) -> dict[str, float]:
+    """The head with the highest score at the end, and the first snapshot with half of that score.
+
+    Returns
+    -------
+    dict
+        `layer`, `head`, `score`, `half by step`, `matching then` and `matching at the end` (prefix
+        matching scores).
+    """
+    heads = result.heads
+    best = heads[heads["step"] == heads["step"].max()].nlargest(1, "retrieval").iloc[0]
+    its = heads[(heads["layer"] == best["layer"]) & (heads["head"] == best["head"])]
+    half = its[its["retrieval"] >= best["retrieval"] / 2].nsmallest(1, "step").iloc[0]
+    return {"layer": int(best["layer"]), "head": int(best["head"]), "score": best["retrieval"],
+            "half by step": int(half["step"]), "matching then": half["prefix_matching"],
+            "matching at the end": best["prefix_matching"]}
+
+
 def formation_stored(
     name: str, config: FormationConfig = FormationConfig(), *, compute: Compute = "auto"
 ) -> tuple[Formation, Artifact]:

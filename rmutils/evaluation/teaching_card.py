@@ -40,7 +40,7 @@ def write_card(name: str, folder: Path, scores: pd.DataFrame) -> None:
         hardware=made["hardware"], created=made["created"],
         packages=", ".join(f"{k} {v}" for k, v in made["packages"].items()),
         missed=_missed(scores), table=_markdown(scores), draws=RANDOM_DRAWS,
-        tasks=len(TASKS), instructions=len(KINDS),
+        tasks=len(TASKS), instructions=len(KINDS), start=recipe.dropout_from[0],
     ))
 
 
@@ -82,19 +82,24 @@ tokens, and spans to be repeated. {tokens:.1f} million tokens.
 
 **Held out.** The scores below are measured on texts with names and value phrases that training \
 never uses (one in four of each kind, chosen by a hash). The needles and their questions stand in \
-frames ("Nobody doubts that ...", "Listen well. ...") that it never uses; *reworded* are the same \
-needles in an order of words that it never has. Short instructions and tasks have wordings of \
-their own. Lengths go up to 2,048 tokens, where training ends at {longest}. Not held out: the \
-prompt of the published detection script, which a quarter of the single-needle tasks has; the \
-kinds of facts; weekdays, months, trades, instruments and rivers, which are too few to be divided. \
-Heads are chosen on the needles that then measure what is lost without them.
+frames ("Nobody doubts that ...", "Listen well. ...") that it never uses, some with words that it \
+never has; *reworded* are the same needles in an order of words that it never has. Short \
+instructions and tasks have wordings of their own. Lengths go up to 2,048 tokens, where training \
+ends at {longest}. Not held out: the prompt of the published detection script, which a quarter of \
+the single-needle tasks has; the kinds of facts; weekdays, months, trades, instruments and rivers, \
+which are too few to be divided. Heads are chosen on the needles that then measure what is lost \
+without them.
 
 ## Training
 
 `rmutils models train {name}` makes it again: {recipe.steps} steps of {recipe.tokens_per_step} \
 tokens, seed {recipe.seed}, Muon ({recipe.matrix_lr:g}) and AdamW ({recipe.other_lr:g}), one \
-thread; {minutes:.0f} minutes here ({hardware}; {packages}; {created}). Loss on answers over the \
-last 100 steps: {loss:.3f}. The curve is in `training.csv`; all settings and their reasons are in \
+thread; {minutes:.0f} minutes here ({hardware}; {packages}; {created}). From {start:.0%} of the \
+steps on, {recipe.head_dropout:.0%} of the heads were switched off at random in each text, so that \
+the model can do without any few of them; and each layer with a chance of \
+{recipe.layer_dropout:.0%} in texts that need no copying ({recipe.plain:.0%} of all), so that it \
+still speaks when masked. Loss on answers over the last 100 steps, with what was switched off: \
+{loss:.3f}. The curve is in `training.csv`; all settings and their reasons are in \
 `rmutils/models/teaching/recipes.py`.
 
 ## Scores

@@ -21,6 +21,7 @@ from rmutils.evaluation.formation import (
     forced_scores,
     formation,
     formation_stored,
+    half_risen,
 )
 from rmutils.heads.decoding import Answer, Trunk, decode
 from rmutils.heads.detection import build_cases
@@ -189,6 +190,18 @@ def test_stored_result_needs_no_snapshots(trained):
     pd.testing.assert_frame_equal(again.steps, first.steps)
     with pytest.raises(UserError, match="no snapshots.*Train it anew"):
         formation_stored(str(trained))
+
+
+def test_half_risen_by_hand():
+    """Head 1.0 ends highest, at 0.8; it had 0.4 at step 300, and fell back for a while."""
+    scores = {(0, 0): [0.9, 0.9, 0.9, 0.7], (1, 0): [0.0, 0.4, 0.2, 0.8]}
+    heads = pd.DataFrame([
+        {"step": step, "layer": layer, "head": head, "retrieval": score, "prefix_matching": step}
+        for (layer, head), of_head in scores.items()
+        for step, score in zip((0, 300, 400, 1000), of_head, strict=True)])
+    assert half_risen(Formation(heads, pd.DataFrame())) == {
+        "layer": 1, "head": 0, "score": 0.8, "half by step": 300, "matching then": 300,
+        "matching at the end": 1000}
 
 
 def test_figure_names_the_heads_that_end_highest():

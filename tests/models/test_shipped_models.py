@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pandas as pd
 import pytest
 
+from rmutils.corpora.world.instructions import instructions
+from rmutils.evaluation import answer
 from rmutils.evaluation.needles import find_needles
 from rmutils.evaluation.teaching_card import read_card
 from rmutils.evaluation.teaching_scores import DETECTION, NEEDLES, WANTED
@@ -14,9 +18,9 @@ from rmutils.models.registry import REGISTRY
 from rmutils.models.teaching import RECIPES, first_steps
 from rmutils.paths import SHIPPED_MODELS
 
-NAMES = ["tiny-olmo3"]
 CLASSES = {"tiny-llama": "LlamaForCausalLM", "tiny-qwen3": "Qwen3ForCausalLM",
            "tiny-olmo3": "Olmo3ForCausalLM"}
+NAMES = list(CLASSES)
 SHIPPED = sorted(folder.name for folder in SHIPPED_MODELS.iterdir())
 
 
@@ -50,6 +54,18 @@ def test_form(lm):
 def test_sliding_layers():
     kinds = load_model("tiny-olmo3").model.config.layer_types
     assert kinds.count("sliding_attention") == 3 * kinds.count("full_attention")
+
+
+def test_thinks_first_where_asked(tmp_path, monkeypatch):
+    """`<think>...</think>`, then the answer; with thinking off, the answer alone."""
+    monkeypatch.setenv("RMUTILS_CACHE", str(tmp_path))
+    lm = load_model("tiny-qwen3")
+    samples = instructions(20, "thinking", "held_out")
+    for thinking in (False, True):
+        told = answer(lm, [lm.render(s.prompt, thinking=thinking) for s in samples],
+                      max_new_tokens=160)
+        thoughts = [re.match(r"<think>\n.*?\n</think>\n\n\S", text, re.DOTALL) for text in told]
+        assert sum(map(bool, thoughts)) >= 19 if thinking else not any("think>" in t for t in told)
 
 
 def test_needles_and_masking(lm):

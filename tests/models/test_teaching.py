@@ -229,6 +229,54 @@ def test_losses_against_a_slow_loop():
     assert prompt == pytest.approx(sum(parts[0.25]) / len(parts[0.25]))
 
 
+def test_dropout_takes_whole_heads_and_layers(tmp_path):
+    """Shares against those worked out by hand: 0.4 of the heads are off, and in the plain rows,
+    every other one, 0.3 + 0.7 x 0.4; half of each rate when the ramp is half way up."""
+    recipe = tiny(head_dropout=0.4, layer_dropout=0.3, steps=100, dropout_from=(0.1, 0.3))
+    run = training._Run(recipe, build_tokenizer(400, thinking=False), tmp_path, "cpu")
+    run.plain = torch.tensor([True, False] * 10_000)[:, None, None, None]
+    for step, head, layer in [(10, 0, 0), (20, 0.2, 0.15), (30, 0.4, 0.3), (99, 0.4, 0.3)]:
+        run.step = step
+        kept, = run._drop_heads(None, (torch.ones(20_000, 3, 16),))
+        each = kept.unflatten(-1, (4, 4))
+        assert torch.equal(each, each[:, :1, :, :1].expand_as(each))  # at all places alike
+        off = each[:, 0, :, 0] == 0
+        for rows, lost in ((off[::2], layer), (off[1::2], 0)):
+            assert rows.float().mean() == pytest.approx(lost + (1 - lost) * head, abs=0.015)
+            assert rows.all(1).float().mean() == pytest.approx(
+                lost + (1 - lost) * head ** 4, abs=0.015)
+
+
+def test_plain_rows_need_no_copying():
+    """No answer there holds a name of its prompt; in many other rows one does."""
+    source, shares = reading(plain=0.5), {True: [], False: []}
+    turn = re.compile(r"<\|user\|>(.*?)<\|assistant\|>(.*?)<\|end\|>", re.DOTALL)
+    people = {*names("first", "train")}
+    for step in range(0, 40, 4):
+        ids, _ = source.batch(step)
+        for row, plain in zip(ids, source.plain(step, len(ids)), strict=True):
+            turns = turn.findall(source.tokenizer.decode(row))
+            shares[plain].append(any(
+                people & {*re.findall(r"\w+", asked)} & {*re.findall(r"\w+", said)}
+                for asked, said in turns))
+    assert not any(shares[True]) and sum(shares[False]) > 0.2 * len(shares[False])
+    assert min(map(len, shares.values())) > 20
+
+
+def test_what_dropout_switches_off_is_what_a_mask_zeroes(tmp_path):
+    """All heads off: as if W_o were zero in all layers."""
+    ids = torch.arange(40).reshape(2, 20)
+    for rate, masked in [(0.0, False), (1.0, True)]:
+        run = training._Run(tiny(head_dropout=rate, layer_dropout=0.0),
+                            build_tokenizer(400, thinking=False), tmp_path, "cpu")
+        run.step, run.plain = run.recipe.steps, torch.zeros(2, 1, 1, 1)
+        plain = training.build_model(run.recipe, run.stream.tokenizer)
+        with torch.no_grad():
+            for layer in plain.base_model.layers:
+                layer.self_attn.o_proj.weight *= not masked
+            assert torch.equal(run.model(ids).logits, plain(ids).logits)
+
+
 def test_same_recipe_same_weights(tmp_path):
     torch.manual_seed(1)
     one = train(tiny(), tmp_path / "one")

@@ -14,14 +14,15 @@ from rmutils.corpora.world import World
 from rmutils.corpora.world import lexicon as words
 from rmutils.corpora.world.documents import padding
 from rmutils.corpora.world.facts import Fact, sentence
-from rmutils.corpora.world.instructions import instruction
+from rmutils.corpora.world.instructions import ON_TOPIC, instruction
 from rmutils.corpora.world.samples import Sample
 from rmutils.corpora.world.tasks import TASKS, task
 from rmutils.errors import UserError
 from rmutils.models.teaching.recipes import TeachingRecipe
 from rmutils.models.teaching.tokenizer import NO_THOUGHT
 
-TASK_WEIGHTS = {"needle": 8, "needles": 3, "key_value": 2, "documents_qa": 2}
+TASK_WEIGHTS = {"needle": 8, "needles": 3, "key_value": 3, "documents_qa": 2, "hops": 2,
+                "summary": 2}
 """How often a kind of task comes, against 1 for the others."""
 PLAIN_WORDS = words.THINGS + words.CROPS + words.MATERIALS + words.COLOURS + words.SPOTS
 
@@ -54,11 +55,25 @@ class Stream:
         rows = max(self.recipe.tokens_per_step // length, 1)
         ids = torch.full((rows, length), self.tokenizer.pad_token_id)
         weights = torch.zeros(rows, length)
-        for i in range(rows):
-            row, weight = self._row(World(f"{self.recipe.seed} {step} {i}"), length)
+        for i, plain in enumerate(self.plain(step, rows)):
+            world = World(f"{self.recipe.seed} {step} {i}")
+            row, weight = self._plain_row(world, length) if plain else self._row(world, length)
             ids[i, : len(row)] = torch.tensor(row)
             weights[i, : len(row)] = torch.tensor(weight)
         return ids, weights
+
+    def plain(self, step: int, rows: int) -> list[bool]:
+        """Which rows of a step have nothing but instructions that need no copying."""
+        draw = random.Random(f"{self.recipe.seed} {step} plain")
+        return [draw.random() < self.recipe.plain for _ in range(rows)]
+
+    def _plain_row(self, world: World, length: int) -> tuple[list[int], list[float]]:
+        ids: list[int] = []
+        weights: list[float] = []
+        while len(ids) < length:
+            kind = world.random.choice(list(ON_TOPIC))
+            self._add(ids, weights, instruction(world, kind), world.random)
+        return ids[:length], weights[:length]
 
     def _row(self, world: World, length: int) -> tuple[list[int], list[float]]:
         """One long sample, perhaps, then more questions about its text or short instructions, up

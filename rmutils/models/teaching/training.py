@@ -105,6 +105,9 @@ class _Run:
         self.recipe, self.folder, self.device = recipe, folder, device
         self.stream = Stream(recipe, tokenizer)
         self.model = build_model(recipe, tokenizer).to(device).train()
+        self.chance = torch.Generator()
+        for layer in self.model.base_model.layers:
+            layer.self_attn.o_proj.register_forward_pre_hook(self._drop_heads)
         self.optimizers = _optimizers(self.model, recipe)
         self.rates = [group["lr"] for opt in self.optimizers for group in opt.param_groups]
         self.step, self.curve, self.seconds = 0, [], 0.0
@@ -119,6 +122,8 @@ class _Run:
         for group, peak in zip(groups, self.rates, strict=True):
             group["lr"] = peak * self.recipe.rate(self.step)
         ids, weights = (t.to(self.device) for t in self.stream.batch(self.step))
+        self.chance.manual_seed(self.recipe.seed * 1_000_003 + self.step)
+        self.plain = torch.tensor(self.stream.plain(self.step, len(ids)))[:, None, None, None]
         loss, answer, prompt = losses(self.model(input_ids=ids[:, :-1]).logits, ids, weights)
         if not loss.isfinite():
             raise UserError(f"the loss is {loss.item()} at step {self.step}; the last checkpoint "
@@ -136,6 +141,18 @@ class _Run:
             self._snapshot()  # before the checkpoint, after which a stopped run has no more to do
         if self.step % CHECKPOINT_STEPS == 0 or self.step == self.recipe.steps:
             self._save()
+
+    def _drop_heads(self, o_proj: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+        """Zero the outputs of random heads of a layer, as a mask does; other ones in each row, and
+        sometimes all of a plain row."""
+        each = inputs[0].unflatten(-1, (self.recipe.num_attention_heads, -1))
+        rows, _, heads, _ = each.shape
+        share = self.recipe.dropout(self.step)
+        head = torch.rand(rows, 1, heads, 1, generator=self.chance)
+        layer = torch.rand(rows, 1, 1, 1, generator=self.chance)
+        kept = (head >= share * self.recipe.head_dropout) & (
+            layer >= share * self.recipe.layer_dropout * self.plain)
+        return ((each * kept.to(each)).flatten(-2),)
 
     def _snapshot(self) -> None:
         target = self.folder / "snapshots" / f"{self.step:06d}.safetensors"

@@ -1,0 +1,135 @@
+"""The paper's data sets, from the hub or from a folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmutils.errors import UserError
+from rmutils.models.fetch import offline
+
+Candidate = tuple[str, str | None]
+"""A text that may become an instruction, and the reason if its source says that it may not."""
+
+LANGUAGES = {"English", "Japanese"}
+"""Of LMSYS-Chat-1M. The authors run on `tokyotech-llm/lmsys-chat-1m-synth`, whose script "keeps
+Japanese and English conversations" and "discards conversations that contain offensive or
+inappropriate content" (its data card)."""
+
+
+@dataclass(frozen=True)
+class HubDataset:
+    """A data set of the hub.
+
+    Attributes
+    ----------
+    id : str
+    turns : str
+        The column with the messages, each a `role` and a `content`.
+    marks : tuple of str
+        Columns that say what may not be taken. No others are read.
+    buffer : int
+        Rows that are shuffled together.
+    """
+
+    id: str
+    turns: str
+    marks: tuple[str, ...] = ()
+    buffer: int = 10_000
+
+    @property
+    def folder(self) -> Path | None:
+        """A copy on this machine: a folder of the data set's name in `RMUTILS_DATASETS`."""
+        home = os.environ.get("RMUTILS_DATASETS")
+        return Path(home, self.id) if home and Path(home, self.id).is_dir() else None
+
+
+DATASETS = {
+    "lmsys": HubDataset("lmsys/lmsys-chat-1m", "conversation",
+                        ("redacted", "openai_moderation", "language")),
+    "wildchat": HubDataset("allenai/WildChat", "conversation", ("redacted", "toxic")),
+    # Its files are its domains (54,400 of the rows are one file), so all rows are shuffled at once.
+    "guru": HubDataset("LLM360/guru-RL-92k", "prompt", buffer=100_000),
+}
+"""LMSYS-Chat-1M (section 4.1), WildChat (section 4.6) and Guru-RL-92K (appendix F)."""
+
+
+def stream(dataset: HubDataset, seed: int) -> Iterator[Candidate]:
+    """The first user turn of each row, shuffled; only what is taken is downloaded.
+
+    Raises
+    ------
+    UserError
+        No access, no network, or files that cannot be read.
+    """
+    from datasets import load_dataset
+
+    folder = dataset.folder
+    if folder is None:
+        _ask_for_access(dataset)
+    with _reading(dataset):
+        parquet = folder is None or any(folder.rglob("*.parquet"))
+        columns = [dataset.turns, *dataset.marks]
+        # Only these: the files of Guru differ in the others, and would be refused.
+        rows = load_dataset(str(folder or dataset.id), split="train", streaming=True,
+                            **({"columns": columns} if parquet else {}))
+        for row in rows.shuffle(seed=seed, buffer_size=dataset.buffer):
+            yield first_user_turn(row[dataset.turns] or ()), _mark(row, dataset.marks)
+
+
+def first_user_turn(messages: Iterable[dict]) -> str:
+    """Text of the first message of a user; empty if there is none."""
+    return next((m["content"] or "" for m in messages if m["role"] == "user"), "")
+
+
+def _mark(row: dict, marks: tuple[str, ...]) -> str | None:
+    """Why the publishers' own marks rule a row out.
+
+    The authors' code skips what is `redacted`; the paper speaks of "standard filtering for toxic
+    content and personally identifiable information" (ethics considerations).
+    """
+    said = {name: row[name] for name in marks}
+    if said.get("redacted"):
+        return "redacted"
+    if said.get("toxic") or any(m["flagged"] for m in said.get("openai_moderation") or ()):
+        return "toxic"
+    return "language" if said.get("language", "English") not in LANGUAGES else None
+
+
+def _ask_for_access(dataset: HubDataset) -> None:
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import GatedRepoError, HTTPError, RepositoryNotFoundError
+
+    try:
+        HfApi().auth_check(dataset.id, repo_type="dataset")
+    except GatedRepoError as error:
+        raise UserError(f"{dataset.id} is gated. Ask for access on the page of `{dataset.id}` on "
+                        f"the Hugging Face hub, then `hf auth login`. {INSTEAD}") from error
+    except RepositoryNotFoundError as error:
+        raise UserError(f"{dataset.id} is not on the hub any more, or your token is not valid: "
+                        f"`hf auth login`. {INSTEAD}") from error
+    except (OSError, HTTPError) as error:
+        cause = "HF_HUB_OFFLINE is set" if offline() else f"no network ({type(error).__name__})"
+        raise UserError(
+            f"{dataset.id} cannot be reached: {cause}. With a network, `hf download {dataset.id} "
+            f"--repo-type dataset --local-dir FOLDER/{dataset.id}` makes a copy, which is found if "
+            f"RMUTILS_DATASETS is set to FOLDER. {INSTEAD}") from error
+
+
+INSTEAD = 'Or take the source "self" (the model writes its own instructions) or "world".'
+
+
+@contextmanager
+def _reading(dataset: HubDataset) -> Iterator[None]:
+    from huggingface_hub.errors import HTTPError
+
+    try:
+        yield
+    except (OSError, HTTPError, ValueError, KeyError) as error:
+        cause = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        cause = f"no column {cause}" if isinstance(error, KeyError) else cause
+        raise UserError(f"{dataset.folder or dataset.id} could not be read: {cause}. {INSTEAD}"
+                        ) from error

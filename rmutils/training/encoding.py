@@ -1,0 +1,112 @@
+"""Preference pairs become token ids: exactly what the model read and wrote, and its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from rmutils.errors import UserError
+from rmutils.models import LanguageModel
+from rmutils.training.recipes import TrainRecipe
+
+COLUMNS = ["prompt", "chosen", "rejected"]
+_SENTINEL = "\N{OBJECT REPLACEMENT CHARACTER}answer\N{OBJECT REPLACEMENT CHARACTER}"
+
+
+def check_pairs(pairs: pd.DataFrame) -> None:
+    """Refuse a table that does not hold pairs.
+
+    Raises
+    ------
+    UserError
+        A column is missing, there is no row, or a text is missing or empty; with the rows.
+    """
+    if missing := [column for column in COLUMNS if column not in pairs]:
+        raise UserError(f"the pairs have no column {', '.join(missing)}. They need the columns "
+                        f"{', '.join(COLUMNS)}, as `rmutils pairs` writes them.")
+    if pairs.empty:
+        raise UserError("there are no pairs to train on.")
+    for column in COLUMNS:
+        texts = pairs[column].map(lambda text: isinstance(text, str) and text.strip() != "")
+        if not texts.all():
+            bad = [row for row, good in enumerate(texts) if not good]
+            raise UserError(f"column {column} of the pairs has no text in {len(bad)} rows, the "
+                            f"first ones {bad[:5]}. Leave those rows out.")
+
+
+def encode(lm: LanguageModel, pairs: pd.DataFrame, recipe: TrainRecipe) -> dict[str, list]:
+    """Token ids of all pairs, by column.
+
+    The prompt is written with the model's own chat template, up to where the answer begins. The
+    answer follows as its own tokens, then the token that ends a turn. Nothing is written by the
+    template once the answer is known, because templates such as Qwen3's then leave thoughts out.
+
+    Parameters
+    ----------
+    lm : LanguageModel
+    pairs : DataFrame
+        Columns `prompt`, the text of the user turn; `chosen` and `rejected`, what was answered,
+        without special tokens.
+    recipe : TrainRecipe
+
+    Returns
+    -------
+    dict
+        `row`, the number of the pair; for DPO `prompt_ids`, `chosen_ids` and `rejected_ids`, of
+        which only the prompts are cut; for SFT `input_ids` and `labels`, -100 on the prompt.
+
+    Raises
+    ------
+    UserError
+        The model has no chat template, or answers begin with thoughts that the prompts rule out.
+    """
+    if not lm.chat:
+        raise UserError(f"{lm.name} has no chat template, so there is no telling how its prompts "
+                        f"are written. Train an instruction-tuned model.")
+    end = _end_of_turn(lm)
+    prompts = [lm.render(text, thinking=recipe.thinking) for text in pairs["prompt"]]
+    _refuse_second_thoughts(lm, prompts, pairs)
+    prompts = [ids[-recipe.max_prompt_length:] for ids in prompts]
+    chosen, rejected = ([[*ids, end] for ids in _ids(lm, pairs[side])]
+                        for side in ("chosen", "rejected"))
+    rows = {"row": [*range(len(pairs))]}
+    if recipe.objective == "dpo":
+        return rows | {"prompt_ids": prompts, "chosen_ids": chosen, "rejected_ids": rejected}
+    both, cut = [*zip(prompts, chosen, strict=True)], recipe.max_length
+    return rows | {"input_ids": [(prompt + answer)[:cut] for prompt, answer in both],
+                   "labels": [([-100] * len(prompt) + answer)[:cut] for prompt, answer in both]}
+
+
+def _ids(lm: LanguageModel, texts: pd.Series) -> list[list[int]]:
+    return lm.tokenizer(texts.tolist(), add_special_tokens=False)["input_ids"]
+
+
+def _end_of_turn(lm: LanguageModel) -> int:
+    """The stop token that the template writes after an answer."""
+    turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _SENTINEL}]
+    rest = lm.tokenizer.apply_chat_template(turns, tokenize=False).split(_SENTINEL)[-1]
+    ids = lm.tokenizer(rest, add_special_tokens=False)["input_ids"]
+    return next((i for i in ids if i in lm.stop_ids), lm.tokenizer.eos_token_id)
+
+
+def _refuse_second_thoughts(
+    lm: LanguageModel, prompts: Sequence[Sequence[int]], pairs: pd.DataFrame
+) -> None:
+    """An answer cannot begin to think after a prompt that ends with a closed thought."""
+    for row, (ids, answer) in enumerate(zip(prompts, pairs["chosen"], strict=True)):
+        if answer.lstrip().startswith("<think>") and \
+                lm.tokenizer.decode(ids).rstrip().endswith("</think>"):
+            raise UserError(f"row {row} of the pairs begins with a thought, but the prompt of "
+                            f"{lm.name} ends with an empty one. Train with thinking=True.")
+
+
+def with_rows(collate: Callable[[list[dict]], dict[str, Tensor]]):
+    """A collator whose batches also tell which rows of the pairs are in them, as `row`."""
+    def collate_with_rows(examples: list[dict]) -> dict[str, Tensor]:
+        rows = torch.tensor([example["row"] for example in examples])
+        return {**collate(examples), "row": rows}
+
+    return collate_with_rows

@@ -1,0 +1,113 @@
+"""How a model is trained on preference pairs: the paper's recipe, and ones for small machines.
+
+Each value of the recipe `paper` stands beside the sentence that sets it. Where the paper is silent,
+the value is the one in force in the authors' `3_*` scripts: what they set, and TRL 0.24's defaults.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from rmutils.config import Config
+
+Share = Annotated[float, Field(ge=0, lt=1)]
+Count = Annotated[int, Field(ge=1)]
+Rate = Annotated[float, Field(gt=0)]
+
+
+class TrainRecipe(Config):
+    """One way to train. The defaults are the paper's."""
+
+    objective: Literal["dpo", "sft"] = "dpo"
+    """Section 3: "We train the target policy pi_theta using Direct Preference Optimization", with
+    the sigmoid loss of equation 5. `sft` is the baseline of appendix D: "we train models on
+    (x, y_w) only". Of which tokens its loss is taken the paper does not say; here of the answer
+    and its end, as TRL does for data in prompts and answers."""
+    beta: Rate = 0.1
+    """Equation 5 has it without a value; TRL's default, which the authors' script leaves."""
+
+    epochs: Count = 2
+    """The paper is silent; the authors' script."""
+    max_steps: Count | None = None
+    """Steps after which the training ends, if its epochs have more."""
+    batch: Count = 512
+    """Appendix A: "The global batch size is 512"."""
+    per_device_batch: Count = 4
+    """Pairs in memory at once on each device; the rest of `batch` is accumulated. Ours: it decides
+    memory and time, not the result. Also on a CPU few are faster, since fewer are padded to the
+    longest."""
+
+    learning_rate: Rate = 5e-7
+    """Appendix A: "we use a linear warmup to gradually increase the learning rate from 0 to 5e-7",
+    the best of {2.5e-5, 2.5e-6, 5e-7} for Llama-3.1."""
+    min_learning_rate: Rate = 5e-8
+    """Appendix A: "then employ a cosine scheduler with a minimal learning rate set to 5e-8"."""
+    warmup: Share = 0.1
+    """Appendix A: "For the first 10% of training steps"."""
+    betas: tuple[Share, Share] = (0.9, 0.95)
+    """Appendix A: "the AdamW (...) algorithm, with beta_1 = 0.9 and beta_2 = 0.95"."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.1
+    """Appendix A: "We also introduce a weight decay of 0.1". As in all trainings with transformers,
+    norms and biases are left out."""
+    max_gradient: Rate = 1.0
+    """Longest gradient; a longer one is cut to this norm. The paper is silent; transformers'
+    default, which the authors' script leaves."""
+
+    max_prompt_length: Count = 512
+    """Tokens of a prompt; of a longer one the last are kept. The paper is silent; TRL 0.24's
+    default for DPO, which the authors' script leaves. SFT has it too here, so that something is
+    left of each answer."""
+    max_length: Count = 1024
+    """Tokens of prompt and answer together. The paper is silent; TRL 0.24's default, which the
+    authors' script leaves (its `max_seq_length=4096` has no effect). Of a longer sequence the last
+    tokens are kept by DPO, so that a long answer stands without its prompt and its beginning, and
+    the first by SFT: TRL 0.24's defaults again."""
+    thinking: bool = True
+    """Whether the prompts leave room for a chain of thought, as they did when the answers came.
+    Section 4.1: "enable reasoning during contrastive response generation unless otherwise stated".
+    Without effect where the chat template knows no thinking."""
+
+    lora_rank: Count | None = None
+    """Rank of the LoRA matrices on all linear layers; None trains all weights. The paper does not
+    speak of LoRA: rank and scale are ours."""
+    lora_scale: Rate = 2.0
+    """What the product of the LoRA matrices is multiplied by (`lora_alpha / lora_rank`)."""
+
+    precision: Literal["float32", "bfloat16"] = "bfloat16"
+    """Of the computation; the weights are trained in float32, under ZeRO with a float32 copy. The
+    paper is silent; the authors' script."""
+    gradient_checkpointing: bool = True
+    """Recompute activations instead of keeping them. The paper is silent; the authors' script."""
+    seed: int = 42
+    """Order of the pairs, and the first LoRA matrices. The paper is silent; transformers'
+    default."""
+    checkpoint_steps: Count = 25
+    """A stopped training loses at most so many steps. Ours."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> TrainRecipe:
+        if self.batch % self.per_device_batch:
+            raise ValueError(f"batch ({self.batch}) is no multiple of per_device_batch "
+                             f"({self.per_device_batch})")
+        if self.max_prompt_length >= self.max_length:
+            raise ValueError(f"max_prompt_length ({self.max_prompt_length}) leaves no room for an "
+                             f"answer in max_length ({self.max_length})")
+        return self
+
+
+_EMBEDDED = {
+    "batch": 16, "learning_rate": 1e-4, "min_learning_rate": 1e-5, "precision": "float32",
+    "gradient_checkpointing": False,
+}
+"""For a teaching model or one of 135M parameters on two cores. These values are ours: with so few
+pairs in a batch some hundred make enough steps, and so small a model needs a higher rate to move in
+them."""
+
+RECIPES = {
+    "paper": TrainRecipe(),
+    "embedded": TrainRecipe(**_EMBEDDED),
+    "smoke": TrainRecipe(**_EMBEDDED | {"batch": 4, "per_device_batch": 2, "max_steps": 4}),
+}
+"""By name. `smoke` only shows that everything runs."""

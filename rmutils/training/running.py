@@ -1,0 +1,192 @@
+"""A training from pairs to a model folder: resumable, and told from any other one."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import shutil
+from contextlib import ExitStack, nullcontext
+from pathlib import Path
+
+import datasets
+import pandas as pd
+import torch
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.utils import logging
+from trl import DPOConfig, SFTConfig
+
+from rmutils.config import digest
+from rmutils.errors import UserError
+from rmutils.files import one_process, sha256
+from rmutils.models import LanguageModel, load_model
+from rmutils.training.encoding import COLUMNS, check_pairs, encode
+from rmutils.training.recipes import TrainRecipe
+from rmutils.training.trainers import Progress, arguments, build
+
+RECORD = "training.json"
+CURVE = {
+    "step": "step", "loss": "loss", "rewards/chosen": "chosen_reward",
+    "rewards/rejected": "rejected_reward", "rewards/margins": "margin",
+    "rewards/accuracies": "accuracy", "grad_norm": "gradient_norm",
+    "learning_rate": "learning_rate",
+}
+"""The trainer's names, and those of `curve.csv`. SFT has no rewards."""
+
+
+def train(
+    model: LanguageModel | str, pairs: pd.DataFrame, recipe: TrainRecipe, folder: Path
+) -> Path:
+    """Train a model on preference pairs (section 3, or appendix D) and save it.
+
+    Parameters
+    ----------
+    model : LanguageModel or str
+        It, or its name. A model that is given stays as it is.
+    pairs : DataFrame
+        Columns `prompt`, `chosen`, `rejected`: see `rmutils.training.encoding.encode`.
+    recipe : TrainRecipe
+    folder : Path
+        Takes the model in transformers' format, in the precision it was loaded in, or, for LoRA,
+        the adapter in float16; `curve.csv` (a row for each step: mean loss and rewards of its
+        pairs, before the step); and `training.json` (what was trained on what, and how). Until
+        then, the hidden folder `.training` holds data, reference log-probabilities and the last
+        checkpoint: the same training, called again, goes on from there.
+
+    Raises
+    ------
+    UserError
+        The folder holds something else; the pairs cannot be used; loss or gradient is not finite
+        (with the step and the rows of the pairs in its batch).
+    """
+    check_pairs(pairs)
+    lm = load_model(model) if isinstance(model, str) else model
+    own = lm.model if isinstance(model, str) else copy.deepcopy(lm.model)
+    record = {"model": lm.name, "identity": lm.identity, "recipe": recipe.model_dump(mode="json"),
+              "pairs": digest(pairs[COLUMNS].to_dict("list"))}
+    main = os.environ.get("RANK", "0") == "0"  # of the processes of `accelerate launch`
+    with one_process(folder / ".lock", f"training into {folder.name}") if main else nullcontext():
+        args = arguments(recipe, folder / ".training")
+        datasets.disable_progress_bars()
+        logging.disable_progress_bar()
+        with args.main_process_first(local=False):
+            if _claim(folder, record):
+                return folder
+            data = _data(lm, pairs, recipe, folder / ".training")
+        _run(lm, own, data, recipe, args, folder)
+        if main:
+            (folder / RECORD).write_text(json.dumps(record, indent=1) + "\n")
+            shutil.rmtree(folder / ".training")
+    return folder
+
+
+def _claim(folder: Path, record: dict) -> bool:
+    """True if the training is done already. If not, the folder is this training's from now on."""
+    claimed = folder / ".training" / RECORD
+    for path in (folder / RECORD, claimed):
+        if path.exists() and json.loads(path.read_text()) != record:
+            raise UserError(f"{folder} holds another training: of another model, of other pairs or "
+                            f"with another recipe. Remove the folder, or choose another one.")
+    if (folder / RECORD).exists():
+        return True
+    if not claimed.exists():
+        if any(folder.glob("*.safetensors")):
+            raise UserError(f"{folder} holds weights of another origin. Choose another folder.")
+        claimed.parent.mkdir(parents=True, exist_ok=True)
+        claimed.write_text(json.dumps(record))
+    return False
+
+
+def _data(
+    lm: LanguageModel, pairs: pd.DataFrame, recipe: TrainRecipe, work: Path
+) -> datasets.Dataset:
+    """The encoded pairs, from a file beside which the reference log-probabilities are kept."""
+    path, temporary = work / "data", work / "data.tmp"
+    if not path.exists():
+        shutil.rmtree(temporary, ignore_errors=True)
+        datasets.Dataset.from_dict(encode(lm, pairs, recipe)).save_to_disk(temporary)
+        os.replace(temporary, path)
+    return datasets.load_from_disk(path)
+
+
+def _run(
+    lm: LanguageModel, model: PreTrainedModel, data: datasets.Dataset, recipe: TrainRecipe,
+    args: DPOConfig | SFTConfig, folder: Path,
+) -> None:
+    """Train `model`, which is `lm`'s or a copy of it, and save it."""
+    dtype = model.dtype
+    config, generation = copy.deepcopy((model.config, model.generation_config))
+    if not recipe.lora_rank:
+        model.float()  # steps of 5e-7 are lost in bfloat16
+    sharded = os.environ.get("ACCELERATE_USE_FSDP") == "true" and recipe.objective == "dpo"
+    trainer = build(recipe, model, copy.deepcopy(lm.tokenizer), data, args,
+                    copy.deepcopy(model) if sharded else None)
+    with ExitStack() as stack:
+        if args.process_index == 0:
+            trainer.add_callback(Progress(stack, f"training {folder.name}"))
+        trainer.train(resume_from_checkpoint=_last_checkpoint(folder / ".training"))
+    weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
+    if args.process_index:
+        return
+    if recipe.lora_rank:
+        adapted = trainer.accelerator.unwrap_model(trainer.model)
+        adapted.peft_config["default"].base_model_name_or_path = lm.name
+        adapted.save_pretrained(folder, save_embedding_layers=False,  # are not trained
+                                state_dict={k: v.half() for k, v in weights.items()})
+    else:
+        _save(weights, config, generation, dtype, folder)
+    lm.tokenizer.save_pretrained(folder)
+    steps = [entry for entry in trainer.state.log_history if "loss" in entry]
+    curve = pd.DataFrame(steps).rename(columns=CURVE)
+    curve[[name for name in CURVE.values() if name in curve]].to_csv(
+        folder / "curve.csv", index=False)
+
+
+def _save(weights: dict, config, generation, dtype: torch.dtype, folder: Path) -> None:
+    """A model folder with the settings that the model came with; trainers change them."""
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    model.load_state_dict({k: v.to(dtype) for k, v in weights.items()}, assign=True)
+    model.tie_weights()
+    model.generation_config = generation
+    model.save_pretrained(folder)
+
+
+def _last_checkpoint(work: Path) -> str | None:
+    """The last checkpoint that is whole; a kill while one is written leaves a part of it."""
+    for path in sorted(work.glob("checkpoint-*"), key=lambda p: -int(p.name.split("-")[1])):
+        try:
+            json.loads((path / TRAINER_STATE_NAME).read_text())  # is written last
+        except (OSError, ValueError):
+            continue
+        return str(path)
+    return None
+
+
+def load_adapter(base: LanguageModel, folder: Path) -> LanguageModel:
+    """A model with a LoRA adapter merged into its weights, as any other model.
+
+    Parameters
+    ----------
+    base : LanguageModel
+        The model that the adapter was trained on; it stays as it is.
+    folder : Path
+        What `train` wrote for a recipe with `lora_rank`.
+
+    Raises
+    ------
+    UserError
+        There is no adapter, or it is another model's.
+    """
+    if not (folder / "adapter_config.json").is_file():
+        raise UserError(f"{folder} holds no LoRA adapter. A whole model is loaded with load_model.")
+    record = json.loads((folder / RECORD).read_text())
+    if record["identity"].split()[:-1] != base.identity.split()[:-1]:  # but for the precision
+        raise UserError(f"the adapter in {folder} was trained on {record['model']} with other "
+                        f"weights than those of {base.name}.")
+    model = PeftModel.from_pretrained(copy.deepcopy(base.model), folder).merge_and_unload()
+    return LanguageModel(
+        model.eval(), base.tokenizer, folder.name, base.family,
+        f"{base.identity} + adapter sha256:{sha256(folder / 'adapter_model.safetensors')}")

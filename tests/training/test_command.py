@@ -1,0 +1,54 @@
+"""`rmutils train`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from rmutils.cli import app
+from rmutils.training import RECIPES
+
+
+def rmutils(*words):
+    return CliRunner().invoke(app, ["train", *map(str, words)])
+
+
+@pytest.fixture
+def file(pairs, tmp_path):
+    pairs.to_parquet(tmp_path / "pairs.parquet")
+    return tmp_path / "pairs.parquet"
+
+
+def test_trains_what_is_asked_for(tiny, file, tmp_path):
+    out = tmp_path / "out"
+    done = rmutils(tiny, file, "--recipe", "smoke", "--objective", "sft", "--lora", 2, "--seed", 7,
+                   "--no-thinking", "--out", out)
+    assert done.exit_code == 0, done.output
+    assert done.stdout == f"{out}\n" and (out / "adapter_model.safetensors").exists()
+    assert json.loads((out / "training.json").read_text())["recipe"] == \
+        RECIPES["smoke"].model_dump(mode="json") | {
+            "objective": "sft", "lora_rank": 2, "seed": 7, "thinking": False}
+
+
+def test_errors_exit_with_2(tiny, file, tmp_path):
+    out = ("--out", tmp_path / "out")
+    (tmp_path / "text.parquet").write_text("prompt,chosen,rejected\n")
+    for words, message in {
+        (tiny, file, *out, "--recipe", "mine"): "--recipe mine: one of paper, embedded, smoke",
+        (tiny, tmp_path / "nowhere.parquet", *out): "nowhere.parquet: no such file",
+        (tiny, tmp_path / "text.parquet", *out): "text.parquet is not a parquet file",
+        (tiny, file, *out, "--lora", "0"): "lora_rank: Input should be greater than or equal to 1",
+        (tiny, file, *out, "--objective", "ppo"): "objective: Input should be 'dpo' or 'sft'",
+        ("no-model", file, *out): "no model is called 'no-model'",
+    }.items():
+        done = rmutils(*words)
+        assert done.exit_code == 2, (words, done.output)
+        assert done.stderr.startswith("rmutils: ") and message in done.stderr, done.stderr
+        assert done.stdout == "" and "Traceback" not in done.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_help_has_an_example():
+    assert "rmutils train tiny-llama pairs.parquet" in rmutils("--help").stdout

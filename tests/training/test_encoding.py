@@ -1,0 +1,126 @@
+"""What the loss sees: the prompt as the model reads it, the answer, and its end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from tokenizers.processors import TemplateProcessing
+from transformers import PreTrainedTokenizerFast
+from trl import DPOTrainer, SFTTrainer
+
+from rmutils.errors import UserError
+from rmutils.training import train
+from rmutils.training.encoding import encode
+from tests.training.conftest import quick
+
+THINKING = (  # as Qwen3's: past thoughts are left out, and an empty one rules out others
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content.split('</think>')[-1] }}"
+    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n"
+    "{% if enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}{% endif %}"
+)
+NO_THOUGHT = "<think>\n\n</think>\n\n"
+
+
+def with_template(lm, tokenizer, template: str, **options):
+    own = PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer,
+                                  eos_token="<|im_end|>", chat_template=template, **options)
+    return replace(lm, tokenizer=own)
+
+
+@pytest.fixture
+def beginning(llama, tokenizer):
+    """A model whose tokenizer puts a token before each text, as Llama's does; no padding token."""
+    made = with_template(llama, tokenizer, "<|endoftext|>" + tokenizer.chat_template)
+    inner = made.tokenizer.backend_tokenizer
+    inner.post_processor = TemplateProcessing(single="<|endoftext|> $A",
+                                              special_tokens=[("<|endoftext|>", 0)])
+    return made
+
+
+def seen(monkeypatch, trainer, method, lm, pairs, recipe, folder) -> list[tuple[str, str]]:
+    """All sequences that come to TRL's loss: text of the prompt, and of what the loss is on."""
+    found = []
+    original = getattr(trainer, method)
+
+    def spy(self, model, inputs, *arguments, **options):
+        assert not {"row"} & {*inputs}
+        wanted = inputs["completion_mask"] if "completion_mask" in inputs else \
+            inputs["labels"] == inputs["input_ids"]
+        for ids, real, mask in zip(inputs["input_ids"], inputs["attention_mask"], wanted,
+                                   strict=True):
+            length = real.sum()
+            assert real[:length].all() and not mask[length:].any()
+            start = length - mask.sum()
+            assert mask[start:length].all()
+            found.append((lm.tokenizer.decode(ids[:start]), lm.tokenizer.decode(ids[start:length])))
+        return original(self, model, inputs, *arguments, **options)
+
+    monkeypatch.setattr(trainer, method, spy)
+    train(lm, pairs, recipe, folder)
+    return found
+
+
+def test_dpo_sees_both_answers_to_each_prompt(beginning, pairs, tmp_path, monkeypatch):
+    found = seen(monkeypatch, DPOTrainer, "_compute_loss", beginning, pairs, quick(epochs=1),
+                 tmp_path / "out")
+    assert sorted(found) == sorted(
+        (f"<|endoftext|><|im_start|>user\n{p.prompt}<|im_end|>\n<|im_start|>assistant\n",
+         f"{answer}<|im_end|>") for p in pairs.itertuples() for answer in (p.chosen, p.rejected))
+
+
+def test_sft_sees_the_chosen_answer(beginning, pairs, tmp_path, monkeypatch):
+    found = seen(monkeypatch, SFTTrainer, "compute_loss", beginning, pairs,
+                 quick(objective="sft", epochs=1), tmp_path / "out")
+    assert sorted(found) == sorted(
+        (f"<|endoftext|><|im_start|>user\n{p.prompt}<|im_end|>\n<|im_start|>assistant\n",
+         f"{p.chosen}<|im_end|>") for p in pairs.itertuples())
+
+
+def test_thoughts_stay(llama, tokenizer):
+    """Ids, so that also the way the text is split is that of a prompt and what is written after."""
+    lm = with_template(llama, tokenizer, THINKING)
+    pairs = pd.DataFrame({"prompt": ["Who?"], "chosen": ["<think>\nAnna, I think.\n</think>\n\nI."],
+                          "rejected": ["No one."]})
+    found = encode(lm, pairs, quick(thinking=True))
+    plain = lm.tokenizer.encode
+    assert found["prompt_ids"] == [
+        plain("<|im_start|>user\nWho?<|im_end|>\n<|im_start|>assistant\n")]
+    assert found["chosen_ids"] == [plain(pairs["chosen"][0]) + plain("<|im_end|>")]
+    with pytest.raises(UserError, match="row 0 of the pairs begins with a thought"):
+        encode(lm, pairs, quick(thinking=False))
+    unthinking = encode(lm, pairs.assign(chosen="Anna."), quick(thinking=False))
+    assert lm.tokenizer.decode(unthinking["prompt_ids"][0]).endswith(f"assistant\n{NO_THOUGHT}")
+
+
+def test_cuts(llama):
+    """By hand: the last 6 tokens of a prompt; for SFT the first 10 of prompt and answer."""
+    pairs = pd.DataFrame({"prompt": ["a b c d e f"], "chosen": ["g h i j k l m"],
+                          "rejected": ["n"]})
+    whole = encode(llama, pairs, quick())
+    prompt, chosen = whole["prompt_ids"][0], whole["chosen_ids"][0]
+    assert len(prompt) > 6 and len(chosen) > 6
+    short = {"max_prompt_length": 6, "max_length": 10}
+    cut = encode(llama, pairs, quick(**short))
+    assert cut == whole | {"prompt_ids": [prompt[-6:]]}
+    sft = encode(llama, pairs, quick(objective="sft", **short))
+    assert sft["input_ids"] == [prompt[-6:] + chosen[:4]]
+    assert sft["labels"] == [[-100] * 6 + chosen[:4]]
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda pairs: pairs.drop(columns="rejected"), "have no column rejected"),
+    (lambda pairs: pairs.head(0), "no pairs to train on"),
+    (lambda pairs: pairs.replace({"chosen": {pairs["chosen"][3]: " "}}),
+     r"column chosen of the pairs has no text in 1 rows, the first ones \[3\]"),
+    (lambda pairs: pairs.assign(prompt=None), "column prompt of the pairs has no text in 8 rows"),
+])
+def test_tables_without_pairs_are_refused(llama, pairs, change, message, tmp_path):
+    with pytest.raises(UserError, match=message):
+        train(llama, change(pairs), quick(), tmp_path / "out")
+
+
+def test_models_without_chat_template_are_refused(llama, tokenizer, pairs):
+    with pytest.raises(UserError, match="random-llama has no chat template"):
+        encode(with_template(llama, tokenizer, None), pairs, quick())

@@ -1,0 +1,209 @@
+"""A training that is stopped, done again, refused, or comes upon what is not a number."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import shutil
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors import safe_open
+
+from rmutils import load_model
+from rmutils.errors import UserError
+from rmutils.training import load_adapter, train, trainers
+from tests.conftest import make_lm
+from tests.training.conftest import quick
+
+KINDS = {"dpo": {}, "sft": {"objective": "sft"}, "lora": {"lora_rank": 2}}
+
+
+@contextmanager
+def stopping(monkeypatch, step: int):
+    """Training is interrupted after a step."""
+    original = trainers.progress_bar
+
+    @contextmanager
+    def stopped(description, total, **options):
+        with original(description, total, **options) as advance:
+            done = []
+
+            def advance_and_stop(amount):
+                advance(amount)
+                done.append(amount)
+                if description.startswith("training") and len(done) == step:
+                    raise KeyboardInterrupt
+            yield advance_and_stop
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(trainers, "progress_bar", stopped)
+        yield
+
+
+@contextmanager
+def noting(monkeypatch):
+    """The rows of each batch in turn, and the number of batches that the reference model sees."""
+    rows, reference = [], []
+    loss, ask = trainers._Watched.compute_loss, trainers.WatchedDPO.compute_ref_log_probs
+
+    def noting_loss(self, model, inputs, *arguments, **options):
+        rows.append(inputs["row"].tolist())
+        return loss(self, model, inputs, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainers._Watched, "compute_loss", noting_loss)
+        patch.setattr(trainers.WatchedDPO, "compute_ref_log_probs",
+                      lambda *a: reference.append(1) or ask(*a))
+        yield rows, reference
+
+
+def names(folder) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def contents(folder) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_stopped_and_resumed(llama, pairs, tmp_path, monkeypatch, kind):
+    """Stopped after the third step; the checkpoint is of the second, a later one is not whole."""
+    recipe, folder = quick(**KINDS[kind]), tmp_path / "stopped"
+    with stopping(monkeypatch, step=3):
+        train(llama, pairs, recipe, folder)
+    assert names(folder) == {".lock", ".training"}
+    checkpoint = folder / ".training" / "checkpoint-2"
+    shutil.copytree(checkpoint, checkpoint.with_name("checkpoint-3"))
+    (checkpoint.with_name("checkpoint-3") / "trainer_state.json").write_text('{"epo')
+    with noting(monkeypatch) as (rows, reference):
+        train(llama, pairs, recipe, folder)
+    assert len(rows) == 2 * 2 and sorted(sum(rows, [])) == [*range(8)]  # one epoch, halves of 4
+    assert reference == []
+    with noting(monkeypatch) as (all_rows, reference):
+        whole = train(llama, pairs, recipe, tmp_path / "whole")
+    assert all_rows[4:] == rows and len(reference) == (4 if kind != "sft" else 0)
+    assert contents(folder) == contents(whole)
+
+
+def test_the_reference_is_the_first_model_also_where_it_is_asked_again(
+    llama, pairs, tmp_path, monkeypatch
+):
+    """As if the file with its log-probabilities were lost while the training stood still."""
+    folder = tmp_path / "stopped"
+    with stopping(monkeypatch, step=3):
+        train(llama, pairs, quick(), folder)
+    kept, = (folder / ".training" / "data").glob("cache-*.arrow")
+    kept.unlink()
+    with noting(monkeypatch) as (_, reference):
+        train(llama, pairs, quick(), folder)
+    assert len(reference) == 4
+    assert contents(folder) == contents(train(llama, pairs, quick(), tmp_path / "whole"))
+
+
+def test_finished_training_is_not_run_again(llama, pairs, tmp_path, monkeypatch):
+    folder = train(llama, pairs, quick(), tmp_path / "out")
+    before = contents(folder)
+    assert ".training" not in before
+    with noting(monkeypatch) as (rows, reference):
+        train(llama, pairs, quick(), folder)
+    assert rows == reference == [] and contents(folder) == before
+
+
+def test_another_training_is_refused(llama, tokenizer, pairs, tmp_path, monkeypatch):
+    """In the folder of a finished one, and of one that was stopped."""
+    finished, stopped = tmp_path / "finished", tmp_path / "stopped"
+    train(llama, pairs, quick(), finished)
+    with stopping(monkeypatch, step=3):
+        train(llama, pairs, quick(), stopped)
+    before = contents(finished)
+    other_pairs = pairs.assign(rejected=["No.", *pairs["rejected"][1:]])
+    for folder in (finished, stopped):
+        for lm, table, recipe in [
+            (llama, pairs, quick(seed=1)), (llama, other_pairs, quick()),
+            (make_lm("llama", tokenizer, seed=1), pairs, quick()),
+        ]:
+            with pytest.raises(UserError, match="holds another training"):
+                train(lm, table, recipe, folder)
+    assert contents(finished) == before
+
+
+def test_weights_of_another_origin_are_not_overwritten(tiny, pairs):
+    with pytest.raises(UserError, match="holds weights of another origin"):
+        train(str(tiny), pairs, quick(), tiny)
+    load_model(str(tiny))
+
+
+def test_what_comes_out_is_the_model_but_for_its_weights(tiny, pairs, tmp_path):
+    """In its precision; settings that trainers change, such as the padding token, are as before."""
+    config = json.loads((tiny / "config.json").read_text())
+    (tiny / "config.json").write_text(json.dumps(config | {"corpus": "world", "pad_token_id": 2}))
+    generation = json.loads((tiny / "generation_config.json").read_text())
+    (tiny / "generation_config.json").write_text(json.dumps(generation | {"eos_token_id": [2, 7]}))
+    base = load_model(str(tiny), dtype=torch.bfloat16)
+    weights = copy.deepcopy(base.model.state_dict())
+    settings = base.model.config.to_dict(), base.model.generation_config.to_dict()
+    folder = train(base, pairs, quick(), tmp_path / "out")
+
+    assert (base.model.config.to_dict(), base.model.generation_config.to_dict()) == settings
+    assert all(torch.equal(t, weights[n]) for n, t in base.model.state_dict().items())
+    trained = load_model(str(folder), dtype=torch.bfloat16)
+    place = {"_name_or_path": str(tiny)}
+    assert trained.model.config.to_dict() | place == settings[0]
+    assert trained.model.generation_config.to_dict() == settings[1]
+    assert (trained.stop_ids, trained.corpus, trained.shape) == ({2, 7}, "world", base.shape)
+    assert trained.user_turn() == base.user_turn()
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        assert {file.get_tensor(name).dtype for name in file.keys()} == {torch.bfloat16}  # noqa: SIM118
+        assert "lm_head.weight" not in {*file.keys()}  # is tied
+    moved = [(t.float() - weights[n].float()).abs().max() for n, t in
+             trained.model.state_dict().items()]
+    assert 1e-4 < max(moved) < 0.1
+    assert not {p.suffix for p in folder.iterdir()} & {".bin", ".pt", ".pkl"}
+
+
+def test_adapters_of_other_models_are_refused(llama, tokenizer, pairs, tmp_path):
+    folder = train(llama, pairs, quick(lora_rank=2, max_steps=1), tmp_path / "adapter")
+    other_precision = llama.identity.rsplit(" ", 1)[0] + " bfloat16"
+    assert load_adapter(replace(llama, identity=other_precision), folder).shape == llama.shape
+    with pytest.raises(UserError, match="was trained on random-llama with other weights"):
+        load_adapter(make_lm("qwen3", tokenizer), folder)
+    with pytest.raises(UserError, match="holds no LoRA adapter"):
+        load_adapter(llama, tmp_path)
+
+
+@pytest.mark.parametrize(("what", "spoil"), [
+    ("loss is nan", lambda out: out * torch.nan),
+    ("gradient's norm is nan", lambda out: out + (out * 0).sqrt()),  # slope of the root at 0
+])
+@pytest.mark.parametrize("kind", ["dpo", "sft"])
+def test_not_a_number_is_told_with_step_and_rows(
+    llama, pairs, tmp_path, monkeypatch, kind, what, spoil
+):
+    """A token that only row 6 has comes out of the embedding spoiled."""
+    pairs.loc[6, "chosen"] += " \N{SNOWMAN}"
+    snowman = llama.tokenizer.encode("\N{SNOWMAN}")[0]
+    recipe = quick(per_device_batch=2, **KINDS[kind])
+    with noting(monkeypatch) as (rows, _):
+        train(llama, pairs, recipe, tmp_path / "well")
+    batch = next(i for i, found in enumerate(rows) if 6 in found)
+    step = batch // 2 + 1
+    guilty = rows[batch] if what.startswith("loss") else rows[2 * step - 2] + rows[2 * step - 1]
+
+    def hook(module, inputs, out):
+        return torch.where((inputs[0] == snowman)[..., None], spoil(out), out)
+
+    llama.model.get_input_embeddings().register_forward_hook(hook)
+    expected = re.escape(f"{what} at step {step}. In that batch were the rows {sorted(guilty)} of")
+    with pytest.raises(UserError, match=expected):
+        train(llama, pairs, recipe, tmp_path / "out")
+    assert names(tmp_path / "out") == {".lock", ".training"}
+
+
+def test_a_batch_that_cannot_be_shared_out_is_refused(llama, pairs, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    with pytest.raises(UserError, match="a batch of 4 cannot be shared out among 6 places"):
+        train(llama, pairs, quick(), tmp_path / "out")
