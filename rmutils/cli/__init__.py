@@ -18,6 +18,7 @@ COMMANDS = {
     "models": "Models that have a name here: list, fetch, info, train.",
     "detect": "Find the retrieval heads of a model.",
     "mask": "Write a model with heads switched off.",
+    "train": "Train a model on preference pairs.",
     "artifacts": "Stored results: list, verify, show, promote.",
     "paper": "The paper's tables and an audit of its numbers.",
     "run": "Run a notebook with other parameters.",
