@@ -55,8 +55,8 @@ class TeachingRecipe(Config):
     head_dropout: float = 0.1
     """Share of the heads that are switched off at random, anew for each row (DropHead; Zhou and
     others, 2020, without their rescaling, because a masked model has none). Large models can do
-    without any few heads by themselves; without this, a teaching model lost 42 % of its needles
-    with four random ones."""
+    without any few heads by themselves; a teaching model trained without this lost a good part of
+    its needles with as many random heads as it has retrieval heads."""
     layer_dropout: float = 0.3
     """Chance that a layer loses all its heads, for each layer and each plain row: a model whose
     retrieval heads are masked should still speak to the point. In other rows this would make copies
