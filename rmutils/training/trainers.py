@@ -89,6 +89,12 @@ class WatchedDPO(_Watched, DPOTrainer):
         with progress_bar("reference model", len(dataset), unit="pairs") as self._advance, _quiet():
             return super()._precompute_ref_logps(dataset, name, batch_size)
 
+    def _prepare_inputs(self, inputs):
+        """With DeepSpeed, transformers rounds all inputs that are no integers to bfloat16."""
+        exact = {name: inputs[name] for name in ("ref_chosen_logps", "ref_rejected_logps")}
+        prepared = super()._prepare_inputs(inputs)
+        return {**prepared, **{n: t.to(prepared["input_ids"].device) for n, t in exact.items()}}
+
     def compute_ref_log_probs(self, model, inputs):
         inputs = {name: value for name, value in inputs.items() if name != "row"}
         result = super().compute_ref_log_probs(model, inputs)
