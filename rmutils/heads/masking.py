@@ -27,8 +27,8 @@ def choose(
     scores : HeadScores
     policy : {"retrieval", "non-retrieval", "random"}
         `retrieval`: H_ret itself, the heads at or above `tau` (section 2) or the `top_k` with the
-        highest scores (appendix B). `non-retrieval`: "|H_ret| randomly-selected non-retrieval
-        heads". `random`: "|H_ret| heads randomly masked. Masked heads can be the retrieval heads"
+        highest scores (appendix B). `non-retrieval`: "`|H_ret|` randomly-selected non-retrieval
+        heads". `random`: "`|H_ret|` heads randomly masked. Masked heads can be the retrieval heads"
         (both section 4.1).
     tau, top_k
         What makes a retrieval head, one of the two (see `HeadScores.select`).

@@ -135,6 +135,7 @@ def _run(
         adapted.peft_config["default"].base_model_name_or_path = lm.name
         adapted.save_pretrained(folder, save_embedding_layers=False,  # are not trained
                                 state_dict={k: v.half() for k, v in weights.items()})
+        (folder / "README.md").unlink()  # a form that nobody filled in
     else:
         _save(weights, config, generation, dtype, folder)
     lm.tokenizer.save_pretrained(folder)

@@ -1,7 +1,9 @@
-"""Several processes: the settings for accelerate, and FSDP in two CPU processes."""
+"""Several processes: FSDP, and where DeepSpeed is installed ZeRO, in two CPU processes."""
 
 from __future__ import annotations
 
+import importlib.util
+import math
 import os
 import subprocess
 import sys
@@ -17,31 +19,38 @@ from safetensors.torch import load_file
 from rmutils.training import RECIPES, running, train
 
 SETTINGS = Path(running.__file__).parent / "accelerate"
+needs_deepspeed = pytest.mark.skipif(not importlib.util.find_spec("deepspeed"),
+                                     reason="DeepSpeed comes with the extra [paper]")
 
 
-@pytest.mark.parametrize(("file", "kind", "stage"), [
-    ("zero1.yaml", DistributedType.DEEPSPEED, 1), ("zero2.yaml", DistributedType.DEEPSPEED, 2),
-    ("fsdp.yaml", DistributedType.FSDP, None),
+@pytest.mark.parametrize(("kind", "type_", "stage"), [
+    ("zero1", DistributedType.DEEPSPEED, 1), ("zero2", DistributedType.DEEPSPEED, 2),
+    ("fsdp", DistributedType.FSDP, None),
 ])
-def test_settings_are_read_by_accelerate(file, kind, stage):
-    settings = load_config_from_file(str(SETTINGS / file))
-    assert settings.distributed_type == kind and settings.mixed_precision == "no"
+def test_settings_are_read_by_accelerate(kind, type_, stage):
+    settings = load_config_from_file(str(SETTINGS / f"{kind}.yaml"))
+    assert settings.distributed_type == type_ and settings.mixed_precision == "no"
     assert settings.deepspeed_config.get("zero_stage") == stage
 
 
-def test_two_processes_with_fsdp_train_as_one_does(tiny, pairs, tmp_path):
-    """The order of sums differs, nothing else."""
+@pytest.mark.parametrize("kind", [
+    "fsdp", pytest.param("zero1", marks=needs_deepspeed),
+    pytest.param("zero2", marks=needs_deepspeed),
+])
+def test_two_processes_train_as_one_does(kind, tiny, pairs, tmp_path):
+    """The order of sums differs, nothing else; the training in bfloat16 comes near."""
     pairs.to_parquet(tmp_path / "pairs.parquet")
     one, two, rounded = (tmp_path / name for name in ("one", "out/smoke", "out/as paper"))
     launch = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "2",
-              "--main_process_port", "0", "--config_file", SETTINGS / "fsdp.yaml"]
+              "--main_process_port", "0", "--config_file", SETTINGS / f"{kind}.yaml"]
     done = subprocess.run(
         [*launch, Path(__file__).with_name("two_cpus.py"), tiny, tmp_path / "pairs.parquet",
-         tmp_path / "out"],
+         tmp_path / "out", kind],
         env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [str(two), str(rounded)]  # each told once
+    told = [line for line in done.stdout.splitlines() if line.startswith(str(tmp_path))]
+    assert told == [str(two), str(rounded)]  # each once
     train(str(tiny), pairs, RECIPES["smoke"], one)
     assert {p.name for p in one.iterdir()} == {p.name for p in two.iterdir()}
     for same in ("config.json", "generation_config.json", "tokenizer.json", "training.json"):
@@ -49,8 +58,10 @@ def test_two_processes_with_fsdp_train_as_one_does(tiny, pairs, tmp_path):
     curve, same, near = (pd.read_csv(f / "curve.csv") for f in (one, two, rounded))
     pd.testing.assert_frame_equal(curve, same, rtol=1e-4, atol=1e-5)
     assert len(curve) == len(near) == 4 and curve["margin"].iloc[-1] > 0.01
-    assert near["loss"].tolist() == pytest.approx(curve["loss"].tolist(), abs=0.05)
-    assert 0 < (near["margin"] - curve["margin"]).abs().max() < 0.2
+    # FSDP keeps float32 weights and rounds them for use; under ZeRO those in use lag behind.
+    away = (near["margin"] - curve["margin"]).abs().max()
+    assert near["margin"][0] == 0 < away < (0.2 if kind == "fsdp" else 0.5)
+    assert near["loss"].iloc[-1] < near["loss"][0] == pytest.approx(math.log(2))
     before, alone, together = (load_file(f / "model.safetensors") for f in (tiny, one, two))
     assert alone.keys() == together.keys() == before.keys()
     for name in before:

@@ -1,51 +1,59 @@
 """`rmutils train` in two CPU processes that stand for two GPUs. Run by `accelerate launch`.
 
-accelerate offers FSDP to processes with an accelerator each, and silently copies the whole model to
-CPU processes instead. Below, it is told that these have FSDP; all else is what runs on GPUs.
+accelerate offers FSDP and ZeRO to processes with an accelerator each, and silently copies the whole
+model to CPU processes instead. Below, these are passed off as processes with GPUs.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import torch
 from accelerate import DistributedType
-from accelerate.state import AcceleratorState, PartialState
+from accelerate.state import PartialState
 from torch.distributed.tensor import DTensor
+from transformers import training_args
 
 from rmutils.cli.train import train
-from rmutils.training import RECIPES
-from rmutils.training.trainers import WatchedDPO
-
-_begin, _loss = AcceleratorState.__init__, WatchedDPO.compute_loss
+from rmutils.training import RECIPES, trainers
 
 
-def _begin_with_fsdp(state, *arguments, fsdp_plugin=None, **options) -> None:
-    _begin(state, *arguments, fsdp_plugin=fsdp_plugin, **options)
-    if fsdp_plugin and state.distributed_type is DistributedType.MULTI_CPU:
-        state.distributed_type, state.fsdp_plugin = DistributedType.FSDP, fsdp_plugin
-        PartialState._shared_state["distributed_type"] = DistributedType.FSDP
-        if state._mixed_precision != "no":
-            fsdp_plugin.set_mixed_precision(state._mixed_precision)
+def pass_off() -> None:
+    os.environ["ACCELERATE_TORCH_DEVICE"] = os.environ["DS_ACCELERATOR"] = "cpu"
+    config = trainers.DPOConfig
+    trainers.DPOConfig = lambda **options: config(**options | {"use_cpu": False})
+    training_args.is_torch_bf16_gpu_available = lambda: True
+    PartialState._prepare_backend = lambda *_, **__: ("gloo", DistributedType.MULTI_GPU)
 
 
-def _loss_of_shards(trainer, model, *arguments, **options):
-    """Weights are in shares before they are used, and probabilities are not rounded."""
-    for weights in model.parameters():
-        assert isinstance(weights, DTensor) and weights.to_local().numel() < weights.numel()
-    seen = []
-    hook = model.register_forward_hook(lambda _, __, out: seen.append(out.log_probs.dtype))
-    loss = _loss(trainer, model, *arguments, **options)
-    hook.remove()
-    assert seen == [torch.float32]
-    return loss
+def check_each_loss(kind: str) -> None:
+    """Weights, or the optimizer's state, are in shares; log-probabilities are not rounded."""
+    loss = trainers.WatchedDPO.compute_loss
+
+    def checked(trainer, model, inputs, **options):
+        if kind == "fsdp":
+            for weights in model.parameters():
+                assert isinstance(weights, DTensor)
+                assert weights.to_local().numel() < weights.numel()
+        else:
+            assert kind == f"zero{model.zero_optimization_stage()}"
+        seen = [inputs["ref_chosen_logps"].dtype, inputs["ref_rejected_logps"].dtype]
+        hook = model.register_forward_hook(lambda _, __, out: seen.append(out.log_probs.dtype))
+        result = loss(trainer, model, inputs, **options)
+        hook.remove()
+        assert seen == 3 * [torch.float32]
+        return result
+
+    trainers.WatchedDPO.compute_loss = checked
 
 
 if __name__ == "__main__":
-    AcceleratorState.__init__, WatchedDPO.compute_loss = _begin_with_fsdp, _loss_of_shards
+    pass_off()
+    model, pairs, out = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+    check_each_loss(sys.argv[4])
     RECIPES["as paper"] = RECIPES["smoke"].model_copy(update={
         "precision": "bfloat16", "gradient_checkpointing": True})
-    model, pairs, out = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
     for recipe in ("smoke", "as paper"):
         train(model, pairs, out / recipe, recipe=recipe)
