@@ -21,7 +21,7 @@ from trl import DPOConfig, SFTConfig
 from rmutils.config import digest
 from rmutils.errors import UserError
 from rmutils.files import one_process, sha256
-from rmutils.models import LanguageModel, load_model
+from rmutils.models import LanguageModel, identify, load_model
 from rmutils.training.encoding import COLUMNS, check_pairs, encode
 from rmutils.training.recipes import TrainRecipe
 from rmutils.training.trainers import Progress, arguments, build
@@ -62,8 +62,11 @@ def train(
         (with the step and the rows of the pairs in its batch).
     """
     check_pairs(pairs)
-    lm = load_model(model) if isinstance(model, str) else model
-    own = lm.model if isinstance(model, str) else copy.deepcopy(lm.model)
+    if isinstance(model, str):  # on the CPU, from where each process takes it to its own GPU
+        lm = load_model(model, device="cpu", dtype=getattr(torch, identify(model).split()[-1]))
+        own = lm.model
+    else:
+        lm, own = model, copy.deepcopy(model.model)
     record = {"model": lm.name, "identity": lm.identity, "recipe": recipe.model_dump(mode="json"),
               "pairs": digest(pairs[COLUMNS].to_dict("list"))}
     main = os.environ.get("RANK", "0") == "0"  # of the processes of `accelerate launch`
@@ -77,7 +80,7 @@ def train(
             data = _data(lm, pairs, recipe, folder / ".training")
         _run(lm, own, data, recipe, args, folder)
         if main:
-            (folder / RECORD).write_text(json.dumps(record, indent=1) + "\n")
+            _write(folder / RECORD, record)
             shutil.rmtree(folder / ".training")
     return folder
 
@@ -90,13 +93,21 @@ def _claim(folder: Path, record: dict) -> bool:
             raise UserError(f"{folder} holds another training: of another model, of other pairs or "
                             f"with another recipe. Remove the folder, or choose another one.")
     if (folder / RECORD).exists():
+        shutil.rmtree(folder / ".training", ignore_errors=True)  # if a kill came just before
         return True
     if not claimed.exists():
         if any(folder.glob("*.safetensors")):
             raise UserError(f"{folder} holds weights of another origin. Choose another folder.")
         claimed.parent.mkdir(parents=True, exist_ok=True)
-        claimed.write_text(json.dumps(record))
+        _write(claimed, record)
     return False
+
+
+def _write(path: Path, record: dict) -> None:
+    """Whole or not at all."""
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(record, indent=1) + "\n")
+    os.replace(temporary, path)
 
 
 def _data(
@@ -174,12 +185,7 @@ def load_adapter(base: LanguageModel, folder: Path) -> LanguageModel:
     base : LanguageModel
         The model that the adapter was trained on; it stays as it is.
     folder : Path
-        What `train` wrote for a recipe with `lora_rank`.
-
-    Raises
-    ------
-    UserError
-        There is no adapter, or it is another model's.
+        What `train` wrote for a recipe with `lora_rank`. UserError if it is another model's.
     """
     if not (folder / "adapter_config.json").is_file():
         raise UserError(f"{folder} holds no LoRA adapter. A whole model is loaded with load_model.")
