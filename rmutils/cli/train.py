@@ -19,6 +19,8 @@ def train(
     recipe: Annotated[str, typer.Option(help="paper, embedded or smoke.")] = "embedded",
     objective: Annotated[str, typer.Option(
         help="dpo, or sft on the chosen side only.")] = "dpo",
+    learning_rate: Annotated[float | None, typer.Option(
+        help="Another one than the recipe's; it falls to a tenth, as the paper's does.")] = None,
     lora: Annotated[int | None, typer.Option(
         help="Train LoRA matrices of this rank instead of all weights.")] = None,
     thinking: Annotated[bool, typer.Option(
@@ -45,10 +47,13 @@ def train(
     if recipe not in RECIPES:
         raise UserError(f"--recipe {recipe}: one of {', '.join(RECIPES)}.")
     if not pairs.is_file():
-        raise UserError(f"{pairs}: no such file. `rmutils pairs` writes one.")
+        raise UserError(f"{pairs}: no such file. Write the table of "
+                        f"`rmutils.contrast.pairs.make_pairs` there.")
+    given = {"objective": objective, "lora_rank": lora, "thinking": thinking, "seed": seed}
+    if learning_rate is not None:
+        given |= {"learning_rate": learning_rate, "min_learning_rate": learning_rate / 10}
     try:
-        chosen = TrainRecipe(**RECIPES[recipe].model_dump() | {
-            "objective": objective, "lora_rank": lora, "thinking": thinking, "seed": seed})
+        chosen = TrainRecipe(**RECIPES[recipe].model_dump() | given)
     except ValidationError as error:
         raise UserError("; ".join(f"{e['loc'][0]}: {e['msg']} (got {e['input']!r})"
                                   for e in error.errors())) from error

@@ -24,12 +24,13 @@ def file(pairs, tmp_path):
 def test_trains_what_is_asked_for(tiny, file, tmp_path):
     out = tmp_path / "out"
     done = rmutils(tiny, file, "--recipe", "smoke", "--objective", "sft", "--lora", 2, "--seed", 7,
-                   "--no-thinking", "--out", out)
+                   "--no-thinking", "--learning-rate", "1e-3", "--out", out)
     assert done.exit_code == 0, done.output
     assert done.stdout == f"{out}\n" and (out / "adapter_model.safetensors").exists()
     assert json.loads((out / "training.json").read_text())["recipe"] == \
         RECIPES["smoke"].model_dump(mode="json") | {
-            "objective": "sft", "lora_rank": 2, "seed": 7, "thinking": False}
+            "objective": "sft", "lora_rank": 2, "seed": 7, "thinking": False,
+            "learning_rate": 1e-3, "min_learning_rate": 1e-4}
 
 
 def test_errors_exit_with_2(tiny, file, tmp_path):
