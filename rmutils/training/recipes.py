@@ -101,10 +101,10 @@ _EMBEDDED = {
     "batch": 16, "learning_rate": 1e-4, "min_learning_rate": 1e-5, "precision": "float32",
     "gradient_checkpointing": False,
 }
-"""For a teaching model on two cores. These values are ours: with so few pairs in a batch some hundred
-make enough steps, and so small a model needs a higher rate to move in them. For one of 135M
-parameters take a tenth of the rate or less: one step at 1e-4 raised the margin of four easy pairs
-from 0 to 4.2."""
+"""For a teaching model on two cores. These values are ours: with so few pairs in a batch some
+hundred make enough steps, and so small a model needs a higher rate to move in them. For one of
+135M parameters take a tenth of the rate or less: one step at 1e-4 raised the margin of four easy
+pairs from 0 to 4.2."""
 
 RECIPES = {
     "paper": TrainRecipe(),
