@@ -155,14 +155,15 @@ def half_risen(result: Formation) -> dict[str, float]:
     Returns
     -------
     dict
-        `layer`, `head`, `score`, `half by step`, `matching then` and `matching at the end` (prefix
-        matching scores).
+        `layer`, `head`, `score` with `low` and `high`, `half by step`, `matching then` and
+        `matching at the end` (prefix matching scores).
     """
     heads = result.heads
     best = heads[heads["step"] == heads["step"].max()].nlargest(1, "retrieval").iloc[0]
     its = heads[(heads["layer"] == best["layer"]) & (heads["head"] == best["head"])]
     half = its[its["retrieval"] >= best["retrieval"] / 2].nsmallest(1, "step").iloc[0]
     return {"layer": int(best["layer"]), "head": int(best["head"]), "score": best["retrieval"],
+            "low": best["retrieval_low"], "high": best["retrieval_high"],
             "half by step": int(half["step"]), "matching then": half["prefix_matching"],
             "matching at the end": best["prefix_matching"]}
 

@@ -196,11 +196,13 @@ def test_half_risen_by_hand():
     """Head 1.0 ends highest, at 0.8; it had 0.4 at step 300, and fell back for a while."""
     scores = {(0, 0): [0.9, 0.9, 0.9, 0.7], (1, 0): [0.0, 0.4, 0.2, 0.8]}
     heads = pd.DataFrame([
-        {"step": step, "layer": layer, "head": head, "retrieval": score, "prefix_matching": step}
+        {"step": step, "layer": layer, "head": head, "retrieval": score, "prefix_matching": step,
+         "retrieval_low": score - 0.5, "retrieval_high": 1.0}
         for (layer, head), of_head in scores.items()
         for step, score in zip((0, 300, 400, 1000), of_head, strict=True)])
     assert half_risen(Formation(heads, pd.DataFrame())) == {
-        "layer": 1, "head": 0, "score": 0.8, "half by step": 300, "matching then": 300,
+        "layer": 1, "head": 0, "score": 0.8, "low": pytest.approx(0.3), "high": 1.0,
+        "half by step": 300, "matching then": 300,
         "matching at the end": 1000}
 
 
