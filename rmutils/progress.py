@@ -13,10 +13,13 @@ from rich.progress import (
     DownloadColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
 QUIET_SECONDS = 30
 """Without a terminal (a log file, a notebook): at most one line in so many seconds."""
@@ -27,6 +30,8 @@ def progress_bar(
     description: str, total: float, *, unit: str = "cases", done: float = 0
 ) -> Iterator[Callable[[float], None]]:
     """Show progress on stderr; yields a function that advances it.
+
+    Bars within a bar stand below it, in the same display.
 
     Parameters
     ----------
@@ -40,12 +45,9 @@ def progress_bar(
         Work done by an earlier run. It counts as done, but not in the estimate of time left.
     """
     if sys.stderr.isatty():
-        amount = DownloadColumn() if unit == "bytes" else MofNCompleteColumn()
-        columns = (TextColumn("{task.description}"), BarColumn(), amount,
-                   TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
-        with Progress(*columns, console=Console(stderr=True)) as bar:
-            task = bar.add_task(description, total=total, completed=done)
-            yield lambda amount: bar.advance(task, amount)
+        with _display() as display:
+            task = display.add_task(description, total=total, completed=done, unit=unit)
+            yield lambda amount: display.advance(task, amount)
         return
     started = last = time.monotonic()
     now_done = 0.0
@@ -61,3 +63,31 @@ def progress_bar(
                   f"{left / 60:.1f} min left", file=sys.stderr, flush=True)
 
     yield advance
+
+
+class _Amount(ProgressColumn):
+    """Bytes as sizes, anything else as a count."""
+
+    bytes, count = DownloadColumn(), MofNCompleteColumn()
+
+    def render(self, task: Task) -> Text:
+        return (self.bytes if task.fields["unit"] == "bytes" else self.count).render(task)
+
+
+_shown: Progress | None = None
+"""The display on the terminal, of which there can be one only."""
+
+
+@contextmanager
+def _display() -> Iterator[Progress]:
+    global _shown
+    if _shown:
+        yield _shown
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), _Amount(), TimeElapsedColumn(),
+               TextColumn("left"), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as _shown:
+        try:
+            yield _shown
+        finally:
+            _shown = None

@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from rmutils.config import Config, digest
+from rmutils.errors import UserError
 
 
 class Grid(Config):
@@ -27,3 +28,35 @@ def test_wrong_parameters_are_refused():
             Grid(**wrong)
     with pytest.raises(ValidationError):
         Grid().size = 4
+
+
+class Whole(Config):
+    grid: Grid = Grid()
+    tau: float | None = 0.1
+    name: str = "x"
+
+
+@pytest.mark.parametrize("texts", [
+    {}, {"tau": "0.05"}, {"tau": "null", "name": "some words"},
+    {"grid.names": '["b", "c"]', "grid.size": "7", "name": "a.jsonl"},
+])
+def test_values_come_from_texts_and_become_texts(texts):
+    made = Whole().changed(texts)
+    assert made.differences(Whole()) == texts
+    assert Whole().changed(made.differences(Whole())) == made
+
+
+def test_words_between_commas():
+    assert Whole().changed({"grid.names": "b,c"}).grid.names == ("b", "c")
+
+
+@pytest.mark.parametrize(("texts", "message"), [
+    ({"size": "3"}, "there is no size. Known names: grid.size, grid.names, tau, name."),
+    ({"grid.sise": "3"}, "there is no sise. Known names: size, names."),
+    ({"tau.size": "3"}, "there is no tau.size."),
+    ({"tau": "much"}, "tau: Input should be a valid number.*got 'much'"),
+    ({"grid.size": "2.5"}, "size: .*got 2.5"),
+])
+def test_wrong_texts(texts, message):
+    with pytest.raises(UserError, match=message):
+        Whole().changed(texts)

@@ -19,6 +19,7 @@ COMMANDS = {
     "detect": "Find the retrieval heads of a model.",
     "mask": "Write a model with heads switched off.",
     "train": "Train a model on preference pairs.",
+    "retmask": "The whole method: detect, mask, generate, train, detect again.",
     "artifacts": "Stored results: list, verify, show, promote.",
     "paper": "The paper's tables and an audit of its numbers.",
     "run": "Run a notebook with other parameters.",

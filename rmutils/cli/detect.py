@@ -7,13 +7,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 
 from rmutils.errors import UserError
-
-
-def _numbers(text: str | None) -> list[str] | None:
-    return None if text is None else [word.strip() for word in text.split(",") if word.strip()]
 
 
 def detect(
@@ -42,14 +37,9 @@ def detect(
 
     if compute not in ("auto", "always", "never"):
         raise UserError(f"--compute {compute}: one of auto, always, never.")
-    given = {"lengths": _numbers(lengths), "depths": _numbers(depths), "needles": needles,
-             "definition": definition, "max_new_tokens": max_new_tokens, "haystack": haystack,
-             "needle_file": needle_file}
-    try:
-        config = DetectConfig(**{k: v for k, v in given.items() if v is not None})
-    except ValidationError as error:
-        raise UserError("; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']} (got {e['input']!r})"
-                                  for e in error.errors())) from error
+    given = {"lengths": lengths, "depths": depths, "needles": needles, "definition": definition,
+             "max_new_tokens": max_new_tokens, "haystack": haystack, "needle_file": needle_file}
+    config = DetectConfig().changed({k: v for k, v in given.items() if v is not None})
     scores, artifact = detect_stored(model, config, compute=compute)
     if wu_json:
         scores.to_wu_json(wu_json)

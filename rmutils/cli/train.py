@@ -39,9 +39,8 @@ def train(
     llama-3.1-8b-instruct pairs.parquet --recipe paper --out trained
     """
     import pandas as pd
-    from pydantic import ValidationError
 
-    from rmutils.training import RECIPES, TrainRecipe
+    from rmutils.training import RECIPES
     from rmutils.training import train as train_model
 
     if recipe not in RECIPES:
@@ -52,11 +51,7 @@ def train(
     given = {"objective": objective, "lora_rank": lora, "thinking": thinking, "seed": seed}
     if learning_rate is not None:
         given |= {"learning_rate": learning_rate, "min_learning_rate": learning_rate / 10}
-    try:
-        chosen = TrainRecipe(**RECIPES[recipe].model_dump() | given)
-    except ValidationError as error:
-        raise UserError("; ".join(f"{e['loc'][0]}: {e['msg']} (got {e['input']!r})"
-                                  for e in error.errors())) from error
+    chosen = RECIPES[recipe].changed(given)
     try:
         table = pd.read_parquet(pairs)
     except (ValueError, OSError) as error:

@@ -110,3 +110,13 @@ REGISTRY: dict[str, ModelSpec] = {
         *(_tiny("olmo3", 0.05, "Olmo-3", seed) for seed in (0, 1)),
     )
 }
+
+
+TAU = 0.1
+"""For models without a name here. The paper is silent on them; it tunes tau "from {0.05, 0.10} for
+each model" (appendix A)."""
+
+
+def tau_of(model: str) -> float:
+    """The masking threshold of a model, by its name here or on the hub."""
+    return next((s.tau for s in REGISTRY.values() if model in (s.name, s.hub_id)), TAU)

@@ -149,7 +149,7 @@ def _run(
         (folder / "README.md").unlink()  # a form that nobody filled in
     else:
         _save(weights, config, generation, dtype, folder)
-    lm.tokenizer.save_pretrained(folder)
+        lm.tokenizer.save_pretrained(folder)
     steps = [entry for entry in trainer.state.log_history if "loss" in entry]
     curve = pd.DataFrame(steps).rename(columns=CURVE)
     curve[[name for name in CURVE.values() if name in curve]].to_csv(

@@ -1,0 +1,193 @@
+"""Judges of responses, for Win-Lose-Pair: a model behind a server, and a proxy that needs none.
+
+Section 4.1: "y_l sampled from the same LLM but with lower quality. The quality is judged by
+Gemma-3-27B-IT". The paper prints neither the question that the judge is asked nor its scale.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import math
+import re
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+import torch
+
+from rmutils.config import digest
+from rmutils.errors import UserError
+from rmutils.models import LanguageModel
+
+GEMMA = "google/gemma-3-27b-it"
+"""The paper's judge, by its name on the hub."""
+PROMPT = """\
+Rate how good the response to the instruction below is, from 1 (useless) to 10 (excellent).
+Consider whether it is correct, complete, clear, and does what was asked. A response that breaks \
+off or repeats itself is a bad one.
+
+<instruction>
+{instruction}
+</instruction>
+
+<response>
+{response}
+</response>
+
+Reply with your rating in double square brackets and nothing else, for example: [[5]]"""
+"""The wording is ours, and the scale; single ratings from 1 to 10 in double brackets are what the
+judge of MT-Bench gives (Zheng et al., 2023)."""
+MAX_TOKENS = 64
+ATTEMPTS = 3
+"""Both ours: length of a reply, and how often the judge is asked about a response at most."""
+WAIT = 2.0
+"""Seconds before the second attempt, where the server had trouble; twice as many each time."""
+TIMEOUT = 120.0
+"""Seconds without a word from the server."""
+REFUSALS = {401: "it wants a key", 403: "it wants another key",
+            404: "it has no such model, or its interface begins elsewhere"}
+"""Status codes of servers that would refuse the next request, too."""
+BREAKS_OFF = 0.01
+"""Ours: a response breaks off where the model would end it with less than this probability."""
+
+
+class Judge(Protocol):
+    """Something that tells how good responses are."""
+
+    name: str
+    identity: str
+    """What its scores depend on besides the texts, for the key of stored results."""
+
+    def score(self, instruction: str, responses: Sequence[str]) -> list[float | None]:
+        """Higher is better; None: unscored."""
+
+
+class ServerJudge:
+    """A model that is asked for ratings, behind a server with OpenAI's interface.
+
+    The first time it is asked greedily, and where the reply is no rating, again with sampling. A
+    server that fails is given some time. What has no rating then is unscored, and so is at once
+    what the server calls a bad request, such as one longer than the model's window.
+
+    Parameters
+    ----------
+    url : str
+        Where the interface begins, usually with `/v1` at the end: `vllm serve` prints it.
+    model : str
+        The name under which the server has the model.
+
+    Raises
+    ------
+    UserError
+        The URL is none; from `score`: the server cannot be reached at all, does not have the model,
+        or wants a key.
+    """
+
+    def __init__(self, url: str, model: str = GEMMA):
+        if not re.fullmatch(r"https?://[^\s/:]+(:\d+)?(/\S*)?", url):
+            raise UserError(f"{url!r} is not the URL of a server, such as "
+                            f"http://127.0.0.1:8000/v1.")
+        self.url, self.name = url.rstrip("/"), model
+        self.identity = digest(["server judge", 1, model, PROMPT])
+
+    def score(self, instruction: str, responses: Sequence[str]) -> list[float | None]:
+        """Ratings from 1 to 10."""
+        with ThreadPoolExecutor(max(1, len(responses))) as pool:
+            return list(pool.map(lambda response: self._rate(instruction, response), responses))
+
+    def _rate(self, instruction: str, response: str) -> float | None:
+        question = PROMPT.format(instruction=instruction, response=response)
+        for attempt in range(ATTEMPTS):
+            last = attempt == ATTEMPTS - 1
+            try:
+                if rating := _rating(self._ask(question, temperature=min(attempt, 1))):
+                    return rating
+                continue
+            except urllib.error.HTTPError as error:
+                if cause := REFUSALS.get(error.code):
+                    raise UserError(f"the judge {self.name} at {self.url} answers with status "
+                                    f"{error.code}: {cause}.") from error
+                if error.code < 500 and error.code not in (408, 429):
+                    return None
+            except urllib.error.URLError as error:
+                if last:
+                    raise UserError(
+                        f"the judge at {self.url} cannot be reached: {error.reason}. Start it, "
+                        f"for example with `vllm serve {self.name}`.") from error
+            except (OSError, http.client.HTTPException):
+                pass  # the server hung up, or said nothing for too long
+            if not last:
+                time.sleep(WAIT * 2 ** attempt)
+        return None
+
+    def _ask(self, question: str, temperature: float) -> str:
+        """The text of the reply; empty where the server said something else."""
+        body = {"model": self.name, "messages": [{"role": "user", "content": question}],
+                "temperature": temperature, "max_tokens": MAX_TOKENS}
+        request = urllib.request.Request(f"{self.url}/chat/completions", json.dumps(body).encode(),
+                                         {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=TIMEOUT) as reply:
+            text = reply.read()
+        try:
+            return str(json.loads(text)["choices"][0]["message"]["content"])
+        except (ValueError, LookupError, TypeError):
+            return ""
+
+
+def _rating(reply: str) -> float | None:
+    """The rating in a reply; None if there is none, or there are several."""
+    found = {float(number) for number in re.findall(r"\[\[ *(\d+(?:\.\d+)?) *\]\]", reply)}
+    return found.pop() if len(found) == 1 and 1 <= min(found) <= 10 else None
+
+
+class Proxy:
+    """How fluent a response is to a model: a stated stand-in for a judge, which needs no other one.
+
+    The score is a sum of three terms:
+
+    - mean log-probability of the response's tokens after the instruction, in nats: what the model
+      itself would hardly say counts as bad;
+    - the logarithm of the share of different ones among the trigrams of tokens, which is 0 where
+      none occurs twice: loops are probable, and yet bad;
+    - where the model would end its turn after the response with a probability p below 0.01, the
+      logarithm of p / 0.01, else 0: a response that breaks off is bad.
+
+    It knows neither truth nor usefulness, and prefers what is usual. A response without tokens, or
+    one that does not fit into the model's window, is unscored.
+
+    Parameters
+    ----------
+    lm : LanguageModel
+        The whole model that gave the responses.
+    thinking : bool
+        Whether the prompts left room for a chain of thought (`ResponseConfig.thinking`).
+    """
+
+    def __init__(self, lm: LanguageModel, thinking: bool = True):
+        self.lm, self.thinking = lm, thinking
+        self.name = f"the likelihood under {lm.name}"
+        self.identity = digest(["proxy", 1, BREAKS_OFF, lm.identity, thinking])
+
+    def score(self, instruction: str, responses: Sequence[str]) -> list[float | None]:
+        """Nats, at most 0."""
+        prompt = self.lm.render(instruction, thinking=self.thinking)
+        ids = [self.lm.tokenizer(r, add_special_tokens=False)["input_ids"] for r in responses]
+        return [self._score(prompt, answer) for answer in ids]
+
+    @torch.inference_mode()
+    def _score(self, prompt: list[int], answer: list[int]) -> float | None:
+        if not answer or len(prompt) + len(answer) > self.lm.window:
+            return None
+        sequence = torch.tensor([prompt + answer], device=self.lm.model.device)
+        logits = self.lm.model(input_ids=sequence, use_cache=False,
+                               logits_to_keep=len(answer) + 1).logits[0]
+        odds = logits.float().log_softmax(-1)
+        said = odds[:-1].gather(1, sequence[0, len(prompt):, None]).mean().item()
+        end = odds[-1, list(self.lm.stop_ids)].logsumexp(-1).item()
+        trigrams = list(zip(answer, answer[1:], answer[2:], strict=False))
+        different = len(set(trigrams)) / len(trigrams) if trigrams else 1.0
+        return said + math.log(different) + min(0.0, end - math.log(BREAKS_OFF))

@@ -1,0 +1,66 @@
+"""What a judge says of two responses to each instruction, kept one by one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+
+from rmutils.artifacts import Artifact, Compute, Stage
+from rmutils.config import Config, digest
+from rmutils.contrast.judges import Judge
+from rmutils.progress import progress_bar
+
+JUDGED = Stage("judged", version=1)
+JOURNAL = ".journal.jsonl"
+
+
+class JudgeConfig(Config):
+    """Nothing is left to configure: judge and responses are inputs."""
+
+
+def judge_stored(
+    judge: Judge, first: pd.DataFrame, second: pd.DataFrame, *, compute: Compute = "auto"
+) -> tuple[pd.DataFrame, Artifact]:
+    """A judge's scores of two responses to each instruction; a stopped run goes on.
+
+    Parameters
+    ----------
+    judge : Judge
+    first, second : DataFrame
+        As from `rmutils.contrast.responses.respond`, on the same instructions.
+    compute : {"auto", "always", "never"}
+
+    Returns
+    -------
+    DataFrame, Artifact
+        `id`, `first`, `second`: the scores, NaN where the judge gave none; and where they are kept.
+    """
+    def make(folder: Path) -> dict:
+        table = _judge(judge, first, second, folder / JOURNAL)
+        table.to_parquet(folder / "scores.parquet", index=False)
+        return {"pairs": len(table), "unscored": int(table.isna().any(axis=1).sum())}
+
+    inputs = {"judge": judge.identity, "instructions": digest(first["id"].tolist()),
+              "first": digest(first["text"].tolist()), "second": digest(second["text"].tolist())}
+    artifact = JUDGED.obtain(JudgeConfig(), inputs, make, compute=compute,
+                             command="rmutils pairs MODEL --strategy win-lose-pair")
+    return pd.read_parquet(artifact.path("scores.parquet")), artifact
+
+
+def _judge(judge: Judge, first: pd.DataFrame, second: pd.DataFrame, journal: Path) -> pd.DataFrame:
+    text = journal.read_text(encoding="utf-8") if journal.exists() else ""
+    rows = [json.loads(line) for line in text.split("\n")[:-1]]  # a line cut by a kill is left out
+    both = list(zip(first.itertuples(), second.itertuples(), strict=True))
+    with (journal.open("w", encoding="utf-8") as file,
+          progress_bar(f"judgements of {judge.name}", len(both), unit="pairs",
+                       done=len(rows)) as advance):
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+        for a, b in both[len(rows):]:
+            rows.append([a.id, *judge.score(a.instruction, [a.text, b.text])])
+            file.write(json.dumps(rows[-1]) + "\n")
+            file.flush()
+            advance(1)
+    table = pd.DataFrame(rows, columns=["id", "first", "second"])
+    return table.astype({"first": float, "second": float})

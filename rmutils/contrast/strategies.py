@@ -1,0 +1,118 @@
+"""Where the rejected responses come from: the paper's strategies (section 4.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from rmutils.artifacts import Artifact, Compute
+from rmutils.contrast.instructions import Instruction
+from rmutils.contrast.judges import Judge
+from rmutils.contrast.judging import judge_stored
+from rmutils.contrast.pairs import Pairs, make_pairs
+from rmutils.contrast.responses import Backend, ResponseConfig, respond_stored
+from rmutils.errors import UserError
+from rmutils.heads.masking import Policy
+from rmutils.heads.scores import Head
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """A way to come by rejected responses.
+
+    Attributes
+    ----------
+    name : str
+        As the paper prints it.
+    policy : {"retrieval", "non-retrieval", "random"} or None
+        Which heads are masked for the rejected side; None: none.
+    objective : {"dpo", "sft"}
+        What is trained on the pairs.
+    """
+
+    name: str
+    policy: Policy | None = None
+    objective: str = "dpo"
+
+
+STRATEGIES = {
+    "retmask": Strategy("RetMask", "retrieval"),
+    "smaller-model": Strategy("Smaller-Model"),
+    "win-lose-pair": Strategy("Win-Lose-Pair"),
+    "non-retrieval-mask": Strategy("Non-Retrieval-Mask", "non-retrieval"),
+    "random-mask": Strategy("Random-Mask", "random"),
+    "sft": Strategy("SFT", "retrieval", "sft"),
+}
+"""By name. SFT trains "on (x, y_w) only" of RetMask's "preference tuples" (appendix D)."""
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Pairs, and the stored results that they were made from."""
+
+    pairs: Pairs
+    artifacts: tuple[Artifact, ...]
+
+
+def contrast(
+    strategy: str, backend: Backend, instructions: Sequence[Instruction], config: ResponseConfig,
+    *, heads: Sequence[Head] = (), other: Backend | None = None, judge: Judge | None = None,
+    compute: Compute = "auto",
+) -> Contrast:
+    """Preference pairs by one of the strategies.
+
+    All strategies share the chosen responses, those of the whole model; but for Win-Lose-Pair,
+    which draws a second one of the same model, and where a judge tells which of both is chosen.
+
+    Parameters
+    ----------
+    strategy : str
+        One of `STRATEGIES`.
+    backend : Backend
+        The model. Section 3: "the model used for response generation is the same as the target
+        model, by default"; appendix E trains on the pairs of another one.
+    config : ResponseConfig
+        Of the chosen side; its `heads` are to be empty.
+    heads : sequence of (layer, head)
+        What is masked for the rejected side, for the strategies with a `policy`.
+    other : Backend, optional
+        The smaller model, for Smaller-Model.
+    judge : Judge, optional
+        For Win-Lose-Pair.
+
+    Raises
+    ------
+    UserError
+        There is no such strategy, it lacks what it needs, or no pair is left.
+    """
+    if strategy not in STRATEGIES:
+        raise UserError(f"no strategy is called {strategy!r}. Strategies: {', '.join(STRATEGIES)}.")
+    needs = {"smaller-model": (other, "a smaller model"), "win-lose-pair": (judge, "a judge")}
+    given, what = needs.get(strategy, (heads, "heads to mask"))
+    if not given:
+        raise UserError(f"the strategy {strategy} needs {what}.")
+    chosen, first = respond_stored(backend, instructions, config, compute=compute)
+    if strategy == "win-lose-pair":
+        again = config.model_copy(update={"seed": config.seed + 1})
+        answers, second = respond_stored(backend, instructions, again, compute=compute)
+        scores, judged = judge_stored(judge, chosen, answers, compute=compute)
+        return Contrast(_win_lose(chosen, answers, scores), (first, second, judged))
+    if strategy == "smaller-model":
+        rejected, second = respond_stored(other, instructions, config, compute=compute)
+    else:
+        masked = config.model_copy(update={"heads": tuple(sorted(heads))})
+        rejected, second = respond_stored(backend, instructions, masked, compute=compute)
+    return Contrast(make_pairs(chosen, rejected), (first, second))
+
+
+def _win_lose(first: pd.DataFrame, second: pd.DataFrame, scores: pd.DataFrame) -> Pairs:
+    """The better response of each two is chosen. Where there is no telling, there is no pair."""
+    gap = (scores["first"] - scores["second"]).to_numpy()
+    dropped = {"unscored": int(np.isnan(gap).sum()), "tie": int((gap == 0).sum())}
+    better, worse = gap > 0, gap < 0
+    pairs = make_pairs(pd.concat([first[better], second[worse]]).sort_index(),
+                       pd.concat([second[better], first[worse]]).sort_index())
+    return Pairs(pairs.table, pairs.dropped | {why: n for why, n in dropped.items() if n})

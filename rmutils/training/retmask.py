@@ -1,0 +1,169 @@
+"""One whole run of the method (sections 2 and 3): detect, mask, contrast, prefer, detect again."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pandas as pd
+from pydantic import Field
+
+from rmutils.artifacts import Artifact, Compute, Stage
+from rmutils.config import Config
+from rmutils.contrast.backends import Transformers
+from rmutils.contrast.instructions import draw
+from rmutils.contrast.judges import Proxy
+from rmutils.contrast.responses import ResponseConfig
+from rmutils.contrast.strategies import STRATEGIES, contrast
+from rmutils.files import sha256
+from rmutils.heads import DetectConfig, HeadScores, choose, detect
+from rmutils.heads.scores import Head
+from rmutils.heads.store import detect_stored, inputs_of, load, save
+from rmutils.models import identify, load_model
+from rmutils.models.loading import corpus_of
+from rmutils.models.registry import tau_of
+from rmutils.progress import progress_bar
+from rmutils.training.recipes import RECIPES, TrainRecipe
+from rmutils.training.store import train_stored
+
+RETMASK = Stage("retmask", version=1)
+JOURNAL = ".journal.jsonl"
+
+
+class RetMaskConfig(Config):
+    """A run. Its seed takes the place of those in its parts."""
+
+    strategy: Literal[tuple(STRATEGIES)] = "retmask"
+    source: str = "world"
+    """Of the instructions, as for `rmutils.contrast.draw`."""
+    instructions: Annotated[int, Field(ge=1)] = 1000
+    """Pairs before filters. Ours; Table 12 has some 294,000 of LMSYS-Chat-1M for Llama-3.1."""
+    tau: float | None = None
+    """Lowest score of a retrieval head; None: the model's own. Section 4.1: 0.1 for Llama-3.1,
+    0.05 for Qwen3 and Olmo-3."""
+    detect: DetectConfig = DetectConfig()
+    """The same cases before and after."""
+    responses: ResponseConfig = ResponseConfig(max_new_tokens=128)
+    """128 new tokens are ours, for short answers."""
+    recipe: TrainRecipe = RECIPES["embedded"]
+    synthesizer: str | None = None
+    """The model that answers, if it is not the one to be trained (appendix E)."""
+    smaller: str | None = None
+    """The model of the rejected responses, for Smaller-Model (section 4.1)."""
+    seed: int = 0
+    """Of everything drawn: instructions, random heads, answers, order of the pairs. The paper has
+    a single run of each kind (appendix A)."""
+
+
+@dataclass(frozen=True)
+class RetMaskRun:
+    """What a run gave.
+
+    Attributes
+    ----------
+    before, after : HeadScores
+        On the same cases.
+    heads : list of (layer, head)
+        Masked on the rejected side; empty if none were.
+    pairs : DataFrame
+        As `rmutils.contrast.pairs.Pairs.table`.
+    dropped : dict of str to int
+        Pairs left out, by reason.
+    curve : DataFrame
+        The training, step by step, as `rmutils.training.train` writes it.
+    training : str
+        Name of the stored training, with the weights.
+    artifact : Artifact
+        All of this but `before`, which is a stored detection.
+    """
+
+    before: HeadScores
+    after: HeadScores
+    heads: list[Head]
+    pairs: pd.DataFrame
+    dropped: dict[str, int]
+    curve: pd.DataFrame
+    training: str
+    artifact: Artifact
+
+
+def run_retmask(
+    model: str, config: RetMaskConfig = RetMaskConfig(), *, compute: Compute = "auto"
+) -> RetMaskRun:
+    """Do all steps, or read them where they are stored. A stopped run goes on.
+
+    Parameters
+    ----------
+    model : str
+        Name, folder or hub id of the model to be trained.
+
+    Raises
+    ------
+    UserError
+        As of the steps.
+    """
+    author = config.synthesizer or model
+    config = config.changed({"tau": tau_of(author) if config.tau is None else config.tau})
+    inputs = inputs_of(identify(model), config.detect, corpus_of(model))
+    inputs |= {role: identify(name) for role in ("synthesizer", "smaller")
+               if (name := getattr(config, role))}
+    if config.source.endswith(".jsonl"):
+        inputs["source"] = sha256(Path(config.source))
+    command = command_of(model, config)
+    artifact = RETMASK.obtain(
+        config, inputs, lambda folder: _run(model, author, config, folder, compute, command),
+        compute=compute, command=command)
+    record = json.loads(artifact.path("run.json").read_text())
+    before, _ = detect_stored(model, config.detect, compute="never")
+    return RetMaskRun(
+        before, load(artifact.folder, f"{before.model}, trained"),
+        [tuple(head) for head in record["heads"]], pd.read_parquet(artifact.path("pairs.parquet")),
+        record["dropped"], pd.read_csv(artifact.path("curve.csv")), record["training"], artifact)
+
+
+def _run(
+    model: str, author: str, config: RetMaskConfig, folder: Path, compute: Compute, command: str
+) -> dict:
+    """Do the steps, each of which keeps its own result, and write down what they gave."""
+    strategy = STRATEGIES[config.strategy]
+    lm = load_model(model)
+    writer = lm if author == model else load_model(author)
+    with progress_bar(f"{strategy.name} for {model}", 4, unit="steps") as advance:
+        _, before = detect_stored(lm, config.detect)
+        heads = []
+        if strategy.policy:
+            scores, _ = detect_stored(writer, config.detect)
+            heads = choose(scores, strategy.policy, tau=config.tau, seed=config.seed)
+        advance(1)
+        made = contrast(
+            config.strategy, Transformers(writer),
+            draw(config.source, config.instructions, seed=config.seed, lm=writer).instructions,
+            config.responses.changed({"seed": config.seed}), heads=heads, compute=compute,
+            other=Transformers(load_model(config.smaller)) if config.smaller else None,
+            judge=Proxy(writer, config.responses.thinking))
+        made.pairs.table.to_parquet(folder / "pairs.parquet", index=False, compression="zstd")
+        advance(1)
+        recipe = config.recipe.changed({"seed": config.seed, "objective": strategy.objective})
+        trained, training = train_stored(lm, made.pairs.table, recipe, compute=compute,
+                                         command=command)
+        shutil.copy(training.path("curve.csv"), folder)
+        advance(1)
+        save(detect(trained, config.detect, journal=folder / JOURNAL), folder)
+        advance(1)
+    artifacts = (before, *made.artifacts, training)
+    (folder / "run.json").write_text(json.dumps({
+        "heads": heads, "dropped": made.pairs.dropped, "training": training.name,
+        "artifacts": [artifact.name for artifact in artifacts]}, indent=1) + "\n")
+    return {"pairs": len(made.pairs.table),
+            "step_seconds": {a.name: a.manifest["seconds"] for a in artifacts}}
+
+
+def command_of(model: str, config: RetMaskConfig) -> str:
+    """The command line of a run."""
+    changes = config.differences(RetMaskConfig())
+    return shlex.join(["rmutils", "retmask", model,
+                       *(word for item in changes.items() for word in ("-p", *item))])

@@ -1,0 +1,53 @@
+"""Trainings as stored results: looked up where possible, run once where not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from rmutils.artifacts import Artifact, Compute, Stage
+from rmutils.config import digest
+from rmutils.models import LanguageModel, load_model
+from rmutils.training.encoding import COLUMNS
+from rmutils.training.recipes import TrainRecipe
+from rmutils.training.running import load_adapter, train
+
+TRAIN = Stage("train", version=1)
+
+
+def train_stored(
+    lm: LanguageModel, pairs: pd.DataFrame, recipe: TrainRecipe, *, compute: Compute = "auto",
+    command: str = "rmutils train MODEL PAIRS --out FOLDER",
+) -> tuple[LanguageModel, Artifact]:
+    """`train`, but a training that is stored already is read instead; a stopped one goes on.
+
+    Parameters
+    ----------
+    lm : LanguageModel
+        Stays as it is.
+    pairs : DataFrame
+        Columns `prompt`, `chosen`, `rejected`.
+    recipe : TrainRecipe
+    command : str
+        The command line that makes this result.
+
+    Returns
+    -------
+    LanguageModel, Artifact
+        The trained model, and where its weights (or adapter) and its curve are kept.
+    """
+    def make(folder: Path) -> dict:
+        train(lm, pairs, recipe, folder)
+        return {"pairs": len(pairs)}
+
+    inputs = {"model": lm.identity, "pairs": digest(pairs[COLUMNS].to_dict("list"))}
+    artifact = TRAIN.obtain(recipe, inputs, make, compute=compute, command=command)
+    return load_trained(lm, artifact.folder), artifact
+
+
+def load_trained(base: LanguageModel, folder: Path) -> LanguageModel:
+    """The model in a folder that `train` wrote, whether it trained all weights or LoRA matrices."""
+    if (folder / "adapter_config.json").exists():
+        return load_adapter(base, folder)
+    return load_model(str(folder), device=str(base.model.device), dtype=base.model.dtype)

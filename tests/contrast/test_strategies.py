@@ -1,0 +1,106 @@
+"""Each strategy against what its two sides must be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rmutils.contrast import strategies
+from rmutils.contrast.backends import Transformers
+from rmutils.contrast.instructions import Instruction
+from rmutils.contrast.responses import ResponseConfig, respond
+from rmutils.contrast.strategies import STRATEGIES, contrast
+from rmutils.errors import UserError
+from tests.conftest import make_lm
+
+ASKED = [Instruction.of(text) for text in ("Who is she?", "Sing.", "Why not?", "Name a town.")]
+CONFIG = ResponseConfig(max_new_tokens=6)
+HEADS = [(1, 0), (3, 2)]
+
+
+@dataclass
+class Longest:
+    """A judge by length, which has no word for texts that hold an e; it counts what it is asked."""
+
+    name, identity, asked = "longest", "longest", 0
+
+    def score(self, instruction, responses):
+        self.asked += 1
+        return [None if "e" in text else float(len(text)) for text in responses]
+
+
+def test_masked_strategies(cache, llama):
+    """The rejected side is that of the masked model; the chosen one is the whole model's."""
+    for name, strategy in STRATEGIES.items():
+        if not strategy.policy:
+            continue
+        made = contrast(name, Transformers(llama), ASKED, CONFIG, heads=HEADS)
+        whole = respond(Transformers(llama), ASKED, CONFIG)
+        seeds = CONFIG.model_copy(update={"heads": tuple(HEADS)})
+        masked = respond(Transformers(llama), ASKED, seeds)
+        assert made.pairs.table["chosen"].tolist() == whole["text"].tolist()
+        assert made.pairs.table["rejected"].tolist() == masked["text"].tolist()
+        assert [a.manifest["facts"]["responses"] for a in made.artifacts] == [4, 4]
+
+
+def test_smaller_model(cache, llama, tokenizer):
+    other = Transformers(make_lm("llama", tokenizer, seed=1))
+    made = contrast("smaller-model", Transformers(llama), ASKED, CONFIG, other=other)
+    table = made.pairs.table
+    assert table["chosen"].tolist() == respond(Transformers(llama), ASKED, CONFIG)["text"].tolist()
+    assert table["rejected"].tolist() == respond(other, ASKED, CONFIG)["text"].tolist()
+    assert made.artifacts[0].name != made.artifacts[1].name
+
+
+def test_win_lose_pair(cache, llama, monkeypatch):
+    """Two answers of the same model; the judge's favourite is chosen, and ties are dropped."""
+    texts = {0: ["aa", "b", "cc", "e"], 1: ["a", "bb", "dd", "f"]}
+
+    def said(backend, instructions, config, compute):
+        return pd.DataFrame({"id": [i.id for i in instructions],
+                             "instruction": [i.text for i in instructions],
+                             "text": texts[config.seed], "tokens": 2, "finished": True}), None
+
+    monkeypatch.setattr(strategies, "respond_stored", said)
+    judge = Longest()
+    pairs = contrast("win-lose-pair", None, ASKED, CONFIG, judge=judge).pairs
+    assert pairs.table[["chosen", "rejected"]].to_numpy().tolist() == [["aa", "a"], ["bb", "b"]]
+    assert pairs.dropped == {"unscored": 1, "tie": 1}
+    contrast("win-lose-pair", None, ASKED, CONFIG, judge=judge)
+    assert judge.asked == 4  # the second time its scores are read
+
+
+def test_judging_goes_on_after_a_stop(cache, monkeypatch):
+    """Stopped at the third pair: what was scored before is kept, a NaN stays one."""
+    first = pd.DataFrame({"id": list("abcd"), "instruction": "?", "text": ["x", "e", "xx", "y"]})
+    judge = Longest()
+    score = judge.score
+
+    def stopping(instruction, responses):
+        if judge.asked == 2:
+            raise KeyboardInterrupt
+        return score(instruction, responses)
+
+    monkeypatch.setattr(judge, "score", stopping, raising=False)
+    with pytest.raises(KeyboardInterrupt):
+        strategies.judge_stored(judge, first, first[::-1].assign(id=list("abcd")))
+    monkeypatch.setattr(judge, "score", score, raising=False)
+    table, artifact = strategies.judge_stored(judge, first, first[::-1].assign(id=list("abcd")))
+    assert judge.asked == 4 and artifact.manifest["facts"] == {"pairs": 4, "unscored": 2}
+    np.testing.assert_array_equal(table[["first", "second"]],
+                                  [[1, 1], [np.nan, 2], [2, np.nan], [1, 1]])
+
+
+@pytest.mark.parametrize(("strategy", "message"), [
+    ("mask", "no strategy is called 'mask'. Strategies: retmask, smaller-model"),
+    ("retmask", "the strategy retmask needs heads to mask"),
+    ("sft", "the strategy sft needs heads to mask"),
+    ("smaller-model", "needs a smaller model"),
+    ("win-lose-pair", "needs a judge"),
+])
+def test_what_is_missing(llama, strategy, message):
+    with pytest.raises(UserError, match=message):
+        contrast(strategy, Transformers(llama), ASKED, CONFIG)

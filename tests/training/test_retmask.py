@@ -1,0 +1,125 @@
+"""The whole method on a random model: what a run stores is what its steps give one by one."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from rmutils import artifacts
+from rmutils.cli import app
+from rmutils.contrast.backends import Transformers
+from rmutils.contrast.instructions import draw
+from rmutils.contrast.responses import respond
+from rmutils.contrast.strategies import STRATEGIES
+from rmutils.errors import UserError
+from rmutils.heads import choose, detect
+from rmutils.models import load_model
+from rmutils.training import retmask
+from rmutils.training.retmask import RetMaskConfig, command_of, run_retmask
+from rmutils.training.store import load_trained
+
+QUICK = RetMaskConfig().changed({
+    "instructions": 6, "tau": 0.0, "seed": 3, "detect.lengths": "240", "detect.depths": "0,1",
+    "detect.needles": 1, "detect.max_new_tokens": 4, "responses.max_new_tokens": 5,
+    "recipe.batch": 4, "recipe.per_device_batch": 2, "recipe.max_steps": 2, "recipe.lora_rank": 2})
+
+
+@pytest.fixture
+def model(tiny, monkeypatch):
+    """Half of its heads count as retrieval heads, whatever their scores."""
+    select = retmask.HeadScores.select
+    monkeypatch.setattr(retmask.HeadScores, "select",
+                        lambda scores, **_: select(scores, top_k=8))
+    return str(tiny)
+
+
+def test_a_run_is_its_steps(model):
+    run = run_retmask(model, QUICK)
+    lm = load_model(model)
+    before = detect(lm, QUICK.detect)
+    np.testing.assert_array_equal(run.before.runs, before.runs)
+    assert run.heads == choose(before, "retrieval", tau=0.0)
+    responses = QUICK.responses.changed({"seed": 3})
+    asked = draw("world", 6, seed=3).instructions
+    whole = respond(Transformers(lm), asked, responses).set_index("id")
+    masked = respond(Transformers(lm), asked,
+                     responses.changed({"heads": tuple(sorted(run.heads))})).set_index("id")
+    pairs = run.pairs.set_index("id")
+    assert len(pairs) + sum(run.dropped.values()) == 6
+    assert (pairs["chosen"] == whole.loc[pairs.index, "text"]).all()
+    assert (pairs["rejected"] == masked.loc[pairs.index, "text"]).all()
+    assert run.curve["step"].tolist() == [1, 2]
+    np.testing.assert_allclose(run.curve["loss"][0], np.log(2), atol=1e-5)
+    trained = load_trained(lm, artifacts.find(run.training).folder)
+    np.testing.assert_array_equal(run.after.runs, detect(trained, QUICK.detect).runs)
+    assert run.artifact.manifest["facts"]["pairs"] == len(pairs)
+
+
+def test_stopped_run_goes_on(model, monkeypatch):
+    """Stopped before the last detection: neither answers nor training are done again."""
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(retmask, "detect", stop)
+        run_retmask(model, QUICK)
+    with pytest.raises(UserError, match="is stored and compute"):
+        run_retmask(model, QUICK, compute="never")
+    made = {a.name: a.manifest["environment"]["created"] for a in artifacts.stored()}
+    run = run_retmask(model, QUICK)
+    assert set(run.artifact.manifest["facts"]["step_seconds"]) == set(made)
+    again = run_retmask(model, QUICK, compute="never")
+    pd.testing.assert_frame_equal(again.pairs, run.pairs)
+    assert made.items() <= {a.name: a.manifest["environment"]["created"]
+                            for a in artifacts.stored()}.items()
+
+
+@pytest.mark.parametrize("strategy", [*STRATEGIES, "other author"])
+def test_every_strategy(model, strategy):
+    changes = {"synthesizer": "tiny-llama"} if strategy == "other author" else {
+        "strategy": strategy, **({"smaller": "tiny-llama"} if strategy == "smaller-model" else {})}
+    run = run_retmask(model, QUICK.changed({**changes, "responses.thinking": False}))
+    assert len(run.heads) == (8 if strategy in {
+        "retmask", "sft", "random-mask", "non-retrieval-mask", "other author"} else 0)
+    assert ("margin" in run.curve) == (strategy != "sft")
+
+
+def test_command(model, tmp_path):
+    """The command in the manifest makes the same run."""
+    config = QUICK.changed({"strategy": "random-mask"})
+    words = command_of(model, config).replace("'", "").split(" ", 3)
+    assert words[:2] == ["rmutils", "retmask"]
+    changes = config.differences(RetMaskConfig())
+    options = [word for item in changes.items() for word in ("-p", *item)]
+    told = CliRunner().invoke(app, ["retmask", model, *options, "--json"])
+    assert told.exit_code == 0, told.output
+    assert json.loads(told.stdout)["artifact"] == run_retmask(
+        model, config, compute="never").artifact.name
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (["-p", "recipe", "mine"], "-p recipe mine: one of paper, embedded, smoke"),
+    (["-p", "recipes.beta", "1"], "there is no recipes.beta. Known names: strategy, source"),
+    (["-p", "strategy", "mask"], "strategy: Input should be 'retmask'"),
+    (["-p", "instructions", "0"], "instructions: Input should be greater than or equal to 1"),
+    (["-p", "strategy", "smaller-model"], "the strategy smaller-model needs a smaller model"),
+    (["--compute", "maybe"], "--compute maybe: one of auto, always, never"),
+    (["--compute", "never"], "no result retmask-"),
+])
+def test_wrong_words(tiny, words, message):
+    words = [*words, "-p", "detect.lengths", "240", "-p", "detect.depths", "0", "-p",
+             "detect.needles", "1", "-p", "detect.max_new_tokens", "2"]
+    told = CliRunner().invoke(app, ["retmask", str(tiny), *words])
+    assert told.exit_code == 2 and message in told.stderr, told.output
+    assert "Traceback" not in told.output
+
+
+def test_list():
+    told = CliRunner().invoke(app, ["retmask", "tiny-llama", "-p", "recipe", "paper",
+                                    "-p", "recipe.lora_rank", "8", "--list"])
+    assert "recipe.learning_rate = 5e-07\n" in told.stdout and "lora_rank = 8\n" in told.stdout
+    assert told.exit_code == 0 and "detect.lengths = (256, 512)\n" in told.stdout
