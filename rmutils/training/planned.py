@@ -1,0 +1,38 @@
+"""The runs that the book's chapters show. Everything in them was fixed before any was looked at."""
+
+from __future__ import annotations
+
+from rmutils.errors import UserError
+from rmutils.heads.detection import even_depths
+from rmutils.training.retmask import RetMaskConfig
+
+_TEACHING = RetMaskConfig().changed({"detect.depths": even_depths(5)})
+"""200 cases, 1,000 instructions of the world, all weights trained."""
+_REAL = RetMaskConfig().changed({
+    "source": "self", "instructions": 540, "responses.max_new_tokens": 128,
+    "detect.lengths": (512, 1024), "detect.depths": even_depths(5),
+    "recipe.lora_rank": 8, "recipe.learning_rate": 5e-5, "recipe.min_learning_rate": 5e-6})
+"""120 cases; instructions that the model writes itself; LoRA, whose weights are small enough to
+ship. The rate is ours: LoRA matrices want some ten times that of all weights."""
+
+_MASKS = ("retmask", "non-retrieval-mask", "random-mask", "sft")
+_SEEDS = range(5)
+
+
+def planned(model: str) -> list[RetMaskConfig]:
+    """The configurations of all runs on a model, those of a strategy side by side by seed.
+
+    Raises
+    ------
+    UserError
+        No runs are planned on it.
+    """
+    if model == "smollm2-135m":
+        return [_REAL.changed({"strategy": strategy}) for strategy in _MASKS]
+    if model not in ("tiny-llama", "tiny-qwen3", "tiny-olmo3"):
+        raise UserError(f"no runs on {model} are planned for the book. Configure your own: "
+                        f"`rmutils retmask {model} --list`.")
+    strategies = {strategy: {} for strategy in (*_MASKS, "win-lose-pair")}
+    strategies["smaller-model"] = {"smaller": "tiny-llama-small"}
+    return [_TEACHING.changed({"strategy": strategy, "seed": seed, **more})
+            for seed in _SEEDS for strategy, more in strategies.items()]
