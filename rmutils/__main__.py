@@ -2,4 +2,5 @@
 
 from rmutils.cli import app
 
-app(prog_name="rmutils")
+if __name__ == "__main__":  # processes that vLLM starts import this file under another name
+    app(prog_name="rmutils")

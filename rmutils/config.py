@@ -14,7 +14,7 @@ from rmutils.errors import UserError
 class Config(BaseModel):
     """Base of all stage configurations: refuses unknown keys and wrong types; values are frozen."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     def digest(self) -> str:
         """SHA-256 (hex) of the sorted JSON of all fields."""

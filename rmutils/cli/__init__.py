@@ -18,6 +18,8 @@ COMMANDS = {
     "models": "Models that have a name here: list, fetch, info, train.",
     "detect": "Find the retrieval heads of a model.",
     "mask": "Write a model with heads switched off.",
+    "generate": "Sample responses, from the whole model or one with heads masked.",
+    "pairs": "Make preference pairs by one of the paper's strategies.",
     "train": "Train a model on preference pairs.",
     "retmask": "The whole method: detect, mask, generate, train, detect again.",
     "artifacts": "Stored results: list, verify, show, promote.",

@@ -1,4 +1,4 @@
-"""Who answers instructions: transformers in this process, or a server with OpenAI's interface."""
+"""Who answers instructions: transformers in this process. `vllm` and `server` have the others."""
 
 from __future__ import annotations
 
@@ -28,12 +28,9 @@ class Transformers:
     def respond(self, instructions: Sequence[Instruction], config: ResponseConfig,
                 done: Callable[[Response], None]) -> None:
         """Sample a response to each instruction."""
-        tokenizer = self.lm.tokenizer
 
         def told(index: int, tokens: list[int]) -> None:
-            text = tokenizer.decode(tokens, skip_special_tokens=True).strip()
-            done(Response(instructions[index].id, text, len(tokens),
-                          len(tokens) < config.max_new_tokens))
+            done(decode(self.lm, instructions[index], tokens, len(tokens) < config.max_new_tokens))
 
         with mask_heads(self.lm, config.heads):
             generate(
@@ -41,3 +38,10 @@ class Transformers:
                 max_new_tokens=config.max_new_tokens, temperature=config.temperature,
                 top_p=config.top_p, seeds=[config.seed_of(i) for i in instructions],
                 batch_tokens=self.batch_tokens, done=told)
+
+
+def decode(lm: LanguageModel, instruction: Instruction, tokens: Sequence[int],
+           finished: bool) -> Response:
+    """A response from its token ids, which are without the stop token."""
+    text = lm.tokenizer.decode(tokens, skip_special_tokens=True).strip()
+    return Response(instruction.id, text, len(tokens), finished)

@@ -27,18 +27,24 @@ class HubDataset:
     Attributes
     ----------
     id : str
-    turns : str
-        The column with the messages, each a `role` and a `content`.
-    marks : tuple of str
-        Columns that say what may not be taken. No others are read.
+    columns : tuple of str
+        No others are read. Of chats, first the one with the messages, each a `role` and a
+        `content`, then those that say what may not be taken.
+    split : str
     buffer : int
         Rows that are shuffled together.
+    parquet : bool
+        Whether its files on the hub are parquet files, of which single columns can be had.
+    instead : str
+        What can be done without it.
     """
 
     id: str
-    turns: str
-    marks: tuple[str, ...] = ()
+    columns: tuple[str, ...]
+    split: str = "train"
     buffer: int = 10_000
+    parquet: bool = True
+    instead: str = 'Or take the source "self" (the model writes its own instructions) or "world".'
 
     @property
     def folder(self) -> Path | None:
@@ -48,17 +54,25 @@ class HubDataset:
 
 
 DATASETS = {
-    "lmsys": HubDataset("lmsys/lmsys-chat-1m", "conversation",
-                        ("redacted", "openai_moderation", "language")),
-    "wildchat": HubDataset("allenai/WildChat", "conversation", ("redacted", "toxic")),
+    "lmsys": HubDataset("lmsys/lmsys-chat-1m",
+                        ("conversation", "redacted", "openai_moderation", "language")),
+    "wildchat": HubDataset("allenai/WildChat", ("conversation", "redacted", "toxic")),
     # Its files are its domains (54,400 of the rows are one file), so all rows are shuffled at once.
-    "guru": HubDataset("LLM360/guru-RL-92k", "prompt", buffer=100_000),
+    "guru": HubDataset("LLM360/guru-RL-92k", ("prompt",), buffer=100_000),
 }
 """LMSYS-Chat-1M (section 4.1), WildChat (section 4.6) and Guru-RL-92K (appendix F)."""
 
 
 def stream(dataset: HubDataset, seed: int) -> Iterator[Candidate]:
-    """The first user turn of each row, shuffled; only what is taken is downloaded.
+    """The first user turn of each row of chats, shuffled; raises as `rows` does."""
+    turns, *marks = dataset.columns
+    with _reading(dataset):
+        for row in rows(dataset, seed):
+            yield first_user_turn(row[turns] or ()), _mark(row, marks)
+
+
+def rows(dataset: HubDataset, seed: int) -> Iterator[dict]:
+    """The rows, shuffled; only what is taken is downloaded.
 
     Raises
     ------
@@ -71,13 +85,12 @@ def stream(dataset: HubDataset, seed: int) -> Iterator[Candidate]:
     if folder is None:
         _ask_for_access(dataset)
     with _reading(dataset):
-        parquet = folder is None or any(folder.rglob("*.parquet"))
-        columns = [dataset.turns, *dataset.marks]
+        parquet = any(folder.rglob("*.parquet")) if folder else dataset.parquet
         # Only these: the files of Guru differ in the others, and would be refused.
-        rows = load_dataset(str(folder or dataset.id), split="train", streaming=True,
-                            **({"columns": columns} if parquet else {}))
-        for row in rows.shuffle(seed=seed, buffer_size=dataset.buffer):
-            yield first_user_turn(row[dataset.turns] or ()), _mark(row, dataset.marks)
+        found = load_dataset(str(folder or dataset.id), split=dataset.split, streaming=True,
+                             **({"columns": [*dataset.columns]} if parquet else {}))
+        for row in found.shuffle(seed=seed, buffer_size=dataset.buffer):
+            yield {column: row[column] for column in dataset.columns}
 
 
 def first_user_turn(messages: Iterable[dict]) -> str:
@@ -85,7 +98,7 @@ def first_user_turn(messages: Iterable[dict]) -> str:
     return next((m["content"] or "" for m in messages if m["role"] == "user"), "")
 
 
-def _mark(row: dict, marks: tuple[str, ...]) -> str | None:
+def _mark(row: dict, marks: Iterable[str]) -> str | None:
     """Why the publishers' own marks rule a row out.
 
     The authors' code skips what is `redacted`; the paper speaks of "standard filtering for toxic
@@ -107,19 +120,16 @@ def _ask_for_access(dataset: HubDataset) -> None:
         HfApi().auth_check(dataset.id, repo_type="dataset")
     except GatedRepoError as error:
         raise UserError(f"{dataset.id} is gated. Ask for access on the page of `{dataset.id}` on "
-                        f"the Hugging Face hub, then `hf auth login`. {INSTEAD}") from error
+                        f"the Hugging Face hub, then `hf auth login`. {dataset.instead}") from error
     except RepositoryNotFoundError as error:
         raise UserError(f"{dataset.id} is not on the hub any more, or your token is not valid: "
-                        f"`hf auth login`. {INSTEAD}") from error
+                        f"`hf auth login`. {dataset.instead}") from error
     except (OSError, HTTPError) as error:
         cause = "HF_HUB_OFFLINE is set" if offline() else f"no network ({type(error).__name__})"
         raise UserError(
             f"{dataset.id} cannot be reached: {cause}. With a network, `hf download {dataset.id} "
             f"--repo-type dataset --local-dir FOLDER/{dataset.id}` makes a copy, which is found if "
-            f"RMUTILS_DATASETS is set to FOLDER. {INSTEAD}") from error
-
-
-INSTEAD = 'Or take the source "self" (the model writes its own instructions) or "world".'
+            f"RMUTILS_DATASETS is set to FOLDER. {dataset.instead}") from error
 
 
 @contextmanager
@@ -131,5 +141,5 @@ def _reading(dataset: HubDataset) -> Iterator[None]:
     except (OSError, HTTPError, ValueError, KeyError) as error:
         cause = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         cause = f"no column {cause}" if isinstance(error, KeyError) else cause
-        raise UserError(f"{dataset.folder or dataset.id} could not be read: {cause}. {INSTEAD}"
-                        ) from error
+        raise UserError(f"{dataset.folder or dataset.id} could not be read: {cause}. "
+                        f"{dataset.instead}") from error

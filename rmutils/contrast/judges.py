@@ -49,7 +49,7 @@ WAIT = 2.0
 TIMEOUT = 120.0
 """Seconds without a word from the server."""
 REFUSALS = {401: "it wants a key", 403: "it wants another key",
-            404: "it has no such model, or its interface begins elsewhere"}
+            404: "it has no such model, or another interface"}
 """Status codes of servers that would refuse the next request, too."""
 BREAKS_OFF = 0.01
 """Ours: a response breaks off where the model would end it with less than this probability."""
@@ -71,12 +71,13 @@ class ServerJudge:
 
     The first time it is asked greedily, and where the reply is no rating, again with sampling. A
     server that fails is given some time. What has no rating then is unscored, and so is at once
-    what the server calls a bad request, such as one longer than the model's window.
+    what the server calls a bad request, such as one longer than the model's window. The connection
+    is direct, whatever proxy the environment names.
 
     Parameters
     ----------
     url : str
-        Where the interface begins, usually with `/v1` at the end: `vllm serve` prints it.
+        With `/v1` at its end or without.
     model : str
         The name under which the server has the model.
 
@@ -90,8 +91,9 @@ class ServerJudge:
     def __init__(self, url: str, model: str = GEMMA):
         if not re.fullmatch(r"https?://[^\s/:]+(:\d+)?(/\S*)?", url):
             raise UserError(f"{url!r} is not the URL of a server, such as "
-                            f"http://127.0.0.1:8000/v1.")
-        self.url, self.name = url.rstrip("/"), model
+                            f"http://127.0.0.1:8000.")
+        self.url, self.name = url.rstrip("/").removesuffix("/v1"), model
+        self._open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
         self.identity = digest(["server judge", 1, model, PROMPT])
 
     def score(self, instruction: str, responses: Sequence[str]) -> list[float | None]:
@@ -128,9 +130,10 @@ class ServerJudge:
         """The text of the reply; empty where the server said something else."""
         body = {"model": self.name, "messages": [{"role": "user", "content": question}],
                 "temperature": temperature, "max_tokens": MAX_TOKENS}
-        request = urllib.request.Request(f"{self.url}/chat/completions", json.dumps(body).encode(),
-                                         {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=TIMEOUT) as reply:
+        request = urllib.request.Request(
+            f"{self.url}/v1/chat/completions", json.dumps(body).encode(),
+            {"Content-Type": "application/json"})
+        with self._open(request, timeout=TIMEOUT) as reply:
             text = reply.read()
         try:
             return str(json.loads(text)["choices"][0]["message"]["content"])

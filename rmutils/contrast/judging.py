@@ -21,7 +21,8 @@ class JudgeConfig(Config):
 
 
 def judge_stored(
-    judge: Judge, first: pd.DataFrame, second: pd.DataFrame, *, compute: Compute = "auto"
+    judge: Judge, first: pd.DataFrame, second: pd.DataFrame, *, compute: Compute = "auto",
+    command: str | None = None,
 ) -> tuple[pd.DataFrame, Artifact]:
     """A judge's scores of two responses to each instruction; a stopped run goes on.
 
@@ -31,6 +32,8 @@ def judge_stored(
     first, second : DataFrame
         As from `rmutils.contrast.responses.respond`, on the same instructions.
     compute : {"auto", "always", "never"}
+    command : str, optional
+        The command line that makes these scores, for the manifest.
 
     Returns
     -------
@@ -44,8 +47,9 @@ def judge_stored(
 
     inputs = {"judge": judge.identity, "instructions": digest(first["id"].tolist()),
               "first": digest(first["text"].tolist()), "second": digest(second["text"].tolist())}
-    artifact = JUDGED.obtain(JudgeConfig(), inputs, make, compute=compute,
-                             command="rmutils pairs MODEL --strategy win-lose-pair")
+    artifact = JUDGED.obtain(
+        JudgeConfig(), inputs, make, compute=compute,
+        command=command or "rmutils pairs MODEL --strategy win-lose-pair --out FILE")
     return pd.read_parquet(artifact.path("scores.parquet")), artifact
 
 

@@ -23,7 +23,8 @@ class Pairs:
     ----------
     table : DataFrame
         `id`, `prompt` (the instruction), `chosen`, `rejected`, `chosen_tokens`, `rejected_tokens`,
-        `long` (one of them has more than 2,000 tokens).
+        `chosen_finished`, `rejected_finished` (False: cut at the longest that was allowed), `long`
+        (one of them has more than 2,000 tokens).
     dropped : dict of str to int
         How many pairs were left out, by reason: `empty`, `redacted`, `equal`. A pair with several
         faults counts once.
@@ -56,7 +57,8 @@ def make_pairs(chosen: pd.DataFrame, rejected: pd.DataFrame) -> Pairs:
                         suffixes=("_chosen", "_rejected"))
     table = both.rename(columns={
         "instruction": "prompt", "text_chosen": "chosen", "text_rejected": "rejected",
-        "tokens_chosen": "chosen_tokens", "tokens_rejected": "rejected_tokens"})
+        **{f"{what}_{side}": f"{side}_{what}" for what in ("tokens", "finished")
+           for side in ("chosen", "rejected")}})
     table["long"] = table[["chosen_tokens", "rejected_tokens"]].max(axis=1) > LONG
     faults = [_fault(*texts) for texts in zip(table["chosen"], table["rejected"], strict=True)]
     kept = table[[fault is None for fault in faults]].reset_index(drop=True)
@@ -65,7 +67,7 @@ def make_pairs(chosen: pd.DataFrame, rejected: pd.DataFrame) -> Pairs:
         raise UserError(f"none of {len(table)} pairs is left ({dict(dropped)}): the two sides do "
                         f"not differ. Mask more heads, or raise the temperature.")
     return Pairs(kept[["id", "prompt", "chosen", "rejected", "chosen_tokens", "rejected_tokens",
-                       "long"]], dict(dropped))
+                       "chosen_finished", "rejected_finished", "long"]], dict(dropped))
 
 
 def _fault(chosen: str, rejected: str) -> str | None:

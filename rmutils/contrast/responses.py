@@ -125,9 +125,17 @@ def _read(journal: Path) -> list[Response]:
 
 def respond_stored(
     backend: Backend, instructions: Sequence[Instruction], config: ResponseConfig, *,
-    compute: Compute = "auto",
+    compute: Compute = "auto", command: str | None = None,
 ) -> tuple[pd.DataFrame, Artifact]:
-    """`respond`, but a stored result is read instead, and a stopped run goes on."""
+    """`respond`, but a stored result is read instead, and a stopped run goes on.
+
+    Parameters
+    ----------
+    compute : {"auto", "always", "never"}
+    command : str, optional
+        The command line that makes these responses, for the manifest. Only the caller knows where
+        the instructions come from.
+    """
 
     def make(folder: Path) -> dict:
         table = respond(backend, instructions, config, folder / JOURNAL)
@@ -136,6 +144,7 @@ def respond_stored(
                 "finished": int(table["finished"].sum())}
 
     inputs = {"model": backend.identity, "instructions": digest([i.id for i in instructions])}
-    command = shlex.join(["rmutils", "generate", backend.name])
-    artifact = RESPONSES.obtain(config, inputs, make, compute=compute, command=command)
+    artifact = RESPONSES.obtain(
+        config, inputs, make, compute=compute,
+        command=command or shlex.join(["rmutils", "generate", backend.name]))
     return pd.read_parquet(artifact.path("responses.parquet")), artifact

@@ -60,7 +60,7 @@ class Contrast:
 def contrast(
     strategy: str, backend: Backend, instructions: Sequence[Instruction], config: ResponseConfig,
     *, heads: Sequence[Head] = (), other: Backend | None = None, judge: Judge | None = None,
-    compute: Compute = "auto",
+    compute: Compute = "auto", command: str | None = None,
 ) -> Contrast:
     """Preference pairs by one of the strategies.
 
@@ -82,6 +82,9 @@ def contrast(
         The smaller model, for Smaller-Model.
     judge : Judge, optional
         For Win-Lose-Pair.
+    compute : {"auto", "always", "never"}
+    command : str, optional
+        The command line that makes these pairs, for the manifests.
 
     Raises
     ------
@@ -94,17 +97,18 @@ def contrast(
     given, what = needs.get(strategy, (heads, "heads to mask"))
     if not given:
         raise UserError(f"the strategy {strategy} needs {what}.")
-    chosen, first = respond_stored(backend, instructions, config, compute=compute)
+    stored = {"compute": compute, "command": command}
+    chosen, first = respond_stored(backend, instructions, config, **stored)
     if strategy == "win-lose-pair":
         again = config.model_copy(update={"seed": config.seed + 1})
-        answers, second = respond_stored(backend, instructions, again, compute=compute)
-        scores, judged = judge_stored(judge, chosen, answers, compute=compute)
+        answers, second = respond_stored(backend, instructions, again, **stored)
+        scores, judged = judge_stored(judge, chosen, answers, **stored)
         return Contrast(_win_lose(chosen, answers, scores), (first, second, judged))
     if strategy == "smaller-model":
-        rejected, second = respond_stored(other, instructions, config, compute=compute)
+        rejected, second = respond_stored(other, instructions, config, **stored)
     else:
         masked = config.model_copy(update={"heads": tuple(sorted(heads))})
-        rejected, second = respond_stored(backend, instructions, masked, compute=compute)
+        rejected, second = respond_stored(backend, instructions, masked, **stored)
     return Contrast(make_pairs(chosen, rejected), (first, second))
 
 

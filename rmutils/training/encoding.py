@@ -8,11 +8,14 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from rmutils.config import digest
 from rmutils.errors import UserError
 from rmutils.models import LanguageModel
 from rmutils.training.recipes import TrainRecipe
 
 COLUMNS = ["prompt", "chosen", "rejected"]
+FINISHED = {"chosen": "chosen_finished", "rejected": "rejected_finished"}
+"""Columns that tell which answers have an end; without them all do."""
 _SENTINEL = "\N{OBJECT REPLACEMENT CHARACTER}answer\N{OBJECT REPLACEMENT CHARACTER}"
 
 
@@ -37,19 +40,28 @@ def check_pairs(pairs: pd.DataFrame) -> None:
                             f"first ones {bad[:5]}. Leave those rows out.")
 
 
+def digest_of(pairs: pd.DataFrame) -> str:
+    """Hash of all that a training takes from pairs."""
+    used = [*COLUMNS, *(column for column in FINISHED.values() if column in pairs)]
+    return digest(pairs[used].to_dict("list"))
+
+
 def encode(lm: LanguageModel, pairs: pd.DataFrame, recipe: TrainRecipe) -> dict[str, list]:
     """Token ids of all pairs, by column.
 
     The prompt is written with the model's own chat template, up to where the answer begins. The
     answer follows as its own tokens, then the token that ends a turn. Nothing is written by the
     template once the answer is known, because templates such as Qwen3's then leave thoughts out.
+    An answer that was cut at the longest allowed gets no end, so that no model learns to break off;
+    TRL, as the authors' script uses it, ends them all.
 
     Parameters
     ----------
     lm : LanguageModel
     pairs : DataFrame
         Columns `prompt`, the text of the user turn; `chosen` and `rejected`, what was answered,
-        without special tokens.
+        without special tokens. If there are columns `chosen_finished` and `rejected_finished`, they
+        tell which answers have an end.
     recipe : TrainRecipe
 
     Returns
@@ -70,8 +82,10 @@ def encode(lm: LanguageModel, pairs: pd.DataFrame, recipe: TrainRecipe) -> dict[
     prompts = [lm.render(text, thinking=recipe.thinking) for text in pairs["prompt"]]
     _refuse_second_thoughts(lm, prompts, pairs)
     prompts = [ids[-recipe.max_prompt_length:] for ids in prompts]
-    chosen, rejected = ([[*ids, end] for ids in _ids(lm, pairs[side])]
-                        for side in ("chosen", "rejected"))
+    chosen, rejected = (
+        [[*ids, end] if whole else ids for ids, whole in
+         zip(_ids(lm, pairs[side]), pairs.get(column, [True] * len(pairs)), strict=True)]
+        for side, column in FINISHED.items())
     rows = {"row": [*range(len(pairs))]}
     if recipe.objective == "dpo":
         return rows | {"prompt_ids": prompts, "chosen_ids": chosen, "rejected_ids": rejected}

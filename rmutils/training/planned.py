@@ -11,7 +11,8 @@ _TEACHING = RetMaskConfig().changed({"detect.depths": even_depths(5)})
 _REAL = RetMaskConfig().changed({
     "source": "self", "instructions": 540, "responses.max_new_tokens": 128,
     "detect.lengths": (512, 1024), "detect.depths": even_depths(5),
-    "recipe.lora_rank": 8, "recipe.learning_rate": 5e-5, "recipe.min_learning_rate": 5e-6})
+    "recipe.lora_rank": 8, "recipe.learning_rate": 5e-5, "recipe.min_learning_rate": 5e-6,
+    "recipe.precision": "bfloat16"})
 """120 cases; instructions that the model writes itself; LoRA, whose weights are small enough to
 ship. The rate is ours: LoRA matrices want some ten times that of all weights."""
 

@@ -142,7 +142,8 @@ def _run(
         made = contrast(
             config.strategy, Transformers(writer),
             draw(config.source, config.instructions, seed=config.seed, lm=writer).instructions,
-            config.responses.changed({"seed": config.seed}), heads=heads, compute=compute,
+            config.responses.changed({"seed": config.seed}), heads=heads,
+            compute=compute, command=command,
             other=Transformers(load_model(config.smaller)) if config.smaller else None,
             judge=Proxy(writer, config.responses.thinking))
         made.pairs.table.to_parquet(folder / "pairs.parquet", index=False, compression="zstd")

@@ -18,11 +18,10 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.utils import logging
 from trl import DPOConfig, SFTConfig
 
-from rmutils.config import digest
 from rmutils.errors import UserError
 from rmutils.files import one_process, sha256
 from rmutils.models import LanguageModel, identify, load_model
-from rmutils.training.encoding import COLUMNS, check_pairs, encode
+from rmutils.training.encoding import check_pairs, digest_of, encode
 from rmutils.training.recipes import TrainRecipe
 from rmutils.training.trainers import Progress, arguments, build
 
@@ -68,7 +67,7 @@ def train(
     else:
         lm, own = model, copy.deepcopy(model.model)
     record = {"model": lm.name, "identity": lm.identity, "recipe": recipe.model_dump(mode="json"),
-              "pairs": digest(pairs[COLUMNS].to_dict("list"))}
+              "pairs": digest_of(pairs)}
     main = os.environ.get("RANK", "0") == "0"  # of the processes of `accelerate launch`
     with one_process(folder / ".lock", f"training into {folder.name}") if main else nullcontext():
         args = arguments(recipe, folder / ".training")

@@ -7,9 +7,8 @@ from pathlib import Path
 import pandas as pd
 
 from rmutils.artifacts import Artifact, Compute, Stage
-from rmutils.config import digest
 from rmutils.models import LanguageModel, load_model
-from rmutils.training.encoding import COLUMNS
+from rmutils.training.encoding import digest_of
 from rmutils.training.recipes import TrainRecipe
 from rmutils.training.running import load_adapter, train
 
@@ -41,7 +40,7 @@ def train_stored(
         train(lm, pairs, recipe, folder)
         return {"pairs": len(pairs)}
 
-    inputs = {"model": lm.identity, "pairs": digest(pairs[COLUMNS].to_dict("list"))}
+    inputs = {"model": lm.identity, "pairs": digest_of(pairs)}
     artifact = TRAIN.obtain(recipe, inputs, make, compute=compute, command=command)
     return load_trained(lm, artifact.folder), artifact
 

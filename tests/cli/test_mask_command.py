@@ -4,27 +4,16 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
 
 from rmutils.cli import app
-from rmutils.heads import HeadScores, store
+from rmutils.heads import store
 from rmutils.heads.export import RECORD
 from rmutils.models import REGISTRY, load_model, loading
 
 HIGHEST = [(3, 1), (0, 2), (1, 0)]
-
-
-@pytest.fixture
-def scores(tmp_path) -> str:
-    """A file with 0.3, 0.08 and 0.04 for the three highest heads and zero for the others."""
-    runs = np.zeros((1, 4, 4))
-    for head, score in zip(HIGHEST, (0.3, 0.08, 0.04), strict=True):
-        runs[0][head] = score
-    HeadScores(runs, "any").to_wu_json(tmp_path / "scores.json")
-    return str(tmp_path / "scores.json")
 
 
 def rmutils(*words):

@@ -17,15 +17,15 @@ def side(*rows) -> pd.DataFrame:
 
 def test_pairs_by_hand():
     chosen = side(("a", "Yes.", 2), ("b", "No.", 2), ("c", "Ask NAME_1.", 5), ("d", "Good.", 3),
-                  ("e", "La la", 2001), ("f", " ", 1), ("g", "", 0))
+                  ("e", "La la", 4096), ("f", " ", 1), ("g", "", 0))
     rejected = side(("b", "No.", 2), ("a", "Well.", 4), ("c", "Ask him.", 4), ("d", "\n", 1),
                     ("e", "La", 1), ("f", "x", 1), ("g", "", 0))
     pairs = make_pairs(chosen, rejected)
     assert pairs.table.to_dict("records") == [
         {"id": "a", "prompt": "Do a.", "chosen": "Yes.", "rejected": "Well.", "chosen_tokens": 2,
-         "rejected_tokens": 4, "long": False},
-        {"id": "e", "prompt": "Do e.", "chosen": "La la", "rejected": "La", "chosen_tokens": 2001,
-         "rejected_tokens": 1, "long": True}]
+         "rejected_tokens": 4, "chosen_finished": True, "rejected_finished": True, "long": False},
+        {"id": "e", "prompt": "Do e.", "chosen": "La la", "rejected": "La", "chosen_tokens": 4096,
+         "rejected_tokens": 1, "chosen_finished": False, "rejected_finished": True, "long": True}]
     assert pairs.dropped == {"equal": 1, "redacted": 1, "empty": 3}
 
 

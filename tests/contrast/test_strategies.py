@@ -59,7 +59,7 @@ def test_win_lose_pair(cache, llama, monkeypatch):
     """Two answers of the same model; the judge's favourite is chosen, and ties are dropped."""
     texts = {0: ["aa", "b", "cc", "e"], 1: ["a", "bb", "dd", "f"]}
 
-    def said(backend, instructions, config, compute):
+    def said(backend, instructions, config, **_):
         return pd.DataFrame({"id": [i.id for i in instructions],
                              "instruction": [i.text for i in instructions],
                              "text": texts[config.seed], "tokens": 2, "finished": True}), None

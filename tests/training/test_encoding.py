@@ -12,7 +12,7 @@ from trl import DPOTrainer, SFTTrainer
 
 from rmutils.errors import UserError
 from rmutils.training import train
-from rmutils.training.encoding import encode
+from rmutils.training.encoding import digest_of, encode
 from tests.training.conftest import quick
 
 THINKING = (  # as Qwen3's: past thoughts are left out, and an empty one rules out others
@@ -92,6 +92,17 @@ def test_thoughts_stay(llama, tokenizer):
         encode(lm, pairs, quick(thinking=False))
     unthinking = encode(lm, pairs.assign(chosen="Anna."), quick(thinking=False))
     assert lm.tokenizer.decode(unthinking["prompt_ids"][0]).endswith(f"assistant\n{NO_THOUGHT}")
+
+
+def test_what_was_cut_has_no_end(llama, pairs):
+    """The others keep theirs, and pairs without a word on it are all whole."""
+    whole = encode(llama, pairs, quick())
+    cut = pairs.assign(chosen_finished=[False] + [True] * 7, rejected_finished=[True] * 7 + [False])
+    found = encode(llama, cut, quick())
+    whole["chosen_ids"][0], whole["rejected_ids"][7] = (
+        whole["chosen_ids"][0][:-1], whole["rejected_ids"][7][:-1])
+    assert found == whole
+    assert len({digest_of(p) for p in (pairs, cut, cut.assign(chosen_finished=True))}) == 3
 
 
 def test_cuts(llama):

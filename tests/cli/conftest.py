@@ -1,0 +1,18 @@
+"""Head scores in a file, for the commands that mask heads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rmutils.heads import HeadScores
+
+
+@pytest.fixture
+def scores(tmp_path) -> str:
+    """0.3, 0.08 and 0.04 for the heads 3-1, 0-2 and 1-0 of 4 x 4, and zero for the others."""
+    runs = np.zeros((1, 4, 4))
+    for head, score in (((3, 1), 0.3), ((0, 2), 0.08), ((1, 0), 0.04)):
+        runs[0][head] = score
+    HeadScores(runs, "any").to_wu_json(tmp_path / "scores.json")
+    return str(tmp_path / "scores.json")

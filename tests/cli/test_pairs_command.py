@@ -1,0 +1,224 @@
+"""`rmutils pairs`, on small random models."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from rmutils.cli import app
+from rmutils.contrast.backends import Transformers
+from rmutils.contrast.instructions import draw
+from rmutils.contrast.judges import Proxy
+from rmutils.contrast.pairs import make_pairs
+from rmutils.contrast.responses import ResponseConfig, respond
+from rmutils.models import load_model
+from tests.conftest import make_lm
+
+FEW = ("--pairs", 8, "--max-new-tokens", 6)
+
+
+def rmutils(*words):
+    return CliRunner().invoke(app, ["pairs", *map(str, words)])
+
+
+@pytest.fixture
+def make(tiny, scores, tmp_path):
+    """Runs the command with its scores from a file; the record and the table."""
+    def make(*words) -> tuple[dict, pd.DataFrame]:
+        out = tmp_path / "made" / "pairs.parquet"
+        done = rmutils(tiny, *FEW, "--scores", scores, "--out", out, "--json", *words)
+        assert done.exit_code == 0, done.output
+        record = json.loads(done.stdout)
+        assert record["file"] == str(out)
+        return record, pd.read_parquet(out)
+
+    return make
+
+
+def responses(model, **settings) -> pd.DataFrame:
+    config = ResponseConfig(max_new_tokens=6, **settings)
+    return respond(Transformers(load_model(str(model))), draw("world", 8).instructions, config)
+
+
+def test_retmask(tiny, make):
+    """The whole model against the masked one, with what was dropped and how long they are."""
+    record, table = make("--tau", 0.05)
+    pairs = make_pairs(responses(tiny), responses(tiny, heads=((0, 2), (3, 1))))
+    pd.testing.assert_frame_equal(table, pairs.table)
+    assert record["dropped"] == pairs.dropped and record["pairs"] == len(table)
+    assert (record["heads"], record["judge"], record["left_out"]) == ([[3, 1], [0, 2]], None, {})
+    tokenizer = load_model(str(tiny)).tokenizer
+    lengths = {"prompt": table["prompt"].map(lambda text: len(tokenizer(text).input_ids)),
+               "chosen": table["chosen_tokens"], "rejected": table["rejected_tokens"]}
+    for side, tokens in lengths.items():
+        assert record["tokens"][side]["mean"] == pytest.approx(tokens.mean())
+    assert len(record["artifacts"]) == 2
+
+
+def test_settings_reach_the_responses(tiny, make):
+    _, table = make("--temperature", 0.9, "--top-p", 0.8, "--seed", 4, "--no-thinking")
+    config = ResponseConfig(max_new_tokens=6, temperature=0.9, top_p=0.8, seed=4, thinking=False)
+    whole = respond(Transformers(load_model(str(tiny))), draw("world", 8, seed=4).instructions,
+                    config).set_index("id")
+    assert table["chosen"].tolist() == whole.loc[table["id"], "text"].tolist()
+
+
+@pytest.mark.parametrize("strategy", ["non-retrieval-mask", "random-mask"])
+def test_drawn_heads(tiny, make, strategy):
+    record, table = make("--strategy", strategy, "--top-k", 2, "--head-seed", 1)
+    heads = [tuple(head) for head in record["heads"]]
+    assert len(heads) == 2
+    assert strategy == "random-mask" or not {*heads} & {(3, 1), (0, 2)}
+    masked = responses(tiny, heads=tuple(sorted(heads))).set_index("id")
+    assert table["rejected"].tolist() == masked.loc[table["id"], "text"].tolist()
+    again, _ = make("--strategy", strategy, "--top-k", 2, "--head-seed", 3)
+    assert again["heads"] != record["heads"]
+
+
+def test_smaller_model(make, tokenizer, tmp_path):
+    other = make_lm("llama", tokenizer, seed=1)
+    other.model.save_pretrained(tmp_path / "other")
+    tokenizer.save_pretrained(tmp_path / "other")
+    record, table = make("--strategy", "smaller-model", "--smaller", tmp_path / "other")
+    said = responses(tmp_path / "other").set_index("id")
+    assert record["heads"] == []
+    assert table["rejected"].tolist() == said.loc[table["id"], "text"].tolist()
+
+
+def test_proxy_judges(tiny, make):
+    """Both responses are the whole model's; the likelier one is chosen."""
+    record, table = make("--strategy", "win-lose-pair")
+    assert record["judge"] == "the likelihood under tiny model" and len(record["artifacts"]) == 3
+    judge = Proxy(load_model(str(tiny)))
+    for row in table.itertuples():
+        better, worse = judge.score(row.prompt, [row.chosen, row.rejected])
+        assert better > worse
+    assert {*table["chosen"], *table["rejected"]} <= {
+        *responses(tiny)["text"], *responses(tiny, seed=1)["text"]}
+
+
+@contextmanager
+def server(get, post):
+    """Answers requests with what two functions make of the path, and of what is posted."""
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):  # noqa: N802
+            self.reply(get(self.path))
+
+        def do_POST(self):  # noqa: N802
+            length = int(self.headers["Content-Length"])
+            self.reply(post(json.loads(self.rfile.read(length))))
+
+        def reply(self, said):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(said).encode())
+
+        def log_message(self, *args):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def rating(text: str) -> int:
+    """How many vowels it has, up to ten."""
+    return min(10, 1 + sum(text.count(vowel) for vowel in "aeiou"))
+
+
+def test_server_judges(make):
+    models = set()
+
+    def judge(asked):
+        models.add(asked["model"])
+        response = asked["messages"][0]["content"].split("<response>")[1].split("</response>")[0]
+        return {"choices": [{"message": {"content": f"[[{rating(response)}]]"}}]}
+
+    with server(None, judge) as url:
+        record, table = make("--strategy", "win-lose-pair", "--judge", url, "--judge-model", "own")
+    assert record["judge"] == "own" and models == {"own"}
+    assert (table["chosen"].map(rating) > table["rejected"].map(rating)).all() and len(table)
+    assert record["pairs"] + sum(record["dropped"].values()) == 8
+
+
+def test_servers_answer(tiny, scores, make, tmp_path):
+    """One serves the whole model, and one what `rmutils mask` wrote."""
+    done = CliRunner().invoke(app, ["mask", str(tiny), "--scores", scores, "--out",
+                                    str(tmp_path / "masked")])
+    assert done.exit_code == 0, done.output
+
+    def answers(text):
+        return lambda asked: {"choices": [{"text": text, "finish_reason": "stop"}],
+                              "usage": {"completion_tokens": 3}}
+
+    with (server(lambda path: {"data": [{"id": "tiny model"}]}, answers("Whole.")) as whole,
+          server(lambda path: {"data": [{"id": "masked"}]}, answers("Masked.")) as masked):
+        _, table = make("--server", whole, "--server", f"{masked}={tmp_path / 'masked'}")
+    assert {*table["chosen"]} == {"Whole."} and {*table["rejected"]} == {"Masked."}
+    assert len(table) == 8
+
+
+def test_longreward(make, tmp_path, monkeypatch):
+    monkeypatch.setenv("RMUTILS_DATASETS", str(tmp_path))
+    folder = tmp_path / "zai-org/LongReward-10k"
+    folder.mkdir(parents=True)
+    (folder / "README.md").write_text(
+        "---\nconfigs:\n- config_name: default\n  data_files:\n"
+        "  - split: dpo_llama3.1_8b\n    path: dpo-llama3.1-8b.jsonl\n---\n")
+    (folder / "dpo-llama3.1-8b.jsonl").write_text("".join(
+        json.dumps({"idx": i, "context": f"Text {i}.", "query": "Why?", "win_response": "So.",
+                    "lose_response": "So." if i == 2 else "No."}) + "\n" for i in range(5)))
+    record, table = make("--strategy", "longreward")
+    assert sorted(table["prompt"]) == [f"Text {i}.\n\nWhy?" for i in (0, 1, 3, 4)]
+    assert record["dropped"] == {"equal": 1} and "heads" not in record
+
+
+def test_text(tiny, scores, tmp_path):
+    out = tmp_path / "pairs.parquet"
+    lines = rmutils(tiny, *FEW, "--scores", scores, "--out", out).stdout.splitlines()
+    total = len(pd.read_parquet(out))
+    assert lines[0].startswith(f"tiny model, retmask: {total} of 8 pairs; dropped: ")
+    for line, side in zip(lines[1:4], ("prompt", "chosen", "rejected"), strict=True):
+        assert line.startswith(side) and "95 % interval" in line
+    assert "Heads masked for the rejected side: 1." in lines
+    assert lines[-1] == f"Written to {out}"
+
+
+def test_errors_exit_with_2(tiny, scores, tmp_path):
+    """Before anything is written, and what is cheap to see before the model is loaded."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("mine")
+    out = ("--out", tmp_path / "pairs.parquet")
+    for words, message in {
+        ("no-model", *out, "--strategy", "luck"): "one of retmask, smaller-model, win-lose-pair, "
+            "non-retrieval-mask, random-mask, sft, longreward",
+        ("no-model", *out, "--strategy", "smaller-model"): "needs --smaller MODEL",
+        ("no-model", *out, "--tau", 0.1, "--top-k", 1): "--tau and --top-k exclude each other",
+        ("no-model", *out, "--top-p", 0): "top_p: Input should be greater than 0",
+        ("no-model", "--out", tmp_path / "folder"): "is a folder",
+        ("no-model", "--out", tmp_path / "file" / "pairs.parquet"): "cannot be written",
+        ("no-model", *out): "no model is called 'no-model'",
+        (tiny, *out, "--scores", scores, "--tau", 0.4): "reaches tau=0.4",
+        (tiny, *out, "--scores", scores, "--source", "moon"): "no source of instructions",
+        (tiny, *out, "--strategy", "win-lose-pair", "--judge", "me"): "'me' is not the URL",
+        (tiny, *out, *FEW, "--scores", scores, "--compute", "never"): "Make it: `rmutils ",
+    }.items():
+        done = rmutils(*words)
+        assert done.exit_code == 2, (words, done.output)
+        assert done.stderr.startswith("rmutils: ") and message in done.stderr, done.stderr
+        assert done.stdout == "" and "Traceback" not in done.output
+    assert not (tmp_path / "pairs.parquet").exists() and (tmp_path / "file").read_text() == "mine"
+    for words in (out, (tiny,), (tiny, *out, "--pairs", 0), (tiny, *out, "--compute", "maybe")):
+        assert rmutils(*words).exit_code == 2
+
+
+def test_help_has_an_example():
+    assert "rmutils pairs tiny-llama --strategy retmask" in rmutils("--help").stdout
