@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from rmutils.config import Config, digest
-from rmutils.errors import UserError
+from rmutils.errors import NotStored, UserError
 from rmutils.files import one_process, sha256
 from rmutils.paths import SHIPPED_ARTIFACTS, cache_dir
 from rmutils.provenance import environment
@@ -108,14 +108,16 @@ class Stage:
 
         Raises
         ------
+        NotStored
+            Nothing stored and `compute="never"`.
         UserError
-            Nothing stored and `compute="never"`, or a stored payload does not match its manifest.
+            A stored payload does not match its manifest.
         """
         key = self.key(config, inputs)
         if compute != "always" and (found := find(key)):
             return found
         if compute == "never":
-            raise UserError(f'no result {key} is stored and compute="never". Make it: `{command}`.')
+            raise NotStored(f'no result {key} is stored and compute="never". Make it: `{command}`.')
         root = cache_dir() / "artifacts"
         with one_process(root / f".{key}.lock", f"computing {key}"):
             if compute == "auto" and (found := find(key)):  # the other process has made it

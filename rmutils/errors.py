@@ -1,4 +1,4 @@
-"""The one exception that means "the user can mend this"."""
+"""Exceptions that mean "the user can mend this"."""
 
 from __future__ import annotations
 
@@ -8,3 +8,7 @@ class UserError(Exception):
 
     The command line prints the message without a traceback and exits with status 2.
     """
+
+
+class NotStored(UserError):
+    """A result that was only to be read is not there."""

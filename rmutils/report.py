@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
+from difflib import SequenceMatcher
 from itertools import pairwise
 
 import pandas as pd
@@ -55,6 +57,34 @@ def quote(text: str) -> HTML:
     return HTML(f"<blockquote>{html.escape(text)}</blockquote>")
 
 
+def side_by_side(texts: Mapping[str, str], caption: str) -> HTML:
+    """Texts that models wrote, by name, in columns that stand below each other on a phone.
+
+    In all but the first, the words that differ from the first are marked; a caret stands where
+    words of the first are left out.
+    """
+    first, *_ = texts.values()
+    columns = "".join(f"<div><strong>{html.escape(name)}</strong><p>{_compared(first, text)}</p>"
+                      "</div>" for name, text in texts.items())
+    return HTML(f'<p class="rm-caption">{html.escape(caption)}</p>'
+                f'<div class="rm-sides">{columns}</div>')
+
+
+def _compared(first: str, text: str) -> str:
+    old, new = first.split(), re.findall(r"\s*\S+", text)
+    parts = []
+    for what, *_, start, end in SequenceMatcher(
+            None, old, [word.strip() for word in new], autojunk=False).get_opcodes():
+        words = "".join(new[start:end])
+        shown = words.lstrip()
+        gap, shown = words[: len(words) - len(shown)], html.escape(shown)
+        if what == "delete":
+            parts.append('<mark class="rm-gap" title="words are left out"></mark>')
+        else:
+            parts.append(gap + (shown if what == "equal" else f"<mark>{shown}</mark>"))
+    return "".join(parts)
+
+
 def made_by(artifact: Artifact) -> HTML:
     """How a figure or table was made: result, parameters, command, time, machine."""
     m = artifact.manifest
@@ -84,7 +114,7 @@ def _details(summary: str, rows: dict[str, str]) -> HTML:
 
 def _short(value: object) -> str:
     """Long evenly spaced lists as `512, 1024 ... 4096`."""
-    if not isinstance(value, list) or len(value) < 5:
+    if not isinstance(value, list) or len(value) < 5 or isinstance(value[0], list):  # heads
         return str(value)
     steps = [b - a for a, b in pairwise(value)]
     if max(steps) - min(steps) < 0.001:  # depths are rounded

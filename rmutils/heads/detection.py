@@ -40,10 +40,12 @@ class DetectConfig(Config):
     """
 
     lengths: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] = (256, 512)
-    """Prompt lengths in tokens."""
+    """Prompt lengths in tokens. Section 4.1: "20 different context lengths uniformly distributed
+    between 0 and 5K"."""
     depths: Annotated[tuple[Annotated[float, Field(ge=0, le=1)], ...], Field(min_length=1)] = (
         0.0, 0.5, 1.0)
-    """Needle positions, from 0 (start of the context) to 1 (its end)."""
+    """Needle positions, from 0 (start of the context) to 1 (its end). Section 4.1: "the needle
+    inserted at 10 depth positions for each length"."""
     needles: Annotated[int, Field(ge=1)] | None = None
     """How many needles of the set, from its start; None: all."""
     definition: Literal["paper", "wu"] = "paper"

@@ -6,8 +6,8 @@ from rmutils.errors import UserError
 from rmutils.heads.detection import even_depths
 from rmutils.training.retmask import RetMaskConfig
 
-_TEACHING = RetMaskConfig().changed({"detect.depths": even_depths(5)})
-"""200 cases, 1,000 instructions of the world, all weights trained."""
+_TEACHING = RetMaskConfig().changed({"instructions": 512, "detect.depths": even_depths(5)})
+"""200 cases, instructions of the world, all weights trained."""
 _REAL = RetMaskConfig().changed({
     "source": "self", "instructions": 540, "responses.max_new_tokens": 128,
     "detect.lengths": (512, 1024), "detect.depths": even_depths(5),

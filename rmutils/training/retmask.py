@@ -118,7 +118,8 @@ def run_retmask(
         config, inputs, lambda folder: _run(model, author, config, folder, compute, command),
         compute=compute, command=command)
     record = json.loads(artifact.path("run.json").read_text())
-    before, _ = detect_stored(model, config.detect, compute="never")
+    before, _ = detect_stored(model, config.detect,
+                              compute="never" if compute == "never" else "auto")
     return RetMaskRun(
         before, load(artifact.folder, f"{before.model}, trained"),
         [tuple(head) for head in record["heads"]], pd.read_parquet(artifact.path("pairs.parquet")),

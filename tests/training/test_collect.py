@@ -1,0 +1,29 @@
+"""Stored runs are told from missing ones, and from damaged ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmutils.errors import UserError
+from rmutils.heads import DetectConfig
+from rmutils.training import RECIPES
+from rmutils.training.collect import stored_runs
+from rmutils.training.retmask import RetMaskConfig, run_retmask
+
+CONFIG = RetMaskConfig(
+    instructions=3, tau=0.0, recipe=RECIPES["smoke"],
+    detect=DetectConfig(lengths=(200,), depths=(0.5,), needles=2, max_new_tokens=20),
+).changed({"responses.max_new_tokens": 8})
+
+
+def test_found_missing_and_damaged(tiny):
+    seeds = [CONFIG.changed({"seed": seed}) for seed in (0, 1)]
+    found, missing = stored_runs(str(tiny), seeds)
+    assert not found and len(missing) == 2
+    made = run_retmask(str(tiny), seeds[1])
+    (found,), (command,) = stored_runs(str(tiny), seeds)
+    assert found.artifact.name == made.artifact.name and found.heads == made.heads
+    assert command == missing[0] and "-p seed" not in command and "-p seed 1" in missing[1]
+    made.artifact.path("curve.csv").write_text("step\n")
+    with pytest.raises(UserError, match="curve.csv: content differs"):
+        stored_runs(str(tiny), seeds)
