@@ -101,5 +101,7 @@ _BASE = {
 _REPLICATES = {"tiny-llama": (1, 2), "tiny-qwen3": (1,), "tiny-olmo3": (1,)}
 
 RECIPES = _BASE | {f"{name}-s{seed}": _BASE[name].model_copy(update={"seed": seed})
-                   for name, seeds in _REPLICATES.items() for seed in seeds}
-"""All recipes by the name of the model they make; `-s1` is the same model from another seed."""
+                   for name, seeds in _REPLICATES.items() for seed in seeds} | {
+    "tiny-llama-small": TeachingRecipe(family="llama", steps=2500, num_hidden_layers=2)}
+"""All recipes by the name of the model they make; `-s1` is the same model from another seed, and
+the small one, half as deep, gives Smaller-Model its rejected responses (section 4.1)."""
