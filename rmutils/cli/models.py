@@ -104,8 +104,8 @@ def info(name: str, as_json: Json = False) -> None:
 def train(name: str) -> None:
     """Train a teaching model from nothing, measure it and write its card; print where it is.
 
-    Takes some 25 minutes on one core. A run that was stopped goes on when the same command is
-    given again. The same weights come out each time on the same machine.
+    The card of a shipped one says how long that took. A run that was stopped goes on when the same
+    command is given again. The same weights come out each time on the same machine.
 
     Example: rmutils models train tiny-llama
     """

@@ -47,11 +47,12 @@ _SECTION_4_1_OTHERS = 'section 4.1: "tau = 0.05 for Qwen3 and Olmo-3"'
 _SILENT = "the paper is silent on this model; the value of its own {}"
 
 
-def _tiny(family: str, tau: float, kin: str, seed: int) -> ModelSpec:
+def _tiny(family: str, tau: float, kin: str, seed: int = 0, size: str = "") -> ModelSpec:
     """A teaching model; the further seeds are replicates."""
     return ModelSpec(
-        name=f"tiny-{family}-s{seed}" if seed else f"tiny-{family}", family=family, tau=tau,
-        tau_source=_SILENT.format(kin), seed=seed, dtype="float32", licence="Apache-2.0",
+        name="-".join(filter(None, ("tiny", family, size, f"s{seed}" if seed else ""))),
+        family=family, tau=tau, tau_source=_SILENT.format(kin), seed=seed, dtype="float32",
+        licence="Apache-2.0",
     )
 
 
@@ -108,6 +109,7 @@ REGISTRY: dict[str, ModelSpec] = {
         *(_tiny("llama", 0.1, "Llama", seed) for seed in (0, 1, 2)),
         *(_tiny("qwen3", 0.05, "Qwen3", seed) for seed in (0, 1)),
         *(_tiny("olmo3", 0.05, "Olmo-3", seed) for seed in (0, 1)),
+        _tiny("llama", 0.1, "Llama", size="small"),
     )
 }
 

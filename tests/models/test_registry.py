@@ -41,7 +41,8 @@ def test_teaching_models():
     assert tiny == {
         "tiny-llama": ("llama", 0), "tiny-llama-s1": ("llama", 1), "tiny-llama-s2": ("llama", 2),
         "tiny-qwen3": ("qwen3", 0), "tiny-qwen3-s1": ("qwen3", 1),
-        "tiny-olmo3": ("olmo3", 0), "tiny-olmo3-s1": ("olmo3", 1)}
+        "tiny-olmo3": ("olmo3", 0), "tiny-olmo3-s1": ("olmo3", 1),
+        "tiny-llama-small": ("llama", 0)}
     for name in tiny:
         spec = REGISTRY[name]
         assert (spec.licence, spec.dtype) == ("Apache-2.0", "float32")

@@ -94,12 +94,14 @@ class TeachingRecipe(Config):
 
 
 _BASE = {
-    "tiny-llama": TeachingRecipe(family="llama", steps=5000),  # without QK-norm it learns slower
+    "tiny-llama": TeachingRecipe(family="llama", steps=7000),  # without QK-norm it learns slower
     "tiny-qwen3": TeachingRecipe(family="qwen3"),
-    "tiny-olmo3": TeachingRecipe(family="olmo3", sliding_window=64),
+    "tiny-olmo3": TeachingRecipe(family="olmo3", steps=4200, sliding_window=64),
 }
 _REPLICATES = {"tiny-llama": (1, 2), "tiny-qwen3": (1,), "tiny-olmo3": (1,)}
 
 RECIPES = _BASE | {f"{name}-s{seed}": _BASE[name].model_copy(update={"seed": seed})
-                   for name, seeds in _REPLICATES.items() for seed in seeds}
-"""All recipes by the name of the model they make; `-s1` is the same model from another seed."""
+                   for name, seeds in _REPLICATES.items() for seed in seeds} | {
+    "tiny-llama-small": TeachingRecipe(family="llama", steps=2500, num_hidden_layers=2)}
+"""All recipes by the name of the model they make; `-s1` is the same model from another seed, and
+the small one, half as deep, gives Smaller-Model its rejected responses (section 4.1)."""
