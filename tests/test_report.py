@@ -11,7 +11,16 @@ import pytest
 from rmutils.artifacts import Artifact
 from rmutils.corpora.needles import Needle
 from rmutils.corpora.niah import NiahCase
-from rmutils.report import comparisons, made_by, made_from, number, quote, show_case, table
+from rmutils.report import (
+    comparisons,
+    made_by,
+    made_from,
+    number,
+    quote,
+    show_case,
+    side_by_side,
+    table,
+)
 
 EVIL = "<script>alert('x')</script> & <b>bold</b> \"quoted\""
 
@@ -55,6 +64,18 @@ def test_table_and_quotation_are_escaped():
         assert shown in page.text["td"]
     page = Reader(quote(EVIL))
     assert (page.tags, page.text["blockquote"]) == (["blockquote"], EVIL)
+
+
+def test_side_by_side_shows_each_text_whole_and_marks_what_differs():
+    first = f"Alvin Erbeck lives\n in {EVIL} now."
+    same, other, cut = first, f"Alvin Erbek lives\n in {EVIL} again, {EVIL}", "Alvin lives now."
+    page = side_by_side({"whole": first, "same": same, EVIL: other, "cut": cut}, EVIL)
+    read = Reader(page)
+    assert not {"script", "b"} & {*read.tags} and page.data.count("<div><strong>") == 4
+    assert read.text["p"] == EVIL + first + same + other + cut
+    assert read.text["mark"] == f"Erbekagain, {EVIL}"
+    gap = '<mark class="rm-gap" title="words are left out"></mark>'
+    assert page.data.endswith(f"<p>Alvin{gap} lives{gap} now.</p></div></div>")
 
 
 @pytest.mark.parametrize("values, shown", [
