@@ -1,0 +1,136 @@
+"""How many heads to mask, and the tau that does it, read off a masking sweep (appendix B)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from rmutils.evaluation.sweep_curves import PERPLEXITY, REPETITION
+from rmutils.evaluation.sweep_questions import HAYSTACK
+from rmutils.heads.masking_plan import count_at
+from rmutils.heads.scores import HeadScores
+
+COLLAPSED = 0.1
+"""Appendix B: masking more heads "leads to a sharp performance collapse, with scores dropping below
+0.1"."""
+
+
+def worse_from(curve: pd.DataFrame, policy: str = "retrieval", *, sign: int = -1) -> int | None:
+    """Where a measure "begins to degrade noticeably" (appendix B), by a rule of ours.
+
+    The least count such that there, and at every larger count of the sweep, the interval of the
+    change excludes zero.
+
+    Parameters
+    ----------
+    curve : DataFrame
+        As from `rmutils.evaluation.sweep_curves.curve`.
+    sign : {-1, 1}
+        Whether falling or rising is worse.
+
+    Returns
+    -------
+    int or None
+        None: not even at the largest count.
+    """
+    one = _masked(curve, policy)
+    nearest = one["change_high"] if sign < 0 else one["change_low"]
+    return _from_then_on(one["count"], sign * nearest > 0)
+
+
+def collapsed_from(curve: pd.DataFrame) -> int | None:
+    """The least number of highest heads such that there and at every larger one of the sweep the
+    value is below `COLLAPSED`; None if the largest is not."""
+    one = _masked(curve, "retrieval")
+    return _from_then_on(one["count"], one["value"] < COLLAPSED)
+
+
+def _masked(curve: pd.DataFrame, policy: str) -> pd.DataFrame:
+    return curve[(curve["policy"] == policy) & (curve["count"] > 0)].sort_values("count")
+
+
+def _from_then_on(counts: Iterable[int], holds: Iterable[bool]) -> int | None:
+    first = None
+    for count, yes in zip(counts, holds, strict=True):
+        first = (count if first is None else first) if yes else None
+    return first
+
+
+def tau_for(scores: HeadScores, count: int) -> tuple[float, float]:
+    """The thresholds that select the `count` highest heads: above the first, up to the second."""
+    means = np.sort(scores.mean.ravel())[::-1]
+    return float(means[count]) if count < len(means) else -np.inf, float(means[count - 1])
+
+
+def in_words(scores: HeadScores, counts: Sequence[int]) -> str | None:
+    """Numbers of heads from the first to the last, their share and the thresholds that select them;
+    None if there are none."""
+    if not counts:
+        return None
+    low, high = tau_for(scores, counts[-1])[0], tau_for(scores, counts[0])[1]
+    ends = sorted({counts[0], counts[-1]})
+    shares = " to ".join(f"{100 * count / scores.mean.size:.1f}" for count in ends)
+    return (f"{' to '.join(map(str, ends))} ({shares} % of heads, tau "
+            + (f"{low:.3f} to {high:.3f})" if np.isfinite(low) else f"up to {high:.3f})"))
+
+
+def read_off(curves: Mapping[str, pd.DataFrame], scores: HeadScores) -> pd.DataFrame:
+    """Where each measure becomes worse and where it collapses.
+
+    Returns
+    -------
+    DataFrame
+        `measure`, `worse from` and `below 0.1 from` (number of highest heads, as `in_words`),
+        `random others: worse from` (a number); missing where it does not happen.
+    """
+    rows = []
+    for name, curve in curves.items():
+        sign = 1 if name in (REPETITION, PERPLEXITY) else -1
+        ends = worse_from(curve, sign=sign), collapsed_from(curve) if sign < 0 else None
+        worse, collapsed = (in_words(scores, [n] if n else []) for n in ends)
+        others = worse_from(curve, "non-retrieval", sign=sign)
+        rows.append({"measure": name, "worse from": worse, f"below {COLLAPSED:g} from": collapsed,
+                     "random others: worse from": str(others) if others else None})
+    return pd.DataFrame(rows)
+
+
+def windows(
+    shares: Mapping[str, pd.DataFrame], repetition: pd.DataFrame
+) -> dict[str, list[int]]:
+    """The sweet spot, as counts of the sweep, by the paper's figure and by its reasons.
+
+    By a measure: "where the model performance degrades but does not collapse" (Figure 6). By
+    contrast and repetition: needles in a haystack are noticeably worse, and answers do not "degrade
+    into incoherent repetitions" (appendix B).
+    """
+    found = {name: _between(curve, worse_from(curve), collapsed_from(curve))
+             for name, curve in shares.items()}
+    haystack = shares[HAYSTACK]
+    return found | {"contrast and repetition": _between(haystack, worse_from(haystack),
+                                                        worse_from(repetition, sign=1))}
+
+
+def _between(curve: pd.DataFrame, start: int | None, end: int | None) -> list[int]:
+    return [] if start is None else [count for count in _masked(curve, "retrieval")["count"]
+                                     if start <= count < (end or np.inf)]
+
+
+def verdicts(
+    shares: Mapping[str, pd.DataFrame], repetition: pd.DataFrame, scores: HeadScores, tau: float
+) -> pd.DataFrame:
+    """Whether a threshold falls into the sweet spot.
+
+    Returns
+    -------
+    DataFrame
+        `sweet spot by`, `heads` (as `in_words`; missing: there is none), `tau in use`
+        with its number of heads, `inside` (yes or no).
+    """
+    used, rows = count_at(scores, tau), []
+    for label, window in windows(shares, repetition).items():
+        inside = bool(window) and window[0] <= used <= window[-1]
+        rows.append({"sweet spot by": label, "heads": in_words(scores, window),
+                     "tau in use": f"{tau:g} ({used} heads)", "inside": "yes" if inside else "no"})
+    return pd.DataFrame(rows)

@@ -1,0 +1,115 @@
+"""Means, changes and intervals of a sweep, by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rmutils.evaluation import sweep_curves as curves
+from rmutils.evaluation.masking_sweep import Sweep
+from rmutils.plots.masking_sweep import masking_sweep
+
+KEYS = ["policy", "draw", "count", "task", "sample", "cluster", "correct"]
+
+
+def rows(policy: str, count: int, *draws: list[float], task="haystack", clusters=None):
+    """Rows of one masking, a list of values for each draw."""
+    return [(policy, draw, count, task, i, (clusters or range(len(values)))[i], value)
+            for draw, values in enumerate(draws) for i, value in enumerate(values)]
+
+
+def curve(*parts) -> pd.DataFrame:
+    table = pd.DataFrame([row for part in parts for row in part], columns=KEYS)
+    return curves.curve(table, "correct").set_index(["policy", "count"])
+
+
+def test_values_and_paired_changes():
+    """The whole model is right in half of all cases and the masked one in none of them, or where it
+    was not: the first is certain, the second has no interval below 0."""
+    whole, never = [1.0, 0.0] * 8, [0.0] * 16
+    found = curve(rows("whole", 0, whole), rows("retrieval", 2, never),
+                  rows("retrieval", 4, [1 - v for v in whole]), rows("retrieval", 9, whole))
+    assert found.loc[("retrieval", 0), ["value", "change", "change_low", "change_high"]].tolist() \
+        == [0.5, 0, 0, 0]
+    assert found.loc[("retrieval", 2), ["value", "low", "high", "change"]].tolist() == \
+        [0, 0, 0, -0.5]
+    low, high = found.loc[("retrieval", 2), ["change_low", "change_high"]]
+    whole_low, whole_high = found.loc[("retrieval", 0), ["low", "high"]]
+    assert (low, high) == pytest.approx((-whole_high, -whole_low))
+    assert -0.8 < low < -0.6 and -0.4 < high < -0.2  # 16 cases: half a width of 0.25
+    assert found.loc[("retrieval", 4), "change_low"] < -0.2
+    assert found.loc[("retrieval", 4), "change_high"] > 0.2
+    assert found.loc[("retrieval", 9), ["change_low", "change_high"]].tolist() == [0, 0]
+
+
+def test_clusters_are_drawn_whole():
+    """All 40 cases belong to two needles, one found and one not: any mean from 0 to 1 can come."""
+    values, clusters = [1.0] * 20 + [0.0] * 20, [7] * 20 + [3] * 20
+    found = curve(rows("whole", 0, values, clusters=clusters),
+                  rows("retrieval", 1, values, clusters=clusters))
+    assert found.loc[("retrieval", 1), ["value", "low", "high"]].tolist() == [0.5, 0, 1]
+
+
+def test_draws_of_heads_are_drawn_too():
+    """Every case is lost by one choice of heads and by none of three others."""
+    found = curve(rows("whole", 0, [1.0] * 30),
+                  rows("non-retrieval", 5, [0.0] * 30, *[[1.0] * 30] * 3))
+    value, low, high = found.loc[("non-retrieval", 5), ["value", "low", "high"]]
+    assert (value, low, high) == (0.75, 0.25, 1)  # P(fewer than 1 in 4 whole) = 1/256
+
+
+def test_samples_are_paired_whatever_the_order_of_tasks():
+    """Sample 0 of one task is not that of another; where nothing changes, every change is 0."""
+    found = curve(*[part for policy, count in (("whole", 0), ("retrieval", 3)) for part in (
+        rows(policy, count, [0.0], task="needle"), rows(policy, count, [1.0, 1.0]))])
+    assert found.loc[("retrieval", 3), ["value", "change", "change_low", "change_high"]].tolist() \
+        == pytest.approx([2 / 3, 0, 0, 0])
+
+
+@pytest.fixture
+def result() -> Sweep:
+    answers = pd.DataFrame([
+        row for task in ("haystack", "needle", "key_value", "next words") for row in (
+            *rows("whole", 0, [1.0, 1.0, 1.0], task=task),
+            *rows("retrieval", 2, [0.0, 0.0, 0.0], task=task),
+            *rows("non-retrieval", 2, [1.0, 1.0, 0.0], [1.0, 1.0, 1.0], task=task),
+            *rows("retrieval", 16, [0.0, 0.0, 0.0], task=task))], columns=KEYS)
+    speech = answers[answers["task"] == "haystack"].assign(task="speech")
+    masked = speech["policy"] == "retrieval"
+    return Sweep(pd.DataFrame(), answers, speech.assign(
+        repetition=0.1 * masked, surprise=np.log(2) * (1 + masked)))
+
+
+def test_measures(result):
+    """Only what was asked; twice the nats are the square of the perplexity."""
+    shares, speech = curves.share_curves(result), curves.speech_curves(result)
+    assert list(shares) == ["haystack", "tasks", "next words"]
+    assert list(speech) == ["repetition", "perplexity"]
+    masked = speech["perplexity"].query("policy == 'retrieval' and count == 2").iloc[0]
+    assert masked[["value", "low", "high"]].tolist() == pytest.approx([4, 4, 4])
+    assert masked[["change", "change_low"]].tolist() == pytest.approx([1, 1])  # 100 % more
+    assert speech["repetition"].query("policy == 'retrieval'")["value"].tolist() == \
+        pytest.approx([0, 0.1, 0.1])
+
+
+def test_by_task(result):
+    table = curves.by_task(result, 2)
+    assert table["samples"].eq(3).all() and len(table) == 4 * 3
+    shown = table.pivot(index="task", columns="policy", values="value")
+    assert shown["whole"].eq(1).all() and shown["retrieval"].eq(0).all()
+    assert shown["non-retrieval"].tolist() == pytest.approx([5 / 6] * 4)
+    assert {*curves.by_task(result, 16)["policy"]} == {"whole", "retrieval"}
+
+
+def test_figure_shows_every_measured_count(result):
+    found = curves.share_curves(result) | curves.speech_curves(result)
+    figure = masking_sweep(found, {0.1: 3, 0.05: 5}, (2, 4))
+    assert [axes.get_ylabel() for axes in figure.axes] == list(found)
+    for axes, one in zip(figure.axes, found.values(), strict=True):
+        drawn = [container[0].get_xydata().tolist() for container in axes.containers]
+        assert drawn == [one.loc[one["policy"] == policy, ["count", "value"]].to_numpy().tolist()
+                         for policy in ("retrieval", "non-retrieval")]
+    assert {text.get_text() for text in figure.axes[0].texts} == {"tau = 0.1", "tau = 0.05"}
+    alike = masking_sweep(found, {0.1: 3, 0.05: 3})
+    assert [text.get_text() for text in alike.axes[0].texts] == ["tau = 0.05 and 0.1"]
