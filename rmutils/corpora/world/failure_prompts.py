@@ -1,0 +1,198 @@
+"""Short prompts on which a model can lose track of a name, a format or its own reasoning.
+
+Appendix H shows one example of each kind. Here every kind has prompts without end, drawn from a
+seed, and an answer to each can be checked without a reader. One wording cannot serve all models: a
+teaching model knows no other wordings than those of its world, and an ordinary model was never
+taught those. So there are two registers, over the same held-out names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count as count_from
+from itertools import pairwise
+from typing import Literal
+
+from rmutils.corpora.world import copying, knowledge, writing
+from rmutils.corpora.world import lexicon as words
+from rmutils.corpora.world.facts import World, sentence, values
+from rmutils.corpora.world.names import names
+
+FailureKind = Literal["entity name", "format constraint", "reasoning chain"]
+"""What a model "is supposed to maintain" (appendix H)."""
+
+
+@dataclass(frozen=True)
+class FailurePrompt:
+    """A prompt with what tells a right response from a wrong one.
+
+    Attributes
+    ----------
+    kind : str
+        One of `FailureKind`.
+    form : str
+        Which of the kind's prompts it is.
+    text : str
+        The user turn.
+    wanted : tuple of str
+        Of an entity name: the names that a response must hold. Of a format constraint: a response
+        in the right format. Of a reasoning chain: the results of the steps, the last of which
+        answers the question.
+    """
+
+    kind: FailureKind
+    form: str
+    text: str
+    wanted: tuple[str, ...]
+
+
+Maker = Callable[[World], tuple[str, tuple[str, ...]]]
+"""Draws the text of a prompt and what is wanted."""
+
+
+def failure_prompts(count: int, seed: int | str = 0, corpus: str = "book") -> list[FailurePrompt]:
+    """`count` different prompts of each kind, whose forms take turns.
+
+    Parameters
+    ----------
+    count : int
+    seed : int or str
+        The prompts are in the order in which they are drawn from it.
+    corpus : {"book", "world"}
+        For whom: ordinary models or teaching models (`LanguageModel.corpus`).
+    """
+    prompts: list[FailurePrompt] = []
+    for kind, forms in FORMS[corpus].items():
+        drawn: dict[str, FailurePrompt] = {}
+        for draw in count_from():
+            if len(drawn) == count:
+                break
+            form = list(forms)[draw % len(forms)]
+            text, wanted = forms[form](World(f"failure {seed} {kind} {draw}", "held_out"))
+            drawn.setdefault(text, FailurePrompt(kind, form, text, wanted))
+        prompts += drawn.values()
+    return prompts
+
+
+def _greet(world: World):
+    sample = writing.greet(world)
+    return sample.prompt, sample.golds
+
+
+def _report(world: World):
+    sample = copying.report(world)
+    subject = next(iter(world.facts.values())).subject
+    return sample.prompt, (subject.removeprefix("the "),)
+
+
+def _turn(world: World):
+    sample = copying.turn(world)
+    if not sample.golds[0][0].isupper():  # a pet or a thing
+        return _turn(_other(world))
+    return sample.prompt, sample.golds
+
+
+def _answered(maker: Callable) -> Maker:
+    """A maker whose right answer shows the format."""
+
+    def make(world: World):
+        sample = maker(world)
+        return sample.prompt, (sample.answer,)
+
+    return make
+
+
+def _chain(world: World):
+    sample = copying.chain(world)
+    first, second, *_ = world.facts.values()  # in the order of their making: the chain, then others
+    if second.value == first.subject:  # the question would name its answer
+        return _chain(_other(world))
+    return sample.prompt, (first.value, second.value)
+
+
+def _other(world: World) -> World:
+    """Another world, for a prompt that is drawn again."""
+    return World(world.random.random(), world.split)
+
+
+def _welcome(world: World):
+    person, place = world.entity("person"), world.entity("place")
+    return f"Write one sentence that welcomes {person} to the town of {place}.", (person, place)
+
+
+def _introduce(world: World):
+    person, trade, place = _person(world)
+    return (f"{person} is a {trade} from {place}. Introduce {person} in one sentence.",
+            (person, place))
+
+
+def _company(world: World):
+    """After Figure 7, where a company's name and its address have to be reproduced."""
+    one, two = world.random.sample(names("last", world.split), 2)
+    company = f"{one} & {two} Co., Ltd"
+    address = f"{world.random.randint(2, 98)} {world.entity('place')} Way"
+    return (f"The address of {company} is {address}. Introduce the company in one sentence with "
+            "its name and its address.", (company, address))
+
+
+def _record(world: World):
+    person, trade, place = _person(world)
+    text = (f"{person} is a {trade} from {place}. Answer only with JSON, in this format: "
+            '{"name": string, "job": string, "town": string}')
+    return text, (json.dumps({"name": person, "job": trade, "town": place}),)
+
+
+def _score(world: World):
+    """The very format of Figure 8."""
+    food = world.random.choice(values("food", world.split))
+    was = world.random.choice(("very good", "good", "not bad", "bad", "very bad"))
+    text = (f'A guest says: "The {food} was {was}." Give the food a score from 1 to 10. Answer '
+            'only with JSON, in this format: {"score": integer}')
+    return text, (json.dumps({"score": 5}),)
+
+
+def _numbered(world: World):
+    many = world.random.choice([many for _, many in knowledge.CATEGORIES])
+    count = world.random.randint(3, 6)
+    lines = "\n".join(f"{i + 1}. {many}" for i in range(count))
+    return f"Name {words.COUNT[count - 1]} {many} in a numbered list.", (lines,)
+
+
+def _journey(world: World):
+    person = world.entity("person")
+    towns = tuple(world.entity("place") for _ in range(world.random.randint(3, 4)))
+    way = " ".join(f"From {a} the way goes to {b}." for a, b in pairwise(towns))
+    return (f"{person} starts in {towns[0]}. {way} Name all towns on the way of {person} in the "
+            "right order, and end with the last one.", towns)
+
+
+def _gift(world: World):
+    thing = world.random.choice(words.THINGS)
+    people = tuple(world.entity("person") for _ in range(world.random.randint(3, 4)))
+    way = " ".join(f"{a} gives the {thing} to {b}." for a, b in pairwise(people))
+    return (sentence(f"{people[0]} has a {thing}. {way} Name everyone who had the {thing} in the "
+                     "right order, and end with the last one."), people)
+
+
+def _person(world: World) -> tuple[str, str, str]:
+    return (world.entity("person"), world.random.choice(list(words.TRADES)),
+            world.entity("place"))
+
+
+FORMS: dict[str, dict[FailureKind, dict[str, Maker]]] = {
+    "world": {
+        "entity name": {"greeting": _greet, "report": _report, "turned sentence": _turn},
+        "format constraint": {
+            "reversed list": _answered(copying.reverse), "listing": _answered(knowledge.listing),
+            "three sentences": _answered(knowledge.portrait)},
+        "reasoning chain": {"two facts": _chain},
+    },
+    "book": {
+        "entity name": {"welcome": _welcome, "introduction": _introduce, "company": _company},
+        "format constraint": {"record": _record, "score": _score, "numbered list": _numbered},
+        "reasoning chain": {"journey": _journey, "gift": _gift},
+    },
+}
+"""For whom -> kind -> form -> maker."""

@@ -1,0 +1,35 @@
+"""What a long run has done so far, so that it can go on after a kill."""
+
+from __future__ import annotations
+
+import json
+from collections import UserDict
+from pathlib import Path
+from typing import Any
+
+
+class Journal(UserDict):
+    """Results by name. Each is written to a file when it is set, as a line of JSON.
+
+    Parameters
+    ----------
+    path : Path or None
+        What is there already is read; a line that was being written when a run stopped is left out.
+        None: results are kept in memory only.
+    """
+
+    def __init__(self, path: Path | None):
+        super().__init__()
+        self.path = path
+        if path is None or not path.exists():
+            return
+        *lines, rest = path.read_text(encoding="utf-8").split("\n")
+        if rest:
+            path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        self.data |= dict(map(json.loads, lines))
+
+    def __setitem__(self, name: str, result: Any) -> None:
+        super().__setitem__(name, result)
+        if self.path:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps([name, result]) + "\n")

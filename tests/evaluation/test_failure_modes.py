@@ -1,0 +1,267 @@
+"""What counts as a lost name, format or chain, and that it is counted right for every mask."""
+
+from __future__ import annotations
+
+import shlex
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rmutils import paths
+from rmutils.contrast import backends
+from rmutils.contrast.responses import Response
+from rmutils.corpora.world.failure_prompts import FailurePrompt, failure_prompts
+from rmutils.errors import UserError
+from rmutils.evaluation import answer
+from rmutils.evaluation import failure_modes as module
+from rmutils.evaluation.failure_checks import OUTCOMES, outcome
+from rmutils.evaluation.failure_counts import WHOLE, FailureModes
+from rmutils.evaluation.failure_modes import (
+    FailureConfig,
+    command_of,
+    failure_modes,
+    failure_modes_stored,
+)
+from rmutils.heads import HeadScores, mask_heads
+from rmutils.models import load_model
+from rmutils.parameters import check_parameters
+
+NAME, FORMAT, CHAIN = OUTCOMES
+SMALL = FailureConfig(lengths=(240,), depths=1, draws=2, prompts=2, max_new_tokens=4)
+
+
+@pytest.mark.parametrize("names, response, expected", [
+    (["Alvin Erbeck"], "Welcome, Alvin Erbeck, to Dunmere!", "copied"),
+    (["Alvin Erbeck"], "This is Alvin Erbeck's house.", "copied"),
+    (["Alvin Erbeck"], "Alvin Erbecks is here.", "near miss"),
+    (["Alvin Erbeck"], "Hello alvin Erbek.", "near miss"),
+    (["Alvin Erbeck"], "Alvin, welcome!", "in part"),
+    (["Alvin Erbeck"], "Alvin and his friend Erbeck", "in part"),
+    (["Alvin Erbeck"], "Welcome, friend!", "missing"),
+    (["Alvin Erbeck"], "", "missing"),
+    (["Saltmouth"], "It is in Saltmoth.", "near miss"),
+    (["Saltmouth"], "It is in Larkfell.", "missing"),
+    # Figure 7: the company's name, and its address
+    (["Chengdu Push Bio-technology Co., Ltd"], "Chengdu is a company.", "in part"),
+    (["No.8 Wuke West Second Road"], "It is at No.8, Wuke Road.", "in part"),
+    (["Abbeck & Tolden Co., Ltd"], "A Co. in Larkfell", "missing"),  # Co. alone tells nothing
+    # the worst of several names counts
+    (["Alvin Erbeck", "Dunmere"], "Alvin Erbeck comes to Dunmere.", "copied"),
+    (["Alvin Erbeck", "Dunmere"], "Alvin Erbeck comes to Dunmore.", "near miss"),
+    (["Alvin Erbeck", "Dunmere"], "Alvin comes to Dunmere.", "in part"),
+])
+def test_names(names, response, expected):
+    assert outcome(FailurePrompt(NAME, "any", "?", tuple(names)), response) == expected
+
+
+JSON = '{"name": "Isva Ursul", "job": "mason"}'
+
+
+@pytest.mark.parametrize("form, right, response, expected", [
+    ("record", JSON, '{\n "job": "", "name": "x"\n}\n', "kept"),
+    ("record", JSON, '```json\n{"name": "a", "job": "b"}\n```', "kept"),
+    ("record", JSON, '{"name": "a", "job": 7}', "another shape"),
+    ("record", JSON, '{"name": "a"}', "another shape"),
+    ("record", JSON, '{"name": "a", "job": "b", "town": "c"}', "another shape"),
+    ("record", JSON, 'Here it is: {"name": "a", "job": "b"}', "does not parse"),
+    ("record", JSON, '{"name": "a", "job": "b"', "does not parse"),
+    ("record", JSON, '["name", "job"]', "does not parse"),
+    ("score", '{"score": 5}', '{"score": 90}', "kept"),  # the format of Figure 8, not the score
+    ("score", '{"score": 5}', '{"score": "9"}', "another shape"),
+    ("score", '{"score": 5}', "I give it a 9.", "does not parse"),
+    ("numbered list", "1. a\n2. b", "1. Lion\n\n2) Tiger\n", "kept"),
+    ("numbered list", "1. a\n2. b", "1. Lion\n2. Tiger\n3. Hare", "another shape"),
+    ("numbered list", "1. a\n2. b", "1. Lion\n1. Tiger", "another shape"),
+    ("numbered list", "1. a\n2. b", "Here are two:\n1. Lion\n2. Hare", "does not parse"),
+    ("numbered list", "1. a\n2. b", "lion, hare", "does not parse"),
+    ("reversed list", "red cat, blue dog", "red cat, blue dog", "kept"),
+    ("reversed list", "red cat, blue dog", "blue dog, red cat.", "another shape"),
+    ("reversed list", "red cat, blue dog", "red cat", "does not parse"),
+    ("listing", "Cat, dog and owl are animals.", "Fox, hare and duck are animals.", "kept"),
+    ("listing", "Cat and dog are animals.", "Fox, hare and duck are animals.", "another shape"),
+    ("listing", "Cat and dog are animals.", "Fox and fox are animals.", "another shape"),
+    ("listing", "Cat and dog are animals.", "Pear and plum are foods.", "another shape"),
+    ("listing", "Cat and dog are animals.", "The fox hunts hens.", "does not parse"),
+    ("three sentences", "A. B. C.", "A cat is one. It runs! Where?", "kept"),
+    ("three sentences", "A. B. C.", "A cat is one. It runs.", "another shape"),
+    ("three sentences", "A. B. C.", "A cat is one. It runs. It", "does not parse"),
+])
+def test_formats(form, right, response, expected):
+    assert outcome(FailurePrompt(FORMAT, form, "?", (right,)), response) == expected
+
+
+STEPS = ("Fenvin Ollane", "1788")
+
+
+@pytest.mark.parametrize("steps, response, expected", [
+    (STEPS, "Keldra was taught by Fenvin Ollane. Fenvin Ollane was born in 1788.", "right"),
+    (STEPS, "Her teacher was born in 1788.", "a step lost"),
+    (STEPS, "1788 it is, says Fenvin Ollane. Yes, 1788.", "right"),
+    (STEPS, "Fenvin Ollane was born in 1499.", "wrong"),
+    (STEPS, "She was born in 17881, says Fenvin Ollane.", "wrong"),
+    (STEPS, "", "wrong"),
+    (("A", "B", "C"), "A, B, C", "right"),
+    (("A", "B", "C"), "A, B, D", "wrong"),
+    (("A", "B", "C"), "B, A, C", "a step lost"),
+    (("A", "B", "C"), "A, C", "a step lost"),
+    (("A", "B", "C"), "A, B, C, and finally A", "taken back"),
+    (("A", "B", "C"), "C, A, B", "wrong"),
+    # thoughts name steps, but give no answer
+    (STEPS, "<think>\nFenvin Ollane taught her: 1788.\n</think>\nIt is 1788.", "right"),
+    (STEPS, "<think>\nFenvin Ollane taught her, so 1788.\n</think>\nI forgot.", "taken back"),
+    (STEPS, "<think>\nFenvin Ollane taught her. So it is 1788", "taken back"),
+    (STEPS, "<think>\nNothing.\n</think>\nIt is 1788.", "a step lost"),
+])
+def test_chains(steps, response, expected):
+    assert outcome(FailurePrompt(CHAIN, "any", "?", steps), response) == expected
+
+
+def counted(passes: dict[str, list[list[bool]]], kind: str = NAME) -> FailureModes:
+    """By hand: what is masked -> prompts x draws."""
+    rows = [{"prompt": i, "kind": kind, "form": "any", "masked": masked, "draw": draw,
+             "text": "Alvin" if passed else "Alvan", "finished": True}
+            for masked, of in passes.items() for i, row in enumerate(of)
+            for draw, passed in enumerate(row)]
+    prompts = [FailurePrompt(kind, "any", "?", ("Alvin",))] * len(passes[WHOLE])
+    return FailureModes.of(prompts, pd.DataFrame(rows))
+
+
+def test_intervals_hold_prompts_and_draws():
+    """Draws that differ where no prompt does, prompts that differ where no draw does, and a mask
+    that loses on half of the prompts just what the whole model has."""
+    half = [[True]] * 20 + [[False]] * 20
+    modes = counted({WHOLE: half, "retrieval": half,
+                     "non-retrieval": [[True, False]] * 40})
+    rows = modes.shares().set_index("masked")
+    assert (rows["value"] == 0.5).all() and (rows["prompts"] == 40).all()
+    low, high = rows.loc[WHOLE, ["low", "high"]]
+    # a share of one half of 40 prompts: 1.96 standard errors
+    assert [low, high] == pytest.approx([0.5 - 0.155, 0.5 + 0.155], abs=0.03)
+    assert rows.loc["non-retrieval", ["low", "high"]].tolist() == [0, 1]
+    losses = modes.losses().set_index(["more", "less"])
+    # the same prompts fail: nothing is lost, for sure, though each share is uncertain
+    assert losses.loc[(WHOLE, "retrieval"), ["value", "low", "high"]].tolist() == [0, 0, 0]
+    value, low, high = losses.loc[("non-retrieval", "retrieval"), ["value", "low", "high"]]
+    assert value == 0 and low < -0.5 and high > 0.5
+    near = modes.shares("near miss").set_index("masked")
+    np.testing.assert_allclose(near["value"], 1 - rows["value"])
+
+
+def test_a_loss_is_the_share_that_the_whole_model_has_and_the_masked_one_has_not():
+    modes = counted({WHOLE: [[True]] * 30 + [[False]] * 10, "retrieval": [[False]] * 40,
+                     "non-retrieval": [[True, False]] * 30 + [[False, False]] * 10})
+    losses = modes.losses().set_index(["more", "less"])
+    assert losses["value"].tolist() == pytest.approx([0.75, 0.375, 0.375])
+    assert (losses["low"] <= losses["value"]).all() and (losses["value"] <= losses["high"]).all()
+
+
+def test_examples_follow_the_rule():
+    """Prompt 0 is right everywhere, 1 nowhere, 2 is lost by other heads alone, 3 by the retrieval
+    heads, 4 only in the second draw of the others."""
+    modes = counted({
+        WHOLE: [[True], [False], [True], [True], [True]],
+        "retrieval": [[True], [False], [True], [False], [False]],
+        "non-retrieval": [[True] * 2, [False] * 2, [False, True], [True] * 2, [True, False]]})
+    assert modes.example(NAME, "retrieval") == 3
+    assert modes.example(NAME, "non-retrieval") == 2
+    shown = modes.responses(3).set_index("masked")
+    assert len(shown) == 3 and (shown["draw"] == 0).all()
+    assert shown["outcome"].to_dict() == {
+        WHOLE: "copied", "retrieval": "near miss", "non-retrieval": "copied"}
+    fine = counted({WHOLE: [[True]], "retrieval": [[True]], "non-retrieval": [[True]]})
+    assert fine.example(NAME, "retrieval") is None
+
+
+MASKS = {"retrieval": [[(0, 1), (2, 3)]], "non-retrieval": [[(1, 0), (3, 3)], [(0, 0), (1, 1)]]}
+
+
+def test_every_mask_answers_every_prompt(lm):
+    """Row by row what the model says greedily under that mask."""
+    modes = failure_modes(lm, MASKS, SMALL)
+    prompts = failure_prompts(2, 0, "book")
+    assert modes.prompts == tuple(prompts) and len(modes.table) == 6 * 4
+    sets = {(WHOLE, 0): [], **{(name, i): heads for name, of in MASKS.items()
+                               for i, heads in enumerate(of)}}
+    table = modes.table.set_index(["masked", "draw", "prompt"])
+    for ((masked, draw), heads), (i, prompt) in product(sets.items(), enumerate(prompts)):
+        with mask_heads(lm, heads):
+            said, = answer(lm, [lm.render(prompt.text)], max_new_tokens=4)
+        row = table.loc[(masked, draw, i)]
+        assert (row["text"], row["kind"], row["form"]) == (said, prompt.kind, prompt.form)
+        assert row["outcome"] == outcome(prompt, said)
+    assert table["text"].nunique() > 6
+
+
+def test_only_chains_may_think(llama, monkeypatch):
+    asked = []
+
+    def say(self, instructions, config, done):
+        for instruction in instructions:
+            asked.append((instruction.text, config.thinking))
+            done(Response(instruction.id, "", 0, True))
+
+    monkeypatch.setattr(backends.Transformers, "respond", say)
+    failure_modes(llama, {"retrieval": [[(0, 0)]]}, SMALL)
+    chains = {p.text for p in failure_prompts(2) if p.kind == CHAIN}
+    assert len(asked) == 12 and all(think == (text in chains) for text, think in asked)
+
+
+def test_a_run_that_was_stopped_goes_on(llama, tmp_path, monkeypatch):
+    whole = failure_modes(llama, MASKS, SMALL)
+    respond, left = backends.Transformers.respond, [3]
+
+    def stop(self, instructions, config, done):
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        respond(self, instructions, config, done)
+
+    monkeypatch.setattr(backends.Transformers, "respond", stop)
+    with pytest.raises(KeyboardInterrupt):
+        failure_modes(llama, MASKS, SMALL, tmp_path)
+    asked = []
+    monkeypatch.setattr(backends.Transformers, "respond", lambda self, instructions, *rest: (
+        asked.extend(instructions), respond(self, instructions, *rest)))
+    again = failure_modes(llama, MASKS, SMALL, tmp_path)
+    pd.testing.assert_frame_equal(again.table, whole.table)
+    assert len(asked) == 3 * 6  # the whole model's six are kept
+
+
+def test_stored_responses_are_checked_when_they_are_read(tiny, monkeypatch):
+    """The detection is asked for first; then two of 16 heads are masked, and two others twice."""
+    with pytest.raises(UserError, match="Make it: `rmutils detect"):
+        failure_modes_stored(str(tiny), SMALL, compute="never")
+    runs = np.zeros((1, 4, 4))
+    runs[0, 1, 2], runs[0, 3, 0] = 0.4, 0.1
+    monkeypatch.setattr(module, "detect_stored", lambda *_, **__: (HeadScores(runs, "tiny"), None))
+    first, artifact = failure_modes_stored(str(tiny), SMALL)
+    facts = {"responses": 24, "heads masked": 2}
+    assert not artifact.problems() and artifact.manifest["facts"] == facts
+    assert not list(artifact.folder.glob(".*"))
+    lm = load_model(str(tiny))
+    direct = failure_modes(lm, SMALL.masks(HeadScores(runs, "tiny")), SMALL)
+    pd.testing.assert_frame_equal(first.table, direct.table)
+    monkeypatch.setattr(module, "load_model", None)
+    again, same = failure_modes_stored(str(tiny), SMALL, compute="never")
+    assert same == artifact
+    pd.testing.assert_frame_equal(again.table, first.table)
+    # other heads or other prompts are another result, with the command that makes it
+    for change in ({"draws": 1}, {"seed": 3}):
+        field, value = *change, *change.values()
+        with pytest.raises(UserError, match=f"rmutils run 08_failure_modes .*-p {field} {value}"):
+            failure_modes_stored(str(tiny), SMALL.model_copy(update=change), compute="never")
+    runs[0, 2, 2] = 0.2
+    with pytest.raises(UserError, match="rmutils run 08_failure_modes"):
+        failure_modes_stored(str(tiny), SMALL, compute="never")
+
+
+def test_the_command_makes_the_very_configuration():
+    config = FailureConfig(lengths=(256, 512), depths=5, tau=0.05, draws=3, prompts=100, seed=4)
+    words = shlex.split(command_of("tiny-qwen3", config))
+    assert words[:3] == ["rmutils", "run", "08_failure_modes"]
+    given = dict(zip(words[4::3], words[5::3], strict=True))
+    parsed = check_parameters(paths.NOTEBOOKS / "08_failure_modes.ipynb", given)
+    assert parsed.pop("model") == "tiny-qwen3" and parsed.pop("compute") == "auto"
+    assert FailureConfig(**parsed) == config
