@@ -4,7 +4,7 @@ PORT ?= 8000
 PY := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help book test serve notebook named lock clean
+.PHONY: help book test vllm serve notebook named lock clean
 .DELETE_ON_ERROR:
 
 help:  ## show this list
@@ -16,7 +16,11 @@ book: .venv/.complete  ## build the book: book/_build/html/index.html
 	@$(PY) -m rmutils.build --profile '$(PROFILE)'
 
 test: .venv/.complete  ## run the tests
+	@$(PY) .ci/vllm.py || echo 'The tests that need it are left out.'
 	@$(PY) -m pytest $(ARGS)
+
+vllm: .venv/.complete  ## install vLLM for the CPU into .venv-vllm
+	@$(PY) .ci/vllm.py
 
 serve: book  ## build the book and show it on http://127.0.0.1:8000 (PORT=...)
 	@echo 'The book is on http://127.0.0.1:$(PORT)/ (stop with Ctrl-C)'
@@ -30,11 +34,11 @@ named:
 	@test -n '$(NB)' || { echo 'Say which: make notebook NB=01_preliminaries P="tau=0.05"'; exit 2; }
 
 lock: .venv/.complete  ## pin the newest versions that pyproject.toml allows
-	@$(PY) .ci/lock.py
+	@$(PY) .ci/lock.py && $(PY) .ci/vllm.py lock
 
 clean:  ## remove what was built; models and results in the cache stay
 	rm -rf book/_build book/chapters book/runs .snakemake .pytest_cache .ruff_cache
-	rm -rf .venv *.egg-info build
+	rm -rf .venv .venv-vllm *.egg-info build
 
 # Without the stamp the environment may be half installed and is made anew; with an old stamp it is
 # brought up to date, and counts as half installed until that is done.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -18,6 +21,7 @@ from rmutils.corpora.haystack import load_haystacks
 from rmutils.errors import UserError
 from rmutils.heads import detection
 from rmutils.models import LanguageModel, load_model
+from rmutils.paths import ROOT
 
 torch.set_num_threads(1)  # the models of most tests are so small that threads only wait
 
@@ -77,6 +81,16 @@ def smollm() -> LanguageModel:
         if "cannot reach" in str(error) or "HF_HUB_OFFLINE" in str(error):
             pytest.skip(f"neither cached nor to be had: {error}")
         raise
+
+
+@pytest.fixture(scope="session")
+def vllm_python() -> Path:
+    """The Python of the environment that has vLLM."""
+    environment = ROOT / ".venv-vllm"
+    if not (environment / ".complete").exists():
+        message = "no vLLM: `make vllm` installs it, or says why it cannot"
+        (pytest.fail if "RMUTILS_NO_SKIP" in os.environ else pytest.skip)(message)
+    return environment / "bin" / "python"
 
 
 @pytest.fixture

