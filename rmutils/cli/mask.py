@@ -47,4 +47,5 @@ def mask(
         return
     print(f"{lm.name}: {len(heads)} of {of} heads masked ({policy}).")
     print(f"Written to {folder}")
-    print(f"Load it: rmutils.load_model({str(folder)!r}) or vllm serve {shlex.quote(str(folder))}")
+    print(f"Load it: rmutils.load_model({str(folder)!r}) or vllm serve {shlex.quote(str(folder))} "
+          f"--dtype {str(lm.model.dtype).removeprefix('torch.')}")

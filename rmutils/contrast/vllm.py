@@ -25,7 +25,8 @@ the authors' scripts."""
 ON_CPU = {"kv_cache_memory_bytes": 1 << 30, "enforce_eager": True}
 """Settings of the engine on a CPU, where it would else take nine tenths of the memory, and need a
 C++ compiler."""
-QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
+QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR",
+         "PYTHONWARNINGS": "ignore::FutureWarning"}
 """Environment of the engine, unless it is set: the log is long, and it reports to its makers."""
 
 

@@ -87,7 +87,10 @@ class Handler(BaseHTTPRequestHandler):
         answer = None if fault else json.dumps(fake.complete(payload))
         with fake.one:
             fake.now -= 1
-        fault(self) if fault else self.send(answer)
+        if fault:
+            fault(self)
+        else:
+            self.send(answer)
 
 
 def hang(handler: Handler) -> None:

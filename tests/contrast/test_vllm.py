@@ -124,8 +124,7 @@ def test_identity(alone):
     assert re.fullmatch(rf"{lm.identity}, vllm \d+\.\d+\.\d+", alone["sampled"]["identity"])
 
 
-def test_weights_of_before_leave_nothing(alone):
-    """Neither weights nor cached prompts of the masked model are in the whole one's answers."""
+def test_the_whole_model_comes_back(alone):
     assert alone["whole again"] == alone["tiny-llama, whole"]
 
 
