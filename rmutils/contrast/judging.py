@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pandas as pd
@@ -10,6 +9,7 @@ import pandas as pd
 from rmutils.artifacts import Artifact, Compute, Stage
 from rmutils.config import Config, digest
 from rmutils.contrast.judges import Judge
+from rmutils.journal import Journal
 from rmutils.progress import progress_bar
 
 JUDGED = Stage("judged", version=1)
@@ -54,17 +54,13 @@ def judge_stored(
 
 
 def _judge(judge: Judge, first: pd.DataFrame, second: pd.DataFrame, journal: Path) -> pd.DataFrame:
-    text = journal.read_text(encoding="utf-8") if journal.exists() else ""
-    rows = [json.loads(line) for line in text.split("\n")[:-1]]  # a line cut by a kill is left out
-    both = list(zip(first.itertuples(), second.itertuples(), strict=True))
-    with (journal.open("w", encoding="utf-8") as file,
-          progress_bar(f"judgements of {judge.name}", len(both), unit="pairs",
-                       done=len(rows)) as advance):
-        file.writelines(json.dumps(row) + "\n" for row in rows)
-        for a, b in both[len(rows):]:
-            rows.append([a.id, *judge.score(a.instruction, [a.text, b.text])])
-            file.write(json.dumps(rows[-1]) + "\n")
-            file.flush()
-            advance(1)
+    kept = Journal(journal)
+    with progress_bar(f"judgements of {judge.name}", len(first), unit="pairs",
+                      done=len(kept)) as advance:
+        for a, b in zip(first.itertuples(), second.itertuples(), strict=True):
+            if a.id not in kept:
+                kept[a.id] = judge.score(a.instruction, [a.text, b.text])
+                advance(1)
+    rows = [[name, *kept[name]] for name in first["id"]]
     table = pd.DataFrame(rows, columns=["id", "first", "second"])
     return table.astype({"first": float, "second": float})

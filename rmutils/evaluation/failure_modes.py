@@ -143,9 +143,6 @@ def failure_modes_stored(
 
 def command_of(name: str, config: FailureConfig) -> str:
     """The chapter with these parameters makes this result."""
-    words = ["rmutils", "run", "08_failure_modes", "-p", "model", name]
-    for field, value in config:
-        if value != getattr(FailureConfig(), field):
-            shown = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-            words += ["-p", field, shown]
-    return shlex.join([*words, "-p", "compute", "auto"])
+    changes = {"model": name, **config.differences(FailureConfig()), "compute": "auto"}
+    return shlex.join(["rmutils", "run", "08_failure_modes",
+                       *(word for item in changes.items() for word in ("-p", *item))])
