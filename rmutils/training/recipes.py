@@ -103,8 +103,8 @@ _EMBEDDED = {
 }
 """For a teaching model on two cores. These values are ours: with so few pairs in a batch some
 hundred make enough steps, and so small a model needs a higher rate to move in them. For one of
-135M parameters take a tenth of the rate or less: one step at 1e-4 raised the margin of four easy
-pairs from 0 to 4.2."""
+135M parameters take a tenth of the rate or less: at 1e-4 a few easy pairs were told apart in one
+step."""
 
 RECIPES = {
     "paper": TrainRecipe(),
