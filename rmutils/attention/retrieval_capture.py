@@ -11,9 +11,10 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
+
+from rmutils.models.attention import register, using
 
 NAME = "retrieval_capture"
 
@@ -83,14 +84,8 @@ def retrieval_capture(
 @contextmanager
 def capturing(model: PreTrainedModel) -> Iterator[ArgMaxRecorder]:
     """Switch the model to this attention; on exit its own comes back, also after an error."""
-    before = model.config._attn_implementation
-    model.set_attn_implementation(NAME)
-    try:
+    with using(model, NAME):
         yield ArgMaxRecorder()
-    finally:
-        model.set_attn_implementation(before)
 
 
-AttentionInterface.register(NAME, retrieval_capture)
-# Registered under one name only, the model would be given no mask even where there is padding.
-AttentionMaskInterface.register(NAME, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
+register(NAME, retrieval_capture)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rmutils.corpora.haystack import load_haystacks
 from rmutils.models import LanguageModel
+from rmutils.models.attention import using
 from rmutils.paths import CORPORA
 
 
@@ -58,12 +59,8 @@ def induction(lm: LanguageModel, *, rows: int = 16, span: int = 32, seed: int = 
     Olsson et al. (2022), "In-context Learning and Induction Heads".
     """
     ids = spoken_twice(lm, rows, span, seed)
-    before = lm.model.config._attn_implementation
-    lm.model.set_attn_implementation("eager")  # the one that shows its attention
-    try:
+    with using(lm.model, "eager"):  # the one that shows its attention
         out = lm.model(input_ids=ids, output_attentions=True, use_cache=False)
-    finally:
-        lm.model.set_attn_implementation(before)
     told = out.logits[:, :-1].float().log_softmax(-1)
     loss = -told.gather(2, ids[:, 1:, None])[..., 0].mean(0)  # of the tokens 1 to 2 span - 1
     again = torch.arange(span, 2 * span, device=ids.device)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
+from rmutils.models.attention import writing
 from rmutils.models.caches import stack_caches
 from rmutils.models.language_model import LanguageModel
 
@@ -95,22 +96,23 @@ def generate(
     waiting = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))  # the longest goes first
     answers: list[list[int]] = [[] for _ in prompts]
     batch = _Batch(lm.model, lm.stop_ids if stop_ids is None else stop_ids, temperature, top_p)
-    while waiting or batch.rows:
-        new: list[_Row] = []
-        while waiting:
-            i = waiting[-1]
-            uniforms = _uniforms(seeds[i], max_new_tokens) if temperature else []
-            row = _Row(i, prompts[i], max_new_tokens, uniforms)
-            rows = [*batch.rows, *new, row]
-            if len(rows) > 1 and len(rows) * max(r.width for r in rows) > batch_tokens:
-                break
-            new.append(row)
-            waiting.pop()
-        batch.join(new)
-        batch.write(IDLE[not waiting])
-        for row in batch.retire():
-            answers[row.index] = row.said
-            done(row.index, row.said)
+    with writing(lm.model):
+        while waiting or batch.rows:
+            new: list[_Row] = []
+            while waiting:
+                i = waiting[-1]
+                uniforms = _uniforms(seeds[i], max_new_tokens) if temperature else []
+                row = _Row(i, prompts[i], max_new_tokens, uniforms)
+                rows = [*batch.rows, *new, row]
+                if len(rows) > 1 and len(rows) * max(r.width for r in rows) > batch_tokens:
+                    break
+                new.append(row)
+                waiting.pop()
+            batch.join(new)
+            batch.write(IDLE[not waiting])
+            for row in batch.retire():
+                answers[row.index] = row.said
+                done(row.index, row.said)
     return answers
 
 

@@ -1,0 +1,84 @@
+"""One model, several implementations of its attention; and the one that writes fastest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
+
+GROUPED = "grouped_query"
+
+
+def register(name: str, attention: Callable[..., tuple[Tensor, None]]) -> None:
+    """Make an attention known to transformers; it is given the masks that SDPA is given.
+
+    Registered without them, the model would be given no mask even where there is padding.
+    """
+    AttentionInterface.register(name, attention)
+    AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
+
+
+@contextmanager
+def using(model: PreTrainedModel, name: str) -> Iterator[None]:
+    """Switch a model to another attention; on exit its own comes back, also after an error."""
+    before = model.config._attn_implementation
+    model.set_attn_implementation(name)
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
+
+
+def grouped_query(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    scaling: float,
+    **kwargs,
+) -> tuple[Tensor, None]:
+    """SDPA in which a step of one token reads each key once, not once for each query head.
+
+    The query heads that share a key head take the place of query positions. transformers copies
+    the keys for each of them, which takes most of a step's time on a CPU.
+
+    Parameters
+    ----------
+    query : Tensor
+        (batch, heads, queries, head size).
+    key, value : Tensor
+        (batch, key heads, keys, head size); query head h reads key head h // (heads / key heads).
+    attention_mask : Tensor or None
+        (batch, 1, queries, keys): True where a key may be seen.
+
+    Returns
+    -------
+    Tensor, None
+        (batch, queries, heads, head size), as transformers expects.
+    """
+    batch, heads, queries, size = query.shape
+    if queries > 1:
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, scaling=scaling, **kwargs)
+    grouped = query.reshape(batch, key.shape[1], -1, size)
+    output = scaled_dot_product_attention(
+        grouped, key, value, attn_mask=attention_mask, scale=scaling)
+    return output.reshape(batch, 1, heads, size), None
+
+
+@contextmanager
+def writing(model: PreTrainedModel) -> Iterator[None]:
+    """`grouped_query` in place of SDPA; a model that attends in another way stays as it is."""
+    own = model.config._attn_implementation
+    with using(model, GROUPED if own == "sdpa" else own):
+        yield
+
+
+register(GROUPED, grouped_query)
