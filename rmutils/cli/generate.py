@@ -38,7 +38,7 @@ def generate(
 
     Example: rmutils generate smollm2-135m --source self --count 50 --policy retrieval
     """
-    from rmutils.contrast.instructions import draw
+    from rmutils.contrast.drawing import draw_stored
     from rmutils.contrast.responses import ResponseConfig, respond_stored
 
     if policy is None and (tau, top_k, scores) != (None, None, None):
@@ -52,7 +52,7 @@ def generate(
         heads = options.choose_heads(lm, policy, tau=tau, top_k=top_k, seed=head_seed,
                                      scores=scores)
         config = config.changed({"heads": sorted(heads)})
-    drawn = draw(source, count, seed=seed, lm=lm)
+    drawn, _ = draw_stored(source, count, seed=seed, lm=lm)
     backend = options.backend_of(lm, model, engine, server)
     table, artifact = respond_stored(backend, drawn.instructions, config, compute=compute,
                                      command=options.command_line(ctx))

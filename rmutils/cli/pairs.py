@@ -58,7 +58,7 @@ def pairs(
 
     Example: rmutils pairs tiny-llama --strategy retmask --pairs 1000 --out pairs.parquet
     """
-    from rmutils.contrast.instructions import draw
+    from rmutils.contrast.drawing import draw_stored
     from rmutils.contrast.longreward import longreward_pairs
     from rmutils.contrast.responses import ResponseConfig
     from rmutils.contrast.strategies import STRATEGIES, contrast
@@ -82,7 +82,7 @@ def pairs(
         other = (options.backend_of(options.load_chat_model(smaller), smaller, engine)
                  if strategy == "smaller-model" else None)
         rater = _judge(judge, judge_model, lm, thinking) if strategy == "win-lose-pair" else None
-        drawn = draw(source, number, seed=seed, lm=lm)
+        drawn, _ = draw_stored(source, number, seed=seed, lm=lm)
         made = contrast(
             strategy, options.backend_of(lm, model, engine, server), drawn.instructions, config,
             heads=heads, other=other, judge=rater, compute=compute,

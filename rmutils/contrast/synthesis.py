@@ -12,10 +12,12 @@ Nothing".
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from rmutils.config import digest
 from rmutils.contrast.hub import Candidate
 from rmutils.errors import UserError
+from rmutils.journal import Journal
 from rmutils.models import LanguageModel
 from rmutils.models.generation import generate
 
@@ -31,12 +33,14 @@ MIN_DISTINCT = 0.5
 circles."""
 DRAWS = 20
 """Ours: turns written for each instruction that is wanted, at most."""
-BATCH = 16
-"""Turns written together; without influence on what they say."""
+BATCH = 64
+"""Turns written together, at most; without influence on what they say."""
 
 
-def synthesize(lm: LanguageModel, count: int, seed: int = 0) -> Iterator[Candidate]:
-    """User turns that the model writes, about `DRAWS * count` at most.
+def synthesize(
+    lm: LanguageModel, count: int, seed: int = 0, journal: Path | None = None
+) -> Iterator[Candidate]:
+    """User turns that the model writes, `DRAWS * count` at most.
 
     Magpie's script also ends a turn at its first line break, here only the model ends it; and what
     Magpie filters later with reward models and neighbours stays here, but for the faults below.
@@ -48,6 +52,8 @@ def synthesize(lm: LanguageModel, count: int, seed: int = 0) -> Iterator[Candida
     count : int
     seed : int
         Every turn has a random generator of its own, made of `seed` and its number.
+    journal : Path, optional
+        Takes the turns as they come; those that are there already are not written again.
 
     Yields
     ------
@@ -65,13 +71,19 @@ def synthesize(lm: LanguageModel, count: int, seed: int = 0) -> Iterator[Candida
                         f'another source of instructions, such as "world".')
     before, after = lm.user_turn()
     prompt = lm.tokenizer(before, add_special_tokens=False)["input_ids"]
-    for start in range(0, DRAWS * count, BATCH):
-        seeds = [int(digest([seed, start + i])[:15], 16) for i in range(BATCH)]
-        turns = generate(lm, [prompt] * BATCH, seeds=seeds, max_new_tokens=MAX_NEW_TOKENS,
+    kept = Journal(journal)
+    batch = min(BATCH, 2 * count)
+    for start in range(0, DRAWS * count, batch):
+        numbers = range(start, min(start + batch, DRAWS * count))
+        new = [n for n in numbers if str(n) not in kept]
+        turns = generate(lm, [prompt] * len(new), max_new_tokens=MAX_NEW_TOKENS,
+                         seeds=[int(digest([seed, n])[:15], 16) for n in new],
                          temperature=TEMPERATURE, top_p=TOP_P, stop_ids=_stop_ids(lm))
-        for turn in turns:
+        for n, turn in zip(new, turns, strict=True):
             text, ended, _ = lm.tokenizer.decode(turn).partition(after.rstrip())
-            yield text, _fault(text, turn, finished=bool(ended) or len(turn) < MAX_NEW_TOKENS)
+            finished = bool(ended) or len(turn) < MAX_NEW_TOKENS
+            kept[str(n)] = text, _fault(text, turn, finished=finished)
+        yield from (tuple(kept[str(n)]) for n in numbers)
 
 
 def _stop_ids(lm: LanguageModel) -> set[int]:

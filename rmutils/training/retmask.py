@@ -15,7 +15,7 @@ from pydantic import Field
 from rmutils.artifacts import Artifact, Compute, Stage
 from rmutils.config import Config
 from rmutils.contrast.backends import Transformers
-from rmutils.contrast.instructions import draw
+from rmutils.contrast.drawing import draw_stored
 from rmutils.contrast.judges import Proxy
 from rmutils.contrast.responses import ResponseConfig
 from rmutils.contrast.strategies import STRATEGIES, contrast
@@ -140,9 +140,9 @@ def _run(
             scores, _ = detect_stored(writer, config.detect)
             heads = choose(scores, strategy.policy, tau=config.tau, seed=config.seed)
         advance(1)
+        drawn, kept = draw_stored(config.source, config.instructions, seed=config.seed, lm=writer)
         made = contrast(
-            config.strategy, Transformers(writer),
-            draw(config.source, config.instructions, seed=config.seed, lm=writer).instructions,
+            config.strategy, Transformers(writer), drawn.instructions,
             config.responses.changed({"seed": config.seed}), heads=heads,
             compute=compute, command=command,
             other=Transformers(load_model(config.smaller)) if config.smaller else None,
@@ -156,7 +156,7 @@ def _run(
         advance(1)
         save(detect(trained, config.detect, journal=folder / JOURNAL), folder)
         advance(1)
-    artifacts = (before, *made.artifacts, training)
+    artifacts = (before, *kept, *made.artifacts, training)
     (folder / "run.json").write_text(json.dumps({
         "heads": heads, "dropped": made.pairs.dropped, "training": training.name,
         "artifacts": [artifact.name for artifact in artifacts]}, indent=1) + "\n")

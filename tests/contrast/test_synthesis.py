@@ -42,7 +42,7 @@ def taught(llama):
 def test_writes_what_it_has_read(taught, monkeypatch):
     """Each of the three turns about as often; a turn that comes again is a duplicate."""
     written = Counter(text for text, reason in synthesize(taught, 2) if not reason)
-    assert sum(written[turn] for turn in TURNS) >= 40 <= written.total() <= 48
+    assert sum(written[turn] for turn in TURNS) >= 36 and written.total() <= 40
     assert min(written[turn] for turn in TURNS) >= 8
     drawn = draw("self", 3, seed=1, lm=taught)
     looked_at, kept = 0, []
@@ -70,6 +70,21 @@ def test_seed_and_batch(llama, monkeypatch):
         text for text, _ in whole)
 
 
+def test_goes_on_where_it_was_stopped(llama, written, tmp_path):
+    """Turns of the journal are not written again, and come in their place."""
+    rows, asked = written
+    encode = llama.tokenizer.encode
+    said = [f"Tell me of the river number {n}." for n in "abcdefgh"]
+    rows += map(encode, said)
+    first = list(islice(synthesize(llama, 2, journal=tmp_path / "journal"), 4))
+    assert len(rows) == 4  # one batch of four has been written
+    lines = (tmp_path / "journal").read_text().splitlines(keepends=True)
+    (tmp_path / "journal").write_text("".join(lines[:3]) + lines[3][:5])
+    rows.insert(0, encode(said[3]))
+    again = list(islice(synthesize(llama, 2, journal=tmp_path / "journal"), 8))
+    assert again[:4] == first and [text for text, _ in again] == said and not rows
+
+
 @pytest.fixture
 def written(monkeypatch):
     """Stands for the sampler: what it is to write, a text each, and what it was asked."""
@@ -78,7 +93,7 @@ def written(monkeypatch):
 
     def generate(lm, prompts, *, seeds, stop_ids, **settings):
         asked.update(prompts=prompts, seeds=seeds, stop_ids=stop_ids, **settings)
-        return rows
+        return [rows.pop(0) if rows else [] for _ in prompts]
 
     monkeypatch.setattr(synthesis, "generate", generate)
     return rows, asked
@@ -86,7 +101,7 @@ def written(monkeypatch):
 
 def test_prompt_is_what_comes_before_a_user_turn(lm, written):
     _, asked = written
-    list(synthesize(lm, 1))
+    next(synthesize(lm, 100))
     assert len({*asked["seeds"]}) == len(asked["prompts"]) == synthesis.BATCH
     for prompt in asked["prompts"]:
         assert lm.tokenizer.decode(prompt) == "<|im_start|>user\n"
@@ -120,7 +135,7 @@ def test_end_that_is_no_special_token(llama, written, monkeypatch):
     lm = dataclasses.replace(llama, tokenizer=tokenizer)
     rows, asked = written
     rows.append(tokenizer.encode("Name a fish.\nassistant: A carp.\nuser: Another one."))
-    monkeypatch.setattr(synthesis, "MAX_NEW_TOKENS", len(rows[0]))
+    monkeypatch.setattr(synthesis, "MAX_NEW_TOKENS", len(rows[-1]))
     assert next(synthesize(lm, 1)) == ("Name a fish.", None)
     assert tokenizer.decode(asked["prompts"][0]) == "user: "
 
