@@ -60,9 +60,12 @@ def _execute(notebook: Path, partial: Path, parameters: dict, progress: bool):
     import papermill  # slow to import, and not needed to check parameters
     from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import strip_color
+    from papermill.log import logger
 
     from rmutils.kernel import ThisPython
 
+    # It warns of parameters whose annotation or comment it cannot read. Ours have been checked.
+    logger.setLevel("ERROR")
     try:
         return papermill.execute_notebook(
             notebook, partial, parameters, kernel_name="python3", language="python",

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rmutils.contrast.instructions import Instruction
-from rmutils.contrast.responses import Response, ResponseConfig
+from rmutils.contrast.responses import Backend, Response, ResponseConfig
 from rmutils.heads.masking import mask_heads
 from rmutils.models import LanguageModel
 from rmutils.models.generation import generate
 
 
-class Transformers:
+class Transformers(Backend):
     """The model itself, on this machine.
 
     Parameters

@@ -61,6 +61,8 @@ class Judge(Protocol):
     name: str
     identity: str
     """What its scores depend on besides the texts, for the key of stored results."""
+    at_once: int
+    """How many instructions it may be asked about at the same time."""
 
     def score(self, instruction: str, responses: Sequence[str]) -> list[float | None]:
         """Higher is better; None: unscored."""
@@ -87,6 +89,8 @@ class ServerJudge:
         The URL is none; from `score`: the server cannot be reached at all, does not have the model,
         or wants a key.
     """
+
+    at_once = 32
 
     def __init__(self, url: str, model: str = GEMMA):
         if not re.fullmatch(r"https?://[^\s/:]+(:\d+)?(/\S*)?", url):
@@ -169,6 +173,8 @@ class Proxy:
     thinking : bool
         Whether the prompts left room for a chain of thought (`ResponseConfig.thinking`).
     """
+
+    at_once = 1
 
     def __init__(self, lm: LanguageModel, thinking: bool = True):
         self.lm, self.thinking = lm, thinking

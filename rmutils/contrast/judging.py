@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
 import pandas as pd
@@ -55,12 +56,20 @@ def judge_stored(
 
 def _judge(judge: Judge, first: pd.DataFrame, second: pd.DataFrame, journal: Path) -> pd.DataFrame:
     kept = Journal(journal)
-    with progress_bar(f"judgements of {judge.name}", len(first), unit="pairs",
-                      done=len(kept)) as advance:
-        for a, b in zip(first.itertuples(), second.itertuples(), strict=True):
-            if a.id not in kept:
-                kept[a.id] = judge.score(a.instruction, [a.text, b.text])
-                advance(1)
+    todo = [(a.id, a.instruction, [a.text, b.text])
+            for a, b in zip(first.itertuples(), second.itertuples(), strict=True)
+            if a.id not in kept]
+
+    def ask(pair: tuple[str, str, list[str]]) -> tuple[str, list[float | None]]:
+        name, instruction, texts = pair
+        return name, judge.score(instruction, texts)
+
+    with (progress_bar(f"judgements of {judge.name}", len(first), unit="pairs",
+                       done=len(kept)) as advance,
+          ThreadPool(judge.at_once) as pool):  # its threads never keep a stopped run waiting
+        for name, scores in pool.imap_unordered(ask, todo):
+            kept[name] = scores
+            advance(1)
     rows = [[name, *kept[name]] for name in first["id"]]
     table = pd.DataFrame(rows, columns=["id", "first", "second"])
     return table.astype({"first": float, "second": float})

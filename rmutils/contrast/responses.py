@@ -78,6 +78,9 @@ class Backend(Protocol):
                 done: Callable[[Response], None]) -> None:
         """Call `done` with each response, in any order."""
 
+    def close(self) -> None:
+        """Free the memory of an engine, where there is one."""
+
 
 def respond(
     backend: Backend, instructions: Sequence[Instruction], config: ResponseConfig,

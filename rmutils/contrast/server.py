@@ -16,7 +16,7 @@ from urllib.error import HTTPError
 from urllib.request import ProxyHandler, Request, build_opener
 
 from rmutils.contrast.instructions import Instruction
-from rmutils.contrast.responses import Response, ResponseConfig
+from rmutils.contrast.responses import Backend, Response, ResponseConfig
 from rmutils.errors import UserError
 from rmutils.heads.export import RECORD
 from rmutils.heads.scores import Head
@@ -33,7 +33,7 @@ CONCURRENCY = 32
 """Requests at once."""
 
 
-class Server:
+class Server(Backend):
     """Servers of one model: of the whole one, of masked ones, or of both.
 
     Prompts go there as token ids of the model's own chat template, as with the other backends.

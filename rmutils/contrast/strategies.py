@@ -105,6 +105,7 @@ def contrast(
         scores, judged = judge_stored(judge, chosen, answers, **stored)
         return Contrast(_win_lose(chosen, answers, scores), (first, second, judged))
     if strategy == "smaller-model":
+        backend.close()  # a GPU has no room for the engines of both
         rejected, second = respond_stored(other, instructions, config, **stored)
     else:
         masked = config.model_copy(update={"heads": tuple(sorted(heads))})

@@ -13,7 +13,7 @@ from typing import Any
 
 from rmutils.contrast.backends import decode
 from rmutils.contrast.instructions import Instruction
-from rmutils.contrast.responses import Response, ResponseConfig
+from rmutils.contrast.responses import Backend, Response, ResponseConfig
 from rmutils.errors import UserError
 from rmutils.heads.export import export_masked
 from rmutils.heads.scores import Head
@@ -30,7 +30,7 @@ QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1", "TORCH_CPP_L
 """Environment of the engine, unless it is set: the log is long, and it reports to its makers."""
 
 
-class VLLM:
+class VLLM(Backend):
     """vLLM's engine, which holds weights of its own.
 
     It cannot switch heads off. The masked model is exported to a temporary folder (`TMPDIR` says

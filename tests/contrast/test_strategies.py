@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
+from threading import Barrier
 
 import numpy as np
 import pandas as pd
@@ -25,7 +27,7 @@ HEADS = [(1, 0), (3, 2)]
 class Longest:
     """A judge by length, which has no word for texts that hold an e; it counts what it is asked."""
 
-    name, identity, asked = "longest", "longest", 0
+    name, identity, at_once, asked = "longest", "longest", 1, 0
 
     def score(self, instruction, responses):
         self.asked += 1
@@ -81,17 +83,49 @@ def test_judging_goes_on_after_a_stop(cache, monkeypatch):
 
     def stopping(instruction, responses):
         if judge.asked == 2:
-            raise KeyboardInterrupt
+            raise UserError("the judge is down")
         return score(instruction, responses)
 
     monkeypatch.setattr(judge, "score", stopping, raising=False)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(UserError, match="is down"):
         strategies.judge_stored(judge, first, first[::-1].assign(id=list("abcd")))
     monkeypatch.setattr(judge, "score", score, raising=False)
     table, artifact = strategies.judge_stored(judge, first, first[::-1].assign(id=list("abcd")))
     assert judge.asked == 4 and artifact.manifest["facts"] == {"pairs": 4, "unscored": 2}
     np.testing.assert_array_equal(table[["first", "second"]],
                                   [[1, 1], [np.nan, 2], [2, np.nan], [1, 1]])
+
+
+def test_judge_that_answers_many_at_once(cache):
+    """Four wait for one another: had they been asked one by one, nobody would have answered."""
+    together = Barrier(4, timeout=10)
+
+    class Patient(Longest):
+        at_once = 4
+
+        def score(self, instruction, responses):
+            together.wait()
+            return [float(len(text)) for text in responses]
+
+    first = pd.DataFrame({"id": list("abcd"), "instruction": "?", "text": ["x", "xx", "xxx", ""]})
+    table, _ = strategies.judge_stored(Patient(), first, first)
+    assert table["id"].tolist() == list("abcd") and table["first"].tolist() == [1, 2, 3, 0]
+
+
+def test_first_engine_makes_room_for_the_second(cache, llama, tokenizer):
+    events = []
+
+    class Engine(Transformers):
+        def respond(self, *args):
+            events.append(self.name)
+            super().respond(*args)
+
+        def close(self):
+            events.append(f"{self.name} closed")
+
+    small = Engine(dataclasses.replace(make_lm("llama", tokenizer, seed=1), name="small"))
+    contrast("smaller-model", Engine(llama), ASKED, CONFIG, other=small)
+    assert events == [llama.name, f"{llama.name} closed", "small"]
 
 
 @pytest.mark.parametrize(("strategy", "message"), [
