@@ -48,6 +48,7 @@ def audit(folder: Path = PAPER) -> pd.DataFrame:
         *text_checks.gain_orders(cells, folder),
         *text_checks.repeated_numbers(folder),
         *text_checks.repeated_facts(folder),
+        *text_checks.unique_failures(folder),
         *head_checks.score_bins(numbers),
         *head_checks.masked_shares(numbers),
         *head_checks.mean_gains(numbers),

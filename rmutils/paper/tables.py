@@ -55,6 +55,9 @@ STATEMENTS = _schema("statements.csv",
                      "source place table group row versus column how_often as_printed",
                      integers="table")
 GAIN_ORDERS = _schema("gain_orders.csv", "source place larger smaller as_printed")
+FAILURE_EXAMPLES = _schema(
+    "failure_examples.csv", "source place kind masked passed as_printed unique",
+    key="source place masked")
 SCORE_BINS = _schema("score_bins.csv", "source place group heads low high label value",
                      numbers="low high value", integers="heads", blank="value", key="group label")
 PUBLISHED_SCORES = _schema("published_head_scores.csv", "model layer head runs mean sd low high",

@@ -11,6 +11,7 @@ from rmutils.paper.cells import TASKS, Cell, by
 from rmutils.paper.findings import Finding, above, equal, same_text
 from rmutils.paper.printed import Printed, mean
 from rmutils.paper.tables import (
+    FAILURE_EXAMPLES,
     GAIN_ORDERS,
     STATEMENTS,
     TEXT_FACTS,
@@ -49,6 +50,20 @@ def repeated_facts(folder: Path) -> Iterator[Finding]:
         for r in later:
             yield same_text("fact stated twice", what, first["value"], place_of(first), r["value"],
                             place_of(r))
+
+
+def unique_failures(folder: Path) -> Iterator[Finding]:
+    """A failure that a caption calls unique to masked retrieval heads: with others masked instead,
+    the response has to pass."""
+    told = {True: "passes", False: "fails"}
+    for (source, place), records in by(lambda r: (r["source"], r["place"]),
+                                       read_records(FAILURE_EXAMPLES, folder)).items():
+        of = {r["masked"]: r for r in records}
+        if words := of["retrieval"]["unique"]:
+            other = of["non-retrieval"]
+            yield same_text(
+                "unique failure", f"{other['kind']}, other heads masked", told[True],
+                f"{source} {place}: {words}", told[other["passed"] == "yes"], place_of(other))
 
 
 def quoted_numbers(cells: list[Cell], folder: Path) -> Iterator[Finding]:

@@ -146,6 +146,17 @@ def test_a_tampered_bin(findings, tampered):
     assert checks == ["score bins", "score bins", "share masked"]
 
 
+def test_failure_that_others_have_too(findings, tampered):
+    """Figure 8: "unique", yet the format is broken with other heads masked as well. Figure 7 not,
+    until its line says so."""
+    eight = ("unique failure", "en Figure 8: a distinctive failure mode unique to retrieval head "
+             "ablation", "en Figure 8: ignores the format constraint")
+    assert disagreements(findings, "unique failure") == {eight}
+    new = tampered("failure_examples.csv", "entity name,non-retrieval,yes",
+                   "entity name,non-retrieval,no")
+    assert len(disagreements(new, "unique failure")) == 2
+
+
 def test_bold_on_the_wrong_row(findings, tampered):
     new = disagreements(tampered("bold.csv", "en,10,Qwen3-8B,Llama-3.1-8B-Instruct,16K",
                                  "en,10,Qwen3-8B,Before,16K"))
