@@ -48,8 +48,18 @@ def _missed(scores: pd.DataFrame) -> str:
     missed = scores[scores.reached == "no"]
     lines = [f"- {r.measure} ({r.condition}): {r.value:.3f}, wanted {r.wanted}"
              for r in missed.itertuples()]
-    return "\n".join(["It falls short here:", "", *lines]) if lines else \
-        "It reaches all that was wanted of it."
+    if not lines:
+        return "It reaches all that was wanted of it."
+    return "\n".join(["It falls short here:", "", *lines, "", _why(scores)])
+
+
+def _why(scores: pd.DataFrame) -> str:
+    """What the foreign frame of the questions has to do with missed needles."""
+    found = scores[scores.measure == "needles found"].set_index("condition").value
+    return (f"Asked plainly, in words that training has, {found['512 tokens, asked plainly']:.3f} "
+            f"of the same needles are found instead of {found['512 tokens']:.3f}. What single "
+            f"heads are worth, and how their losses add up, is in the chapter on the teaching "
+            f"models.")
 
 
 def _markdown(scores: pd.DataFrame) -> str:
@@ -83,7 +93,8 @@ tokens, and spans to be repeated. {tokens:.1f} million tokens.
 **Held out.** The scores below are measured on texts with names and value phrases that training \
 never uses (one in four of each kind, chosen by a hash). The needles and their questions stand in \
 frames ("Nobody doubts that ...", "Listen well. ...") that it never uses, some with words that it \
-never has; *reworded* are the same needles in an order of words that it never has. Short \
+never has; *asked plainly* are the same needles with the frame of the question left out, \
+*reworded* those in an order of words that it never has. Short \
 instructions and tasks have wordings of their own. Lengths go up to 2,048 tokens, where training \
 ends at {longest}. Not held out: the prompt of the published detection script, which a quarter of \
 the single-needle tasks has; the kinds of facts; weekdays, months, trades, instruments and rivers, \

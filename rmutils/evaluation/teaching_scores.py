@@ -34,6 +34,9 @@ NEEDLE_FILE = CORPORA["world"] / "needles" / "needles.jsonl"
 REWORDED = DetectConfig(lengths=(512,), depths=even_depths(10),
                         needle_file=CORPORA["world"] / "reworded" / "needles.jsonl")
 """The same needles in an order of words that training never has."""
+PLAIN = DetectConfig(lengths=(512,), depths=even_depths(10),
+                     needle_file=CORPORA["world"] / "plain" / "needles.jsonl")
+"""The same needles, asked for without the frame of words that training never has."""
 SHORT = 200
 """Held-out short instructions that the whole and the masked model answer."""
 RANDOM_DRAWS = 5
@@ -98,7 +101,7 @@ def _needles(lm: LanguageModel, scores: HeadScores, retrieval: list[Head]) -> It
     grid = NEEDLES[512]
     draws = [scores.select_random(len(retrieval), exclude=retrieval, seed=seed)
              for seed in range(RANDOM_DRAWS)]
-    with progress_bar(f"needles of {lm.name}", len(LENGTHS) + 2 + RANDOM_DRAWS,
+    with progress_bar(f"needles of {lm.name}", len(LENGTHS) + 3 + RANDOM_DRAWS,
                       unit="grids") as advance:
         def run(config: DetectConfig, heads: Sequence[Head] = ()) -> pd.DataFrame:
             with mask_heads(lm, heads):
@@ -111,8 +114,9 @@ def _needles(lm: LanguageModel, scores: HeadScores, retrieval: list[Head]) -> It
             yield _row("needles found", f"{length} tokens", cases.success, cases.needle)
         yield _row("needles found", "512 tokens, by another needle's answer",
                    _swapped(found[512]), found[512].needle)
-        reworded = run(REWORDED)
-        yield _row("needles found", "512 tokens, reworded", reworded.success, reworded.needle)
+        for what, config in (("asked plainly", PLAIN), ("reworded", REWORDED)):
+            again = run(config)
+            yield _row("needles found", f"512 tokens, {what}", again.success, again.needle)
         whole, needle = found[512].success.astype(float), found[512].needle
         yield _row("needles lost from 512 to 2048 tokens", "",
                    whole - found[2048].success, needle)

@@ -22,6 +22,7 @@ from tests.corpora.reader import STARTS, fact_of, facts_in, questions_in, senten
 HAYSTACKS = load_haystacks(CORPORA["world"] / "haystack")
 REWORDED = load_needles(CORPORA["world"] / "reworded")
 NEEDLES = load_needles(CORPORA["world"] / "needles")
+PLAIN = load_needles(CORPORA["world"] / "plain")
 PAIRS = pytest.mark.parametrize("index", range(COUNT))
 
 
@@ -31,7 +32,7 @@ def test_shipped_files_are_those_of_the_generator(tmp_path):
     made = {p.relative_to(tmp_path): p.read_bytes() for p in tmp_path.rglob("*.*")}
     shipped = {p.relative_to(CORPORA["world"]): p.read_bytes()
                for p in CORPORA["world"].rglob("*.*")}
-    assert made == shipped and len(made) == COUNT + 2
+    assert made == shipped and len(made) == COUNT + 3
 
 
 def test_needle_i_is_for_haystack_i():
@@ -52,6 +53,13 @@ def test_needle_is_held_out(index):
         assert text.startswith(tuple(frame.removesuffix("{}") for frame in frames))
     known = {name for kind in ("first", "last", "title") for name in names(kind, "train")}
     assert not known & set(re.findall(r"[A-Z]\w+", subject))
+
+
+@PAIRS
+def test_plain_question_is_the_same_without_its_frame(index):
+    needle, plain = NEEDLES[index], PLAIN[index]
+    assert (plain.needle, plain.real_needle) == (needle.needle, needle.real_needle)
+    assert needle.question.endswith(f". {plain.question}") and "." not in plain.question
 
 
 @PAIRS

@@ -63,9 +63,11 @@ def test_what_is_wanted(row, wanted, reached):
 @pytest.mark.parametrize("name", RECIPES)
 def test_card(name, tmp_path):
     scores = pd.DataFrame({
-        "measure": ["needles found", "heads at or above tau"], "condition": ["512 tokens", "share"],
-        "value": [0.5, 0.125], "low": [0.4, 0.1], "high": [0.6, 0.15], "samples": [200, 180],
-        "wanted": [">= 0.95", "<= 0.2"], "reached": ["no", "yes"]})
+        "measure": ["needles found", "heads at or above tau", "needles found"],
+        "condition": ["512 tokens", "share", "512 tokens, asked plainly"],
+        "value": [0.5, 0.125, 0.75], "low": [0.4, 0.1, 0.7], "high": [0.6, 0.15, 0.8],
+        "samples": [200, 180, 200], "wanted": [">= 0.95", "<= 0.2", ""],
+        "reached": ["no", "yes", ""]})
     (tmp_path / "training.csv").write_text(
         "step,length,answer_loss,prompt_loss,seconds\n0,64,6,6,1.0\n1,64,2,4,120.0\n")
     write_card(name, tmp_path, scores)
@@ -77,6 +79,7 @@ def test_card(name, tmp_path):
     assert ("enable_thinking" in card) == (recipe.family == "qwen3")
     assert "- needles found (512 tokens): 0.500, wanted >= 0.95" in card
     assert "- heads" not in card  # which are as wanted
+    assert "0.750 of the same needles are found instead of 0.500" in card
     assert "| needles found | 512 tokens | 0.500 | 0.400 to 0.600 | 200 | >= 0.95 | no |" in card
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "scores.csv"), scores)
     write_card(name, tmp_path, scores[1:])
