@@ -81,6 +81,7 @@ def test_card(name, tmp_path):
     assert "- heads" not in card  # which are as wanted
     assert "0.750 of the same needles are found instead of 0.500" in card
     assert "| needles found | 512 tokens | 0.500 | 0.400 to 0.600 | 200 | >= 0.95 | no |" in card
-    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "scores.csv"), scores)
+    kept = pd.read_csv(tmp_path / "scores.csv", keep_default_na=False)
+    pd.testing.assert_frame_equal(kept, scores)
     write_card(name, tmp_path, scores[1:])
     assert "It reaches all that was wanted of it." in (tmp_path / "README.md").read_text()
