@@ -60,4 +60,5 @@ def test_every_figure_has_a_number_a_caption_and_a_description(cells):
 
 
 def test_declared_data_exists_and_profiles_are_valid():
-    assert [c.name for c in chapters(paths.ROOT, "embedded")] == [p.stem for p in NOTEBOOKS]
+    for profile in ("embedded", "smoke"):
+        assert [c.name for c in chapters(paths.ROOT, profile)] == [p.stem for p in NOTEBOOKS]
