@@ -114,7 +114,7 @@ def _details(summary: str, rows: dict[str, str]) -> HTML:
 
 def _short(value: object) -> str:
     """Long evenly spaced lists as `512, 1024 ... 4096`."""
-    if not isinstance(value, list) or len(value) < 5 or isinstance(value[0], list):  # heads
+    if not isinstance(value, list) or len(value) < 5 or not isinstance(value[0], int | float):
         return str(value)
     steps = [b - a for a, b in pairwise(value)]
     if max(steps) - min(steps) < 0.001:  # depths are rounded

@@ -23,7 +23,11 @@ COMMANDS = {
     "train": "Train a model on preference pairs.",
     "retmask": "The whole method: detect, mask, generate, train, detect again.",
     "artifacts": "Stored results: list, verify, show, promote.",
+    "evaluate": "Long-context scores, by HELMET's seven categories.",
+    "collect": "Read HELMET's own result files into the same table.",
+    "abilities": "Scores on tasks without long contexts, and drift from the base model.",
     "paper": "The paper's tables and an audit of its numbers.",
+    "claims": "The paper's claims, and a verdict on each.",
     "run": "Run a notebook with other parameters.",
 }
 

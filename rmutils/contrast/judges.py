@@ -13,9 +13,9 @@ import re
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -102,16 +102,17 @@ class ServerJudge:
 
     def score(self, instruction: str, responses: Sequence[str]) -> list[float | None]:
         """Ratings from 1 to 10."""
+        questions = [PROMPT.format(instruction=instruction, response=r) for r in responses]
         with ThreadPoolExecutor(max(1, len(responses))) as pool:
-            return list(pool.map(lambda response: self._rate(instruction, response), responses))
+            return list(pool.map(lambda question: self.ask(question, rating), questions))
 
-    def _rate(self, instruction: str, response: str) -> float | None:
-        question = PROMPT.format(instruction=instruction, response=response)
+    def ask(self, question: str, read: Callable[[str], Any]) -> Any:
+        """What `read` finds in the reply to a question; None if it never finds anything."""
         for attempt in range(ATTEMPTS):
             last = attempt == ATTEMPTS - 1
             try:
-                if rating := _rating(self._ask(question, temperature=min(attempt, 1))):
-                    return rating
+                if (found := read(self._reply(question, min(attempt, 1)))) is not None:
+                    return found
                 continue
             except urllib.error.HTTPError as error:
                 if cause := REFUSALS.get(error.code):
@@ -130,7 +131,7 @@ class ServerJudge:
                 time.sleep(WAIT * 2 ** attempt)
         return None
 
-    def _ask(self, question: str, temperature: float) -> str:
+    def _reply(self, question: str, temperature: float) -> str:
         """The text of the reply; empty where the server said something else."""
         body = {"model": self.name, "messages": [{"role": "user", "content": question}],
                 "temperature": temperature, "max_tokens": MAX_TOKENS}
@@ -145,8 +146,8 @@ class ServerJudge:
             return ""
 
 
-def _rating(reply: str) -> float | None:
-    """The rating in a reply; None if there is none, or there are several."""
+def rating(reply: str) -> float | None:
+    """The rating from 1 to 10 in a reply; None if there is none, or there are several."""
     found = {float(number) for number in re.findall(r"\[\[ *(\d+(?:\.\d+)?) *\]\]", reply)}
     return found.pop() if len(found) == 1 and 1 <= min(found) <= 10 else None
 

@@ -44,20 +44,29 @@ def log_likelihoods(
     found = pd.DataFrame()
     for side in ("chosen", "rejected"):
         answers = encoded[f"{side}_ids"]
-        found[side] = _sums(lm, encoded["prompt_ids"], answers, batch_tokens)
+        found[side] = log_probabilities(lm, encoded["prompt_ids"], answers, batch_tokens)
         found[f"{side}_mean"] = found[side] / [len(answer) for answer in answers]
     return found.assign(gap=found["chosen"] - found["rejected"],
                         gap_mean=found["chosen_mean"] - found["rejected_mean"])
 
 
 @torch.inference_mode()
-def _sums(
-    lm: LanguageModel, prompts: Sequence[list[int]], answers: Sequence[list[int]], size: int
+def log_probabilities(
+    lm: LanguageModel, prompts: Sequence[list[int]], answers: Sequence[list[int]],
+    batch_tokens: int = BATCH_TOKENS,
 ) -> list[float]:
-    """Sequences are padded on the right, which no token of a causal model sees."""
+    """Log-probability of each answer after its prompt: the sum over its tokens, in nats.
+
+    Sequences are padded on the right, which no token of a causal model sees.
+
+    Parameters
+    ----------
+    prompts, answers : sequence of lists of int
+        Token ids, one at least of each prompt.
+    """
     sequences = [[*prompt, *answer] for prompt, answer in zip(prompts, answers, strict=True)]
     sums = [0.0] * len(sequences)
-    for batch in _batches([len(sequence) for sequence in sequences], size):
+    for batch in _batches([len(sequence) for sequence in sequences], batch_tokens):
         width = max(len(sequences[i]) for i in batch)
         ids = torch.tensor([sequences[i] + [0] * (width - len(sequences[i])) for i in batch],
                            device=lm.model.device)

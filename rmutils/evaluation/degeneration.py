@@ -88,7 +88,7 @@ def surprise(
     """
     found = []
     for prompt, answer in zip(prompts, answers, strict=True):
-        odds = _logits(lm, [*prompt, *answer])[len(prompt) - 1:].log_softmax(-1)
+        odds = next_token_logits(lm, [*prompt, *answer])[len(prompt) - 1:].log_softmax(-1)
         nats = odds[:-1].gather(1, torch.tensor(answer, dtype=torch.long)[:, None])[:, 0]
         if len(answer) < max_new_tokens:  # any stop token would have ended it
             end = odds[-1, sorted(lm.stop_ids)].logsumexp(0)
@@ -107,12 +107,12 @@ def foretold(lm: LanguageModel, texts: Sequence[Sequence[int]], known: int) -> l
     known : int
         So many tokens at the beginning are not asked for.
     """
-    return [(_logits(lm, text)[known - 1:-1].argmax(-1) == torch.tensor(text[known:]))
+    return [(next_token_logits(lm, text)[known - 1:-1].argmax(-1) == torch.tensor(text[known:]))
             .float().mean().item() for text in texts]
 
 
 @torch.inference_mode()
-def _logits(lm: LanguageModel, ids: Sequence[int]) -> torch.Tensor:
-    """(tokens, vocabulary): row i is about token i + 1."""
+def next_token_logits(lm: LanguageModel, ids: Sequence[int]) -> torch.Tensor:
+    """(tokens, vocabulary), float32 on the CPU: row i is about token i + 1."""
     return lm.model(torch.tensor([ids], device=lm.model.device),
                     use_cache=False).logits[0].float().cpu()

@@ -24,7 +24,7 @@ from rmutils.config import Config
 from rmutils.corpora.niah import NiahCase
 from rmutils.errors import UserError
 from rmutils.evaluation.needles import find_needles
-from rmutils.heads.decoding import Trunk, decode
+from rmutils.heads.decoding import decode
 from rmutils.heads.detection import BATCH_TOKENS, DetectConfig, build_cases, even_depths
 from rmutils.heads.induction import Induction, induction
 from rmutils.heads.scores import HeadScores
@@ -32,6 +32,7 @@ from rmutils.heads.scoring import copy_counts
 from rmutils.heads.store import inputs_of
 from rmutils.models import LanguageModel, identify, load_model
 from rmutils.models.loading import corpus_of, find_trained
+from rmutils.models.prefixes import Trunk
 from rmutils.progress import progress_bar
 from rmutils.stats import cluster_bootstrap, percentiles
 

@@ -118,15 +118,26 @@ def read_on(lm: LanguageModel, count: int) -> pd.DataFrame:
         As from `ask`, a row per passage of a haystack; `correct` is the share of tokens that the
         model expects most.
     """
-    before = lm.tokenizer(lm.user_turn()[0] if lm.chat else "", add_special_tokens=False)
-    texts = [lm.tokenizer(haystack.text, add_special_tokens=False)["input_ids"]
-             for haystack in load_haystacks(CORPORA[lm.corpus] / "haystack")]
-    starts = [(i % len(texts), i // len(texts) * PASSAGE) for i in range(count)]
-    passages = [[*before["input_ids"], *texts[part][start : start + PASSAGE]]
-                for part, start in starts]
-    shares = foretold(lm, passages, len(before["input_ids"]) + KNOWN_TOKENS)
+    texts, turn = passages(lm, count, PASSAGE)
+    shares = foretold(lm, texts, turn + KNOWN_TOKENS)
     return pd.DataFrame({"task": NEXT_WORDS, "sample": range(count), "cluster": range(count),
                          "correct": shares, "response": ""})
+
+
+def passages(lm: LanguageModel, count: int, tokens: int) -> tuple[list[list[int]], int]:
+    """Plain text that no model of this book was trained on: stretches of its corpus's haystack.
+
+    Returns
+    -------
+    list of lists of int, int
+        Token ids, each stretch after the beginning of a user turn, where the model knows turns; and
+        how many tokens that beginning has.
+    """
+    turn = lm.tokenizer(lm.user_turn()[0] if lm.chat else "", add_special_tokens=False)["input_ids"]
+    texts = [lm.tokenizer(haystack.text, add_special_tokens=False)["input_ids"]
+             for haystack in load_haystacks(CORPORA[lm.corpus] / "haystack")]
+    starts = [(i % len(texts), i // len(texts) * tokens) for i in range(count)]
+    return [[*turn, *texts[part][start : start + tokens]] for part, start in starts], len(turn)
 
 
 def chance(sample: Sample) -> float:

@@ -1,8 +1,8 @@
 """Greedy answers with the arg-max rows of all heads: shared prefill, batched decoding.
 
 Prefill takes most of the time of a detection, and the cases of one haystack begin alike: up to the
-needle they are the same text. So the longest such text is read once (the trunk), and each case
-reads on from where it leaves the trunk.
+needle they are the same text. So the longest such text is read once
+(`rmutils.models.prefixes.Trunk`), and each case reads on from where it leaves the trunk.
 """
 
 from __future__ import annotations
@@ -37,30 +37,6 @@ class Answer:
 
     tokens: np.ndarray
     positions: np.ndarray
-
-
-class Trunk:
-    """The cached keys and values of a text that many prompts begin with."""
-
-    def __init__(self, model: PreTrainedModel, ids: Sequence[int]):
-        self.model = model
-        self.ids = tuple(ids)
-        self.cache = _prefill(model, self.ids, DynamicCache())
-
-    def read(self, prompt: Sequence[int]) -> DynamicCache:
-        """Cache of all tokens of `prompt` but the last; the shared ones are not recomputed."""
-        known = common_prefix(self.ids, prompt[:-1])
-        # No config is given: sliding layers keep all positions, so indices are prompt positions
-        # and the masks alone make the window.
-        shared = [(layer.keys[:, :, :known], layer.values[:, :, :known])
-                  for layer in self.cache.layers] if known else None
-        return _prefill(self.model, prompt[known:-1], DynamicCache(shared))
-
-
-def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    """Number of leading elements that two sequences share."""
-    pairs = enumerate(zip(a, b, strict=False))
-    return next((i for i, (x, y) in pairs if x != y), min(len(a), len(b)))
 
 
 @torch.inference_mode()
@@ -112,14 +88,6 @@ def decode(
         if ended.all():
             break
     return _answers(np.stack(tokens, 1), np.stack(looked, 1), pads, stop_ids)
-
-
-def _prefill(model: PreTrainedModel, ids: Sequence[int], cache: DynamicCache) -> DynamicCache:
-    if len(ids):
-        with torch.inference_mode():
-            model.base_model(input_ids=torch.tensor([ids], device=model.device),
-                             past_key_values=cache, use_cache=True)
-    return cache
 
 
 def _answers(tokens: np.ndarray, looked: np.ndarray, pads: list[int], stop_ids: Collection[int]):

@@ -19,10 +19,11 @@ from rmutils.corpora.haystack import Haystack, load_haystacks
 from rmutils.corpora.needles import Needle, load_needles
 from rmutils.corpora.niah import NiahBuilder, NiahCase
 from rmutils.errors import UserError
-from rmutils.heads.decoding import Answer, Trunk, decode
+from rmutils.heads.decoding import Answer, decode
 from rmutils.heads.scores import HeadScores
 from rmutils.heads.scoring import SUCCESS_ROUGE, copy_counts, rouge_recall, wu_span
 from rmutils.models import LanguageModel
+from rmutils.models.prefixes import Trunk
 from rmutils.paths import CORPORA
 from rmutils.progress import progress_bar
 

@@ -6,10 +6,11 @@ import pandas as pd
 
 from rmutils.attention.retrieval_capture import capturing
 from rmutils.corpora.niah import NiahCase
-from rmutils.heads.decoding import Answer, Trunk, decode
+from rmutils.heads.decoding import Answer, decode
 from rmutils.heads.scores import Head
 from rmutils.heads.scoring import copied
 from rmutils.models import LanguageModel
+from rmutils.models.prefixes import Trunk
 
 
 def answer_case(lm: LanguageModel, case: NiahCase, *, max_new_tokens: int = 50) -> Answer:

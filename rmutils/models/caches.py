@@ -37,7 +37,8 @@ def stack_caches(caches: list[DynamicCache], room: int) -> tuple[list[int], Dyna
     Parameters
     ----------
     caches : list of DynamicCache
-        Each with one row or more. They are emptied layer by layer, to save memory.
+        Each with one row or more. One that holds nothing yet is that of one row. They are emptied
+        layer by layer, to save memory.
     room : int
         Tokens that can be added to the result.
 
@@ -49,11 +50,15 @@ def stack_caches(caches: list[DynamicCache], room: int) -> tuple[list[int], Dyna
     lengths = [cache.get_seq_length() for cache in caches]
     pads = [max(lengths) - n for n in lengths]
     stacked = DynamicCache()
-    for i in range(len(caches[0].layers)):
-        both = [_padded([getattr(cache.layers[i], name) for cache in caches], pads, room)
+    full = max(caches, key=lambda cache: len(cache.layers))
+    for i, layer in enumerate(full.layers):
+        nothing = DynamicLayer()
+        nothing.keys, nothing.values = layer.keys[:1, :, :0], layer.values[:1, :, :0]
+        layers = [cache.layers[i] if cache.layers else nothing for cache in caches]
+        both = [_padded([getattr(layer, name) for layer in layers], pads, room)
                 for name in ("keys", "values")]
-        for cache in caches:
-            cache.layers[i].keys = cache.layers[i].values = None
+        for layer in layers:
+            layer.keys = layer.values = None
         stacked.layers.append(_RoomyLayer(*both, used=max(lengths)))
     caches.clear()
     return pads, stacked

@@ -1,13 +1,14 @@
 """Answers to many prompts, greedy or sampled, each with a seed of its own.
 
 A row of the batch that has ended makes room for the next prompt, so short answers never wait for
-long ones.
+long ones. What prompts have in common at their beginning is read once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from transformers import DynamicCache, PreTrainedModel
 from rmutils.models.attention import writing
 from rmutils.models.caches import stack_caches
 from rmutils.models.language_model import LanguageModel
+from rmutils.models.prefixes import Trunk, common_prefix, families
 
 ROOM = 128
 """Tokens for which room is made at once."""
@@ -26,10 +28,11 @@ when none does."""
 
 @dataclass
 class _Row:
-    """A prompt that is being answered."""
+    """A prompt that is being answered; so many of its first tokens are those of its family."""
 
     index: int
     prompt: Sequence[int]
+    shared: int
     room: int
     uniforms: list[float]
     said: list[int] = field(default_factory=list)
@@ -42,6 +45,11 @@ class _Row:
     def width(self) -> int:
         """Tokens that it can grow to."""
         return len(self.prompt) + self.room
+
+    @property
+    def last(self) -> int:
+        """Its last token, which the cache does not hold yet."""
+        return self.said[-1] if self.said else self.prompt[-1]
 
     def say(self, token: int, stop_ids: Collection[int]) -> None:
         """Append a token, unless it is a stop token or the row has ended."""
@@ -93,32 +101,31 @@ def generate(
     list of lists of int
         New token ids, without the stop token; an answer that never stopped has `max_new_tokens`.
     """
-    waiting = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))  # the longest goes first
+    waiting = [(i, shared) for family, shared in families(prompts) for i in family][::-1]
     answers: list[list[int]] = [[] for _ in prompts]
     batch = _Batch(lm.model, lm.stop_ids if stop_ids is None else stop_ids, temperature, top_p)
-    with writing(lm.model):
-        while waiting or batch.rows:
-            new: list[_Row] = []
-            while waiting:
-                i = waiting[-1]
-                uniforms = _uniforms(seeds[i], max_new_tokens) if temperature else []
-                row = _Row(i, prompts[i], max_new_tokens, uniforms)
-                rows = [*batch.rows, *new, row]
-                if len(rows) > 1 and len(rows) * max(r.width for r in rows) > batch_tokens:
-                    break
-                new.append(row)
-                waiting.pop()
-            batch.join(new)
-            batch.write(IDLE[not waiting])
-            for row in batch.retire():
-                answers[row.index] = row.said
-                done(row.index, row.said)
+    while waiting or batch.rows:
+        new: list[_Row] = []
+        while waiting:
+            i, shared = waiting[-1]
+            uniforms = _uniforms(seeds[i], max_new_tokens) if temperature else []
+            row = _Row(i, prompts[i], shared, max_new_tokens, uniforms)
+            rows = [*batch.rows, *new, row]
+            if len(rows) > 1 and len(rows) * max(r.width for r in rows) > batch_tokens:
+                break
+            new.append(row)
+            waiting.pop()
+        batch.join(new)
+        batch.write(IDLE[not waiting])
+        for row in batch.retire():
+            answers[row.index] = row.said
+            done(row.index, row.said)
     return answers
 
 
 def _uniforms(seed: int, count: int) -> list[float]:
-    draw = torch.Generator().manual_seed(seed)
-    return torch.rand(count, generator=draw, dtype=torch.float64).tolist()
+    return torch.rand(count, generator=torch.Generator().manual_seed(seed),
+                      dtype=torch.float64).tolist()
 
 
 class _Batch:
@@ -132,16 +139,16 @@ class _Batch:
         self.rows: list[_Row] = []
         self.caches: list[DynamicCache] = []  # one, but for a moment in `join`
         self.room = 0
+        self.trunk = Trunk(model, [])  # of the family that was read last
 
     def join(self, new: list[_Row]) -> None:
-        """Read the prompts of new rows, choose their first tokens, and make room for more."""
-        if new:
-            longest = max(len(row.prompt) for row in new)
-            ids = [[0] * (longest - len(row.prompt)) + [*row.prompt] for row in new]
-            cache = DynamicCache()
-            self._read(new, ids, [longest - len(row.prompt) for row in new], cache)
-            self.caches.append(cache)
-            self.rows += new
+        """Read the prompts of new rows, and make room for what they will say."""
+        for beginning, family in groupby(new, lambda row: row.prompt[: row.shared]):
+            if len(beginning) > common_prefix(beginning, self.trunk.ids):
+                self.trunk = Trunk(self.model, beginning, self.trunk)
+            family = [*family]
+            self.caches += self.trunk.read_all([row.prompt for row in family])
+            self.rows += family
         self.room = min(max(row.width - len(row) for row in self.rows), ROOM)
         self.caches = [stack_caches(self.caches, self.room)[1]]
 
@@ -149,11 +156,11 @@ class _Batch:
         """Write until there is no more room, or more than a share of the rows has ended."""
         columns = self.caches[0].get_seq_length()
         pads = [columns + 1 - len(row) for row in self.rows]
-        for _ in range(self.room):
-            if sum(row.ended for row in self.rows) > idle * len(self.rows):
-                break
-            last = [[row.said[-1] if row.said else 0] for row in self.rows]
-            self._read(self.rows, last, pads, self.caches[0])
+        with writing(self.model):
+            for _ in range(self.room):
+                if sum(row.ended for row in self.rows) > idle * len(self.rows):
+                    break
+                self._step(pads, self.caches[0])
 
     def retire(self) -> list[_Row]:
         """Take out the rows that have ended, and the columns that only they needed."""
@@ -169,20 +176,17 @@ class _Batch:
                     for layer in cache.layers]))
         return ended
 
-    def _read(self, rows: list[_Row], ids: list[list[int]], pads: list[int],
-              cache: DynamicCache) -> None:
-        """Read more tokens of each row, and let it say one more."""
-        device = self.model.device
+    def _step(self, pads: list[int], cache: DynamicCache) -> None:
+        """Read the last token of each row, and let it say one more."""
+        device, before = self.model.device, cache.get_seq_length()
         start = torch.tensor(pads, device=device)[:, None]
-        before = cache.get_seq_length()
-        columns = torch.arange(before + len(ids[0]), device=device)
+        columns = torch.arange(before + 1, device=device)
         logits = self.model(
-            input_ids=torch.tensor(ids, device=device),
-            attention_mask=(columns >= start).long(),
-            position_ids=(columns[before:] - start).clamp(min=0),
-            past_key_values=cache, use_cache=True, logits_to_keep=1,
+            input_ids=torch.tensor([[row.last] for row in self.rows], device=device),
+            attention_mask=(columns >= start).long(), position_ids=before - start,
+            past_key_values=cache, use_cache=True,
         ).logits[:, -1]
-        for row, token in zip(rows, self._choose(logits, rows), strict=True):
+        for row, token in zip(self.rows, self._choose(logits, self.rows), strict=True):
             row.say(token, self.stop_ids)
 
     def _choose(self, logits: Tensor, rows: list[_Row]) -> list[int]:

@@ -49,7 +49,9 @@ def before_after(heads: pd.DataFrame, top: int) -> Figure:
     return figure
 
 
-def changes_by_strategy(changes: pd.DataFrame) -> Figure:
+def changes_by_strategy(
+    changes: pd.DataFrame, xlabel: str = "change of the mean score"
+) -> Figure:
     """Changes with 95 % intervals: a panel per group of heads, a row per strategy, a dot per model.
 
     Parameters
@@ -70,7 +72,7 @@ def changes_by_strategy(changes: pd.DataFrame) -> Figure:
             axes.plot(rows["value"], y, "o", ms=4, color=colour_of(model), label=model)
         axes.axvline(0, color=GREY, lw=0.8)
         axes.locator_params(axis="x", nbins=4)
-        axes.set(title=group, xlabel="change of the mean score")
+        axes.set(title=group, xlabel=xlabel)
     panels[0, 0].set_yticks(np.arange(len(strategies)), strategies, fontsize=8)
     panels[0, 0].set(ylim=(len(strategies) - 0.5, -0.5))
     figure.legend(*panels[0, 0].get_legend_handles_labels(), ncols=2, loc="outside upper center",

@@ -23,9 +23,10 @@ from rmutils.evaluation.formation import (
     formation_stored,
     half_risen,
 )
-from rmutils.heads.decoding import Answer, Trunk, decode
+from rmutils.heads.decoding import Answer, decode
 from rmutils.heads.detection import build_cases
 from rmutils.heads.induction import induction, spoken_twice
+from rmutils.models.prefixes import Trunk
 from rmutils.paths import CORPORA
 from rmutils.plots.formation import plot_formation
 from tests.conftest import make_lm

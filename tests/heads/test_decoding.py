@@ -7,7 +7,8 @@ import pytest
 
 from rmutils.attention.retrieval_capture import ArgMaxRecorder, capturing
 from rmutils.corpora.haystack import load_haystacks
-from rmutils.heads.decoding import Trunk, decode
+from rmutils.heads.decoding import decode
+from rmutils.models.prefixes import Trunk
 
 STEPS = 8
 

@@ -12,8 +12,9 @@ from rmutils.corpora.needles import load_needles
 from rmutils.corpora.niah import NiahBuilder
 from rmutils.errors import UserError
 from rmutils.heads import DetectConfig, HeadScores, detect, detection
-from rmutils.heads.decoding import Answer, Trunk, common_prefix, decode
+from rmutils.heads.decoding import Answer, decode
 from rmutils.heads.scoring import copy_counts
+from rmutils.models.prefixes import Trunk, common_prefix
 from rmutils.paths import CORPORA, HAYSTACK, NEEDLES
 
 GRID = DetectConfig(lengths=(240, 480), depths=(0.0, 0.6, 1.0), needles=3, max_new_tokens=6)

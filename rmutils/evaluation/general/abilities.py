@@ -1,0 +1,138 @@
+"""What a model can do besides long contexts, and how far it has moved from its base (section 5.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import pandas as pd
+from pydantic import Field
+
+from rmutils.config import Config
+from rmutils.contrast.likelihoods import log_probabilities
+from rmutils.evaluation.degeneration import next_token_logits
+from rmutils.evaluation.general.drift import passage_drift
+from rmutils.evaluation.general.items import Item
+from rmutils.evaluation.general.tasks import Task, tasks_of
+from rmutils.evaluation.sweep_questions import passages
+from rmutils.journal import Journal
+from rmutils.models import LanguageModel
+from rmutils.models.generation import generate
+from rmutils.progress import progress_bar
+
+Count = Annotated[int, Field(ge=1)]
+DRIFT = ["passage", "tokens", "base_nats", "nats", "from_base", "from_trained"]
+
+
+class GeneralConfig(Config):
+    """How much is asked. The paper's benchmarks have 80 to 12,000 questions; these sizes are ours.
+    """
+
+    tasks: tuple[str, ...] = ()
+    """Which of the model's tasks (`rmutils.evaluation.general.tasks.TASKS`); none: all of them."""
+    samples: Count = 200
+    """Of each task; all there are, where there are fewer."""
+    seed: int = 0
+    """Draws the questions."""
+    passages: Count = 24
+    """Stretches of held-out text for the drift from the base model."""
+    passage_tokens: Annotated[int, Field(ge=2)] = 256
+    """Tokens of each."""
+
+    def items(self, corpus: str) -> dict[str, tuple[Task, list[Item]]]:
+        """The questions: name of a task -> the task and its items."""
+        return {name: (task, task.make(self.samples, self.seed))
+                for name, task in tasks_of(corpus, self.tasks).items()}
+
+
+@dataclass(frozen=True)
+class General:
+    """What was measured.
+
+    Attributes
+    ----------
+    samples : DataFrame
+        `task`, `kind`, `sample` (number within the task), `score` (0 to 100), `response`.
+    drift : DataFrame
+        A row per passage of held-out text: `passage` and what
+        `rmutils.evaluation.general.drift.passage_drift` gives; empty without a base model.
+    """
+
+    samples: pd.DataFrame
+    drift: pd.DataFrame
+
+
+def evaluate_general(
+    lm: LanguageModel, config: GeneralConfig = GeneralConfig(), *,
+    base: LanguageModel | None = None, journal: Path | None = None,
+) -> General:
+    """Ask a model all questions, and hold its next words against those of its base.
+
+    Answers are greedy and without a chain of thought. An answer with options is the one whose
+    log-probability per character is highest, which lm-evaluation-harness calls `acc_norm`.
+
+    Parameters
+    ----------
+    base : LanguageModel, optional
+        The model that it was trained from.
+    journal : Path, optional
+        A file that takes each answer as it comes; a run that was stopped goes on from there.
+
+    Raises
+    ------
+    UserError
+        An unknown task, a model without a chat template, or a base with another vocabulary.
+    """
+    asked, kept = config.items(lm.corpus), Journal(journal)
+    texts, turn = passages(lm, config.passages if base else 0, config.passage_tokens)
+    total = sum(len(items) for _, items in asked.values()) + len(texts)
+    with progress_bar(f"abilities of {lm.name}", total, unit="questions", done=len(kept)) as step:
+        def keep(key: str, found: object) -> None:
+            kept[key] = found
+            step(1)
+
+        for name, (task, items) in asked.items():
+            todo = {f"{name} {i}": item for i, item in enumerate(items)
+                    if f"{name} {i}" not in kept}
+            answer = _choose if items[0].options else _write
+            answer(lm, task, todo, keep)
+        for i, text in enumerate(texts):
+            if f"passage {i}" not in kept:
+                keep(f"passage {i}", passage_drift(lm, base, text, turn + 1))
+    rows = [(name, item.kind, i, item.score(kept[f"{name} {i}"]), kept[f"{name} {i}"])
+            for name, (_, items) in asked.items() for i, item in enumerate(items)]
+    moved = [{"passage": i, **kept[f"passage {i}"]} for i in range(len(texts))]
+    return General(pd.DataFrame(rows, columns=["task", "kind", "sample", "score", "response"]),
+                   pd.DataFrame(moved, columns=DRIFT))
+
+
+def _write(lm: LanguageModel, task: Task, items: dict[str, Item], keep) -> None:
+    """Greedy answers."""
+    keys = list(items)
+
+    def done(index: int, tokens: Sequence[int]) -> None:
+        keep(keys[index], lm.tokenizer.decode(tokens, skip_special_tokens=True).strip())
+
+    generate(lm, [lm.render(item.prompt) for item in items.values()],
+             max_new_tokens=task.max_new_tokens, done=done)
+
+
+def _choose(lm: LanguageModel, task: Task, items: dict[str, Item], keep) -> None:
+    """The most probable option of each question, per character."""
+    for key, item in items.items():
+        odds = _odds(lm, lm.render(item.prompt), item.options)
+        per_character = {option: value / len(option)
+                         for option, value in zip(item.options, odds, strict=True)}
+        keep(key, max(per_character, key=per_character.get))
+
+
+def _odds(lm: LanguageModel, prompt: list[int], options: Sequence[str]) -> list[float]:
+    """Log-probability of each option after a prompt; of single tokens all at once."""
+    ids = [lm.tokenizer(option, add_special_tokens=False)["input_ids"] for option in options]
+    if all(len(one) == 1 for one in ids):
+        row = next_token_logits(lm, prompt)[-1].log_softmax(-1)
+        return [row[token].item() for token, in ids]
+    return log_probabilities(lm, [prompt] * len(ids), ids)

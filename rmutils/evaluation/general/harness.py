@@ -1,0 +1,174 @@
+"""The paper's own benchmarks, with lm-evaluation-harness as the runner (section 5.1, Table 6).
+
+The paper names the benchmarks, but neither the tool that ran them nor prompts, shots or metrics.
+The tasks here are those of the same names in the harness. Its data sets come from the hub.
+
+References
+----------
+https://github.com/EleutherAI/lm-evaluation-harness; names and metrics as in version 0.4.13.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rmutils.config import Config
+from rmutils.errors import UserError
+from rmutils.heads.export import export_masked
+from rmutils.models import REGISTRY, LanguageModel
+from rmutils.models.loading import trained_folder
+
+INSTALL = 'pip install "lm-eval[hf,math]"'
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A benchmark in the harness.
+
+    Attributes
+    ----------
+    task : str
+        Its name there, of a task or a group of tasks.
+    metric, filter : str
+        The number that is read: how answers are marked, and how they are found in a response.
+    questions : int
+        How many it has, of the data set.
+    unsafe : bool
+        Whether the harness executes what the model writes. It does so without a sandbox.
+    """
+
+    task: str
+    metric: str
+    filter: str = "none"
+    questions: int = 0
+    unsafe: bool = False
+
+
+BENCHMARKS: dict[str, Benchmark] = {
+    "GPQA": Benchmark("gpqa_diamond_cot_zeroshot", "exact_match", "flexible-extract", 198),
+    "MATH-500": Benchmark("minerva_math500", "math_verify", questions=500),
+    "HumanEval": Benchmark("humaneval_instruct", "pass@1", "create_test", 164, unsafe=True),
+    "MMLU-Pro": Benchmark("mmlu_pro", "exact_match", "custom-extract", 12032),
+}
+"""Column of Table 6 -> benchmark. Section 5.1 says "GPQA-Diamond", "MATH-500", "HumanEval" and
+"MMLU-Pro"; zero-shot reasoning for the first, four examples for the second and five for the last
+are the harness's settings. MT-Bench, the fifth, is in `rmutils.evaluation.general.mt_bench`."""
+
+
+class HarnessConfig(Config):
+    """How the harness runs."""
+
+    benchmarks: tuple[str, ...] = tuple(BENCHMARKS)
+    backend: Literal["hf", "vllm"] = "hf"
+    """Appendix A: "we run Llama-3.1 using the default Transformers library and use the vLLM engine
+    to speed up inference for Qwen3 and Olmo-3"."""
+    max_new_tokens: Annotated[int, Field(ge=1)] = 2048
+    """Longest response; the paper is silent. Two of the tasks leave it to the harness, whose 256
+    tokens would cut most chains of reasoning. Models that think need many times as many."""
+    thinking: bool | None = None
+    """Whether the chat template is told to think; None: nothing is said. Appendix A has Qwen3 and
+    Olmo-3 "produce reasoning content"."""
+    batch: Annotated[int, Field(ge=1)] = 8
+    """Requests at once; without influence on the result but for its last bits."""
+    limit: Annotated[int, Field(ge=1)] | None = None
+    """Only so many questions of each task, for a trial."""
+
+
+def checkpoint(model: str, folder: Path, load: Callable[[str], LanguageModel]) -> str:
+    """What the harness can load: a hub id or a folder; one is written where there is neither.
+
+    Parameters
+    ----------
+    model : str
+        Registry name, folder, `.gguf` file, hub id, or name of a stored training.
+    folder : Path
+        Takes a model that only this project can load.
+    load : callable
+        Loads it by its name.
+    """
+    spec, path = REGISTRY.get(model), Path(model)
+    if spec and not spec.wheel:
+        return spec.hub_id or str(trained_folder(model))
+    if path.is_dir() or "/" in model and path.suffix != ".gguf":
+        return model
+    if not (folder / "config.json").exists():
+        export_masked(load(model), [], folder)
+    return str(folder)
+
+
+def chosen(config: HarnessConfig, known: Mapping[str, Benchmark]) -> dict[str, Benchmark]:
+    """The benchmarks of a configuration. UserError if it names one that is not known."""
+    if unknown := [name for name in config.benchmarks if name not in known]:
+        raise UserError(f"there is no benchmark {', '.join(map(repr, unknown))}. Known: "
+                        f"{', '.join(known)}.")
+    return {name: known[name] for name in config.benchmarks}
+
+
+def command(
+    model: str, out: Path, config: HarnessConfig = HarnessConfig(), *,
+    known: Mapping[str, Benchmark] = BENCHMARKS, include: Path | None = None,
+) -> list[str]:
+    """The command line, which can also be given on another machine.
+
+    Parameters
+    ----------
+    model : str
+        Folder or hub id.
+    out : Path
+        Folder for the results.
+    known : mapping
+        The benchmarks, by name.
+    include : Path, optional
+        A folder with further tasks of the harness.
+    """
+    benchmarks = chosen(config, known)
+    arguments = [f"pretrained={model}"]
+    if config.thinking is not None:
+        arguments.append(f"enable_thinking={config.thinking}")
+    if config.thinking:
+        arguments.append("think_end_token=</think>")
+    words = ["lm_eval", "--model", config.backend, "--model_args", ",".join(arguments),
+             "--tasks", ",".join(b.task for b in benchmarks.values()), "--apply_chat_template",
+             "--gen_kwargs", f"max_gen_toks={config.max_new_tokens}",
+             "--batch_size", str(config.batch), "--output_path", str(out), "--log_samples"]
+    if config.limit:
+        words += ["--limit", str(config.limit)]
+    if include:
+        words += ["--include_path", str(include)]
+    if any(b.unsafe for b in benchmarks.values()):
+        words.append("--confirm_run_unsafe_code")
+    return words
+
+
+def run_harness(words: Sequence[str]) -> None:
+    """Run the command of `command`, on the screen of this program.
+
+    Raises
+    ------
+    UserError
+        The harness is not installed, or it fails, such as for want of data.
+    """
+    places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    program = shutil.which(words[0], path=places)
+    if program is None:
+        raise UserError(f"lm-evaluation-harness is not installed here. Install it (`{INSTALL}`), "
+                        f"or run this where it is and name its results: "
+                        f"`HF_ALLOW_CODE_EVAL=1 {shlex.join(words)}`.")
+    # The variable is what the metric of HumanEval asks for besides the option.
+    environment = os.environ | {"HF_ALLOW_CODE_EVAL": "1", "TOKENIZERS_PARALLELISM": "false"}
+    done = subprocess.run([program, *words[1:]], env=environment, stdout=sys.stderr)
+    if done.returncode:
+        raise UserError(
+            f"lm-evaluation-harness failed with status {done.returncode}; its own message is "
+            f"above. If data are missing: they come from the hub, and GPQA's terms have to be "
+            f"accepted there first (`hf auth login`). If a package is missing: `{INSTALL}`.")

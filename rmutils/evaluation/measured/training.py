@@ -1,0 +1,103 @@
+"""What a training did to the retrieval scores, from the stored runs of the book (section 5.3).
+
+All runs of a strategy that were planned count, or none: a result that only some seeds support would
+depend on which of them happen to be stored.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pandas as pd
+
+from rmutils.errors import NotStored
+from rmutils.evaluation.claims import Effect
+from rmutils.heads.before_after import ALL, OTHER, RETRIEVAL, BeforeAfter, Cases
+from rmutils.heads.effect import needles_found, training_effect
+from rmutils.training.collect import stored_runs
+from rmutils.training.planned import planned
+from rmutils.training.retmask import RetMaskRun
+
+RETMASK = "retmask"
+SCORE, SHARE = "score", "share of the score before"
+
+
+def mean_score_change(model: str, cases: Cases = "successful") -> Effect:
+    """Change of the mean retrieval score of all heads by RetMask, as a share of it before."""
+    return _change(model, ALL, "relative change", cases)
+
+
+def retrieval_heads_change(model: str, cases: Cases = "successful") -> Effect:
+    """Change of the mean score of the retrieval heads by RetMask."""
+    return _change(model, RETRIEVAL, "change", cases)
+
+
+def retrieval_heads_change_beyond_others(model: str, cases: Cases = "successful") -> Effect:
+    """Change of the mean score of the retrieval heads by RetMask, less that of all other heads."""
+    return _change(model, f"retrieval less {OTHER}", "change", cases)
+
+
+def selective_change(model: str, cases: Cases = "both") -> Effect:
+    """Relative change of the retrieval heads by RetMask, less that of all other heads."""
+    return _change(model, f"retrieval less {OTHER}", "relative change", cases)
+
+
+def retrieval_heads_change_beyond(model: str, strategy: str) -> Effect:
+    """Score of the retrieval heads after RetMask, less that after another strategy, seed by seed,
+    over the cases that both trained models solve."""
+    ours, theirs = trainings(model, RETMASK), trainings(model, strategy)
+    pairs = [BeforeAfter(other.after, own.after, _retrieval_heads(own))
+             for own, other in zip(ours, theirs, strict=True)]
+    return _row(training_effect(pairs, cases="both"), "change", SCORE, [*ours, *theirs],
+                RETRIEVAL)
+
+
+def needles_found_change(model: str) -> Effect:
+    """Change of the share of needles found, by RetMask, on the grid of the detection."""
+    runs = trainings(model, RETMASK)
+    return _row(needles_found(_pairs(runs)), "change", "share of needles", runs)
+
+
+@cache
+def trainings(model: str, strategy: str, **changes: object) -> list[RetMaskRun]:
+    """All runs of a strategy that were planned, by seed. They are read once.
+
+    Parameters
+    ----------
+    **changes
+        What is other than planned, as for `Config.changed`.
+
+    Raises
+    ------
+    NotStored
+        Some are not stored; with the command that makes the first of them.
+    """
+    configs = [config.changed(changes) for config in planned(model)
+               if config.strategy == strategy]
+    runs, missing = stored_runs(model, configs)
+    if missing:
+        raise NotStored(f"{len(missing)} of the {len(configs)} runs of {strategy} planned on "
+                        f"{model} are not stored. The first is made by `{missing[0]}`.")
+    return runs
+
+
+def _retrieval_heads(run: RetMaskRun) -> list[tuple[int, int]]:
+    return run.before.select(tau=run.artifact.manifest["config"]["tau"])
+
+
+def _pairs(runs: list[RetMaskRun]) -> list[BeforeAfter]:
+    return [BeforeAfter(run.before, run.after, _retrieval_heads(run)) for run in runs]
+
+
+def _change(model: str, group: str, quantity: str, cases: Cases) -> Effect:
+    runs = trainings(model, RETMASK)
+    return _row(training_effect(_pairs(runs), cases=cases), quantity,
+                SCORE if quantity == "change" else SHARE, runs, group)
+
+
+def _row(table: pd.DataFrame, quantity: str, unit: str, runs: list[RetMaskRun],
+         group: str | None = None) -> Effect:
+    chosen = table[table["quantity"] == quantity]
+    row = (chosen if group is None else chosen[chosen["group"] == group]).iloc[0]
+    return Effect(row["value"], row["low"], row["high"], unit,
+                  tuple(run.artifact.name for run in runs))

@@ -1,0 +1,198 @@
+"""The paper's claims: where each is made, what decides it here, and the verdict on it.
+
+`data/paper/claims.yml` says of every claim of the abstract, the introduction and sections 4 and 5,
+and of those of appendices B and H, which measured quantities decide it. Sentences that describe the
+method, and neither can nor need be measured, are not claims. The rule of the verdicts is in
+`rmutils.evaluation.claims`, the quantities are in `rmutils.evaluation.measured`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import pandas as pd
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from rmutils.config import Config
+from rmutils.errors import NotStored, UserError
+from rmutils.evaluation.claims import (
+    NOT_RUN,
+    UNTESTABLE,
+    Claimed,
+    Effect,
+    Verdict,
+    contradiction,
+    more_needed,
+    together,
+    verdict,
+)
+from rmutils.evaluation.measured import QUANTITIES
+from rmutils.paper.tables import PAPER
+from rmutils.progress import progress_bar
+
+CLAIMS = "claims.yml"
+Text = Annotated[str, Field(min_length=1)]
+Quantities = Mapping[str, Callable[..., Effect]]
+
+
+class Saying(Config):
+    """A place where a claim is made."""
+
+    source: Literal["en", "ja"]
+    place: Text
+    """As in `text_numbers.csv`; or a table, a figure or a footnote."""
+    paragraph: str = ""
+    """The heading within the section, if there is one."""
+    as_printed: Text
+
+    @property
+    def where(self) -> str:
+        """As `en Section 4.2`."""
+        return f"{self.source} {self.place}"
+
+
+class Measure(Claimed):
+    """A quantity that decides a claim, or a part of it."""
+
+    quantity: Text
+    of: Annotated[tuple[str | tuple[str | int, ...], ...], Field(min_length=1)]
+    """What it is measured on, a part of the claim each: a model, or a model and more."""
+
+
+class Claim(Config):
+    """One claim."""
+
+    id: Text
+    said: Annotated[tuple[Saying, ...], Field(min_length=1)]
+    test: Text
+    """What would be a test of it, for models of this size where that can be."""
+    measures: tuple[Measure, ...] = ()
+    untestable: str = ""
+    """Why it is not testable at this size."""
+
+    @model_validator(mode="after")
+    def _decided(self) -> Self:
+        if bool(self.measures) == bool(self.untestable):
+            raise ValueError("give either measures or the reason why it is untestable")
+        return self
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a claim, and its effect; None if its result is not stored, as `note` says."""
+
+    measure: Measure
+    of: tuple[str | int, ...]
+    effect: Effect | None
+    verdict: Verdict
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A claim with its verdict; `note` says why there is none."""
+
+    claim: Claim
+    parts: tuple[Part, ...]
+    verdict: Verdict
+    note: str
+
+
+def load_claims(folder: Path = PAPER) -> tuple[Claim, ...]:
+    """All claims, in the order of the file.
+
+    Raises
+    ------
+    UserError
+        The file is missing or malformed, two claims have one id, or a quantity does not exist.
+    """
+    path = Path(folder) / CLAIMS
+    mend = f"Restore it with: git checkout -- {path}"
+    try:
+        records = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path} does not exist. {mend}") from None
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UserError(f"{path} is no YAML: {' '.join(str(error).split())}. {mend}") from error
+    if not isinstance(records, list):
+        raise UserError(f"{path}: a list of claims is expected. {mend}")
+    claims = tuple(_claim(record, number, path) for number, record in enumerate(records, 1))
+    ids = [claim.id for claim in claims]
+    if twice := sorted({name for name in ids if ids.count(name) > 1}):
+        raise UserError(f"{path}: {', '.join(twice)}: more than one claim has this id.")
+    return claims
+
+
+def _claim(record: Any, number: int, path: Path) -> Claim:
+    name = record.get("id", number) if isinstance(record, dict) else number
+    try:
+        claim = Claim.model_validate(record)
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'together'}: {e['msg']}"
+                          for e in error.errors())
+        raise UserError(f"{path}, claim {name}: {wrong}.") from error
+    if unknown := {measure.quantity for measure in claim.measures} - set(QUANTITIES):
+        raise UserError(f"{path}, claim {name}: there is no quantity "
+                        f"{', '.join(sorted(unknown))}. Known ones: {', '.join(QUANTITIES)}.")
+    return claim
+
+
+def judge(claims: Sequence[Claim], quantities: Quantities = QUANTITIES) -> list[Judged]:
+    """Measure what decides the claims, from stored results only, and judge them."""
+    judged = []
+    with progress_bar("claims", len(claims), unit="claims") as advance:
+        for claim in claims:
+            judged.append(_judge(claim, quantities))
+            advance(1)
+    return judged
+
+
+def _judge(claim: Claim, quantities: Quantities) -> Judged:
+    if claim.untestable:
+        return Judged(claim, (), UNTESTABLE, claim.untestable)
+    parts = tuple(_part(measure, (of,) if isinstance(of, str) else of, quantities)
+                  for measure in claim.measures for of in measure.of)
+    notes = list(dict.fromkeys(part.note for part in parts if part.note))
+    more = f" And {len(notes) - 1} more." if len(notes) > 1 else ""
+    return Judged(claim, parts, together([part.verdict for part in parts]),
+                  notes[0] + more if notes else "")
+
+
+def _part(measure: Measure, of: tuple[str | int, ...], quantities: Quantities) -> Part:
+    try:
+        effect = quantities[measure.quantity](*of)
+    except NotStored as missing:
+        text = str(missing)
+        return Part(measure, of, None, NOT_RUN, text[0].upper() + text[1:])
+    return Part(measure, of, effect, verdict(effect, measure))
+
+
+def claim_table(judged: Sequence[Judged]) -> pd.DataFrame:
+    """A row per claim: `id`; `source`, `place`, `as_printed` where it is made first; `also`, the
+    other places; `test`, `verdict`, `note`."""
+    return pd.DataFrame([{
+        "id": j.claim.id, "source": j.claim.said[0].source, "place": j.claim.said[0].place,
+        "as_printed": j.claim.said[0].as_printed,
+        "also": ", ".join(dict.fromkeys(saying.where for saying in j.claim.said[1:])),
+        "test": j.claim.test, "verdict": j.verdict, "note": j.note} for j in judged])
+
+
+def part_table(judged: Sequence[Judged]) -> pd.DataFrame:
+    """A row per part of a claim whose result is stored: `id`, `quantity`, `of`, `claimed`,
+    `value`, `low`, `high` (95 %), `unit`, `verdict`, `smallest` (the smallest difference from a
+    bound that would likely have been seen), `against` (see `contradiction`), `more_needed`,
+    `artifacts`."""
+    rows = [{"id": j.claim.id, "quantity": part.measure.quantity,
+             "of": ", ".join(map(str, part.of)), "claimed": part.measure.words,
+             "value": e.value, "low": e.low, "high": e.high, "unit": e.unit,
+             "verdict": part.verdict, "smallest": e.smallest,
+             "against": contradiction(e, part.measure),
+             "more_needed": more_needed(e, part.measure), "artifacts": list(e.artifacts)}
+            for j in judged for part in j.parts if (e := part.effect)]
+    return pd.DataFrame(rows, columns=["id", "quantity", "of", "claimed", "value", "low", "high",
+                                       "unit", "verdict", "smallest", "against", "more_needed",
+                                       "artifacts"])

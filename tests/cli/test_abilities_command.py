@@ -1,0 +1,81 @@
+"""`rmutils abilities`, on a small random model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from rmutils import cli
+from rmutils.evaluation.general import harness
+
+RECORDED = Path(__file__).parents[1] / "evaluation" / "general" / "harness_results"
+FEW = ["-p", "samples", "2", "-p", "tasks", "arithmetic,letters", "-p", "passages", "2"]
+
+
+@pytest.fixture
+def model(tiny, monkeypatch):
+    monkeypatch.setitem(cli.COMMANDS, "abilities", "")
+    return str(tiny)
+
+
+def rmutils(*words):
+    return CliRunner().invoke(cli.app, ["abilities", *words])
+
+
+def test_scores_with_intervals(model):
+    done = rmutils(model, *FEW, "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert [(t["task"], t["samples"], t["unscored"]) for t in found["tasks"]] == [
+        ("arithmetic", 2, 0), ("letters", 2, 0)]
+    assert all(0 <= t["low"] <= t["value"] <= t["high"] <= 100 for t in found["tasks"])
+    assert found["drift"] == [] and found["artifact"].startswith("general-")
+    text = rmutils(model, *FEW, "--compute", "never")
+    assert text.exit_code == 0 and "arithmetic" in text.stdout and "(2 samples)" in text.stdout
+    moved = rmutils(model, *FEW, "--base", model)
+    assert moved.exit_code == 0, moved.output
+    assert "KL from the base model" in moved.stdout and "perplexity before" in moved.stdout
+
+
+def test_recorded_results_of_the_harness(model, monkeypatch):
+    monkeypatch.setattr(harness, "BENCHMARKS", {
+        "GPQA": harness.Benchmark("world_choice", "acc_norm"),
+        "HumanEval": harness.Benchmark("world_short", "exact_match")})
+    done = rmutils("tiny-llama", "--harness", str(RECORDED), "--json",
+                   "-p", "benchmarks", "GPQA,HumanEval")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["version"] == "0.4.13"
+    assert [t["task"] for t in found["tasks"]] == ["GPQA", "HumanEval"]
+
+
+def test_settings_are_listed(model):
+    assert "samples = 200" in rmutils(model, "--list").stdout
+    assert "max_new_tokens = 2048" in rmutils(model, "--list", "--harness", "x").stdout
+    assert "max_new_tokens = 1024" in rmutils(model, "--list", "--mt-bench", "x").stdout
+
+
+def test_errors_exit_with_2(model, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    for words, message in {
+        (model, "-p", "tasks", "cooking"): "no task 'cooking' for this model. Its tasks: arithm",
+        (model, "-p", "sample", "3"): "there is no sample. Known names: tasks, samples",
+        (model, "-p", "samples", "0"): "samples: Input should be greater than or equal to 1",
+        (model, *FEW, "--compute", "never"): "Make it: `rmutils abilities",
+        (model, "--trainings", "--harness", "x"): "exclude each other",
+        (model, "--mt-bench", "x"): "--mt-bench needs a judge",
+        (model, "--mt-bench", "x", "--judge", "here"): "'here' is not the URL of a server",
+        (model, "--mt-bench", "x", "--judge", "http://127.0.0.1:9"): "x: no such file",
+        (model, "--trainings"): "no runs on",
+        (model, "--harness", str(tmp_path / "x"), "-p", "benchmarks", "MT-Bench"):
+            "no benchmark 'MT-Bench'",
+        ("train-0123456789abcdef",): "is not stored on this machine",
+        ("no-model",): "no model is called 'no-model'",
+    }.items():
+        done = rmutils(*words)
+        assert done.exit_code == 2, (words, done.output)
+        assert done.stderr.startswith("rmutils: ") and message in done.stderr, done.stderr
+        assert done.stdout == "" and "Traceback" not in done.output

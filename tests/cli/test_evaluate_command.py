@@ -1,0 +1,72 @@
+"""`rmutils evaluate` and `rmutils collect`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from rmutils import artifacts
+from rmutils.cli import COMMANDS, app
+from tests.evaluation.longcontext.helmet_files import written
+
+SMALL = ["--datasets", "ICL,choice", "--lengths", "300", "--samples", "3"]
+
+
+@pytest.fixture(autouse=True)
+def known(monkeypatch):
+    for name in ("evaluate", "collect"):
+        monkeypatch.setitem(COMMANDS, name, "")
+
+
+def command(*words):
+    return CliRunner().invoke(app, [*words])
+
+
+def test_averages_are_printed_and_stored(cache):
+    done = command("evaluate", "tiny-llama", *SMALL, "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    rows = {row["name"]: row for row in found["averages"]}
+    assert [*rows] == ["labels_coarse", "labels_fine", "ICL", "choice", "LongQA", "overall"]
+    assert rows["overall"]["value"] == (rows["ICL"]["value"] + rows["LongQA"]["value"]) / 2
+    manifest = artifacts.find(found["artifact"]).manifest
+    assert manifest["config"]["datasets"] == ["labels_coarse", "labels_fine", "choice"]
+    text = command("evaluate", "tiny-llama", *SMALL, "--compute", "never").stdout
+    assert text.startswith("tiny-llama, 300 tokens\n") and found["artifact"] in text
+    assert "missing: Recall, RAG, Re-rank, Cite, free_answer, text_hops, Summ" in text
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (["--datasets", "Everything"], "no data set or category is called 'Everything'"),
+    (["--lengths", "9000"], "the window of tiny-llama has 4096 tokens"),
+    (["--lengths", "long"], "lengths.0: Input should be a valid integer"),
+    (["--compute", "never"], "Make it: `rmutils evaluate tiny-llama`"),
+    (["--suite", "helmet", "--lengths", "512"], "HELMET has no data of 512 tokens"),
+    (["--suite", "helmet", "--lengths", "8K"], "--lengths 8K: whole numbers"),
+    (["--suite", "helmet", "--datasets", "choice"], "HELMET is run by categories"),
+    (["--judge", "nowhere"], "'nowhere' is not the URL of a server"),
+])
+def test_bad_input(cache, words, message):
+    done = command("evaluate", "tiny-llama", *words)
+    assert done.exit_code == 2 and done.stdout == ""
+    assert done.stderr.startswith("rmutils: ") and message in done.stderr
+
+
+def test_files_for_helmet(tmp_path):
+    done = command("evaluate", "llama-3.1-8b-instruct", "--suite", "helmet", "--datasets",
+                   "RAG,Cite", "--lengths", "8192,131072", "--out", str(tmp_path / "h"))
+    assert done.exit_code == 0 and str(tmp_path / "h" / "run.sh") in done.stdout
+    assert {p.name for p in (tmp_path / "h").iterdir()} == {"rag.yaml", "cite.yaml", "run.sh"}
+    assert "meta-llama/Llama-3.1-8B-Instruct" in (tmp_path / "h" / "run.sh").read_text()
+
+
+def test_results_of_helmet(cache, tmp_path):
+    output = written(tmp_path / "Some-Model")
+    done = command("collect", str(output))
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("org/Some-Model, 8192 tokens\n")
+    assert "alce_qampari" in done.stdout and "2 unscored" in done.stdout
+    found = json.loads(command("collect", str(output), "--json").stdout)
+    assert len(found["averages"]) == 21 + 7 + 1

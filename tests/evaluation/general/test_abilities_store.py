@@ -1,0 +1,114 @@
+"""Stored abilities of a model and its trainings, on a random model with two steps of training."""
+
+from __future__ import annotations
+
+import shutil
+
+import pandas as pd
+import pytest
+
+from rmutils import artifacts
+from rmutils.errors import NotStored, UserError
+from rmutils.evaluation.general import planned as module
+from rmutils.evaluation.general import store
+from rmutils.evaluation.general.abilities import GeneralConfig, evaluate_general
+from rmutils.evaluation.general.planned import evaluate_trainings, stored_abilities
+from rmutils.evaluation.general.store import (
+    base_of,
+    evaluate_general_stored,
+    is_training,
+    load_any,
+)
+from rmutils.evaluation.general.tasks import TASKS, Task
+from rmutils.heads import DetectConfig
+from rmutils.models import load_model
+from rmutils.training import RECIPES
+from rmutils.training.retmask import RetMaskConfig, run_retmask
+
+SMALL = GeneralConfig(samples=2, passages=2, passage_tokens=20, tasks=("arithmetic", "letters"))
+QUICK = RetMaskConfig(
+    instructions=3, tau=0.0, recipe=RECIPES["smoke"],
+    detect=DetectConfig(lengths=(200,), depths=(0.5,), needles=2, max_new_tokens=4),
+).changed({"responses.max_new_tokens": 4})
+PLANNED = [QUICK.changed({"strategy": strategy}) for strategy in ("retmask", "sft")]
+
+
+@pytest.fixture
+def model(tiny, monkeypatch):
+    short = {name: Task(task.make, task.chance, min(task.max_new_tokens, 3))
+             for name, task in TASKS["book"].items()}
+    monkeypatch.setitem(TASKS, "book", short)
+    monkeypatch.setattr(module, "planned", lambda model: PLANNED)
+    monkeypatch.setattr(module, "_CONFIGS", {"book": SMALL})
+    return str(tiny)
+
+
+def test_a_model_is_asked_once(model, monkeypatch):
+    with pytest.raises(NotStored, match="Make it: `rmutils abilities .*tiny model'.*-p samples 2"):
+        evaluate_general_stored(model, SMALL, compute="never")
+    first, artifact = evaluate_general_stored(model, SMALL)
+    direct = evaluate_general(load_model(model), SMALL)
+    pd.testing.assert_frame_equal(first.samples, direct.samples)
+    assert artifact.manifest["facts"] == {"questions": 4, "passages": 0}
+    assert not artifact.problems() and not list(artifact.folder.glob(".*"))
+    monkeypatch.setattr(store, "load_any", None)
+    again, same = evaluate_general_stored(model, SMALL)
+    assert same == artifact
+    pd.testing.assert_frame_equal(again.samples, first.samples)
+    for other in (SMALL.changed({"seed": 1}), SMALL.changed({"samples": 3})):
+        with pytest.raises(NotStored):
+            evaluate_general_stored(model, other, compute="never")
+    with pytest.raises(NotStored, match="--base"):
+        evaluate_general_stored(model, SMALL, base=model, compute="never")
+
+
+def test_trainings_one_by_one(model, monkeypatch):
+    """Missing runs, then missing results, then all, also without the weights, which do not ship."""
+    found = stored_abilities(model)
+    assert found.samples.empty and len(found.missing) == 3
+    runs = [run_retmask(model, config) for config in PLANNED]
+    found = stored_abilities(model)
+    assert found.missing == [f"rmutils abilities '{model}' --trainings"]
+
+    made = evaluate_trainings(model)
+    assert not made.missing
+    assert list(made.artifacts) == [("before", 0), ("retmask", 0), ("sft", 0)]
+    assert {a.manifest["command"] for a in made.artifacts.values()} == {*found.missing}
+    trained = load_any(runs[0].training, model)
+    direct = evaluate_general(trained, SMALL, base=load_model(model))
+    rows = made.samples.query("strategy == 'retmask'")[direct.samples.columns]
+    pd.testing.assert_frame_equal(rows.reset_index(drop=True), direct.samples)
+    drift = made.drift.query("strategy == 'retmask'")[direct.drift.columns].reset_index(drop=True)
+    pd.testing.assert_frame_equal(drift, direct.drift)
+    assert set(made.drift["strategy"]) == {"retmask", "sft"} and (drift["from_base"] > 0).all()
+
+    for run in runs:
+        shutil.rmtree(artifacts.find(run.training).folder)
+    without = stored_abilities(model)
+    pd.testing.assert_frame_equal(without.samples, made.samples)
+    assert without.artifacts == made.artifacts
+    with pytest.raises(UserError, match=f"{runs[0].training} is not stored .*--trainings"):
+        evaluate_general_stored(runs[0].training, SMALL)
+    # weights that are gone are trained again from the stored pairs, and are the same
+    shutil.rmtree(made.artifacts["sft", 0].folder)
+    again = evaluate_trainings(model)
+    assert artifacts.find(runs[1].training) and not artifacts.find(runs[0].training)
+    pd.testing.assert_frame_equal(again.samples, made.samples)
+    pd.testing.assert_frame_equal(again.drift, made.drift)
+
+
+def test_a_training_by_its_name(model, monkeypatch):
+    run = run_retmask(model, PLANNED[0])
+    assert is_training(run.training) and not is_training(model) and not is_training("train-x")
+    by_name = evaluate_general_stored(run.training, SMALL, base=model)
+    assert by_name[1].manifest["command"].startswith(f"rmutils abilities {run.training} ")
+    assert "--base" not in by_name[1].manifest["command"]
+    with pytest.raises(UserError, match="began with a folder called tiny model.*--base"):
+        evaluate_general_stored(run.training, SMALL)
+    record = artifacts.find(run.training).path("training.json")
+    record.write_text(record.read_text().replace('"tiny model"', '"tiny-llama"'))
+    monkeypatch.setattr(store, "_stored", lambda name: artifacts.Artifact(record.parent))
+    assert base_of(run.training) == "tiny-llama"
+    monkeypatch.undo()
+    with pytest.raises(UserError, match="train-0123456789abcdef is not stored on this machine"):
+        evaluate_general_stored("train-0123456789abcdef", SMALL)

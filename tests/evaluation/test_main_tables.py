@@ -1,0 +1,86 @@
+"""Tables of gains: complete strategies only, differences by hand."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+
+from rmutils.errors import NotStored
+from rmutils.evaluation import main_tables
+from rmutils.evaluation.longcontext import EvaluateConfig
+from rmutils.evaluation.main_tables import evaluated, gains, levels
+from rmutils.plots.main_tables import gains_by, scores_by_length
+
+DATASETS = {"Recall": "needle_rivals", "RAG": "document_qa"}
+
+
+def scores(right: float) -> pd.DataFrame:
+    """Two categories, two lengths, three texts with two questions each; `right` points for all."""
+    rows = [{"category": category, "dataset": dataset, "length": length, "sample": 2 * text + i,
+             "cluster": text, "metric": "m", "score": right, "unscored": False}
+            for category, dataset in DATASETS.items() for length in (256, 512)
+            for text in range(3) for i in range(2)]
+    return pd.DataFrame(rows)
+
+
+@pytest.fixture
+def stored(monkeypatch):
+    """Scores by the name of a model; what is not in here is not stored."""
+    have = {"tiny": 20.0, "a0": 30.0, "a1": 50.0, "b0": 10.0}
+
+    def evaluate_stored(name, config, *, compute):
+        assert compute == "never"
+        if name not in have:
+            raise NotStored(f"{name} is not stored")
+        return scores(have[name]), name
+
+    def stored_runs(model, configs):
+        return [SimpleNamespace(training=f"{c.strategy}{c.seed}", artifact=SimpleNamespace(
+            manifest={"config": {"seed": c.seed}})) for c in configs], []
+
+    plan = [SimpleNamespace(strategy=strategy, seed=seed) for strategy in "ab" for seed in (0, 1)]
+    monkeypatch.setattr(main_tables, "evaluate_stored", evaluate_stored)
+    monkeypatch.setattr(main_tables, "stored_runs", stored_runs)
+    monkeypatch.setattr(main_tables, "planned", lambda model: plan)
+    return have
+
+
+def test_a_strategy_that_lacks_a_seed_is_left_out(stored):
+    found = evaluated("tiny", EvaluateConfig(), ["a", "b"])
+    assert set(found.scores["strategy"]) == {"before", "a"}
+    assert found.artifacts == ("tiny", "a0", "a1") and found.missing == ("rmutils evaluate b1",)
+
+
+def test_nothing_is_shown_without_the_model_before(stored):
+    del stored["tiny"]
+    found = evaluated("tiny", EvaluateConfig(), ["a"])
+    assert found.scores.empty and found.missing == ("rmutils evaluate tiny",)
+
+
+def test_gains_by_hand(stored):
+    """30 and 50 after 20: a gain of 20, the same at each length and in each category."""
+    found = evaluated("tiny", EvaluateConfig(), ["a"])
+    whole = gains(found)
+    assert whole["effect"].tolist() == [20.0] and whole["seeds"].tolist() == [2]
+    parts = gains(found, ["length", "category"])
+    assert set(zip(parts["length"], parts["category"], strict=True)) == {
+        (256, "Recall"), (512, "Recall"), (256, "RAG"), (512, "RAG")}
+    assert parts["effect"].tolist() == [20.0] * 4
+    assert len(gains_by(parts, "category").axes[0].get_yticks()) == 2
+
+
+def test_levels_say_what_is_missing(stored):
+    table = levels(evaluated("tiny", EvaluateConfig(), ["a"]))
+    overall = table[table["name"] == "overall"].set_index(["strategy", "length"])
+    assert overall["value"].to_dict() == {
+        ("before", 256): 20, ("before", 512): 20, ("a", 256): 40, ("a", 512): 40}
+    assert all("Summ" in missing for missing in overall["missing"])
+
+
+def test_figure_of_the_paper_has_a_panel_for_each_model():
+    table = pd.DataFrame({"group": ["m", "m", "n", "n"], "row": "Before",
+                          "column": ["8K", "16K"] * 2, "value": [3.0, 2.0, 2.0, 1.0]})
+    figure = scores_by_length(table)
+    assert [axes.get_title() for axes in figure.axes] == ["m", "n"]

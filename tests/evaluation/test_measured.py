@@ -1,0 +1,316 @@
+"""Measured quantities: from hand-made results, against sums by hand."""
+
+from __future__ import annotations
+
+from itertools import product
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rmutils.errors import NotStored
+from rmutils.evaluation.failure_counts import FailureModes
+from rmutils.evaluation.masking_sweep import Sweep
+from rmutils.evaluation.measured import (
+    QUANTITIES,
+    failures,
+    general,
+    heads,
+    long_context,
+    masking,
+    sources,
+    training,
+)
+from rmutils.heads import HeadScores
+from rmutils.training.planned import planned
+
+ARTIFACT = SimpleNamespace(name="stored-1")
+RNG = np.random.default_rng(0)
+
+
+def scores(means, needles=4, model="m", success=None) -> HeadScores:
+    """The same scores for every needle; heads in rows of four."""
+    success = np.ones(needles, bool) if success is None else success
+    runs = np.tile(np.reshape(means, (-1, 4)), (success.sum(), 1, 1)).astype(float)
+    cases = pd.DataFrame({"case": range(needles), "needle": range(needles), "success": success})
+    return HeadScores(runs, model, np.arange(needles)[success], cases)
+
+
+@pytest.fixture
+def detection(monkeypatch):
+    """256 heads: 8 at 0.2, 8 at 0.06, the rest at 0.01; two of the four needles lack the latter."""
+    found = scores([0.2] * 8 + [0.06] * 8 + [0.01] * 240)
+    found.runs[:2, 2:4] = 0
+    for module in (heads, masking, long_context):
+        monkeypatch.setattr(module, "scored", lambda model, compute: (found, ARTIFACT))
+    return found
+
+
+def test_heads(detection):
+    assert heads.share_of_retrieval_heads("tiny-llama").value == 8 / 256  # tau is 0.1
+    both = heads.share_of_retrieval_heads("tiny-qwen3")  # 0.05: with half of the needles 0.03
+    assert (both.value, both.low, both.high) == (8 / 256, 8 / 256, 16 / 256)
+    top = 8 * 0.2 + 8 * 0.03 + 10 * 0.01
+    held = heads.scores_held_by_top_tenth("m")  # 26 of 256
+    assert held.value == pytest.approx(top / (8 * 0.2 + 8 * 0.03 + 240 * 0.01))
+    assert held.low < held.value < held.high and held.artifacts == ("stored-1",)
+    few = heads.retrieval_heads_from_few_needles("m")
+    assert (few.value, few.low, few.high) == (1, 1, 1)  # any three needles show the same eight
+
+
+@pytest.fixture
+def swept(monkeypatch, detection):
+    """Ten needles and two questions. Without retrieval heads, needles from the fourth on are lost
+    (8 heads; with 4, from the ninth on); without others, one in each draw."""
+    def rows(policy, draw, count, right):
+        return [{"policy": policy, "draw": draw, "count": count, "task": task, "sample": sample,
+                 "cluster": sample, "correct": right(sample) if task == "haystack" else
+                 policy == "whole"} for task, many in (("haystack", 10), ("rerank", 2))
+                for sample in range(many)]
+
+    answers = rows("whole", 0, 0, lambda i: True)
+    answers += rows("retrieval", 0, 4, lambda i: i < 8) + rows("retrieval", 0, 8, lambda i: i < 3)
+    answers += rows("retrieval", 0, 64, lambda i: False)
+    for draw in range(2):
+        answers += rows("non-retrieval", draw, 8, lambda i, draw=draw: i != draw)
+    speech = [{"policy": policy, "draw": 0, "count": count, "task": "speech", "sample": i,
+               "cluster": i, "repetition": value + i / 100}
+              for policy, count, value in (("whole", 0, 0.1), ("retrieval", 8, 0.1),
+                                           ("retrieval", 64, 0.4)) for i in range(5)]
+    sweep = Sweep(pd.DataFrame(), pd.DataFrame(answers), pd.DataFrame(speech))
+    monkeypatch.setattr(masking, "sweep_stored", lambda *args, compute: (sweep, ARTIFACT))
+
+
+def test_masking(swept):
+    """Eight heads reach 0.1. 40 of 1,024 are 10 of 256: the nearest number is 8."""
+    beyond = masking.needles_lost_beyond_others("m")
+    assert beyond.value == pytest.approx(0.9 - 0.3) and 0 < beyond.low < 0.6 < beyond.high <= 1
+    assert masking.answers_lost_at_tau("m", "haystack").value == pytest.approx(0.7)
+    assert masking.answers_lost("m", "haystack", 40).value == pytest.approx(0.7)
+    assert masking.answers_lost("m", "haystack", 250).value == 1
+    assert masking.answers_left("m", "haystack", 16).value == pytest.approx(0.8)
+    assert masking.needles_lost_by_more_heads("m", 40).value == pytest.approx(0.8 - 0.3)
+    all_lost = masking.answers_left("m", "tasks", 40)  # of two: the rule of three says nothing
+    assert (all_lost.value, all_lost.low, all_lost.high) == (0, 0, 1)
+    assert masking.repetition_added_at_most("m").value == pytest.approx(0.3)
+    none = masking.repetition_added_at_tau("m")  # of five answers
+    assert (none.value, none.low, none.high) == pytest.approx((0, -0.6, 0.6))
+
+
+def test_failures(monkeypatch):
+    """Ten prompts: the whole model passes nine, without retrieval heads two, without others nine
+    and seven."""
+    passed = {("nothing", 0): 9, ("retrieval", 0): 2, ("non-retrieval", 0): 9,
+              ("non-retrieval", 1): 7}
+    table = pd.DataFrame([{"kind": "entity name", "prompt": i, "masked": masked, "draw": draw,
+                           "passed": i < count} for (masked, draw), count in passed.items()
+                          for i in range(10)])
+    monkeypatch.setattr(failures, "_stored", lambda model: (FailureModes((), table), ARTIFACT))
+    values = [f("m", "entity name").value for f in (
+        failures.failures_added, failures.failures_added_by_others,
+        failures.failures_added_beyond_others)]
+    assert values == pytest.approx([0.7, 0.1, 0.6])
+
+
+@pytest.fixture
+def cleared():
+    """Nothing is remembered, before and after."""
+    remembered = training.trainings, sources._scores
+    for function in remembered:
+        function.cache_clear()
+    yield
+    for function in remembered:
+        function.cache_clear()
+
+
+@pytest.fixture
+def runs(monkeypatch, cleared):
+    """Two heads of four retrieve. RetMask adds 0.1 to them (0.3 with the second seed of two), and
+    0.02 to the others; the other strategy adds 0.05 and nothing."""
+    before = scores([0.8, 0.6, 0.1, 0.1])
+    gains = {("retmask", 0): (0.1, 0.02), ("retmask", 1): (0.3, 0.02),
+             ("non-retrieval-mask", 0): (0.05, 0), ("non-retrieval-mask", 1): (0.05, 0)}
+    stored = {key: SimpleNamespace(
+        before=before, training=f"train-{key[0]}-{key[1]}", artifact=SimpleNamespace(
+            name=f"{key[0]}-{key[1]}", manifest={"config": {"tau": 0.5, "seed": key[1]}}),
+        after=scores(before.mean.ravel() + np.repeat(gain, 2), model="after",
+                     success=np.arange(4) > key[1] - 1))  # the second seed loses a needle
+        for key, gain in gains.items()}
+
+    def stored_runs(model, configs):
+        asked = [(config.strategy, config.seed, *(
+            [] if config.instructions == 512 else ["instructions", config.instructions]))
+            for config in configs]
+        return ([stored[key] for key in asked if key in stored],
+                [f"rmutils retmask {key}" for key in asked if key not in stored])
+
+    monkeypatch.setattr(training, "stored_runs", stored_runs)
+    monkeypatch.setattr(training, "planned", lambda model: [
+        config for config in planned("tiny-llama") if config.seed < 2])
+
+
+def test_training(runs):
+    change = training.retrieval_heads_change("m")
+    assert change.value == pytest.approx(0.2) and (change.low, change.high) == pytest.approx(
+        (0.1, 0.3))
+    assert change.artifacts == ("retmask-0", "retmask-1")
+    assert training.retrieval_heads_change_beyond_others("m").value == pytest.approx(0.18)
+    assert training.mean_score_change("m").value == pytest.approx(0.11 / 0.4)
+    assert training.selective_change("m").value == pytest.approx(0.2 / 0.7 - 0.02 / 0.1)
+    beyond = training.retrieval_heads_change_beyond("m", "non-retrieval-mask")
+    assert beyond.value == pytest.approx(0.15) and len(beyond.artifacts) == 4
+    assert training.needles_found_change("m").value == pytest.approx(-1 / 8)
+    with pytest.raises(NotStored, match=r"2 of the 2 runs of sft .*`rmutils retmask \('sft', 0\)`"):
+        training.trainings("m", "sft")
+
+
+DATASETS = {"Recall": ("a", "b"), "Cite": ("c",), "ICL": ("d",)}
+
+
+def evaluated(offsets: dict[tuple[str, int], float], cite: float = 0) -> pd.DataFrame:
+    """Scores by strategy and seed: noise, plus an offset (another one in Cite, twice at length 2).
+    Cite has two metrics."""
+    rows = []
+    for (strategy, seed), offset in offsets.items():
+        for category, names in DATASETS.items():
+            for name, length, sample in product(names, (1, 2), range(12)):
+                added = (cite if strategy == "retmask" and category == "Cite" else offset) * length
+                rows += [{"strategy": strategy, "seed": seed, "category": category,
+                          "dataset": name, "length": length, "sample": sample,
+                          "cluster": sample // 3, "metric": metric,
+                          "score": 30 + 5 * RNG.random() + added}
+                         for metric in range(1 + (category == "Cite"))]
+    return pd.DataFrame(rows)
+
+
+def average(table: pd.DataFrame, strategy: str, **chosen) -> float:
+    """As HELMET, step by step: metrics, samples, data sets, categories; then lengths and seeds."""
+    for column, value in (chosen | {"strategy": strategy}).items():
+        table = table[table[column] == value]
+    for column in ("metric", "sample", "dataset", "category", "length", "seed"):
+        rest = [name for name in ("seed", "length", "category", "dataset", "sample", "metric")
+                if name != column and name in table]
+        table = table.groupby(rest)["score"].mean().reset_index() if rest else table
+    return float(table["score"].mean())
+
+
+@pytest.fixture
+def table(monkeypatch):
+    tables = {"m": evaluated({("before", 0): 0, ("retmask", 0): 3, ("retmask", 1): 5,
+                              ("sft", 0): -1, ("sft", 1): -1}, cite=8),
+              "other": evaluated({("before", 0): 0, ("retmask", 0): 1, ("retmask", 1): 1}, 1)}
+
+    def of_strategy(model, strategy):
+        rows = tables[model][tables[model]["strategy"] == strategy]
+        return (pd.concat([sources.samples_of(part).assign(strategy=strategy, seed=seed)
+                           for seed, part in rows.groupby("seed")]), (f"{model}, {strategy}",))
+
+    monkeypatch.setattr(sources, "_scores", of_strategy)
+    return tables["m"]
+
+
+def test_long_context_against_plain_means(monkeypatch, table):
+    def gain(strategy="retmask", base="before", **chosen):
+        return average(table, strategy, **chosen) - average(table, base, **chosen)
+
+    ours = long_context
+    assert ours.gain("m").value == pytest.approx(gain())
+    assert ours.gain("m", "sft").value == pytest.approx(gain("sft"))
+    assert ours.gain_at("m", 1).value == pytest.approx(gain(length=1))
+    monkeypatch.setattr(ours, "corpus_of", lambda model: "world")
+    monkeypatch.setitem(ours.EVALUATIONS, "world", SimpleNamespace(lengths=(1, 2)))
+    assert ours.gain_at_longest("m").value == pytest.approx(gain(length=2))
+    assert ours.lead("m", "sft").value == pytest.approx(gain(base="sft"))
+    assert ours.lead_at("m", "sft", 2).value == pytest.approx(gain(base="sft", length=2))
+    assert ours.category_gain("m", "Cite").value == pytest.approx(gain(category="Cite"))
+    assert ours.relative_category_gain("m", "Cite").value == pytest.approx(
+        gain(category="Cite") / average(table, "before", category="Cite"))
+    assert ours.category_gain_beyond("m", "Cite", "ICL").value == pytest.approx(
+        (gain(category="Cite") + gain(category="ICL")) / 2 - gain(category="Recall"))
+    assert ours.gain_beyond("m", "other").value == pytest.approx(
+        gain() - ours.gain("other").value)
+    assert ours.gain_beyond("m", "other").artifacts == (
+        "m, retmask", "m, before", "other, retmask", "other, before")
+    for effect in (ours.gain("m"), ours.relative_category_gain("m", "Cite"),
+                   ours.category_gain_beyond("m", "Cite"), ours.gain_beyond("m", "other")):
+        assert effect.low < effect.value < effect.high
+
+
+def test_where_long_context_scores_come_from(monkeypatch, runs, cleared):
+    """The model itself before, and each training by its name; as the corpus says."""
+    asked = []
+
+    def evaluate_stored(name, config, compute):
+        asked.append((name, config.lengths, compute))
+        if name == "train-retmask-1":
+            raise NotStored(f"Make it: `rmutils evaluate {name}`.")
+        table = pd.DataFrame([{"category": "Cite", "dataset": "c", "length": 9, "sample": 3,
+                               "cluster": 1, "metric": metric, "score": score, "response": "x"}
+                              for metric, score in (("a", 10.0), ("b", 20.0))])
+        return table, SimpleNamespace(name=f"e {name}")
+
+    monkeypatch.setattr(sources, "evaluate_stored", evaluate_stored)
+    monkeypatch.setattr(sources, "corpus_of", lambda model: "book")
+    table, names = sources.scores_of("m", ("before", "non-retrieval-mask"))
+    assert table.to_dict("list") == {
+        "stratum": ["Cite"] * 3, "cluster": ["c 1"] * 3, "sample": ["c 9 3"] * 3, "length": [9] * 3,
+        "score": [15.0] * 3, "strategy": ["before"] + ["non-retrieval-mask"] * 2, "seed": [0, 0, 1]}
+    assert names == ("e m", "e train-non-retrieval-mask-0", "e train-non-retrieval-mask-1")
+    assert asked[0] == ("m", (1024, 2048), "never")
+    with pytest.raises(NotStored, match="rmutils evaluate train-retmask-1"):
+        sources.scores_of("m", ("retmask", "before"))
+    with pytest.raises(NotStored, match="2 of the 2 runs of retmask .*'instructions', 18"):
+        sources.scores_of("m", [sources.FEWER_PAIRS])
+    with pytest.raises(NotStored, match="04_reasoning_ablation"):
+        long_context.left_out("m", "removed")
+
+
+def test_where_general_scores_come_from(monkeypatch, runs):
+    def stored(name, config, base, compute):
+        if name == "gone":
+            raise NotStored("")
+        return (SimpleNamespace(samples=pd.DataFrame({"score": [2.0]})),
+                SimpleNamespace(name=f"g {name} {base}"))
+
+    monkeypatch.setattr(sources, "evaluate_general_stored", stored)
+    monkeypatch.setattr(sources, "planned_abilities", lambda model: None)
+    table, names = sources.general_scores_of("m")
+    assert table[["strategy", "seed"]].to_numpy().tolist() == [
+        ["before", 0], ["retmask", 0], ["retmask", 1]]
+    assert names == ("g m None", "g train-retmask-0 m", "g train-retmask-1 m")
+    with pytest.raises(NotStored, match="`rmutils abilities gone --trainings`"):
+        sources.general_scores_of("gone")
+
+
+def test_correlation_over_models(monkeypatch, swept):
+    """Against numpy's coefficient and Fisher's interval by hand."""
+    gains = {"a": 1.0, "b": 2.0, "c": 2.5, "d": 7.0}
+    lists = {"a": [9, 1, 1, 1], "b": [9, 3, 1, 1], "c": [9, 9, 1, 1], "d": [9, 9, 9, 9]}
+    monkeypatch.setattr(long_context, "gain", lambda model: SimpleNamespace(
+        value=gains[model], artifacts=(model,)))
+    monkeypatch.setattr(long_context, "scored", lambda model, compute: (
+        scores(lists[model]), ARTIFACT))
+    sparse = [long_context.gini(np.array(lists[model])) for model in gains]
+    found = long_context.gain_over_sparsity(*gains)
+    r = np.corrcoef(sparse, list(gains.values()))[0, 1]
+    assert found.value == pytest.approx(r) and r < -0.9
+    assert (found.low, found.high) == pytest.approx(
+        tuple(np.tanh(np.arctanh(r) + np.array([-1.959964, 1.959964]))))
+    assert found.artifacts == (*gains, *["stored-1"] * 4)
+
+
+def test_general_abilities(monkeypatch):
+    """Two tasks count alike, though one has more questions."""
+    rows = [{"strategy": strategy, "seed": 0, "task": task, "sample": i,
+             "score": 50 + i + (strategy == "retmask") * change}
+            for strategy in ("before", "retmask")
+            for task, count, change in (("code", 5, 2), ("formats", 15, -8)) for i in range(count)]
+    monkeypatch.setattr(general, "general_scores_of", lambda model: (pd.DataFrame(rows), ("g",)))
+    found = general.general_change("m")
+    assert (found.value, found.low, found.high) == pytest.approx((-3, -3, -3))
+
+
+def test_names():
+    assert all(name == function.__name__ and function.__doc__
+               for name, function in QUANTITIES.items())

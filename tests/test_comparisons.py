@@ -1,0 +1,178 @@
+"""Comparisons: by hand, by loops, against scipy, and where the truth is known."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from rmutils.comparisons import (
+    bootstrap_mean,
+    compare,
+    holm,
+    paired,
+    sign_flip_test,
+    smallest_effect,
+)
+from rmutils.stats import percentiles
+
+SEEDS, SAMPLES = 5, 40
+
+
+def rows(strategy: str, scores: list[list[float]], **more) -> pd.DataFrame:
+    """A tidy table of scores[seed][sample]."""
+    return pd.DataFrame([
+        {"strategy": strategy, "seed": seed, "sample": sample, "score": score,
+         **{name: values[sample] for name, values in more.items()}}
+        for seed, of_seed in enumerate(scores) for sample, score in enumerate(of_seed)])
+
+
+def experiment(rng, effect=0.0, seeds=1.0, samples=1.0, both=1.0) -> np.ndarray:
+    """(samples, seeds): differences with a known mean, and chance of a known size in each part."""
+    return (effect + seeds * rng.normal(size=SEEDS) + samples * rng.normal(size=(SAMPLES, 1))
+            + both * rng.normal(size=(SAMPLES, SEEDS)))
+
+
+def test_by_hand():
+    """Two trainings against a model before training, on two samples of each of two tasks."""
+    task = {"stratum": ["a", "a", "a", "b", "b"]}
+    table = pd.concat([
+        rows("before", [[0, 1, np.nan, 2, 4]], **task),  # the third was not scored
+        rows("better", [[2, 3, 9, 4, 8], [4, 5, 9, 4, 8]], **task),
+        rows("same", [[0, 1, 0, 2, 4], [0, 1, 0, 2, 4]], **task)])
+    found = compare(table, "before").set_index("strategy")
+    assert list(found.index) == ["better", "same"]
+    # better: 3 (mean of 2 and 4) on each sample of a, 2 and 4 on those of b
+    assert found["effect"].tolist() == [3, 0]
+    assert found["seeds"].tolist() == [2, 2] and found["samples"].tolist() == [4, 4]
+    assert found["p"].tolist() == [2 / 16, 1]
+    assert found["p_holm"].tolist() == [2 * 2 / 16, 1]
+    assert found.loc["same", ["low", "high", "smallest_effect"]].tolist() == [0, 0, 0]
+    assert found.loc["better", "low"] < 3 < found.loc["better", "high"]
+
+
+def test_seeds_are_paired_where_both_have_some():
+    table = pd.concat([rows("base", [[1, 2], [5, 6], [0, 0]]), rows("other", [[2, 3], [6, 7]])])
+    values, clusters, strata = paired(table, "other", "base")
+    assert (values[..., 0] - values[..., 1] == 1).all() and values.shape == (2, 2, 2)
+    assert clusters.tolist() == [0, 1] and strata.tolist() == [0, 0]
+    found = compare(table, "base").iloc[0]
+    assert found[["effect", "low", "high"]].tolist() == [1, 1, 1] and found["seeds"] == 2
+
+
+def test_what_cannot_be_compared():
+    table = pd.concat([rows("a", [[1, 2]] * 2), rows("b", [[1, 2]] * 4)])
+    with pytest.raises(ValueError, match="no scores of c"):
+        compare(table, "c")
+    with pytest.raises(ValueError, match="duplicate"):
+        compare(pd.concat([table, table]), "a")
+    apart = table[(table["strategy"] == "a") | (table["seed"] > 1)]
+    with pytest.raises(ValueError, match="b and a have no seed in common"):
+        compare(apart, "a")
+    with pytest.raises(ValueError, match="two clusters"):
+        compare(table.assign(cluster=0), "a")
+
+
+def test_against_scipy():
+    """With one training and many samples, it is the ordinary percentile interval of a mean."""
+    values = np.random.default_rng(1).exponential(size=400)
+    ours = percentiles(bootstrap_mean(values[:, None], resamples=9999)[1:])
+    theirs = stats.bootstrap((values,), np.mean, method="percentile", random_state=2)
+    np.testing.assert_allclose(ours, theirs.confidence_interval, atol=0.006)
+    assert np.ptp(ours) > 0.15  # the tolerance is small beside it
+
+
+def test_against_loops():
+    """Draw clusters within tasks and, apart from them, seeds; spread the draws out."""
+    rng = np.random.default_rng(3)
+    values = experiment(rng)
+    task = np.arange(SAMPLES) % 2
+    cluster = np.arange(SAMPLES) // 4  # ten in each task, of two samples each
+    means = np.array([values[task == one].mean(0) for one in (0, 1)])
+
+    def spread(count):
+        return stats.t.ppf(0.975, count - 1) / 1.959964 * np.sqrt(count / (count - 1))
+
+    drawn = []
+    for _ in range(5000):
+        moved = 0
+        for one in (0, 1):
+            groups = [values[(task == one) & (cluster == name)].mean(1) for name in range(10)]
+            sample = np.concatenate([groups[i] for i in rng.integers(10, size=10)])
+            moved += spread(10) * (sample.mean() - means[one].mean()) / 2
+        of_seeds = means.mean(0)
+        moved += spread(5) * (of_seeds[rng.integers(5, size=5)].mean() - of_seeds.mean())
+        drawn.append(of_seeds.mean() + moved)
+    ours = bootstrap_mean(values, cluster, task, resamples=20000)
+    assert ours[0] == pytest.approx(values.mean())
+    np.testing.assert_allclose(percentiles(ours[1:]), np.quantile(drawn, [0.025, 0.975]),
+                               atol=0.15)
+    assert np.ptp(percentiles(ours[1:])) > 1
+
+
+@pytest.mark.parametrize(("parts", "least", "most"), [
+    ({"samples": 0, "both": 0}, 0.92, 0.98), ({"seeds": 0, "both": 0}, 0.92, 0.98),
+    ({}, 0.92, 0.99), ({"samples": 0, "seeds": 0}, 0.95, 1)])
+def test_intervals_cover(parts, least, most):
+    """Of intervals of 95 %, about 95 % hold the truth, wherever the chance comes from; more, if all
+    of it lies in single samples under single seeds."""
+    rng = np.random.default_rng(4)
+    ends = np.array([percentiles(bootstrap_mean(experiment(rng, **parts), resamples=400)[1:])
+                     for _ in range(400)])
+    assert least < ((ends[:, 0] <= 0) & (ends[:, 1] >= 0)).mean() < most
+
+
+def test_samples_of_one_context_are_one():
+    """Copies of samples add nothing, unless one forgets that they are copies."""
+    values = experiment(np.random.default_rng(5), seeds=0)
+    copies, labels = np.tile(values, (4, 1)), np.tile(np.arange(SAMPLES), 4)
+    np.testing.assert_allclose(bootstrap_mean(copies, labels), bootstrap_mean(values))
+    assert sign_flip_test(copies, labels) == sign_flip_test(values)
+    careless = np.ptp(percentiles(bootstrap_mean(copies, None)[1:]))
+    assert careless < 0.7 * np.ptp(percentiles(bootstrap_mean(values)[1:]))
+
+
+def test_sign_flips_by_enumeration():
+    """Seven clusters of unequal size in two tasks: 128 patterns, looked at one by one."""
+    rng = np.random.default_rng(7)
+    clusters = np.array([0, 0, 1, 2, 2, 2, 3, 4, 5, 5, 6, 6])
+    strata = (clusters > 3).astype(int)
+    values = rng.normal(0.3, 1, (12, 3))
+
+    def mean(signs):
+        flipped = values * np.asarray(signs)[clusters, None]
+        return np.mean([flipped[strata == one].mean() for one in (0, 1)])
+
+    observed = abs(mean([1] * 7))
+    as_large = [abs(mean(signs)) >= observed - 1e-12 for signs in product((-1, 1), repeat=7)]
+    exact = sign_flip_test(values, clusters, strata)
+    assert exact == pytest.approx(np.mean(as_large)) and 0.02 < exact < 0.9
+    assert sign_flip_test(values, clusters, strata, flips=127) != exact  # now they are drawn
+
+
+def test_drawn_sign_flips():
+    """(1 + k) / (1 + n): never zero, and near the paired t-test where that is right."""
+    values = np.random.default_rng(7).normal(0.3, 1, (60, 1))
+    assert sign_flip_test(values) == pytest.approx(stats.ttest_1samp(values[:, 0], 0).pvalue,
+                                                   rel=0.3)
+    assert sign_flip_test(values + 5, flips=999) == 1 / 1000
+
+
+def test_holm_by_hand():
+    """0.005 x 4, 0.01 x 3, 0.03 x 2; 0.04 x 1 would be less than the one before."""
+    np.testing.assert_allclose(holm([0.01, 0.04, 0.03, 0.005]), [0.03, 0.06, 0.06, 0.02])
+    assert holm([0.6, 0.7]).tolist() == [1, 1] and holm([]).tolist() == []
+
+
+@pytest.mark.parametrize("parts", [{"samples": 0, "both": 0}, {"seeds": 0, "both": 0.5}])
+def test_smallest_effect_is_seen_in_four_of_five_repetitions(parts):
+    rng = np.random.default_rng(8)
+    ends = [percentiles(bootstrap_mean(experiment(rng, **parts), resamples=400)[1:])
+            for _ in range(200)]
+    effect = np.mean([smallest_effect(*each) for each in ends])
+    seen = [percentiles(bootstrap_mean(experiment(rng, effect, **parts), resamples=400)[1:])[0] > 0
+            for _ in range(400)]
+    assert 0.73 < np.mean(seen) < 0.88
