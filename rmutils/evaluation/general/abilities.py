@@ -13,6 +13,7 @@ from pydantic import Field
 
 from rmutils.config import Config
 from rmutils.contrast.likelihoods import log_probabilities
+from rmutils.errors import UserError
 from rmutils.evaluation.degeneration import next_token_logits
 from rmutils.evaluation.general.drift import passage_drift
 from rmutils.evaluation.general.items import Item
@@ -86,6 +87,9 @@ def evaluate_general(
     UserError
         An unknown task, a model without a chat template, or a base with another vocabulary.
     """
+    if not lm.chat:
+        raise UserError(f"{lm.name} has no chat template, so there is no telling how its prompts "
+                        f"are written. Take an instruction-tuned model.")
     asked, kept = config.items(lm.corpus), Journal(journal)
     texts, turn = passages(lm, config.passages if base else 0, config.passage_tokens)
     total = sum(len(items) for _, items in asked.values()) + len(texts)

@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from select import select
@@ -88,7 +89,8 @@ def call(
         try:
             said = _talk(process, job.encode(), started + wall)
         finally:
-            os.killpg(process.pid, signal.SIGKILL)
+            with suppress(PermissionError):  # macOS, of a group that has ended
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             process.stdout.close()
     if not said:

@@ -138,6 +138,12 @@ def test_a_run_that_was_stopped_goes_on(llama, tmp_path, monkeypatch):
         assert 0 < kept < len(keys) == len(set(keys)) == 6 * 3 + 2
 
 
+def test_a_model_without_turns_is_refused(llama, monkeypatch):
+    monkeypatch.setattr(llama.tokenizer, "chat_template", None)
+    with pytest.raises(UserError, match="random-llama has no chat template"):
+        evaluate_general(llama, SMALL)
+
+
 def test_sizes_are_checked():
     with pytest.raises(UserError, match="samples: Input should be greater than or equal to 1"):
         GeneralConfig().changed({"samples": "0"})
