@@ -143,7 +143,7 @@ class _Batch:
 
     def join(self, new: list[_Row]) -> None:
         """Read the prompts of new rows, and make room for what they will say."""
-        for beginning, family in groupby(new, lambda row: row.prompt[: row.shared]):
+        for beginning, family in groupby(new, lambda row: tuple(row.prompt[: row.shared])):
             if len(beginning) > common_prefix(beginning, self.trunk.ids):
                 self.trunk = Trunk(self.model, beginning, self.trunk)
             family = [*family]

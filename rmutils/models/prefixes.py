@@ -97,7 +97,7 @@ def families(prompts: Sequence[Sequence[int]]) -> list[tuple[list[int], int]]:
         all of them begin with, which is 0 where it is not worth a reading of its own. The family
         with the longest prompt comes first.
     """
-    order = sorted(range(len(prompts)), key=lambda i: prompts[i])
+    order = sorted(range(len(prompts)), key=lambda i: tuple(prompts[i]))
     shared = [common_prefix(prompts[a], prompts[b])
               for a, b in zip(order, order[1:], strict=False)]
     groups = [order[:1]] if order else []

@@ -64,6 +64,13 @@ def test_greedy_answers_are_those_of_slow_reading(lm, prompts, batch_tokens):
     assert len({*map(len, found)}) > 2 and [] in found
 
 
+def test_lists_and_tuples_of_tokens_go_together(lm, prompts):
+    alike = [[*prompts[2][:60], *prompt] for prompt in prompts[:4]]
+    options = {"max_new_tokens": 5, "stop_ids": ()}
+    mixed = [tuple(prompt) if i % 2 else prompt for i, prompt in enumerate(alike)]
+    assert generate(lm, mixed, **options) == generate(lm, alike, **options)
+
+
 @pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.6, 1.0), (1.5, 0.5)])
 def test_sampled_answers_depend_on_prompt_and_seed_only(lm, prompts, temperature, top_p):
     lm.model.double()  # in float32 one number in some thousands falls between two roundings
