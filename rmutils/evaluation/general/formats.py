@@ -3,8 +3,6 @@
 Two of the forms are those of `rmutils.corpora.world.failure_prompts`, with its reader; there the
 form alone counts, here the content that was given as well, so that no single answer fits all.
 
-References
-----------
 Zhou et al. (2023), "Instruction-Following Evaluation for Large Language Models".
 """
 

@@ -3,9 +3,7 @@
 The paper names the benchmarks, but neither the tool that ran them nor prompts, shots or metrics.
 The tasks here are those of the same names in the harness. Its data sets come from the hub.
 
-References
-----------
-https://github.com/EleutherAI/lm-evaluation-harness; names and metrics as in version 0.4.13.
+Names and metrics are as in version 0.4.13 of https://github.com/EleutherAI/lm-evaluation-harness.
 """
 
 from __future__ import annotations

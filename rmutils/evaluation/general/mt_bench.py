@@ -5,9 +5,7 @@ nor FastChat's wording for the judge ship with this book: the questions are read
 FastChat's format, and the judge is asked in words of our own. So its ratings serve to compare
 models with one another; they are not those of the paper.
 
-References
-----------
-Zheng et al. (2023), "Judging LLM-as-a-judge with MT-Bench and Chatbot Arena".
+The method is that of Zheng et al. (2023), "Judging LLM-as-a-judge with MT-Bench and Chatbot Arena".
 """
 
 from __future__ import annotations
