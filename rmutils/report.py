@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from difflib import SequenceMatcher
 from itertools import pairwise
+from math import isnan
 
 import pandas as pd
 from IPython.display import HTML, Markdown
@@ -16,8 +17,11 @@ from rmutils.corpora.niah import NiahCase
 
 
 def number(value: float, low: float | None = None, high: float | None = None) -> str:
-    """A number with the digits that its interval allows, as `0.62 [0.55, 0.70]`."""
-    if low is None or high is None:
+    """A number with the digits that its interval allows, as `0.62 [0.55, 0.70]`.
+
+    NaN for the interval: there is none.
+    """
+    if low is None or high is None or isnan(low) or isnan(high):
         return f"{value:.3g}"
     width = high - low
     whole = all(float(x).is_integer() for x in (value, low, high))

@@ -126,3 +126,7 @@ def test_comparisons_keep_the_printed_digits_and_escape_text():
                  "&lt;b&gt;cell&lt;/b&gt;", "A &amp; B<small>", "a &lt; b"):
         assert part in shown
     assert "<b>cell" not in shown
+
+
+def test_a_number_without_an_interval():
+    assert number(3.14159) == number(3.14159, float("nan"), float("nan")) == "3.14"

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rmutils.plots.style import GREY, colour_of
+from rmutils.plots.style import GREY, colour_of, new_axes
 
 COLUMNS = 3
 """Panels side by side."""
@@ -50,6 +50,7 @@ def before_and_after(table: pd.DataFrame, xlabel: str) -> Figure:
 
 def nothing(text: str) -> Figure:
     """In the place of a figure that lacks its data: a figure that says so."""
-    figure = Figure(figsize=(5.8, 0.6))
-    figure.text(0.5, 0.5, text, ha="center", va="center", color=GREY)
+    figure, axes = new_axes(size=(5.8, 0.6))  # without axes a notebook draws nothing
+    axes.text(0.5, 0.5, text, ha="center", va="center", color=GREY)
+    axes.set_axis_off()
     return figure
