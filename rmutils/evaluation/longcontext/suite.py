@@ -85,8 +85,8 @@ _CITE = ("Use only the given documents to answer, and cite them with their numbe
 DATASETS: dict[str, Dataset] = {d.name: d for d in (
     Dataset(
         "needle_rivals", "Recall",
-        "RULER NIAH multikey-2 and -3: one needle among others of the same form. The rest of the "
-        "text is facts of other kinds, not needles only; values are phrases, not numbers or UUIDs.",
+        "RULER NIAH multikey-2 and -3: one needle among others that are easily taken for it. They "
+        "are half of the text, not all of it; values are phrases, not numbers or UUIDs.",
         texts.needles_among_rivals, ("recall",),
         "A fact is hidden within the following text. Memorize it. You will be asked about it.",
         shots=0, readings=("raw",)),
@@ -131,8 +131,14 @@ DATASETS: dict[str, Dataset] = {d.name: d for d in (
         max_new_tokens=12, readings=("parsed",), newline_ends=True, questions=10),
     Dataset(
         "labels_fine", "ICL",
-        "TREC fine, Banking77, CLINC150 and NLU: twelve classes in place of 50 to 151.",
+        "TREC fine: twelve classes in place of 50.",
         labels.fine_labels, ("label_accuracy",), _LABEL, prefix="Label:", shots=0,
+        max_new_tokens=12, readings=("parsed",), newline_ends=True, questions=10),
+    Dataset(
+        "labels_names", "ICL",
+        "Banking77, CLINC150 and NLU, where single words tell the class: twelve classes, each of "
+        "the texts about one person, in place of 68 to 151.",
+        labels.name_labels, ("label_accuracy",), _LABEL, prefix="Label:", shots=0,
         max_new_tokens=12, readings=("parsed",), newline_ends=True, questions=10),
     Dataset(
         "cite_sentences", "Cite",

@@ -17,7 +17,8 @@ from rmutils.evaluation.longcontext.scoring import score
 from rmutils.evaluation.longcontext.settings import EvaluateConfig
 from rmutils.evaluation.longcontext.suite import CATEGORIES, DATASETS
 
-CHANCE = {"choice": 25, "labels_coarse": 25, "labels_fine": 100 / 12, "rerank": 15}
+CHANCE = {"choice": 25, "labels_coarse": 25, "labels_fine": 100 / 12,
+          "labels_names": 100 / 12, "rerank": 15}
 """Of data sets where it is not about 0; in `rerank` the documents have few numbers."""
 
 
