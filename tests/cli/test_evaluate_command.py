@@ -29,10 +29,11 @@ def test_averages_are_printed_and_stored(cache):
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     rows = {row["name"]: row for row in found["averages"]}
-    assert [*rows] == ["labels_coarse", "labels_fine", "ICL", "choice", "LongQA", "overall"]
+    labels = ["labels_coarse", "labels_fine", "labels_names"]
+    assert [*rows] == [*labels, "ICL", "choice", "LongQA", "overall"]
     assert rows["overall"]["value"] == (rows["ICL"]["value"] + rows["LongQA"]["value"]) / 2
     manifest = artifacts.find(found["artifact"]).manifest
-    assert manifest["config"]["datasets"] == ["labels_coarse", "labels_fine", "choice"]
+    assert manifest["config"]["datasets"] == [*labels, "choice"]
     text = command("evaluate", "tiny-llama", *SMALL, "--compute", "never").stdout
     assert text.startswith("tiny-llama, 300 tokens\n") and found["artifact"] in text
     assert "missing: Recall, RAG, Re-rank, Cite, free_answer, text_hops, Summ" in text

@@ -107,7 +107,8 @@ def test_train_writes_model_card_and_formation(cache, monkeypatch):
     monkeypatch.setattr(formation_stored, "__defaults__", (FormationConfig(
         needles=1, depths=(0.5,), max_new_tokens=2),))
     monkeypatch.setattr(teaching_scores, "measure", lambda lm, tau: pd.DataFrame([
-        ("needles found", "512 tokens", 0.5, 0.4, 0.6, 200, ">= 0.95", "no")], columns=[
+        ("needles found", "512 tokens", 0.5, 0.4, 0.6, 200, ">= 0.95", "no"),
+        ("needles found", "512 tokens, asked plainly", 0.5, 0.4, 0.6, 200, "", "")], columns=[
         "measure", "condition", "value", "low", "high", "samples", "wanted", "reached"]))
     done = rmutils("train", "tiny-llama")
     folder = cache / "models" / "tiny-llama"
