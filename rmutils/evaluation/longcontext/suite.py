@@ -89,14 +89,15 @@ DATASETS: dict[str, Dataset] = {d.name: d for d in (
         "are half of the text, not all of it; values are phrases, not numbers or UUIDs.",
         texts.needles_among_rivals, ("recall",),
         "A fact is hidden within the following text. Memorize it. You will be asked about it.",
-        shots=0, readings=("raw",)),
+        prefix="The answer mentioned in the text is", shots=0, readings=("raw",)),
     Dataset(
         "needle_values", "Recall",
         "RULER NIAH multivalue: all values of one key. Here two to four different properties of "
         "one subject.",
         texts.several_values, ("recall",),
         "Some facts are hidden within the following text. Memorize them. You will be asked about "
-        "them.", shots=0, readings=("raw",), max_new_tokens=72),
+        "them.", prefix="The answers mentioned in the text are", shots=0, readings=("raw",),
+        max_new_tokens=72),
     Dataset(
         "key_value", "Recall",
         "JSON KV: the value of a key. Codes and phrases in lines, not UUIDs in JSON.",

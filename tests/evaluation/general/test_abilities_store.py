@@ -40,7 +40,8 @@ def model(tiny, monkeypatch):
     monkeypatch.setitem(TASKS, "book", short)
     monkeypatch.setattr(module, "planned", lambda model: PLANNED)
     monkeypatch.setattr(module, "_CONFIGS", {"book": SMALL})
-    return str(tiny)
+    yield str(tiny)
+    store._digest.cache_clear()
 
 
 def test_a_model_is_asked_once(model, monkeypatch):
@@ -60,6 +61,12 @@ def test_a_model_is_asked_once(model, monkeypatch):
             evaluate_general_stored(model, other, compute="never")
     with pytest.raises(NotStored, match="--base"):
         evaluate_general_stored(model, SMALL, base=model, compute="never")
+    # other questions under the same settings are another result
+    monkeypatch.setitem(TASKS, "book", TASKS["book"] | {
+        "letters": TASKS["book"]["written letters"]})
+    store._digest.cache_clear()
+    with pytest.raises(NotStored):
+        evaluate_general_stored(model, SMALL, compute="never")
 
 
 def test_trainings_one_by_one(model, monkeypatch):
