@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from scipy.stats import norm, permutation_test, t
+from scipy.stats import norm, permutation_test
 
-from rmutils.stats import RESAMPLES, cluster_bootstrap, percentiles
+from rmutils.stats import LEVEL, RESAMPLES, cluster_bootstrap, expansion, percentiles
 
-LEVEL, POWER = 0.95, 0.8
+POWER = 0.8
 FLIPS = 9999
 """Most sign patterns of a test: with 13 clusters or fewer, all there are."""
 
@@ -51,7 +51,7 @@ def compare(
         pairs, clusters, strata = paired(table, strategy, base)
         values = pairs[..., 0] - pairs[..., 1]
         drawn = bootstrap_mean(values, clusters, strata, resamples=resamples, seed=seed)
-        low, high = percentiles(drawn[1:], LEVEL)
+        low, high = percentiles(drawn[1:])
         rows.append((strategy, drawn[0], low, high,
                      sign_flip_test(values, clusters, strata, seed=seed),
                      smallest_effect(low, high), values.shape[1], len(values)))
@@ -139,15 +139,10 @@ def bootstrap_mean(
 def _deviations(values: np.ndarray, labels: np.ndarray, resamples: int, seed: int) -> np.ndarray:
     """By how much resampled means leave the mean, spread out for the number of clusters."""
     drawn = cluster_bootstrap(values, labels, resamples=resamples, seed=seed)
-    return expansion(len(np.unique(labels))) * (drawn - values.mean(0))
-
-
-def expansion(count: int) -> float:
-    """By how much a percentile interval from so many independent values is too short."""
+    count = len(np.unique(labels))
     if count < 2:
         raise ValueError("an interval needs two clusters of samples or more in every task")
-    quantile = (1 + LEVEL) / 2
-    return np.sqrt(count / (count - 1)) * t.ppf(quantile, count - 1) / norm.ppf(quantile)
+    return expansion(count) * (drawn - values.mean(0))
 
 
 def sign_flip_test(

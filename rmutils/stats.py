@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from scipy.stats import norm, t
 
 RESAMPLES = 2000
+LEVEL = 0.95
 
 
 def cluster_bootstrap(
@@ -39,7 +41,14 @@ def cluster_bootstrap(
     return ((draws @ sums) / (draws @ sizes)[:, None]).reshape(resamples, *values.shape[1:])
 
 
-def percentiles(samples: np.ndarray, level: float = 0.95) -> np.ndarray:
+def percentiles(samples: np.ndarray, level: float = LEVEL) -> np.ndarray:
     """Percentile interval along the first axis; the result ends with an axis (low, high)."""
     tail = (1 - level) / 2
     return np.moveaxis(np.quantile(samples, [tail, 1 - tail], axis=0), 0, -1)
+
+
+def expansion(count: int) -> float:
+    """By how much a 95 % percentile interval from so many independent values is too short: at least
+    two. The expanded interval of Hesterberg (2015)."""
+    quantile = (1 + LEVEL) / 2
+    return np.sqrt(count / (count - 1)) * t.ppf(quantile, count - 1) / norm.ppf(quantile)

@@ -101,12 +101,12 @@ def _trainings(model: str, as_json: bool) -> None:
 def _harness(model: str, folder: Path, changes: dict[str, str], as_json: bool) -> None:
     from rmutils.evaluation.general import harness
     from rmutils.evaluation.general.harness_results import find_results, read_results
-    from rmutils.evaluation.general.store import load_any
+    from rmutils.training.by_name import load_by_name
 
     config = harness.HarnessConfig().changed(changes)
     known = harness.chosen(config, harness.BENCHMARKS)
     if find_results(folder) is None:
-        where = harness.checkpoint(model, folder / "model", load_any)
+        where = harness.checkpoint(model, folder / "model", load_by_name)
         harness.run_harness(harness.command(where, folder, config))
     samples, about = read_results(folder, known)
     _print(about, samples, as_json)
@@ -118,7 +118,7 @@ def _mt_bench(
 ) -> None:
     from rmutils.contrast.judges import GEMMA, ServerJudge
     from rmutils.evaluation.general.mt_bench import MTBenchConfig, mt_bench_stored
-    from rmutils.evaluation.general.store import load_any
+    from rmutils.training.by_name import load_by_name
 
     if address is None:
         raise UserError("--mt-bench needs a judge: --judge http://127.0.0.1:8000, say.")
@@ -126,7 +126,7 @@ def _mt_bench(
     words = ["rmutils", "abilities", model, "--mt-bench", str(questions), "--judge", address,
              "--judge-model", judge.name]
     words += [word for change in changes.items() for word in ("-p", *change)]
-    samples, artifact = mt_bench_stored(load_any(model), questions, judge,
+    samples, artifact = mt_bench_stored(load_by_name(model), questions, judge,
                                         MTBenchConfig().changed(changes), compute=compute,
                                         command=shlex.join(words))
     _print({"model": model, "artifact": artifact.name}, samples, as_json)

@@ -22,9 +22,10 @@ class Pairs:
     Attributes
     ----------
     table : DataFrame
-        `id`, `prompt` (the instruction), `chosen`, `rejected`, `chosen_tokens`, `rejected_tokens`,
-        `chosen_finished`, `rejected_finished` (False: cut at the longest that was allowed), `long`
-        (one of them has more than 2,000 tokens).
+        `id`, `prompt` (the instruction), `chosen`, `rejected`, `chosen_tokens`, `rejected_tokens`
+        (as generated: thoughts that were removed count, too), `chosen_finished`,
+        `rejected_finished` (False: cut at the longest that was allowed), `long` (one of them has
+        more than 2,000 tokens).
     dropped : dict of str to int
         How many pairs were left out, by reason: `empty`, `redacted`, `equal`. A pair with several
         faults counts once.

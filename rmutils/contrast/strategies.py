@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,7 @@ from rmutils.contrast.responses import Backend, ResponseConfig, respond_stored
 from rmutils.errors import UserError
 from rmutils.heads.masking import Policy
 from rmutils.heads.scores import Head
+from rmutils.models.thoughts import without_thoughts
 
 
 @dataclass(frozen=True)
@@ -31,11 +33,15 @@ class Strategy:
         Which heads are masked for the rejected side; None: none.
     objective : {"dpo", "sft"}
         What is trained on the pairs.
+    reasoning : {"kept", "removed", "un-generated"}
+        What becomes of chains of thought (section 4.5): responses have them where the model
+        thinks, lose them, or are generated without.
     """
 
     name: str
     policy: Policy | None = None
     objective: str = "dpo"
+    reasoning: Literal["kept", "removed", "un-generated"] = "kept"
 
 
 STRATEGIES = {
@@ -45,8 +51,11 @@ STRATEGIES = {
     "non-retrieval-mask": Strategy("Non-Retrieval-Mask", "non-retrieval"),
     "random-mask": Strategy("Random-Mask", "random"),
     "sft": Strategy("SFT", "retrieval", "sft"),
+    "rc-removed": Strategy("RC removed", "retrieval", reasoning="removed"),
+    "rc-un-generated": Strategy("RC un-generated", "retrieval", reasoning="un-generated"),
 }
-"""By name. SFT trains "on (x, y_w) only" of RetMask's "preference tuples" (appendix D)."""
+"""By name. SFT trains "on (x, y_w) only" of RetMask's "preference tuples" (appendix D). RC are the
+reasoning contents of section 4.5."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +106,9 @@ def contrast(
     given, what = needs.get(strategy, (heads, "heads to mask"))
     if not given:
         raise UserError(f"the strategy {strategy} needs {what}.")
+    reasoning = STRATEGIES[strategy].reasoning
+    if reasoning == "un-generated":
+        config = config.model_copy(update={"thinking": False})
     stored = {"compute": compute, "command": command}
     chosen, first = respond_stored(backend, instructions, config, **stored)
     if strategy == "win-lose-pair":
@@ -110,6 +122,9 @@ def contrast(
     else:
         masked = config.model_copy(update={"heads": tuple(sorted(heads))})
         rejected, second = respond_stored(backend, instructions, masked, **stored)
+    if reasoning == "removed":
+        chosen, rejected = (side.assign(text=side["text"].map(without_thoughts))
+                            for side in (chosen, rejected))
     return Contrast(make_pairs(chosen, rejected), (first, second))
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 
 from rmutils.corpora.world.failure_prompts import FailureKind, FailurePrompt
+from rmutils.models.thoughts import without_thoughts
 
 NAME = ("copied", "near miss", "in part", "missing")
 FORMAT = ("kept", "another shape", "does not parse")
@@ -114,7 +115,7 @@ def chain_outcome(steps: Sequence[str], response: str) -> str:
     answer among them, and then another one. Else `wrong`. Thoughts count as steps, never as the
     answer.
     """
-    said = re.sub(r"<think>.*?(</think>|$)", "", response, flags=re.DOTALL)
+    said = without_thoughts(response)
     places = {step: [found.start() for found in _find(step, said)] for step in steps}
     named = max(steps, key=lambda step: max(places[step], default=-1))
     right = named == steps[-1] and bool(places[named])

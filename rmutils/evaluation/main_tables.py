@@ -94,7 +94,7 @@ def levels(found: Evaluated) -> pd.DataFrame:
         value=("value", "mean"), missing=("missing", "first"))
 
 
-def gains(found: Evaluated, by: Sequence[str] = ()) -> pd.DataFrame:
+def gains(found: Evaluated, by: Sequence[str] = (), base: str = BEFORE) -> pd.DataFrame:
     """What each training gained over the model before it, in points of 0 to 100.
 
     Parameters
@@ -102,6 +102,8 @@ def gains(found: Evaluated, by: Sequence[str] = ()) -> pd.DataFrame:
     by : sequence of {"length", "category"}
         A comparison of its own for each; without `category`, the effect is the plain mean over the
         seven. Holm's correction counts the strategies of a comparison.
+    base : str
+        Another training to compare with instead.
 
     Returns
     -------
@@ -113,5 +115,5 @@ def gains(found: Evaluated, by: Sequence[str] = ()) -> pd.DataFrame:
         for (strategy, seed), part in found.scores.groupby(["strategy", "seed"], sort=False)])
     samples["category"] = samples["stratum"]
     groups = samples.groupby([*by], sort=False) if by else [((), samples)]
-    return pd.concat([compare(part, BEFORE).assign(**dict(zip(by, key, strict=True)))
+    return pd.concat([compare(part, base).assign(**dict(zip(by, key, strict=True)))
                       for key, part in groups], ignore_index=True)

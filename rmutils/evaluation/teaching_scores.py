@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -22,6 +21,7 @@ from rmutils.heads.detection import even_depths
 from rmutils.heads.scores import Head, HeadScores
 from rmutils.heads.scoring import SUCCESS_ROUGE, rouge_recall
 from rmutils.models import LanguageModel
+from rmutils.models.thoughts import without_thoughts
 from rmutils.paths import CORPORA
 from rmutils.progress import progress_bar
 from rmutils.stats import cluster_bootstrap, percentiles
@@ -167,6 +167,6 @@ def is_right(sample: Sample, text: str) -> bool:
 
     Thoughts do not count, and a thought that never ends leaves no answer.
     """
-    said = re.sub(r"<think>.*?(</think>|$)", "", text, flags=re.DOTALL).lower()
+    said = without_thoughts(text).lower()
     golds = (sample.answer,) if sample.kind == "rerank" else sample.golds
     return all(gold.lower() in said for gold in golds)

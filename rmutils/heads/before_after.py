@@ -16,7 +16,7 @@ from scipy.optimize import linear_sum_assignment
 
 from rmutils.errors import UserError
 from rmutils.heads.scores import Head, HeadScores
-from rmutils.stats import cluster_bootstrap, percentiles
+from rmutils.stats import cluster_bootstrap, expansion, percentiles
 
 Cases = Literal["successful", "both"]
 """Which cases count: before and after each its own successful ones, or those that were successful
@@ -123,6 +123,9 @@ def weighted_means(sums: np.ndarray, weights: np.ndarray) -> np.ndarray:
 def over_trainings(values: np.ndarray, seed: int) -> np.ndarray:
     """Mean over trainings; in every resample, trainings are drawn with replacement.
 
+    A few trainings differ less from one another than those they stand for, so what the draws move
+    is spread out (`rmutils.stats.expansion`).
+
     Parameters
     ----------
     values : ndarray
@@ -131,7 +134,9 @@ def over_trainings(values: np.ndarray, seed: int) -> np.ndarray:
     count = len(values)
     rng = np.random.default_rng([seed, 1])  # not the draws of the needles once more
     drawn = rng.multinomial(count, np.full(count, 1 / count), size=values.shape[1] - 1) / count
-    weights = np.concatenate([np.full((1, count), 1 / count), drawn])
+    spread = expansion(count) if count > 1 else 1
+    moved = 1 / count + spread * (drawn - 1 / count)
+    weights = np.concatenate([np.full((1, count), 1 / count), moved])
     return np.einsum("dt,td...->d...", weights, values)
 
 

@@ -10,7 +10,8 @@ from rmutils.plots.style import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, new_axes
 
 LOOKS = {"Before": (GREY, "o"), "RetMask": (RED, "D"), "Smaller-Model": (BLUE, "s"),
          "Win-Lose-Pair": (ORANGE, "^"), "Non-Retrieval-Mask": (GREEN, "v"),
-         "Random-Mask": (PURPLE, "P"), "SFT": ("black", "X")}
+         "Random-Mask": (PURPLE, "P"), "SFT": ("black", "X"),
+         "RC removed": (BLUE, "s"), "RC un-generated": (ORANGE, "^")}
 """Colour and marker of a strategy; what is not in here is black."""
 
 

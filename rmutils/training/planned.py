@@ -21,6 +21,8 @@ _REAL = RetMaskConfig().changed({
 ship. The rate is ours, and no other one was tried."""
 
 _MASKS = ("retmask", "non-retrieval-mask", "random-mask", "sft")
+LEFT_OUT = ("rc-removed", "rc-un-generated")
+"""Strategies that leave reasoning contents out (section 4.5)."""
 _SEEDS = range(5)
 
 
@@ -39,5 +41,7 @@ def planned(model: str) -> list[RetMaskConfig]:
                         f"`rmutils retmask {model} --list`.")
     strategies = {strategy: {} for strategy in (*_MASKS, "win-lose-pair")}
     strategies["smaller-model"] = {"smaller": "tiny-llama-small"}
+    if model == "tiny-qwen3":  # the one that thinks
+        strategies |= {strategy: {} for strategy in LEFT_OUT}
     return [_TEACHING.changed({"strategy": strategy, "seed": seed, **more})
             for seed in _SEEDS for strategy, more in strategies.items()]

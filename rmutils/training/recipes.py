@@ -67,7 +67,9 @@ class TrainRecipe(Config):
     thinking: bool = True
     """Whether the prompts leave room for a chain of thought, as they did when the answers came.
     Section 4.1: "enable reasoning during contrastive response generation unless otherwise stated".
-    Without effect where the chat template knows no thinking."""
+    Of the prompts in section 4.5, whose answers have no thoughts, the paper does not speak; a run
+    by `rc-removed` or `rc-un-generated` takes those by which Qwen3 answers at once. Without effect
+    where the chat template knows no thinking."""
 
     lora_rank: Count | None = None
     """Rank of the LoRA matrices on all linear layers; None trains all weights. The paper does not

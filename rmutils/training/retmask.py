@@ -149,7 +149,9 @@ def _run(
             judge=Proxy(writer, config.responses.thinking))
         made.pairs.table.to_parquet(folder / "pairs.parquet", index=False, compression="zstd")
         advance(1)
-        recipe = config.recipe.changed({"seed": config.seed, "objective": strategy.objective})
+        recipe = config.recipe.changed({
+            "seed": config.seed, "objective": strategy.objective,
+            "thinking": config.recipe.thinking and strategy.reasoning == "kept"})
         trained, training = train_stored(lm, made.pairs.table, recipe, compute=compute,
                                          command=command)
         shutil.copy(training.path("curve.csv"), folder)

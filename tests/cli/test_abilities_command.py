@@ -72,7 +72,7 @@ def test_errors_exit_with_2(model, tmp_path, monkeypatch):
         (model, "--trainings"): "no runs on",
         (model, "--harness", str(tmp_path / "x"), "-p", "benchmarks", "MT-Bench"):
             "no benchmark 'MT-Bench'",
-        ("train-0123456789abcdef",): "is not stored on this machine",
+        ("train-0123456789abcdef",): "are not stored on this machine",
         ("no-model",): "no model is called 'no-model'",
     }.items():
         done = rmutils(*words)

@@ -37,7 +37,7 @@ class Longest:
 def test_masked_strategies(cache, llama):
     """The rejected side is that of the masked model; the chosen one is the whole model's."""
     for name, strategy in STRATEGIES.items():
-        if not strategy.policy:
+        if not strategy.policy or strategy.reasoning != "kept":
             continue
         made = contrast(name, Transformers(llama), ASKED, CONFIG, heads=HEADS)
         whole = respond(Transformers(llama), ASKED, CONFIG)
@@ -46,6 +46,29 @@ def test_masked_strategies(cache, llama):
         assert made.pairs.table["chosen"].tolist() == whole["text"].tolist()
         assert made.pairs.table["rejected"].tolist() == masked["text"].tolist()
         assert [a.manifest["facts"]["responses"] for a in made.artifacts] == [4, 4]
+
+
+def test_reasoning_is_removed_or_never_asked_for(cache, monkeypatch):
+    """The same answers without their thoughts; or others, to prompts that rule thoughts out."""
+    asked = []
+
+    def said(backend, instructions, config, **_):
+        asked.append((config.thinking, config.heads))
+        who = "masked" if config.heads else "whole"
+        texts = [f"<think>\nSo {i}.\n</think>\n\n{who} {i}." for i in range(3)]
+        return pd.DataFrame({"id": [i.id for i in instructions],
+                             "instruction": [i.text for i in instructions],
+                             "text": [*texts, "<think>\nEndless"],
+                             "tokens": 9, "finished": True}), None
+
+    monkeypatch.setattr(strategies, "respond_stored", said)
+    removed = contrast("rc-removed", None, ASKED, CONFIG, heads=HEADS).pairs
+    assert removed.table["chosen"].tolist() == [f"whole {i}." for i in range(3)]
+    assert removed.table["rejected"].tolist() == [f"masked {i}." for i in range(3)]
+    assert removed.dropped == {"empty": 1}
+    contrast("rc-un-generated", None, ASKED, CONFIG, heads=HEADS)
+    assert asked == [(True, ()), (True, tuple(sorted(HEADS))),
+                     (False, ()), (False, tuple(sorted(HEADS)))]
 
 
 def test_smaller_model(cache, llama, tokenizer):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 
 from rmutils.corpora.world.questions import Question
@@ -10,6 +9,7 @@ from rmutils.evaluation.longcontext.metrics import METRICS, parse
 from rmutils.evaluation.longcontext.prompts import Prompter
 from rmutils.evaluation.longcontext.samples import Asked
 from rmutils.evaluation.longcontext.suite import Dataset
+from rmutils.models.thoughts import without_thoughts
 
 Grade = Callable[[str, Question], float | None]
 
@@ -41,7 +41,8 @@ def rows(
     prompter: Prompter, asked: Sequence[Asked], responses: Sequence[str],
     score_of: Callable[[Asked, str, str], float],
 ) -> Iterator[dict]:
-    """A row per sample and metric.
+    """A row per sample and metric. Of a thought that never ends nothing is scored; HELMET would
+    score the thought.
 
     Parameters
     ----------
@@ -58,9 +59,3 @@ def rows(
                    "sample": ask.sample, "cluster": ask.cluster, "metric": metric, "score": value,
                    "unscored": value != value, "response": response,
                    "prompt_tokens": len(ask.prompt), "position": ask.question.depth}
-
-
-def without_thoughts(text: str) -> str:
-    """A response behind its chain of thought; nothing if that never ends, where HELMET would score
-    the thought."""
-    return re.sub(r"<think>.*?(</think>|$)", "", text, flags=re.DOTALL).strip()

@@ -13,13 +13,14 @@ from scipy.stats import pearsonr
 
 from rmutils.comparisons import bootstrap_mean, paired
 from rmutils.evaluation.claims import Effect
+from rmutils.evaluation.longcontext import EvaluateConfig
 from rmutils.evaluation.masking_sweep import scored
 from rmutils.evaluation.measured.masking import answers_lost_at_tau
 from rmutils.evaluation.measured.sources import (
     BEFORE,
     EVALUATIONS,
     FEWER_PAIRS,
-    LEFT_OUT,
+    THINKING,
     scores_of,
 )
 from rmutils.evaluation.measured.training import RETMASK
@@ -94,13 +95,15 @@ def gain_by_more_pairs(model: str) -> Effect:
 
 
 def left_out(model: str, how: str, category: str | None = None) -> Effect:
-    """Score after RetMask on pairs whose reasoning is left out less that on whole pairs."""
-    return _less(model, LEFT_OUT[how], RETMASK, category=category)
+    """Score after RetMask on pairs whose reasoning is left out (`removed` or `un-generated`) less
+    that on whole pairs; both think when evaluated."""
+    return _less(model, f"rc-{how}", RETMASK, config=THINKING, category=category)
 
 
 def gain_left_out(model: str, how: str) -> Effect:
-    """Score after RetMask on pairs whose reasoning is left out less that before training."""
-    return _less(model, LEFT_OUT[how], BEFORE)
+    """Score after RetMask on pairs whose reasoning is left out (`removed` or `un-generated`) less
+    that before training; both think when evaluated."""
+    return _less(model, f"rc-{how}", BEFORE, config=THINKING)
 
 
 def gain_over_sparsity(*models: str) -> Effect:
@@ -124,16 +127,19 @@ def _over_sparsity(models: Sequence[str], effects: Sequence[Effect]) -> Effect:
                   (*names, *(artifact.name for _, artifact in detections)))
 
 
-def _less(model: str, strategy: str, base: str, **chosen: str | int | None) -> Effect:
+def _less(
+    model: str, strategy: str, base: str, **chosen: str | int | EvaluateConfig | None
+) -> Effect:
     (pairs, *groups), names = _side_by_side(model, strategy, base, **chosen)
     return Effect.drawn(bootstrap_mean(pairs[..., 0] - pairs[..., 1], *groups), POINTS, names)
 
 
 def _side_by_side(
-    model: str, strategy: str, base: str, *, category: str | None = None, length: int | None = None
+    model: str, strategy: str, base: str, *, config: EvaluateConfig | None = None,
+    category: str | None = None, length: int | None = None,
 ) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], tuple[str, ...]]:
     """As `rmutils.comparisons.paired`, of a category or a length, and names of stored results."""
-    table, names = scores_of(model, (strategy, base))
+    table, names = scores_of(model, (strategy, base), config)
     for column, wanted in (("stratum", category), ("length", length)):
         if wanted is not None:
             table = table[table[column] == wanted]

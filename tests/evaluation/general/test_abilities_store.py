@@ -13,16 +13,12 @@ from rmutils.evaluation.general import planned as module
 from rmutils.evaluation.general import store
 from rmutils.evaluation.general.abilities import GeneralConfig, evaluate_general
 from rmutils.evaluation.general.planned import evaluate_trainings, stored_abilities
-from rmutils.evaluation.general.store import (
-    base_of,
-    evaluate_general_stored,
-    is_training,
-    load_any,
-)
+from rmutils.evaluation.general.store import evaluate_general_stored
 from rmutils.evaluation.general.tasks import TASKS, Task
 from rmutils.heads import DetectConfig
 from rmutils.models import load_model
-from rmutils.training import RECIPES
+from rmutils.training import RECIPES, by_name
+from rmutils.training.by_name import base_of, is_training, load_by_name
 from rmutils.training.retmask import RetMaskConfig, run_retmask
 
 SMALL = GeneralConfig(samples=2, passages=2, passage_tokens=20, tasks=("arithmetic", "letters"))
@@ -52,7 +48,7 @@ def test_a_model_is_asked_once(model, monkeypatch):
     pd.testing.assert_frame_equal(first.samples, direct.samples)
     assert artifact.manifest["facts"] == {"questions": 4, "passages": 0}
     assert not artifact.problems() and not list(artifact.folder.glob(".*"))
-    monkeypatch.setattr(store, "load_any", None)
+    monkeypatch.setattr(store, "load_by_name", None)
     again, same = evaluate_general_stored(model, SMALL)
     assert same == artifact
     pd.testing.assert_frame_equal(again.samples, first.samples)
@@ -81,7 +77,7 @@ def test_trainings_one_by_one(model, monkeypatch):
     assert not made.missing
     assert list(made.artifacts) == [("before", 0), ("retmask", 0), ("sft", 0)]
     assert {a.manifest["command"] for a in made.artifacts.values()} == {*found.missing}
-    trained = load_any(runs[0].training, model)
+    trained = load_by_name(runs[0].training, model)
     direct = evaluate_general(trained, SMALL, base=load_model(model))
     rows = made.samples.query("strategy == 'retmask'")[direct.samples.columns]
     pd.testing.assert_frame_equal(rows.reset_index(drop=True), direct.samples)
@@ -94,7 +90,7 @@ def test_trainings_one_by_one(model, monkeypatch):
     without = stored_abilities(model)
     pd.testing.assert_frame_equal(without.samples, made.samples)
     assert without.artifacts == made.artifacts
-    with pytest.raises(UserError, match=f"{runs[0].training} is not stored .*--trainings"):
+    with pytest.raises(UserError, match=f"{runs[0].training} are not .*`rmutils retmask"):
         evaluate_general_stored(runs[0].training, SMALL)
     # weights that are gone are trained again from the stored pairs, and are the same
     shutil.rmtree(made.artifacts["sft", 0].folder)
@@ -107,15 +103,15 @@ def test_trainings_one_by_one(model, monkeypatch):
 def test_a_training_by_its_name(model, monkeypatch):
     run = run_retmask(model, PLANNED[0])
     assert is_training(run.training) and not is_training(model) and not is_training("train-x")
-    by_name = evaluate_general_stored(run.training, SMALL, base=model)
-    assert by_name[1].manifest["command"].startswith(f"rmutils abilities {run.training} ")
-    assert "--base" not in by_name[1].manifest["command"]
+    named = evaluate_general_stored(run.training, SMALL, base=model)
+    assert named[1].manifest["command"].startswith(f"rmutils abilities {run.training} ")
+    assert "--base" not in named[1].manifest["command"]
     with pytest.raises(UserError, match="began with a folder called tiny model.*--base"):
         evaluate_general_stored(run.training, SMALL)
     record = artifacts.find(run.training).path("training.json")
     record.write_text(record.read_text().replace('"tiny model"', '"tiny-llama"'))
-    monkeypatch.setattr(store, "_stored", lambda name: artifacts.Artifact(record.parent))
+    monkeypatch.setattr(by_name, "_stored", lambda name: artifacts.Artifact(record.parent))
     assert base_of(run.training) == "tiny-llama"
     monkeypatch.undo()
-    with pytest.raises(UserError, match="train-0123456789abcdef is not stored on this machine"):
+    with pytest.raises(UserError, match="train-0123456789abcdef are not stored on this machine"):
         evaluate_general_stored("train-0123456789abcdef", SMALL)

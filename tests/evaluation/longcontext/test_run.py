@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
+from rmutils.artifacts import Artifact
 from rmutils.contrast.judges import ServerJudge
 from rmutils.errors import NotStored, UserError
 from rmutils.evaluation.longcontext import EvaluateConfig, evaluate, evaluate_stored
@@ -18,6 +19,8 @@ from rmutils.evaluation.longcontext.judge import GradingJudge
 from rmutils.evaluation.longcontext.prompts import counter
 from rmutils.evaluation.longcontext.samples import prompter_of, questions
 from rmutils.evaluation.longcontext.suite import DATASETS
+from rmutils.training import by_name
+from rmutils.training.by_name import load_by_name
 
 SMALL = EvaluateConfig(datasets=("document_qa", "labels_coarse", "free_answer"), lengths=(300,),
                        samples=6)
@@ -225,22 +228,22 @@ def test_empty_answers_are_not_shown_to_a_judge(stranger, monkeypatch):
 
 def test_trained_models_by_the_name_of_their_training(cache, teaching, monkeypatch):
     """Read by the name where there are no weights; loaded by it where there are."""
-    from rmutils.evaluation.longcontext import stored
     name = "train-0123456789abcdef"
     with pytest.raises(UserError, match=f"the weights of {name} are not stored"):
-        stored.load(name)
+        load_by_name(name)
     run = cache / "artifacts" / "retmask-0123456789abcdef"
     run.mkdir(parents=True)
     (run / "run.json").write_text(json.dumps({"training": name}))
     (run / "manifest.json").write_text(json.dumps({"command": "rmutils retmask x -p seed 3"}))
-    with pytest.raises(UserError, match="`rmutils retmask x -p seed 3` made them"):
-        stored.load(name)
+    with pytest.raises(UserError, match="`rmutils retmask x -p seed 3 --compute always` makes"):
+        load_by_name(name)
     folder = cache / "artifacts" / name
     teaching.model.save_pretrained(folder)
     teaching.tokenizer.save_pretrained(folder)
-    monkeypatch.setattr(stored, "find", lambda key: stored.Artifact(folder))
-    lm = stored.load(name)
-    assert lm.name == lm.identity == name == stored.identity_of(name) and lm.corpus == "world"
+    (folder / "training.json").write_text(json.dumps({"model": "tiny-llama"}))
+    monkeypatch.setattr(by_name, "find", lambda key: Artifact(folder))
+    lm = load_by_name(name)
+    assert lm.name == lm.identity == name == by_name.identity_of(name) and lm.corpus == "world"
     config = EvaluateConfig(datasets=("choice",), lengths=(300,), samples=2)
     table = evaluate(lm, config)
     pd.testing.assert_frame_equal(table, evaluate(teaching, config))
