@@ -12,11 +12,10 @@ from rmutils.comparisons import compare
 from rmutils.contrast.strategies import STRATEGIES
 from rmutils.errors import NotStored
 from rmutils.evaluation.longcontext import EvaluateConfig, averages, evaluate_stored
-from rmutils.evaluation.longcontext.averages import OVERALL
+from rmutils.evaluation.longcontext.averages import OVERALL, samples_of
 from rmutils.evaluation.longcontext.stored import command_of
-from rmutils.evaluation.measured.sources import BEFORE, samples_of
 from rmutils.training.collect import stored_runs
-from rmutils.training.planned import planned
+from rmutils.training.planned import BEFORE, planned
 
 
 @dataclass(frozen=True)

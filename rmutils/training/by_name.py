@@ -45,7 +45,8 @@ def load_by_name(name: str, base: str | None = None) -> LanguageModel:
     Parameters
     ----------
     base : str, optional
-        The model that a stored training began with. Default: the one that it tells itself.
+        The model that a stored training of LoRA matrices began with. Default: the one that it
+        tells itself.
 
     Raises
     ------
@@ -55,7 +56,10 @@ def load_by_name(name: str, base: str | None = None) -> LanguageModel:
     if not is_training(name):
         return load_model(name)
     folder = _stored(name).folder
-    lm = load_trained(load_model(base or base_of(name)), folder)
+    if (folder / "adapter_config.json").exists():
+        lm = load_trained(load_model(base or base_of(name)), folder)
+    else:
+        lm = load_model(str(folder))
     return replace(lm, name=name, identity=name)
 
 

@@ -21,6 +21,8 @@ _REAL = RetMaskConfig().changed({
 ship. The rate is ours, and no other one was tried."""
 
 _MASKS = ("retmask", "non-retrieval-mask", "random-mask", "sft")
+BEFORE = "before"
+"""In the place of a strategy: the model that all trainings begin with."""
 LEFT_OUT = ("rc-removed", "rc-un-generated")
 """Strategies that leave reasoning contents out (section 4.5)."""
 _SEEDS = range(5)

@@ -286,6 +286,19 @@ def test_where_general_scores_come_from(monkeypatch, runs):
         sources.general_scores_of("gone")
 
 
+def test_correlation_over_designed_models(monkeypatch):
+    stored = {"a": (0.2, 1), "b": (0.5, 3), "c": (0.4, 2), "d": (0.9, -1)}
+    monkeypatch.setattr(long_context, "designs", lambda: {name: name for name in stored})
+    monkeypatch.setattr(long_context, "design_stored", lambda name, compute: SimpleNamespace(
+        artifact=SimpleNamespace(name=f"{name} {compute}")))
+    monkeypatch.setattr(long_context, "points", lambda found, statistic: pd.DataFrame(
+        [stored[name] for name in found], columns=[statistic, "gain"]))
+    found = long_context.gain_over_designed_sparsity("sparsity")
+    assert found.value == pytest.approx(np.corrcoef(*zip(*stored.values(), strict=True))[0, 1])
+    assert found.low < found.value < found.high
+    assert found.artifacts == ("a never", "b never", "c never", "d never")
+
+
 def test_correlation_over_models(monkeypatch, swept):
     """Against numpy's coefficient and Fisher's interval by hand."""
     gains = {"a": 1.0, "b": 2.0, "c": 2.5, "d": 7.0}

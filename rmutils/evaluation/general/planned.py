@@ -16,14 +16,11 @@ from rmutils.evaluation.general.store import evaluate_general_stored
 from rmutils.models import load_model
 from rmutils.models.loading import corpus_of
 from rmutils.training.collect import stored_runs
-from rmutils.training.planned import planned
+from rmutils.training.planned import BEFORE, planned
 from rmutils.training.retmask import RetMaskConfig, RetMaskRun
 from rmutils.training.store import train_stored
 
 Result = tuple[General, Artifact]
-
-BEFORE = "before"
-"""The strategy of a model before training."""
 _CONFIGS = {"world": GeneralConfig(samples=480), "book": GeneralConfig()}
 """Corpus -> what is asked. Teaching models answer so fast that they can be asked more."""
 

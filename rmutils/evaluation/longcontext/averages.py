@@ -71,6 +71,24 @@ def draws(
             for name, part in table.groupby("dataset", sort=False)}
 
 
+def samples_of(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of `rmutils.evaluation.longcontext.evaluate` as samples with one score each.
+
+    Returns
+    -------
+    DataFrame
+        `stratum` (the category), `cluster` (a text with its questions, at all lengths), `sample`,
+        `length`, `score` (mean over its metrics).
+    """
+    keys = ["category", "dataset", "length", "sample", "cluster"]
+    found = table.groupby(keys, as_index=False, sort=False)["score"].mean()
+    name, length = found["dataset"].astype(str), found["length"]
+    return pd.DataFrame({
+        "stratum": found["category"], "cluster": name + " " + found["cluster"].astype(str),
+        "sample": name + " " + length.astype(str) + " " + found["sample"].astype(str),
+        "length": length, "score": found["score"]})
+
+
 def _draws(name: str, part: pd.DataFrame, resamples: int, seed: int) -> np.ndarray:
     wide = part.pivot(index=["cluster", "sample"], columns="metric", values="score").sort_index()
     scores, clusters = wide.to_numpy(float), wide.index.get_level_values("cluster").to_numpy()

@@ -44,6 +44,7 @@ QUANTITIES: dict[str, Callable[..., Effect]] = {function.__name__: function for 
     long_context.left_out,
     long_context.gain_left_out,
     long_context.gain_over_sparsity,
+    long_context.gain_over_designed_sparsity,
     long_context.loss_over_sparsity,
     general.general_change,
 )}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from rmutils.comparisons import bootstrap_mean, paired
 from rmutils.evaluation.claims import Effect
-from rmutils.evaluation.measured.sources import BEFORE, general_scores_of
+from rmutils.evaluation.measured.sources import general_scores_of
 from rmutils.evaluation.measured.training import RETMASK
+from rmutils.training.planned import BEFORE
 
 
 def general_change(model: str) -> Effect:

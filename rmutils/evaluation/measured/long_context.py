@@ -13,20 +13,17 @@ from scipy.stats import pearsonr
 
 from rmutils.comparisons import bootstrap_mean, paired
 from rmutils.evaluation.claims import Effect
+from rmutils.evaluation.designed_gains import correlations, points
+from rmutils.evaluation.designs import design_stored, designs
 from rmutils.evaluation.longcontext import EvaluateConfig
 from rmutils.evaluation.masking_sweep import scored
 from rmutils.evaluation.measured.masking import answers_lost_at_tau
-from rmutils.evaluation.measured.sources import (
-    BEFORE,
-    EVALUATIONS,
-    FEWER_PAIRS,
-    THINKING,
-    scores_of,
-)
+from rmutils.evaluation.measured.sources import EVALUATIONS, FEWER_PAIRS, THINKING, scores_of
 from rmutils.evaluation.measured.training import RETMASK
 from rmutils.evaluation.sweep_questions import HAYSTACK
 from rmutils.heads.sparsity import gini
 from rmutils.models.loading import corpus_of
+from rmutils.training.planned import BEFORE
 
 POINTS = "points"
 
@@ -110,6 +107,16 @@ def gain_over_sparsity(*models: str) -> Effect:
     """Correlation (Pearson's) of the gain by RetMask with the Gini coefficient of the retrieval
     scores, over models; Fisher's interval."""
     return _over_sparsity(models, [gain(model) for model in models])
+
+
+def gain_over_designed_sparsity(statistic: str) -> Effect:
+    """Correlation (Pearson's) of the gain by RetMask with a measure of sparsity
+    (`rmutils.heads.sparsity.statistics`), over the models of `rmutils.evaluation.designs`; Fisher's
+    interval."""
+    found = {name: design_stored(config, compute="never") for name, config in designs().items()}
+    line = correlations(points(found, statistic)).iloc[0]
+    return Effect(line["value"], line["low"], line["high"], "correlation",
+                  tuple(design.artifact.name for design in found.values()))
 
 
 def loss_over_sparsity(*models: str) -> Effect:

@@ -14,10 +14,12 @@ from rmutils.errors import NotStored
 from rmutils.evaluation.general.planned import planned_abilities
 from rmutils.evaluation.general.store import evaluate_general_stored
 from rmutils.evaluation.longcontext import EvaluateConfig, evaluate_stored
+from rmutils.evaluation.longcontext.averages import samples_of
 from rmutils.evaluation.measured.training import RETMASK, trainings
 from rmutils.models.loading import corpus_of
+from rmutils.training.planned import BEFORE
 
-BEFORE, FEWER_PAIRS = "before", "retmask, fewer pairs"
+FEWER_PAIRS = "retmask, fewer pairs"
 EVALUATIONS = {"world": EvaluateConfig(lengths=(256, 512, 1024, 2048), samples=20),
                "book": EvaluateConfig(lengths=(1024, 2048))}
 """Corpus of a model (`LanguageModel.corpus`) -> how it is evaluated: up to the window of a teaching
@@ -67,24 +69,6 @@ def _scores(
         tables.append(samples_of(table).assign(strategy=strategy, seed=seed))
         names.append(artifact.name)
     return pd.concat(tables), tuple(names)
-
-
-def samples_of(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of `rmutils.evaluation.longcontext.evaluate` as samples with one score each.
-
-    Returns
-    -------
-    DataFrame
-        `stratum` (the category), `cluster` (a text with its questions, at all lengths), `sample`,
-        `length`, `score` (mean over its metrics).
-    """
-    keys = ["category", "dataset", "length", "sample", "cluster"]
-    found = table.groupby(keys, as_index=False, sort=False)["score"].mean()
-    name, length = found["dataset"].astype(str), found["length"]
-    return pd.DataFrame({
-        "stratum": found["category"], "cluster": name + " " + found["cluster"].astype(str),
-        "sample": name + " " + length.astype(str) + " " + found["sample"].astype(str),
-        "length": length, "score": found["score"]})
 
 
 def _trained(model: str, strategy: str) -> list[tuple[int, str]]:
