@@ -1,0 +1,200 @@
+"""Ms-PoE: each head reads positions on a scale of its own (Zhang and others, 2024).
+
+A head with ratio s sees position m as m / s. What stands far back comes nearer for heads with a
+large ratio; heads with a ratio near 1 keep the order of neighbours sharp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, Literal, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+from rmutils.attention.rotation import inverse_frequencies, turn
+from rmutils.config import Config
+from rmutils.errors import UserError
+from rmutils.models.attention import register, using
+
+NAME = "ms_poe"
+OUTLIER = 3
+"""A key is looked at if it gets more than so many times the mean. 3 in the authors' code."""
+
+
+class MsPoeConfig(Config):
+    """Ratios of the heads, and where they hold."""
+
+    s_min: Annotated[float, Field(gt=0)] = 1.2
+    """Lowest ratio. 1.2 in the authors' code; 1 in the summary that this book began with."""
+    s_max: Annotated[float, Field(gt=0)] = 1.8
+    """Highest ratio. 1.8 in the authors' code; 8 in that summary."""
+    first_layer: Annotated[int, Field(ge=0)] = 2
+    """The first layer that is changed. The authors' code leaves two out."""
+    last_layer: int = -1
+    """The last one; -1 is that of the model."""
+    order: Literal["linear", "position_aware", "reference"] = "linear"
+    """Which head gets which ratio. `linear`: by number, from the lowest ratio to the highest.
+    `position_aware`: heads that look at more keys get lower ones (`looked_at`). `reference`: as in
+    the authors' code, which takes the sorted order for each head's rank, stops one step short of
+    the highest ratio, and, where query heads share a key head, puts their keys on the scale of the
+    first of them."""
+
+    @model_validator(mode="after")
+    def _sensible(self) -> Self:
+        if self.s_min > self.s_max:
+            raise ValueError("s_min is above s_max")
+        return self
+
+
+@dataclass
+class HeadScales:
+    """Of one layer.
+
+    Attributes
+    ----------
+    config : MsPoeConfig
+    frequencies : Tensor
+        (head size / 2,), as from `rmutils.attention.rotation.inverse_frequencies`.
+    ratios : Tensor or None
+        (heads,); None until the layer has seen a prompt, where they depend on it.
+    """
+
+    config: MsPoeConfig
+    frequencies: Tensor
+    ratios: Tensor | None
+
+
+def ms_poe(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    scaling: float,
+    **kwargs,
+) -> tuple[Tensor, None]:
+    """SDPA on queries and keys whose positions are divided by each head's ratio.
+
+    The cache keeps the keys as the model turned them; they are turned on at each step.
+
+    Parameters
+    ----------
+    query : Tensor
+        (batch, heads, queries, head size): the last positions of the keys.
+    key, value : Tensor
+        (batch, key heads, keys, head size).
+
+    Returns
+    -------
+    Tensor, None
+        (batch, queries, heads, head size), as transformers expects.
+    """
+    scales: HeadScales | None = getattr(module, NAME, None)
+    if scales is None:
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, scaling=scaling, **kwargs)
+    group = query.shape[1] // key.shape[1]
+    key, value = (part.repeat_interleave(group, dim=1) for part in (key, value))
+    if scales.ratios is None:
+        shares = looked_at(query, key, scaling, scales.frequencies)
+        scales.ratios = ratios_of(ranks(shares, scales.config.order), scales.config)
+    ratios = scales.ratios[:, None]
+    of_keys = ratios
+    if scales.config.order == "reference":
+        of_keys = ratios[::group].repeat_interleave(group, dim=0)
+    places = torch.arange(key.shape[2], device=key.device)
+    key = turn(key, places / of_keys - places, scales.frequencies)
+    places = places[-query.shape[2]:]
+    query = turn(query, places / ratios - places, scales.frequencies)
+    output = scaled_dot_product_attention(
+        query, key, value, attn_mask=attention_mask, scale=scaling,
+        is_causal=attention_mask is None and query.shape[2] > 1)
+    return output.transpose(1, 2), None
+
+
+def looked_at(query: Tensor, key: Tensor, scaling: float, frequencies: Tensor) -> Tensor:
+    """Share of the keys that each head looks at from the last query, positions left out, (heads,).
+
+    Parameters
+    ----------
+    query, key : Tensor
+        (1, heads, tokens, head size), turned by the model.
+    """
+    places = torch.arange(key.shape[2], device=key.device)
+    last = turn(query[:, :, -1:], -places[-1:], frequencies).float()
+    products = last @ turn(key, -places, frequencies).float().transpose(2, 3) * scaling
+    weights = products.softmax(-1)[0, :, 0]
+    return (weights > OUTLIER * weights.mean(-1, keepdim=True)).float().mean(-1)
+
+
+def ranks(shares: Tensor, order: str) -> Tensor:
+    """Rank of each head by `looked_at`, the highest first, (heads,)."""
+    by_share = shares.argsort(descending=True, stable=True)
+    return by_share if order == "reference" else by_share.argsort()
+
+
+def ratios_of(rank: Tensor, config: MsPoeConfig) -> Tensor:
+    """Ratio of each head from its rank among those of its layer, both (heads,)."""
+    steps = len(rank) if config.order == "reference" else max(len(rank) - 1, 1)
+    return config.s_min + (config.s_max - config.s_min) * rank / steps
+
+
+@contextmanager
+def rescaled(
+    model: PreTrainedModel, config: MsPoeConfig = MsPoeConfig(), prompt: Sequence[int] = ()
+) -> Iterator[dict[int, HeadScales]]:
+    """Switch a model to Ms-PoE; on exit its own attention comes back, also after an error.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+        With rotary positions.
+    config : MsPoeConfig
+    prompt : sequence of int
+        Token ids by which the heads are ordered, for the orders that depend on a prompt. One pass
+        reads it whole; then ratios stay.
+
+    Yields
+    ------
+    dict of int to HeadScales
+        Layer -> what its heads got.
+
+    Raises
+    ------
+    UserError
+        The model has no rotary positions, there are no such layers, or the prompt is missing.
+    """
+    layers = model.base_model.layers
+    last = len(layers) - 1 if config.last_layer < 0 else config.last_layer
+    if not config.first_layer <= last < len(layers):
+        raise UserError(f"there are no layers {config.first_layer} to {last}: the model has 0 to "
+                        f"{len(layers) - 1}. Set first_layer and last_layer.")
+    if config.order != "linear" and not prompt:
+        raise UserError(f"the order {config.order} of Ms-PoE depends on the prompt: give it.")
+    by_number = torch.arange(model.config.num_attention_heads, device=model.device)
+    scales = {i: HeadScales(
+        config, inverse_frequencies(model, i),
+        ratios_of(by_number, config) if config.order == "linear" else None)
+        for i in range(config.first_layer, last + 1)}
+    try:
+        for i, own in scales.items():
+            setattr(layers[i].self_attn, NAME, own)
+        with using(model, NAME):
+            if prompt:
+                with torch.inference_mode():
+                    model(torch.tensor([prompt], device=model.device), use_cache=False)
+            yield scales
+    finally:
+        for i in scales:
+            layers[i].self_attn.__dict__.pop(NAME, None)
+
+
+register(NAME, ms_poe)

@@ -1,0 +1,170 @@
+"""Ms-PoE against positions that are divided before the model turns anything."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+from transformers import AttentionInterface
+
+from rmutils.attention.ms_poe import MsPoeConfig, looked_at, ranks, ratios_of, rescaled
+from rmutils.attention.rotation import turn
+from rmutils.errors import UserError
+from rmutils.models.attention import register, using
+from rmutils.models.generation import generate
+
+PROMPT = torch.arange(7, 47)[None]
+WIDE = MsPoeConfig(s_min=1, s_max=8, first_layer=1)
+
+
+def logits(lm, ids=PROMPT, **kwargs):
+    with torch.inference_mode():
+        return lm.model(ids, **kwargs).logits
+
+
+@pytest.fixture
+def divided(lm, monkeypatch):
+    """Logits where each head turns queries and keys by positions divided by its own ratio: the
+    model's own turning is switched off, and heads are gone through one by one."""
+    modeling = sys.modules[type(lm.model).__module__]
+    config = lm.model.config
+
+    def rope(rows, ratio, layer):
+        base = config.rope_parameters  # of each kind of layer, where there are several
+        base = base.get("rope_theta") or base[config.layer_types[layer]]["rope_theta"]
+        angle = (torch.arange(len(rows)) / ratio)[:, None] / base ** (torch.arange(0, 8, 2) / 8)
+        real, imaginary = rows.chunk(2, dim=-1)
+        turned = torch.complex(real, imaginary) * torch.polar(torch.ones_like(angle), angle)
+        return torch.cat([turned.real, turned.imag], dim=-1)
+
+    def compute(ratios):
+        def attention(module, query, key, value, mask, *, scaling, **kwargs):
+            seen = torch.ones(query.shape[2], key.shape[2]).tril().bool()
+            if mask is not None:
+                seen = mask[0, 0]
+            rows = []
+            for head in range(4):
+                ratio = ratios.get(module.layer_idx, [1, 1, 1, 1])[head]
+                q, k = (rope(part, ratio, module.layer_idx)
+                        for part in (query[0, head], key[0, head // 2]))
+                scores = (q @ k.T * scaling).masked_fill(~seen, -torch.inf)
+                rows.append(scores.softmax(-1) @ value[0, head // 2])
+            return torch.stack(rows, dim=1)[None], None
+
+        register("divided", attention)
+        with monkeypatch.context() as patch, using(lm.model, "divided"):
+            patch.setattr(modeling, "apply_rotary_pos_emb", lambda q, k, *args, **kwargs: (q, k))
+            return logits(lm)
+
+    yield compute
+    AttentionInterface._global_mapping.pop("divided", None)
+
+
+def test_each_head_on_its_own_scale(lm, divided):
+    torch.testing.assert_close(divided({}), logits(lm), rtol=1e-4, atol=1e-4)
+    plain = logits(lm)
+    ratios = {i: [1, 1 + 7 / 3, 1 + 14 / 3, 8] for i in (1, 2)}
+    with rescaled(lm.model, MsPoeConfig(s_min=1, s_max=8, first_layer=1, last_layer=2)):
+        found = logits(lm)
+    torch.testing.assert_close(found, divided(ratios), rtol=1e-4, atol=1e-4)
+    assert (found - plain).abs().max() > 0.01
+    torch.testing.assert_close(logits(lm), plain, rtol=0, atol=0)  # restored
+
+
+def test_a_ratio_of_one_changes_nothing(lm):
+    with rescaled(lm.model, MsPoeConfig(s_min=1, s_max=1, first_layer=0)):
+        same = logits(lm)
+    torch.testing.assert_close(same, logits(lm), rtol=0, atol=0)
+
+
+def test_only_differences_of_positions_count(lm):
+    with rescaled(lm.model, WIDE):
+        here = logits(lm)
+        there = logits(lm, position_ids=torch.arange(100, 140)[None])
+    torch.testing.assert_close(here, there, rtol=1e-3, atol=1e-3)
+
+
+def test_cached_decoding_is_the_full_pass(lm):
+    """Step by step and for prompts side by side, one of them padded."""
+    prompts = [PROMPT[0].tolist(), PROMPT[0, :25].tolist()]
+    with rescaled(lm.model, WIDE):
+        said = generate(lm, prompts, max_new_tokens=6)
+        for prompt, answer in zip(prompts, said, strict=True):
+            ids = list(prompt)
+            for token in answer:
+                assert int(logits(lm, torch.tensor([ids]))[0, -1].argmax()) == token
+                ids.append(token)
+
+
+def test_order_by_the_prompt(lm):
+    config = MsPoeConfig(first_layer=1, order="position_aware")
+    with rescaled(lm.model, config, PROMPT[0].tolist()) as scales:
+        found = {layer: own.ratios.tolist() for layer, own in scales.items()}
+        once = logits(lm)
+        torch.testing.assert_close(logits(lm), once, rtol=0, atol=0)  # the order stays
+    assert [*found] == [1, 2, 3]
+    for ratios in found.values():
+        assert sorted(ratios) == pytest.approx([1.2, 1.4, 1.6, 1.8])
+    assert not hasattr(lm.model.base_model.layers[1].self_attn, "ms_poe")
+
+
+def test_keys_looked_at_by_hand():
+    """Without their turns, keys 2 and 5 of 8 are like the query; for head 1 none stands out."""
+    frequencies = torch.tensor([0.7, 0.1])
+    key = torch.zeros(1, 2, 8, 4)
+    key[0, 0, [2, 5]] = torch.tensor([3.0, 0, 0, 0])
+    query = torch.zeros(1, 2, 8, 4)
+    query[..., 0] = 3
+    places = torch.arange(8)
+    shares = looked_at(turn(query, places, frequencies), turn(key, places, frequencies), 1.0,
+                       frequencies)
+    assert shares.tolist() == [0.25, 0]
+
+
+def test_ranks_and_the_reference_that_confuses_them():
+    shares = torch.tensor([0.1, 0.4, 0.2, 0.3])
+    aware, as_written = MsPoeConfig(order="position_aware"), MsPoeConfig(order="reference")
+    # head 1 looks at most keys, then 3, 2, 0
+    assert ranks(shares, "position_aware").tolist() == [3, 0, 2, 1]
+    assert ranks(shares, "reference").tolist() == [1, 3, 2, 0]
+    assert ratios_of(torch.tensor([3, 0, 2, 1]), aware).tolist() == pytest.approx(
+        [1.8, 1.2, 1.6, 1.4])
+    assert ratios_of(torch.tensor([0, 1, 2, 3]), as_written).tolist() == pytest.approx(
+        [1.2, 1.35, 1.5, 1.65])
+
+
+def test_reference_keys_stand_on_the_scale_of_their_group(llama):
+    """So a model whose two groups have equal ratios differs from `position_aware` by nothing else,
+    and one whose ratios differ within a group breaks what depends on differences of positions."""
+    config = MsPoeConfig(first_layer=1, order="reference")
+    with rescaled(llama.model, config, PROMPT[0].tolist()) as scales:
+        for own in scales.values():
+            own.ratios = torch.tensor([1.2, 1.2, 1.5, 1.5])
+        here = logits(llama)
+        for own in scales.values():
+            own.ratios = torch.tensor([1.2, 1.35, 1.5, 1.65])
+        quirky = logits(llama)
+    with rescaled(llama.model, MsPoeConfig(first_layer=1)) as scales:
+        for own in scales.values():
+            own.ratios = torch.tensor([1.2, 1.2, 1.5, 1.5])
+        torch.testing.assert_close(logits(llama), here, rtol=0, atol=0)
+    assert (quirky - here).abs().max() > 0.01
+
+
+@pytest.mark.parametrize(("config", "prompt", "message"), [
+    (MsPoeConfig(last_layer=9), (), "layers 2 to 9: the model has 0 to 3"),
+    (MsPoeConfig(first_layer=5), (), "layers 5 to 3"),
+    (MsPoeConfig(order="reference"), (), "depends on the prompt")])
+def test_refused(llama, config, prompt, message):
+    with pytest.raises(UserError, match=message), rescaled(llama.model, config, prompt):
+        pass
+
+
+def test_models_without_rotary_positions(llama):
+    llama.model.base_model.rotary_emb = None
+    with pytest.raises(UserError, match="llama: layer 2 has no rotary positions"), \
+            rescaled(llama.model):
+        pass
+    with pytest.raises(ValueError, match="s_min is above s_max"):
+        MsPoeConfig(s_min=2)
