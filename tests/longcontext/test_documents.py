@@ -1,0 +1,96 @@
+"""Packed documents against the same documents one by one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn.attention.flex_attention import flex_attention
+from torch.nn.functional import scaled_dot_product_attention
+
+from rmutils.errors import UserError
+from rmutils.longcontext.documents import NO_LABEL, document_masks, leak, packed_inputs
+
+DOCUMENTS = [list(range(5, 35)), list(range(100, 118)), [7, 8, 9]]
+OTHERS = [list(range(60, 90)), list(range(30, 50))]
+LENGTH = 56
+
+
+def packed(lm, rows=(DOCUMENTS, OTHERS), length=LENGTH):
+    return packed_inputs(lm.model, rows, length=length, pad_id=lm.tokenizer.pad_token_id)
+
+
+def loss_alone(lm, documents):
+    """Sum of the losses of documents that are read one by one."""
+    total = 0
+    for document in documents:
+        ids = torch.tensor([document])
+        loss = lm.model(input_ids=ids, labels=ids).loss
+        total = total + loss * (len(document) - 1)
+    return total
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_logits_and_gradients_are_those_of_single_documents(lm, attention):
+    """Windows of 24 tokens in some layers of Olmo 3 and Gemma 3 are shorter than a document."""
+    lm.model.set_attn_implementation(attention)
+    inputs = packed(lm)
+    with torch.inference_mode():
+        logits = lm.model(**inputs).logits
+        for i, row in enumerate((DOCUMENTS, OTHERS)):
+            at = 0
+            for document in row:
+                alone = lm.model(torch.tensor([document])).logits[0]
+                torch.testing.assert_close(logits[i, at:at + len(document)], alone,
+                                           rtol=1e-4, atol=1e-4)
+                at += len(document)
+    named = dict(lm.model.named_parameters())
+    every = [*DOCUMENTS, *OTHERS]
+    alone = torch.autograd.grad(loss_alone(lm, every), named.values())
+    counted = sum(len(document) - 1 for document in every)
+    together = torch.autograd.grad(lm.model(**inputs).loss * counted, named.values())
+    for name, one, other in zip(named, together, alone, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3, msg=name)
+
+
+def test_nothing_leaks_and_the_measure_would_see_it(lm):
+    """What transformers does by itself holds without cache and mask, and breaks silently with."""
+    inputs = packed(lm, [DOCUMENTS], 51)
+    assert leak(lm.model, inputs) == 0
+    by_positions = {name: inputs[name] for name in ("input_ids", "position_ids")}
+    assert leak(lm.model, by_positions, use_cache=False) == 0
+    assert leak(lm.model, by_positions, use_cache=True) > 0.01
+    everything = by_positions | {"attention_mask": torch.ones(1, 51)}
+    assert leak(lm.model, everything, use_cache=False) > 0.01
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_flex_attention_has_the_same_mask(lm):
+    """FlexAttention, not compiled, gives what SDPA gives; compiling it takes minutes on a CPU."""
+    documents = torch.tensor([[0] * 30 + [1] * 18 + [2] * 3 + [-1] * 5])
+    dense = document_masks(lm.model, documents)
+    lm.model.config._attn_implementation = "flex_attention"
+    blocks = document_masks(lm.model, documents)
+    for kind in dense if isinstance(dense, dict) else [None]:
+        one, other = (m if kind is None else m[kind] for m in (dense, blocks))
+        torch.manual_seed(0)
+        states = torch.randn(3, 1, 2, 56, 8)
+        torch.testing.assert_close(
+            flex_attention(*states, block_mask=other),
+            scaled_dot_product_attention(*states, attn_mask=one))
+
+
+def test_labels_and_positions_by_hand(llama):
+    inputs = packed(llama, [[[5, 6, 7], [8, 9]]], 7)
+    pad = llama.tokenizer.pad_token_id
+    assert inputs["input_ids"].tolist() == [[5, 6, 7, 8, 9, pad, pad]]
+    assert inputs["position_ids"].tolist() == [[0, 1, 2, 0, 1, 0, 0]]
+    no = NO_LABEL
+    assert inputs["labels"].tolist() == [[no, 6, 7, no, 9, no, no]]
+
+
+def test_refused(llama):
+    with pytest.raises(UserError, match="instance 1 holds 50 tokens, and 49 are allowed"):
+        packed(llama, [[[5]], OTHERS], 49)
+    llama.model.config._attn_implementation = "flash_attention_2"
+    with pytest.raises(UserError, match="flash_attention_2 takes no mask of documents"):
+        document_masks(llama.model, torch.zeros(1, 4))
