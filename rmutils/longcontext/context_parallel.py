@@ -1,0 +1,152 @@
+"""Context parallelism: each process holds a slice of every sequence, and gathers keys and values.
+
+As in the Olmo 3 recipe: slices are contiguous, and each layer gathers the keys and values of all
+slices (all-gather) before its own queries look at them. Everything else in a model works token by
+token and needs no exchange.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.nn.functional import all_gather
+from torch.nn.functional import cross_entropy, scaled_dot_product_attention
+from transformers import PreTrainedModel
+
+from rmutils.errors import UserError
+from rmutils.longcontext.documents import NO_LABEL
+from rmutils.models.attention import register, using
+
+NAME = "context_parallel"
+
+
+def context_parallel(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor,
+    *,
+    scaling: float,
+    **kwargs,
+) -> tuple[Tensor, None]:
+    """SDPA of the queries of a slice over the keys of all slices.
+
+    Parameters
+    ----------
+    query : Tensor
+        (batch, heads, tokens of the slice, head size).
+    key, value : Tensor
+        (batch, key heads, tokens of the slice, head size).
+    attention_mask : Tensor
+        (batch, 1, tokens of the slice, tokens of all slices).
+
+    Returns
+    -------
+    Tensor, None
+        (batch, tokens of the slice, heads, head size), as transformers expects.
+    """
+    group = query.shape[1] // key.shape[1]
+    # Gathered before they are copied for the query heads, so that less is sent.
+    key, value = (torch.cat(all_gather(part.contiguous()), dim=2).repeat_interleave(group, dim=1)
+                  for part in (key, value))
+    output = scaled_dot_product_attention(query, key, value, attn_mask=attention_mask,
+                                          scale=scaling)
+    return output.transpose(1, 2), None
+
+
+def slice_of(inputs: dict, rank: int, ranks: int) -> dict:
+    """What one process holds of the inputs of a model.
+
+    Parameters
+    ----------
+    inputs : dict
+        As from `rmutils.longcontext.documents.packed_inputs`, with dense masks.
+    rank, ranks : int
+
+    Returns
+    -------
+    dict
+        `input_ids`, `position_ids` and `targets` (the label of the next token, so that a slice
+        needs nothing of its neighbour), (rows, slice), and `attention_mask`, whose rows are the
+        slice's and whose columns are all.
+
+    Raises
+    ------
+    UserError
+        The length cannot be cut into so many equal slices.
+    """
+    length = inputs["input_ids"].shape[1]
+    if length % ranks:
+        raise UserError(f"{length} tokens cannot be cut into {ranks} equal slices. Pad them to "
+                        f"{-(-length // ranks) * ranks}.")
+    here = slice(rank * length // ranks, (rank + 1) * length // ranks)
+    targets = torch.cat([inputs["labels"][:, 1:],
+                         torch.full_like(inputs["labels"][:, :1], NO_LABEL)], dim=1)
+    masks = inputs["attention_mask"]
+    return {
+        "input_ids": inputs["input_ids"][:, here], "position_ids": inputs["position_ids"][:, here],
+        "targets": targets[:, here],
+        "attention_mask": {kind: mask[:, :, here] for kind, mask in masks.items()}
+        if isinstance(masks, dict) else masks[:, :, here]}
+
+
+def loss_and_gradients(model: PreTrainedModel, inputs: dict) -> Tensor:
+    """Mean loss over all tokens of all slices; gradients are those of one process with all tokens.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+        The same weights in each process of the default group.
+    inputs : dict
+        The whole inputs, as for `slice_of`.
+
+    Returns
+    -------
+    Tensor
+        The loss, the same in each process; gradients lie in the parameters.
+    """
+    own = slice_of(inputs, dist.get_rank(), dist.get_world_size())
+    targets = own.pop("targets")
+    counted = (inputs["labels"] != NO_LABEL).sum()
+    with using(model, NAME):
+        logits = model(**own, use_cache=False).logits
+        loss = cross_entropy(logits.flatten(0, 1).float(), targets.flatten(),
+                             ignore_index=NO_LABEL, reduction="sum") / counted
+        loss.backward()
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            dist.all_reduce(parameter.grad)
+    total = loss.detach()
+    dist.all_reduce(total)
+    return total
+
+
+def communication(
+    tokens: int, ranks: int, *, layers: int, key_heads: int, head_size: int, bytes_each: int = 2
+) -> int:
+    """Bytes of keys and values that each process receives in a forward pass of one sequence.
+
+    Parameters
+    ----------
+    tokens : int
+        Of the whole sequence.
+    bytes_each : int
+        Of a number: 2 in bfloat16. The backward pass sends the gradients of the same back.
+    """
+    return 2 * layers * key_heads * head_size * bytes_each * tokens * (ranks - 1) // ranks
+
+
+def balance(tokens: int, ranks: int, window: int | None = None) -> list[float]:
+    """Share of all attended pairs of tokens that falls to each slice, with causal attention.
+
+    The last slice sees most keys, and all wait for it; within a window the shares are nearly equal.
+    """
+    seen = torch.arange(1, tokens + 1, dtype=torch.float64)
+    if window:
+        seen = seen.clamp(max=window)
+    return (seen.view(ranks, -1).sum(1) / seen.sum()).tolist()
+
+
+register(NAME, context_parallel)

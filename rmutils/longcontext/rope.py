@@ -1,0 +1,140 @@
+"""Rotary positions made to reach further: four methods, on all layers or on those that see far.
+
+A pair of dimensions of a head turns by one angle per position, its inverse frequency. A model knows
+the angles that occur within its window; the methods differ in how they keep those of a longer text
+within what is known.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from rmutils.attention.rotation import inverse_frequencies
+from rmutils.config import Config
+from rmutils.errors import UserError
+
+FULL = "full_attention"
+
+
+class RopeExtension(Config):
+    """How far positions are to reach, and by which method."""
+
+    method: Literal["yarn", "interpolation", "ntk", "base"] = "yarn"
+    """`interpolation`: positions divided by the factor. `ntk`: the base raised so that the slowest
+    pair is. `yarn`: fast pairs stay, slow ones are interpolated. `base`: another base, `theta`.
+    Olmo 3 takes YaRN."""
+    factor: Annotated[float, Field(ge=1)] = 8
+    """Window wanted over window trained. Olmo 3: 65,536 over 8,192."""
+    theta: Annotated[float, Field(gt=0)] | None = None
+    """The new base, for the method `base`; None: the old one times the factor."""
+    beta_fast: float = 32
+    """Pairs that turn at least so often within the trained window stay as they are (YaRN). 32 in
+    Olmo 3."""
+    beta_slow: float = 1
+    """Pairs that turn at most so often are interpolated (YaRN). 1 in Olmo 3."""
+    layers: Literal["full", "all"] = "full"
+    """Where a model has layers with a window, whether these keep their positions, as in Olmo 3."""
+
+
+def extended_frequencies(
+    frequencies: Tensor, base: float, trained: int, how: RopeExtension
+) -> tuple[Tensor, float]:
+    """Inverse frequencies after an extension, and the factor on queries and keys.
+
+    Parameters
+    ----------
+    frequencies : Tensor
+        (pairs,): those of the model, base^(-i / pairs) for pair i.
+    base : float
+    trained : int
+        Window that the model was trained for, in tokens.
+    how : RopeExtension
+
+    Returns
+    -------
+    Tensor, float
+        (pairs,), and 0.1 ln(factor) + 1 with YaRN, else 1.
+
+    References
+    ----------
+    Chen et al. (2023), "Extending Context Window of Large Language Models via Positional
+    Interpolation"; Peng et al. (2023), "YaRN: Efficient Context Window Extension of Large Language
+    Models", equations 17 to 23, whose appendix has the NTK-aware base.
+    """
+    pairs = len(frequencies)
+    share = torch.arange(pairs) / pairs
+    if how.method == "interpolation":
+        return frequencies / how.factor, 1.0
+    if how.method in ("ntk", "base"):
+        return new_base(base, 2 * pairs, how) ** -share, 1.0
+    # The pair that turns r times within the window: base^(-i / pairs) * trained = 2 pi r.
+    first, last = (pairs * math.log(trained / (2 * math.pi * turns)) / math.log(base)
+                   for turns in (how.beta_fast, how.beta_slow))
+    first, last = max(math.floor(first), 0), min(math.ceil(last), 2 * pairs - 1)
+    slow = ((torch.arange(pairs) - first) / max(last - first, 1e-3)).clamp(0, 1)
+    return frequencies * (1 - slow) + frequencies / how.factor * slow, \
+        0.1 * math.log(how.factor) + 1
+
+
+def new_base(base: float, size: int, how: RopeExtension) -> float:
+    """The base of the methods `ntk` (for heads of this size) and `base`."""
+    if how.method == "base":
+        return how.theta or base * how.factor
+    return base * how.factor ** (size / (size - 2))
+
+
+def wavelengths(frequencies: Tensor) -> Tensor:
+    """Positions after which each pair has turned once."""
+    return 2 * math.pi / frequencies
+
+
+def extend(model: PreTrainedModel, how: RopeExtension = RopeExtension()) -> PreTrainedModel:
+    """Make a model's positions reach further, in place; its configuration tells transformers.
+
+    Raises
+    ------
+    UserError
+        The model has no rotary positions, or extended ones already; or transformers does other
+        than asked in some layer, as versions did that took YaRN to all layers of Olmo 3.
+    """
+    config = model.config
+    trained = config.max_position_embeddings
+    before = [inverse_frequencies(model, i).clone() for i in range(config.num_hidden_layers)]
+    by_kind = FULL in config.rope_parameters
+    own = dict(config.rope_parameters) if by_kind else {FULL: config.rope_parameters}
+    changed = {kind for kind in own if kind == FULL or how.layers == "all"}
+    for kind in changed:
+        if own[kind]["rope_type"] != "default":
+            raise UserError(f"the positions of this {config.model_type} are extended already "
+                            f"({own[kind]['rope_type']}). Begin with the model as it was trained.")
+    new = own | {kind: _parameters(own[kind]["rope_theta"], 2 * len(before[0]), trained, how)
+                 for kind in changed}
+    config.rope_parameters = new if by_kind else new[FULL]
+    config.max_position_embeddings = round(trained * how.factor)
+    model.base_model.rotary_emb = type(model.base_model.rotary_emb)(config).to(model.device)
+    for i, frequencies in enumerate(before):
+        kind = config.layer_types[i] if by_kind else FULL
+        wanted = frequencies if kind not in changed else extended_frequencies(
+            frequencies, own[kind]["rope_theta"], trained, how)[0]
+        if not torch.allclose(inverse_frequencies(model, i), wanted, rtol=1e-4):
+            raise UserError(f"transformers turns layer {i} ({kind}) of this {config.model_type} "
+                            f"other than {how.method} on {how.layers} layers asks for. Install the "
+                            f"version that this project pins.")
+    return model
+
+
+def _parameters(theta: float, size: int, trained: int, how: RopeExtension) -> dict:
+    """transformers' own words for an extension."""
+    if how.method == "yarn":
+        return {"rope_type": "yarn", "rope_theta": theta, "factor": how.factor,
+                "beta_fast": how.beta_fast, "beta_slow": how.beta_slow,
+                "original_max_position_embeddings": trained}
+    if how.method == "interpolation":
+        return {"rope_type": "linear", "rope_theta": theta, "factor": how.factor}
+    return {"rope_type": "default", "rope_theta": new_base(theta, size, how)}

@@ -1,0 +1,86 @@
+"""Extended positions against transformers' own, and against sums by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from rmutils.attention.rotation import inverse_frequencies
+from rmutils.errors import UserError
+from rmutils.longcontext.rope import RopeExtension, extend, extended_frequencies, wavelengths
+from tests.conftest import make_lm
+
+METHODS = ("yarn", "interpolation", "ntk", "base")
+OLMO = 500_000 ** -(torch.arange(64) / 64)
+"""Heads of 128, the base of Olmo 3."""
+
+
+@pytest.mark.parametrize("layers", ["full", "all"])
+@pytest.mark.parametrize("method", METHODS)
+def test_each_layer_as_asked(lm, method, layers, tmp_path):
+    """transformers computes the angles; layers with a window keep theirs, unless told otherwise.
+    A saved model comes back with them."""
+    before = [inverse_frequencies(lm.model, i).clone() for i in range(4)]
+    extend(lm.model, RopeExtension(method=method, factor=4, layers=layers))
+    kinds = lm.model.config.layer_types if lm.family in {"olmo3", "gemma3_text"} else ["full"] * 4
+    for i, old in enumerate(before):
+        same = torch.equal(inverse_frequencies(lm.model, i), old)
+        assert same == (layers == "full" and "sliding" in kinds[i])
+    assert lm.window == 4096
+    lm.model.save_pretrained(tmp_path)
+    again = AutoModelForCausalLM.from_pretrained(tmp_path)
+    ids = torch.arange(5, 45)[None]
+    with torch.inference_mode():
+        torch.testing.assert_close(again(ids).logits, lm.model.eval()(ids).logits)
+
+
+def test_yarn_by_its_definition():
+    """Olmo 3: 8,192 to 65,536. r is how often a pair turns within 8,192 tokens; above 32 it stays,
+    below 1 it is divided by 8, and the pairs between are mixed in a straight line."""
+    found, attention = extended_frequencies(OLMO, 500_000, 8192, RopeExtension())
+    turns = 8192 / wavelengths(OLMO)
+    stays, divided = found == OLMO, torch.isclose(found, OLMO / 8)
+    fast, slow = int((turns > 32).sum()), int((turns < 1).sum())
+    # the edges are rounded outwards to whole pairs
+    assert fast - 1 <= int(stays.sum()) <= fast and slow - 1 <= int(divided.sum()) <= slow
+    mixed = ~stays & ~divided
+    share = ((OLMO - found) / (OLMO - OLMO / 8))[mixed]
+    torch.testing.assert_close(share.diff(), share.diff().mean().expand(len(share) - 1),
+                               rtol=1e-3, atol=1e-4)
+    assert attention == pytest.approx(0.1 * math.log(8) + 1)
+
+
+def test_the_other_methods_by_hand():
+    how = RopeExtension(method="interpolation")
+    assert torch.equal(extended_frequencies(OLMO, 500_000, 8192, how)[0], OLMO / 8)
+    ntk, factor = extended_frequencies(OLMO, 500_000, 8192, RopeExtension(method="ntk"))
+    # the slowest pair is interpolated, the fastest stays
+    assert ntk[0] == 1 and factor == 1
+    torch.testing.assert_close(ntk[-1], OLMO[-1] / 8, rtol=1e-4, atol=0)
+    base, _ = extended_frequencies(OLMO, 500_000, 8192, RopeExtension(method="base", theta=4e6))
+    torch.testing.assert_close(base[32], torch.tensor(4e6 ** -0.5))
+    assert wavelengths(OLMO)[0] == pytest.approx(2 * math.pi)
+
+
+def test_refused(llama):
+    extend(llama.model)
+    with pytest.raises(UserError, match=r"extended already \(yarn\)"):
+        extend(llama.model)
+
+
+def test_transformers_that_extends_all_layers_is_caught(tokenizer):
+    """As it did with Olmo 3 for a while."""
+    model = make_lm("olmo3", tokenizer).model
+    own = type(model.base_model.rotary_emb)
+
+    class Everywhere(own):
+        def __init__(self, config):
+            super().__init__(config)
+            self.sliding_attention_inv_freq = self.full_attention_inv_freq
+
+    model.base_model.rotary_emb.__class__ = Everywhere
+    with pytest.raises(UserError, match=r"layer 0 \(sliding_attention\) of this olmo3 other than"):
+        extend(model)
