@@ -1,0 +1,224 @@
+"""Share-Attention: heads of a layer that look alike are given the weights of one of them.
+
+Taniguchi and others (2024), sections 3.1 and 4.1. Which heads share is found beforehand, from
+attention maps; at run time queries and keys of the other heads are not compared at all. Each head
+keeps its own values.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import squareform
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+from rmutils.errors import UserError
+from rmutils.models.attention import register, using
+
+NAME = "share_attention"
+Sharing = dict[int, dict[int, list[int]]]
+"""Layer -> head that is computed (an essential head) -> heads that its weights are given to."""
+
+
+def distances(maps: Tensor) -> np.ndarray:
+    """Equation 9: root of the summed squared differences of two maps, over that of their length.
+
+    Parameters
+    ----------
+    maps : Tensor
+        (heads, tokens, tokens): attention weights.
+
+    Returns
+    -------
+    ndarray
+        (heads, heads).
+    """
+    flat = maps.double().flatten(1)
+    return (torch.cdist(flat, flat, compute_mode="donot_use_mm_for_euclid_dist")
+            / maps.shape[-1] ** 0.5).numpy()
+
+
+def clusters(distance: np.ndarray, threshold: float) -> dict[int, list[int]]:
+    """Heads that share, by complete linkage: no two of a cluster lie further apart than allowed.
+
+    The paper names the threshold and no way of clustering; this one is ours.
+
+    Parameters
+    ----------
+    distance : ndarray
+        (heads, heads).
+    threshold : float
+
+    Returns
+    -------
+    dict of int to list of int
+        Essential head, the one nearest to all of its cluster -> the others of it.
+    """
+    tree = linkage(squareform(distance, checks=False), method="complete")
+    label = fcluster(tree, threshold, criterion="distance")
+    found = {}
+    for which in np.unique(label):
+        members = np.flatnonzero(label == which)
+        essential = int(members[distance[np.ix_(members, members)].sum(1).argmin()])
+        found[essential] = [int(head) for head in members if head != essential]
+    return dict(sorted(found.items()))
+
+
+def find_sharing(
+    model: PreTrainedModel, prompts: Sequence[Sequence[int]], threshold: float | Sequence[float]
+) -> Sharing:
+    """Which heads share, from the maps of some prompts.
+
+    Parameters
+    ----------
+    prompts : sequence of sequence of int
+        Token ids. Distances are averaged over them; memory grows with the square of their length.
+    threshold : float or sequence of float
+        Largest distance within a cluster, of all layers or layer by layer (the paper shares less in
+        first and last layers).
+    """
+    layers = model.config.num_hidden_layers
+    each = [threshold] * layers if isinstance(threshold, (int, float)) else list(threshold)
+    if len(each) != layers:
+        raise UserError(f"{len(each)} thresholds for {layers} layers: give one, or one for each.")
+    total = 0
+    with using(model, "eager"), torch.inference_mode():
+        for prompt in prompts:
+            maps = model(torch.tensor([prompt], device=model.device), use_cache=False,
+                         output_attentions=True).attentions
+            total = total + np.stack([distances(of_layer[0].cpu()) for of_layer in maps])
+    return {i: clusters(of_layer, limit)
+            for i, (of_layer, limit) in enumerate(zip(total / len(prompts), each, strict=True))}
+
+
+def retention(sharing: Sharing) -> float:
+    """Share of all heads whose weights are computed (the paper's retention rate), 0 to 1."""
+    heads = sum(1 + len(others) for layer in sharing.values() for others in layer.values())
+    return sum(map(len, sharing.values())) / heads
+
+
+def multiply_adds(
+    sharing: Sharing, queries: int, keys: int, head_size: int
+) -> tuple[int, int]:
+    """Multiply-adds of attention with sharing, and without: weights of essential heads, then the
+    sum of values of every head."""
+    each = queries * keys * head_size
+    essential = sum(map(len, sharing.values()))
+    heads = round(essential / retention(sharing))
+    return (essential + heads) * each, 2 * heads * each
+
+
+def save_sharing(sharing: Sharing, path: Path) -> None:
+    """Write the file of section 4.1: `essential_heads` and `share_to` of each layer, as JSON."""
+    path.write_text(json.dumps({str(i): {
+        "essential_heads": list(layer),
+        "share_to": {str(head): others for head, others in layer.items() if others}}
+        for i, layer in sharing.items()}, indent=1) + "\n")
+
+
+def load_sharing(path: Path) -> Sharing:
+    """Read what `save_sharing` wrote."""
+    return {int(i): {head: layer["share_to"].get(str(head), [])
+                     for head in layer["essential_heads"]}
+            for i, layer in json.loads(path.read_text()).items()}
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Of one layer.
+
+    Attributes
+    ----------
+    essential : Tensor
+        (essential heads,): their numbers.
+    source : Tensor
+        (heads,): place in `essential` of the head whose weights each head takes.
+    """
+
+    essential: Tensor
+    source: Tensor
+
+
+def share_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    scaling: float,
+    **kwargs,
+) -> tuple[Tensor, None]:
+    """Attention whose weights are computed for essential heads only.
+
+    Parameters
+    ----------
+    query : Tensor
+        (batch, heads, queries, head size).
+    key, value : Tensor
+        (batch, key heads, keys, head size).
+
+    Returns
+    -------
+    Tensor, None
+        (batch, queries, heads, head size), as transformers expects.
+    """
+    shared: Shared | None = getattr(module, NAME, None)
+    if shared is None:
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, scaling=scaling, **kwargs)
+    group = query.shape[1] // key.shape[1]
+    products = query[:, shared.essential] @ key[:, shared.essential // group].transpose(2, 3)
+    products = products * scaling
+    if attention_mask is None and query.shape[2] > 1:
+        attention_mask = torch.ones(products.shape[2:], dtype=torch.bool,
+                                    device=query.device).tril()
+    if attention_mask is not None:
+        products = products.masked_fill(~attention_mask, torch.finfo(products.dtype).min)
+    weights = products.softmax(-1, dtype=torch.float32).to(value.dtype)
+    output = torch.empty_like(query)
+    for head, place in enumerate(shared.source.tolist()):
+        torch.matmul(weights[:, place], value[:, head // group], out=output[:, head])
+    return output.transpose(1, 2), None
+
+
+@contextmanager
+def sharing_heads(model: PreTrainedModel, sharing: Sharing) -> Iterator[None]:
+    """Switch a model to Share-Attention; on exit its own comes back, also after an error.
+
+    Layers in which every head is essential keep the attention that they have.
+
+    Raises
+    ------
+    UserError
+        The sharing is that of a model with other layers or heads.
+    """
+    layers, count = model.base_model.layers, model.config.num_attention_heads
+    try:
+        for i, layer in sharing.items():
+            heads = [*layer, *(head for others in layer.values() for head in others)]
+            if i >= len(layers) or sorted(heads) != list(range(count)):
+                raise UserError(f"layer {i} of the sharing is not one of this model, which has "
+                                f"{len(layers)} layers of {count} heads. Find it anew.")
+            if len(layer) < count:
+                source = {head: place for place, (essential, others) in enumerate(layer.items())
+                          for head in (essential, *others)}
+                setattr(layers[i].self_attn, NAME, Shared(
+                    torch.tensor(list(layer)), torch.tensor([source[h] for h in range(count)])))
+        with using(model, NAME):
+            yield
+    finally:
+        for layer in layers:
+            layer.self_attn.__dict__.pop(NAME, None)
+
+
+register(NAME, share_attention)

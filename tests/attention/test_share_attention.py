@@ -1,0 +1,110 @@
+"""Share-Attention against weights that are overwritten head by head."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from transformers import AttentionInterface
+
+from rmutils.attention.share_attention import (
+    clusters,
+    distances,
+    find_sharing,
+    load_sharing,
+    multiply_adds,
+    retention,
+    save_sharing,
+    sharing_heads,
+)
+from rmutils.errors import UserError
+from rmutils.models.attention import register, using
+from rmutils.models.generation import generate
+
+PROMPT = torch.arange(7, 47)[None]
+SHARING = {0: {0: [], 1: [], 2: [], 3: []}, 1: {0: [3], 1: [2]}, 2: {2: [0, 1, 3]},
+           3: {1: [0, 2, 3]}}
+
+
+def logits(lm, ids=PROMPT, **kwargs):
+    with torch.inference_mode():
+        return lm.model(ids, **kwargs).logits
+
+
+def overwritten(lm, sharing):
+    """Logits with all weights computed, those of sharing heads then replaced."""
+    def attention(module, query, key, value, mask, *, scaling, **kwargs):
+        seen = torch.ones(query.shape[2], key.shape[2]).tril().bool() if mask is None else \
+            mask[0, 0]
+        weights = [(query[0, h] @ key[0, h // 2].T * scaling).masked_fill(~seen, -torch.inf)
+                   .softmax(-1) for h in range(4)]
+        for essential, others in sharing.get(module.layer_idx, {}).items():
+            for other in others:
+                weights[other] = weights[essential]
+        return torch.stack([w @ value[0, h // 2] for h, w in enumerate(weights)], dim=1)[None], None
+
+    register("overwritten", attention)
+    try:
+        with using(lm.model, "overwritten"):
+            return logits(lm)
+    finally:
+        AttentionInterface._global_mapping.pop("overwritten")
+
+
+def test_weights_are_those_of_the_essential_head(lm):
+    plain = logits(lm)
+    with sharing_heads(lm.model, SHARING):
+        found = logits(lm)
+    torch.testing.assert_close(found, overwritten(lm, SHARING), rtol=1e-4, atol=1e-4)
+    assert (found - plain).abs().max() > 0.01
+    torch.testing.assert_close(logits(lm), plain, rtol=0, atol=0)  # restored
+
+
+def test_cached_decoding_is_the_full_pass(lm):
+    prompts = [PROMPT[0].tolist(), PROMPT[0, :25].tolist()]
+    with sharing_heads(lm.model, SHARING):
+        for prompt, said in zip(prompts, generate(lm, prompts, max_new_tokens=5), strict=True):
+            ids = list(prompt)
+            for token in said:
+                assert int(logits(lm, torch.tensor([ids]))[0, -1].argmax()) == token
+                ids.append(token)
+
+
+def test_a_threshold_of_zero_changes_nothing(lm):
+    sharing = find_sharing(lm.model, [PROMPT[0].tolist()], 0)
+    assert retention(sharing) == 1
+    with sharing_heads(lm.model, sharing):
+        same = logits(lm)
+    torch.testing.assert_close(same, logits(lm), rtol=0, atol=0)
+    everything = find_sharing(lm.model, [PROMPT[0].tolist()], 100)
+    assert retention(everything) == 0.25
+    with pytest.raises(UserError, match="3 thresholds for 4 layers"):
+        find_sharing(lm.model, [PROMPT[0].tolist()], [0, 1, 2])
+
+
+def test_equation_9_by_hand():
+    maps = torch.tensor([[[1.0, 0], [0.5, 0.5]], [[1.0, 0], [0.1, 0.9]], [[0.0, 1], [0.5, 0.5]]])
+    # squared differences: 0.16 + 0.16; 1 + 1; 1 + 1 + 0.16 + 0.16; over two tokens
+    want = np.sqrt(np.array([[0, 0.32, 2], [0.32, 0, 2.32], [2, 2.32, 0]]) / 2)
+    np.testing.assert_allclose(distances(maps), want, rtol=1e-6)
+    assert clusters(want, 0.3) == {0: [], 1: [], 2: []}
+    assert clusters(want, 0.5) == {0: [1], 2: []}
+    assert clusters(want, 2) == {0: [1, 2]}  # head 0 is nearest to both
+    # 1 and 2 lie further apart than 1.05, though each is near enough to 0
+    assert clusters(want, 1.05) == {0: [1], 2: []}
+
+
+def test_work_that_is_saved():
+    """8 heads of 16 are computed. 10 queries, 20 keys, heads of 8."""
+    assert retention(SHARING) == 8 / 16
+    ours, plain = multiply_adds(SHARING, 10, 20, 8)
+    assert plain == 16 * 2 * 10 * 20 * 8 and ours == (8 + 16) * 10 * 20 * 8
+
+
+def test_file(tmp_path, llama):
+    save_sharing(SHARING, tmp_path / "heads.json")
+    assert load_sharing(tmp_path / "heads.json") == SHARING
+    for wrong in ({9: {0: [1, 2, 3]}}, {0: {0: [1, 2]}}):
+        with pytest.raises(UserError, match="which has 4 layers of 4 heads"), \
+                sharing_heads(llama.model, wrong):
+            pass
