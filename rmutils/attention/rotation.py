@@ -33,6 +33,23 @@ def inverse_frequencies(model: PreTrainedModel, layer: int) -> Tensor:
     return found
 
 
+def position_embeddings(
+    model: PreTrainedModel, layer: int, hidden: Tensor, positions: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Cosines and sines that a layer of the model turns by, as the model itself computes them.
+
+    Parameters
+    ----------
+    hidden : Tensor
+        (batch, tokens, hidden size): for its kind of numbers.
+    positions : Tensor
+        (batch, tokens).
+    """
+    rope, kinds = model.base_model.rotary_emb, getattr(model.config, "layer_types", None)
+    by_kind = kinds and hasattr(rope, f"{kinds[layer]}_inv_freq")
+    return rope(hidden, positions, kinds[layer]) if by_kind else rope(hidden, positions)
+
+
 def turn(states: Tensor, positions: Tensor, frequencies: Tensor) -> Tensor:
     """Turn queries or keys by so many positions more.
 

@@ -1,0 +1,186 @@
+"""Select-Attention: one layer chooses the tokens that all later layers see, anew at each step.
+
+Taniguchi and others (2024), section 4.2. Later layers keep no keys and values: the hidden states
+behind the filter layer are kept instead, and those of the chosen tokens go through the later layers
+at each step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from transformers import DynamicCache, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+from rmutils.attention.rotation import position_embeddings
+from rmutils.config import Config
+from rmutils.errors import UserError
+from rmutils.models import LanguageModel
+from rmutils.models.attention import register, using
+
+NAME = "select_attention"
+
+
+class SelectConfig(Config):
+    """Which layer chooses, and how many tokens."""
+
+    filter_layer: Annotated[int, Field(ge=0)] = 15
+    """Section 4.2: layer 15 "is the most suitable" for Llama 3 with 32 layers."""
+    p: Annotated[float, Field(gt=0, le=1)] = 0.95
+    """Tokens are taken, the highest scores first, until they have this share of all. 0.91 to 0.99
+    in section 5."""
+    at_prefill: bool = False
+    """Whether the prompt's tokens are chosen, too, when it is read (Table 3 has both)."""
+
+
+@dataclass
+class Selection:
+    """What is kept between steps.
+
+    Attributes
+    ----------
+    config : SelectConfig
+    hidden : Tensor or None
+        (1, tokens, hidden size): behind the filter layer.
+    scores : Tensor or None
+        (tokens,): attention of the newest token in the filter layer, mean over its heads.
+    chosen : list of Tensor
+        Of each pass: indices of the tokens that later layers saw.
+    """
+
+    config: SelectConfig
+    hidden: Tensor | None = None
+    scores: Tensor | None = None
+    chosen: list[Tensor] = field(default_factory=list)
+
+
+def top_p(scores: Tensor, p: float) -> Tensor:
+    """Fewest tokens whose scores add up to a share p of all, in their order, and the newest."""
+    highest, order = scores.sort(descending=True, stable=True)
+    before = highest.cumsum(0) - highest
+    kept = order[before < p * scores.sum()] if p < 1 else order
+    newest = torch.tensor([len(scores) - 1], device=scores.device)
+    return torch.cat([kept, newest]).unique()
+
+
+def select_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    scaling: float,
+    **kwargs,
+) -> tuple[Tensor, None]:
+    """SDPA that, in the filter layer, keeps the scores of the newest token.
+
+    Parameters
+    ----------
+    query : Tensor
+        (1, heads, queries, head size).
+    key, value : Tensor
+        (1, key heads, keys, head size).
+
+    Returns
+    -------
+    Tensor, None
+        (1, queries, heads, head size), as transformers expects.
+    """
+    selection: Selection | None = getattr(module, NAME, None)
+    if selection is not None:
+        last = query[0, :, -1].float().view(key.shape[1], -1, query.shape[-1])
+        products = last @ key[0].float().transpose(1, 2) * scaling
+        if attention_mask is not None:
+            products = products.masked_fill(~attention_mask[0, 0, -1], -torch.inf)
+        selection.scores = products.softmax(-1).mean((0, 1))
+    return sdpa_attention_forward(
+        module, query, key, value, attention_mask, scaling=scaling, **kwargs)
+
+
+@contextmanager
+def selecting(model: PreTrainedModel, config: SelectConfig) -> Iterator[Selection]:
+    """Switch a model to Select-Attention, for one text; on exit its own attention comes back.
+
+    Passes are to be those of one prompt and its answer: the prompt whole, then token by token, with
+    a cache, batch 1.
+
+    Raises
+    ------
+    UserError
+        There is no layer behind the filter layer.
+    """
+    layers = model.base_model.layers
+    first = config.filter_layer + 1
+    if first >= len(layers):
+        raise UserError(f"no layer follows filter layer {config.filter_layer}: the model has 0 to "
+                        f"{len(layers) - 1}. Set filter_layer.")
+    selection = Selection(config)
+
+    def choose(layer: nn.Module, args: tuple[Tensor], kwargs: dict) -> tuple[tuple, dict]:
+        (new,) = args
+        kept = selection.hidden
+        selection.hidden = new if kept is None else torch.cat([kept, new], dim=1)
+        total = selection.hidden.shape[1]
+        whole = new.shape[1] > 1 and not config.at_prefill
+        selection.chosen.append(torch.arange(total, device=new.device) if whole else
+                                top_p(selection.scores, config.p))
+        return later(layer, (selection.hidden[:, selection.chosen[-1]],), kwargs)
+
+    def later(layer: nn.Module, args: tuple[Tensor], kwargs: dict) -> tuple[tuple, dict]:
+        places, number = selection.chosen[-1], layer.self_attn.layer_idx
+        seen = places[:, None] >= places
+        if window := getattr(layer.self_attn, "sliding_window", None):
+            seen &= places[:, None] - places < window
+        return args, kwargs | {
+            "attention_mask": seen[None, None], "past_key_values": None,
+            "position_ids": places[None],
+            "position_embeddings": position_embeddings(model, number, args[0], places[None])}
+
+    hooks = [layer.register_forward_pre_hook(later if i else choose, with_kwargs=True)
+             for i, layer in enumerate(layers[first:])]
+    filter_attention = layers[config.filter_layer].self_attn
+    try:
+        setattr(filter_attention, NAME, selection)
+        with using(model, NAME):
+            yield selection
+    finally:
+        filter_attention.__dict__.pop(NAME)
+        for hook in hooks:
+            hook.remove()
+
+
+@torch.inference_mode()
+def answer_selecting(
+    lm: LanguageModel, prompt: Sequence[int], config: SelectConfig, *, max_new_tokens: int
+) -> tuple[list[int], Selection, DynamicCache]:
+    """The most likely answer to a prompt; what was chosen; and the cache, for its size."""
+    cache, ids, said = DynamicCache(), list(prompt), []
+    with selecting(lm.model, config) as selection:
+        while len(said) < max_new_tokens:
+            logits = lm.model(torch.tensor([ids], device=lm.model.device), past_key_values=cache,
+                              use_cache=True).logits
+            ids = [int(logits[0, -1].argmax())]
+            if ids[0] in lm.stop_ids:
+                break
+            said += ids
+    return said, selection, cache
+
+
+def kept_bytes(selection: Selection, cache: DynamicCache) -> tuple[int, int]:
+    """Bytes of keys and values that are kept, and of hidden states, which take the place of the
+    later layers' keys and values and which the paper does not count."""
+    def size(tensor: Tensor) -> int:
+        return tensor.numel() * tensor.element_size()
+
+    return (sum(size(layer.keys) + size(layer.values) for layer in cache.layers
+                if layer.is_initialized), size(selection.hidden))
+
+
+register(NAME, select_attention)

@@ -1,0 +1,102 @@
+"""Select-Attention against a model cut in two behind the filter layer."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from transformers import DynamicCache
+
+from rmutils.attention.select_attention import (
+    SelectConfig,
+    answer_selecting,
+    kept_bytes,
+    selecting,
+    top_p,
+)
+from rmutils.errors import UserError
+from rmutils.models.generation import generate
+
+PROMPT = list(range(7, 47))
+
+
+def in_two(lm, ids, p):
+    """Logits of the newest token: all tokens through layers 0 and 1, the chosen through the rest,
+    which is a model of its own."""
+    with torch.inference_mode():
+        lm.model.set_attn_implementation("eager")
+        whole = lm.model(torch.tensor([ids]), output_hidden_states=True, output_attentions=True,
+                         use_cache=False)
+        scores = whole.attentions[1][0, :, -1].mean(0)
+        order = scores.argsort(descending=True).tolist()
+        chosen, total = [], 0.0
+        while total < p and order:
+            chosen.append(order.pop(0))
+            total += float(scores[chosen[-1]])
+        chosen = torch.tensor(sorted({*chosen, len(ids) - 1}))
+        rest = copy.deepcopy(lm.model)
+        rest.base_model.layers = rest.base_model.layers[2:]
+        rest.config.num_hidden_layers = 2
+        if getattr(rest.config, "layer_types", None):
+            rest.config.layer_types = rest.config.layer_types[2:]
+        gap = chosen[:, None] - chosen
+        masks = {kind: torch.where((gap >= 0) & (gap < width), 0.0, -1e9)[None, None]
+                 for kind, width in (("full_attention", 9999), ("sliding_attention", 24))}
+        kinds = lm.family in ("olmo3", "gemma3_text", "qwen3")
+        result = rest(inputs_embeds=whole.hidden_states[2][:, chosen], position_ids=chosen[None],
+                      attention_mask=masks if kinds else masks["full_attention"], use_cache=False)
+        lm.model.set_attn_implementation("sdpa")
+    return result.logits[0, -1], chosen
+
+
+@pytest.mark.parametrize("p", [0.5, 0.9])
+def test_later_layers_see_the_chosen_tokens_only(lm, p):
+    ids = list(PROMPT)
+    cache = DynamicCache()
+    with torch.inference_mode():
+        with selecting(lm.model, SelectConfig(filter_layer=1, p=p)) as selection:
+            steps = [lm.model(torch.tensor([ids]), past_key_values=cache).logits[0, -1]]
+            for token in (50, 51, 52):
+                ids.append(token)
+                steps.append(lm.model(torch.tensor([[token]]), past_key_values=cache).logits[0, -1])
+        torch.testing.assert_close(steps[0], lm.model(torch.tensor([PROMPT])).logits[0, -1],
+                                   rtol=1e-3, atol=1e-3)
+    want, chosen = in_two(lm, ids, p)
+    assert selection.chosen[-1].tolist() == chosen.tolist() and len(chosen) < len(ids)
+    torch.testing.assert_close(steps[-1], want, rtol=1e-3, atol=1e-3)
+
+
+def test_selection_at_prefill(lm):
+    config = SelectConfig(filter_layer=1, p=0.7, at_prefill=True)
+    with torch.inference_mode(), selecting(lm.model, config) as selection:
+        found = lm.model(torch.tensor([PROMPT]), past_key_values=DynamicCache()).logits[0, -1]
+    want, chosen = in_two(lm, PROMPT, 0.7)
+    assert selection.chosen[0].tolist() == chosen.tolist()
+    torch.testing.assert_close(found, want, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("at_prefill", [True, False])
+def test_all_tokens_are_the_plain_model(lm, at_prefill):
+    config = SelectConfig(filter_layer=1, p=1, at_prefill=at_prefill)
+    said, selection, cache = answer_selecting(lm, PROMPT, config, max_new_tokens=6)
+    assert said == generate(lm, [PROMPT], max_new_tokens=6)[0]
+    held, hidden = kept_bytes(selection, cache)
+    # 2 of 4 layers x keys and values x 2 key heads x 8 numbers x 4 bytes; 32 hidden numbers
+    tokens = selection.hidden.shape[1]
+    assert held == 2 * 2 * 2 * 8 * 4 * tokens and hidden == 32 * 4 * tokens
+    assert generate(lm, [PROMPT], max_new_tokens=6)[0] == said  # restored
+
+
+def test_top_p_by_hand():
+    scores = torch.tensor([0.4, 0.1, 0.3, 0.15, 0.05])
+    assert top_p(scores, 0.65).tolist() == [0, 2, 4]  # the newest always
+    assert top_p(scores, 0.75).tolist() == [0, 2, 3, 4]
+    assert top_p(scores, 0.01).tolist() == [0, 4]
+    assert top_p(torch.tensor([0.0, 1.0]), 1).tolist() == [0, 1]
+
+
+def test_refused(llama):
+    with pytest.raises(UserError, match="no layer follows filter layer 3: the model has 0 to 3"), \
+            selecting(llama.model, SelectConfig(filter_layer=3)):
+        pass
