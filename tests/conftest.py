@@ -1,4 +1,5 @@
-"""Small, randomly initialized models of the paper's three families, with a real tokenizer."""
+"""Small, randomly initialized models of the paper's three families and of Gemma 3's, with a real
+tokenizer."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
     AutoModelForCausalLM,
+    Gemma3TextConfig,
     LlamaConfig,
     Olmo3Config,
     PreTrainedTokenizerFast,
@@ -25,7 +27,12 @@ from rmutils.paths import ROOT
 
 torch.set_num_threads(1)  # the models of most tests are so small that threads only wait
 
-CONFIGS = {"llama": LlamaConfig, "qwen3": Qwen3Config, "olmo3": Olmo3Config}
+CONFIGS = {"llama": LlamaConfig, "qwen3": Qwen3Config, "olmo3": Olmo3Config,
+           "gemma3_text": Gemma3TextConfig}
+WINDOWS = {"sliding_window": 24, "layer_types": ["sliding_attention"] * 3 + ["full_attention"]}
+OWN = {"olmo3": WINDOWS,
+       # Gemma scales its embeddings up: with tied ones, a random model repeats its last token.
+       "gemma3_text": {**WINDOWS, "query_pre_attn_scalar": 8, "tie_word_embeddings": False}}
 FAMILIES = list(CONFIGS)
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
@@ -48,14 +55,14 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 
 def make_lm(family: str, tokenizer: PreTrainedTokenizerFast, seed: int = 0) -> LanguageModel:
-    """4 layers x 4 heads (2 key heads), float32; Olmo 3: windows of 24 tokens in 3 of 4 layers."""
+    """4 layers x 4 heads (2 key heads), float32; with `WINDOWS` where the family has any."""
     torch.manual_seed(seed)
-    window = {"sliding_window": 24} if family == "olmo3" else {}
     config = CONFIGS[family](
         vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=4,
         num_attention_heads=4, num_key_value_heads=2, head_dim=8, max_position_embeddings=1024,
-        initializer_range=0.5, tie_word_embeddings=True, bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, **window,
+        initializer_range=0.5, bos_token_id=None, eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        **{"tie_word_embeddings": True, **OWN.get(family, {})},
     )
     model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").eval()
     return LanguageModel(model, tokenizer, f"random-{family}", family, f"random {family} {seed}")

