@@ -131,7 +131,7 @@ def test_damaged_files_are_told(folder, file, content):
 def test_unknown_names():
     with pytest.raises(UserError, match="Did you mean smollm2-135m"):
         load_model("smolm2-135m")
-    with pytest.raises(UserError, match="no model is called './nothing'.*smollm2-135m, llama-3.1"):
+    with pytest.raises(UserError, match="no model is called './nothing'.*smollm2-135m, gemma3"):
         load_model("./nothing")
 
 
