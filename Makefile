@@ -17,7 +17,7 @@ book: .venv/.complete  ## build the book: book/_build/html/index.html
 
 test: .venv/.complete  ## run the tests
 	@$(PY) .ci/vllm.py || echo 'The tests that need it are left out.'
-	@$(PY) -m pytest $(ARGS)
+	@$(PY) -m pytest -n 2 --dist loadfile $(ARGS)
 
 vllm: .venv/.complete  ## install vLLM for the CPU into .venv-vllm
 	@$(PY) .ci/vllm.py
