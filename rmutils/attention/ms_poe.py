@@ -16,12 +16,11 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from rmutils.attention.rotation import inverse_frequencies, turn
 from rmutils.config import Config
 from rmutils.errors import UserError
-from rmutils.models.attention import register, using
+from rmutils.models.attention import attached, register_by_layer
 
 NAME = "ms_poe"
 OUTLIER = 3
@@ -79,41 +78,27 @@ def ms_poe(
     attention_mask: Tensor | None,
     *,
     scaling: float,
+    given: HeadScales,
     **kwargs,
 ) -> tuple[Tensor, None]:
     """SDPA on queries and keys whose positions are divided by each head's ratio.
 
-    The cache keeps the keys as the model turned them; they are turned on at each step.
-
-    Parameters
-    ----------
-    query : Tensor
-        (batch, heads, queries, head size): the last positions of the keys.
-    key, value : Tensor
-        (batch, key heads, keys, head size).
-
-    Returns
-    -------
-    Tensor, None
-        (batch, queries, heads, head size), as transformers expects.
+    Shapes are those of `rmutils.models.attention.grouped_query`; the queries are the last positions
+    of the keys. The cache keeps the keys as the model turned them; they are turned on at each step.
     """
-    scales: HeadScales | None = getattr(module, NAME, None)
-    if scales is None:
-        return sdpa_attention_forward(
-            module, query, key, value, attention_mask, scaling=scaling, **kwargs)
     group = query.shape[1] // key.shape[1]
     key, value = (part.repeat_interleave(group, dim=1) for part in (key, value))
-    if scales.ratios is None:
-        shares = looked_at(query, key, scaling, scales.frequencies)
-        scales.ratios = ratios_of(ranks(shares, scales.config.order), scales.config)
-    ratios = scales.ratios[:, None]
+    if given.ratios is None:
+        shares = looked_at(query, key, scaling, given.frequencies)
+        given.ratios = ratios_of(ranks(shares, given.config.order), given.config)
+    ratios = given.ratios[:, None]
     of_keys = ratios
-    if scales.config.order == "reference":
+    if given.config.order == "reference":
         of_keys = ratios[::group].repeat_interleave(group, dim=0)
     places = torch.arange(key.shape[2], device=key.device)
-    key = turn(key, places / of_keys - places, scales.frequencies)
+    key = turn(key, places / of_keys - places, given.frequencies)
     places = places[-query.shape[2]:]
-    query = turn(query, places / ratios - places, scales.frequencies)
+    query = turn(query, places / ratios - places, given.frequencies)
     output = scaled_dot_product_attention(
         query, key, value, attn_mask=attention_mask, scale=scaling,
         is_causal=attention_mask is None and query.shape[2] > 1)
@@ -184,17 +169,11 @@ def rescaled(
         config, inverse_frequencies(model, i),
         ratios_of(by_number, config) if config.order == "linear" else None)
         for i in range(config.first_layer, last + 1)}
-    try:
-        for i, own in scales.items():
-            setattr(layers[i].self_attn, NAME, own)
-        with using(model, NAME):
-            if prompt:
-                with torch.inference_mode():
-                    model(torch.tensor([prompt], device=model.device), use_cache=False)
-            yield scales
-    finally:
-        for i in scales:
-            layers[i].self_attn.__dict__.pop(NAME, None)
+    with attached(model, NAME, scales):
+        if prompt:
+            with torch.inference_mode():
+                model(torch.tensor([prompt], device=model.device), use_cache=False)
+        yield scales
 
 
-register(NAME, ms_poe)
+register_by_layer(NAME, ms_poe)

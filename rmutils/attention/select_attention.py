@@ -22,7 +22,7 @@ from rmutils.attention.rotation import position_embeddings
 from rmutils.config import Config
 from rmutils.errors import UserError
 from rmutils.models import LanguageModel
-from rmutils.models.attention import register, using
+from rmutils.models.attention import attached, register_by_layer
 
 NAME = "select_attention"
 
@@ -77,29 +77,18 @@ def select_attention(
     attention_mask: Tensor | None,
     *,
     scaling: float,
+    given: Selection,
     **kwargs,
 ) -> tuple[Tensor, None]:
-    """SDPA that, in the filter layer, keeps the scores of the newest token.
+    """SDPA of the filter layer, which keeps the scores of the newest token.
 
-    Parameters
-    ----------
-    query : Tensor
-        (1, heads, queries, head size).
-    key, value : Tensor
-        (1, key heads, keys, head size).
-
-    Returns
-    -------
-    Tensor, None
-        (1, queries, heads, head size), as transformers expects.
+    Shapes are those of `rmutils.models.attention.grouped_query`, with batch 1.
     """
-    selection: Selection | None = getattr(module, NAME, None)
-    if selection is not None:
-        last = query[0, :, -1].float().view(key.shape[1], -1, query.shape[-1])
-        products = last @ key[0].float().transpose(1, 2) * scaling
-        if attention_mask is not None:
-            products = products.masked_fill(~attention_mask[0, 0, -1], -torch.inf)
-        selection.scores = products.softmax(-1).mean((0, 1))
+    last = query[0, :, -1].float().view(key.shape[1], -1, query.shape[-1])
+    products = last @ key[0].float().transpose(1, 2) * scaling
+    if attention_mask is not None:
+        products = products.masked_fill(~attention_mask[0, 0, -1], -torch.inf)
+    given.scores = products.softmax(-1).mean((0, 1))
     return sdpa_attention_forward(
         module, query, key, value, attention_mask, scaling=scaling, **kwargs)
 
@@ -145,13 +134,10 @@ def selecting(model: PreTrainedModel, config: SelectConfig) -> Iterator[Selectio
 
     hooks = [layer.register_forward_pre_hook(later if i else choose, with_kwargs=True)
              for i, layer in enumerate(layers[first:])]
-    filter_attention = layers[config.filter_layer].self_attn
     try:
-        setattr(filter_attention, NAME, selection)
-        with using(model, NAME):
+        with attached(model, NAME, {config.filter_layer: selection}):
             yield selection
     finally:
-        filter_attention.__dict__.pop(NAME)
         for hook in hooks:
             hook.remove()
 
@@ -183,4 +169,4 @@ def kept_bytes(selection: Selection, cache: DynamicCache) -> tuple[int, int]:
                 if layer.is_initialized), size(selection.hidden))
 
 
-register(NAME, select_attention)
+register_by_layer(NAME, select_attention)

@@ -19,10 +19,9 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from rmutils.errors import UserError
-from rmutils.models.attention import register, using
+from rmutils.models.attention import attached, register_by_layer, using
 
 NAME = "share_attention"
 Sharing = dict[int, dict[int, list[int]]]
@@ -100,10 +99,16 @@ def find_sharing(
             for i, (of_layer, limit) in enumerate(zip(total / len(prompts), each, strict=True))}
 
 
+def head_counts(sharing: Sharing) -> tuple[int, int]:
+    """Essential heads, and all heads."""
+    return (sum(map(len, sharing.values())),
+            sum(1 + len(others) for layer in sharing.values() for others in layer.values()))
+
+
 def retention(sharing: Sharing) -> float:
     """Share of all heads whose weights are computed (the paper's retention rate), 0 to 1."""
-    heads = sum(1 + len(others) for layer in sharing.values() for others in layer.values())
-    return sum(map(len, sharing.values())) / heads
+    essential, heads = head_counts(sharing)
+    return essential / heads
 
 
 def multiply_adds(
@@ -112,8 +117,7 @@ def multiply_adds(
     """Multiply-adds of attention with sharing, and without: weights of essential heads, then the
     sum of values of every head."""
     each = queries * keys * head_size
-    essential = sum(map(len, sharing.values()))
-    heads = round(essential / retention(sharing))
+    essential, heads = head_counts(sharing)
     return (essential + heads) * each, 2 * heads * each
 
 
@@ -156,28 +160,15 @@ def share_attention(
     attention_mask: Tensor | None,
     *,
     scaling: float,
+    given: Shared,
     **kwargs,
 ) -> tuple[Tensor, None]:
     """Attention whose weights are computed for essential heads only.
 
-    Parameters
-    ----------
-    query : Tensor
-        (batch, heads, queries, head size).
-    key, value : Tensor
-        (batch, key heads, keys, head size).
-
-    Returns
-    -------
-    Tensor, None
-        (batch, queries, heads, head size), as transformers expects.
+    Shapes are those of `rmutils.models.attention.grouped_query`.
     """
-    shared: Shared | None = getattr(module, NAME, None)
-    if shared is None:
-        return sdpa_attention_forward(
-            module, query, key, value, attention_mask, scaling=scaling, **kwargs)
     group = query.shape[1] // key.shape[1]
-    products = query[:, shared.essential] @ key[:, shared.essential // group].transpose(2, 3)
+    products = query[:, given.essential] @ key[:, given.essential // group].transpose(2, 3)
     products = products * scaling
     if attention_mask is None and query.shape[2] > 1:
         attention_mask = torch.ones(products.shape[2:], dtype=torch.bool,
@@ -186,7 +177,7 @@ def share_attention(
         products = products.masked_fill(~attention_mask, torch.finfo(products.dtype).min)
     weights = products.softmax(-1, dtype=torch.float32).to(value.dtype)
     output = torch.empty_like(query)
-    for head, place in enumerate(shared.source.tolist()):
+    for head, place in enumerate(given.source.tolist()):
         torch.matmul(weights[:, place], value[:, head // group], out=output[:, head])
     return output.transpose(1, 2), None
 
@@ -202,23 +193,19 @@ def sharing_heads(model: PreTrainedModel, sharing: Sharing) -> Iterator[None]:
     UserError
         The sharing is that of a model with other layers or heads.
     """
-    layers, count = model.base_model.layers, model.config.num_attention_heads
-    try:
-        for i, layer in sharing.items():
-            heads = [*layer, *(head for others in layer.values() for head in others)]
-            if i >= len(layers) or sorted(heads) != list(range(count)):
-                raise UserError(f"layer {i} of the sharing is not one of this model, which has "
-                                f"{len(layers)} layers of {count} heads. Find it anew.")
-            if len(layer) < count:
-                source = {head: place for place, (essential, others) in enumerate(layer.items())
-                          for head in (essential, *others)}
-                setattr(layers[i].self_attn, NAME, Shared(
-                    torch.tensor(list(layer)), torch.tensor([source[h] for h in range(count)])))
-        with using(model, NAME):
-            yield
-    finally:
-        for layer in layers:
-            layer.self_attn.__dict__.pop(NAME, None)
+    layers, count = model.config.num_hidden_layers, model.config.num_attention_heads
+    shared = {}
+    for i, layer in sharing.items():
+        source = {head: place for place, (essential, others) in enumerate(layer.items())
+                  for head in (essential, *others)}
+        if i >= layers or sorted(source) != list(range(count)):
+            raise UserError(f"layer {i} of the sharing is not one of this model, which has "
+                            f"{layers} layers of {count} heads. Find it anew.")
+        if len(layer) < count:
+            shared[i] = Shared(torch.tensor(list(layer)),
+                               torch.tensor([source[head] for head in range(count)]))
+    with attached(model, NAME, shared):
+        yield
 
 
-register(NAME, share_attention)
+register_by_layer(NAME, share_attention)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from torch import Tensor, nn
@@ -32,6 +32,44 @@ def using(model: PreTrainedModel, name: str) -> Iterator[None]:
         yield
     finally:
         model.set_attn_implementation(before)
+
+
+def register_by_layer(name: str, attention: Callable[..., tuple[Tensor, None]]) -> None:
+    """`register` an attention for the layers that `attached` gives something to; others keep SDPA.
+
+    Parameters
+    ----------
+    attention : callable
+        Takes what `grouped_query` takes, and what its layer was given as `given`.
+    """
+    def of_layer(module, query, key, value, attention_mask, **kwargs):
+        given = getattr(module, name, None)
+        if given is None:
+            return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
+        return attention(module, query, key, value, attention_mask, given=given, **kwargs)
+
+    register(name, of_layer)
+
+
+@contextmanager
+def attached(model: PreTrainedModel, name: str, given: Mapping[int, object]) -> Iterator[None]:
+    """Switch a model to an attention of `register_by_layer`; on exit its own comes back, also after
+    an error.
+
+    Parameters
+    ----------
+    given : mapping of int to object
+        Layer -> what its attention is given.
+    """
+    modules = {i: model.base_model.layers[i].self_attn for i in given}
+    try:
+        for i, module in modules.items():
+            setattr(module, name, given[i])
+        with using(model, name):
+            yield
+    finally:
+        for module in modules.values():
+            module.__dict__.pop(name, None)
 
 
 def grouped_query(
