@@ -33,7 +33,7 @@ def base_of(training: str) -> str:
         The training is not stored on this machine, or began with a folder, whose place it does not
         know.
     """
-    name = json.loads(_stored(training).path(RECORD).read_text())["model"]
+    name = _told_base(_stored(training))
     if name not in REGISTRY and "/" not in name:
         raise UserError(f"{training} began with a folder called {name}. Say where it is: --base.")
     return name
@@ -45,8 +45,7 @@ def load_by_name(name: str, base: str | None = None) -> LanguageModel:
     Parameters
     ----------
     base : str, optional
-        The model that a stored training of LoRA matrices began with. Default: the one that it
-        tells itself.
+        The model that a stored training began with. Default: the one that it tells itself.
 
     Raises
     ------
@@ -55,12 +54,17 @@ def load_by_name(name: str, base: str | None = None) -> LanguageModel:
     """
     if not is_training(name):
         return load_model(name)
-    folder = _stored(name).folder
-    if (folder / "adapter_config.json").exists():
-        lm = load_trained(load_model(base or base_of(name)), folder)
+    artifact = _stored(name)
+    needs_base = (artifact.folder / "adapter_config.json").exists()
+    if needs_base or base or _told_base(artifact) in REGISTRY:  # whose precision it has
+        lm = load_trained(load_model(base or base_of(name)), artifact.folder)
     else:
-        lm = load_model(str(folder))
+        lm = load_model(str(artifact.folder))
     return replace(lm, name=name, identity=name)
+
+
+def _told_base(training: Artifact) -> str:
+    return json.loads(training.path(RECORD).read_text())["model"]
 
 
 def _stored(training: str) -> Artifact:

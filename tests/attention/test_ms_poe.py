@@ -142,14 +142,27 @@ def test_reference_keys_stand_on_the_scale_of_their_group(llama):
         for own in scales.values():
             own.ratios = torch.tensor([1.2, 1.2, 1.5, 1.5])
         here = logits(llama)
-        for own in scales.values():
-            own.ratios = torch.tensor([1.2, 1.35, 1.5, 1.65])
-        quirky = logits(llama)
     with rescaled(llama.model, MsPoeConfig(first_layer=1)) as scales:
         for own in scales.values():
             own.ratios = torch.tensor([1.2, 1.2, 1.5, 1.5])
         torch.testing.assert_close(logits(llama), here, rtol=0, atol=0)
-    assert (quirky - here).abs().max() > 0.01
+    moved = {order: moved_by_hidden_tokens(llama, MsPoeConfig(first_layer=1, order=order))
+             for order in ("linear", "reference")}
+    assert moved["linear"] < 1e-4 and moved["reference"] > 0.01
+
+
+def moved_by_hidden_tokens(lm, config):
+    """How far logits move when tokens that none may look at stand before a prompt."""
+    hidden = 20
+    ids = torch.cat([torch.full((1, hidden), 5), PROMPT], dim=1)
+    mask = (torch.arange(ids.shape[1]) >= hidden)[None]
+    places = torch.arange(ids.shape[1])[None]  # hidden tokens count
+    with rescaled(lm.model, config, PROMPT[0].tolist()) as scales:
+        for own in scales.values():
+            own.ratios = torch.tensor([1.2, 1.35, 1.5, 1.65])
+        alone = logits(lm)
+        behind = logits(lm, ids, attention_mask=mask.long(), position_ids=places)[:, hidden:]
+    return (behind - alone).abs().max()
 
 
 @pytest.mark.parametrize(("config", "prompt", "message"), [

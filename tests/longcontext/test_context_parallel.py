@@ -51,7 +51,7 @@ def test_loss_and_gradients_of_one_process(ranks, tokenizer, tmp_path):
         found = torch.load(tmp_path / f"{family}.pt")
         torch.testing.assert_close(found["loss"], loss.detach(), rtol=1e-5, atol=1e-5)
         for name, parameter in model.named_parameters():
-            torch.testing.assert_close(found["gradients"][name], parameter.grad, rtol=1e-4,
+            torch.testing.assert_close(found["gradients"][name], parameter.grad, rtol=1e-5,
                                        atol=1e-5, msg=name)
 
 

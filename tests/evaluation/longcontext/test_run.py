@@ -19,6 +19,7 @@ from rmutils.evaluation.longcontext.judge import GradingJudge
 from rmutils.evaluation.longcontext.prompts import counter
 from rmutils.evaluation.longcontext.samples import prompter_of, questions
 from rmutils.evaluation.longcontext.suite import DATASETS
+from rmutils.models import REGISTRY, loading
 from rmutils.training import by_name
 from rmutils.training.by_name import load_by_name
 
@@ -242,7 +243,12 @@ def test_trained_models_by_the_name_of_their_training(cache, teaching, monkeypat
     teaching.tokenizer.save_pretrained(folder)
     (folder / "training.json").write_text(json.dumps({"model": "tiny-llama"}))
     monkeypatch.setattr(by_name, "find", lambda key: Artifact(folder))
-    lm = load_by_name(name)
+    with monkeypatch.context() as patch:  # as on a GPU, where folders are read in half precision
+        known = loading._default_dtype
+        patch.setattr(loading, "_default_dtype", lambda name, device: (
+            known(name, device) if name in REGISTRY else torch.bfloat16))
+        lm = load_by_name(name)
+    assert lm.model.dtype == torch.float32
     assert lm.name == lm.identity == name == by_name.identity_of(name) and lm.corpus == "world"
     config = EvaluateConfig(datasets=("choice",), lengths=(300,), samples=2)
     table = evaluate(lm, config)
