@@ -19,14 +19,14 @@ from rmutils.corpora.niah import NiahCase
 def number(value: float, low: float | None = None, high: float | None = None) -> str:
     """A number with the digits that its interval allows, as `0.62 [0.55, 0.70]`.
 
-    NaN for the interval: there is none.
+    NaN for the interval: there is none. No line breaks inside of the brackets.
     """
     if low is None or high is None or isnan(low) or isnan(high):
         return f"{value:.3g}"
     width = high - low
     whole = all(float(x).is_integer() for x in (value, low, high))
     digits = 0 if whole else 3 if width < 0.01 else 2 if width < 1 else 1 if width < 10 else 0
-    return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+    return f"{value:.{digits}f} [{low:.{digits}f},\u00a0{high:.{digits}f}]"
 
 
 def say(text: str) -> Markdown:
@@ -34,10 +34,28 @@ def say(text: str) -> Markdown:
     return Markdown(text)
 
 
-def table(frame: pd.DataFrame, caption: str) -> HTML:
-    """A table with a caption, in a box that scrolls on a narrow screen."""
-    return _scrolling(frame.to_html(index=False, border=0, escape=True, classes="rm-table",
-                                    float_format=lambda x: f"{x:.3g}", na_rep="–"), caption)
+def table(frame: pd.DataFrame, caption: str, by: str | None = None) -> HTML:
+    """A table with a caption, in a box that scrolls on a narrow screen.
+
+    Parameters
+    ----------
+    by : str, optional
+        A column whose values become headings within the table, each above the rows that it holds
+        for.
+    """
+    rows = frame.drop(columns=by) if by else frame
+    shown = rows.to_html(index=False, border=0, escape=True, classes="rm-table",
+                         float_format=lambda x: f"{x:.3g}", na_rep="–")
+    return _scrolling(_under_headings(shown, frame[by], rows.shape[1]) if by else shown, caption)
+
+
+def _under_headings(shown: str, headings: pd.Series, columns: int) -> str:
+    head, *rows = shown.split("<tr>")  # the row of column names has a style, so it is in the head
+    new = headings != headings.shift()
+    return head + "".join(
+        (f'<tr><th scope="rowgroup" colspan="{columns}">{html.escape(str(heading))}</th></tr>'
+         if first else "") + f"<tr>{row}"
+        for heading, first, row in zip(headings, new, rows, strict=True))
 
 
 def _scrolling(shown: str, caption: str) -> HTML:
