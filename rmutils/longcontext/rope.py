@@ -31,6 +31,9 @@ class RopeExtension(Config):
     Olmo 3 takes YaRN."""
     factor: Annotated[float, Field(ge=1)] = 8
     """Window wanted over window trained. Olmo 3: 65,536 over 8,192."""
+    trained: Annotated[int, Field(ge=1)] | None = None
+    """Window trained, in tokens; None: what the model's configuration says, 8,192 in Olmo 3. A
+    teaching model's says more than it was trained with."""
     theta: Annotated[float, Field(gt=0)] | None = None
     """The new base, for the method `base`; None: the old one times the factor."""
     beta_fast: float = 32
@@ -104,10 +107,12 @@ def extend(model: PreTrainedModel, how: RopeExtension = RopeExtension()) -> PreT
         than asked in some layer, as versions did that took YaRN to all layers of Olmo 3.
     """
     config = model.config
-    trained = config.max_position_embeddings
+    trained = how.trained or config.max_position_embeddings
     before = [inverse_frequencies(model, i).clone() for i in range(config.num_hidden_layers)]
     by_kind = FULL in config.rope_parameters
-    own = dict(config.rope_parameters) if by_kind else {FULL: config.rope_parameters}
+    # Beside those of each kind of layer, a saved configuration can have keys that count for none.
+    own = {kind: given for kind, given in config.rope_parameters.items()
+           if isinstance(given, dict)} if by_kind else {FULL: config.rope_parameters}
     changed = {kind for kind in own if kind == FULL or how.layers == "all"}
     for kind in changed:
         if own[kind]["rope_type"] != "default":
