@@ -38,6 +38,9 @@ def evaluate(
     judge: Annotated[str | None, typer.Option(
         metavar="URL", help="A server that grades free answers in place of rules.")] = None,
     judge_model: Annotated[str | None, typer.Option(help="The model that it serves.")] = None,
+    workers: Annotated[int | None, typer.Option(
+        min=1, help="Processes that answer side by side, each with a model of its own.",
+        show_default="1 on a GPU, else 2")] = None,
     out: Annotated[Path, typer.Option(
         help="HELMET: folder for configurations and script.")] = Path("helmet"),
     compute: options.Compute = "auto",
@@ -56,12 +59,14 @@ def evaluate(
         _write_helmet(model, datasets, lengths, chat, thinking, out)
         return
     from rmutils.evaluation.longcontext import EvaluateConfig, averages, evaluate_stored
+    from rmutils.evaluation.longcontext.workers import default_workers
 
     given = {"datasets": datasets, "lengths": lengths, "samples": samples, "seed": seed,
              "shots": shots, "chat": chat, "thinking": thinking, "thoughts": thoughts}
     config = EvaluateConfig().changed({k: v for k, v in given.items() if v is not None})
     grader = _judge(judge, judge_model)
-    table, artifact = evaluate_stored(model, config, judge=grader, compute=compute)
+    table, artifact = evaluate_stored(
+        model, config, judge=grader, compute=compute, workers=workers or default_workers())
     show(averages(table), {"model": model, "artifact": artifact.name}, as_json)
     if grader and grader.trouble:
         typer.echo(f"rmutils: {grader.trouble}", err=True)

@@ -1,17 +1,18 @@
-"""One model, several implementations of its attention; and the one that writes fastest."""
+"""One model, several implementations of its attention; and those that read and write fastest."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
 
-GROUPED = "grouped_query"
+GROUPED, KEYS_ONLY = "grouped_query", "keys_only"
 
 
 def register(name: str, attention: Callable[..., tuple[Tensor, None]]) -> None:
@@ -119,4 +120,22 @@ def writing(model: PreTrainedModel) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def reading(model: PreTrainedModel) -> Iterator[None]:
+    """For passes of which only keys and values are wanted: in the last layer no query is answered.
+
+    What the model returns then means nothing. A model that does not attend by SDPA stays as it is.
+    """
+    if model.config._attn_implementation != "sdpa":
+        yield
+        return
+    with attached(model, KEYS_ONLY, {model.config.num_hidden_layers - 1: True}):
+        yield
+
+
+def _keys_only(module: nn.Module, query: Tensor, *args, **kwargs) -> tuple[Tensor, None]:
+    return torch.zeros_like(query).transpose(1, 2), None
+
+
 register(GROUPED, grouped_query)
+register_by_layer(KEYS_ONLY, _keys_only)

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import torch
 from transformers import DynamicCache, PreTrainedModel
 
+from rmutils.models.attention import reading
+
 WORTH = 64
 """A shared beginning of fewer tokens is not worth a reading of its own."""
 PART = 256
@@ -79,9 +81,10 @@ def _prefill(
     ids = torch.tensor([[*part, *[0] * (longest - len(part))] for part in parts],
                        dtype=torch.long, device=model.device)
     size = PART if cache.get_seq_length() else max(longest, 1)
-    for start in range(0, longest, size):
-        model.base_model(input_ids=ids[:, start : start + size], past_key_values=cache,
-                         use_cache=True)
+    with reading(model):
+        for start in range(0, longest, size):
+            model.base_model(input_ids=ids[:, start : start + size], past_key_values=cache,
+                             use_cache=True)
 
 
 def families(prompts: Sequence[Sequence[int]]) -> list[tuple[list[int], int]]:

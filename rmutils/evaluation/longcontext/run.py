@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -48,29 +48,33 @@ def evaluate(
         A length over the model's window, or too short for a data set; a chat template is asked for
         and there is none.
     """
-    config.check(lm)
-    count, kept, found = counter(lm), Journal(journal), []
-    prompters = [prompter_of(lm, DATASETS[name], length, config, count)
-                 for length in config.lengths for name in config.datasets]
-    for prompter in prompters:
-        questions(prompter, 1)  # says what does not fit before anything runs
+    prompters, kept, found = prompters_of(lm, config), Journal(journal), []
     done = sum("judged" not in name for name in kept)
     with progress_bar(f"evaluation of {lm.name}", len(prompters) * config.samples,
                       unit="answers", done=done) as advance:
         for prompter in prompters:
-            asked = questions(prompter, config.samples)
-            longest = prompter.dataset.max_new_tokens + config.thinking * config.thoughts
-            _answer(prompter, asked, longest, kept, advance)
+            asked = answer(prompter, config, kept, advance)
             found += rows(prompter, asked, [kept[_key(prompter, ask)] for ask in asked],
                           partial(_score, prompter, judge, kept))
     return pd.DataFrame(found)
 
 
-def _answer(
-    prompter: Prompter, asked: Sequence[Asked], longest: int, kept: Journal,
-    advance: Callable[[float], None],
-) -> None:
-    """Have all questions answered that are not yet."""
+def prompters_of(lm: LanguageModel, config: EvaluateConfig) -> list[Prompter]:
+    """All data sets at all lengths, once it is sure that they fit."""
+    config.check(lm)
+    count = counter(lm)
+    prompters = [prompter_of(lm, DATASETS[name], length, config, count)
+                 for length in config.lengths for name in config.datasets]
+    for prompter in prompters:
+        questions(prompter, 1)  # says what does not fit before anything runs
+    return prompters
+
+
+def answer(
+    prompter: Prompter, config: EvaluateConfig, kept: Journal, advance: Callable[[float], None]
+) -> list[Asked]:
+    """Have all questions of a data set answered that are not yet; the questions."""
+    asked = questions(prompter, config.samples)
     todo = [ask for ask in asked if _key(prompter, ask) not in kept]
 
     def done(index: int, tokens: list[int]) -> None:
@@ -78,8 +82,9 @@ def _answer(
             tokens, skip_special_tokens=True)
         advance(1)
 
-    generate(prompter.lm, [ask.prompt for ask in todo], max_new_tokens=longest,
-             stop_ids=prompter.stop_ids, done=done)
+    generate(prompter.lm, [ask.prompt for ask in todo], stop_ids=prompter.stop_ids, done=done,
+             max_new_tokens=prompter.dataset.max_new_tokens + config.thinking * config.thoughts)
+    return asked
 
 
 def _score(

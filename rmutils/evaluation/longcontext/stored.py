@@ -12,6 +12,7 @@ from rmutils.artifacts import Artifact, Compute, Stage
 from rmutils.evaluation.longcontext.judge import GradingJudge
 from rmutils.evaluation.longcontext.run import evaluate
 from rmutils.evaluation.longcontext.settings import EvaluateConfig
+from rmutils.evaluation.longcontext.workers import answer_side_by_side
 from rmutils.models import LanguageModel
 from rmutils.training.by_name import identity_of, load_by_name
 
@@ -21,7 +22,7 @@ JOURNAL = ".journal.jsonl"
 
 def evaluate_stored(
     model: LanguageModel | str, config: EvaluateConfig = EvaluateConfig(), *,
-    judge: GradingJudge | None = None, compute: Compute = "auto",
+    judge: GradingJudge | None = None, compute: Compute = "auto", workers: int = 1,
 ) -> tuple[pd.DataFrame, Artifact]:
     """`evaluate`, but a result that is stored already is read instead; a stopped run goes on.
 
@@ -34,6 +35,9 @@ def evaluate_stored(
     config : EvaluateConfig
     judge : GradingJudge, optional
     compute : {"auto", "always", "never"}
+    workers : int
+        Processes that answer side by side, if the model is given by its name. More than one must
+        not be asked for by a script without `if __name__ == "__main__"`, which each would run anew.
 
     Returns
     -------
@@ -43,6 +47,8 @@ def evaluate_stored(
     named = isinstance(model, str)
 
     def make(folder: Path) -> dict:
+        if named and workers > 1:
+            answer_side_by_side(model, config, folder / JOURNAL, workers)
         lm = load_by_name(model) if named else model
         table = evaluate(lm, config, journal=folder / JOURNAL, judge=judge)
         table.to_parquet(folder / "scores.parquet", index=False)

@@ -1,0 +1,54 @@
+"""Variants of a model's attention that need no training, under one roof."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rmutils.attention.ms_poe import MsPoeConfig
+from rmutils.attention.select_attention import SelectConfig
+from rmutils.config import Config
+from rmutils.longcontext.rope import RopeExtension
+
+
+class Plain(Config):
+    """The attention that the model was trained with."""
+
+    kind: Literal["plain"] = "plain"
+
+
+class MsPoe(MsPoeConfig):
+    """Ms-PoE: each head reads positions on a scale of its own."""
+
+    kind: Literal["ms-poe"] = "ms-poe"
+
+
+class Share(Config):
+    """Share-Attention: heads of a layer that look alike are given the weights of one of them."""
+
+    kind: Literal["share"] = "share"
+    threshold: float | tuple[float, ...] = 0.18
+    """Largest distance (Equation 9) of heads that share, of all layers or layer by layer. Taniguchi
+    et al., section 3.1: "th = 0.18" in the example of layer 13."""
+    prompts: Annotated[int, Field(ge=1)] = 4
+    """Questions to documents whose attention maps say which heads share. Section 4.1 takes those of
+    a benchmark; how many, it does not say. Ours are about other worlds than what is asked later."""
+    tokens: Annotated[int, Field(ge=1)] = 512
+    """Most tokens of each; memory grows with their square."""
+
+
+class Select(SelectConfig):
+    """Select-Attention: one layer chooses the tokens that all later layers see."""
+
+    kind: Literal["select"] = "select"
+
+
+class Extended(RopeExtension):
+    """Rotary positions that reach further, as Olmo 3's do, but without the training."""
+
+    kind: Literal["extended"] = "extended"
+
+
+Variant = Annotated[Plain | MsPoe | Share | Select | Extended, Field(discriminator="kind")]
+"""Any of them; `kind` says which."""

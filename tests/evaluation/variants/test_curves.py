@@ -1,0 +1,76 @@
+"""Curves of a table that can be worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rmutils.evaluation.variants.curves import changes, dips, levels, perplexities
+from rmutils.plots.variants import places, sweep
+
+RIGHT = {  # variant -> a row per question: right at places 0, 0.5, 1
+    "plain": [(1, 0, 1), (1, 0, 1), (1, 0, 0), (1, 1, 1)],
+    "flat": [(1, 1, 1), (1, 1, 1), (1, 1, 0), (1, 1, 1)]}
+
+
+@pytest.fixture
+def answers():
+    return pd.DataFrame([
+        {"variant": name, "length": 256, "question": i, "place": place, "correct": float(right)}
+        for name, rows in RIGHT.items() for i, row in enumerate(rows)
+        for place, right in zip((0, 0.5, 1), row, strict=True)])
+
+
+def test_levels_by_place(answers):
+    found = levels(answers, "correct", ["place"]).set_index(["variant", "place"])
+    assert found.loc["plain", "value"].tolist() == [1, 0.25, 0.75]
+    assert found.loc["plain", "samples"].tolist() == [4, 4, 4]
+    assert found.loc[("plain", 0), ["low", "high"]].tolist() == [1, 1]  # all alike
+    low, high = found.loc[("plain", 0.5), ["low", "high"]]
+    assert low == 0 and 0.5 <= high <= 1
+    whole = levels(answers, "correct").set_index("variant")["value"]
+    assert whole.tolist() == pytest.approx([8 / 12, 11 / 12])
+
+
+def test_changes_are_paired(answers):
+    """Three of four questions gain one of three places."""
+    row, = changes(answers, "correct").itertuples()
+    assert row.variant == "flat" and row.effect == pytest.approx(3 / 12)
+    assert row.samples == 12 and row.p == pytest.approx(2 / 2**3)  # three questions differ
+    shuffled = changes(answers.sample(frac=1, random_state=0), "correct")
+    assert shuffled["effect"].item() == pytest.approx(row.effect)
+
+
+def test_dips_by_hand(answers):
+    found = dips(answers).set_index("variant")
+    # ends less middle of the plain model: 1, 1, 0.5, 0; of the flat one: 0, 0, -0.5, 0
+    assert found.loc["plain", "value"] == pytest.approx(2.5 / 4)
+    assert found.loc["flat", "value"] == pytest.approx(-0.5 / 4)
+    assert found.loc["flat", "change"] == pytest.approx(-3 / 4)
+    assert found.loc["flat", "change_low"] < -3 / 4 < found.loc["flat", "change_high"] < 0.01
+    assert found.loc["plain", ["change", "change_low", "change_high"]].tolist() == [0, 0, 0]
+
+
+def test_perplexities_by_hand():
+    texts = pd.DataFrame({"variant": ["plain"] * 3 + ["odd"] * 3, "question": [0, 1, 2] * 2,
+                          "nats": [1.0, 2, 3, 1.1, 2.1, 3.1]})
+    found = perplexities(texts).set_index("variant")
+    assert found["value"].tolist() == pytest.approx([np.exp(2), np.exp(2.1)])
+    assert np.isnan(found.loc["plain", "change"])
+    # every text rises by as much, so nothing is left to chance
+    assert found.loc["odd", ["change", "change_low", "change_high"]].tolist() == pytest.approx(
+        [np.expm1(0.1)] * 3)
+
+
+def test_figures_show_every_value(answers):
+    shares = levels(answers, "correct", ["place"])
+    figure = places(shares, "plain", "place", "right")
+    panel, = (axes for axes in figure.axes if axes.axison)
+    drawn = [line.get_ydata().tolist() for line in panel.get_lines() if len(line.get_xdata()) == 3]
+    assert [1, 0.25, 0.75] in drawn and [1, 1, 0.75] in drawn and panel.get_title() == "flat"
+    curve = levels(answers, "correct").assign(x=[1, 8])
+    odd = curve.assign(value=[20, 30], low=[18, 25], high=[25, 40])
+    upper, lower = sweep({"right": curve, "perplexity": odd}, "s_max", spot=(4, 8)).axes
+    assert upper.get_yscale() == "linear" and lower.get_yscale() == "log"
+    assert lower.get_xlabel() == "s_max"

@@ -1,0 +1,169 @@
+"""Measurements against other ways to the same numbers; stored, resumed and compared."""
+
+from __future__ import annotations
+
+import shlex
+
+import pandas as pd
+import pytest
+import torch
+
+from rmutils.errors import UserError
+from rmutils.evaluation.needles import find_needles
+from rmutils.evaluation.sweep_questions import KNOWN_TOKENS, passages
+from rmutils.evaluation.variants import (
+    DocumentsConfig,
+    MsPoe,
+    Plain,
+    Select,
+    Share,
+    TextsConfig,
+    VariantConfig,
+    compare_stored,
+    measure,
+    measure_stored,
+)
+from rmutils.evaluation.variants import under as module
+from rmutils.evaluation.variants.__main__ import run
+from rmutils.evaluation.variants.questions import document_questions
+from rmutils.evaluation.variants.store import MODULE
+from rmutils.heads import DetectConfig, mask_heads
+from rmutils.models import load_model
+
+GRID = DetectConfig(lengths=(160, 256), depths=(0.0, 1.0), needles=3, max_new_tokens=24)
+SMALL = VariantConfig(
+    needles=GRID, documents=DocumentsConfig(lengths=(256,), places=(0, 0.5, 1), questions=3),
+    texts=TextsConfig(count=2, tokens=48))
+TINY = VariantConfig(
+    needles=None, texts=TextsConfig(count=2, tokens=40),
+    documents=DocumentsConfig(lengths=(700,), places=(0, 1), questions=2))
+
+
+@pytest.fixture(scope="module")
+def teaching():
+    return load_model("tiny-llama")
+
+
+@pytest.fixture(scope="module")
+def plain(teaching):
+    return measure(teaching, SMALL)
+
+
+def test_needles_are_those_of_the_grid(teaching, plain):
+    expected = find_needles(teaching, GRID).rename(columns={
+        "needle": "question", "depth": "place", "success": "correct"})
+    found = plain["needles"]
+    pd.testing.assert_frame_equal(found[["question", "length", "place", "response", "correct"]],
+                                  expected.astype({"correct": float}), check_like=True)
+    assert ((found["recall"] > 0.5) == (found["correct"] == 1)).all()
+    assert found["correct"].any() and (found["kept"] == 1).all()
+
+
+def test_documents_are_right_if_they_hold_the_value(teaching, plain):
+    found = plain["documents"]
+    asked = document_questions(teaching, SMALL.documents).questions
+    assert found[["question", "place"]].to_numpy().tolist() == [
+        [i, place] for i in range(3) for place in (0, 0.5, 1)]
+    assert found.query("place == 0")["document"].eq(1).all()
+    last = found.query("place == 1")
+    assert last["document"].eq(last["documents"]).all()
+    assert (found.groupby("question")["documents"].nunique() == 1).all()
+    text = [teaching.tokenizer.decode(question.prompt) for question in asked]
+    assert all("Document 3 (" in t and len(q.prompt) <= 256 for t, q in zip(text, asked,
+                                                                           strict=True))
+    assert found["correct"].isin([0, 1]).all() and found["correct"].any()
+
+
+def test_more_questions_begin_with_the_same(teaching):
+    few, many = (document_questions(teaching, SMALL.documents.model_copy(
+        update={"questions": n})).questions for n in (2, 4))
+    assert [q.prompt for q in few] == [q.prompt for q in many[:6]]
+    other = document_questions(teaching, SMALL.documents.model_copy(update={"seed": 1}))
+    assert {*map(tuple, (q.prompt for q in other.questions))}.isdisjoint(
+        tuple(q.prompt) for q in few)
+
+
+def test_nats_are_transformers_own_loss(teaching, plain):
+    texts, turn = passages(teaching, 2, 48)
+    for row, text in zip(plain["texts"].itertuples(), texts, strict=True):
+        ids = torch.tensor([text])
+        labels = ids.clone()
+        labels[:, : turn + KNOWN_TOKENS] = -100
+        with torch.inference_mode():
+            assert row.nats == pytest.approx(teaching.model(ids, labels=labels).loss.item(),
+                                             abs=1e-4)
+
+
+def test_variants_and_masks_act_on_all_that_is_measured(teaching, plain):
+    heads = tuple((layer, head) for layer in range(4) for head in range(16))
+    masked = measure(teaching, SMALL.model_copy(update={"masked": heads}))
+    with mask_heads(teaching, heads):
+        inside = measure(teaching, SMALL)
+    wide = measure(teaching, SMALL.model_copy(update={"variant": MsPoe(s_max=8, first_layer=0)}))
+    for name, frame in plain.items():
+        pd.testing.assert_frame_equal(masked[name], inside[name])
+        value = "nats" if name == "texts" else "response"
+        assert not frame[value].equals(masked[name][value])
+        assert not frame[value].equals(wide[name][value])
+    assert masked["documents"]["correct"].sum() == 0
+
+
+def test_sharing_is_calibrated_on_other_questions(teaching):
+    calibration = module._calibration(teaching, Share(prompts=2, tokens=256))
+    asked = {tuple(q.prompt) for q in document_questions(teaching, SMALL.documents).questions}
+    assert len(calibration) == 2 and asked.isdisjoint(map(tuple, calibration))
+
+
+@pytest.mark.parametrize(("changed", "message"), [
+    ({"documents": DocumentsConfig(lengths=(9999,))}, "length 9999: the window"),
+    ({"documents": DocumentsConfig(lengths=(40,))}, "take at least"),
+    ({"variant": Select(filter_layer=9)}, "no layer follows")])
+def test_refused(teaching, changed, message):
+    with pytest.raises(UserError, match=message):
+        measure(teaching, SMALL.model_copy(update=changed))
+
+
+class Killed(BaseException):
+    pass
+
+
+def test_goes_on_after_a_kill_with_the_same_tables(tiny, cache, monkeypatch, tmp_path):
+    """Killed at the fourth answer, in the middle of a line; given ones are not asked again."""
+    config = TINY.model_copy(update={"variant": MsPoe(first_layer=1, order="position_aware")})
+    generate, asked = module.generate, []
+
+    def until_killed(lm, prompts, **kwargs):
+        asked.append(tuple(map(tuple, prompts)))
+        if len(asked) == 4:
+            raise Killed
+        return generate(lm, prompts, **kwargs)
+
+    monkeypatch.setattr(module, "generate", until_killed)
+    with pytest.raises(Killed):
+        measure_stored(str(tiny), config)
+    journal, = cache.glob("artifacts/.*.partial/.journal.jsonl")
+    with journal.open("a") as file:
+        file.write('["documents ')
+    again, artifact = measure_stored(str(tiny), config)
+    assert len(asked) == len(set(asked)) + 1 == 5
+    assert artifact.problems() == [] and not list(artifact.folder.glob(".*"))
+    monkeypatch.setenv("RMUTILS_CACHE", str(tmp_path / "another cache"))
+    undisturbed, same = measure_stored(str(tiny), config)
+    assert same.name == artifact.name and {*again} == {*undisturbed} == {"documents", "texts"}
+    for name, table in again.items():
+        pd.testing.assert_frame_equal(table, undisturbed[name])
+
+
+def test_what_is_missing_is_named_and_its_command_makes_it(tiny, capsys):
+    variants = {"plain": Plain(), "wide": MsPoe(s_min=1, s_max=8, first_layer=0)}
+    measure_stored(str(tiny), TINY)
+    found = compare_stored(str(tiny), variants, TINY, compute="never")
+    assert {*found.tables["texts"]["variant"]} == {"plain"} and len(found.artifacts) == 1
+    command, = map(shlex.split, found.missing)
+    assert command[:3] == ["python", "-m", MODULE]
+    run(*command[3:])
+    both = compare_stored(str(tiny), variants, TINY, compute="never")
+    assert not both.missing and str(both.artifacts[1].folder) in capsys.readouterr().out
+    assert both.artifacts[1].manifest["command"] == shlex.join(command)
+    texts = both.tables["texts"].set_index("variant")["nats"]
+    assert texts["plain"].tolist() != texts["wide"].tolist()

@@ -1,0 +1,93 @@
+"""Every variant answers and reads as its own module does, and leaves the model as it was."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rmutils.attention.ms_poe import MsPoeConfig, rescaled
+from rmutils.attention.rotation import inverse_frequencies
+from rmutils.attention.select_attention import answer_selecting
+from rmutils.evaluation.degeneration import next_token_logits
+from rmutils.evaluation.variants.kinds import Extended, MsPoe, Plain, Select, Share
+from rmutils.evaluation.variants.under import under
+from rmutils.models.generation import generate
+
+PROMPTS = [list(range(7, 47)), list(range(60, 90)), list(range(30, 75))]
+SELECT = Select(filter_layer=1, p=0.6)
+VARIANTS = [Plain(), MsPoe(first_layer=1), MsPoe(first_layer=1, order="position_aware"),
+            MsPoe(first_layer=1, order="reference"),
+            Share(threshold=9.0, prompts=1, tokens=700), SELECT, Extended(factor=2)]
+
+
+def answers(lm, variant, prompts=PROMPTS, n=5):
+    found = {}
+    with under(lm, variant) as subject:
+        subject.answer(prompts, max_new_tokens=n,
+                       done=lambda index, tokens, kept: found.update({index: (tokens, kept)}))
+    return [found[i] for i in range(len(prompts))]
+
+
+def slowly(lm, prompt, n):
+    """Greedy, each token by a full pass."""
+    ids = list(prompt)
+    for _ in range(n):
+        token = int(next_token_logits(lm, ids)[-1].argmax())
+        if token in lm.stop_ids:
+            break
+        ids.append(token)
+    return ids[len(prompt):]
+
+
+@pytest.mark.parametrize("order", ["linear", "position_aware", "reference"])
+def test_heads_are_ordered_by_each_prompt(llama, order):
+    """Wide ratios, so that the order matters; whatever was answered before."""
+    wide = MsPoe(s_min=1, s_max=8, first_layer=0, order=order)
+    expected = []
+    for prompt in PROMPTS:
+        with rescaled(llama.model, MsPoeConfig(s_min=1, s_max=8, first_layer=0, order=order),
+                      prompt):
+            expected.append(slowly(llama, prompt, 5))
+    assert [tokens for tokens, _ in answers(llama, wide)] == expected
+    assert [tokens for tokens, _ in answers(llama, wide, PROMPTS[::-1])] == expected[::-1]
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: f"{v.kind} {getattr(v, 'order', '')}")
+def test_a_text_is_foreseen_as_it_is_answered(lm, variant):
+    """What a model says is what it expects most when it reads the same."""
+    (said, kept), = answers(lm, variant, PROMPTS[:1])
+    with under(lm, variant) as subject:
+        logits, share = subject.foresee([*PROMPTS[0], *said], len(PROMPTS[0]))
+    assert logits.argmax(-1).tolist() == said and len(said) > 0
+    assert share == pytest.approx(kept, nan_ok=True)
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: f"{v.kind} {getattr(v, 'order', '')}")
+def test_the_model_is_left_as_it_was(lm, variant):
+    before, window = next_token_logits(lm, PROMPTS[0]), lm.window
+    turns = [inverse_frequencies(lm.model, i).clone() for i in range(4)]
+    with pytest.raises(KeyError), under(lm, variant) as subject:
+        assert (subject.lm.window == 2 * window) == (variant.kind == "extended")
+        raise KeyError
+    torch.testing.assert_close(next_token_logits(lm, PROMPTS[0]), before, rtol=0, atol=0)
+    assert lm.window == window
+    for i, turn in enumerate(turns):
+        assert torch.equal(inverse_frequencies(lm.model, i), turn)
+
+
+def test_plain_is_the_model_itself(lm):
+    assert answers(lm, Plain()) == [(tokens, 1.0) for tokens in generate(
+        lm, PROMPTS, max_new_tokens=5)]
+
+
+def test_kept_counts_heads_and_tokens(llama):
+    """All heads of a layer share: one of four is computed. All tokens are selected: all are kept.
+    """
+    assert {kept for _, kept in answers(llama, VARIANTS[4])} == {0.25}
+    all_tokens = answers(llama, Select(filter_layer=1, p=1))
+    assert all_tokens == answers(llama, Plain())
+    tokens, selection, _ = answer_selecting(llama, PROMPTS[1], SELECT, max_new_tokens=5)
+    sizes = [len(chosen) for chosen in selection.chosen[1:]]
+    by_hand = sum(size / (30 + i) for i, size in enumerate(sizes, 1)) / len(sizes)
+    assert answers(llama, SELECT)[1] == (tokens, pytest.approx(by_hand))
+    assert 0 < by_hand < 0.95
