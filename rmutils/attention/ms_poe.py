@@ -87,22 +87,40 @@ def ms_poe(
     of the keys. The cache keeps the keys as the model turned them; they are turned on at each step.
     """
     group = query.shape[1] // key.shape[1]
-    key, value = (part.repeat_interleave(group, dim=1) for part in (key, value))
     if given.ratios is None:
-        shares = looked_at(query, key, scaling, given.frequencies)
+        shares = looked_at(query, key.repeat_interleave(group, dim=1), scaling, given.frequencies)
         given.ratios = ratios_of(ranks(shares, given.config.order), given.config)
-    ratios = given.ratios[:, None]
-    of_keys = ratios
-    if given.config.order == "reference":
-        of_keys = ratios[::group].repeat_interleave(group, dim=0)
+    ratios = given.ratios.view(-1, group, 1)  # (key heads, heads that share each, 1)
+    of_keys = ratios[:, :1].expand_as(ratios) if given.config.order == "reference" else ratios
     places = torch.arange(key.shape[2], device=key.device)
-    key = turn(key, places / of_keys - places, given.frequencies)
+    further = places / of_keys - places
     places = places[-query.shape[2]:]
-    query = turn(query, places / ratios - places, given.frequencies)
+    query = turn(query, (places / ratios - places).flatten(0, 1), given.frequencies)
+    if query.shape[2] == 1:
+        weights = _products(query, key, further, given.frequencies) * scaling
+        if attention_mask is not None:
+            weights = weights.masked_fill(~attention_mask, -torch.inf)
+        output = weights.softmax(-1).to(value.dtype) @ value
+        return output.view(len(query), 1, -1, value.shape[-1]), None
+    key = turn(key[:, :, None], further, given.frequencies).flatten(1, 2)
     output = scaled_dot_product_attention(
-        query, key, value, attn_mask=attention_mask, scale=scaling,
-        is_causal=attention_mask is None and query.shape[2] > 1)
+        query, key, value.repeat_interleave(group, dim=1), attn_mask=attention_mask, scale=scaling,
+        is_causal=attention_mask is None)
     return output.transpose(1, 2), None
+
+
+def _products(query: Tensor, key: Tensor, further: Tensor, frequencies: Tensor) -> Tensor:
+    """Products of one query per head with keys that are turned on, (batch, key heads, group, keys).
+
+    As `turn`, on complex numbers: it makes one large tensor instead of many, and a step of decoding
+    spends most of its time in making them.
+    """
+    angles = further[..., None].float() * frequencies
+    turned = (torch.complex(*key.float().chunk(2, dim=-1))[:, :, None]
+              * torch.polar(torch.ones_like(angles), angles))
+    pairs = torch.stack(query.float().chunk(2, dim=-1), dim=-1)  # real and imaginary side by side
+    pairs = pairs.view(*turned.shape[:3], 1, -1)
+    return (pairs @ torch.view_as_real(turned).flatten(-2).transpose(-1, -2))[..., 0, :]
 
 
 def looked_at(query: Tensor, key: Tensor, scaling: float, frequencies: Tensor) -> Tensor:

@@ -1,10 +1,18 @@
 """Attention changed without training: one way to measure a model under each variant."""
 
-from rmutils.evaluation.variants.kinds import Extended, MsPoe, Plain, Select, Share, Variant
+from rmutils.evaluation.variants.kinds import (
+    Extended,
+    GemFilter,
+    MsPoe,
+    Plain,
+    Select,
+    Share,
+    Variant,
+)
 from rmutils.evaluation.variants.measure import TextsConfig, VariantConfig, measure
 from rmutils.evaluation.variants.questions import DocumentsConfig
 from rmutils.evaluation.variants.store import Compared, compare_stored, measure_stored
 
-__all__ = ["Compared", "DocumentsConfig", "Extended", "MsPoe", "Plain", "Select", "Share",
-           "TextsConfig", "Variant", "VariantConfig", "compare_stored", "measure",
+__all__ = ["Compared", "DocumentsConfig", "Extended", "GemFilter", "MsPoe", "Plain", "Select",
+           "Share", "TextsConfig", "Variant", "VariantConfig", "compare_stored", "measure",
            "measure_stored"]

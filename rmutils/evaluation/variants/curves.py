@@ -88,13 +88,13 @@ def perplexities(texts: pd.DataFrame, base: str = PLAIN) -> pd.DataFrame:
     -------
     DataFrame
         `variant`, `value`, `low`, `high`, `samples`, and `change`, `change_low`, `change_high`: the
-        increase over `base` as a share of it, NaN for `base`.
+        increase over `base` as a share of it.
     """
     found = levels(texts, "nats")
     found[["value", "low", "high"]] = np.exp(found[["value", "low", "high"]])
     against = changes(texts, "nats", base).set_index("variant")[["effect", "low", "high"]]
     against.columns = ["change", "change_low", "change_high"]
-    return found.join(np.expm1(against), on="variant")
+    return found.join(np.expm1(against), on="variant").fillna(dict.fromkeys(against, 0.0))
 
 
 def _difference(values: pd.Series, clusters: Sequence[int]) -> tuple[float, float, float]:

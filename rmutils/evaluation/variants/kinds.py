@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from rmutils.attention.gemfilter import GemFilterConfig
 from rmutils.attention.ms_poe import MsPoeConfig
 from rmutils.attention.select_attention import SelectConfig
 from rmutils.config import Config
@@ -36,6 +37,8 @@ class Share(Config):
     a benchmark; how many, it does not say. Ours are about other worlds than what is asked later."""
     tokens: Annotated[int, Field(ge=1)] = 512
     """Most tokens of each; memory grows with their square."""
+    at_random: int | None = None
+    """A seed: as many heads share as are alike, but which ones is drawn. For comparison; ours."""
 
 
 class Select(SelectConfig):
@@ -44,11 +47,18 @@ class Select(SelectConfig):
     kind: Literal["select"] = "select"
 
 
+class GemFilter(GemFilterConfig):
+    """GemFilter: one layer chooses the tokens of the prompt that the model then reads."""
+
+    kind: Literal["gemfilter"] = "gemfilter"
+
+
 class Extended(RopeExtension):
     """Rotary positions that reach further, as Olmo 3's do, but without the training."""
 
     kind: Literal["extended"] = "extended"
 
 
-Variant = Annotated[Plain | MsPoe | Share | Select | Extended, Field(discriminator="kind")]
+Variant = Annotated[Plain | MsPoe | Share | Select | GemFilter | Extended,
+                    Field(discriminator="kind")]
 """Any of them; `kind` says which."""

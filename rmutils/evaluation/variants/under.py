@@ -11,11 +11,20 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
+from rmutils.attention.gemfilter import GemFilterConfig, answer_filtered, choose
 from rmutils.attention.ms_poe import rescaled
 from rmutils.attention.select_attention import SelectConfig, answer_selecting, selecting
-from rmutils.attention.share_attention import find_sharing, retention, sharing_heads
+from rmutils.attention.share_attention import Sharing, retention, sharing_heads
+from rmutils.attention.sharing_plans import find_sharing, shuffled
 from rmutils.evaluation.degeneration import next_token_logits
-from rmutils.evaluation.variants.kinds import Extended, MsPoe, Select, Share, Variant
+from rmutils.evaluation.variants.kinds import (
+    Extended,
+    GemFilter,
+    MsPoe,
+    Select,
+    Share,
+    Variant,
+)
 from rmutils.evaluation.variants.questions import DocumentsConfig, document_questions
 from rmutils.longcontext.rope import extend
 from rmutils.models import LanguageModel
@@ -36,7 +45,8 @@ class Subject:
     lm : LanguageModel
     kept : float
         Share of the attention that is computed: of heads with weights of their own
-        (Share-Attention), or of tokens that later layers see (Select-Attention), else 1.
+        (Share-Attention), of tokens that later layers see (Select-Attention), or of the prompt's
+        tokens that the model reads (GemFilter), else 1.
     """
 
     lm: LanguageModel
@@ -101,6 +111,26 @@ class Selecting(Subject):
         return torch.stack(rows).float().cpu(), _share(selection.chosen, known)
 
 
+@dataclass(frozen=True)
+class Filtering(Subject):
+    """GemFilter, which chooses among the tokens of a prompt, or of the known beginning of a text.
+    """
+
+    variant: GemFilterConfig = GemFilterConfig()
+
+    def answer(self, prompts: Sequence[Sequence[int]], *, max_new_tokens: int,
+               done: Done) -> None:
+        for i, prompt in enumerate(prompts):
+            tokens, places = answer_filtered(self.lm, prompt, self.variant,
+                                             max_new_tokens=max_new_tokens)
+            done(i, tokens, len(places) / len(prompt))
+
+    def foresee(self, text: Sequence[int], known: int) -> tuple[Tensor, float]:
+        places = choose(self.lm, text[:known], self.variant)
+        shorter = [*(text[i] for i in places), *text[known:]]
+        return next_token_logits(self.lm, shorter)[len(places) - 1 : -1], len(places) / known
+
+
 def _share(chosen: Sequence[Tensor], prompt: int) -> float:
     """Mean share of the tokens that later layers saw in the steps behind a prompt of that length;
     NaN if there was no such step."""
@@ -124,11 +154,13 @@ def under(lm: LanguageModel, variant: Variant) -> Iterator[Subject]:
         case MsPoe():
             yield ByPrompt(lm, variant=variant)
         case Share():
-            sharing = find_sharing(lm.model, _calibration(lm, variant), variant.threshold)
+            sharing = sharing_of(lm, variant)
             with sharing_heads(lm.model, sharing):
                 yield Subject(lm, retention(sharing))
         case Select():
             yield Selecting(lm, variant=variant)
+        case GemFilter():
+            yield Filtering(lm, variant=variant)
         case Extended():
             with _extended(lm, variant):
                 yield Subject(lm)
@@ -136,7 +168,14 @@ def under(lm: LanguageModel, variant: Variant) -> Iterator[Subject]:
             yield Subject(lm)
 
 
-def _calibration(lm: LanguageModel, variant: Share) -> list[Sequence[int]]:
+def sharing_of(lm: LanguageModel, variant: Share) -> Sharing:
+    """Which heads of a model share under a variant."""
+    sharing = find_sharing(lm.model, calibration(lm, variant), variant.threshold)
+    return sharing if variant.at_random is None else shuffled(sharing, variant.at_random)
+
+
+def calibration(lm: LanguageModel, variant: Share) -> list[Sequence[int]]:
+    """The prompts whose attention maps say which heads are alike."""
     asked = DocumentsConfig(lengths=(variant.tokens,), places=(0.5,), questions=variant.prompts,
                             seed=CALIBRATION)
     return [question.prompt for question in document_questions(lm, asked).questions]

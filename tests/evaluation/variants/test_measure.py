@@ -109,7 +109,7 @@ def test_variants_and_masks_act_on_all_that_is_measured(teaching, plain):
 
 
 def test_sharing_is_calibrated_on_other_questions(teaching):
-    calibration = module._calibration(teaching, Share(prompts=2, tokens=256))
+    calibration = module.calibration(teaching, Share(prompts=2, tokens=256))
     asked = {tuple(q.prompt) for q in document_questions(teaching, SMALL.documents).questions}
     assert len(calibration) == 2 and asked.isdisjoint(map(tuple, calibration))
 

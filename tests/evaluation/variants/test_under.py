@@ -8,16 +8,19 @@ import torch
 from rmutils.attention.ms_poe import MsPoeConfig, rescaled
 from rmutils.attention.rotation import inverse_frequencies
 from rmutils.attention.select_attention import answer_selecting
+from rmutils.attention.share_attention import retention
 from rmutils.evaluation.degeneration import next_token_logits
-from rmutils.evaluation.variants.kinds import Extended, MsPoe, Plain, Select, Share
-from rmutils.evaluation.variants.under import under
+from rmutils.evaluation.variants.kinds import Extended, GemFilter, MsPoe, Plain, Select, Share
+from rmutils.evaluation.variants.under import sharing_of, under
 from rmutils.models.generation import generate
 
 PROMPTS = [list(range(7, 47)), list(range(60, 90)), list(range(30, 75))]
 SELECT = Select(filter_layer=1, p=0.6)
 VARIANTS = [Plain(), MsPoe(first_layer=1), MsPoe(first_layer=1, order="position_aware"),
             MsPoe(first_layer=1, order="reference"),
-            Share(threshold=9.0, prompts=1, tokens=700), SELECT, Extended(factor=2)]
+            Share(threshold=9.0, prompts=1, tokens=700), SELECT, Extended(factor=2),
+            GemFilter(filter_layer=1, tokens=20),
+            Share(threshold=9.0, prompts=1, tokens=700, at_random=5)]
 
 
 def answers(lm, variant, prompts=PROMPTS, n=5):
@@ -91,3 +94,13 @@ def test_kept_counts_heads_and_tokens(llama):
     by_hand = sum(size / (30 + i) for i, size in enumerate(sizes, 1)) / len(sizes)
     assert answers(llama, SELECT)[1] == (tokens, pytest.approx(by_hand))
     assert 0 < by_hand < 0.95
+    filtered = answers(llama, VARIANTS[7])
+    assert [kept for _, kept in filtered] == [20 / 40, 20 / 30, 20 / 45]
+    assert answers(llama, GemFilter(filter_layer=1, tokens=45)) == answers(llama, Plain())
+
+
+def test_heads_that_are_alike_or_drawn(llama):
+    """As many are computed, but other ones."""
+    drawn = sharing_of(llama, VARIANTS[8])
+    alike = sharing_of(llama, VARIANTS[8].model_copy(update={"at_random": None}))
+    assert drawn != alike and retention(drawn) == retention(alike) < 1

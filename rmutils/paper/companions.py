@@ -1,0 +1,31 @@
+"""The texts that this book reads beside the paper: Ms-PoE, Share- and Select-Attention."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from rmutils.paper.tables import PAPER, Schema, read_records
+
+COMPANIONS = Schema(
+    "companions.csv", ("source", "table", "group", "row", "column", "value"), numbers=("value",),
+    key=("source", "table", "group", "row", "column"))
+
+
+def load_companions(folder: Path = PAPER) -> pd.DataFrame:
+    """What these texts print in tables and lists.
+
+    Returns
+    -------
+    DataFrame
+        `source` (`ms-poe`: a summary, in Japanese, of Zhang et al., 2024; `share-select`:
+        Taniguchi et al., 2024, in Japanese), `table` (its number, or the heading that it stands
+        under), `group`, `row`, `column`, `value` (float).
+
+    Raises
+    ------
+    UserError
+        The file is missing or malformed.
+    """
+    return pd.DataFrame(read_records(COMPANIONS, folder)).astype({"value": float})
