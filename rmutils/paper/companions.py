@@ -1,4 +1,4 @@
-"""The texts that this book reads beside the paper: Ms-PoE, Share- and Select-Attention."""
+"""The texts that this book reads beside the paper: Ms-PoE, Share- and Select-Attention, Olmo 3."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ def load_companions(folder: Path = PAPER) -> pd.DataFrame:
     -------
     DataFrame
         `source` (`ms-poe`: a summary, in Japanese, of Zhang et al., 2024; `share-select`:
-        Taniguchi et al., 2024, in Japanese), `table` (its number, or the heading that it stands
-        under), `group`, `row`, `column`, `value` (float).
+        Taniguchi et al., 2024, in Japanese; `olmo3`: a text, in Japanese, on
+        how Olmo 3 was extended to long contexts), `table` (its number, or the heading that it
+        stands under), `group`, `row`, `column`, `value` (float).
 
     Raises
     ------

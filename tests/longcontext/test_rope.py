@@ -8,6 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from rmutils import load_model
 from rmutils.attention.rotation import inverse_frequencies
 from rmutils.errors import UserError
 from rmutils.longcontext.rope import RopeExtension, extend, extended_frequencies, wavelengths
@@ -63,6 +64,19 @@ def test_the_other_methods_by_hand():
     base, _ = extended_frequencies(OLMO, 500_000, 8192, RopeExtension(method="base", theta=4e6))
     torch.testing.assert_close(base[32], torch.tensor(4e6 ** -0.5))
     assert wavelengths(OLMO)[0] == pytest.approx(2 * math.pi)
+
+
+@pytest.mark.parametrize("layers", ["full", "all"])
+def test_a_model_as_it_ships(layers):
+    """Its configuration has keys beside those of the kinds of layers, and says more positions than
+    it was trained with: 640, which count."""
+    model = load_model("tiny-olmo3").model
+    before = [inverse_frequencies(model, i).clone() for i in range(4)]
+    extend(model, RopeExtension(method="interpolation", factor=2, trained=640, layers=layers))
+    for i, old in enumerate(before):
+        changed = layers == "all" or i == 3
+        torch.testing.assert_close(inverse_frequencies(model, i), old / (2 if changed else 1))
+    assert model.config.max_position_embeddings == 1280
 
 
 def test_refused(llama):

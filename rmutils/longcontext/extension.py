@@ -1,0 +1,160 @@
+"""A window made longer: one method for its positions, then a short fine-tune on long documents.
+
+The Olmo 3 recipe in small. Documents are packed by best fit, none sees another, and the model is
+asked for facts at all lengths, before the fine-tune and along it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Annotated
+
+import torch
+from pydantic import Field, field_validator
+from torch import Tensor
+
+from rmutils.config import Config
+from rmutils.longcontext.documents import NO_LABEL, packed_inputs
+from rmutils.longcontext.packing import best_fit
+from rmutils.longcontext.reach import ReachConfig
+from rmutils.longcontext.rope import RopeExtension, extend
+from rmutils.longcontext.texts import Document, Texts
+from rmutils.longcontext.window_blocks import NAME
+from rmutils.models import LanguageModel
+from rmutils.models.attention import using
+from rmutils.models.teaching import TeachingRecipe
+from rmutils.models.teaching.training import losses
+
+NONE = "no extension"
+METHODS: dict[str, dict | None] = {
+    "YaRN, full layers": {},
+    "YaRN, all layers": {"layers": "all"},
+    "interpolation": {"method": "interpolation"},
+    "NTK-aware": {"method": "ntk"},
+    "larger base": {"method": "base", "theta": 8e6},
+    NONE: None,
+}
+"""What each changes in `RopeExtension`; all but the second on full layers. The new base is that of
+the Olmo 3 recipe, 8 x 10^6; the old one is the same, too, 5 x 10^5."""
+
+
+class ExtensionConfig(Config):
+    """A comparison of methods. All values but the factor and `long` are ours."""
+
+    methods: Annotated[tuple[str, ...], Field(min_length=1)] = tuple(METHODS)
+    """Keys of `METHODS`."""
+    factor: Annotated[float, Field(ge=1)] = 8.0
+    """Window wanted over window trained. Olmo 3: 8,192 to 65,536."""
+    steps: Annotated[int, Field(ge=0)] = 48
+    """One instance each, as long as the window wanted."""
+    long: Annotated[float, Field(ge=0, le=1)] = 0.34
+    """Share of the tokens that lie in documents longer than the window trained. Olmo 3: 34 %
+    long, 66 % short."""
+    synthetic: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Share of the long documents with questions of CWE or REX."""
+    learning_rate: Annotated[float, Field(gt=0)] = 1e-3
+    """Peak rate of AdamW; up over the first tenth of the steps, then down to 0 in a line."""
+    checkpoints: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = (0.125, 0.25, 0.5)
+    """Shares of the steps after which the model is asked, too, besides before and after."""
+    studied: tuple[str, ...] = ("YaRN, full layers", NONE)
+    """Methods for which it is asked at the checkpoints: the token budget."""
+    seed: int = 0
+    """Of the documents and their order."""
+    reach: ReachConfig = ReachConfig()
+
+    @field_validator("methods", "studied")
+    @classmethod
+    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if unknown := [name for name in names if name not in METHODS]:
+            raise ValueError(f"no method is called {', '.join(unknown)}. Methods: "
+                             f"{', '.join(METHODS)}")
+        return names
+
+    def asked_after(self, method: str) -> list[int]:
+        """Steps after which a method is asked, in their order."""
+        between = self.checkpoints if method in self.studied else ()
+        return sorted({0, self.steps, *(round(share * self.steps) for share in between)})
+
+    def rate(self, step: int) -> float:
+        """Learning rate of a step."""
+        warm = max(self.steps // 10, 1)
+        return self.learning_rate * min((step + 1) / warm, 1, (self.steps - step) / (
+            self.steps - warm + 1))
+
+
+def extended(
+    lm: LanguageModel, method: str, factor: float, recipe: TeachingRecipe
+) -> LanguageModel:
+    """A model with its positions extended by a method, in place."""
+    if (changes := METHODS[method]) is not None:
+        extend(lm.model, RopeExtension(factor=factor, trained=trained_window(recipe), **changes))
+    return lm
+
+
+def trained_window(recipe: TeachingRecipe) -> int:
+    """Tokens of the longest rows that a teaching model was trained with."""
+    return max(length for _, length in recipe.curriculum)
+
+
+def instances(
+    lm: LanguageModel, recipe: TeachingRecipe, config: ExtensionConfig
+) -> list[list[Document]]:
+    """The documents of each step, packed by best fit; the same for all methods."""
+    trained = trained_window(recipe)
+    capacity = round(trained * config.factor)
+    documents = Texts(lm, recipe, config.seed).mixture(
+        config.steps * capacity, trained, capacity, config.long, config.synthetic)
+    packing = best_fit([len(document.ids) for document in documents], capacity)
+    packed: list[list[Document]] = [[] for _ in range(packing.instances)]
+    for document, instance in zip(packing.document, packing.instance, strict=True):
+        packed[instance].append(documents[document])
+    # There may be an instance more than steps; what is left out is the emptiest.
+    packed.sort(key=lambda held: -sum(len(document.ids) for document in held))
+    packed = packed[:config.steps]
+    random.Random(f"instances {config.seed}").shuffle(packed)
+    return packed
+
+
+def fine_tune(
+    lm: LanguageModel, packed: list[list[Document]], length: int, rate: Callable[[int], float]
+) -> Iterator[float]:
+    """Train a model in place, an instance of packed documents for each step.
+
+    Parameters
+    ----------
+    length : int
+        Tokens of an instance.
+    rate : callable
+        Learning rate of a step.
+
+    Yields
+    ------
+    float
+        The mean loss on answers, before each step's change.
+    """
+    model = lm.model
+    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.0)
+    for step, documents in enumerate(packed):
+        inputs = packed_inputs(model, [[document.ids for document in documents]], length=length,
+                               pad_id=lm.tokenizer.pad_token_id)
+        ids, labels = inputs["input_ids"], inputs.pop("labels")
+        weights = weights_of(documents, labels).to(ids.device)
+        with using(model, NAME):
+            logits = model(**inputs, use_cache=False).logits
+        loss, answers, _ = losses(logits[:, :-1], ids, weights)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for group in optimizer.param_groups:
+            group["lr"] = rate(step)
+        optimizer.step()
+        optimizer.zero_grad()
+        yield answers
+
+
+def weights_of(documents: list[Document], labels: Tensor) -> Tensor:
+    """Weights in the loss like `labels`, (1, length); 0 where there is no label."""
+    weights = torch.zeros(labels.shape)
+    given = [weight for document in documents for weight in document.weights]
+    weights[0, :len(given)] = torch.tensor(given)
+    return weights.masked_fill(labels.cpu() == NO_LABEL, 0)
