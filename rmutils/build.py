@@ -22,7 +22,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from rmutils import paths
+from rmutils import paths, playground
 from rmutils.errors import UserError
 from rmutils.steps import COMPLETE, FAILURES, HTML, STATE, clock
 
@@ -73,11 +73,10 @@ def chapters(root: Path, profile: str) -> list[Chapter]:
 def code() -> list[str]:
     """The package and the lock: what every chapter depends on.
 
-    Not the command line and the build; they only start what the other modules do.
+    Not the command line, the build and the playground; they only start what the other modules do.
     """
-    package = paths.ROOT / "rmutils"
-    modules = [p for p in package.rglob("*.py")
-               if p.name not in ("build.py", "steps.py") and p.parent.name != "cli"]
+    package, apart = paths.ROOT / "rmutils", ("build.py", "steps.py", "playground.py")
+    modules = [p for p in package.rglob("*.py") if p.name not in apart and p.parent.name != "cli"]
     return sorted(map(str, [*modules, paths.ROOT / "requirements.lock"]))
 
 
@@ -87,7 +86,9 @@ def sources(root: Path) -> list[str]:
     made = {"_build", "chapters", "runs", ".ipynb_checkpoints"}
     pages = [p.relative_to(root) for p in book.rglob("*")
              if p.is_file() and not made & set(p.relative_to(book).parts)]
-    return sorted(map(str, pages)) + sorted(map(str, (paths.ROOT / "rmutils").rglob("*.py")))
+    played = playground.inputs() if (book / playground.FOLDER).is_dir() else []
+    return (sorted(map(str, pages)) + sorted(map(str, (paths.ROOT / "rmutils").rglob("*.py")))
+            + sorted(map(str, played)))
 
 
 def build(root: Path = paths.ROOT, *, profile: str = "embedded") -> None:

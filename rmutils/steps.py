@@ -19,6 +19,9 @@ from pathlib import Path
 import psutil
 import typer
 
+from rmutils import playground
+from rmutils.errors import UserError
+
 STATE = Path("book/_build")
 """What a build leaves behind, relative to the project's folder like all paths here."""
 
@@ -76,6 +79,11 @@ def pages() -> None:
         told = [line for line in lines if re.search(r"\b(WARNING|ERROR|CRITICAL)\b", line)]
         _fail("pages", "\n".join(["The pages have errors:", *(told or lines[-15:]),
                                   f"  all that Sphinx said: {log}"]))
+    if Path("book", playground.FOLDER).is_dir():
+        try:
+            playground.write(fresh / "_build" / "html")
+        except UserError as error:
+            _fail("pages", str(error))
     old = STATE / ".old"
     shutil.rmtree(old, ignore_errors=True)
     if HTML.exists():

@@ -1,102 +1,28 @@
 """Share-Attention: heads of a layer that look alike are given the weights of one of them.
 
-Taniguchi and others (2024), sections 3.1 and 4.1. Which heads share is found beforehand, from
-attention maps; at run time queries and keys of the other heads are not compared at all. Each head
-keeps its own values.
+Taniguchi and others (2024), section 4.1. Which heads share is found beforehand
+(`rmutils.attention.sharing_plans`); at run time queries and keys of the other heads are not
+compared at all. Each head keeps its own values.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
-from scipy.cluster.hierarchy import fcluster, linkage
-from scipy.spatial.distance import squareform
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from rmutils.errors import UserError
-from rmutils.models.attention import attached, register_by_layer, using
+from rmutils.models.attention import attached, register_by_layer
 
 NAME = "share_attention"
 Sharing = dict[int, dict[int, list[int]]]
 """Layer -> head that is computed (an essential head) -> heads that its weights are given to."""
-
-
-def distances(maps: Tensor) -> np.ndarray:
-    """Equation 9: root of the summed squared differences of two maps, over that of their length.
-
-    Parameters
-    ----------
-    maps : Tensor
-        (heads, tokens, tokens): attention weights.
-
-    Returns
-    -------
-    ndarray
-        (heads, heads).
-    """
-    flat = maps.double().flatten(1)
-    return (torch.cdist(flat, flat, compute_mode="donot_use_mm_for_euclid_dist")
-            / maps.shape[-1] ** 0.5).numpy()
-
-
-def clusters(distance: np.ndarray, threshold: float) -> dict[int, list[int]]:
-    """Heads that share, by complete linkage: no two of a cluster lie further apart than allowed.
-
-    The paper names the threshold and no way of clustering; this one is ours.
-
-    Parameters
-    ----------
-    distance : ndarray
-        (heads, heads).
-    threshold : float
-
-    Returns
-    -------
-    dict of int to list of int
-        Essential head, the one nearest to all of its cluster -> the others of it.
-    """
-    tree = linkage(squareform(distance, checks=False), method="complete")
-    label = fcluster(tree, threshold, criterion="distance")
-    found = {}
-    for which in np.unique(label):
-        members = np.flatnonzero(label == which)
-        essential = int(members[distance[np.ix_(members, members)].sum(1).argmin()])
-        found[essential] = [int(head) for head in members if head != essential]
-    return dict(sorted(found.items()))
-
-
-def find_sharing(
-    model: PreTrainedModel, prompts: Sequence[Sequence[int]], threshold: float | Sequence[float]
-) -> Sharing:
-    """Which heads share, from the maps of some prompts.
-
-    Parameters
-    ----------
-    prompts : sequence of sequence of int
-        Token ids. Distances are averaged over them; memory grows with the square of their length.
-    threshold : float or sequence of float
-        Largest distance within a cluster, of all layers or layer by layer (the paper shares less in
-        first and last layers).
-    """
-    layers = model.config.num_hidden_layers
-    each = [threshold] * layers if isinstance(threshold, (int, float)) else list(threshold)
-    if len(each) != layers:
-        raise UserError(f"{len(each)} thresholds for {layers} layers: give one, or one for each.")
-    total = 0
-    with using(model, "eager"), torch.inference_mode():
-        for prompt in prompts:
-            maps = model(torch.tensor([prompt], device=model.device), use_cache=False,
-                         output_attentions=True).attentions
-            total = total + np.stack([distances(of_layer[0].cpu()) for of_layer in maps])
-    return {i: clusters(of_layer, limit)
-            for i, (of_layer, limit) in enumerate(zip(total / len(prompts), each, strict=True))}
 
 
 def head_counts(sharing: Sharing) -> tuple[int, int]:
@@ -121,12 +47,18 @@ def multiply_adds(
     return (essential + heads) * each, 2 * heads * each
 
 
-def save_sharing(sharing: Sharing, path: Path) -> None:
-    """Write the file of section 4.1: `essential_heads` and `share_to` of each layer, as JSON."""
-    path.write_text(json.dumps({str(i): {
+def sharing_json(sharing: Sharing) -> str:
+    """The file of section 4.1, a line per layer: `essential_heads` and `share_to`."""
+    lines = [json.dumps(str(i)) + ": " + json.dumps({
         "essential_heads": list(layer),
-        "share_to": {str(head): others for head, others in layer.items() if others}}
-        for i, layer in sharing.items()}, indent=1) + "\n")
+        "share_to": {str(head): others for head, others in layer.items() if others}})
+        for i, layer in sharing.items()]
+    return "{" + ",\n ".join(lines) + "}"
+
+
+def save_sharing(sharing: Sharing, path: Path) -> None:
+    """Write `sharing_json` to a file."""
+    path.write_text(sharing_json(sharing) + "\n")
 
 
 def load_sharing(path: Path) -> Sharing:

@@ -8,15 +8,13 @@ import torch
 from transformers import AttentionInterface
 
 from rmutils.attention.share_attention import (
-    clusters,
-    distances,
-    find_sharing,
     load_sharing,
     multiply_adds,
     retention,
     save_sharing,
     sharing_heads,
 )
+from rmutils.attention.sharing_plans import clusters, distances, find_sharing
 from rmutils.errors import UserError
 from rmutils.models.attention import register, using
 from rmutils.models.generation import generate

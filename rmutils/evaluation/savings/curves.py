@@ -1,0 +1,138 @@
+"""From measurements to lines: what a variant costs and what the model still can under it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from rmutils.evaluation.variants.curves import PLAIN, changes, levels, perplexities
+from rmutils.evaluation.variants.measure import Tables
+from rmutils.stats import RESAMPLES, percentiles
+
+
+def medians(table: pd.DataFrame, column: str) -> pd.DataFrame:
+    """Median of a cost over rounds, for each variant.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As from `rmutils.evaluation.savings.costs.costs`.
+
+    Returns
+    -------
+    DataFrame
+        `variant`, `value`, `low`, `high` (95 %; rounds are resampled), `samples`.
+    """
+    return pd.DataFrame([(name, *_median(part[column].to_numpy(float)), len(part))
+                         for name, part in table.groupby("variant", sort=False)],
+                        columns=["variant", "value", "low", "high", "samples"])
+
+
+def ratios(table: pd.DataFrame, column: str, base: str = PLAIN) -> pd.DataFrame:
+    """The same for each round's cost over that of another variant in the same round."""
+    costs = table.pivot(index="question", columns="variant", values=column)[
+        list(table["variant"].unique())]
+    shares = costs.div(costs[base], axis=0).melt(
+        var_name="variant", value_name=column, ignore_index=False)
+    return medians(shares.reset_index(), column)
+
+
+def _median(values: np.ndarray, seed: int = 0) -> tuple[float, float, float]:
+    drawn = np.random.default_rng(seed).integers(len(values), size=(RESAMPLES, len(values)))
+    return float(np.median(values)), *map(float, percentiles(np.median(values[drawn], axis=1)))
+
+
+def along(frame: pd.DataFrame, lines: Mapping[str, tuple[str, float]]) -> pd.DataFrame:
+    """Variants as points of lines, for `rmutils.plots.savings.panels`; others are left out.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        With a column `variant`.
+    lines : mapping
+        Variant -> the line that it is a point of, and its x.
+    """
+    part = frame[frame["variant"].isin(lines)]
+    line, x = zip(*(lines[name] for name in part["variant"]), strict=True)
+    return part.assign(line=line, x=x)
+
+
+def quality(
+    tables: Tables, lines: Mapping[str, tuple[str, float]]
+) -> tuple[dict[str, pd.DataFrame], dict[str, tuple[float, ...]]]:
+    """What a model still can along lines of variants, and what the plain model can.
+
+    Parameters
+    ----------
+    tables : dict of str to DataFrame
+        Of `rmutils.evaluation.variants.store.Compared`, or of
+        `rmutils.evaluation.savings.layers.layers`.
+
+    Returns
+    -------
+    dict of str to DataFrame, dict of str to tuple of float
+        Measure -> points, as from `along`; and -> value, low and high of the plain model.
+    """
+    shown = {label: levels(tables[name], "correct") for name, label in (
+        ("documents", "questions answered"), ("needles", "needles found")) if name in tables}
+    if "texts" in tables:
+        shown["perplexity"] = perplexities(tables["texts"])
+    base = {label: tuple(frame.set_index("variant").loc[PLAIN, ["value", "low", "high"]])
+            for label, frame in shown.items()}
+    return {label: along(frame, lines) for label, frame in shown.items()}, base
+
+
+def by_half(table: pd.DataFrame, layers: int) -> pd.DataFrame:
+    """The setting in one layer, on average over each half of the layers, less the plain model.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Of `rmutils.evaluation.savings.layers.layers`.
+    layers : int
+        Of the model.
+
+    Returns
+    -------
+    DataFrame
+        As from `rmutils.evaluation.variants.curves.changes`; variants are `first half` and `second
+        half`.
+    """
+    halves = {str(i): "first half" if i < layers / 2 else "second half" for i in range(layers)}
+    means = table.assign(variant=table["variant"].replace(halves)).groupby(
+        ["variant", "length", "question", "place"], as_index=False, sort=False)["correct"].mean()
+    return changes(means, "correct")
+
+
+def tokens_kept(tables: Tables) -> pd.DataFrame:
+    """Mean share of tokens (or heads) that is kept while documents and needles are asked for, as
+    from `levels`, by variant. Answers without a second token are left out."""
+    parts = [tables[name].assign(question=name + tables[name]["question"].astype(str))
+             for name in ("documents", "needles")]
+    return levels(pd.concat(parts).dropna(subset=["kept"]), "kept").set_index("variant")
+
+
+def memory(costs: pd.DataFrame, base: str = PLAIN) -> pd.DataFrame:
+    """Mean bytes that are kept behind an answer, by variant.
+
+    Returns
+    -------
+    DataFrame
+        `cache_bytes`, `hidden_bytes`, and as shares of all that `base` keeps: `cache` and `both`.
+    """
+    mean = costs.groupby("variant", sort=False)[["cache_bytes", "hidden_bytes"]].mean()
+    both, whole = mean.sum(axis=1), mean.loc[base].sum()
+    return mean.assign(cache=mean["cache_bytes"] / whole, both=both / whole)
+
+
+def same_as(tables: Tables, other: str, base: str = PLAIN) -> tuple[int, int]:
+    """How many answers and texts are exactly those of another variant, and how many there are."""
+    equal, total = 0, 0
+    for name, table in tables.items():
+        value = "nats" if name == "texts" else "response"
+        ours, theirs = (table.loc[table["variant"] == one, value].tolist() for one in (other, base))
+        equal += sum(a == b for a, b in zip(ours, theirs, strict=True))
+        total += len(ours)
+    return equal, total

@@ -1,0 +1,120 @@
+"""Figures of what attention with less work keeps and saves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import PowerNorm
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, NullLocator
+
+from rmutils.plots.style import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SEQUENTIAL
+
+LINES = ((BLUE, "o", "-"), (ORANGE, "s", "--"), (GREEN, "^", "-."), (PURPLE, "D", ":"),
+         (RED, "v", "-"), (GREY, "x", "--"))
+"""Colour, marker and line of each line, in their order."""
+SHIFT = 0.012
+"""Each line stands this share of the axis to the right of the one before it, so that no bar hides
+another."""
+WIDE = 10
+"""Where the highest value is so many times the lowest, the axis is logarithmic."""
+FAINT = 0.25
+"""Exponent of the colours of weights: most are far below the highest."""
+
+
+def panels(
+    measures: Mapping[str, pd.DataFrame], xlabel: str, *,
+    base: Mapping[str, tuple[float, float, float]] = {}, ticks: Mapping[float, str] = {},
+    columns: int = 1, base_label: str = "plain",
+) -> Figure:
+    """A panel per measure, a line per method.
+
+    Parameters
+    ----------
+    measures : mapping
+        Label -> `line` (its name), `x`, `value`, `low`, `high`. Bars are 95 % intervals; none where
+        they are NaN.
+    base : mapping
+        Label -> value, low and high of the plain model: a dotted line in a grey band.
+    ticks : mapping
+        x -> what is written there. Default: numbers.
+    columns : int
+        Panels beside each other.
+    base_label : str
+        What the dotted line is called.
+    """
+    rows = -(-len(measures) // columns)
+    figure = Figure(figsize=(5.8, 0.9 + 1.7 * rows))
+    grid = figure.subplots(rows, columns, sharex=True, squeeze=False)
+    names = [*dict.fromkeys(name for part in measures.values() for name in part["line"])]
+    for axes, (label, part) in zip(grid.flat, measures.items(), strict=False):
+        if label in base:
+            value, low, high = base[label]
+            axes.axhspan(low, high, color=GREY, alpha=0.15, lw=0)
+            axes.axhline(value, color="black", lw=0.9, ls=":", label=base_label)
+        _draw(axes, part, names)
+        axes.set_ylabel(label, fontsize=9)
+        axes.tick_params(labelsize=8)
+        if ticks:
+            axes.set_xticks([*ticks], ticks.values())
+        elif (part["x"] % 1 == 0).all():
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    for axes in [*grid.flat][len(measures):]:
+        axes.set_axis_off()
+    figure.supxlabel(xlabel, fontsize=9)
+    shown = {label: handle for axes in grid.flat for handle, label in zip(
+        *axes.get_legend_handles_labels(), strict=True)}
+    if len(shown) > 1:
+        figure.legend(shown.values(), shown.keys(), loc="outside upper center", fontsize=8,
+                      ncols=len(shown) if len(shown) < 6 else 3, columnspacing=1.2)
+    return figure
+
+
+def _draw(axes: Axes, part: pd.DataFrame, names: Sequence[str]) -> None:
+    step = SHIFT * (part["x"].max() - part["x"].min())
+    for i, (name, (colour, marker, line)) in enumerate(zip(names, LINES, strict=False)):
+        own = part[part["line"] == name].sort_values("x")
+        if len(own):
+            errors = np.abs(own[["low", "high"]].to_numpy().T - own["value"].to_numpy())
+            axes.errorbar(own["x"] + i * step, own["value"], yerr=errors, color=colour,
+                          marker=marker, ls=line, ms=3.5, lw=1.2, capsize=2, elinewidth=0.9,
+                          label=name)
+    least, most = part["value"].min(), part["value"].max()
+    if 0 <= least <= most <= 1:
+        axes.set_ylim(-0.04, 1.05)
+    elif least > 0 and most > WIDE * least:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_locator(NullLocator())
+    else:
+        axes.set_ylim(min(axes.get_ylim()[0], 0), None)
+
+
+def maps(weights: np.ndarray, heads: Sequence[int], columns: int = 4) -> Figure:
+    """Attention maps of some heads of a layer, on one scale of colours.
+
+    Parameters
+    ----------
+    weights : ndarray
+        (heads, rows, columns): 0 to 1.
+    heads : sequence of int
+        Which are shown.
+    """
+    rows, columns = -(-len(heads) // columns), min(columns, len(heads))
+    figure = Figure(figsize=(1.4 * columns + 0.9, 1.42 * rows + 0.3))
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    for axes, head in zip(grid.flat, heads, strict=False):
+        drawn = axes.imshow(weights[head], cmap=SEQUENTIAL, norm=PowerNorm(FAINT, 0, 1),
+                            interpolation="nearest")
+        axes.set_title(f"head {head}", fontsize=8, pad=2)
+    for i, axes in enumerate(grid.flat):
+        axes.set(xticks=[], yticks=[])
+        if i >= len(heads):
+            axes.set_axis_off()
+    figure.supxlabel("key (first to last)", fontsize=9)
+    figure.supylabel("query (first on top)", fontsize=9)
+    figure.colorbar(drawn, ax=grid, ticks=[0, 0.001, 0.01, 0.1, 1], shrink=0.8, label="weight")
+    return figure

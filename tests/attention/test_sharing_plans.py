@@ -1,0 +1,54 @@
+"""Plans of sharing by counting."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from rmutils.attention.share_attention import retention
+from rmutils.attention.sharing_plans import (
+    by_layer,
+    most_alike,
+    sharing_at,
+    shuffled,
+    threshold_for,
+)
+
+APART = np.array([  # heads on a line at 0, 0.1, 0.3 and 1; at 0, 0.2, 0.5 and 0.9
+    [[abs(a - b) for a in line] for b in line] for line in ([0, 0.1, 0.3, 1], [0, 0.2, 0.5, 0.9])])
+
+
+@pytest.mark.parametrize(("kept", "threshold", "heads"), [
+    (1, 0, 8), (0.99, 0.1, 7), (7 / 8, 0.1, 7), (6 / 8, 0.2, 6), (0.7, 0.3, 5), (0.5, 0.4, 4),
+    (0.25, 1, 2), (0.1, 1.5, 2)])
+def test_lowest_threshold_that_leaves_so_many(kept, threshold, heads):
+    """By complete linkage, heads join at 0.1, 0.3, 1 in the first layer; 0.2, 0.4, 0.9 in the
+    second."""
+    found = threshold_for(APART, kept)
+    assert found == pytest.approx(threshold, abs=0.0011) and found >= threshold - 1e-9
+    assert retention(sharing_at(APART, found)) == heads / 8
+
+
+def test_layers_add_up():
+    sharing = sharing_at(APART, 0.3)
+    assert by_layer(sharing) == [0.5, 0.75] and retention(sharing) == 0.625
+
+
+def test_heads_that_are_most_alike():
+    assert most_alike(APART[0], 0.05) == [0, 1] and most_alike(APART[0], 0.35) == [0, 1, 2]
+    assert most_alike(APART[1][::-1, ::-1], 0.01) == [2, 3]
+    assert most_alike(APART[1], 0.45) == [0, 1]  # before 2 and 3
+
+
+def test_shuffled_keeps_sizes_and_every_head():
+    sharing = {0: {0: [1, 2], 3: []}, 1: {0: [], 1: [], 2: [], 3: []}, 2: {1: [0, 2, 3]}}
+    drawn = [shuffled(sharing, seed) for seed in range(40)]
+    for one in drawn:
+        for i, layer in one.items():
+            assert sorted(h for head, others in layer.items() for h in (head, *others)) == [
+                0, 1, 2, 3]
+            assert Counter(map(len, layer.values())) == Counter(map(len, sharing[i].values()))
+    assert shuffled(sharing, 3) == drawn[3]
+    assert {head for one in drawn for head, others in one[0].items() if others} == {0, 1, 2, 3}

@@ -1,0 +1,183 @@
+"""Costs by hand from the sizes of a model; recalls from the methods themselves, run one by one."""
+
+from __future__ import annotations
+
+import shlex
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from transformers import DynamicCache
+
+from rmutils.attention.gemfilter import GemFilterConfig, choose
+from rmutils.attention.select_attention import SelectConfig, selecting
+from rmutils.attention.sharing_plans import sharing_at
+from rmutils.errors import UserError
+from rmutils.evaluation import savings
+from rmutils.evaluation.savings import costs as costs_module
+from rmutils.evaluation.savings.__main__ import Name, run
+from rmutils.evaluation.savings.costs import costs
+from rmutils.evaluation.savings.layers import layers
+from rmutils.evaluation.savings.likeness import likeness, square
+from rmutils.evaluation.savings.recall import recall
+from rmutils.evaluation.variants import (
+    DocumentsConfig,
+    GemFilter,
+    Plain,
+    Select,
+    Share,
+    VariantConfig,
+    measure,
+)
+from rmutils.evaluation.variants.under import calibration, sharing_of
+from rmutils.heads.detection import DetectConfig, build_cases
+from rmutils.models import load_model
+from rmutils.models.attention import using
+
+NEEDLES = DetectConfig(lengths=(160,), depths=(0.0, 1.0), needles=2, max_new_tokens=24)
+SHARE = Share(threshold=0.9, prompts=1, tokens=200)
+COSTS = savings.CostsConfig(length=160, rounds=2, steps=3, variants={
+    "plain": Plain(), "unshared": savings.Unshared(), "share": SHARE,
+    "all": Select(filter_layer=1, p=1), "some": Select(filter_layer=1, p=0.9, at_prefill=True),
+    "gems": GemFilter(filter_layer=0, tokens=50)})
+
+
+@pytest.fixture(scope="module")
+def lm():
+    return load_model("tiny-llama")
+
+
+@pytest.fixture(scope="module")
+def rows(lm):
+    return costs(lm, COSTS)["costs"].query("question == 0").set_index("variant")
+
+
+@pytest.fixture(scope="module")
+def case(lm):
+    return build_cases(lm, DetectConfig(lengths=(160,), depths=(0.5,), needles=1))[0]
+
+
+def test_multiply_adds_and_bytes_by_hand(lm, rows, case):
+    """Layers: 4 with 16 heads of 32 numbers, 8 key heads, 128 numbers of hidden state, float32."""
+    n, m = len(case.input_ids), 50
+    layer = sum(p.numel() for p in lm.model.base_model.layers[0].parameters() if p.dim() == 2)
+    head = lm.model.lm_head.weight.numel()
+    square = 2 * 16 * 32  # of attention, for each query and key
+    plain, gems, some = rows.loc["plain"], rows.loc["gems"], rows.loc["some"]
+    assert plain["tokens"] == n
+    assert plain["prefill_attention"] == 4 * square * n * n
+    assert plain["prefill_work"] - plain["prefill_attention"] == 4 * layer * n + head
+    assert plain["step_attention"] == pytest.approx(4 * square * (n + 2))
+    assert plain["cache_bytes"] == 4 * 2 * 8 * 32 * 4 * (n + 3) and plain["hidden_bytes"] == 0
+    # one layer reads the prompt and answers no query, then all of them read 50 tokens
+    assert gems["prefill_work"] == layer * n + 4 * (
+        layer * m + square * m * m) + head + 16 * 32 * n
+    assert gems["cache_bytes"] == 4 * 2 * 8 * 32 * 4 * (m + 3) and gems["kept"] == m / n
+    with torch.inference_mode(), selecting(lm.model, COSTS.variants["some"]) as selection:
+        lm.model(torch.tensor([case.input_ids]), past_key_values=DynamicCache())
+    m = len(selection.chosen[0])
+    assert 1 < m < n / 2
+    assert some["prefill_work"] == 2 * (layer * n + square * n * n) + 2 * (
+        layer * m + square * m * m) + head + 16 * 32 * n
+    assert some["cache_bytes"] == plain["cache_bytes"] / 2
+    assert some["hidden_bytes"] == 128 * 4 * (n + 3)
+    assert rows.loc["all", "kept"] == 1 and 0 < some["kept"] < 0.5
+
+
+def test_sharing_saves_one_of_two_products(lm, rows, case):
+    n, plain, share = len(case.input_ids), rows.loc["plain"], rows.loc["share"]
+    assert rows.loc["unshared", "prefill_attention"] == plain["prefill_attention"]
+    assert 0.1 < share["kept"] < 0.9
+    saved = (1 - share["kept"]) * 64 * 32
+    assert plain["prefill_attention"] - share["prefill_attention"] == pytest.approx(saved * n * n)
+    assert plain["step_attention"] - share["step_attention"] == pytest.approx(saved * (n + 2))
+    assert plain["prefill_work"] - share["prefill_work"] == pytest.approx(saved * n * n)
+    assert share["cache_bytes"] == plain["cache_bytes"]
+
+
+def test_a_stopped_measurement_goes_on(lm, tmp_path, monkeypatch):
+    first = costs(lm, COSTS, tmp_path / "journal")["costs"]
+    lines = (tmp_path / "journal").read_text().splitlines()
+    (tmp_path / "journal").write_text("\n".join(lines[:-2]) + "\n")
+    done, measured = [], costs_module._measured
+    monkeypatch.setattr(costs_module, "_measured",
+                        lambda *given: done.append(given) or measured(*given))
+    again = costs(lm, COSTS, tmp_path / "journal")["costs"]
+    assert len(done) == 2 and (first["prefill_seconds"] > 0).all()
+    pd.testing.assert_frame_equal(again[:-2], first[:-2])
+    assert again["prefill_work"].equals(first["prefill_work"])
+
+
+def test_recall_is_that_of_the_methods_themselves(lm):
+    config = savings.RecallConfig(needles=NEEDLES, p=(0.95, 0.5))
+    found = recall(lm, config)["recall"]
+    assert len(found) == 4 * 4 * 2
+    cases = {(c.needle_index, c.depth): c for c in build_cases(lm, NEEDLES)}
+    for row in found.query("layer < 3 and place == 1").itertuples():
+        case = cases[row.question, row.place]
+        needle, n = {*range(*case.needle_span)}, len(case.input_ids)
+        sentence = range(*case.inserted_span)
+        with torch.inference_mode(), selecting(lm.model, SelectConfig(
+                filter_layer=row.layer, p=row.p, at_prefill=True)) as selection:
+            cache = DynamicCache()
+            for ids in (case.input_ids, *([case.input_ids[i]] for i in sentence)):
+                lm.model(torch.tensor([ids]), past_key_values=cache)
+        chosen = [{*places.tolist()} for places in selection.chosen]
+        assert row.prompt == pytest.approx(len(chosen[0] & needle) / len(needle))
+        assert row.prompt_kept == pytest.approx(len(chosen[0]) / n)
+        assert row.answer == pytest.approx(
+            np.mean([len(one & needle) / len(needle) for one in chosen[1:]]))
+        assert row.answer_kept == pytest.approx(
+            np.mean([len(one) / (n + i) for i, one in enumerate(chosen[1:], 1)]))
+        copied = [place in chosen[i] for i, place in enumerate(sentence) if place in needle]
+        assert len(copied) == len(needle) and row.next == pytest.approx(np.mean(copied))
+        gems = choose(lm, case.input_ids, GemFilterConfig(filter_layer=row.layer,
+                                                          tokens=len(chosen[0])))
+        assert row.gemfilter == pytest.approx(len({*gems} & needle) / len(needle))
+    wide = found.pivot(index=["question", "place", "layer"], columns="p", values="answer")
+    assert (wide[0.95] >= wide[0.5]).all() and (wide[0.95] > wide[0.5]).any()
+
+
+def test_one_layer_after_the_other(lm):
+    asked = {"needles": NEEDLES,
+             "documents": DocumentsConfig(lengths=(200,), places=(0, 1), questions=2)}
+    found = layers(lm, savings.LayersConfig(variant=SHARE, layers=(0, 2), **asked))
+    assert [*found["needles"]["variant"].unique()] == ["plain", "0", "2"]
+    for name, variant in (("plain", Plain()), ("2", SHARE.model_copy(
+            update={"threshold": (0, 0, 0.9, 0)}))):
+        alone = measure(lm, VariantConfig(variant=variant, texts=None, **asked))
+        for table, frame in alone.items():
+            part = found[table][found[table]["variant"] == name].drop(columns="variant")
+            pd.testing.assert_frame_equal(part.reset_index(drop=True), frame)
+    filters = layers(lm, savings.LayersConfig(variant=Select(p=0.9), needles=NEEDLES,
+                                              documents=None))["needles"]
+    assert [*filters["variant"].unique()] == ["plain", "0", "1", "2"]
+    assert filters.groupby("variant")["kept"].mean().nunique() == 4
+
+
+def test_likeness_is_what_heads_share_by(lm):
+    config = savings.LikenessConfig(prompts=1, tokens=200, layer=2, cells=4096)
+    found = likeness(lm, config)
+    assert sharing_at(square(found["distances"], "distance"), 0.9) == sharing_of(lm, SHARE)
+    prompt, = calibration(lm, SHARE)
+    with using(lm.model, "eager"), torch.inference_mode():
+        maps = lm.model(torch.tensor([prompt]), output_attentions=True).attentions[2][0]
+    np.testing.assert_allclose(square(found["maps"], "weight"), maps.numpy(), atol=1e-6)
+    small = square(likeness(lm, config.model_copy(update={"cells": 10}))["maps"], "weight")
+    assert small.shape == (16, 10, 10) and small.max() == pytest.approx(float(maps.max()))
+    with pytest.raises(UserError, match="no layer 4: tiny-llama has 0 to 3"):
+        likeness(lm, config.model_copy(update={"layer": 4}))
+
+
+def test_what_is_missing_is_named_and_its_command_makes_it(cache, capsys):
+    config = savings.RecallConfig(needles=NEEDLES.model_copy(update={"needles": 1}), p=(0.5,))
+    tables, artifacts, (command,) = savings.look_up("tiny-llama", config, compute="never")
+    assert not tables and not artifacts
+    *start, measurement, model, text = shlex.split(command)
+    assert start == ["python", "-m", "rmutils.evaluation.savings"]
+    run(Name(measurement), model, text)
+    tables, (artifact,), missing = savings.look_up("tiny-llama", config, compute="never")
+    assert not missing and len(tables["recall"]) == 2 * 4
+    assert str(artifact.folder) in capsys.readouterr().out
+    assert artifact.manifest["command"] == command and not artifact.problems()

@@ -1,0 +1,85 @@
+"""Lines and figures of what is saved, worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rmutils.evaluation.savings.curves import (
+    along,
+    by_half,
+    medians,
+    memory,
+    quality,
+    ratios,
+    same_as,
+    tokens_kept,
+)
+from rmutils.plots.savings import maps, panels
+
+
+def test_medians_by_hand():
+    table = pd.DataFrame({
+        "question": [0, 1, 2] * 2, "variant": ["plain"] * 3 + ["fast"] * 3,
+        "seconds": [1.0, 4, 10, 0.5, 1, 9]})
+    found = ratios(table, "seconds").set_index("variant")
+    assert found.loc["plain", ["value", "low", "high"]].tolist() == [1, 1, 1]
+    assert found.loc["fast", ["value", "low", "high"]].tolist() == [0.5, 0.25, 0.9]
+    assert medians(table, "seconds")["value"].tolist() == [4, 1]
+
+
+def test_lines_and_halves_by_hand():
+    right = {"plain": [1, 1, 0, 1], "0": [0, 1, 0, 0], "1": [1, 1, 0, 0], "2": [1, 1, 1, 1],
+             "3": [1, 1, 0, 1]}
+    table = pd.DataFrame([
+        {"variant": name, "length": 9, "question": i // 2, "place": i % 2, "correct": value}
+        for name, values in right.items() for i, value in enumerate(values)])
+    halves = by_half(table, 4).set_index("variant")["effect"]
+    assert halves["first half"] == pytest.approx((1 + 2) / 8 - 3 / 4)
+    assert halves["second half"] == pytest.approx((4 + 3) / 8 - 3 / 4)
+    measures, base = quality({"needles": table}, {"0": ("a", 5), "2": ("b", 7)})
+    assert base["needles found"][0] == 3 / 4
+    points = measures["needles found"][["line", "x", "value"]].to_numpy().tolist()
+    assert points == [["a", 5, 1 / 4], ["b", 7, 1]]
+    assert len(along(table, {"3": ("a", 0)})) == 4
+
+
+def test_what_is_kept_by_hand():
+    none = float("nan")
+    tables = {name: pd.DataFrame({"variant": ["plain", "select", "select"], "question": [0, 0, 1],
+                                  "kept": kept}) for name, kept in (
+        ("documents", [1, 0.2, none]), ("needles", [1, 0.4, 0.6]))}
+    found = tokens_kept(tables)
+    assert found["value"].to_dict() == pytest.approx({"plain": 1, "select": 0.4})
+    assert found["samples"].tolist() == [2, 3]
+    costs = pd.DataFrame({"variant": ["plain", "select"] * 2, "cache_bytes": [90, 45, 110, 55],
+                          "hidden_bytes": [0, 10, 0, 20]})
+    assert memory(costs).loc["select", ["cache", "both"]].tolist() == [0.5, 0.65]
+
+
+def test_same_answers_by_hand():
+    tables = {"needles": pd.DataFrame({"variant": ["plain"] * 2 + ["a"] * 2 + ["b"] * 2,
+                                       "response": ["x", "y", "x", "y", "x", "z"]}),
+              "texts": pd.DataFrame({"variant": ["plain", "a", "b"], "nats": [1, 1, 1.0001]})}
+    assert same_as(tables, "a") == (3, 3) and same_as(tables, "b") == (1, 3)
+
+
+def test_figures_show_what_they_are_given():
+    part = pd.DataFrame({"line": ["a", "a", "b"], "x": [1, 0, 2], "value": [0.2, 0.4, 0.6],
+                         "low": [0.1, 0.3, 0.6], "high": [0.5, 0.4, 0.9]})
+    figure = panels({"share": part, "time": part.assign(value=part["value"] * 9, high=9)}, "layer",
+                    base={"share": (0.7, 0.6, 0.8)}, ticks={0: "none", 2: "all"}, columns=2)
+    share, time = figure.axes
+    dotted, a, *_ = (line.get_xydata() for line in share.get_lines())
+    assert dotted[:, 1].tolist() == [0.7, 0.7] and a.tolist() == [[0, 0.4], [1, 0.2]]
+    first, second = share.collections
+    np.testing.assert_allclose(first.get_segments(), [[[0, 0.3], [0, 0.4]], [[1, 0.1], [1, 0.5]]])
+    assert second.get_segments()[0][:, 1].tolist() == pytest.approx([0.6, 0.9])
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["plain", "a", "b"]
+    assert [text.get_text() for text in share.get_xticklabels()] == ["none", "all"]
+    assert share.get_ylim()[1] < 1.1 and time.get_ylim()[1] > 9
+    weights = np.arange(12).reshape(3, 2, 2) / 12
+    shown = [axes for axes in maps(weights, [2, 0], columns=4).axes if axes.images]
+    assert [axes.get_title() for axes in shown] == ["head 2", "head 0"]
+    assert shown[0].images[0].get_array().tolist() == weights[2].tolist()
