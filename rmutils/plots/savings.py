@@ -82,7 +82,7 @@ def _draw(axes: Axes, part: pd.DataFrame, names: Sequence[str]) -> None:
             axes.errorbar(own["x"] + i * step, own["value"], yerr=errors, color=colour,
                           marker=marker, ls=line, ms=3.5, lw=1.2, capsize=2, elinewidth=0.9,
                           label=name)
-    least, most = part["value"].min(), part["value"].max()
+    least, most = part["value"].min(), part[["value", "high"]].max(axis=None)
     if 0 <= least <= most <= 1:
         axes.set_ylim(-0.04, 1.05)
     elif least > 0 and most > WIDE * least:
