@@ -40,9 +40,11 @@ def table(frame: pd.DataFrame, caption: str, by: str | None = None) -> HTML:
     Parameters
     ----------
     by : str, optional
-        A column whose values become headings within the table, each above the rows that it holds
-        for.
+        A column whose values become headings within the table, each above all rows that it holds
+        for, in the order in which they appear first.
     """
+    if by:
+        frame = frame.sort_values(by, key=lambda names: pd.factorize(names)[0], kind="stable")
     rows = frame.drop(columns=by) if by else frame
     shown = rows.to_html(index=False, border=0, escape=True, classes="rm-table",
                          float_format=lambda x: f"{x:.3g}", na_rep="–")

@@ -67,7 +67,7 @@ def test_table_and_quotation_are_escaped():
 
 
 def test_headings_within_a_table():
-    frame = pd.DataFrame({"n": [1, 2, 3], EVIL: [EVIL, EVIL, "<tr>"]})
+    frame = pd.DataFrame({"n": [1, 3, 2], EVIL: [EVIL, "<tr>", EVIL]})  # rows of one come together
     shown = table(frame, "c", by=EVIL).data
     page = Reader(table(frame, "c", by=EVIL))
     assert page.tags.count("tr") == 1 + 3 + 2 and page.tags.count("td") == 3
