@@ -2,8 +2,7 @@
 before, not with all keys of which its window hides most.
 
 The layers with a window, three of four in Olmo 3, then cost as much as the text is long, not its
-square. On a CPU a fine-tune on long instances becomes several times faster. FlexAttention does the
-same where it can be compiled.
+square. FlexAttention does the same where it can be compiled.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ def window_blocks(
     scaling: float,
     **kwargs,
 ) -> tuple[Tensor, None]:
-    """What SDPA gives, sooner, where a layer has a window that the tokens are a multiple of.
+    """What SDPA gives, with less work where a layer has a window that the tokens are a multiple of.
 
     Parameters
     ----------
