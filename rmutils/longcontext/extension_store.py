@@ -23,6 +23,7 @@ from rmutils.longcontext.texts import Document
 from rmutils.models import identify, load_model
 from rmutils.models.teaching import RECIPES
 from rmutils.progress import progress_bar
+from rmutils.threads import one_thread
 
 EXTENSION = Stage("extension", version=1)
 TABLES = ("found", "losses", "training")
@@ -60,21 +61,19 @@ def extension(
     journal : Path, optional
         A file that takes each method when it is done. What is there already is not done again.
     """
-    kept, threads = Journal(journal), torch.get_num_threads()
+    kept = Journal(journal)
     lm = load_model(name, dtype=torch.float32)
     packed = instances(lm, RECIPES[name], config)
     texts = len(config.reach.lengths) * config.reach.texts
     parts = {method: config.steps + texts * len(config.asked_after(method))
              for method in config.methods}
-    torch.set_num_threads(1)  # so that the weights do not depend on the number of cores
-    try:
-        with progress_bar(f"extensions of {name}", sum(parts.values()), unit="steps and texts",
-                          done=sum(parts[method] for method in parts if method in kept)) as advance:
-            for method in config.methods:
-                if method not in kept:
-                    kept[method] = _run(name, method, config, packed, advance)
-    finally:
-        torch.set_num_threads(threads)
+    done = sum(parts[method] for method in parts if method in kept)
+    with one_thread(), progress_bar(  # so that the weights do not depend on the number of cores
+            f"extensions of {name}", sum(parts.values()), unit="steps and texts",
+            done=done) as advance:
+        for method in config.methods:
+            if method not in kept:
+                kept[method] = _run(name, method, config, packed, advance)
     return Extension(*(pd.concat([pd.DataFrame(kept[method][table]).assign(method=method)
                                   for method in config.methods], ignore_index=True)
                        for table in TABLES))

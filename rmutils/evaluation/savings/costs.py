@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Annotated, Literal
@@ -33,6 +33,7 @@ from rmutils.journal import Journal
 from rmutils.models import LanguageModel
 from rmutils.models.attention import attached
 from rmutils.progress import progress_bar
+from rmutils.threads import one_thread
 
 Count = Annotated[int, Field(ge=1)]
 _ATEN = torch.ops.aten
@@ -88,7 +89,7 @@ def costs(
                                          needles=config.rounds, max_new_tokens=config.steps))
     plans: dict[str, Sharing] = {}
     with progress_bar(f"{lm.name}, costs", len(cases) * len(config.variants), unit="passes",
-                      done=len(kept)) as advance, _one_thread():
+                      done=len(kept)) as advance, one_thread():
         for i, case in enumerate(cases):
             for name, variant in config.variants.items():
                 if (key := f"{i} {name}") not in kept:
@@ -98,16 +99,6 @@ def costs(
                     advance(1)
                 rows.append({"question": i, "variant": name, **kept[key]})
     return {"costs": pd.DataFrame(rows)}
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @torch.inference_mode()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
@@ -21,6 +20,7 @@ from rmutils.models.teaching.recipes import TeachingRecipe
 from rmutils.models.teaching.stream import Stream
 from rmutils.models.teaching.tokenizer import build_tokenizer
 from rmutils.progress import progress_bar
+from rmutils.threads import one_thread
 
 CONFIGS = {"llama": LlamaConfig, "qwen3": Qwen3Config, "olmo3": Olmo3Config}
 COLUMNS = "step,length,answer_loss,prompt_loss,seconds"
@@ -67,7 +67,7 @@ def train(recipe: TeachingRecipe, folder: Path, *, device: str | None = None) ->
         The folder holds a training of another recipe; the loss is not finite.
     """
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    with one_process(folder / ".training" / "lock", f"training into {folder.name}"), _one_thread():
+    with one_process(folder / ".training" / "lock", f"training into {folder.name}"), one_thread():
         tokenizer = build_tokenizer(recipe.vocab_size, thinking=recipe.thinking)
         run = _Run(recipe, tokenizer, folder / ".training", device)
         with progress_bar(f"training {folder.name}", recipe.steps, unit="steps",
@@ -87,7 +87,7 @@ def first_steps(recipe: TeachingRecipe, count: int) -> pd.DataFrame:
 
     Nothing is kept; for those who want to see a training begin.
     """
-    with tempfile.TemporaryDirectory() as folder, _one_thread():
+    with tempfile.TemporaryDirectory() as folder, one_thread():
         tokenizer = build_tokenizer(recipe.vocab_size, thinking=recipe.thinking)
         run = _Run(recipe, tokenizer, Path(folder), "cpu")
         with progress_bar("first steps", count, unit="steps") as advance:
@@ -212,13 +212,3 @@ def _optimizers(model: nn.Module, recipe: TeachingRecipe) -> list[torch.optim.Op
                          weight_decay=0.01, adjust_lr_fn="original"),
         torch.optim.AdamW(others, lr=recipe.other_lr, betas=(0.9, 0.95), weight_decay=0.0),
     ]
-
-
-@contextmanager
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
