@@ -36,6 +36,12 @@ def test_first_code_cell_declares_every_parameter_with_a_comment(path, cells):
         assert len(parameter.comment.split()) >= 2, f"{parameter.name} is not explained"
 
 
+def test_code_folds_away_except_parameters(cells):
+    """Readers see questions, figures and answers first; the code is one click away."""
+    for cell in (cell for cell in cells if cell.cell_type == "code"):
+        assert len({"parameters", "hide-input", "remove-input"} & {*cell.metadata.tags}) == 1
+
+
 def test_notebook_is_stripped(cells):
     for cell in cells:
         assert not cell.get("outputs") and cell.get("execution_count") is None
