@@ -4,7 +4,7 @@ PORT ?= 8000
 PY := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help book test vllm serve notebook named lock clean
+.PHONY: help book test doctor vllm serve notebook named lock clean
 .DELETE_ON_ERROR:
 
 help:  ## show this list
@@ -32,6 +32,9 @@ notebook: named .venv/.complete  ## run one notebook: make notebook NB=01_prelim
 
 named:
 	@test -n '$(NB)' || { echo 'Say which: make notebook NB=01_preliminaries P="tau=0.05"'; exit 2; }
+
+doctor:  ## say what is wrong on this machine, and the command that mends it
+	@python=$$(sh .ci/python) && "$$python" -m rmutils.doctor
 
 lock: .venv/.complete  ## pin the newest versions that pyproject.toml allows
 	@$(PY) .ci/lock.py && $(PY) .ci/vllm.py lock

@@ -29,6 +29,7 @@ COMMANDS = {
     "paper": "The paper's tables and an audit of its numbers.",
     "claims": "The paper's claims, and a verdict on each.",
     "run": "Run a notebook with other parameters.",
+    "doctor": "What is wrong on this machine, and the command that mends it.",
 }
 
 

@@ -1,0 +1,109 @@
+"""The doctor on machines that are broken in earnest: each finding names a command that mends it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+from rmutils import doctor, paths
+from rmutils.doctor import installed, machine
+
+
+@pytest.fixture
+def checkout(tmp_path) -> Path:
+    """A checkout of which nothing is installed; not the project's own."""
+    (tmp_path / "requirements.lock").write_text("numpy==2.0.0\nTyper_Slim==1.0\n")
+    return tmp_path
+
+
+@pytest.fixture
+def cut_off(monkeypatch):
+    """No index answers, whichever is set on this machine."""
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "")
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+
+
+def named(findings, what):
+    return next(f for f in findings if f.what == what)
+
+
+def test_bare_machine_is_told_to_install(checkout, cut_off):
+    found = doctor.examine(checkout)
+    assert named(found, "environment").mend == "make book"
+    assert named(found, "network").state == "wrong" and "FILE" in named(found, "network").mend
+
+
+def test_it_runs_where_no_package_is_installed():
+    """Without site-packages; `-S` leaves only what Python itself brings."""
+    done = subprocess.run([sys.executable, "-S", "-m", "rmutils.doctor", "--json"],
+                          cwd=paths.ROOT, capture_output=True, text=True)
+    assert not done.stderr
+    found = json.loads(done.stdout)
+    assert {"memory", "checkout", "cache"} <= {f["what"] for f in found}
+    assert done.returncode == any(f["state"] == "wrong" for f in found)
+
+
+def test_environment_whose_python_is_gone(checkout):
+    python = checkout / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(checkout / "uninstalled")
+    found, (finding,) = installed.environment(checkout, str(python))
+    assert not found and "does not run" in finding.found and "rm -rf .venv" in finding.mend
+
+
+def test_environment_without_its_packages(checkout):
+    venv.create(checkout / ".venv", symlinks=True, with_pip=False)
+    _, findings = installed.environment(checkout, str(checkout / ".venv/bin/python"))
+    assert "numpy missing (2.0.0 is locked)" in named(findings, "packages").found
+    assert named(findings, "torch").state == "wrong"
+    assert all(f.mend for f in findings)
+
+
+def test_names_of_packages_are_compared_as_pip_does(checkout):
+    """`typer-slim 1.0+cpu` is `Typer_Slim==1.0`; another version is named, and not called wrong."""
+    shutil.copy(checkout / "requirements.lock", checkout / "copy")
+    answer = {"python": "3.11.7", "failed": {}, "warnings": [],
+              "versions": {"numpy": "2.1.0", "typer-slim": "1.0+cpu"}}
+    python = checkout / "python"
+    python.write_text(f"#!/bin/sh\necho '{json.dumps(answer)}'\n")
+    python.chmod(0o755)
+    _, (finding,) = installed.environment(checkout, str(python))
+    assert finding.state == "note" and finding.found == "numpy 2.1.0 (2.0.0 is locked)"
+
+
+@pytest.mark.parametrize(("built", "usable", "state", "said"), [
+    ("13.0", True, "fine", "H100"),
+    ("13.0", False, "note", "driver on your system is too old"),
+    (None, False, "note", "built for CPUs"),
+])
+def test_gpu_that_lies_idle(tmp_path, monkeypatch, built, usable, state, said):
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text("#!/bin/sh\necho NVIDIA H100, 470.1\n")
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    told = ["The NVIDIA driver on your system is too old (found version 11040)."]
+    (finding,) = installed.accelerator({"cuda": [built, usable], "warnings": told})
+    assert finding.state == state and said in finding.found
+
+
+def test_full_disk_and_folder_that_cannot_be_written(checkout, monkeypatch):
+    monkeypatch.setenv("RMUTILS_CACHE", "/proc/rmutils")
+    usage = shutil.disk_usage(checkout)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=2**29))
+    full, closed = machine.folders(checkout, installed=True)
+    assert full.state == "wrong" and "0.5 GiB free, 1 wanted" in full.found
+    assert closed.state == "wrong" and "RMUTILS_CACHE" in closed.mend
+
+
+def test_cache_is_where_the_package_looks_for_it(monkeypatch):
+    for name, value in (("RMUTILS_CACHE", "/a"), ("RMUTILS_CACHE", ""), ("XDG_CACHE_HOME", "/b")):
+        monkeypatch.setenv(name, value)
+        assert machine.cache(dict(os.environ)) == paths.cache_dir()
