@@ -1,9 +1,23 @@
-"""Preference pairs become a trained model."""
+"""Preference pairs become a trained model.
 
-from rmutils.training.recipes import RECIPES, TrainRecipe
-from rmutils.training.retmask import RetMaskConfig, RetMaskRun, run_retmask
-from rmutils.training.running import load_adapter, train
-from rmutils.training.store import load_trained, train_stored
+The names below are imported when they are first used: whoever only loads a trained model need not
+wait for trl.
+"""
 
-__all__ = ["RECIPES", "RetMaskConfig", "RetMaskRun", "TrainRecipe", "load_adapter", "load_trained",
-           "run_retmask", "train", "train_stored"]
+from __future__ import annotations
+
+import importlib
+
+_HOMES = {
+    "RECIPES": "recipes", "TrainRecipe": "recipes",
+    "RetMaskConfig": "retmask", "RetMaskRun": "retmask", "run_retmask": "retmask",
+    "load_adapter": "loading", "load_trained": "loading",
+    "train": "running", "train_stored": "store",
+}
+__all__ = list(_HOMES)
+
+
+def __getattr__(name: str):
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,8 +9,7 @@ from dataclasses import replace
 from rmutils.artifacts import Artifact, find, stored
 from rmutils.errors import UserError
 from rmutils.models import REGISTRY, LanguageModel, identify, load_model
-from rmutils.training.running import RECORD
-from rmutils.training.store import TRAIN, load_trained
+from rmutils.training.loading import RECORD, TRAIN, load_trained
 
 
 def is_training(name: str) -> bool:

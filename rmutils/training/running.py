@@ -12,20 +12,19 @@ from pathlib import Path
 import datasets
 import pandas as pd
 import torch
-from peft import PeftModel
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.utils import logging
 from trl import DPOConfig, SFTConfig
 
 from rmutils.errors import UserError
-from rmutils.files import one_process, sha256
+from rmutils.files import one_process
 from rmutils.models import LanguageModel, identify, load_model
 from rmutils.training.encoding import check_pairs, digest_of, encode
+from rmutils.training.loading import RECORD
 from rmutils.training.recipes import TrainRecipe
 from rmutils.training.trainers import Progress, arguments, build
 
-RECORD = "training.json"
 CURVE = {
     "step": "step", "loss": "loss", "rewards/chosen": "chosen_reward",
     "rewards/rejected": "rejected_reward", "rewards/margins": "margin",
@@ -174,25 +173,3 @@ def _last_checkpoint(work: Path) -> str | None:
             continue
         return str(path)
     return None
-
-
-def load_adapter(base: LanguageModel, folder: Path) -> LanguageModel:
-    """A model with a LoRA adapter merged into its weights, as any other model.
-
-    Parameters
-    ----------
-    base : LanguageModel
-        The model that the adapter was trained on; it stays as it is.
-    folder : Path
-        What `train` wrote for a recipe with `lora_rank`. UserError if it is another model's.
-    """
-    if not (folder / "adapter_config.json").is_file():
-        raise UserError(f"{folder} holds no LoRA adapter. A whole model is loaded with load_model.")
-    record = json.loads((folder / RECORD).read_text())
-    if record["identity"].split()[:-1] != base.identity.split()[:-1]:  # but for the precision
-        raise UserError(f"the adapter in {folder} was trained on {record['model']} with other "
-                        f"weights than those of {base.name}.")
-    model = PeftModel.from_pretrained(copy.deepcopy(base.model), folder).merge_and_unload()
-    return LanguageModel(
-        model.eval(), base.tokenizer, folder.name, base.family,
-        f"{base.identity} + adapter sha256:{sha256(folder / 'adapter_model.safetensors')}")

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from rmutils.artifacts import Artifact, Compute, Stage
-from rmutils.models import LanguageModel, load_model
+from rmutils.artifacts import Artifact, Compute
+from rmutils.models import LanguageModel
 from rmutils.training.encoding import digest_of
+from rmutils.training.loading import TRAIN, load_trained
 from rmutils.training.recipes import TrainRecipe
-from rmutils.training.running import load_adapter, train
-
-TRAIN = Stage("train", version=1)
+from rmutils.training.running import train
 
 
 def train_stored(
@@ -43,10 +42,3 @@ def train_stored(
     inputs = {"model": lm.identity, "pairs": digest_of(pairs)}
     artifact = TRAIN.obtain(recipe, inputs, make, compute=compute, command=command)
     return load_trained(lm, artifact.folder), artifact
-
-
-def load_trained(base: LanguageModel, folder: Path) -> LanguageModel:
-    """The model in a folder that `train` wrote, whether it trained all weights or LoRA matrices."""
-    if (folder / "adapter_config.json").exists():
-        return load_adapter(base, folder)
-    return load_model(str(folder), device=str(base.model.device), dtype=base.model.dtype)
