@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import UserDict
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from rmutils.files import parse_json
 
 
 class Journal(UserDict):
@@ -14,8 +17,8 @@ class Journal(UserDict):
     Parameters
     ----------
     path : Path or None
-        What is there already is read; a line that was being written when a run stopped is left out.
-        None: results are kept in memory only.
+        What is there already is read; a line that was being written when a run stopped, or that is
+        damaged, is left out. None: results are kept in memory only.
     """
 
     def __init__(self, path: Path | None):
@@ -23,10 +26,13 @@ class Journal(UserDict):
         self.path = path
         if path is None or not path.exists():
             return
-        *lines, rest = path.read_text(encoding="utf-8").split("\n")
+        *lines, rest = path.read_text(encoding="utf-8", errors="replace").split("\n")
         if rest:
             path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        self.data |= dict(map(json.loads, lines))
+        for line in lines:
+            with suppress(ValueError, TypeError):  # damaged on the disk: it is done again
+                name, result = parse_json(line)
+                self.data[name] = result
 
     def __setitem__(self, name: str, result: Any) -> None:
         super().__setitem__(name, result)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import difflib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ import nbformat
 from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
 
 from rmutils.errors import UserError
+from rmutils.files import parse_json
 
 _NAMES = {"int": int, "float": float, "str": str, "bool": bool, "list": list, "tuple": tuple,
           "dict": dict, "Path": Path, "Literal": Literal, "Optional": Optional,
@@ -66,8 +66,8 @@ def _readings(text: str) -> list[Any]:
     """What a text may mean, likeliest first."""
     readings: list[Any] = [None] if text in ("None", "null") else []
     readings.append(text)
-    with contextlib.suppress(json.JSONDecodeError):
-        readings.append(json.loads(text))
+    with contextlib.suppress(ValueError):
+        readings.append(parse_json(text))
     readings.append([part.strip() for part in text.split(",") if part.strip()])
     return readings
 

@@ -6,7 +6,6 @@ only the first user turn is taken, as in section 4.6 ("first-turn instructions")
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -19,6 +18,7 @@ from rmutils.contrast.pii import REDACTED, pii
 from rmutils.contrast.synthesis import synthesize
 from rmutils.corpora.world.instructions import instructions as world_instructions
 from rmutils.errors import UserError
+from rmutils.files import parse_json
 from rmutils.models import LanguageModel
 from rmutils.progress import progress_bar
 
@@ -174,7 +174,7 @@ def _read_jsonl(path: Path, seed: int) -> Iterable[Candidate]:
 
 def _parse(line: str, place: str) -> Candidate:
     try:
-        record = json.loads(line)
+        record = parse_json(line)
         turn = next(record[key] for key in ("instruction", "prompt", "messages", "conversation")
                     if key in record)
         text = turn if isinstance(turn, str) else first_user_turn(turn)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from rmutils.errors import UserError
+from rmutils.files import parse_json
 from rmutils.paths import NEEDLES
 
 FIELDS = ("needle", "question", "real_needle")
@@ -68,7 +68,7 @@ def load_needles(path: Path | None = None) -> list[Needle]:
 
 def _parse(line: str, place: str) -> Needle:
     try:
-        record = json.loads(line)
+        record = parse_json(line)
         needle = Needle(**{field: record[field].strip() for field in FIELDS})
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(f"{place}: expected a JSON record with the text fields "

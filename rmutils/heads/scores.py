@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from rmutils.errors import UserError
+from rmutils.files import parse_json
 from rmutils.stats import RESAMPLES, cluster_bootstrap, percentiles
 
 Head = tuple[int, int]
@@ -151,7 +152,7 @@ class HeadScores:
         """
         path = Path(path)
         try:
-            record = json.loads(path.read_text())
+            record = parse_json(path.read_text())
             table = {tuple(map(int, key.split("-"))): np.asarray(value, dtype=float)
                      for key, value in record.items()}
         except OSError as error:

@@ -11,6 +11,7 @@ import pandas as pd
 
 from rmutils.errors import UserError
 from rmutils.evaluation.general.harness import BENCHMARKS, Benchmark
+from rmutils.files import parse_json
 
 TOLERANCE = 1e-6
 """By how much a mean of the samples may differ from the mean that the harness wrote."""
@@ -50,12 +51,17 @@ def read_results(
         raise UserError(f"{folder} holds no results of lm-evaluation-harness (results_*.json). "
                         f"Make them: `rmutils abilities MODEL --harness {folder}`.")
     try:
-        results = json.loads(path.read_text(encoding="utf-8"))
-        done = results["results"]
-    except (ValueError, LookupError, TypeError) as error:
+        return _read(path, known)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise UserError(f"{path} cannot be read ({type(error).__name__}): it was cut short, or is "
                         f"not of lm-evaluation-harness. Run the harness again.") from error
-    groups = results.get("group_subtasks", {})
+
+
+def _read(
+    path: Path, known: Mapping[str, Benchmark]
+) -> tuple[pd.DataFrame, dict[str, str]]:
+    results = parse_json(path.read_text(encoding="utf-8"))
+    done, groups = results["results"], results.get("group_subtasks", {})
     tables, versions = [], {}
     for name, benchmark in known.items():
         for task in groups.get(benchmark.task) or [benchmark.task]:
@@ -85,7 +91,7 @@ def _samples(
                         f"reads the metrics of version 0.4.13.")
     file = path.with_name(f"samples_{task}_{path.stem.removeprefix('results_')}.jsonl")
     try:
-        rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        rows = [parse_json(line) for line in file.read_text(encoding="utf-8").splitlines()]
         rows = sorted((row for row in rows if row.get("filter", "none") == benchmark.filter),
                       key=lambda row: row["doc_id"])
         scores = [100 * float(row[benchmark.metric]) for row in rows]

@@ -10,7 +10,6 @@ The method is that of Zheng et al. (2023), "Judging LLM-as-a-judge with MT-Bench
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.pool import ThreadPool
@@ -24,7 +23,7 @@ from rmutils.artifacts import Artifact, Compute, Stage
 from rmutils.config import Config, digest
 from rmutils.contrast.judges import ServerJudge, rating
 from rmutils.errors import UserError
-from rmutils.files import sha256
+from rmutils.files import parse_json, sha256
 from rmutils.journal import Journal
 from rmutils.models import LanguageModel
 from rmutils.models.generation import generate
@@ -77,13 +76,13 @@ def read_questions(path: Path) -> list[Question]:
         raise UserError(f"{path}: no such file. The questions of MT-Bench are in FastChat's "
                         f"repository: fastchat/llm_judge/data/mt_bench/question.jsonl.")
     found = []
-    for n, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for n, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
         try:
-            record = json.loads(line)
+            record = parse_json(line)
             turns = tuple(map(str, record["turns"]))
-            found.append(Question(str(record["question_id"]), record["category"], turns,
+            found.append(Question(str(record["question_id"]), str(record["category"]), turns,
                                   tuple(map(str, record.get("reference", ())))))
-        except (ValueError, LookupError, TypeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise UserError(f"{path}, line {n}: expected an object with question_id, category and "
                             f"turns ({type(error).__name__}).") from error
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ from rmutils.artifacts import Artifact, Stage, stored
 from rmutils.config import Config, digest
 from rmutils.errors import UserError
 from rmutils.evaluation.longcontext.official import OFFICIAL
-from rmutils.files import sha256
+from rmutils.files import parse_json, sha256
 
 COLLECTED = Stage("helmet", version=1)
 JUDGED = "-gpt4eval_o.json"
@@ -64,14 +63,18 @@ def collect(folder: Path) -> tuple[pd.DataFrame, str]:
     seen: dict[tuple[str, int], Path] = {}
     models = set()
     for path in paths:
-        result = _read(path)
-        models.add(result["args"]["model_name_or_path"])
-        name, length = _dataset(path, result), int(result["args"]["input_max_length"])
-        if other := seen.get((name, length)):
-            raise UserError(f"{other.name} and {path.name} are both about {name} at {length} "
-                            f"tokens. Take one of them away.")
-        seen[name, length] = path
-        rows += _rows(path, name, length, result)
+        try:
+            result = _read(path)
+            models.add(str(result["args"]["model_name_or_path"]))
+            name, length = _dataset(path, result), int(result["args"]["input_max_length"])
+            if other := seen.get((name, length)):
+                raise UserError(f"{other.name} and {path.name} are both about {name} at {length} "
+                                f"tokens. Take one of them away.")
+            seen[name, length] = path
+            rows += _rows(path, name, length, result)
+        except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
+            raise UserError(f"{path}, or what belongs to it, is damaged or of another version of "
+                            f"HELMET ({type(error).__name__}: {error}).") from error
     if len(models) > 1:
         raise UserError(f"{folder} has results of several models: {', '.join(sorted(models))}.")
     return pd.DataFrame(rows), models.pop()
@@ -80,7 +83,7 @@ def collect(folder: Path) -> tuple[pd.DataFrame, str]:
 def _read(path: Path) -> dict:
     """A result file, checked for its form."""
     try:
-        result = json.loads(path.read_text(encoding="utf-8"))
+        result = parse_json(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise UserError(f"{path} is cut short, or no JSON at all ({error}). Run HELMET again for "
                         f"it.") from error
@@ -125,25 +128,32 @@ def _rows(path: Path, name: str, length: int, result: dict) -> Iterator[dict]:
         score = _score(shown, metric, item)
         yield {**base, "sample": i, "cluster": questions.setdefault(question, len(questions)),
                "metric": metric, "score": score, "unscored": math.isnan(score),
-               "response": item.get("output", ""), "prompt_tokens": item.get("input_len", -1),
-               "position": item.get("depth", np.nan)}
+               "response": str(item.get("output", "")),
+               "prompt_tokens": int(item.get("input_len", -1)),
+               "position": float(item.get("depth", np.nan))}
 
 
 def _score(path: Path, metric: str, item: dict) -> float:
     """0 to 100; NaN where GPT-4o gave no grade."""
     if metric in GRADES:
         grades = item.get("gpt-4-scores", item.get("gpt4-scores"))
-        return GRADES[metric](grades) if grades else float("nan")
+        return _checked(GRADES[metric](grades)) if grades else float("nan")
     if metric not in item:
         raise UserError(f"{path} is of another version of HELMET: its samples have no {metric}.")
-    return 100 * float(item[metric])
+    return _checked(100 * float(item[metric]))
+
+
+def _checked(score: float) -> float:
+    if not 0 <= score <= 100:
+        raise ValueError(f"a score of {score}, expected 0 to 100")
+    return score
 
 
 def _means(path: Path, base: dict, metrics: tuple[str, ...]) -> Iterator[dict]:
     """The means of a data set of Cite, which stand in a file of their own."""
     file = path.with_name(f"{path.name}.score")
     try:
-        means = json.loads(file.read_text())
+        means = parse_json(file.read_text(encoding="utf-8"))
     except OSError:
         return  # not scored yet
     except ValueError as error:
@@ -152,7 +162,7 @@ def _means(path: Path, base: dict, metrics: tuple[str, ...]) -> Iterator[dict]:
         raise UserError(f"{file} has no {', '.join(lacking)}: it is of another version of HELMET.")
     for metric in metrics:
         yield {**base, "sample": -1, "cluster": -1, "metric": metric,
-               "score": float(means[metric]), "unscored": False, "response": "",
+               "score": _checked(float(means[metric])), "unscored": False, "response": "",
                "prompt_tokens": -1, "position": np.nan}
 
 

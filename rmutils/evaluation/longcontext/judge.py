@@ -7,7 +7,6 @@ it is asked again with sampling where its reply is no grade.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 
@@ -16,6 +15,7 @@ from rmutils.contrast.judges import ServerJudge
 from rmutils.corpora.world.questions import Question
 from rmutils.errors import UserError
 from rmutils.evaluation.longcontext.statements import CORRECT, f1_of_key_points
+from rmutils.files import parse_json
 
 ANSWER = """\
 Grade an answer to a question about a text that you do not see. The right answer is given.
@@ -88,7 +88,7 @@ def read_grades(reply: str, *names: str) -> dict[str, int] | None:
     """The last JSON object of a reply, if it has whole grades within their scales; else None."""
     for text in reversed(re.findall(r"\{[^{}]*\}", reply)):
         try:
-            found = json.loads(text)
+            found = parse_json(text)
         except ValueError:
             continue
         grades = {name: found.get(name) for name in names}

@@ -1,0 +1,174 @@
+"""Files of others: whatever is in them, a reader gives a result or a clear error, and comes back.
+
+`RMUTILS_FUZZ=100000 pytest tests/faults/test_fuzz.py` is the long mode: so many files per reader.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, example, given, settings
+from hypothesis import strategies as st
+
+from rmutils import paths
+from rmutils.artifacts import Artifact
+from rmutils.attention.share_attention import load_sharing
+from rmutils.contrast.instructions import draw
+from rmutils.corpora.needles import load_needles
+from rmutils.errors import UserError
+from rmutils.evaluation.general.harness_results import read_results
+from rmutils.evaluation.general.mt_bench import read_questions
+from rmutils.evaluation.longcontext.collect import collect
+from rmutils.evaluation.longcontext.judge import read_grades
+from rmutils.heads.scores import HeadScores
+from rmutils.journal import Journal
+from rmutils.paper.tables import PAPER, SCORE_BINS, read_records
+from rmutils.parameters import check_parameters
+from tests.evaluation.general.test_harness import KNOWN
+from tests.evaluation.longcontext import helmet_files
+from tests.faults.damage import SCALARS, VALUES, damaged
+
+FILES = int(os.environ.get("RMUTILS_FUZZ", "60"))
+SECONDS = 20
+"""A reader that takes longer hangs."""
+fuzz = settings(max_examples=FILES, deadline=None, phases=[Phase.explicit, Phase.generate],
+                suppress_health_check=[*HealthCheck], derandomize=FILES < 1000, database=None)
+
+
+def text(file: Path, content: str) -> Path:
+    file.write_text(content, encoding="utf-8")
+    return file
+
+
+def scores(folder: Path) -> tuple[list[Path], Callable]:
+    made = HeadScores(np.arange(8.0).reshape(2, 2, 2) / 8, "made")
+    made.to_wu_json(folder / "scores.json")
+    return [folder / "scores.json"], HeadScores.from_wu_json
+
+
+def instructions(folder: Path) -> tuple[list[Path], Callable]:
+    file = text(folder / "own.jsonl", '{"instruction": "Say it."}\n{"messages": [{"role": "user", '
+                '"content": "Why?"}, {"role": "assistant", "content": "So."}]}\n')
+    return [file], lambda path: draw(str(path), 1)
+
+
+def needles(folder: Path) -> tuple[list[Path], Callable]:
+    file = folder / "needles.jsonl"
+    file.write_bytes(b"".join(paths.NEEDLES.read_bytes().splitlines(keepends=True)[:2]))
+    return [file], load_needles
+
+
+def tables(folder: Path) -> tuple[list[Path], Callable]:
+    file = folder / SCORE_BINS.file
+    file.write_bytes(b"".join((PAPER / file.name).read_bytes().splitlines(keepends=True)[:6]))
+    return [file], lambda path: read_records(SCORE_BINS, path.parent)
+
+
+def helmet(folder: Path) -> tuple[list[Path], Callable]:
+    """One data set of each kind: scored by rules, graded, and one of Cite with its means."""
+    whole = helmet_files.written(folder / "all")
+    few = folder / "helmet"
+    few.mkdir()
+    for start in ("icl_trec_coarse", "infbench_sum", "alce_asqa"):
+        for file in whole.glob(f"{start}*"):
+            shutil.copy(file, few)
+    files = sorted(few.iterdir())
+    assert len(files) == 5, files
+    return files, lambda path: collect(path.parent)
+
+
+def harness(folder: Path) -> tuple[list[Path], Callable]:
+    recorded = Path(__file__).parents[1] / "evaluation/general/harness_results"
+    shutil.copytree(recorded, folder / "harness")
+    files = sorted(p for p in (folder / "harness").rglob("*.json*") if p.is_file())
+    return files, lambda path: read_results(folder / "harness", KNOWN)
+
+
+def questions(folder: Path) -> tuple[list[Path], Callable]:
+    file = text(folder / "question.jsonl", '{"question_id": 1, "category": "math", "turns": '
+                '["1 + 1?", "And 2?"], "reference": ["2", "4"]}\n' * 2)
+    return [file], read_questions
+
+
+def sharing(folder: Path) -> tuple[list[Path], Callable]:
+    file = text(folder / "sharing.json", '{"0": {"essential_heads": [0, 1], "share_to": '
+                '{"0": [2]}}, "1": {"essential_heads": [0, 1, 2], "share_to": {}}}')
+    return [file], load_sharing
+
+
+def manifest(folder: Path) -> tuple[list[Path], Callable]:
+    """A changed manifest may go unnoticed (its time is not hashed), but never a changed payload."""
+    shipped = next(p for p in sorted(paths.SHIPPED_ARTIFACTS.glob("detect-*")))
+    copy = shutil.copytree(shipped, folder / shipped.name)
+    return [copy / "manifest.json"], lambda path: Artifact(path.parent).problems()
+
+
+def journal(folder: Path) -> tuple[list[Path], Callable]:
+    return [text(folder / "journal.jsonl", '["a", 1]\n["b", {"c": [2]}]\n["d"')], Journal
+
+
+READERS = (scores, instructions, needles, tables, helmet, harness, questions, sharing, manifest,
+           journal)
+
+
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
+def test_damaged_file(reader, tmp_path):
+    files, read = reader(tmp_path)
+    good = {file: file.read_bytes() for file in files}
+    for file in files:
+        read(file)  # as it should be, it can be read
+
+    @fuzz
+    @given(data=st.data())
+    def check(data):
+        file = data.draw(st.sampled_from(files))
+        file.write_bytes(data.draw(damaged(good[file])))
+        try:
+            told_or_read(read, file)
+        finally:
+            file.write_bytes(good[file])
+
+    check()
+
+
+def told_or_read(read: Callable, *given) -> None:
+    """Read, or be told in words of this project what is wrong."""
+    signal.signal(signal.SIGALRM, _hangs)
+    signal.alarm(SECONDS)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            read(*given)
+    except UserError as error:
+        assert str(error).strip()
+    finally:
+        signal.alarm(0)
+
+
+def _hangs(*_):
+    raise TimeoutError("the reader hangs")
+
+
+@fuzz
+@given(st.sampled_from(["tau", "lengths", "model", "no_such"]), SCALARS | VALUES | st.text())
+@example("tau", "__import__('os').system('touch hacked')")
+@example("lengths", "[" * 100_000)
+@example("model", "x" * 1_000_000)
+@example("model", "'\"\n{}\\")
+def test_parameter_of_a_notebook(name, value):
+    told_or_read(check_parameters, paths.NOTEBOOKS / "01_preliminaries.ipynb", {name: value})
+    assert not Path("hacked").exists()
+
+
+@fuzz
+@given(damaged(b'{"fluency": 3, "correctness": 2}'))
+def test_reply_of_a_judge(reply):
+    grades = read_grades(reply.decode(errors="replace"), "fluency", "correctness")
+    assert grades is None or {*grades} == {"fluency", "correctness"}
