@@ -1,10 +1,11 @@
 # Everything works from a fresh clone with Python 3.11 or newer, git and make.
 PROFILE ?= embedded
+ON ?= local
 PORT ?= 8000
 PY := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help book test doctor vllm serve notebook named lock clean
+.PHONY: help book pdf study test doctor vllm serve lab class notebook named lock clean
 .DELETE_ON_ERROR:
 
 help:  ## show this list
@@ -15,6 +16,9 @@ help:  ## show this list
 book: .venv/.complete  ## build the book: book/_build/html/index.html
 	@$(PY) -m rmutils.build --profile '$(PROFILE)'
 
+pdf: book  ## print the book: book/_build/pdf/retmask-reproduced.pdf (needs chromium)
+	@$(PY) -m rmutils.pdf
+
 test: .venv/.complete  ## run the tests
 	@$(PY) .ci/vllm.py || echo 'The tests that need it are left out.'
 	@$(PY) -m pytest -n 2 --dist loadfile $(ARGS)
@@ -22,10 +26,19 @@ test: .venv/.complete  ## run the tests
 vllm: .venv/.complete  ## install vLLM for the CPU into .venv-vllm
 	@$(PY) .ci/vllm.py
 
+study: .venv/.complete  ## run the whole study and build the book (PROFILE=smoke ON=slurm)
+	@$(PY) -m rmutils study --profile '$(PROFILE)' --on '$(ON)'
+
 serve: book  ## build the book and show it on http://127.0.0.1:8000 (PORT=...)
 	@echo 'The book is on http://127.0.0.1:$(PORT)/ (stop with Ctrl-C)'
 	@$(PY) -m http.server --bind 127.0.0.1 --directory book/_build/html $(PORT) 2>/dev/null \
 	    || { echo 'Port $(PORT) is taken; try make serve PORT=8001'; exit 1; }
+
+lab: .venv/.lab  ## open the notebooks in JupyterLab
+	@JUPYTER_PREFER_ENV_PATH=1 $(PY) -m jupyterlab --config .ci/jupyter_config.py notebooks $(ARGS)
+
+class: .venv/.complete  ## make worksheets of the exercises: class/release, class/source
+	@$(PY) -m rmutils.classroom
 
 notebook: named .venv/.complete  ## run one notebook: make notebook NB=01_preliminaries P="tau=0.05 seed=1"
 	@$(PY) -m rmutils run '$(NB)' $(foreach p,$(P),-p $(subst =, ,$(p))) $(if $(NAME),--name '$(NAME)')
@@ -37,11 +50,16 @@ doctor:  ## say what is wrong on this machine, and the command that mends it
 	@python=$$(sh .ci/python) && "$$python" -m rmutils.doctor
 
 lock: .venv/.complete  ## pin the newest versions that pyproject.toml allows
-	@$(PY) .ci/lock.py && $(PY) .ci/vllm.py lock
+	@$(PY) .ci/lock.py && $(PY) .ci/vllm.py lock && $(PY) .ci/lab.py
 
 clean:  ## remove what was built; models and results in the cache stay
 	rm -rf book/_build book/chapters book/runs .snakemake .pytest_cache .ruff_cache
 	rm -rf .venv .venv-vllm *.egg-info build
+
+.venv/.lab: requirements-lab.lock .venv/.complete
+	@echo 'Installing JupyterLab into .venv (.venv/pip.log) ...'
+	@$(PY) -m pip install -r $< >>.venv/pip.log 2>&1 || { tail -n 5 .venv/pip.log; exit 1; }
+	@touch $@
 
 # Without the stamp the environment may be half installed and is made anew; with an old stamp it is
 # brought up to date, and counts as half installed until that is done.

@@ -1,13 +1,21 @@
 # The book as a graph: one rule per notebook, one for the pages. Started by `make book`
-# (rmutils/build.py), which takes care of locks and messages.
+# (rmutils/build.py), which takes care of locks and messages. With the plan of a study
+# (rmutils/study), a rule per stage comes before them.
 import json
+import shlex
 import sys
 from pathlib import Path
 
-from rmutils import build
+from rmutils import build, steps
 
 ROOT = Path.cwd()
 CHAPTERS = build.chapters(ROOT, config["profile"])
+
+# Of a study (`rmutils study`): its jobs, and the folder that takes their records.
+PLAN = json.loads(Path(config["plan"]).read_text()) if "plan" in config else {}
+RECORDS = Path(config.get("plan", "")).parent
+RESULTS = [str(steps.RESULTS)] if PLAN or steps.RESULTS.exists() else []
+STEP = f"{shlex.quote(sys.executable)} -m rmutils.steps"
 
 
 rule book:
@@ -16,10 +24,8 @@ rule book:
         build.sources(ROOT),
     output:
         "book/_build/html/.complete",
-    params:
-        python=sys.executable,
     shell:
-        "{params.python:q} -m rmutils.steps pages"
+        STEP + " pages"
 
 
 for chapter in CHAPTERS:
@@ -29,11 +35,55 @@ for chapter in CHAPTERS:
             f"chapter_{chapter.name}"
         input:
             notebook=str(chapter.notebook),
-            others=chapter.inputs,
+            others=chapter.inputs + RESULTS,
         output:
             chapter.output,
         params:
-            python=sys.executable,
             values=json.dumps(chapter.parameters),
         shell:
-            "{params.python:q} -m rmutils.steps chapter {input.notebook:q} {output:q} {params.values:q}"
+            STEP + " chapter {input.notebook:q} {output:q} {params.values:q}"
+
+
+if PLAN:
+
+    localrules:
+        fetch,  # a cluster's nodes often have no network
+        mask,
+        results,
+
+    rule results:
+        input:
+            [RECORDS / f"{name}.json" for name in PLAN],
+        output:
+            RESULTS,
+        params:
+            plan=config["plan"],
+        shell:
+            STEP + " results {params.plan:q}"
+
+
+def job(stage, wildcards):
+    return PLAN[f"{stage}/{wildcards.name}"]
+
+
+for stage in sorted({name.split("/")[0] for name in PLAN}):
+
+    rule:
+        name:
+            stage
+        input:
+            lambda wildcards, stage=stage: [
+                RECORDS / f"{name}.json" for name in job(stage, wildcards)["needs"]
+            ],
+        output:
+            RECORDS / stage / "{name}.json",
+        threads: lambda wildcards, stage=stage: job(stage, wildcards)["resources"]["threads"]
+        resources:
+            mem_mb=lambda wildcards, stage=stage: job(stage, wildcards)["resources"]["mem_mb"],
+            runtime=lambda wildcards, stage=stage: job(stage, wildcards)["resources"]["runtime"],
+            gpu=lambda wildcards, stage=stage: job(stage, wildcards)["resources"]["gpu"],
+        params:
+            plan=config["plan"],
+            stage=stage,
+        shell:
+            STEP + " job {params.plan:q} {params.stage}/{wildcards.name:q} {threads}"

@@ -1,8 +1,8 @@
 """Stored results: a folder with a payload and a manifest that says where the payload comes from.
 
 A result's name is a hash of what it depends on: stage, stage version, configuration and inputs. It
-is looked up in the user's cache first, then among the results that ship with the project. A payload
-that does not match its manifest is refused.
+is looked up in the user's cache first, then in a cache that is shared, if there is one, then among
+the results that ship with the project. A payload that does not match its manifest is refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Literal
 from rmutils.config import Config, digest
 from rmutils.errors import NotStored, UserError
 from rmutils.files import one_process, sha256
-from rmutils.paths import SHIPPED_ARTIFACTS, cache_dir
+from rmutils.paths import SHIPPED_ARTIFACTS, cache_dir, caches
 from rmutils.provenance import environment
 
 MANIFEST = "manifest.json"
@@ -160,9 +160,9 @@ def _publish(work: Path, target: Path) -> None:
         scratch.unlink()
 
 
-def roots() -> tuple[Path, Path]:
+def roots() -> list[Path]:
     """Where results are looked up, in this order."""
-    return cache_dir() / "artifacts", SHIPPED_ARTIFACTS
+    return [*(cache / "artifacts" for cache in caches()), SHIPPED_ARTIFACTS]
 
 
 def find(key: str) -> Artifact | None:

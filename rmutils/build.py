@@ -1,20 +1,14 @@
 """Building the book: `python -m rmutils.build`, which is what `make book` calls.
 
-Snakemake decides what must run again (`Snakefile`) and runs it (`rmutils.steps`). This module says
-what a chapter and the pages depend on, lets one build run at a time and says how it ended.
+Snakemake decides what must run again (`Snakefile`) and runs it (`rmutils.steps`); `rmutils.graph`
+starts it. This module says what a chapter and the pages depend on, and how a build ended.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,13 +16,11 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from rmutils import paths, playground
+from rmutils import gallery, paths, playground
+from rmutils import pages as listed
 from rmutils.errors import UserError
-from rmutils.steps import COMPLETE, FAILURES, HTML, STATE, clock
-
-
-class BuildFailed(Exception):
-    """The book could not be built: a notebook raised, or a page has a warning."""
+from rmutils.graph import BuildFailed, only_build, run_graph
+from rmutils.steps import COMPLETE, HTML, clock
 
 
 @dataclass(frozen=True)
@@ -73,22 +65,27 @@ def chapters(root: Path, profile: str) -> list[Chapter]:
 def code() -> list[str]:
     """The package and the lock: what every chapter depends on.
 
-    Not the command line, the build and the playground; they only start what the other modules do.
+    Not the command line, the build, the playground, the gallery, the launch buttons, estimates, the
+    study, the worksheets and the pages; they only start or show what the other modules do.
     """
-    package, apart = paths.ROOT / "rmutils", ("build.py", "steps.py", "playground.py")
-    modules = [p for p in package.rglob("*.py") if p.name not in apart and p.parent.name != "cli"]
+    apart = {"build.py", "graph.py", "steps.py", "playground.py", "launch.py", "cli", "estimate",
+             "gallery", "study", "classroom", "pages", "pdf.py", "pdf_pages.py"}
+    modules = [p for p in (paths.ROOT / "rmutils").rglob("*.py")
+               if not apart & {p.name, p.parent.name}]
     return sorted(map(str, [*modules, paths.ROOT / "requirements.lock"]))
 
 
 def sources(root: Path) -> list[str]:
-    """What the pages are made of, besides the chapters."""
+    """What the pages are made of besides the chapters: pages, runs, the package, what is listed."""
     book = root / "book"
     made = {"_build", "chapters", "runs", ".ipynb_checkpoints"}
     pages = [p.relative_to(root) for p in book.rglob("*")
              if p.is_file() and not made & set(p.relative_to(book).parts)]
     played = playground.inputs() if (book / playground.FOLDER).is_dir() else []
-    return (sorted(map(str, pages)) + sorted(map(str, (paths.ROOT / "rmutils").rglob("*.py")))
-            + sorted(map(str, played)))
+    runs = [p.relative_to(root) for p in gallery.files(root)]
+    modules = (paths.ROOT / "rmutils").rglob("*.py")
+    return [file for files in ([*pages, *runs], modules, played, listed.inputs())
+            for file in sorted(map(str, files))]
 
 
 def build(root: Path = paths.ROOT, *, profile: str = "embedded") -> None:
@@ -102,46 +99,12 @@ def build(root: Path = paths.ROOT, *, profile: str = "embedded") -> None:
         A notebook raised or a page has a warning. What the other notebooks gave is kept.
     """
     chapters(root, profile)
-    (root / STATE).mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
-    with _only_build(root / STATE / "build.lock") as lock:
-        shutil.rmtree(root / FAILURES, ignore_errors=True)
-        shutil.rmtree(root / "book/chapters/.partial", ignore_errors=True)
+    with only_build(root) as lock:
         done = _stamp(root)
-        log = root / STATE / "snakemake.log"
-        with log.open("wb") as stream:
-            status = subprocess.run(
-                _snakemake(root, profile), cwd=root, stderr=stream, pass_fds=[lock],
-                env={**os.environ, "RMUTILS_BUILD": str(os.getpid())}).returncode
-        if status:
-            told = [f.read_text(encoding="utf-8") for f in sorted((root / FAILURES).glob("*.txt"))]
-            raise BuildFailed("\n".join(told) or f"snakemake stopped:\n{log.read_text()[-2000:]}")
+        run_graph(root, lock, {"profile": profile})
         what = "is up to date" if done == _stamp(root) else f"built in {clock(started)}"
     print(f"The book {what}: {root / HTML / 'index.html'}")
-
-
-def _snakemake(root: Path, profile: str) -> list[str]:
-    # The lock is ours: Snakemake's outlives a kill. A file that was only touched has not changed,
-    # however large it is, so its checksum is always taken.
-    return [sys.executable, "-m", "snakemake", "--snakefile", str(paths.ROOT / "Snakefile"),
-            "--directory", str(root), "--cores", str(max(2, os.cpu_count() or 1)),
-            "--config", f"profile={profile}", "--nolock", "--rerun-incomplete", "--keep-going",
-            "--max-checksum-file-size", "10000000000", "--quiet", "all"]
-
-
-@contextmanager
-def _only_build(path: Path) -> Iterator[int]:
-    """Hold the build lock; yields its descriptor.
-
-    A child that inherits the descriptor keeps the lock if this process is killed.
-    """
-    with path.open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            print("Another build of this book is running; waiting for it ...", flush=True)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield lock.fileno()
 
 
 def _stamp(root: Path) -> str | None:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import json
 import os
 import re
+import resource
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import nbformat
-from pydantic import TypeAdapter
 
-from rmutils.parameters import check_parameters, load_notebook, read_parameters
+from rmutils.errors import UserError
+from rmutils.parameters import check_parameters, defaults, load_notebook
+from rmutils.paths import NOTEBOOKS, cache_dir
+
+RUNS = "notebook-runs.jsonl"
+"""File of the cache: notebooks whose results are there, with their parameters, one a line."""
 
 
 class NotebookFailed(Exception):
@@ -26,34 +34,58 @@ def run_notebook(
     """Run a notebook from top to bottom with this very interpreter; write the executed copy.
 
     The copy appears under its name only when it is whole. What was run is on record in its
-    metadata (`rmutils`): all parameters with their values, start (UTC) and seconds.
+    metadata (`rmutils`): all parameters with their values, start (UTC), seconds, processor seconds
+    and peak memory in bytes.
 
     Raises
     ------
     UserError
-        Unknown or ill-typed parameter; nothing was started.
+        Unknown or ill-typed parameter, or no place for the copy; nothing was started.
     NotebookFailed
         A cell raised. The notebook as far as it got stays in `.partial/` beside the output.
     """
     checked = check_parameters(notebook, parameters)
     partial = output.parent / ".partial" / output.name
-    partial.parent.mkdir(parents=True, exist_ok=True)
-    started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
+    try:
+        partial.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:  # a project that a class may only read
+        raise UserError(f"{output.parent} cannot be written ({error.strerror}). Say where the copy "
+                        f"shall go: `rmutils run {notebook.stem} --output ~/{output.name}`."
+                        ) from error
+    started, clock, used = datetime.datetime.now(datetime.UTC), time.monotonic(), _kernels()
     executed = _execute(notebook, partial, checked, progress)
-    defaults = {p.name: TypeAdapter(p.type).dump_python(p.default, mode="json")
-                for p in read_parameters(notebook).values()}
     executed.metadata["rmutils"] = {
         **executed.metadata.get("rmutils", {}),
-        "parameters": {**defaults, **checked},
+        "parameters": defaults(notebook) | checked,
         "changed": sorted(checked),
         "started": started.isoformat(timespec="seconds"),
         "seconds": round(time.monotonic() - clock, 1),
+        "cpu_seconds": round(_kernels()[0] - used[0], 1),
+        "memory": _kernels()[1],
     }
     # Papermill notes absolute paths; those of the reader's machine have no place in a book.
     executed.metadata["papermill"].update(input_path=notebook.name, output_path=output.name)
     nbformat.write(executed, partial)
     os.replace(partial, output)
+    _remember(notebook, executed.metadata["rmutils"]["parameters"])
     return executed
+
+
+def _remember(notebook: Path, parameters: Mapping[str, Any]) -> None:
+    """Note a run of the book beside its results; not where the cache cannot be written."""
+    if notebook.resolve().parent != NOTEBOOKS:
+        return
+    line = json.dumps({"notebook": notebook.stem, "parameters": parameters}, ensure_ascii=False)
+    with contextlib.suppress(OSError):
+        cache_dir().mkdir(parents=True, exist_ok=True)
+        with (cache_dir() / RUNS).open("a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
+
+
+def _kernels() -> tuple[float, int]:
+    """Processor seconds of all kernels that have ended, and peak memory of the largest in bytes."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime, used.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _execute(notebook: Path, partial: Path, parameters: dict, progress: bool):

@@ -107,6 +107,12 @@ def read_parameters(notebook: Path) -> dict[str, Parameter]:
     return parameters
 
 
+def defaults(notebook: Path) -> dict[str, Any]:
+    """The notebook's own values of its parameters, in JSON-able form."""
+    return {p.name: TypeAdapter(p.type).dump_python(p.default, mode="json")
+            for p in read_parameters(notebook).values()}
+
+
 def _comment(source: str, node: ast.AnnAssign) -> str:
     """The comment at the end of an assignment, or else the one on the line above it."""
     lines = source.splitlines()

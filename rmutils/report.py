@@ -14,6 +14,7 @@ from IPython.display import HTML, Markdown
 
 from rmutils.artifacts import Artifact
 from rmutils.corpora.niah import NiahCase
+from rmutils.spreadsheet import to_csv
 
 
 def number(value: float, low: float | None = None, high: float | None = None) -> str:
@@ -34,8 +35,10 @@ def say(text: str) -> Markdown:
     return Markdown(text)
 
 
-def table(frame: pd.DataFrame, caption: str, by: str | None = None) -> HTML:
+def table(frame: pd.DataFrame, caption: str, by: str | None = None) -> Table:
     """A table with a caption, in a box that scrolls on a narrow screen.
+
+    What is shown has three digits; the CSV that its output carries has all.
 
     Parameters
     ----------
@@ -48,7 +51,8 @@ def table(frame: pd.DataFrame, caption: str, by: str | None = None) -> HTML:
     rows = frame.drop(columns=by) if by else frame
     shown = rows.to_html(index=False, border=0, escape=True, classes="rm-table",
                          float_format=lambda x: f"{x:.3g}", na_rep="–")
-    return _scrolling(_under_headings(shown, frame[by], rows.shape[1]) if by else shown, caption)
+    headed = _under_headings(shown, frame[by], rows.shape[1]) if by else shown
+    return _scrolling(headed, caption, frame)
 
 
 def _under_headings(shown: str, headings: pd.Series, columns: int) -> str:
@@ -60,10 +64,21 @@ def _under_headings(shown: str, headings: pd.Series, columns: int) -> str:
         for heading, first, row in zip(headings, new, rows, strict=True))
 
 
-def _scrolling(shown: str, caption: str) -> HTML:
-    return HTML(f'<div class="rm-scroll" tabindex="0" role="region" '
-                f'aria-label="{html.escape(caption, quote=True)}">'
-                f'<p class="rm-caption">{html.escape(caption)}</p>{shown}</div>')
+class Table(HTML):
+    """A table of the book; in a notebook its output carries the data as CSV."""
+
+    def __init__(self, shown: str, frame: pd.DataFrame):
+        super().__init__(shown)
+        self.csv = to_csv(frame)
+
+    def _repr_mimebundle_(self, **_: object) -> tuple[dict, dict]:
+        return {}, {"rmutils": {"csv": self.csv}}
+
+
+def _scrolling(shown: str, caption: str, frame: pd.DataFrame) -> Table:
+    return Table(f'<div class="rm-scroll" tabindex="0" role="region" '
+                 f'aria-label="{html.escape(caption, quote=True)}">'
+                 f'<p class="rm-caption">{html.escape(caption)}</p>{shown}</div>', frame)
 
 
 def show_case(case: NiahCase) -> HTML:
@@ -123,17 +138,19 @@ def made_by(artifact: Artifact) -> HTML:
         "commit": environment["commit"] or "unknown",
         "made": environment["created"],
     }
-    return _details("How this was made", rows)
+    return how_made(rows)
 
 
 def made_from(files: Iterable[str], command: str) -> HTML:
     """The same for what is drawn from files of the project, without a long run."""
-    return _details("How this was made", {"data": ", ".join(files), "command": command})
+    return how_made({"data": ", ".join(files), "command": command})
 
 
-def _details(summary: str, rows: dict[str, str]) -> HTML:
+def how_made(rows: Mapping[str, str]) -> HTML:
+    """A fold-out that says how something was made: names and what stands under them."""
     body = "".join(f"<dt>{k}</dt><dd>{html.escape(str(v))}</dd>" for k, v in rows.items())
-    return HTML(f'<details class="rm-made"><summary>{summary}</summary><dl>{body}</dl></details>')
+    return HTML('<details class="rm-made"><summary>How this was made</summary>'
+                f"<dl>{body}</dl></details>")
 
 
 def _short(value: object) -> str:
@@ -150,7 +167,7 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
-def comparisons(findings: pd.DataFrame, caption: str) -> HTML:
+def comparisons(findings: pd.DataFrame, caption: str) -> Table:
     """Lines of the audit: each value with its place, the difference with what rounding explains."""
     rounding = [f"rounding: {f'below {t:.3g}' if t else 'none'}" for t in findings.tolerance]
     columns = {
@@ -161,7 +178,7 @@ def comparisons(findings: pd.DataFrame, caption: str) -> HTML:
     }
     shown = pd.DataFrame({name: list(cells) for name, cells in columns.items()})
     return _scrolling(shown.to_html(index=False, border=0, escape=False,
-                                    classes="rm-table rm-comparisons"), caption)
+                                    classes="rm-table rm-comparisons"), caption, findings)
 
 
 def _with_note(value: float | str, note: str) -> str:

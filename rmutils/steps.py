@@ -1,7 +1,9 @@
 """The steps of a build, each a process that Snakemake starts in the project's folder.
 
 `python -m rmutils.steps chapter NOTEBOOK OUTPUT PARAMETERS` runs one notebook,
-`python -m rmutils.steps pages` turns all chapters and pages into HTML.
+`python -m rmutils.steps pages` turns all chapters and pages into HTML. Of a study,
+`python -m rmutils.steps job PLAN NAME THREADS` does one job, and
+`python -m rmutils.steps results PLAN` names the results of all.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from pathlib import Path
 import psutil
 import typer
 
-from rmutils import playground
+from rmutils import gallery, playground
+from rmutils.classroom.slides import write_slides
 from rmutils.errors import UserError
 
 STATE = Path("book/_build")
@@ -32,6 +35,9 @@ COMPLETE = HTML / ".complete"
 FAILURES = STATE / "failures"
 """One text per step that failed in the last build, for its closing message."""
 
+RESULTS = STATE / "results.json"
+"""The results of a study. Chapters run again where they have changed."""
+
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
@@ -41,11 +47,7 @@ def chapter(notebook: Path, output: Path, parameters: str) -> None:
     from rmutils.notebooks import NotebookFailed, run_notebook
 
     _end_with_build()
-    # Notebooks run side by side, and each may use every core, for often only one is left. Threads
-    # that wait must then sleep: two notebooks on two cores take 1.1 times as long as with a thread
-    # each, but 3.5 times where waiting threads stay busy.
-    os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    _share_cores()
     started = time.monotonic()
     print(f"  {notebook.stem} ...", flush=True)
     try:
@@ -60,20 +62,25 @@ def pages() -> None:
     """Turn chapters and pages into HTML; any warning of Sphinx is an error.
 
     The HTML is made anew each time (a build of the changed pages alone would not repeat the
-    warnings of the others) and takes the place of the old one when it is whole.
+    warnings of the others) and takes the place of the old one when it is whole. It is made from a
+    copy of the book, to which the pages of runs are added.
     """
     _end_with_build()
     started = time.monotonic()
     print("  pages ...", flush=True)
-    fresh = STATE / ".fresh"
-    shutil.rmtree(fresh, ignore_errors=True)
+    fresh, source = STATE / ".fresh", STATE / ".source"
+    for left in (fresh, source):
+        shutil.rmtree(left, ignore_errors=True)
+    shutil.copytree("book", source, ignore=shutil.ignore_patterns(STATE.name, "runs", ".partial"))
+    gallery.write(Path(), source)
     # jupyter-book's console script, without depending on where it is installed.
     command = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()",
-               "build", "book", "--path-output", str(fresh), "-n", "-W", "--keep-going"]
+               "build", str(source), "--path-output", str(fresh), "-n", "-W", "--keep-going"]
     result = subprocess.run(command, text=True, encoding="utf-8", errors="replace",
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     log = STATE / "pages.log"
-    log.write_text(re.sub(r"\x1b\[[0-9;]*m", "", result.stdout), encoding="utf-8")
+    told = re.sub(r"\x1b\[[0-9;]*m", "", result.stdout)
+    log.write_text(told.replace(str(source.absolute()), "book"), encoding="utf-8")
     if result.returncode:
         lines = log.read_text(encoding="utf-8").splitlines()
         told = [line for line in lines if re.search(r"\b(WARNING|ERROR|CRITICAL)\b", line)]
@@ -84,6 +91,10 @@ def pages() -> None:
             playground.write(fresh / "_build" / "html")
         except UserError as error:
             _fail("pages", str(error))
+    try:
+        write_slides(Path("book"), fresh / "_build" / "html")
+    except UserError as error:
+        _fail("pages", str(error))
     old = STATE / ".old"
     shutil.rmtree(old, ignore_errors=True)
     if HTML.exists():
@@ -92,7 +103,38 @@ def pages() -> None:
     COMPLETE.write_text(f"{time.time_ns()}\n", encoding="utf-8")
     shutil.rmtree(old, ignore_errors=True)
     shutil.rmtree(fresh)
+    shutil.rmtree(source)
     print(f"  pages done in {clock(started)}", flush=True)
+
+
+@app.command()
+def job(plan: Path, name: str, threads: int) -> None:
+    """Do one job of a study."""
+    _end_with_build()
+    _share_cores()
+    os.environ["OMP_NUM_THREADS"] = str(threads)  # a cluster need not hold it to its share
+    started = time.monotonic()
+    print(f"  {name} ...", flush=True)
+    from rmutils.study.plan import read
+    from rmutils.study.records import carry_out
+
+    told = name.replace("/", "-")
+    try:
+        carry_out(read(plan), plan.parent, name, threads=threads)
+    except UserError as error:
+        _fail(told, f"{name}: {error}")
+    (FAILURES / f"{told}.txt").unlink(missing_ok=True)  # of an earlier try
+    print(f"  {name} done in {clock(started)}", flush=True)
+
+
+@app.command()
+def results(plan: Path) -> None:
+    """Write down what a study gave."""
+    from rmutils.study.plan import read
+    from rmutils.study.records import results_of
+
+    text = json.dumps(results_of(read(plan), plan.parent), indent=1)
+    RESULTS.write_text(text + "\n", encoding="utf-8")
 
 
 def clock(started: float) -> str:
@@ -106,6 +148,14 @@ def _fail(name: str, message: str) -> None:
     FAILURES.mkdir(parents=True, exist_ok=True)
     (FAILURES / f"{name}.txt").write_text(message, encoding="utf-8")
     raise typer.Exit(1)
+
+
+def _share_cores() -> None:
+    """Steps run side by side, and each may use every core, for often only one is left. Threads that
+    wait must then sleep: two notebooks on two cores take 1.1 times as long as with a thread each,
+    but 3.5 times where waiting threads stay busy."""
+    os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
 def _end_with_build() -> None:

@@ -21,8 +21,18 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 WANTED = [Requirement(line) for line in
           PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"]]
-PINS = dict(line.split("==") for line in (ROOT / "requirements.lock").read_text().splitlines()
-            if not line.startswith("#"))
+
+
+def pins(lock: str) -> dict[str, str]:
+    """What a lock names, with its version."""
+    return dict(line.split("==") for line in (ROOT / lock).read_text().splitlines()
+                if not line.startswith("#"))
+
+
+PINS = pins("requirements.lock")
+LAB = pins("requirements-lab.lock")
+"""What `make lab` adds to the same environment."""
+
 UNLOCKED = {"pip", "setuptools", "wheel", "rmutils"}
 
 
@@ -32,9 +42,11 @@ def test_every_requirement_is_pinned_within_its_range():
         assert requirement.specifier.contains(pin), f"{requirement} against {pin}"
 
 
-def test_lock_is_sorted_canonical_and_exact():
-    assert list(PINS) == sorted(map(canonicalize_name, PINS))
-    for pin in PINS.values():
+def test_locks_are_sorted_canonical_and_exact():
+    for lock in (PINS, LAB):
+        assert list(lock) == sorted(map(canonicalize_name, lock))
+    assert "jupyterlab" in LAB and not {*LAB} & {*PINS}
+    for pin in [*PINS.values(), *LAB.values()]:
         assert Version(pin).local is None, "a local version exists on one index only"
 
 
@@ -45,8 +57,8 @@ def test_conda_environment_pins_the_same():
     assert Requirement(f"python{PROJECT['requires-python']}").specifier.contains(
         next(iter(python.specifier)).version)
     pip = next(d["pip"] for d in listed if isinstance(d, dict))
-    pins = dict(line.split("==") for line in pip if not line.startswith("-"))
-    assert pins == {canonicalize_name(r.name): PINS[canonicalize_name(r.name)] for r in WANTED}
+    pinned = dict(line.split("==") for line in pip if not line.startswith("-"))
+    assert pinned == {canonicalize_name(r.name): PINS[canonicalize_name(r.name)] for r in WANTED}
 
 
 def test_running_environment_is_the_locked_one():
@@ -56,8 +68,9 @@ def test_running_environment_is_the_locked_one():
         name = canonicalize_name(distribution.name)
         if name in UNLOCKED or (name in gpu and name not in PINS) or name.startswith("nvidia-"):
             continue
-        assert name in PINS, f"{name} is installed, but not in requirements.lock: make lock"
-        assert Version(distribution.version).public == PINS[name], name
+        locked = PINS | LAB
+        assert name in locked, f"{name} is installed, but not in requirements.lock: make lock"
+        assert Version(distribution.version).public == locked[name], name
 
 
 def test_every_import_is_a_declared_requirement():

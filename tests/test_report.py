@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 from html.parser import HTMLParser
 
 import pandas as pd
 import pytest
+from IPython.core.formatters import DisplayFormatter
 
 from rmutils.artifacts import Artifact
 from rmutils.corpora.needles import Needle
@@ -64,6 +66,15 @@ def test_table_and_quotation_are_escaped():
         assert shown in page.text["td"]
     page = Reader(quote(EVIL))
     assert (page.tags, page.text["blockquote"]) == (["blockquote"], EVIL)
+
+
+def test_table_carries_its_data_as_csv():
+    """All digits of what is shown with three; and no formula, whoever wrote the text."""
+    frame = pd.DataFrame({"n": [1 / 3, -2.0], "text": ["=HYPERLINK(1)", EVIL], "by": ["b", "a"]})
+    data, metadata = DisplayFormatter().format(table(frame, "c", by="by"))
+    assert "text/html" in data
+    read = pd.read_csv(io.StringIO(metadata["rmutils"]["csv"]))
+    assert read.to_numpy().tolist() == [[1 / 3, "'=HYPERLINK(1)", "b"], [-2.0, EVIL, "a"]]
 
 
 def test_headings_within_a_table():

@@ -4,4 +4,8 @@ document.addEventListener("DOMContentLoaded", () => {
     const part = sign.closest(".has-children").querySelector("a").textContent.trim();
     sign.setAttribute("aria-label", `Pages under ${part}`);
   }
+  // A list for screen readers must hold list items; Sphinx's list of references holds entries.
+  for (const list of document.querySelectorAll(".citation-list[role=list]")) {
+    list.removeAttribute("role");
+  }
 });

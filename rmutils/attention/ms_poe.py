@@ -17,10 +17,11 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
 
+from rmutils.attention.retrieval_capture import ArgMaxRecorder, recording_by_layer
 from rmutils.attention.rotation import inverse_frequencies, turn
 from rmutils.config import Config
 from rmutils.errors import UserError
-from rmutils.models.attention import attached, register_by_layer
+from rmutils.models.attention import attached
 
 NAME = "ms_poe"
 OUTLIER = 3
@@ -63,33 +64,31 @@ class HeadScales:
         (head size / 2,), as from `rmutils.attention.rotation.inverse_frequencies`.
     ratios : Tensor or None
         (heads,); None until the layer has seen a prompt, where they depend on it.
+    shares : Tensor or None
+        (heads,): `looked_at`, by which they were ordered.
     """
 
     config: MsPoeConfig
     frequencies: Tensor
     ratios: Tensor | None
+    shares: Tensor | None = None
 
 
 def ms_poe(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    *,
-    scaling: float,
-    given: HeadScales,
-    **kwargs,
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
+    scaling: float, given: HeadScales, recorder: ArgMaxRecorder | None = None, **kwargs,
 ) -> tuple[Tensor, None]:
     """SDPA on queries and keys whose positions are divided by each head's ratio.
 
-    Shapes are those of `rmutils.models.attention.grouped_query`; the queries are the last positions
-    of the keys. The cache keeps the keys as the model turned them; they are turned on at each step.
+    Shapes are those of `rmutils.attention.retrieval_capture`; the queries are the last positions of
+    the keys. The cache keeps the keys as the model turned them; they are turned on at each step. A
+    recorder is told of passes of one query.
     """
     group = query.shape[1] // key.shape[1]
     if given.ratios is None:
-        shares = looked_at(query, key.repeat_interleave(group, dim=1), scaling, given.frequencies)
-        given.ratios = ratios_of(ranks(shares, given.config.order), given.config)
+        given.shares = looked_at(query, key.repeat_interleave(group, dim=1), scaling,
+                                 given.frequencies)
+        given.ratios = ratios_of(ranks(given.shares, given.config.order), given.config)
     ratios = given.ratios.view(-1, group, 1)  # (key heads, heads that share each, 1)
     of_keys = ratios[:, :1].expand_as(ratios) if given.config.order == "reference" else ratios
     places = torch.arange(key.shape[2], device=key.device)
@@ -100,6 +99,8 @@ def ms_poe(
         weights = _products(query, key, further, given.frequencies) * scaling
         if attention_mask is not None:
             weights = weights.masked_fill(~attention_mask, -torch.inf)
+        if recorder is not None:
+            recorder.record(module.layer_idx, weights.argmax(-1).flatten(1))
         output = weights.softmax(-1).to(value.dtype) @ value
         return output.view(len(query), 1, -1, value.shape[-1]), None
     key = turn(key[:, :, None], further, given.frequencies).flatten(1, 2)
@@ -194,4 +195,4 @@ def rescaled(
         yield scales
 
 
-register_by_layer(NAME, ms_poe)
+recording_by_layer(NAME, ms_poe)

@@ -6,7 +6,7 @@ keep every row of every head, about 4 L H N^2 bytes; here one row per head is re
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -14,9 +14,11 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from rmutils.models.attention import register, using
+from rmutils.models.attention import register, register_by_layer, using
 
 NAME = "retrieval_capture"
+RECORDING = {NAME}
+"""Names of the attentions that take a recorder."""
 
 
 class ArgMaxRecorder:
@@ -24,10 +26,23 @@ class ArgMaxRecorder:
 
     def __init__(self) -> None:
         self._layers: dict[int, Tensor] = {}
+        self._places: Tensor | None = None
+
+    def among(self, places: Tensor) -> ArgMaxRecorder:
+        """The same recorder, for layers whose keys are those at some places of the text only.
+
+        Parameters
+        ----------
+        places : Tensor
+            (keys,): where each key stands in the text.
+        """
+        part = ArgMaxRecorder()
+        part._layers, part._places = self._layers, places
+        return part
 
     def record(self, layer: int, index: Tensor) -> None:
         """Keep the indices of one layer, shape (batch, heads)."""
-        self._layers[layer] = index
+        self._layers[layer] = index if self._places is None else self._places[index]
 
     def take(self) -> Tensor:
         """All layers, shape (batch, layers, heads); empties the recorder."""
@@ -47,10 +62,10 @@ def retrieval_capture(
     recorder: ArgMaxRecorder | None = None,
     **kwargs,
 ) -> tuple[Tensor, None]:
-    """Attention of one decoding step that also records the arg-max key of every head.
+    """Attention that also records the arg-max key of every head, in the row of the newest token.
 
     Without a `recorder` (prefill) it is SDPA and nothing else. The recorder travels as a keyword
-    argument of the model's `forward`; the pass that carries it has one query row.
+    argument of the model's `forward`.
 
     Parameters
     ----------
@@ -66,26 +81,52 @@ def retrieval_capture(
     Tensor, None
         (batch, queries, heads, head size), as transformers expects.
     """
-    if recorder is None:
+    if recorder is not None:
+        products = newest_products(query, key, attention_mask, scaling)
+        recorder.record(module.layer_idx, products.argmax(-1).flatten(1))
+    if recorder is None or query.shape[2] > 1:
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, **kwargs
         )
-    batch, heads, _, size = query.shape
-    # float32: in bfloat16 neighbouring scores tie. Grouped by key head: no copy of the keys.
-    grouped = query.float().view(batch, key.shape[1], -1, size)
-    products = grouped @ key.float().transpose(2, 3) * scaling  # (batch, key heads, group, keys)
-    if attention_mask is not None:
-        products = products.masked_fill(~attention_mask, -torch.inf)
-    recorder.record(module.layer_idx, products.argmax(-1).view(batch, heads))
     output = products.softmax(-1).to(value.dtype) @ value
-    return output.view(batch, 1, heads, size), None
+    return output.reshape(query.transpose(1, 2).shape), None
+
+
+def newest_products(
+    query: Tensor, key: Tensor, attention_mask: Tensor | None, scaling: float
+) -> Tensor:
+    """Products of the newest query with all keys, before softmax, in float32.
+
+    Shapes are those of `retrieval_capture`.
+
+    Returns
+    -------
+    Tensor
+        (batch, key heads, heads that share each, keys); minus infinity where nothing may be seen.
+    """
+    # float32: in bfloat16 neighbouring scores tie. Grouped by key head: no copy of the keys.
+    grouped = query[:, :, -1].float().unflatten(1, (key.shape[1], -1))
+    products = grouped @ key.float().transpose(2, 3) * scaling
+    if attention_mask is not None:
+        products = products.masked_fill(~attention_mask[:, :, -1:], -torch.inf)
+    return products
 
 
 @contextmanager
 def capturing(model: PreTrainedModel) -> Iterator[ArgMaxRecorder]:
-    """Switch the model to this attention; on exit its own comes back, also after an error."""
-    with using(model, NAME):
+    """Switch the model to this attention; on exit its own comes back, also after an error.
+
+    A variant of attention that takes a recorder (`recording_by_layer`) stays as it is.
+    """
+    own = model.config._attn_implementation
+    with using(model, own if own in RECORDING else NAME):
         yield ArgMaxRecorder()
+
+
+def recording_by_layer(name: str, attention: Callable[..., tuple[Tensor, None]]) -> None:
+    """`register_by_layer` for an attention that takes a recorder, as all other layers do then."""
+    register_by_layer(name, attention, otherwise=retrieval_capture)
+    RECORDING.add(name)
 
 
 register(NAME, retrieval_capture)

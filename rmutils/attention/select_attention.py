@@ -7,7 +7,7 @@ at each step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -16,13 +16,18 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+from rmutils.attention.retrieval_capture import (
+    ArgMaxRecorder,
+    newest_products,
+    recording_by_layer,
+    retrieval_capture,
+)
 from rmutils.attention.rotation import position_embeddings
 from rmutils.config import Config
 from rmutils.errors import UserError
 from rmutils.models import LanguageModel
-from rmutils.models.attention import attached, register_by_layer
+from rmutils.models.attention import attached
 
 NAME = "select_attention"
 
@@ -52,12 +57,16 @@ class Selection:
         (tokens,): attention of the newest token in the filter layer, mean over its heads.
     chosen : list of Tensor
         Of each pass: indices of the tokens that later layers saw.
+    looked : list of Tensor
+        Of each pass, if that is recorded: index of the token that each head looked at most from the
+        newest one, (layers, heads).
     """
 
     config: SelectConfig
     hidden: Tensor | None = None
     scores: Tensor | None = None
     chosen: list[Tensor] = field(default_factory=list)
+    looked: list[Tensor] = field(default_factory=list)
 
 
 def top_p(scores: Tensor, p: float) -> Tensor:
@@ -82,14 +91,11 @@ def select_attention(
 ) -> tuple[Tensor, None]:
     """SDPA of the filter layer, which keeps the scores of the newest token.
 
-    Shapes are those of `rmutils.models.attention.grouped_query`, with batch 1.
+    Shapes are those of `rmutils.attention.retrieval_capture`, with batch 1.
     """
-    last = query[0, :, -1].float().view(key.shape[1], -1, query.shape[-1])
-    products = last @ key[0].float().transpose(1, 2) * scaling
-    if attention_mask is not None:
-        products = products.masked_fill(~attention_mask[0, 0, -1], -torch.inf)
-    given.scores = products.softmax(-1).mean((0, 1))
-    return sdpa_attention_forward(
+    products = newest_products(query, key, attention_mask, scaling)
+    given.scores = products[0].softmax(-1).mean((0, 1))
+    return retrieval_capture(
         module, query, key, value, attention_mask, scaling=scaling, **kwargs)
 
 
@@ -127,6 +133,8 @@ def selecting(model: PreTrainedModel, config: SelectConfig) -> Iterator[Selectio
         seen = places[:, None] >= places
         if window := getattr(layer.self_attn, "sliding_window", None):
             seen &= places[:, None] - places < window
+        if (recorder := kwargs.get("recorder")) is not None:
+            kwargs = kwargs | {"recorder": recorder.among(places)}
         return args, kwargs | {
             "attention_mask": seen[None, None], "past_key_values": None,
             "position_ids": places[None],
@@ -144,16 +152,28 @@ def selecting(model: PreTrainedModel, config: SelectConfig) -> Iterator[Selectio
 
 @torch.inference_mode()
 def answer_selecting(
-    lm: LanguageModel, prompt: Sequence[int], config: SelectConfig, *, max_new_tokens: int
+    lm: LanguageModel, prompt: Sequence[int], config: SelectConfig, *, max_new_tokens: int,
+    stop_ids: Collection[int] | None = None, recorder: ArgMaxRecorder | None = None,
 ) -> tuple[list[int], Selection, DynamicCache]:
-    """The most likely answer to a prompt; what was chosen; and the cache, for its size."""
+    """The most likely answer to a prompt; what was chosen; and the cache, for its size.
+
+    Parameters
+    ----------
+    stop_ids : collection of int, optional
+        Tokens that end the answer; default: the model's.
+    recorder : ArgMaxRecorder, optional
+        Where to keep what is told in `Selection.looked`; the model attends as usual without.
+    """
     cache, ids, said = DynamicCache(), list(prompt), []
+    stop_ids = lm.stop_ids if stop_ids is None else stop_ids
     with selecting(lm.model, config) as selection:
         while len(said) < max_new_tokens:
             logits = lm.model(torch.tensor([ids], device=lm.model.device), past_key_values=cache,
-                              use_cache=True).logits
+                              use_cache=True, recorder=recorder).logits
+            if recorder is not None:
+                selection.looked.append(recorder.take()[0])
             ids = [int(logits[0, -1].argmax())]
-            if ids[0] in lm.stop_ids:
+            if ids[0] in stop_ids:
                 break
             said += ids
     return said, selection, cache
@@ -169,4 +189,4 @@ def kept_bytes(selection: Selection, cache: DynamicCache) -> tuple[int, int]:
                 if layer.is_initialized), size(selection.hidden))
 
 
-register_by_layer(NAME, select_attention)
+recording_by_layer(NAME, select_attention)

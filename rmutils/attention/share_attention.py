@@ -17,8 +17,14 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from rmutils.attention.retrieval_capture import (
+    ArgMaxRecorder,
+    newest_products,
+    recording_by_layer,
+)
 from rmutils.errors import UserError
-from rmutils.models.attention import attached, register_by_layer
+from rmutils.files import parse_json
+from rmutils.models.attention import attached
 
 NAME = "share_attention"
 Sharing = dict[int, dict[int, list[int]]]
@@ -62,10 +68,21 @@ def save_sharing(sharing: Sharing, path: Path) -> None:
 
 
 def load_sharing(path: Path) -> Sharing:
-    """Read what `save_sharing` wrote."""
-    return {int(i): {head: layer["share_to"].get(str(head), [])
-                     for head in layer["essential_heads"]}
-            for i, layer in json.loads(path.read_text()).items()}
+    """Read what `save_sharing` wrote.
+
+    Raises
+    ------
+    UserError
+        The file cannot be read, or is of another form.
+    """
+    try:
+        return {int(i): {int(head): [*map(int, layer["share_to"].get(str(head), []))]
+                         for head in layer["essential_heads"]}
+                for i, layer in parse_json(path.read_text(encoding="utf-8")).items()}
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
+        raise UserError(
+            f'{path}: expected {{"layer": {{"essential_heads": [head, ...], "share_to": {{"head": '
+            f"[head, ...]}}}}}} ({type(error).__name__}: {error}).") from error
 
 
 @dataclass(frozen=True)
@@ -93,15 +110,20 @@ def share_attention(
     *,
     scaling: float,
     given: Shared,
+    recorder: ArgMaxRecorder | None = None,
     **kwargs,
 ) -> tuple[Tensor, None]:
     """Attention whose weights are computed for essential heads only.
 
-    Shapes are those of `rmutils.models.attention.grouped_query`.
+    Shapes and recorder are those of `rmutils.attention.retrieval_capture`. A head looks where the
+    head looks whose weights it takes.
     """
     group = query.shape[1] // key.shape[1]
-    products = query[:, given.essential] @ key[:, given.essential // group].transpose(2, 3)
-    products = products * scaling
+    essential, keys = query[:, given.essential], key[:, given.essential // group]
+    if recorder is not None:
+        newest = newest_products(essential, keys, attention_mask, scaling).argmax(-1).flatten(1)
+        recorder.record(module.layer_idx, newest[:, given.source])
+    products = essential @ keys.transpose(2, 3) * scaling
     if attention_mask is None and query.shape[2] > 1:
         attention_mask = torch.ones(products.shape[2:], dtype=torch.bool,
                                     device=query.device).tril()
@@ -140,4 +162,4 @@ def sharing_heads(model: PreTrainedModel, sharing: Sharing) -> Iterator[None]:
         yield
 
 
-register_by_layer(NAME, share_attention)
+recording_by_layer(NAME, share_attention)

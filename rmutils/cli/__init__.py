@@ -17,6 +17,7 @@ from rmutils.errors import UserError
 COMMANDS = {
     "models": "Models that have a name here: list, fetch, info, train.",
     "detect": "Find the retrieval heads of a model.",
+    "report": "Any checkpoint on one page: its heads, what masking costs, a forecast.",
     "mask": "Write a model with heads switched off.",
     "generate": "Sample responses, from the whole model or one with heads masked.",
     "pairs": "Make preference pairs by one of the paper's strategies.",
@@ -26,9 +27,12 @@ COMMANDS = {
     "evaluate": "Long-context scores, by HELMET's seven categories.",
     "collect": "Read HELMET's own result files into the same table.",
     "abilities": "Scores on tasks without long contexts, and drift from the base model.",
+    "variants": "A model with its attention changed: answers, retrieval heads, costs.",
     "paper": "The paper's tables and an audit of its numbers.",
     "claims": "The paper's claims, and a verdict on each.",
     "run": "Run a notebook with other parameters.",
+    "estimate": "Time, memory and disk of such a run, beforehand.",
+    "study": "The whole study: from the models to the book, here or on a cluster.",
     "doctor": "What is wrong on this machine, and the command that mends it.",
 }
 

@@ -38,9 +38,7 @@ def evaluate(
     judge: Annotated[str | None, typer.Option(
         metavar="URL", help="A server that grades free answers in place of rules.")] = None,
     judge_model: Annotated[str | None, typer.Option(help="The model that it serves.")] = None,
-    workers: Annotated[int | None, typer.Option(
-        min=1, help="Processes that answer side by side, each with a model of its own.",
-        show_default="1 on a GPU, else 2")] = None,
+    workers: options.Workers = None,
     out: Annotated[Path, typer.Option(
         help="HELMET: folder for configurations and script.")] = Path("helmet"),
     compute: options.Compute = "auto",
@@ -59,7 +57,7 @@ def evaluate(
         _write_helmet(model, datasets, lengths, chat, thinking, out)
         return
     from rmutils.evaluation.longcontext import EvaluateConfig, averages, evaluate_stored
-    from rmutils.evaluation.longcontext.workers import default_workers
+    from rmutils.workers import default_workers
 
     given = {"datasets": datasets, "lengths": lengths, "samples": samples, "seed": seed,
              "shots": shots, "chat": chat, "thinking": thinking, "thoughts": thoughts}

@@ -29,6 +29,7 @@ def generate(
     seed: options.Seed = 0,
     engine: options.Engine = "transformers",
     server: options.Servers = None,
+    workers: options.Workers = None,
     compute: options.Compute = "auto",
     as_json: options.Json = False,
 ) -> None:
@@ -53,7 +54,7 @@ def generate(
                                      scores=scores)
         config = config.changed({"heads": sorted(heads)})
     drawn, _ = draw_stored(source, count, seed=seed, lm=lm)
-    backend = options.backend_of(lm, model, engine, server)
+    backend = options.backend_of(lm, model, engine, server, workers)
     table, artifact = respond_stored(backend, drawn.instructions, config, compute=compute,
                                      command=options.command_line(ctx))
     lengths = options.mean(table["tokens"].to_numpy())

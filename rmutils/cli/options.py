@@ -37,6 +37,11 @@ Servers = Annotated[list[str] | None, typer.Option(
     help="Instead: the address of a server with OpenAI's interface, and the folder that it "
          "serves, if that is not MODEL but a masked one. Can be given several times.")]
 
+Workers = Annotated[int | None, typer.Option(
+    min=1, help="Processes that answer side by side, each with a model of its own. The answers are "
+                "the same, whatever their number.",
+    show_default="one for each GPU, else one for each core, up to 4")]
+
 Source = Annotated[str, typer.Option(
     help="Of the instructions: world, self, lmsys, wildchat, guru, or a .jsonl file.")]
 Seed = Annotated[int, typer.Option(help="Of the instructions and the responses.")]
@@ -81,7 +86,8 @@ def load_chat_model(model: str) -> LanguageModel:
 
 
 def backend_of(
-    lm: LanguageModel, model: str, engine: str, servers: Sequence[str] | None = None
+    lm: LanguageModel, model: str, engine: str, servers: Sequence[str] | None = None,
+    workers: int | None = None,
 ) -> Backend:
     """Who answers for a model, which was asked for by that name."""
     if servers:
@@ -98,8 +104,9 @@ def backend_of(
         torch.cuda.empty_cache()
         return VLLM(lm)
     from rmutils.contrast.backends import Transformers
+    from rmutils.workers import default_workers
 
-    return Transformers(lm)
+    return Transformers(lm, named=model, workers=workers or default_workers())
 
 
 def command_line(ctx: typer.Context) -> str:
@@ -107,7 +114,7 @@ def command_line(ctx: typer.Context) -> str:
     words = []
     for parameter in ctx.command.params:
         value = ctx.params.get(parameter.name)
-        if value == parameter.default or parameter.name in ("compute", "as_json"):
+        if value == parameter.default or parameter.name in ("compute", "as_json", "workers"):
             continue
         if parameter.param_type_name == "argument":
             words.insert(0, value)

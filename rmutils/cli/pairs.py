@@ -48,6 +48,7 @@ def pairs(
     seed: options.Seed = 0,
     engine: options.Engine = "transformers",
     server: options.Servers = None,
+    workers: options.Workers = None,
     compute: options.Compute = "auto",
     as_json: options.Json = False,
 ) -> None:
@@ -79,13 +80,14 @@ def pairs(
         policy = STRATEGIES[strategy].policy
         heads = options.choose_heads(lm, policy, tau=tau, top_k=top_k, seed=head_seed,
                                      scores=scores) if policy else []
-        other = (options.backend_of(options.load_chat_model(smaller), smaller, engine)
+        other = (options.backend_of(options.load_chat_model(smaller), smaller, engine,
+                                    workers=workers)
                  if strategy == "smaller-model" else None)
         rater = _judge(judge, judge_model, lm, thinking) if strategy == "win-lose-pair" else None
         drawn, _ = draw_stored(source, number, seed=seed, lm=lm)
         made = contrast(
-            strategy, options.backend_of(lm, model, engine, server), drawn.instructions, config,
-            heads=heads, other=other, judge=rater, compute=compute,
+            strategy, options.backend_of(lm, model, engine, server, workers), drawn.instructions,
+            config, heads=heads, other=other, judge=rater, compute=compute,
             command=options.command_line(ctx))
         found = made.pairs
         origin = {"source": source, "seed": seed, "left_out": drawn.dropped, "heads": heads,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from rmutils.cli import options
 from rmutils.cli.run import pairs
 from rmutils.errors import UserError
 
@@ -20,6 +21,7 @@ def retmask(
     parameters: Annotated[list[str] | None, typer.Argument(
         metavar="[-p NAME VALUE]...", help="What is to be different; see --list.")] = None,
     show: Annotated[bool, typer.Option("--list", help="List names and values, and stop.")] = False,
+    workers: options.Workers = None,
     compute: Annotated[str, typer.Option(help="auto, always or never.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -32,6 +34,7 @@ def retmask(
     """
     from rmutils.training import RECIPES
     from rmutils.training.retmask import RetMaskConfig, run_retmask
+    from rmutils.workers import default_workers
 
     if compute not in ("auto", "always", "never"):
         raise UserError(f"--compute {compute}: one of auto, always, never.")
@@ -47,7 +50,7 @@ def retmask(
                 value = getattr(value, part)
             typer.echo(f"{name} = {value}")
         return
-    run = run_retmask(model, config, compute=compute)
+    run = run_retmask(model, config, compute=compute, workers=workers or default_workers())
     summary = {
         "model": model, "artifact": run.artifact.name, "training": run.training,
         "heads": run.heads, "pairs": len(run.pairs), "dropped": run.dropped,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rmutils import paths
+from rmutils import gallery, paths
 from rmutils.errors import UserError
 
 app = typer.Typer(add_completion=False)
@@ -26,6 +26,8 @@ def run(
 ) -> None:
     """Run a notebook with other parameters and keep the executed copy.
 
+    It becomes a page of the book at the next `make book`.
+
     Example: rmutils run 01_preliminaries -p tau 0.05 -p lengths 256,512 --name low-tau
     """
     from rmutils.notebooks import NotebookFailed, run_notebook
@@ -35,6 +37,9 @@ def run(
     if show:
         typer.echo(describe(read_parameters(path)) or f"{path.name} has no parameters")
         return
+    if not gallery.NAME.fullmatch(name):
+        raise UserError(f"{name!r} cannot be the name of a run: it becomes part of an address. Use "
+                        "up to 100 letters, digits, '.', '_' and '-', not first '.' or '-'")
     target = (output or paths.BOOK / "runs" / path.stem / f"{name}.ipynb").absolute()
     try:
         run_notebook(path, target, pairs(parameters or []), progress=True)

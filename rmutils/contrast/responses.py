@@ -5,10 +5,10 @@ Section 3 names no sampling settings; the defaults are those of the authors' `2_
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Protocol
 
@@ -19,10 +19,12 @@ from rmutils.artifacts import Artifact, Compute, Stage
 from rmutils.config import Config, digest
 from rmutils.contrast.instructions import Instruction
 from rmutils.heads.scores import Head
+from rmutils.journal import Journal
 from rmutils.progress import progress_bar
+from rmutils.workers import side_by_side
 
 RESPONSES = Stage("responses", version=1)
-JOURNAL = ".journal.jsonl"
+JOURNAL = ".responses.jsonl"
 
 
 class ResponseConfig(Config):
@@ -69,10 +71,24 @@ class Response:
 
 
 class Backend(Protocol):
-    """Something that answers."""
+    """Something that answers.
+
+    Attributes
+    ----------
+    name, identity : str
+    together : int or None
+        Instructions that are given to it at once. They are answered anew if one answer is missing,
+        so that a run that was stopped gives what one gives that was not. None: whichever are
+        missing, which does where an answer does not hang together with others.
+    workers : int
+        Processes that answer side by side. More than one needs `elsewhere`, which gives what makes
+        the backend in another process.
+    """
 
     name: str
     identity: str
+    together: int | None = None
+    workers: int = 1
 
     def respond(self, instructions: Sequence[Instruction], config: ResponseConfig,
                 done: Callable[[Response], None]) -> None:
@@ -91,39 +107,59 @@ def respond(
     Parameters
     ----------
     journal : Path, optional
-        Takes each response as it comes; those that are there already are not asked for again.
+        Takes each response as it comes; those that are there already are not asked for again, but
+        for the last `backend.together`. Needed by several workers.
 
     Returns
     -------
     DataFrame
         `id`, `instruction`, `text`, `tokens`, `finished`.
     """
-    known = {r.id: r for r in _read(journal)} if journal else {}
-    missing = [i for i in instructions if i.id not in known]
     who = f"{backend.name}, {len(config.heads)} heads masked" if config.heads else backend.name
-    with progress_bar(f"responses of {who}", len(instructions), unit="responses",
-                      done=len(instructions) - len(missing)) as advance:
-        def done(response: Response) -> None:
-            known[response.id] = response
-            if journal:
-                with journal.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(asdict(response)) + "\n")
-            advance(1)
-
-        backend.respond(missing, config, done)
-    table = pd.DataFrame([asdict(known[i.id]) for i in instructions])
+    doing, total = f"responses of {who}", len(instructions)
+    kept = Journal(journal)
+    workers = min(backend.workers, sum(map(bool, _parts(backend.together, instructions, kept))))
+    if journal and workers > 1:
+        work = partial(_work, backend.elsewhere(), backend.together, instructions, config)
+        side_by_side(work, journal, workers, doing, total, unit="responses")
+        kept = Journal(journal)
+    parts = _parts(backend.together, instructions, kept)
+    with progress_bar(doing, total, unit="responses",
+                      done=total - sum(map(len, parts))) as advance:
+        _answer(backend, parts, config, kept, advance)
+    table = pd.DataFrame([kept[i.id] for i in instructions])
     table.insert(1, "instruction", [i.text for i in instructions])
     return table
 
 
-def _read(journal: Path) -> list[Response]:
-    """What a stopped run has kept; a line that was being written when it stopped is left out."""
-    if not journal.exists():
-        return []
-    *lines, rest = journal.read_text(encoding="utf-8").split("\n")
-    if rest:
-        journal.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return [Response(**json.loads(line)) for line in lines]
+def _parts(
+    together: int | None, instructions: Sequence[Instruction], kept: Journal
+) -> list[list[Instruction]]:
+    """What is still to be asked at once. Parts that are done are empty."""
+    size = together or max(1, len(instructions))
+    parts = [[*instructions[start:start + size]] for start in range(0, len(instructions), size)]
+    left = [[i for i in part if i.id not in kept] for part in parts]
+    return [part if missing and together else missing
+            for part, missing in zip(parts, left, strict=True)]
+
+
+def _answer(
+    backend: Backend, parts: Sequence[Sequence[Instruction]], config: ResponseConfig,
+    kept: Journal, advance: Callable[[float], None],
+) -> None:
+    def done(response: Response) -> None:
+        kept[response.id] = asdict(response)
+        advance(1)
+
+    for part in filter(None, parts):
+        backend.respond(part, config, done)
+
+
+def _work(
+    make: Callable[[], Backend], together: int | None, instructions: Sequence[Instruction],
+    config: ResponseConfig, kept: Journal, share: slice, done: Callable[[float], None],
+) -> None:
+    _answer(make(), _parts(together, instructions, kept)[share], config, kept, done)
 
 
 def respond_stored(

@@ -106,26 +106,32 @@ def contrast(
     given, what = needs.get(strategy, (heads, "heads to mask"))
     if not given:
         raise UserError(f"the strategy {strategy} needs {what}.")
-    reasoning = STRATEGIES[strategy].reasoning
-    if reasoning == "un-generated":
-        config = config.model_copy(update={"thinking": False})
     stored = {"compute": compute, "command": command}
-    chosen, first = respond_stored(backend, instructions, config, **stored)
-    if strategy == "win-lose-pair":
-        again = config.model_copy(update={"seed": config.seed + 1})
-        answers, second = respond_stored(backend, instructions, again, **stored)
-        scores, judged = judge_stored(judge, chosen, answers, **stored)
-        return Contrast(_win_lose(chosen, answers, scores), (first, second, judged))
+    one, two = sides(strategy, config, heads)
+    chosen, first = respond_stored(backend, instructions, one, **stored)
     if strategy == "smaller-model":
         backend.close()  # a GPU has no room for the engines of both
-        rejected, second = respond_stored(other, instructions, config, **stored)
-    else:
-        masked = config.model_copy(update={"heads": tuple(sorted(heads))})
-        rejected, second = respond_stored(backend, instructions, masked, **stored)
-    if reasoning == "removed":
+        backend = other
+    rejected, second = respond_stored(backend, instructions, two, **stored)
+    if strategy == "win-lose-pair":
+        scores, judged = judge_stored(judge, chosen, rejected, **stored)
+        return Contrast(_win_lose(chosen, rejected, scores), (first, second, judged))
+    if STRATEGIES[strategy].reasoning == "removed":
         chosen, rejected = (side.assign(text=side["text"].map(without_thoughts))
                             for side in (chosen, rejected))
     return Contrast(make_pairs(chosen, rejected), (first, second))
+
+
+def sides(
+    strategy: str, config: ResponseConfig, heads: Sequence[Head] = ()
+) -> tuple[ResponseConfig, ResponseConfig]:
+    """How the responses of both sides of a strategy are sampled."""
+    found = STRATEGIES[strategy]
+    if found.reasoning == "un-generated":
+        config = config.changed({"thinking": False})
+    if strategy == "win-lose-pair":
+        return config, config.changed({"seed": config.seed + 1})
+    return config, config.changed({"heads": tuple(sorted(heads))}) if found.policy else config
 
 
 def _win_lose(first: pd.DataFrame, second: pd.DataFrame, scores: pd.DataFrame) -> Pairs:

@@ -24,8 +24,9 @@ from rmutils.config import Config
 from rmutils.corpora.niah import NiahCase
 from rmutils.errors import UserError
 from rmutils.evaluation.needles import find_needles
+from rmutils.heads.answering import BATCH_TOKENS
 from rmutils.heads.decoding import decode
-from rmutils.heads.detection import BATCH_TOKENS, DetectConfig, build_cases, even_depths
+from rmutils.heads.detection import DetectConfig, build_cases, even_depths
 from rmutils.heads.induction import Induction, induction
 from rmutils.heads.scores import HeadScores
 from rmutils.heads.scoring import copy_counts

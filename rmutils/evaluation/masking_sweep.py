@@ -171,10 +171,11 @@ def scored(model: str, *, compute: Compute = "auto") -> tuple[HeadScores, Artifa
 
 def sweep_stored(
     model: str, scores: HeadScores, config: SweepConfig = SweepConfig(), *,
-    compute: Compute = "auto",
+    compute: Compute = "auto", command: str | None = None,
 ) -> tuple[Sweep, Artifact]:
     """`sweep` of a model by its name, but a stored result is read instead, and a stopped run goes
-    on. The model is loaded only if the result has to be computed."""
+    on. The model is loaded only if the result has to be computed. `command` is the line that makes
+    it, by default that of chapter 2."""
 
     def make(folder: Path) -> dict:
         result = sweep(load_model(model), scores, config, journal=folder / JOURNAL)
@@ -188,5 +189,6 @@ def sweep_stored(
     changed = {"counts": json.dumps(config.counts)} | config.differences(SweepConfig())
     for field, value in changed.items():
         words += ["-p", field, value]
-    artifact = SWEEP.obtain(config, inputs, make, compute=compute, command=shlex.join(words))
+    artifact = SWEEP.obtain(config, inputs, make, compute=compute,
+                            command=command or shlex.join(words))
     return Sweep(*(pd.read_parquet(artifact.path(f"{t}.parquet")) for t in TABLES)), artifact

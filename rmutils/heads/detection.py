@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterator
-from itertools import groupby
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,23 +11,19 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from rmutils.attention.retrieval_capture import capturing
 from rmutils.config import Config
 from rmutils.corpora.haystack import Haystack, load_haystacks
 from rmutils.corpora.needles import Needle, load_needles
 from rmutils.corpora.niah import NiahBuilder, NiahCase
 from rmutils.errors import UserError
-from rmutils.heads.decoding import Answer, decode
+from rmutils.heads.answering import Watch, one_by_one, together
+from rmutils.heads.decoding import Answer
+from rmutils.heads.records import read_journal, runs_of, scores_of
 from rmutils.heads.scores import HeadScores
 from rmutils.heads.scoring import SUCCESS_ROUGE, copy_counts, rouge_recall, wu_span
 from rmutils.models import LanguageModel
-from rmutils.models.prefixes import Trunk
 from rmutils.paths import CORPORA
 from rmutils.progress import progress_bar
-
-BATCH_TOKENS = 4096
-"""Prompt tokens decoded together, in one case at least: it bounds the memory. Prefill, which takes
-most of the time, goes case by case anyway."""
 
 
 class DetectConfig(Config):
@@ -119,42 +113,41 @@ def detect(
     HeadScores
         With every case, failed ones included, in `.cases`.
     """
+    return scores_of(lm.name, *run_cases(lm, config, journal=journal))
+
+
+def run_cases(
+    lm: LanguageModel, config: DetectConfig, *, journal: Path | None = None,
+    watch: Watch | None = None,
+) -> tuple[np.ndarray, pd.DataFrame]:
+    """The cases of `detect`; it is no error if no needle is found.
+
+    Parameters
+    ----------
+    watch : callable, optional
+        See `Watch`. Default: cases are answered together, and what they share is read once.
+
+    Returns
+    -------
+    ndarray, DataFrame
+        As from `rmutils.heads.records.runs_of`.
+    """
     cases = build_cases(lm, config)
-    records = {r["case"]: r for r in _read_journal(journal)}
+    records = {r["case"]: r for r in read_journal(journal)}
     todo = [case for case in cases if case.id not in records]
+    stop_ids = lm.stop_ids if config.definition == "paper" else set()
+    how = {"max_new_tokens": config.max_new_tokens, "stop_ids": stop_ids}
+    answers = together(lm, todo, **how) if watch is None else one_by_one(
+        todo, partial(watch, **how))
     with progress_bar(f"detecting heads of {lm.name}", len(cases),
                       done=len(cases) - len(todo)) as advance:
-        for record in _run(lm, config, todo):
-            records[record["case"]] = record
+        for case, answer, seconds in answers:
+            record = records[case.id] = _record(lm, config, case, answer, seconds)
             if journal:
                 with journal.open("a") as out:
                     out.write(json.dumps(record) + "\n")
             advance(1)
-    return _collect(lm, cases, records)
-
-
-def _run(lm: LanguageModel, config: DetectConfig, cases: list[NiahCase]) -> Iterator[dict]:
-    """Run the cases haystack by haystack, in batches of one length; a record for each."""
-    stop_ids = lm.stop_ids if config.definition == "paper" else set()
-    by_haystack = sorted(cases, key=lambda c: (c.haystack, c.length))
-    with capturing(lm.model) as recorder:
-        for _, part in groupby(by_haystack, key=lambda c: c.haystack):
-            part = list(part)
-            deepest = max(part, key=lambda c: c.inserted_span[0])
-            trunk = Trunk(lm.model, deepest.input_ids[: deepest.inserted_span[0]])
-            for _, alike in groupby(part, key=lambda c: c.length):
-                alike = list(alike)
-                size = max(BATCH_TOKENS // len(alike[0].input_ids), 1)
-                for batch in (alike[i : i + size] for i in range(0, len(alike), size)):
-                    started = time.perf_counter()
-                    prompts = [case.input_ids for case in batch]
-                    answers = decode(
-                        lm.model, recorder, prompts, [trunk.read(p) for p in prompts],
-                        max_new_tokens=config.max_new_tokens, stop_ids=stop_ids,
-                    )
-                    seconds = (time.perf_counter() - started) / len(batch)
-                    for case, answer in zip(batch, answers, strict=True):
-                        yield _record(lm, config, case, answer, seconds)
+    return runs_of(cases, records, lm.shape)
 
 
 def _record(
@@ -176,27 +169,3 @@ def _record(
         "rouge": recall, "success": recall > SUCCESS_ROUGE, "seconds": round(seconds, 3),
         "counts": {f"{i}-{j}": int(counts[i, j]) for i, j in nonzero},
     }
-
-
-def _read_journal(journal: Path | None) -> Iterator[dict]:
-    """Records of an earlier run; a last line cut off by a kill is dropped from the file."""
-    if journal is None or not journal.exists():
-        return
-    whole = [line for line in journal.read_text().splitlines(keepends=True) if line.endswith("\n")]
-    temporary = journal.with_suffix(".tmp")
-    temporary.write_text("".join(whole))
-    temporary.replace(journal)
-    yield from map(json.loads, whole)
-
-
-def _collect(lm: LanguageModel, cases: list[NiahCase], records: dict[str, dict]) -> HeadScores:
-    """Scores and case table in the order of the grid, whatever the order of the runs."""
-    table = pd.DataFrame([records[case.id] for case in cases])
-    runs = np.zeros((len(table), *lm.shape))
-    counted = zip(table.pop("counts"), table["needle_tokens"], strict=True)
-    for row, (counts, size) in enumerate(counted):
-        for head, count in counts.items():
-            layer, index = map(int, head.split("-"))
-            runs[row, layer, index] = count / size
-    success = table["success"].to_numpy()
-    return HeadScores(runs[success], lm.name, table["needle"].to_numpy()[success], table)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import pandas as pd
+import torch
 
 from rmutils.attention.retrieval_capture import capturing
 from rmutils.corpora.niah import NiahCase
@@ -10,6 +14,7 @@ from rmutils.heads.decoding import Answer, decode
 from rmutils.heads.scores import Head
 from rmutils.heads.scoring import copied
 from rmutils.models import LanguageModel
+from rmutils.models.attention import using
 from rmutils.models.prefixes import Trunk
 
 
@@ -19,6 +24,25 @@ def answer_case(lm: LanguageModel, case: NiahCase, *, max_new_tokens: int = 50) 
         cache = Trunk(lm.model, case.input_ids[:1]).read(case.input_ids)
         return decode(lm.model, recorder, [case.input_ids], [cache],
                       max_new_tokens=max_new_tokens, stop_ids=lm.stop_ids)[0]
+
+
+@torch.inference_mode()
+def attention_rows(
+    lm: LanguageModel, case: NiahCase, answer: Answer, heads: Sequence[Head]
+) -> np.ndarray:
+    """The attention of some heads in the rows that decided the T tokens of an answer.
+
+    Returns
+    -------
+    ndarray
+        (heads, T, prompt tokens + T - 1): what each row sees of prompt and answer sums to 1.
+    """
+    cache = Trunk(lm.model, case.input_ids[:1]).read(case.input_ids)
+    read = torch.tensor([[case.input_ids[-1], *answer.tokens[:-1]]], device=lm.model.device)
+    with using(lm.model, "eager"):  # the only one that gives its weights away
+        layers = lm.model(input_ids=read, past_key_values=cache, use_cache=True,
+                          output_attentions=True).attentions
+    return np.stack([layers[layer][0, head].float().cpu().numpy() for layer, head in heads])
 
 
 def trace(lm: LanguageModel, case: NiahCase, answer: Answer, head: Head) -> pd.DataFrame:

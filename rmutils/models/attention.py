@@ -35,18 +35,23 @@ def using(model: PreTrainedModel, name: str) -> Iterator[None]:
         model.set_attn_implementation(before)
 
 
-def register_by_layer(name: str, attention: Callable[..., tuple[Tensor, None]]) -> None:
-    """`register` an attention for the layers that `attached` gives something to; others keep SDPA.
+def register_by_layer(
+    name: str, attention: Callable[..., tuple[Tensor, None]], *,
+    otherwise: Callable[..., tuple[Tensor, None]] = sdpa_attention_forward,
+) -> None:
+    """`register` an attention for the layers that `attached` gives something to.
 
     Parameters
     ----------
     attention : callable
         Takes what `grouped_query` takes, and what its layer was given as `given`.
+    otherwise : callable
+        The attention of all other layers.
     """
     def of_layer(module, query, key, value, attention_mask, **kwargs):
         given = getattr(module, name, None)
         if given is None:
-            return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
+            return otherwise(module, query, key, value, attention_mask, **kwargs)
         return attention(module, query, key, value, attention_mask, given=given, **kwargs)
 
     register(name, of_layer)

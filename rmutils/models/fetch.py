@@ -19,7 +19,7 @@ from typing import BinaryIO
 from rmutils.errors import UserError
 from rmutils.files import one_process, sha256
 from rmutils.models.registry import SplitFile, WheelFile
-from rmutils.paths import cache_dir
+from rmutils.paths import caches
 from rmutils.progress import progress_bar
 
 CHUNK = 1 << 20
@@ -31,8 +31,9 @@ def offline() -> bool:
 
 
 def cached_path(name: str, wheel: WheelFile | SplitFile) -> Path:
-    """Where the file of model `name` stands once fetched."""
-    return cache_dir() / "models" / name / wheel.filename
+    """Where the file of model `name` stands once fetched, by this user or for a class."""
+    places = [cache / "models" / name / wheel.filename for cache in caches()]
+    return next(filter(Path.exists, places), places[0])
 
 
 def fetch(

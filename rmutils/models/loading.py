@@ -18,7 +18,7 @@ from rmutils.files import sha256
 from rmutils.models.fetch import fetch, offline
 from rmutils.models.language_model import LanguageModel, corpus_named_by
 from rmutils.models.registry import REGISTRY, SplitFile, WheelFile
-from rmutils.paths import SHIPPED_MODELS, cache_dir
+from rmutils.paths import SHIPPED_MODELS, caches
 
 CONTENT = {".safetensors", ".json", ".jinja", ".txt", ".model"}
 """Endings of a model folder's files that decide what it computes: weights, settings, tokenizer."""
@@ -91,8 +91,8 @@ def corpus_of(name: str) -> str:
 
 
 def find_trained(name: str) -> Path | None:
-    """Folder of a model that this project trains: the user's own, else the shipped one."""
-    folders = cache_dir() / "models" / name, SHIPPED_MODELS / name
+    """Folder of a model that this project trains: from a cache, else the shipped one."""
+    folders = [*(cache / "models" / name for cache in caches()), SHIPPED_MODELS / name]
     return next(filter(_is_model, folders), None)
 
 

@@ -34,7 +34,7 @@ def score_bins(shares: Mapping[str, list[float]], labels: list[str]) -> Figure:
         axes.barh(rows, width, left=left, color=colour, label=label, height=0.72)
         for row in rows[width > 0.045]:
             axes.text(left[row] + width[row] / 2, row, f"{100 * width[row]:.1f}", ha="center",
-                      va="center", fontsize=7.5)
+                      va="center", fontsize=7.5, color="black")
         left += width
     axes.set_yticks(rows, list(shares), fontsize=8)
     axes.invert_yaxis()

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rmutils.plots.olmo3 import COLOURS
-from rmutils.plots.style import GREY, new_axes
+from rmutils.plots.style import GREY, INK, new_axes
 
 MARKERS = {"YaRN, all layers": "s", "interpolation": "^", "NTK-aware": "v", "larger base": "D",
            "no extension": "x"}
@@ -31,7 +31,7 @@ def found_by_length(before: pd.DataFrame, after: pd.DataFrame, trained: int) -> 
                                   strict=True):
         for i, (method, part) in enumerate(table.groupby("method", sort=False)):
             _line(axes, part, "length", method, SPREAD**i)
-        axes.axvline(trained, color="black", lw=0.8, ls=":")
+        axes.axvline(trained, color=INK, lw=0.8, ls=":")
         lengths = sorted(table["length"].unique())
         axes.set_xscale("log", base=2)
         axes.set_xticks(lengths, [f"{n:,}" for n in lengths], fontsize=8)
@@ -83,7 +83,7 @@ def loss_by_position(table: pd.DataFrame, trained: int, reference: str) -> Figur
                           alpha=0.15, lw=0)
         axes.plot(part["position"], part["value"], marker=MARKERS.get(method, "o"), ms=4, lw=1.4,
                   color=COLOURS[method], label=method)
-    axes.axvline(trained, color="black", lw=0.8, ls=":")
+    axes.axvline(trained, color=INK, lw=0.8, ls=":")
     axes.set(xlabel="position in the text (tokens)",
              ylabel=f"loss less that of {reference}\n(nats per token)")
     axes.legend(fontsize=8, ncols=2)

@@ -15,6 +15,7 @@ from rmutils.plots.style import (
     BLUE,
     GREEN,
     GREY,
+    INK,
     ORANGE,
     PURPLE,
     RED,
@@ -54,10 +55,10 @@ def plot_formation(result: Formation) -> Figure:
 
     _label(matching, last, _draw_heads(matching, heads, "prefix_matching"))
     ends = _draw_heads(retrieving, heads, "retrieval")
-    retrieving.fill_between(steps["step"], steps["found_low"], steps["found_high"], color="black",
+    retrieving.fill_between(steps["step"], steps["found_low"], steps["found_high"], color=INK,
                             alpha=0.1, lw=0)
-    retrieving.plot(steps["step"], steps["found"], color="black", ls="--", lw=1.2)
-    _label(retrieving, last, [*ends, (steps["found"].iloc[-1], "needles found", "black")])
+    retrieving.plot(steps["step"], steps["found"], color=INK, ls="--", lw=1.2)
+    _label(retrieving, last, [*ends, (steps["found"].iloc[-1], "needles found", INK)])
 
     retrieving.set_xscale("symlog", linthresh=FIRST, linscale=0.4)
     shown = [tick for tick in TICKS if tick <= last]
@@ -78,7 +79,7 @@ def curve(logged: pd.DataFrame, live: pd.DataFrame, model: str) -> Figure:
     figure, axes = new_axes(size=(5.8, 3.0))
     smooth = logged["answer_loss"].rolling(20, center=True, min_periods=1).median()
     axes.plot(logged["step"] + 1, smooth, color=colour_of(model), lw=1.4)
-    axes.scatter(live["step"] + 1, live["answer_loss"], s=9, color="black", zorder=3)
+    axes.scatter(live["step"] + 1, live["answer_loss"], s=9, color=INK, zorder=3)
     axes.set(xscale="log", xlabel="training step", ylabel="loss on answers (nats)", ylim=(0, None))
     return figure
 

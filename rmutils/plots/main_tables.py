@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rmutils.plots.style import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, new_axes
+from rmutils.plots.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, new_axes
 
 LOOKS = {"Before": (GREY, "o"), "RetMask": (RED, "D"), "Smaller-Model": (BLUE, "s"),
          "Win-Lose-Pair": (ORANGE, "^"), "Non-Retrieval-Mask": (GREEN, "v"),
-         "Random-Mask": (PURPLE, "P"), "SFT": ("black", "X"),
+         "Random-Mask": (PURPLE, "P"), "SFT": (INK, "X"),
          "RC removed": (BLUE, "s"), "RC un-generated": (ORANGE, "^")}
-"""Colour and marker of a strategy; what is not in here is black."""
+"""Colour and marker of a strategy; what is not in here has that of the text."""
 
 
 def scores_by_length(table: pd.DataFrame) -> Figure:
@@ -29,7 +29,7 @@ def scores_by_length(table: pd.DataFrame) -> Figure:
         part = table[table["group"] == group]
         lengths = list(part["column"].unique())
         for row, line in part.groupby("row", sort=False):
-            colour, marker = LOOKS.get(row, ("black", "x"))
+            colour, marker = LOOKS.get(row, (INK, "x"))
             axes.plot([lengths.index(c) for c in line["column"]], line["value"], marker=marker,
                       ms=4, lw=1.2, color=colour, label=row)
         axes.set_xticks(range(len(lengths)), lengths)
@@ -53,7 +53,7 @@ def gains_by(table: pd.DataFrame, by: str) -> Figure:
     for i, strategy in enumerate(strategies):
         rows = table[table["strategy"] == strategy]
         y = rows[by].map(places.index) + 0.8 * ((i + 0.5) / len(strategies) - 0.5)
-        colour, marker = LOOKS.get(strategy, ("black", "x"))
+        colour, marker = LOOKS.get(strategy, (INK, "x"))
         axes.hlines(y, rows["low"], rows["high"], color=colour, lw=1.3)
         axes.plot(rows["effect"], y, marker, ms=4, color=colour, label=strategy)
     for edge in np.arange(len(places) - 1) + 0.5:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from rmutils.evaluation.sweep_curves import PERPLEXITY, REPETITION
-from rmutils.plots.style import GREY, ORANGE, RED
+from rmutils.plots.style import GREY, INK, ORANGE, RED
 
 LINES = {"retrieval": ("highest heads", RED, "o", "-"),
          "non-retrieval": ("random others", GREY, "s", "--")}
@@ -53,7 +53,7 @@ def masking_sweep(
         else:
             axes.set_ylim(-0.03, 1.05)
         for count in marks.values():
-            axes.axvline(count, color="black", lw=0.9, ls=":")
+            axes.axvline(count, color=INK, lw=0.9, ls=":")
     _count_axis(panels[-1], max(one["count"].max() for one in curves.values()))
     _name_marks(panels[0], marks)
     panels[-1].legend(loc="best", fontsize=8)

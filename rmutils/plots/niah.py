@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
@@ -52,14 +54,14 @@ def success_map(cases: pd.DataFrame) -> Figure:
     """Share of needles found, by prompt length and depth."""
     grid = cases.pivot_table(index="depth", columns="length", values="success", aggfunc="mean")
     figure, axes = new_axes(size=(5.8, 3.8))
-    image = axes.imshow(grid, cmap=SEQUENTIAL, vmin=0, vmax=1, aspect="auto")
+    image = _cells(axes, grid.to_numpy(), 1)
     for (i, j), share in np.ndenumerate(grid.to_numpy()):
         axes.text(j, i, f"{100 * share:.0f}", ha="center", va="center", fontsize=8,
                   color="black" if share > 0.55 else "white")
     axes.set_xticks(range(len(grid.columns)), grid.columns)
     axes.set_yticks(range(len(grid.index)), [f"{100 * d:.0f} %" for d in grid.index])
     axes.set(xlabel="prompt length (tokens)", ylabel="depth of the needle")
-    figure.colorbar(image, label="needles found")
+    _scale(figure, image, label="needles found")
     return figure
 
 
@@ -87,15 +89,27 @@ def head_map(scores: HeadScores, tau: float) -> Figure:
     wide = heads <= layers  # draw the longer side across the page
     values = scores.mean.T if wide else scores.mean
     figure, axes = new_axes(size=(5.8, 0.9 + 0.24 * min(values.shape)))
-    image = axes.imshow(values, cmap=SEQUENTIAL, vmin=0, vmax=max(scores.mean.max(), tau),
-                        aspect="auto")
+    image = _cells(axes, values, max(scores.mean.max(), tau))
     for layer, head in scores.select(tau=tau):
         x, y = (layer, head) if wide else (head, layer)
         axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, ec=ORANGE, lw=1.4))
     names = ("layer", "head")
     axes.set(xlabel=names[not wide], ylabel=names[wide])
-    figure.colorbar(image, label="retrieval score", pad=0.01)
+    _scale(figure, image, label="retrieval score", pad=0.01)
     return figure
+
+
+def _cells(axes: Axes, values: np.ndarray, highest: float) -> QuadMesh:
+    """A matrix as a map, its first row on top: of shapes, where `imshow` would put in pixels."""
+    rows, columns = map(np.arange, values.shape)
+    axes.invert_yaxis()
+    return axes.pcolormesh(columns, rows, values, cmap=SEQUENTIAL, vmin=0, vmax=highest,
+                           edgecolor="face", linewidth=0.3)  # without edges, gaps shine through
+
+
+def _scale(figure: Figure, mesh: QuadMesh, **kwargs) -> None:
+    """The scale of its colours, of shapes too."""
+    figure.colorbar(mesh, **kwargs).solids.set(rasterized=False, edgecolor="face")
 
 
 def agreement(small: HeadScores, large: HeadScores, top_k: int) -> Figure:

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from rmutils.plots.style import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, new_axes
+from rmutils.plots.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, new_axes
 
 COLOURS = {"YaRN, full layers": RED, "YaRN, all layers": ORANGE, "YaRN": RED,
            "interpolation": BLUE, "NTK-aware": GREEN, "larger base": PURPLE,
@@ -39,7 +39,7 @@ def wavelengths(models: Mapping[str, tuple[pd.DataFrame, int, int]]) -> Figure:
             above.plot(table.index, waves, label=method, **style)
             below.plot(table.index, waves / table["as trained"], **style)
         for window in (trained, wanted):
-            above.axhline(window, color="black", lw=0.8, ls=":")
+            above.axhline(window, color=INK, lw=0.8, ls=":")
             above.annotate(f"{window:,} tokens", (0, window), xytext=(0, 2),
                            textcoords="offset points", fontsize=7)
         above.set(yscale="log", title=title)
@@ -72,7 +72,7 @@ def piece_lengths(ways: Mapping[str, Sequence[int]], capacity: int) -> Figure:
         shorter = np.concatenate([[0], pieces.cumsum()]) / pieces.sum()
         axes.plot(grid, 1 - shorter[np.searchsorted(pieces, grid)], color=colour, label=label,
                   lw=1.6)
-    axes.axvline(capacity, color="black", lw=0.8, ls=":")
+    axes.axvline(capacity, color=INK, lw=0.8, ls=":")
     axes.annotate("an instance", (capacity, 1), xytext=(3, 0), textcoords="offset points",
                   fontsize=8, va="top")
     axes.set(xscale="log", xlim=(left, right), ylim=(0, 1.03),
@@ -99,7 +99,7 @@ def slices(sent: Mapping[str, pd.DataFrame], waiting: Mapping[str, pd.DataFrame]
                                           (right, waiting, "ratio", (BLUE, GREEN, ORANGE))):
         for (label, table), colour in zip(tables.items(), colours, strict=False):
             axes.plot(table["ranks"], table[column], marker="o", ms=3, color=colour, label=label)
-        axes.axvline(used, color="black", lw=0.8, ls=":")
+        axes.axvline(used, color=INK, lw=0.8, ls=":")
         axes.set_xscale("log", base=2)
         ticks = sorted({n for table in tables.values() for n in table["ranks"]})[::2]
         axes.set_xticks(ticks, [f"{n:,}" for n in ticks], fontsize=8)

@@ -11,7 +11,7 @@ from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from rmutils.plots.style import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SEQUENTIAL
+from rmutils.plots.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, SEQUENTIAL
 
 LINES = ((BLUE, "o", "-"), (ORANGE, "s", "--"), (GREEN, "^", "-."), (PURPLE, "D", ":"),
          (RED, "v", "-"), (GREY, "x", "--"))
@@ -54,7 +54,7 @@ def panels(
         if label in base:
             value, low, high = base[label]
             axes.axhspan(low, high, color=GREY, alpha=0.15, lw=0)
-            axes.axhline(value, color="black", lw=0.9, ls=":", label=base_label)
+            axes.axhline(value, color=INK, lw=0.9, ls=":", label=base_label)
         _draw(axes, part, names)
         axes.set_ylabel(label, fontsize=9)
         axes.tick_params(labelsize=8)
@@ -95,6 +95,8 @@ def _draw(axes: Axes, part: pd.DataFrame, names: Sequence[str]) -> None:
 
 def maps(weights: np.ndarray, heads: Sequence[int], columns: int = 4) -> Figure:
     """Attention maps of some heads of a layer, on one scale of colours.
+
+    They alone are pixels within the SVG: a shape for each weight would be megabytes.
 
     Parameters
     ----------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from rmutils.plots.style import BLUE, GREY, ORANGE, RED
+from rmutils.plots.style import BLUE, GREY, INK, ORANGE, RED
 
 COLUMNS = 4
 
@@ -54,6 +54,41 @@ def _line(axes: Axes, part: pd.DataFrame, colour: str, marker: str, line: str, l
                   ls=line, ms=3, lw=1.1, capsize=2, elinewidth=0.9, label=label)
 
 
+def heads(
+    variants: Mapping[str, tuple[np.ndarray, np.ndarray]], retrieval: Sequence[tuple[int, int]]
+) -> Figure:
+    """A panel per variant: scores of all heads under plain attention and under the variant.
+
+    Parameters
+    ----------
+    variants : mapping
+        Name -> scores under plain attention and under the variant, (layers, heads) each.
+    retrieval : sequence of (layer, head)
+        Heads that are marked. On the dashed line nothing changes.
+    """
+    columns = min(3, len(variants))
+    rows = -(-len(variants) // columns)
+    figure = Figure(figsize=(0.4 + 1.8 * columns, 0.8 + 1.75 * rows))
+    panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat
+    for axes, (name, (before, after)) in zip(panels, variants.items(), strict=False):
+        marked = np.zeros(before.shape, dtype=bool)
+        marked[tuple(zip(*retrieval, strict=True))] = True
+        axes.plot([0, 1], [0, 1], color=GREY, lw=0.8, ls="--")
+        for part, colour, marker, label in ((~marked, GREY, "o", "other heads"),
+                                            (marked, RED, "D", "retrieval heads")):
+            axes.plot(before[part], after[part], marker, color=colour, ms=3.5, label=label)
+        axes.set_title(name, fontsize=8)
+        axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
+        axes.tick_params(labelsize=8, labelbottom=True)
+    for axes in figure.axes[len(variants):]:
+        axes.set_axis_off()
+    figure.supxlabel("retrieval score under plain attention", fontsize=9)
+    figure.supylabel("under the variant", fontsize=9)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center",
+                  ncols=2, fontsize=8)
+    return figure
+
+
 def sweep(
     measures: Mapping[str, pd.DataFrame], xlabel: str, *, marks: Mapping[str, float] = {},
     spot: tuple[float, float] | None = None,
@@ -76,7 +111,7 @@ def sweep(
         if spot:
             axes.axvspan(*spot, color=ORANGE, alpha=0.25, lw=0)
         for x in marks.values():
-            axes.axvline(x, color="black", lw=0.9, ls=":")
+            axes.axvline(x, color=INK, lw=0.9, ls=":")
         errors = np.abs(part[["low", "high"]].to_numpy().T - part["value"].to_numpy())
         axes.errorbar(part["x"], part["value"], yerr=errors, color=RED, marker="o", ms=4, lw=1.4,
                       capsize=2.5)

@@ -20,6 +20,7 @@ _REAL = RetMaskConfig().changed({
 """120 cases; instructions that the model writes itself; LoRA, whose weights are small enough to
 ship. The rate is ours, and no other one was tried."""
 
+MODELS = ("tiny-llama", "tiny-qwen3", "tiny-olmo3", "smollm2-135m")
 _MASKS = ("retmask", "non-retrieval-mask", "random-mask", "sft")
 BEFORE = "before"
 """In the place of a strategy: the model that all trainings begin with."""
@@ -38,7 +39,7 @@ def planned(model: str) -> list[RetMaskConfig]:
     """
     if model == "smollm2-135m":
         return [_REAL.changed({"strategy": strategy}) for strategy in _MASKS]
-    if model not in ("tiny-llama", "tiny-qwen3", "tiny-olmo3"):
+    if model not in MODELS:
         raise UserError(f"no runs on {model} are planned for the book. Configure your own: "
                         f"`rmutils retmask {model} --list`.")
     strategies = {strategy: {} for strategy in (*_MASKS, "win-lose-pair")}

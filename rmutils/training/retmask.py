@@ -14,19 +14,17 @@ from pydantic import Field
 
 from rmutils.artifacts import Artifact, Compute, Stage
 from rmutils.config import Config
-from rmutils.contrast.backends import Transformers
-from rmutils.contrast.drawing import draw_stored
-from rmutils.contrast.judges import Proxy
 from rmutils.contrast.responses import ResponseConfig
-from rmutils.contrast.strategies import STRATEGIES, contrast
+from rmutils.contrast.strategies import STRATEGIES
 from rmutils.files import sha256
-from rmutils.heads import DetectConfig, HeadScores, choose, detect
+from rmutils.heads import DetectConfig, HeadScores, detect
 from rmutils.heads.scores import Head
 from rmutils.heads.store import detect_stored, inputs_of, load, save
 from rmutils.models import identify, load_model
 from rmutils.models.loading import corpus_of
 from rmutils.models.registry import tau_of
 from rmutils.progress import progress_bar
+from rmutils.training.pairing import contrasted, masked_heads
 from rmutils.training.recipes import RECIPES, TrainRecipe
 from rmutils.training.store import train_stored
 
@@ -92,7 +90,8 @@ class RetMaskRun:
 
 
 def run_retmask(
-    model: str, config: RetMaskConfig = RetMaskConfig(), *, compute: Compute = "auto"
+    model: str, config: RetMaskConfig = RetMaskConfig(), *, compute: Compute = "auto",
+    workers: int = 1,
 ) -> RetMaskRun:
     """Do all steps, or read them where they are stored. A stopped run goes on.
 
@@ -100,14 +99,15 @@ def run_retmask(
     ----------
     model : str
         Name, folder or hub id of the model to be trained.
+    workers : int
+        Processes that answer side by side (see `rmutils.contrast.backends.Transformers`).
 
     Raises
     ------
     UserError
         As of the steps.
     """
-    author = config.synthesizer or model
-    config = config.changed({"tau": tau_of(author) if config.tau is None else config.tau})
+    config = resolved(model, config)
     inputs = inputs_of(identify(model), config.detect, corpus_of(model))
     inputs |= {role: identify(name) for role in ("synthesizer", "smaller")
                if (name := getattr(config, role))}
@@ -115,7 +115,7 @@ def run_retmask(
         inputs["source"] = sha256(Path(config.source))
     command = command_of(model, config)
     artifact = RETMASK.obtain(
-        config, inputs, lambda folder: _run(model, author, config, folder, compute, command),
+        config, inputs, lambda folder: _run(model, config, folder, compute, workers),
         compute=compute, command=command)
     record = json.loads(artifact.path("run.json").read_text())
     before, _ = detect_stored(model, config.detect,
@@ -126,44 +126,49 @@ def run_retmask(
         record["dropped"], pd.read_csv(artifact.path("curve.csv")), record["training"], artifact)
 
 
+def resolved(model: str, config: RetMaskConfig) -> RetMaskConfig:
+    """A configuration with the threshold of the model whose heads are masked."""
+    if config.tau is not None:
+        return config
+    return config.changed({"tau": tau_of(config.synthesizer or model)})
+
+
 def _run(
-    model: str, author: str, config: RetMaskConfig, folder: Path, compute: Compute, command: str
+    model: str, config: RetMaskConfig, folder: Path, compute: Compute, workers: int
 ) -> dict:
     """Do the steps, each of which keeps its own result, and write down what they gave."""
-    strategy = STRATEGIES[config.strategy]
+    strategy, author = STRATEGIES[config.strategy], config.synthesizer or model
+    command = command_of(model, config)
     lm = load_model(model)
     writer = lm if author == model else load_model(author)
     with progress_bar(f"{strategy.name} for {model}", 4, unit="steps") as advance:
         _, before = detect_stored(lm, config.detect)
-        heads = []
-        if strategy.policy:
-            scores, _ = detect_stored(writer, config.detect)
-            heads = choose(scores, strategy.policy, tau=config.tau, seed=config.seed)
+        heads = masked_heads(writer, config)
         advance(1)
-        drawn, kept = draw_stored(config.source, config.instructions, seed=config.seed, lm=writer)
-        made = contrast(
-            config.strategy, Transformers(writer), drawn.instructions,
-            config.responses.changed({"seed": config.seed}), heads=heads,
-            compute=compute, command=command,
-            other=Transformers(load_model(config.smaller)) if config.smaller else None,
-            judge=Proxy(writer, config.responses.thinking))
-        made.pairs.table.to_parquet(folder / "pairs.parquet", index=False, compression="zstd")
+        pairs, made = contrasted(author, writer, config, heads, compute=compute, workers=workers,
+                                 command=command)
+        pairs.table.to_parquet(folder / "pairs.parquet", index=False, compression="zstd")
         advance(1)
-        recipe = config.recipe.changed({
-            "seed": config.seed, "objective": strategy.objective,
-            "thinking": config.recipe.thinking and strategy.reasoning == "kept"})
-        trained, training = train_stored(lm, made.pairs.table, recipe, compute=compute,
+        trained, training = train_stored(lm, pairs.table, recipe_of(config), compute=compute,
                                          command=command)
         shutil.copy(training.path("curve.csv"), folder)
         advance(1)
         save(detect(trained, config.detect, journal=folder / JOURNAL), folder)
         advance(1)
-    artifacts = (before, *kept, *made.artifacts, training)
+    artifacts = (before, *made, training)
     (folder / "run.json").write_text(json.dumps({
-        "heads": heads, "dropped": made.pairs.dropped, "training": training.name,
+        "heads": heads, "dropped": pairs.dropped, "training": training.name,
         "artifacts": [artifact.name for artifact in artifacts]}, indent=1) + "\n")
-    return {"pairs": len(made.pairs.table),
+    return {"pairs": len(pairs.table),
             "step_seconds": {a.name: a.manifest["seconds"] for a in artifacts}}
+
+
+def recipe_of(config: RetMaskConfig) -> TrainRecipe:
+    """How a run trains."""
+    strategy = STRATEGIES[config.strategy]
+    return config.recipe.changed({
+        "seed": config.seed, "objective": strategy.objective,
+        "thinking": config.recipe.thinking and strategy.reasoning == "kept"})
 
 
 def command_of(model: str, config: RetMaskConfig) -> str:

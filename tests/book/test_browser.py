@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin
 
+from tests.book.accessibility import barriers, faint
 from tests.book.conftest import visiting
 
 PICTURES = """() => [...document.querySelectorAll('article img')].map(
@@ -24,8 +25,10 @@ TOO_WIDE = """() => {
 
 
 def pages(html: Path) -> list[str]:
-    return sorted(str(p.relative_to(html)) for p in html.rglob("*.html")
-                  if not p.relative_to(html).parts[0].startswith("_"))
+    """Small ones first: what text looks like in them is not looked at again in large ones."""
+    found = sorted(html.rglob("*.html"), key=lambda p: (p.stat().st_size, p))
+    return [str(p.relative_to(html)) for p in found
+            if not p.relative_to(html).parts[0].startswith("_")]
 
 
 def settle(page) -> None:
@@ -34,7 +37,7 @@ def settle(page) -> None:
 
 
 def test_every_page_is_whole_and_loads_nothing_from_elsewhere(browser, address, html):
-    found, links, ids = {}, {}, {}
+    found, links, ids, looks = {}, {}, {}, set()
     with visiting(browser, address, 1200) as (page, problems):
         for name in pages(html):
             page.goto(address + name)
@@ -48,6 +51,7 @@ def test_every_page_is_whole_and_loads_nothing_from_elsewhere(browser, address, 
                 if not rendered or wrong:
                     problems.append(f"formula is not set: {text}")
             links[name], ids[name] = page.evaluate(LINKS), set(page.evaluate(IDS))
+            problems += [*barriers(page), *faint(page, looks)]
             found[name] = problems.copy()
             problems.clear()
     for name, targets in links.items():
@@ -62,13 +66,14 @@ def test_every_page_is_whole_and_loads_nothing_from_elsewhere(browser, address, 
     assert not {name: told for name, told in found.items() if told}
 
 
-def test_pages_fit_a_phone(browser, address, html):
-    found = {}
+def test_pages_fit_a_phone_and_are_readable_in_the_dark(browser, address, html):
+    found, looks = {}, set()
     with visiting(browser, address, 390) as (page, _):
+        page.emulate_media(color_scheme="dark")
         for name in pages(html):
             page.goto(address + name)
             settle(page)
-            found[name] = page.evaluate(TOO_WIDE)
+            found[name] = page.evaluate(TOO_WIDE) + faint(page, looks)
     assert not {name: told for name, told in found.items() if told}
 
 

@@ -53,33 +53,35 @@ def test_masked_responses_are_those_of_a_masked_model(lm):
 
 
 def test_stopped_run_goes_on(llama, tmp_path):
-    """Stopped after two responses, in the middle of writing the third."""
-    journal, asked = tmp_path / "journal", []
+    """Stopped after three responses of five, in the middle of writing the fourth: the two that are
+    answered together with the third are answered again."""
+    journal, asked, said = tmp_path / "journal", [], []
 
     class Stopping(Transformers):
+        together = 2
+
         def respond(self, instructions, config, done):
             asked.append([i.id for i in instructions])
-            count = len(instructions)
 
-            def stop_after_two(response):
+            def stop_after_three(response):
                 done(response)
-                nonlocal count
-                count -= 1
-                if count == len(instructions) - 2 and len(asked) == 1:
+                said.append(response)
+                if len(said) == 3:
                     raise KeyboardInterrupt
 
-            super().respond(instructions, config, stop_after_two)
+            super().respond(instructions, config, stop_after_three)
 
     backend = Stopping(llama)
     with pytest.raises(KeyboardInterrupt):
         respond(backend, ASKED, SHORT, journal)
     with journal.open("a") as file:
-        file.write('{"id": "abc", "te')
+        file.write('["abc", {"te')
     table = respond(backend, ASKED, SHORT, journal)
     pd.testing.assert_frame_equal(table, respond(Transformers(llama), ASKED, SHORT))
-    assert [len(ids) for ids in asked] == [5, 3]
+    ids = [i.id for i in ASKED]
+    assert asked == [ids[:2], ids[2:4], ids[2:4], ids[4:]]
     pd.testing.assert_frame_equal(respond(backend, ASKED, SHORT, journal), table)
-    assert len(asked[2]) == 0
+    assert len(asked) == 4
 
 
 def test_stored(llama, tmp_path, monkeypatch):

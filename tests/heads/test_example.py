@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
+import torch
 
 from rmutils.corpora.haystack import load_haystacks
 from rmutils.corpora.needles import load_needles
 from rmutils.corpora.niah import NiahBuilder
-from rmutils.heads.example import answer_case, trace
+from rmutils.heads.example import answer_case, attention_rows, trace
 from rmutils.heads.scoring import copy_counts
 
 
@@ -23,3 +25,20 @@ def test_trace_ends_at_the_count(lm):
         assert steps["so far"].iloc[-1] == counts[head]
         assert (steps.loc[steps["copied"], "written"] ==
                 steps.loc[steps["copied"], "token there"]).all()
+
+
+@torch.no_grad()
+def test_attention_rows_as_the_slow_way(lm):
+    """Read everything again for each token and look at the last row: also beyond windows."""
+    case = NiahBuilder(lm, load_haystacks()).build(0, load_needles()[0], 300, 0.5)
+    answer = answer_case(lm, case, max_new_tokens=4)
+    heads = [*np.ndindex(*lm.shape)]
+    found = attention_rows(lm, case, answer, heads)
+    assert lm.model.config._attn_implementation == "sdpa"
+    lm.model.set_attn_implementation("eager")
+    for t in range(len(answer.tokens)):
+        ids = [*case.input_ids, *answer.tokens[:t]]
+        layers = lm.model(torch.tensor([ids]), output_attentions=True, use_cache=False).attentions
+        for row, (layer, head) in zip(found[:, t], heads, strict=True):
+            assert row[: len(ids)] == pytest.approx(layers[layer][0, head, -1].numpy(), abs=1e-5)
+            assert not row[len(ids):].any()

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rmutils.cli import app
+from rmutils.errors import UserError
 from rmutils.notebooks import NotebookFailed, run_notebook
 from tests.notebooks.test_parameters import CELL, write
 
@@ -51,6 +52,12 @@ def test_raising_cell_is_named_and_nothing_is_taken_for_whole(tmp_path, code, to
     assert not (tmp_path / "out.ipynb").exists()
     kept = str(error.value).splitlines()[-1].split(": ")[1]
     assert "no" not in text_of(nbformat.read(Path(kept), as_version=4))
+
+
+def test_place_that_cannot_be_written_is_told(tmp_path):
+    source = write(tmp_path / "nb.ipynb", CELL)
+    with pytest.raises(UserError, match=r"nb.ipynb cannot be written.*rmutils run nb --output ~/a"):
+        run_notebook(source, source / "a.ipynb", {})
 
 
 def test_command_line(tmp_path):

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import pandas as pd
 
 from rmutils.artifacts import Artifact, Compute, find
-from rmutils.contrast.strategies import STRATEGIES
 from rmutils.errors import NotStored
 from rmutils.evaluation.general.abilities import General, GeneralConfig
 from rmutils.evaluation.general.store import evaluate_general_stored
@@ -17,7 +16,7 @@ from rmutils.models import load_model
 from rmutils.models.loading import corpus_of
 from rmutils.training.collect import stored_runs
 from rmutils.training.planned import BEFORE, planned
-from rmutils.training.retmask import RetMaskConfig, RetMaskRun
+from rmutils.training.retmask import RetMaskConfig, RetMaskRun, recipe_of
 from rmutils.training.store import train_stored
 
 Result = tuple[General, Artifact]
@@ -114,7 +113,5 @@ def _collect(
 def train_again(model: str, run: RetMaskRun) -> Artifact:
     """The training of a stored run once more, from its pairs, where its weights are not stored."""
     config = RetMaskConfig(**run.artifact.manifest["config"])
-    recipe = config.recipe.changed({
-        "seed": config.seed, "objective": STRATEGIES[config.strategy].objective})
-    return train_stored(load_model(model), run.pairs, recipe,
+    return train_stored(load_model(model), run.pairs, recipe_of(config),
                         command=run.artifact.manifest["command"])[1]

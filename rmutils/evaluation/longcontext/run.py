@@ -18,6 +18,7 @@ from rmutils.journal import Journal
 from rmutils.models import LanguageModel
 from rmutils.models.generation import generate
 from rmutils.progress import progress_bar
+from rmutils.threads import one_thread
 
 
 def evaluate(
@@ -51,7 +52,7 @@ def evaluate(
     prompters, kept, found = prompters_of(lm, config), Journal(journal), []
     done = sum("judged" not in name for name in kept)
     with progress_bar(f"evaluation of {lm.name}", len(prompters) * config.samples,
-                      unit="answers", done=done) as advance:
+                      unit="answers", done=done) as advance, one_thread():
         for prompter in prompters:
             asked = answer(prompter, config, kept, advance)
             found += rows(prompter, asked, [kept[_key(prompter, ask)] for ask in asked],

@@ -36,7 +36,8 @@ def evaluate_stored(
     judge : GradingJudge, optional
     compute : {"auto", "always", "never"}
     workers : int
-        Processes that answer side by side, if the model is given by its name. More than one must
+        Processes that answer side by side, if the model is given by its name: the result is the
+        same, byte for byte. More than one must
         not be asked for by a script without `if __name__ == "__main__"`, which each would run anew.
 
     Returns

@@ -22,7 +22,6 @@ from rmutils.models import LanguageModel, identify, load_model
 from rmutils.models.loading import corpus_of
 
 JOURNAL = ".journal.jsonl"
-MODULE = "rmutils.evaluation.savings"
 Tables = dict[str, pd.DataFrame]
 
 
@@ -99,7 +98,7 @@ def look_up(
 
 def command_of(name: str, config: Config) -> str:
     """The command line that makes this result."""
-    return shlex.join(["python", "-m", MODULE, _measurement(config).stage.name, name,
+    return shlex.join(["rmutils", "variants", _measurement(config).stage.name, name,
                        config.model_dump_json()])
 
 

@@ -5,6 +5,7 @@ from rmutils.evaluation.variants.kinds import (
     GemFilter,
     MsPoe,
     Plain,
+    Retain,
     Select,
     Share,
     Variant,
@@ -13,6 +14,6 @@ from rmutils.evaluation.variants.measure import TextsConfig, VariantConfig, meas
 from rmutils.evaluation.variants.questions import DocumentsConfig
 from rmutils.evaluation.variants.store import Compared, compare_stored, measure_stored
 
-__all__ = ["Compared", "DocumentsConfig", "Extended", "GemFilter", "MsPoe", "Plain", "Select",
-           "Share", "TextsConfig", "Variant", "VariantConfig", "compare_stored", "measure",
-           "measure_stored"]
+__all__ = ["Compared", "DocumentsConfig", "Extended", "GemFilter", "MsPoe", "Plain", "Retain",
+           "Select", "Share", "TextsConfig", "Variant", "VariantConfig", "compare_stored",
+           "measure", "measure_stored"]

@@ -95,16 +95,27 @@ def measure(lm: LanguageModel, config: VariantConfig, *, journal: Path | None = 
         with progress_bar(f"{lm.name}, {config.variant.kind}", total, unit="answers",
                           done=len(kept)) as advance:
             for name, part in asked.items():
-                found[name] = _answers(subject, name, part, kept, advance)
+                found[name] = answers(subject, name, part, kept, advance)
             if config.texts:
                 found["texts"] = _reading(subject, config.texts, kept, advance)
     return found
 
 
-def _answers(
+def answers(
     subject: Subject, name: str, part: Questions, kept: Journal, advance: Callable[[float], None]
 ) -> pd.DataFrame:
-    """Have the questions answered that are not yet, and judge all answers."""
+    """Have the questions answered that are not yet, and judge all answers.
+
+    Parameters
+    ----------
+    name : str
+        Of these answers in the journal `kept`.
+
+    Returns
+    -------
+    DataFrame
+        One of the tables of `measure`.
+    """
     def key(i: int) -> str:
         return f"{name} {i}"
 

@@ -22,7 +22,6 @@ from rmutils.training.by_name import base_of, identity_of, is_training, load_by_
 
 VARIANT = Stage("variant", version=1)
 JOURNAL = ".journal.jsonl"
-MODULE = "rmutils.evaluation.variants"
 
 
 def measure_stored(
@@ -70,7 +69,7 @@ def command_of(name: str, config: VariantConfig) -> str:
     changed = config.model_dump(mode="json", exclude_defaults=True)
     if "variant" in changed:
         changed["variant"]["kind"] = config.variant.kind
-    return shlex.join(["python", "-m", MODULE, name, json.dumps(changed)])
+    return shlex.join(["rmutils", "variants", "answers", name, json.dumps(changed)])
 
 
 @dataclass(frozen=True)

@@ -11,16 +11,17 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
+from rmutils.attention import sharing_plans
 from rmutils.attention.gemfilter import GemFilterConfig, answer_filtered, choose
 from rmutils.attention.ms_poe import rescaled
 from rmutils.attention.select_attention import SelectConfig, answer_selecting, selecting
 from rmutils.attention.share_attention import Sharing, retention, sharing_heads
-from rmutils.attention.sharing_plans import find_sharing, shuffled
 from rmutils.evaluation.degeneration import next_token_logits
 from rmutils.evaluation.variants.kinds import (
     Extended,
     GemFilter,
     MsPoe,
+    Retain,
     Select,
     Share,
     Variant,
@@ -153,7 +154,7 @@ def under(lm: LanguageModel, variant: Variant) -> Iterator[Subject]:
                 yield Subject(lm)
         case MsPoe():
             yield ByPrompt(lm, variant=variant)
-        case Share():
+        case Share() | Retain():
             sharing = sharing_of(lm, variant)
             with sharing_heads(lm.model, sharing):
                 yield Subject(lm, retention(sharing))
@@ -168,13 +169,18 @@ def under(lm: LanguageModel, variant: Variant) -> Iterator[Subject]:
             yield Subject(lm)
 
 
-def sharing_of(lm: LanguageModel, variant: Share) -> Sharing:
+def sharing_of(lm: LanguageModel, variant: Share | Retain) -> Sharing:
     """Which heads of a model share under a variant."""
-    sharing = find_sharing(lm.model, calibration(lm, variant), variant.threshold)
-    return sharing if variant.at_random is None else shuffled(sharing, variant.at_random)
+    prompts = calibration(lm, variant)
+    if isinstance(variant, Retain):
+        apart = sharing_plans.mean_distances(lm.model, prompts)
+        return sharing_plans.sharing_at(apart, sharing_plans.threshold_for(apart, variant.kept))
+    sharing = sharing_plans.find_sharing(lm.model, prompts, variant.threshold)
+    return sharing if variant.at_random is None else sharing_plans.shuffled(
+        sharing, variant.at_random)
 
 
-def calibration(lm: LanguageModel, variant: Share) -> list[Sequence[int]]:
+def calibration(lm: LanguageModel, variant: Share | Retain) -> list[Sequence[int]]:
     """The prompts whose attention maps say which heads are alike."""
     asked = DocumentsConfig(lengths=(variant.tokens,), places=(0.5,), questions=variant.prompts,
                             seed=CALIBRATION)

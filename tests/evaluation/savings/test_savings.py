@@ -13,10 +13,10 @@ from transformers import DynamicCache
 from rmutils.attention.gemfilter import GemFilterConfig, choose
 from rmutils.attention.select_attention import SelectConfig, selecting
 from rmutils.attention.sharing_plans import sharing_at
+from rmutils.cli.variants import variants as command_line
 from rmutils.errors import UserError
 from rmutils.evaluation import savings
 from rmutils.evaluation.savings import costs as costs_module
-from rmutils.evaluation.savings.__main__ import Name, run
 from rmutils.evaluation.savings.costs import costs
 from rmutils.evaluation.savings.layers import layers
 from rmutils.evaluation.savings.likeness import likeness, square
@@ -175,8 +175,8 @@ def test_what_is_missing_is_named_and_its_command_makes_it(cache, capsys):
     tables, artifacts, (command,) = savings.look_up("tiny-llama", config, compute="never")
     assert not tables and not artifacts
     *start, measurement, model, text = shlex.split(command)
-    assert start == ["python", "-m", "rmutils.evaluation.savings"]
-    run(Name(measurement), model, text)
+    assert start == ["rmutils", "variants"]
+    command_line(measurement, model, text)
     tables, (artifact,), missing = savings.look_up("tiny-llama", config, compute="never")
     assert not missing and len(tables["recall"]) == 2 * 4
     assert str(artifact.folder) in capsys.readouterr().out

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
+from rmutils.cli.variants import variants as command_line
 from rmutils.errors import UserError
 from rmutils.evaluation.needles import find_needles
 from rmutils.evaluation.sweep_questions import KNOWN_TOKENS, passages
@@ -24,9 +25,7 @@ from rmutils.evaluation.variants import (
     measure_stored,
 )
 from rmutils.evaluation.variants import under as module
-from rmutils.evaluation.variants.__main__ import run
 from rmutils.evaluation.variants.questions import document_questions
-from rmutils.evaluation.variants.store import MODULE
 from rmutils.heads import DetectConfig, mask_heads
 from rmutils.models import load_model
 
@@ -160,8 +159,8 @@ def test_what_is_missing_is_named_and_its_command_makes_it(tiny, capsys):
     found = compare_stored(str(tiny), variants, TINY, compute="never")
     assert {*found.tables["texts"]["variant"]} == {"plain"} and len(found.artifacts) == 1
     command, = map(shlex.split, found.missing)
-    assert command[:3] == ["python", "-m", MODULE]
-    run(*command[3:])
+    assert command[:3] == ["rmutils", "variants", "answers"]
+    command_line(*command[2:])
     both = compare_stored(str(tiny), variants, TINY, compute="never")
     assert not both.missing and str(both.artifacts[1].folder) in capsys.readouterr().out
     assert both.artifacts[1].manifest["command"] == shlex.join(command)

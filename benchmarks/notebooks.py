@@ -1,0 +1,89 @@
+"""Measure the runs of data/timings.json anew: what `rmutils estimate` is made from.
+
+    python benchmarks/notebooks.py 01_preliminaries audit      # all of them without names
+
+Each runs on one core with an empty cache, but for the models. `stored` ones find the results of the
+run before them. The machine should have nothing else to do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated
+
+import nbformat
+import typer
+import yaml
+
+from rmutils import paths
+from rmutils.estimate import Measured
+from rmutils.estimate.costs import COSTS
+from rmutils.estimate.machine import TIMINGS, work_seconds
+from rmutils.provenance import environment
+
+
+def measure(run: Measured, folder: Path) -> Measured:
+    """The same run with what it took now; its results go to the cache in `folder`."""
+    folder.mkdir(exist_ok=True)
+    if not (folder / "models").exists():
+        (folder / "models").symlink_to(paths.cache_dir() / "models")
+    before, copy = _size(folder), folder.parent / "executed.ipynb"
+    words = [word for name, value in run.given.items() for word in (
+        "-p", name, value if isinstance(value, str) else json.dumps(value))]
+    subprocess.run([sys.executable, "-m", "rmutils", "run", run.notebook, *words, "--output", copy],
+                   check=True, env={**os.environ, "RMUTILS_CACHE": str(folder),
+                                    "OMP_NUM_THREADS": "1"})
+    executed = nbformat.read(copy, as_version=4)
+    record = executed.metadata["rmutils"]
+    return run.model_copy(update={
+        "seconds": record["cpu_seconds"], "parts": parts(executed), "memory": record["memory"],
+        "disk": _size(folder) - before})
+
+
+def parts(executed: nbformat.NotebookNode) -> dict[str, float]:
+    """Processor seconds of the parts that have cells of their own, by their share of the time."""
+    record = executed.metadata["rmutils"]
+    spent = {cell.id: cell.metadata.get("papermill", {}).get("duration") or 0
+             for cell in executed.cells}
+    known = yaml.safe_load(COSTS.read_text(encoding="utf-8"))
+    return {part["what"]: round(sum(spent[cell] for cell in part["cells"])
+                                * record["cpu_seconds"] / record["seconds"], 2)
+            for part in known[Path(executed.metadata.papermill.input_path).stem]
+            if "cells" in part}
+
+
+def _size(folder: Path) -> int:
+    return sum(f.stat().st_size for f in folder.rglob("*") if f.is_file() and not f.is_symlink())
+
+
+def main(
+    names: Annotated[list[str] | None, typer.Argument(help="Notebooks. All without names.")] = None,
+) -> None:
+    """Measure, and write data/timings.json after each run."""
+    known = json.loads(TIMINGS.read_text(encoding="utf-8"))
+    if not names:
+        known |= {"machine": environment()["hardware"],
+                  "work_seconds": round(work_seconds(time.process_time), 4)}
+    with tempfile.TemporaryDirectory() as scratch:
+        cache = 0
+        for number, row in enumerate(known["runs"]):
+            run = Measured(**row)
+            if names and run.notebook not in names:
+                continue
+            cache += not run.stored
+            known["runs"][number] = measure(run, Path(scratch, str(cache))).model_dump(
+                exclude_defaults=True)
+            print(known["runs"][number], flush=True)
+            rows = ",\n".join(f"  {json.dumps(row, ensure_ascii=False)}" for row in known["runs"])
+            head = json.dumps({k: v for k, v in known.items() if k != "runs"}, indent=1)
+            TIMINGS.write_text(f'{head[:-2]},\n "runs": [\n{rows}\n ]\n}}\n', encoding="utf-8")
+
+
+if __name__ == "__main__":
+    typer.run(main)

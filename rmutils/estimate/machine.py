@@ -1,0 +1,40 @@
+"""How fast this machine is, beside the one on which the recorded runs were made."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import numpy as np
+
+from rmutils import paths
+
+TIMINGS = paths.DATA / "timings.json"
+"""Recorded runs, and what `_work` took on their machine."""
+
+
+def _work() -> None:
+    """A fixed piece of work like that of a notebook: Python, products of matrices, functions."""
+    sum(i * i for i in range(400_000))
+    a = np.linspace(0, 1, 96 * 96).reshape(96, 96)
+    for _ in range(100):
+        a = np.tanh(a @ a / 96)  # too small for more than one core
+    np.exp(np.linspace(0, 1, 400_000)).sum()
+
+
+def work_seconds(clock=time.perf_counter) -> float:
+    """Seconds of that piece, the median of nine."""
+    taken = []
+    for _ in range(9):
+        started = clock()
+        _work()
+        taken.append(clock() - started)
+    return float(np.median(taken))
+
+
+def slowness() -> float:
+    """How many times as long this machine takes just now as that of the record.
+
+    2 is half as fast. Other work on the machine counts.
+    """
+    return work_seconds() / json.loads(TIMINGS.read_text(encoding="utf-8"))["work_seconds"]

@@ -1,0 +1,171 @@
+"""Retrieval heads under variants of attention: their scores, what masking them costs, and what a
+trained model finds."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import pandas as pd
+from pydantic import Field
+
+from rmutils.artifacts import Artifact, Compute, Stage
+from rmutils.config import Config, digest
+from rmutils.evaluation.masking_sweep import scored
+from rmutils.evaluation.variants.kinds import Plain, Variant
+from rmutils.evaluation.variants.measure import Tables, answers
+from rmutils.evaluation.variants.questions import needle_questions
+from rmutils.evaluation.variants.traits import traits
+from rmutils.evaluation.variants.under import under
+from rmutils.evaluation.variants.watching import watch_of
+from rmutils.heads.detection import DetectConfig, even_depths, run_cases
+from rmutils.heads.masking import mask_heads
+from rmutils.heads.masking_plan import masking_plan
+from rmutils.heads.scores import DECIMALS, HeadScores
+from rmutils.heads.store import inputs_of
+from rmutils.journal import Journal
+from rmutils.models import LanguageModel, identify, load_model
+from rmutils.models.loading import corpus_of
+from rmutils.models.registry import tau_of
+from rmutils.progress import progress_bar
+from rmutils.threads import one_thread
+from rmutils.training.by_name import load_by_name
+
+HEADS = Stage("variant-heads", version=1)
+JOURNAL = ".journal.jsonl"
+WHOLE, TRAINED = "whole", "trained"
+"""Subjects that answer, besides those with heads masked, which are named by `Masking.policy`."""
+
+
+class HeadsConfig(Config):
+    """The variants, and what is asked under each. All values are ours."""
+
+    variants: Annotated[dict[str, Variant], Field(min_length=1)] = {"plain": Plain()}
+    """By name."""
+    needles: DetectConfig = DetectConfig(lengths=(256,), depths=even_depths(3), max_new_tokens=24)
+    """Cases in which heads are scored, and needles counted."""
+    tau: float | None = None
+    """Lowest score of a retrieval head, by the detection that the book's sweep of masks goes by;
+    None: the model's own. The same heads under all variants."""
+    draws: Annotated[int, Field(ge=1)] = 3
+    """Random choices of as many other heads."""
+    seed: int = 42
+    """Of the first of them; 42 in the authors' `mask_retrieval_head.py`."""
+    trainings: tuple[str, ...] = ()
+    """Stored trainings of the model (`train-...`) that are asked for the needles, too."""
+
+
+def heads(
+    lm: LanguageModel, scores: HeadScores, config: HeadsConfig, *, journal: Path | None = None,
+    load: Callable[[str], LanguageModel] = load_by_name,
+) -> Tables:
+    """Score the heads and count the needles under each variant.
+
+    Parameters
+    ----------
+    scores : HeadScores
+        They say which are the retrieval heads: those at or above `config.tau`, which is to be set.
+    journal : Path, optional
+        A file that takes each answer when it is given, and the beginning of the names of others.
+        What is there already, because an earlier run was stopped, is not asked again.
+    load : callable
+        Name of a training -> the model.
+
+    Returns
+    -------
+    dict of str to DataFrame
+        `cases`: `variant`, then the columns of `HeadScores.cases`. `scores`: `variant`, `case`,
+        `layer`, `head`, `score` (share of the needle that the head copied, in failed cases, too).
+        `needles`: `variant`, `subject` (`whole`, `retrieval` or `non-retrieval` for heads that are
+        masked, `trained`), `draw` (of the masked heads, or number of the training), `question`
+        (number of the needle), `length`, `place`, `correct`. `retrieval`: `layer`, `head` of the
+        retrieval heads. `traits`: see `rmutils.evaluation.variants.traits.traits`.
+
+    Raises
+    ------
+    UserError
+        A variant or a length does not fit the model, or there is no retrieval head.
+    """
+    scores.select(tau=config.tau)  # says so if there is none
+    kept, asked = Journal(journal), needle_questions(lm, config.needles)
+    _, retrieval, *others = masking_plan(scores, (), taus=(config.tau,), draws=config.draws,
+                                         seed=config.seed)
+    found: dict[str, list[pd.DataFrame]] = {"cases": [], "scores": [], "needles": []}
+
+    def keep(name: str, subject: str, draw: int, table: pd.DataFrame) -> None:
+        found["needles"].append(table[["question", "length", "place", "correct"]].assign(
+            variant=name, subject=subject, draw=draw))
+
+    total = len(config.variants) * (1 + len(others) + len(config.trainings)) * len(asked.questions)
+    with one_thread(), progress_bar(f"{lm.name}, heads under {len(config.variants)} variants",
+                                    total, unit="answers", done=len(kept)) as advance:
+        for i, (name, variant) in enumerate(config.variants.items()):
+            own = journal.with_name(f"{journal.name}.{i}") if journal else None
+            with under(lm, variant) as subject:
+                runs, cases = run_cases(lm, config.needles, journal=own,
+                                        watch=watch_of(lm, variant))
+                for masked in (retrieval, *others):
+                    with mask_heads(lm, masked.heads):
+                        keep(name, masked.policy, masked.draw, answers(
+                            subject, f"{name}, {masked.policy} {masked.draw}:", asked, kept,
+                            advance))
+            keep(name, WHOLE, 0, cases.rename(columns={
+                "needle": "question", "depth": "place"}).assign(
+                    correct=cases["success"].astype(float)))
+            found["cases"].append(cases.assign(variant=name))
+            found["scores"].append(_long(cases["case"], runs).assign(variant=name))
+        for i, training in enumerate(config.trainings):
+            trained = load(training)
+            for name, variant in config.variants.items():
+                with under(trained, variant) as subject:
+                    keep(name, TRAINED, i, answers(
+                        subject, f"{name}, {training}:", asked, kept, advance))
+    return {table: pd.concat(parts, ignore_index=True) for table, parts in found.items()} | {
+        "retrieval": pd.DataFrame(retrieval.heads, columns=["layer", "head"]),
+        "traits": traits(lm, [question.prompt for question in asked.questions])}
+
+
+def _long(cases: Sequence[str], runs: np.ndarray) -> pd.DataFrame:
+    case, layer, head = (index.ravel() for index in np.indices(runs.shape))
+    return pd.DataFrame({"case": np.asarray(cases)[case], "layer": layer, "head": head,
+                         "score": runs.ravel()})
+
+
+def heads_stored(
+    model: str, config: HeadsConfig = HeadsConfig(), *, compute: Compute = "auto"
+) -> tuple[Tables, Artifact]:
+    """`heads` of a model by its name, but a stored result is read instead, and a stopped run goes
+    on.
+
+    Raises
+    ------
+    NotStored
+        Nothing is stored and `compute="never"`.
+    """
+    config = config.changed({"tau": tau_of(model) if config.tau is None else config.tau})
+    scores, _ = scored(model, compute="never" if compute == "never" else "auto")
+
+    def make(folder: Path) -> dict:
+        tables = heads(load_model(model), scores, config, journal=folder / JOURNAL)
+        for table, frame in tables.items():
+            frame.to_parquet(folder / f"{table}.parquet", index=False, compression="zstd")
+        return {table: len(frame) for table, frame in tables.items()}
+
+    inputs = inputs_of(identify(model), config.needles, corpus_of(model)) | {
+        "scores": digest(scores.mean.round(DECIMALS).tolist())}
+    artifact = HEADS.obtain(config, inputs, make, compute=compute,
+                            command=command_of(model, config))
+    return {path.stem: pd.read_parquet(path)
+            for path in sorted(artifact.folder.glob("*.parquet"))}, artifact
+
+
+def command_of(model: str, config: HeadsConfig) -> str:
+    """The command line that makes this result."""
+    changed = config.model_dump(mode="json", exclude_defaults=True)
+    for name, variant in changed.get("variants", {}).items():
+        variant["kind"] = config.variants[name].kind
+    return shlex.join(["rmutils", "variants", "heads", model, json.dumps(changed)])

@@ -1,0 +1,54 @@
+"""Cases answered, with where each head looked: together, or one by one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from itertools import groupby
+
+from rmutils.attention.retrieval_capture import capturing
+from rmutils.corpora.niah import NiahCase
+from rmutils.heads.decoding import Answer, decode
+from rmutils.models import LanguageModel
+from rmutils.models.prefixes import Trunk
+
+BATCH_TOKENS = 4096
+"""Prompt tokens decoded together, in one case at least: it bounds the memory. Prefill, which takes
+most of the time, goes case by case anyway."""
+Watch = Callable[..., Answer]
+"""Answers a prompt (token ids) with `max_new_tokens` and `stop_ids` as of `decode`, and tells where
+each head looked: for an attention that takes one text at a time."""
+Answered = Iterator[tuple[NiahCase, Answer, float]]
+"""Cases, what is answered, and the seconds that it took."""
+
+
+def one_by_one(cases: list[NiahCase], watch: Watch) -> Answered:
+    """Run the cases in their order, each by itself."""
+    for case in cases:
+        started = time.perf_counter()
+        answer = watch(case.input_ids)
+        yield case, answer, time.perf_counter() - started
+
+
+def together(lm: LanguageModel, cases: list[NiahCase], **how) -> Answered:
+    """Run the cases haystack by haystack, in batches of one length; what they share is read once.
+
+    Further arguments are those of `rmutils.heads.decoding.decode`.
+    """
+    by_haystack = sorted(cases, key=lambda c: (c.haystack, c.length))
+    with capturing(lm.model) as recorder:
+        for _, part in groupby(by_haystack, key=lambda c: c.haystack):
+            part = list(part)
+            deepest = max(part, key=lambda c: c.inserted_span[0])
+            trunk = Trunk(lm.model, deepest.input_ids[: deepest.inserted_span[0]])
+            for _, alike in groupby(part, key=lambda c: c.length):
+                alike = list(alike)
+                size = max(BATCH_TOKENS // len(alike[0].input_ids), 1)
+                for batch in (alike[i : i + size] for i in range(0, len(alike), size)):
+                    started = time.perf_counter()
+                    prompts = [case.input_ids for case in batch]
+                    answers = decode(lm.model, recorder, prompts,
+                                     [trunk.read(p) for p in prompts], **how)
+                    seconds = (time.perf_counter() - started) / len(batch)
+                    for case, answer in zip(batch, answers, strict=True):
+                        yield case, answer, seconds

@@ -1,0 +1,64 @@
+"""Records of the cases of a detection: kept in a journal, added up to scores."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from rmutils.corpora.niah import NiahCase
+from rmutils.heads.scores import HeadScores
+
+
+def read_journal(journal: Path | None) -> Iterator[dict]:
+    """Records of an earlier run; a last line cut off by a kill is dropped from the file."""
+    if journal is None or not journal.exists():
+        return
+    whole = [line for line in journal.read_text().splitlines(keepends=True) if line.endswith("\n")]
+    temporary = journal.with_suffix(".tmp")
+    temporary.write_text("".join(whole))
+    temporary.replace(journal)
+    yield from map(json.loads, whole)
+
+
+def runs_of(
+    cases: Sequence[NiahCase], records: dict[str, dict], shape: tuple[int, int]
+) -> tuple[np.ndarray, pd.DataFrame]:
+    """Share of the needle that each head copied, and a table, in the order of the grid.
+
+    Parameters
+    ----------
+    cases : sequence of NiahCase
+    records : dict
+        Case -> what is kept of it, in the order of the runs, whatever that is.
+    shape : tuple of int
+        (layers, heads).
+
+    Returns
+    -------
+    ndarray, DataFrame
+        (cases, layers, heads), and a row per case; failed ones included in both.
+    """
+    table = pd.DataFrame([records[case.id] for case in cases])
+    runs = np.zeros((len(table), *shape))
+    counted = zip(table.pop("counts"), table["needle_tokens"], strict=True)
+    for row, (counts, size) in enumerate(counted):
+        for head, count in counts.items():
+            layer, index = map(int, head.split("-"))
+            runs[row, layer, index] = count / size
+    return runs, table
+
+
+def scores_of(model: str, runs: np.ndarray, table: pd.DataFrame) -> HeadScores:
+    """Scores over the successful cases, from what `runs_of` returns.
+
+    Raises
+    ------
+    UserError
+        No case was successful.
+    """
+    success = table["success"].to_numpy(bool)
+    return HeadScores(runs[success], model, table["needle"].to_numpy()[success], table)

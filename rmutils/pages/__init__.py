@@ -1,0 +1,34 @@
+"""What the book's pages get when they are built: a Sphinx extension.
+
+Beside each figure and table of a chapter stand its picture, its data, its notebook and how it was
+made (`rmutils.pages.beside`). The directive `generated` writes lists and records that nobody types
+(`rmutils.pages.generated`). With the book's address, pages get cards and a map
+(`rmutils.pages.address`). Search finds Japanese words (`rmutils.pages.search`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmutils.paths import DATA, ROOT
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+
+CITATION, CHANGELOG = ROOT / "CITATION.cff", ROOT / "CHANGELOG.md"
+
+
+def inputs() -> list[Path]:
+    """The files of the project, outside of its book, that generated parts are made from."""
+    return [CITATION, CHANGELOG, *sorted(p for p in (DATA / "paper").iterdir() if p.is_file())]
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Sphinx calls this."""
+    from rmutils.pages import address, beside, generated, search
+
+    for part in (address, beside, generated, search):
+        part.connect(app)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,60 @@
+"""Lists of what the chapters hold: figures and tables, parameters; and what a chapter said."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+from rmutils.errors import UserError
+from rmutils.pages.items import chapters, items, literal, shown, title
+from rmutils.parameters import read_parameters
+
+
+def figures_and_tables(book: Path) -> str:
+    """Number, link and caption of all figures and tables, by chapter."""
+    parts = []
+    for name, notebook in chapters(book):
+        lines = [f"- {{numref}}`{item.label}`: {item.caption}" for item in items(notebook, name)]
+        if lines:
+            parts += [f"## {title(notebook)}", "", *lines, ""]
+    return "\n".join(parts)
+
+
+def parameters(book: Path) -> str:
+    """All parameters of the chapters by name: type, default, meaning, chapters."""
+    places = defaultdict(list)
+    for name, _ in chapters(book):
+        for p in read_parameters(book / "chapters" / f"{name}.ipynb").values():
+            places[p.name, p.annotation, repr(p.default), p.comment].append(name)
+    lines, last = [], ""
+    for (name, kind, default, meaning), where in sorted(places.items()):
+        lines += [f"- **`{name}`**"] * (name != last)
+        lines += [f"  - `{kind}` = `{default}`: {literal(meaning)} ({_links(where)})"]
+        last = name
+    return "\n".join(lines)
+
+
+def said(book: Path, chapter: str, cell: str) -> str:
+    """The text that a cell of a chapter computed.
+
+    Raises
+    ------
+    UserError
+        There is no such cell, or it said nothing.
+    """
+    for name, notebook in chapters(book):
+        for one in notebook.cells if name == chapter else ():
+            texts = [o.data.get("text/markdown") for o in shown(one)]
+            if one.get("id") == cell and any(texts):
+                return "\n\n".join(filter(None, texts))
+    raise UserError(f"the chapter {chapter} has no cell {cell!r} that says something")
+
+
+def _links(names: list[str]) -> str:
+    return ", ".join(f"{{doc}}`{_short(name)} <chapters/{name}>`" for name in names)
+
+
+def _short(name: str) -> str:
+    """The number of a chapter, or its name where it has none."""
+    number = name.partition("_")[0]
+    return str(int(number)) if number.isdigit() else name

@@ -1,0 +1,116 @@
+"""Which jobs a study has. What several of its runs share is one job."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Literal
+
+from rmutils.config import Config, digest
+from rmutils.contrast.strategies import STRATEGIES, sides
+from rmutils.evaluation.general.abilities import GeneralConfig
+from rmutils.evaluation.longcontext import EvaluateConfig
+from rmutils.study.resources import Resources, resources_of
+from rmutils.study.studies import Study
+from rmutils.training.retmask import RetMaskConfig, resolved
+
+Stage = Literal["fetch", "detect", "mask", "generate", "pairs", "train", "evaluate", "design"]
+
+
+class Job(Config):
+    """One job of a plan."""
+
+    stage: Stage
+    model: str
+    """The one that is trained in the end; of `fetch` and `detect` the one at hand; of `design` the
+    name of the design."""
+    needs: tuple[str, ...] = ()
+    """Names of the jobs that come before."""
+    run: RetMaskConfig | None = None
+    """The run that it belongs to, or the first of these; None for what comes before any."""
+    side: Literal[0, 1] = 0
+    """Of `generate`: the chosen or the rejected one."""
+    evaluation: EvaluateConfig | GeneralConfig | None = None
+    resources: Resources
+
+
+Plan = dict[str, Job]
+"""Jobs by name (`stage/label`), those that others need first."""
+
+
+def plan(study: Study) -> Plan:
+    """All jobs of a study."""
+    jobs: Plan = {}
+    for model, runs in study.runs.items():
+        trained = {None: _fetch(jobs, model)}
+        trained |= {run: _train(jobs, model, resolved(model, run)) for run in runs}
+        for evaluation in study.evaluations[model]:
+            for run, before in trained.items():
+                if evaluation.asks(run):
+                    label = f"{model}-{run.strategy}-{run.seed}" if run else model
+                    _add(jobs, "evaluate", label, [before, evaluation.config.model_dump()],
+                         model=model, needs=(before,), run=run and resolved(model, run),
+                         evaluation=evaluation.config)
+    for name in study.designs:
+        _add(jobs, "design", name, [name], model=name)
+    return jobs
+
+
+def _add(jobs: Plan, stage: Stage, label: str, key: Any, **what: Any) -> str:
+    """Name of the job with this key, which is added unless it is there. The name holds a digest of
+    the key, so that a record is never that of another configuration."""
+    plain = re.sub(r"[^\w.]+", "-", label).strip("-")
+    end = f".{digest(json.loads(json.dumps(key, default=str)))[:8]}"
+    for name, job in jobs.items():
+        if job.stage == stage and name.endswith(end):
+            return name
+    jobs[f"{stage}/{plain}{end}"] = Job(stage=stage, resources=resources_of(stage, what["model"]),
+                                        **what)
+    return f"{stage}/{plain}{end}"
+
+
+def _fetch(jobs: Plan, model: str) -> str:
+    return _add(jobs, "fetch", model, model, model=model)
+
+
+def _train(jobs: Plan, model: str, run: RetMaskConfig) -> str:
+    """A training with all that comes before it."""
+    author, strategy = run.synthesizer or model, STRATEGIES[run.strategy]
+    fetched = {name: _fetch(jobs, name) for name in (model, author, run.smaller) if name}
+    detect = run.detect.model_dump()
+    detected = {name: _add(jobs, "detect", name, [name, detect], model=name,
+                           needs=(fetched[name],), run=run) for name in {model, author}}
+    masked = ()
+    if policy := strategy.policy:
+        drawn = None if policy == "retrieval" else run.seed
+        label = f"{author}-{policy}" + (f"-{drawn}" if drawn is not None else "")
+        masked = (_add(jobs, "mask", label, [detected[author], policy, run.tau, drawn],
+                       model=model, needs=(detected[author],), run=run),)
+    said = []
+    for side, config in enumerate(sides(run.strategy, run.responses.changed({"seed": run.seed}))):
+        who = run.smaller if run.smaller and side else author
+        before = masked if side and masked else (fetched[who], fetched[author])
+        what = f"{who}-{run.seed}-{strategy.policy if side and masked else 'whole'}"
+        said.append(_add(
+            jobs, "generate", what,
+            [before, run.source, run.instructions, run.seed, config.model_dump()], model=model,
+            needs=tuple(dict.fromkeys(before)), run=run, side=side))
+    paired = _add(jobs, "pairs", f"{author}-{run.strategy}-{run.seed}", [said, strategy.reasoning],
+                  model=model, needs=(*said, *masked), run=run)
+    return _add(jobs, "train", f"{model}-{run.strategy}-{run.seed}",
+                [model, paired, run.model_dump()], model=model,
+                needs=(paired, *sorted(detected.values())), run=run)
+
+
+def write(jobs: Plan, path: Path) -> None:
+    """Keep a plan as JSON: Snakemake reads it without loading torch."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = {name: job.model_dump(mode="json") for name, job in jobs.items()}
+    path.write_text(json.dumps(text, indent=1) + "\n", encoding="utf-8")
+
+
+def read(path: Path) -> Plan:
+    """A plan that `write` wrote."""
+    jobs = json.loads(path.read_text(encoding="utf-8"))
+    return {name: Job(**job) for name, job in jobs.items()}

@@ -1,0 +1,86 @@
+"""What keeps people with a screen reader, with a keyboard alone or with weak eyes from a page."""
+
+from __future__ import annotations
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page
+
+AXE = Axe()
+QUICK = {"resultTypes": ["violations"], "preload": False, "iframes": False}
+"""Without preload: axe itself would ask for the style sheets once more."""
+COLOURS = ["color-contrast", "link-in-text-block"]
+ELSEWHERE = [*COLOURS, "region", "css-orientation-lock"]
+"""Not asked of every page: colours are looked at by `faint`, the others take seconds and are either
+never serious or cannot be judged without preload."""
+NEW = "data-new-look"
+MARK = """([name, known]) => {
+    const seen = new Set(known), kinds = new Set();
+    const ground = e => {
+        for (; e; e = e.parentElement) {
+            const colour = getComputedStyle(e).backgroundColor;
+            if (colour !== 'rgba(0, 0, 0, 0)') return colour;
+        }
+    };
+    for (const e of document.body.querySelectorAll('*')) {
+        if (![...e.childNodes].some(n => n.nodeType === 3 && n.data.trim())) continue;
+        let kind = e.getAttribute('style') || '';
+        for (let up = e, i = 0; up && i < 6; up = up.parentElement, i++) {
+            kind += `${up.tagName}.${up.className} `;
+        }
+        if (kinds.has(kind)) continue;  // styles take long to compute
+        kinds.add(kind);
+        if (!e.checkVisibility({visibilityProperty: true})) continue;
+        const s = getComputedStyle(e);
+        const link = e.closest('a') ? s.textDecorationLine + getComputedStyle(
+            e.closest('a').parentElement).color : '';
+        const look = [s.color, s.opacity, s.fontSize, s.fontWeight, ground(e), link].join();
+        if (!seen.has(look)) e.setAttribute(name, '');
+        seen.add(look);
+    }
+    return [...seen];
+}"""
+HEADINGS = """() => [...document.querySelectorAll('main :is(h1, h2, h3, h4, h5, h6)')]
+    .filter(e => e.checkVisibility()).map(e => [Number(e.tagName[1]), e.textContent])"""
+OUT_OF_REACH = """() => [...document.querySelectorAll('main *, .bd-sidebar-primary')].filter(e => {
+    const s = getComputedStyle(e);
+    const scrolls = (/auto|scroll/.test(s.overflowX) && e.scrollWidth > e.clientWidth + 1)
+        || (/auto|scroll/.test(s.overflowY) && e.scrollHeight > e.clientHeight + 1);
+    return scrolls && e.clientHeight && e.tabIndex < 0
+        && ![...e.querySelectorAll('a[href], button, input, summary, [tabindex="0"]')]
+            .some(inner => inner.checkVisibility());
+}).map(e => `${e.tagName}.${e.className}`.slice(0, 80))"""
+"""Boxes that scroll and that no key can scroll: neither they nor anything in them has a focus."""
+
+
+def barriers(page: Page) -> list[str]:
+    """All but colours: what axe calls serious or critical, headings that skip a level, and boxes
+    that the keyboard cannot scroll."""
+    found = _axe(page, {"rules": {rule: {"enabled": False} for rule in ELSEWHERE}})
+    headings = page.evaluate(HEADINGS)
+    if [level for level, _ in headings].count(1) != 1:
+        found.append("headings: there must be one of the first level")
+    found += [f"headings: {text!r} skips a level" for (above, _), (level, text)
+              in zip(headings, headings[1:], strict=False) if level > above + 1]
+    return found + [f"no key scrolls {name}" for name in page.evaluate(OUT_OF_REACH)]
+
+
+def faint(page: Page, known: set[str]) -> list[str]:
+    """Text that stands out too little, and links that only their colour tells from the text, by
+    axe. Of text that looks alike, one piece is looked at: all of it would take minutes.
+
+    Parameters
+    ----------
+    known : set of str
+        Looks of pages before, which are not asked again; those of this page are added.
+    """
+    looks = page.evaluate(MARK, [NEW, sorted(known)])
+    if len(looks) == len(known):
+        return []
+    known.update(looks)
+    return _axe(page, {"runOnly": COLOURS}, {"include": [[f"[{NEW}]"]]})
+
+
+def _axe(page: Page, options: dict, context: dict | None = None) -> list[str]:
+    found = AXE.run(page, context, QUICK | options).response["violations"]
+    return [f"{v['id']}: {node['target']} {node['html'][:120]}" for v in found
+            if v["impact"] in ("serious", "critical") for node in v["nodes"][:3]]

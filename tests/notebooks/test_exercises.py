@@ -1,0 +1,150 @@
+"""Exercises, quizzes and worksheets of all chapters."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+
+import nbformat
+import pytest
+
+from rmutils import paths
+from rmutils.classroom.exercises import read_exercises
+from rmutils.classroom.worksheets import RELEASE, SOURCE, make_worksheets, worksheet
+from rmutils.errors import UserError
+from rmutils.parameters import check_parameters
+from tests.notebooks.test_parameters import write
+
+CHAPTERS = [p for p in sorted(paths.NOTEBOOKS.glob("*.ipynb")) if p.stem != "provenance"]
+"""A list of files has nothing to be exercised."""
+QUESTION = re.compile(r"^\d\. .+\n((?:   - [a-c]\) .+\n?){3})", re.MULTILINE)
+SOLVED = re.compile(r" *### BEGIN SOLUTION\n.*?### END SOLUTION", re.DOTALL)
+HIDDEN = re.compile(r"\n### BEGIN HIDDEN TESTS\n.*?### END HIDDEN TESTS", re.DOTALL)
+
+
+@pytest.fixture(params=CHAPTERS, ids=lambda path: path.stem)
+def chapter(request):
+    return request.param
+
+
+@pytest.fixture
+def exercises(chapter):
+    return read_exercises(chapter)
+
+
+def markdown(chapter) -> str:
+    cells = nbformat.read(chapter, as_version=4).cells
+    return "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+
+
+def test_frame(chapter):
+    """What a reader will be able to do, needs to know and has to spend stands before all else."""
+    head, _, rest = markdown(chapter).partition("## The question")
+    assert head.count("\n- ") >= 3 and "You will be able to" in head
+    assert re.search(r"\*\*Before it:\*\* (.*\{ref\}`|nothing)", head)
+    assert re.search(r"\*\*Minutes:\*\* about \d+ to read, \d+ for the exercises", head)
+    ends = [rest.index(f"\n## {name}\n") for name in ("Exercises", "Quiz", "Next")]
+    assert ends == sorted(ends)
+
+
+def test_exercises_are_graded_and_one_reruns_the_chapter(chapter, exercises):
+    assert len(exercises) >= 3
+    stars = [exercise.stars for exercise in exercises]
+    assert stars == sorted(stars) and {1, 2, 3} == {*stars}
+    assert sum(bool(exercise.stub) for exercise in exercises) >= 1
+    assert f"rmutils run {chapter.stem} -p" in exercises[0].task
+    for exercise in exercises:
+        assert not re.search(r"\{\w+(:\w+)?\}`", exercise.task + exercise.solution), \
+            "worksheets are read without Sphinx"
+
+
+def test_commands_name_parameters_that_chapters_have(exercises):
+    """Also the type of each value; nothing is run."""
+    text = "\n".join(exercise.task + "\n" + exercise.solution for exercise in exercises)
+    for command in re.findall(r"rmutils run [^`\n]+", text):
+        _, _, name, *words = shlex.split(command)
+        given = {words[i + 1]: words[i + 2] for i, word in enumerate(words) if word == "-p"}
+        assert given
+        check_parameters(paths.NOTEBOOKS / f"{name}.ipynb", given)
+
+
+def test_quiz_has_three_questions_and_an_answer_to_each(chapter):
+    quiz = markdown(chapter).partition("\n## Quiz\n")[2].partition("\n## ")[0]
+    questions, _, answers = quiz.partition(":::{dropdown} Answers\n")
+    options = [re.findall(r"- (\w)\)", part) for part in QUESTION.findall(questions)]
+    assert options == [["a", "b", "c"]] * 3
+    assert re.findall(r"^(\d)\. \*\*[a-c]\)\*\* \S", answers, re.MULTILINE) == ["1", "2", "3"]
+
+
+def run(*cells) -> None:
+    names: dict = {}
+    for cell in cells:
+        exec(compile(cell.source, cell.id, "exec"), names)
+
+
+def test_solutions_pass_the_checks_and_blanks_fail_them(chapter, exercises, capsys):
+    """The hidden checks compare with what the book itself computes. None may write to stderr, which
+    nbgrader takes for a failure."""
+    def asked(kind):
+        cells = worksheet(chapter, exercises, kind).cells
+        code = [c for c in cells if c.cell_type == "code" and c.id != "quiet"]
+        return zip(code[::2], code[1::2], strict=True)
+
+    for answer, checks in asked(SOURCE):
+        run(answer, checks)
+        assert not capsys.readouterr().err
+    for answer, checks in asked(RELEASE):
+        assert "assert" in checks.source
+        with pytest.raises(NotImplementedError):
+            run(answer, checks)
+
+
+def test_worksheets_are_nbgraders(tmp_path):
+    """The fields that nbgrader's schema 3 wants, ids that are unique, and a student's copy that is
+    the teacher's less what stands between nbgrader's marks."""
+    (tmp_path / "submitted").mkdir()
+    (tmp_path / "nbgrader_config.py").write_text("# the teacher's own")
+    names = make_worksheets(paths.NOTEBOOKS, tmp_path)
+    assert (tmp_path / "nbgrader_config.py").read_text() == "# the teacher's own"
+    assert (tmp_path / "submitted").is_dir()
+    assert names == [path.stem for path in CHAPTERS]
+    for name in names:
+        teacher, student = (nbformat.read(tmp_path / kind / name / f"{name}.ipynb", as_version=4)
+                            for kind in (SOURCE, RELEASE))
+        nbformat.validate(student)
+        known = [cell.metadata["nbgrader"] for cell in student.cells]
+        assert known == [cell.metadata["nbgrader"] for cell in teacher.cells]
+        assert len({k["grade_id"] for k in known}) == len(known)
+        for cell, k in zip(student.cells, known, strict=True):
+            assert k["schema_version"] == 3 and k["cell_type"] == cell.cell_type
+            assert ("points" in k) == k["grade"] and not (k["locked"] and k["solution"])
+        for ours, theirs in zip(teacher.cells, student.cells, strict=True):
+            if ours.cell_type == "code":
+                blank = SOLVED.sub("    # YOUR CODE HERE\n    raise NotImplementedError()",
+                                   ours.source)
+                assert HIDDEN.sub("", blank) == theirs.source
+            elif ours.metadata["nbgrader"]["solution"]:
+                assert theirs.source == "YOUR ANSWER HERE" != ours.source
+
+
+def test_no_run_on_record_needs_more_than_a_students_share():
+    """Each of thirty students at a hub has 2 GB."""
+    runs = json.loads((paths.DATA / "timings.json").read_text(encoding="utf-8"))["runs"]
+    assert {run["notebook"] for run in runs} >= {path.stem for path in CHAPTERS}
+    assert max(run["memory"] for run in runs) <= 2e9
+
+
+@pytest.mark.parametrize(("text", "told"), [
+    (":::{exercise} Easy ★\nDo it.\n:::", "has no label, or no solution"),
+    (":::{exercise} Easy\n:label: a\nDo it.\n:::\n:::{solution} a\nSo.\n:::", "end with stars"),
+    (":::{exercise} Easy ★\n:label: a\n```python\ndef f():\n    ...\n```\n:::\n"
+     ":::{solution} a\nSo.\n:::", "a asks for code, but lacks"),
+])
+def test_incomplete_exercise_is_refused(tmp_path, text, told):
+    notebook = write(tmp_path / "nb.ipynb", "tau: float = 1")
+    nb = nbformat.read(notebook, as_version=4)
+    nb.cells[0].source = text
+    nbformat.write(nb, notebook)
+    with pytest.raises(UserError, match=f"nb.ipynb: .*{told}"):
+        read_exercises(notebook)

@@ -1,0 +1,133 @@
+"""SLURM on this machine, as its only node. Not run by pytest itself."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+CONFIG = Path("/etc/slurm/slurm.conf")
+"""Where SLURM's commands look, also in jobs, which do not inherit `SLURM_CONF`."""
+SETTINGS = """\
+ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={port}
+SlurmdPort={port2}
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket,cred_expire=15
+CredType=cred/munge
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+MpiDefault=none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+ReturnToService=2
+KillWait=1
+SlurmdTimeout=600
+MinJobAge=3600
+NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory={memory} State=UNKNOWN
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+
+
+class Cluster:
+    """One node. Its daemons are processes of the test, and end with it."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.daemons = folder, {}
+        self.node = socket.gethostname().split(".")[0]
+        for name in ("state", "spool"):
+            (folder / name).mkdir(parents=True)
+        CONFIG.write_text(SETTINGS.format(
+            host=self.node, folder=folder, port=_port(), port2=_port(),
+            cpus=os.cpu_count(), memory=psutil.virtual_memory().total // 2**20))
+
+    def start(self) -> None:
+        munged = ["munged", "--foreground", "--force", f"--socket={self.folder}/munge.socket",
+                  f"--pid-file={self.folder}/munged.pid", f"--log-file={self.folder}/munged.log",
+                  f"--seed-file={self.folder}/munged.seed", f"--key-file={self._key()}"]
+        self._start("munged", munged)
+        self._start("slurmctld", ["slurmctld", "-D"])
+        self._start("slurmd", ["slurmd", "-D"])
+        until(lambda: "idle" in self.ask("sinfo", "--noheader", "--format=%T"), 60)
+
+    def ask(self, *command: str) -> str:
+        return subprocess.run(command, capture_output=True, text=True).stdout
+
+    def jobs(self, state: str) -> dict[str, str]:
+        """Number -> what Snakemake says of it."""
+        lines = self.ask("squeue", "--noheader", f"--states={state}", "--format=%i|%k").splitlines()
+        return dict(line.split("|", 1) for line in lines)
+
+    def kill(self, job: str) -> None:
+        """As the kernel does where memory runs out."""
+        self.ask("scancel", "--signal=KILL", "--full", job)
+
+    def restart_node(self) -> None:
+        """The power fails, and comes back."""
+        first = [psutil.Process(self.daemons["slurmd"].pid), *_steps()]
+        for process in [*first, *(p for each in first for p in each.children(recursive=True))]:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        self.daemons["slurmd"].wait()
+        node = f"nodename={self.node}"
+        self.ask("scontrol", "update", node, "state=down", "reason=power")  # as a monitor would
+        self._start("slurmd", ["slurmd", "-D", "-b"])
+        self.ask("scontrol", "update", node, "state=resume")
+
+    def stop(self) -> None:
+        self.ask("scancel", "--full", "--signal=KILL", "--user=root")
+        for daemon in reversed(self.daemons.values()):
+            daemon.terminate()
+        for daemon in self.daemons.values():
+            try:
+                daemon.wait(20)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+        CONFIG.unlink()
+
+    def _start(self, name: str, command: list[str]) -> None:
+        with (self.folder / f"{name}.out").open("ab") as out:
+            self.daemons[name] = subprocess.Popen(command, stdout=out, stderr=out)
+
+    def _key(self) -> Path:
+        key = self.folder / "munge.key"
+        key.touch(mode=0o600)
+        key.write_bytes(os.urandom(1024))
+        return key
+
+
+def until(found: Callable[[], object], seconds: float) -> object:
+    """Wait for something."""
+    end = time.monotonic() + seconds
+    while not (value := found()):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.5)
+    return value
+
+
+def _port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def _steps() -> list[psutil.Process]:
+    """What holds the jobs of this node. They are no children of its daemon."""
+    return [p for p in psutil.process_iter(["name"]) if p.info["name"].startswith("slurmstepd")]

@@ -1,0 +1,113 @@
+"""A study has each job once, in order; its jobs make what a run uses; what is stored is left."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+
+import pytest
+
+from rmutils import artifacts
+from rmutils.errors import UserError
+from rmutils.evaluation.longcontext import EvaluateConfig
+from rmutils.heads.scores import HeadScores
+from rmutils.study import records
+from rmutils.study.plan import plan, read, write
+from rmutils.study.studies import STUDIES, Evaluation, Study, study_of
+from rmutils.training.planned import MODELS, planned
+from rmutils.training.retmask import RetMaskConfig, run_retmask
+
+RUN = RetMaskConfig().changed({
+    "instructions": 6, "tau": 0.0, "seed": 3, "detect.lengths": "240", "detect.depths": "0,1",
+    "detect.needles": 1, "detect.max_new_tokens": 4, "responses.max_new_tokens": 5,
+    "recipe.batch": 4, "recipe.per_device_batch": 2, "recipe.max_steps": 2, "recipe.lora_rank": 2})
+ASKED = EvaluateConfig(datasets=("key_value",), lengths=(300,), samples=1)
+
+
+@pytest.fixture
+def jobs(tiny, monkeypatch):
+    """Of a random model, half of whose heads count as retrieval heads."""
+    select = HeadScores.select
+    monkeypatch.setattr(HeadScores, "select", lambda scores, **_: select(scores, top_k=8))
+    runs = [RUN.changed({"strategy": strategy}) for strategy in ("retmask", "sft")]
+    return plan(Study({str(tiny): runs}, {str(tiny): [Evaluation(ASKED)]}))
+
+
+def stages(jobs) -> list[str]:
+    return [job.stage for job in jobs.values()]
+
+
+def done(jobs, folder) -> set[str]:
+    return {name for name in jobs if records.record_of(folder, name).exists()}
+
+
+@pytest.mark.parametrize("profile", STUDIES)
+def test_jobs_come_after_what_they_need(profile, tmp_path):
+    jobs = plan(study_of(profile))
+    seen = set()
+    for name, job in jobs.items():
+        assert seen.issuperset(job.needs) and name.startswith(f"{job.stage}/")
+        seen.add(name)
+    write(jobs, tmp_path / "plan.json")
+    assert read(tmp_path / "plan.json") == jobs
+
+
+def test_what_is_planned_for_the_book_is_in_its_study():
+    jobs = plan(study_of("embedded"))
+    trained = Counter((job.model, job.run.strategy, job.run.seed)
+                      for job in jobs.values() if job.stage == "train")
+    wanted = {(model, run.strategy, run.seed) for model in MODELS for run in planned(model)}
+    assert set(trained) == wanted
+    assert {key for key, count in trained.items() if count > 1} == {
+        ("tiny-llama", "retmask", seed) for seed in range(5)}  # with fewer instructions, too
+    for name, job in jobs.items():
+        if job.stage == "train":
+            assert sum(name in other.needs for other in jobs.values()) >= 2, "its evaluations"
+
+
+def test_strategies_share_jobs(jobs):
+    """SFT trains on the chosen side of RetMask's pairs."""
+    assert Counter(stages(jobs)) == {"fetch": 1, "detect": 1, "mask": 1, "generate": 2, "pairs": 1,
+                                     "train": 2, "evaluate": 3}
+
+
+def test_jobs_make_what_the_whole_method_uses(jobs, tmp_path):
+    """Up to the pairs, all that a run needs is there: it only trains and detects once more."""
+    for name, job in jobs.items():
+        if job.stage not in ("train", "evaluate"):
+            records.carry_out(jobs, tmp_path, name, threads=1)
+    made = {artifact.name for artifact in artifacts.stored()}
+    [model] = {job.model for job in jobs.values()}
+    run = run_retmask(model, RUN)
+    now = {artifact.name for artifact in artifacts.stored()}
+    assert now - made == {run.training, run.artifact.name}
+    assert set(run.artifact.manifest["facts"]["step_seconds"]) == made | {run.training}
+    [mask] = (name for name in jobs if name.startswith("mask/"))
+    assert [tuple(head) for head in records._read(
+        records.record_of(tmp_path, mask))["heads"]] == run.heads
+
+
+def test_records_follow_what_is_stored(jobs, tmp_path):
+    """Also what comes before a result that is there is no longer to be done, and only that."""
+    records.settle(jobs, tmp_path)
+    assert not done(jobs, tmp_path)
+    [model] = {job.model for job in jobs.values()}
+    run = run_retmask(model, RUN)
+    records.settle(jobs, tmp_path)
+    [first, second] = (name for name in jobs if name.startswith("train/"))
+    assert done(jobs, tmp_path) == {first}, "the other training has the same jobs before it"
+    run_retmask(model, RUN.changed({"strategy": "sft"}))
+    records.settle(jobs, tmp_path)
+    left = {name for name in jobs if name.startswith("evaluate/")}
+    needed = {name for name in jobs if name.startswith("fetch/")}
+    assert done(jobs, tmp_path) == set(jobs) - left - needed
+    assert {os.stat(records.record_of(tmp_path, name)).st_mtime for name in (first, second)} == {0}
+    shutil.rmtree(run.artifact.folder)
+    records.settle(jobs, tmp_path)
+    assert done(jobs, tmp_path) == {second}
+
+
+def test_unknown_study():
+    with pytest.raises(UserError, match="no study 'moon'"):
+        study_of("moon")

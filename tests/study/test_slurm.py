@@ -1,0 +1,100 @@
+"""The smoke study on a real SLURM, through a killed job and a restarted node.
+
+It takes minutes, and needs root and Debian's slurm-wlm and munge, whose configuration it writes:
+`RMUTILS_SLURM=1 python -m pytest tests/study/test_slurm.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rmutils import paths
+from rmutils.artifacts import Artifact
+from rmutils.steps import RESULTS
+from tests.faults.conftest import Project
+from tests.study.slurm import CONFIG, Cluster, until
+
+pytestmark = pytest.mark.skipif(
+    "RMUTILS_SLURM" not in os.environ, reason="takes minutes: RMUTILS_SLURM=1 runs it")
+SITE = {"slurm-no-account": True, "slurm-status-command": "squeue",  # there are no accounts
+        "slurm-init-seconds-before-status-checks": 5, "seconds-between-status-checks": 5}
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    if os.geteuid() or not all(map(shutil.which, ("slurmctld", "slurmd", "munged"))):
+        pytest.fail("needs root, and `apt install slurm-wlm munge`")
+    if CONFIG.exists():
+        pytest.fail(f"{CONFIG} is there: this machine has a SLURM of its own")
+    cluster = Cluster(tmp_path / "slurm")
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def study(root: Path, cache: Path, *options: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-m", "rmutils", "study", "--profile", "smoke", "--project", str(root),
+         *options], env=os.environ | {"RMUTILS_CACHE": str(cache)}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def payloads(root: Path, cache: Path) -> dict[str, dict]:
+    """What the study gave, by job: the hash of each file."""
+    found = {}
+    for job, names in json.loads((root / RESULTS).read_text()).items():
+        for name in names:
+            artifact = Artifact(cache / "artifacts" / name)
+            assert artifact.problems() == []
+            # Times are part of the table of cases.
+            found[job] = {file: known["sha256"] for file, known in
+                          artifact.manifest["files"].items() if file != "cases.parquet"}
+    return found
+
+
+def test_smoke_study_through_a_kill_and_a_restart(cluster, tmp_path):
+    site = tmp_path / "site"
+    site.mkdir()
+    ours = yaml.safe_load((paths.ROOT / "profiles" / "slurm" / "config.yaml").read_text())
+    (site / "config.yaml").write_text(yaml.safe_dump(ours | SITE))
+    project, cache = Project(tmp_path / "a book"), tmp_path / "cache"
+    (project.root / "notebooks" / "profiles.yaml").write_text("smoke: {}\n")
+    process = study(project.root, cache, "--on", str(site))
+
+    def running(stage: str, begun: str) -> str | None:
+        """Number of the job that is in the middle of a stage."""
+        assert process.poll() is None, process.communicate()[0]
+        if any((cache / "artifacts").glob(begun)):
+            return next((number for number, told in cluster.jobs("RUNNING").items()
+                         if stage in told), None)
+        return None
+
+    killed = until(lambda: running("detect", ".detect-*.partial/.journal.jsonl"), 900)
+    cluster.kill(killed)
+    moved = until(lambda: running("train", ".train-*.partial/.training"), 900)
+    cluster.restart_node()
+    output = process.communicate(timeout=1800)[0]
+    assert process.returncode == 0, output
+    assert killed not in cluster.jobs("COMPLETED")
+    assert "Restarts=1" in cluster.ask("scontrol", "show", "job", moved)
+    done = " ".join(cluster.jobs("COMPLETED").values())
+    stages = ("detect", "generate", "pairs", "train", "evaluate", "chapter_first", "book")
+    assert all(stage in done for stage in stages), done
+    assert project.page("chapters/first").exists()
+
+    undisturbed = Project(tmp_path / "another")
+    (undisturbed.root / "notebooks" / "profiles.yaml").write_text("smoke: {}\n")
+    whole = study(undisturbed.root, tmp_path / "other", "--no-book")
+    output = whole.communicate(timeout=1800)[0]
+    assert whole.returncode == 0, output
+    assert payloads(project.root, cache) == payloads(undisturbed.root, tmp_path / "other")

