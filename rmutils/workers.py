@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -22,15 +23,15 @@ from rmutils.progress import progress_bar
 
 PAUSE = 0.5
 """Seconds between two looks at what the workers have written."""
-Work = Callable[[Journal, slice, Callable[[float], None]], None]
+Work = Callable[[Journal, slice, Callable[[float], None]], Any]
 """Does a share of the work: every n-th of its parts. Takes the journal for the results, which says
 what is done already, the share, and what to call with each amount that is done."""
 
 
 def side_by_side(
     work: Work, journal: Path, workers: int, doing: str, total: int, *, unit: str = "answers"
-) -> None:
-    """Fill a journal.
+) -> list[Any]:
+    """Fill a journal; what `work` returned, share by share.
 
     Parameters
     ----------
@@ -65,8 +66,7 @@ def side_by_side(
             seen = now
     _gather(kept, parts)
     try:
-        for job in jobs:
-            job.result()
+        return [job.result() for job in jobs]
     except BrokenProcessPool as error:
         raise UserError(f"{doing}: a worker was stopped, perhaps for want of memory. What has been "
                         "answered is kept: the same command goes on; --workers 1 needs the least "
@@ -86,7 +86,7 @@ def _gather(kept: Journal, parts: Iterable[Path]) -> None:
         part.unlink(missing_ok=True)
 
 
-def _share(work: Work, journal: Path, part: Path, share: slice) -> None:
+def _share(work: Work, journal: Path, part: Path, share: slice) -> Any:
     torch.set_num_threads(1)
     if torch.cuda.is_available():
         torch.cuda.set_device(share.start % torch.cuda.device_count())
@@ -97,4 +97,4 @@ def _share(work: Work, journal: Path, part: Path, share: slice) -> None:
         if os.getppid() != parent:  # the command was killed: nobody would gather the results
             os._exit(1)
 
-    work(own, share, done)
+    return work(own, share, done)

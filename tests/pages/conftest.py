@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import io
+import subprocess
+import sys
 from pathlib import Path
 
 import nbformat
@@ -11,8 +12,6 @@ import pytest
 from IPython.core.formatters import DisplayFormatter
 from matplotlib.figure import Figure
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
-from sphinx.application import Sphinx
-from sphinx.util.docutils import docutils_namespace
 
 from rmutils.pages.address import VARIABLE
 from rmutils.plots.drawn import carried
@@ -98,13 +97,16 @@ def book(notebook, tmp_path_factory) -> Path:
 
 
 def build(book: Path, folder: Path) -> Path:
-    """Build the book's pages; any warning is an error."""
-    warnings = io.StringIO()
-    with docutils_namespace():
-        app = Sphinx(book, None, folder / "html", folder / "trees", "html", CONFIG, status=None,
-                     warning=warnings)
-        app.build()
-    assert not warnings.getvalue() and not app.statuscode
+    """Build the book's pages in a process of their own; any warning is an error.
+
+    sphinx-sitemap forks, which must not happen beside the threads of other tests.
+    """
+    settings = folder / "settings"
+    settings.mkdir()
+    (settings / "conf.py").write_text("".join(f"{k} = {v!r}\n" for k, v in CONFIG.items()))
+    done = subprocess.run([sys.executable, "-m", "sphinx", "-qWc", settings, book, folder / "html"],
+                          capture_output=True, text=True)
+    assert not done.returncode, done.stderr
     return folder / "html"
 
 

@@ -54,9 +54,7 @@ def evaluate(
     with progress_bar(f"evaluation of {lm.name}", len(prompters) * config.samples,
                       unit="answers", done=done) as advance, one_thread():
         for prompter in prompters:
-            asked = answer(prompter, config, kept, advance)
-            found += rows(prompter, asked, [kept[_key(prompter, ask)] for ask in asked],
-                          partial(_score, prompter, judge, kept))
+            found += answered_and_scored(prompter, config, kept, advance, judge)
     return pd.DataFrame(found)
 
 
@@ -71,7 +69,17 @@ def prompters_of(lm: LanguageModel, config: EvaluateConfig) -> list[Prompter]:
     return prompters
 
 
-def answer(
+def answered_and_scored(
+    prompter: Prompter, config: EvaluateConfig, kept: Journal, advance: Callable[[float], None],
+    judge: GradingJudge | None = None,
+) -> list[dict]:
+    """The rows of a data set at one length."""
+    asked = _answer(prompter, config, kept, advance)
+    return [*rows(prompter, asked, [kept[_key(prompter, ask)] for ask in asked],
+                  partial(_score, prompter, judge, kept))]
+
+
+def _answer(
     prompter: Prompter, config: EvaluateConfig, kept: Journal, advance: Callable[[float], None]
 ) -> list[Asked]:
     """Have all questions of a data set answered that are not yet; the questions."""

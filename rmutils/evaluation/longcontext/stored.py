@@ -12,7 +12,7 @@ from rmutils.artifacts import Artifact, Compute, Stage
 from rmutils.evaluation.longcontext.judge import GradingJudge
 from rmutils.evaluation.longcontext.run import evaluate
 from rmutils.evaluation.longcontext.settings import EvaluateConfig
-from rmutils.evaluation.longcontext.workers import answer_side_by_side
+from rmutils.evaluation.longcontext.workers import evaluate_side_by_side
 from rmutils.models import LanguageModel
 from rmutils.training.by_name import identity_of, load_by_name
 
@@ -48,10 +48,12 @@ def evaluate_stored(
     named = isinstance(model, str)
 
     def make(folder: Path) -> dict:
-        if named and workers > 1:
-            answer_side_by_side(model, config, folder / JOURNAL, workers)
-        lm = load_by_name(model) if named else model
-        table = evaluate(lm, config, journal=folder / JOURNAL, judge=judge)
+        several = named and workers > 1
+        if several:
+            table = evaluate_side_by_side(model, config, folder / JOURNAL, workers)
+        if judge or not several:  # a judge is asked by one process only
+            lm = load_by_name(model) if named else model
+            table = evaluate(lm, config, journal=folder / JOURNAL, judge=judge)
         table.to_parquet(folder / "scores.parquet", index=False)
         return {"answers": len(table.drop_duplicates(["dataset", "length", "sample"])),
                 "unscored": int(table["unscored"].sum())}

@@ -1,4 +1,4 @@
-"""Answers of one model by several processes, each of which takes every n-th data set and length."""
+"""An evaluation by several processes, each of which takes every n-th data set and length."""
 
 from __future__ import annotations
 
@@ -6,25 +6,27 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from rmutils.evaluation.longcontext.run import answer, prompters_of
+import pandas as pd
+
+from rmutils.evaluation.longcontext.run import answered_and_scored, prompters_of
 from rmutils.evaluation.longcontext.settings import EvaluateConfig
 from rmutils.journal import Journal
 from rmutils.training.by_name import load_by_name
 from rmutils.workers import side_by_side
 
 
-def answer_side_by_side(
+def evaluate_side_by_side(
     model: str, config: EvaluateConfig, journal: Path, workers: int
-) -> None:
-    """Fill a journal with the answers of a model.
+) -> pd.DataFrame:
+    """`rmutils.evaluation.longcontext.evaluate` by rules, without a judge.
 
     Parameters
     ----------
     model : str
         As for `rmutils.training.by_name.load_by_name`.
     journal : Path
-        As for `rmutils.evaluation.longcontext.evaluate`, which then only has to score. What is
-        there already, also of workers that were stopped, is not asked again.
+        Takes each answer when it is given. What is there already, also of workers that were
+        stopped, is not asked again.
     workers : int
         Processes. Each has a model of its own.
 
@@ -33,12 +35,14 @@ def answer_side_by_side(
     UserError
         As of `evaluate`; or a worker was stopped.
     """
-    side_by_side(partial(_work, model, config), journal, workers, f"evaluation of {model}",
-                 len(config.lengths) * len(config.datasets) * config.samples)
+    count = len(config.lengths) * len(config.datasets)
+    shares = side_by_side(partial(_work, model, config), journal, workers,
+                          f"evaluation of {model}", count * config.samples)
+    return pd.DataFrame([row for i in range(count) for row in shares[i % workers][i // workers]])
 
 
 def _work(
     model: str, config: EvaluateConfig, kept: Journal, share: slice, done: Callable[[float], None]
-) -> None:
-    for prompter in prompters_of(load_by_name(model), config)[share]:
-        answer(prompter, config, kept, done)
+) -> list[list[dict]]:
+    return [answered_and_scored(prompter, config, kept, done)
+            for prompter in prompters_of(load_by_name(model), config)[share]]

@@ -17,7 +17,7 @@ import pytest
 from rmutils.errors import UserError
 from rmutils.evaluation.longcontext import EvaluateConfig, evaluate
 from rmutils.evaluation.longcontext.stored import command_of
-from rmutils.evaluation.longcontext.workers import answer_side_by_side
+from rmutils.evaluation.longcontext.workers import evaluate_side_by_side
 from rmutils.journal import Journal
 from rmutils.models import load_model
 
@@ -45,15 +45,14 @@ def test_answers_are_those_of_one_process(tmp_path):
         left[name] = one[name]
     with left.path.open("a") as file:
         file.write('["key_val')
-    answer_side_by_side("tiny-llama", CONFIG, begun, 2)
+    found = evaluate_side_by_side("tiny-llama", CONFIG, begun, 2)
     assert dict(Journal(begun)) == dict(one) and [*tmp_path.glob("begun.jsonl.*")] == []
-    pd.testing.assert_frame_equal(
-        evaluate(load_model("tiny-llama"), CONFIG, journal=begun), table)
+    pd.testing.assert_frame_equal(found, table)
 
 
 def test_what_a_worker_finds_wrong_is_said(tmp_path):
     with pytest.raises(UserError, match="the window of tiny-llama has 4096"):
-        answer_side_by_side("tiny-llama", CONFIG.changed({"lengths": (8192,)}), tmp_path / "j", 1)
+        evaluate_side_by_side("tiny-llama", CONFIG.changed({"lengths": (8192,)}), tmp_path / "j", 1)
 
 
 def test_a_worker_that_is_killed(tmp_path):
@@ -63,7 +62,7 @@ def test_a_worker_that_is_killed(tmp_path):
 
     def run():
         try:
-            answer_side_by_side("tiny-llama", LONG, path, 2)
+            evaluate_side_by_side("tiny-llama", LONG, path, 2)
         except UserError as error:
             said.append(str(error))
 
