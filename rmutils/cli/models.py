@@ -15,7 +15,7 @@ from rmutils.errors import UserError
 from rmutils.models.fetch import cached_path, fetch
 from rmutils.models.loading import find_trained, trained_folder
 from rmutils.models.registry import REGISTRY, ModelSpec
-from rmutils.paths import SHIPPED_MODELS, cache_dir
+from rmutils.paths import cache_dir, caches
 
 app = typer.Typer(no_args_is_help=True, help="Models: list, fetch, info, train.")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -35,7 +35,8 @@ def _state(spec: ModelSpec) -> str:
     folder = find_trained(spec.name)
     if folder is None:
         return "not trained"
-    return "shipped" if folder.is_relative_to(SHIPPED_MODELS) else "trained"
+    own = any(folder.is_relative_to(cache) for cache in caches())
+    return "trained" if own else "shipped"
 
 
 def _origin(spec: ModelSpec) -> str:
