@@ -47,7 +47,7 @@ named:
 	@test -n '$(NB)' || { echo 'Say which: make notebook NB=01_preliminaries P="tau=0.05"'; exit 2; }
 
 doctor:  ## say what is wrong on this machine, and the command that mends it
-	@python=$$(sh .ci/python) && "$$python" -m rmutils.doctor
+	@"$${PYTHON:-python3}" -m rmutils.doctor
 
 lock: .venv/.complete  ## pin the newest versions that pyproject.toml allows
 	@$(PY) .ci/lock.py && $(PY) .ci/vllm.py lock && $(PY) .ci/lab.py

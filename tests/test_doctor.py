@@ -69,7 +69,6 @@ def test_environment_without_its_packages(checkout):
 
 def test_names_of_packages_are_compared_as_pip_does(checkout):
     """`typer-slim 1.0+cpu` is `Typer_Slim==1.0`; another version is named, and not called wrong."""
-    shutil.copy(checkout / "requirements.lock", checkout / "copy")
     answer = {"python": "3.11.7", "failed": {}, "warnings": [],
               "versions": {"numpy": "2.1.0", "typer-slim": "1.0+cpu"}}
     python = checkout / "python"
