@@ -18,5 +18,10 @@ class ThisPython(AsyncKernelManager):
 
     @property
     def kernel_spec(self) -> KernelSpec:
-        """The specification that ipykernel writes for `sys.executable`."""
-        return KernelSpec(resource_dir="", **get_kernel_dict())
+        """The specification that ipykernel writes for `sys.executable`.
+
+        Without the history of what was typed: it is not typed, and its one database per user can
+        hold up kernels that start side by side, or for ever on some network file systems.
+        """
+        return KernelSpec(resource_dir="", **get_kernel_dict(
+            ["--HistoryManager.enabled=False"]))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import json
 import os
 import re
 import resource
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,10 @@ from rmutils.paths import NOTEBOOKS, cache_dir
 
 RUNS = "notebook-runs.jsonl"
 """File of the cache: notebooks whose results are there, with their parameters, one a line."""
+
+START_SECONDS = 60
+"""So long may a kernel take to answer."""
+NO_START = ("Kernel didn't respond", "Kernel died before replying")
 
 
 class NotebookFailed(Exception):
@@ -98,10 +103,12 @@ def _execute(notebook: Path, partial: Path, parameters: dict, progress: bool):
 
     # It warns of parameters whose annotation or comment it cannot read. Ours have been checked.
     logger.setLevel("ERROR")
+    execute = functools.partial(
+        papermill.execute_notebook, notebook, partial, parameters, kernel_name="python3",
+        language="python", kernel_manager_class=ThisPython, start_timeout=START_SECONDS,
+        progress_bar=progress, cwd=notebook.parent)
     try:
-        return papermill.execute_notebook(
-            notebook, partial, parameters, kernel_name="python3", language="python",
-            kernel_manager_class=ThisPython, progress_bar=progress, cwd=notebook.parent)
+        return _with_a_kernel(execute)
     except papermill.PapermillExecutionError as error:
         what = f"{error.ename}: {error.evalue}".strip().splitlines()[0]
         line = re.search(r"^-+> \d+ (.*)$", strip_color("\n".join(error.traceback)), re.M)
@@ -109,6 +116,20 @@ def _execute(notebook: Path, partial: Path, parameters: dict, progress: bool):
         what, line = "the kernel died (out of memory?)", None
     place = f"{notebook.stem}: cell {_failed_cell(partial)}" + (f" (`{line[1]}`)" if line else "")
     raise NotebookFailed(f"{place}: {what}\n  the notebook as far as it got: {partial}")
+
+
+def _with_a_kernel(execute: Callable, *, again: bool = True):
+    """Once more if no kernel answers: on busy machines that happens, though rarely. No cell has run
+    then."""
+    try:
+        return execute()
+    except RuntimeError as error:  # of jupyter_client
+        if not str(error).startswith(NO_START):
+            raise
+        if again:
+            return _with_a_kernel(execute, again=False)
+        raise NotebookFailed(f"no kernel answers ({error}). `make doctor` looks at this machine."
+                             ) from error
 
 
 def _failed_cell(partial: Path) -> int:

@@ -9,8 +9,10 @@ import nbformat
 import pytest
 from typer.testing import CliRunner
 
+from rmutils import notebooks
 from rmutils.cli import app
 from rmutils.errors import UserError
+from rmutils.kernel import ThisPython
 from rmutils.notebooks import NotebookFailed, run_notebook
 from tests.notebooks.test_parameters import CELL, write
 
@@ -52,6 +54,22 @@ def test_raising_cell_is_named_and_nothing_is_taken_for_whole(tmp_path, code, to
     assert not (tmp_path / "out.ipynb").exists()
     kept = str(error.value).splitlines()[-1].split(": ")[1]
     assert "no" not in text_of(nbformat.read(Path(kept), as_version=4))
+
+
+@pytest.mark.parametrize("silent", [1, 2])
+def test_a_kernel_that_never_answers_is_started_once_more(tmp_path, monkeypatch, silent):
+    """The first processes only sleep."""
+    commands = iter([["sleep", "60"]] * silent)
+    whole = ThisPython.format_kernel_cmd
+    monkeypatch.setattr(ThisPython, "format_kernel_cmd",
+                        lambda self, *a, **k: next(commands, None) or whole(self, *a, **k))
+    monkeypatch.setattr(notebooks, "START_SECONDS", 15 if silent == 1 else 1)
+    source = write(tmp_path / "nb.ipynb", CELL, "print('ran')")
+    if silent == 1:
+        assert "ran" in text_of(run_notebook(source, tmp_path / "out.ipynb", {}))
+    else:
+        with pytest.raises(NotebookFailed, match="no kernel answers .*make doctor"):
+            run_notebook(source, tmp_path / "out.ipynb", {})
 
 
 def test_place_that_cannot_be_written_is_told(tmp_path):
