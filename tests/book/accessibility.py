@@ -12,6 +12,8 @@ COLOURS = ["color-contrast", "link-in-text-block"]
 ELSEWHERE = [*COLOURS, "region", "css-orientation-lock"]
 """Not asked of every page: colours are looked at by `faint`, the others take seconds and are either
 never serious or cannot be judged without preload."""
+FRAME = [[".bd-sidebar-primary"], [".bd-header"], ["footer"]]
+"""What all pages share."""
 NEW = "data-new-look"
 MARK = """([name, known]) => {
     const seen = new Set(known), kinds = new Set();
@@ -52,10 +54,17 @@ OUT_OF_REACH = """() => [...document.querySelectorAll('main *, .bd-sidebar-prima
 """Boxes that scroll and that no key can scroll: neither they nor anything in them has a focus."""
 
 
-def barriers(page: Page) -> list[str]:
+def barriers(page: Page, *, frame: bool = True) -> list[str]:
     """All but colours: what axe calls serious or critical, headings that skip a level, and boxes
-    that the keyboard cannot scroll."""
-    found = _axe(page, {"rules": {rule: {"enabled": False} for rule in ELSEWHERE}})
+    that the keyboard cannot scroll.
+
+    Parameters
+    ----------
+    frame : bool
+        Whether axe looks at what all pages share, too.
+    """
+    found = _axe(page, {"rules": {rule: {"enabled": False} for rule in ELSEWHERE}},
+                 None if frame else {"exclude": FRAME})
     headings = page.evaluate(HEADINGS)
     if [level for level, _ in headings].count(1) != 1:
         found.append("headings: there must be one of the first level")
