@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
-import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedModel
@@ -125,21 +124,27 @@ def writing(model: PreTrainedModel) -> Iterator[None]:
         yield
 
 
+class _Stored(Exception):  # noqa: N818, not an error
+    """The last layer has stored its keys and values."""
+
+
 @contextmanager
 def reading(model: PreTrainedModel) -> Iterator[None]:
-    """For passes of which only keys and values are wanted: in the last layer no query is answered.
+    """For a pass of which only keys and values are wanted: it ends where the last layer has stored
+    them, and with it the block.
 
-    What the model returns then means nothing. A model that does not attend by SDPA stays as it is.
+    Nothing is returned by the model then. One that does not attend by SDPA stays as it is.
     """
     if model.config._attn_implementation != "sdpa":
         yield
         return
-    with attached(model, KEYS_ONLY, {model.config.num_hidden_layers - 1: True}):
+    last = model.config.num_hidden_layers - 1
+    with suppress(_Stored), attached(model, KEYS_ONLY, {last: True}):
         yield
 
 
-def _keys_only(module: nn.Module, query: Tensor, *args, **kwargs) -> tuple[Tensor, None]:
-    return torch.zeros_like(query).transpose(1, 2), None
+def _keys_only(*args, **kwargs) -> None:
+    raise _Stored
 
 
 register(GROUPED, grouped_query)

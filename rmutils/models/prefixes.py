@@ -81,8 +81,8 @@ def _prefill(
     ids = torch.tensor([[*part, *[0] * (longest - len(part))] for part in parts],
                        dtype=torch.long, device=model.device)
     size = PART if cache.get_seq_length() else max(longest, 1)
-    with reading(model):
-        for start in range(0, longest, size):
+    for start in range(0, longest, size):
+        with reading(model):
             model.base_model(input_ids=ids[:, start : start + size], past_key_values=cache,
                              use_cache=True)
 
