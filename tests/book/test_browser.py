@@ -23,6 +23,10 @@ SETTLED = """async () => {
         i.addEventListener('error', on);
     });
 }"""
+RAW = r"""() => [...document.querySelectorAll('article :is(p, li, td)')].map(e => e.innerText)
+    .filter(text => /\|[-–—]+\||\*\*\w|\{(ref|doc|cite\S*)\}/.test(text))
+    .map(text => text.slice(0, 80))"""
+"""Marks of Markdown that nothing has set."""
 LINKS = "() => [...document.querySelectorAll('a[href]')].map(a => a.href)"
 IDS = "() => [...document.querySelectorAll('[id]')].map(e => e.id)"
 TOO_WIDE = """() => {
@@ -74,6 +78,7 @@ def test_every_page_is_whole_and_fits_a_phone_and_loads_nothing_from_elsewhere(
             for text, rendered, wrong in page.evaluate(MATH):
                 if not rendered or wrong:
                     problems.append(f"formula is not set: {text}")
+            problems += [f"not set: {text}" for text in page.evaluate(RAW)]
             links[name], ids[name] = page.evaluate(LINKS), set(page.evaluate(IDS))
             problems += [*barriers(page, frame=not found), *faint(page, looks)]
             phone_at_night(page)
