@@ -8,6 +8,7 @@ files beside the pages, tables get numbers as figures have them, and what no not
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 DATA = "_downloads"
 """Folder of the data, beside the pages."""
+LIST = re.compile(r"<dl>.*</dl>", re.DOTALL)
+"""Of a note, what is known."""
 
 
 class NumberedTable(nodes.General, nodes.Element):
@@ -53,7 +56,7 @@ def furnish(app: Sphinx, doctree: nodes.document) -> None:
     for item in items(notebook, source.stem):
         if output := shown.get((item.cell, item.output)):  # else the page does not show it
             found = [note for note in notes(notebook, item) if note in shown]
-            _furnish(app, doctree, output, item, "".join(map(_html, map(shown.get, found)))
+            _furnish(app, doctree, output, item, _together([_html(shown[note]) for note in found])
                      or how_made(_record(notebook, source.stem, item)).data)
             for note in found:
                 _remove(shown[note])
@@ -80,6 +83,15 @@ def _furnish(app: Sphinx, doctree: nodes.document, output: nodes.Element, item: 
 
 def _html(output: nodes.Element) -> str:
     return "".join(raw.astext() for raw in output.findall(nodes.raw))
+
+
+def _together(found: list[str]) -> str:
+    """One note of many: what is made of twenty results does not fill the page with their notes."""
+    if len(found) < 2:
+        return "".join(found)
+    lists = "".join(LIST.search(note)[0] for note in found)
+    return ('<details class="rm-made"><summary>How this was made, from '
+            f"{len(found)} results</summary>{lists}</details>")
 
 
 def _remove(output: nodes.Element) -> None:
