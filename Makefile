@@ -5,7 +5,7 @@ PORT ?= 8000
 PY := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help book pdf study test doctor vllm serve lab class notebook named lock clean
+.PHONY: help book pdf study test doctor vllm bench serve lab class notebook named lock sums clean
 .DELETE_ON_ERROR:
 
 help:  ## show this list
@@ -25,6 +25,9 @@ test: .venv/.complete  ## run the tests
 
 vllm: .venv/.complete  ## install vLLM for the CPU into .venv-vllm
 	@$(PY) .ci/vllm.py
+
+bench: .venv/.complete  ## install what `python -m benchmarks` compares with into .venv-bench
+	@$(PY) .ci/bench.py
 
 study: .venv/.complete  ## run the whole study and build the book (PROFILE=smoke ON=slurm)
 	@$(PY) -m rmutils study --profile '$(PROFILE)' --on '$(ON)'
@@ -50,11 +53,16 @@ doctor:  ## say what is wrong on this machine, and the command that mends it
 	@"$${PYTHON:-python3}" -m rmutils.doctor
 
 lock: .venv/.complete  ## pin the newest versions that pyproject.toml allows
-	@$(PY) .ci/lock.py && $(PY) .ci/vllm.py lock && $(PY) .ci/lab.py
+	@$(PY) .ci/lock.py && $(PY) .ci/vllm.py lock && $(PY) .ci/bench.py lock \
+	    && $(PY) .ci/lab.py
+
+sums:  ## take note of changed files in data/ (SHA256SUMS)
+	@cd data && find abilities corpus models paper -type f | LC_ALL=C sort | xargs sha256sum >.sums
+	@mv data/.sums data/SHA256SUMS
 
 clean:  ## remove what was built; models and results in the cache stay
 	rm -rf book/_build book/chapters book/runs .snakemake .pytest_cache .ruff_cache
-	rm -rf .venv .venv-vllm *.egg-info build
+	rm -rf .venv .venv-vllm .venv-bench *.egg-info build
 
 .venv/.lab: requirements-lab.lock .venv/.complete
 	@echo 'Installing JupyterLab into .venv (.venv/pip.log) ...'

@@ -24,6 +24,8 @@ rule book:
         build.sources(ROOT),
     output:
         "book/_build/html/.complete",
+    params:
+        content=build.content(ROOT, build.sources(ROOT)),
     shell:
         STEP + " pages"
 
@@ -40,6 +42,7 @@ for chapter in CHAPTERS:
             chapter.output,
         params:
             values=json.dumps(chapter.parameters),
+            content=build.content(ROOT, [str(chapter.notebook), *chapter.inputs]),
         shell:
             STEP + " chapter {input.notebook:q} {output:q} {params.values:q}"
 
@@ -82,6 +85,7 @@ for stage in sorted({name.split("/")[0] for name in PLAN}):
             mem_mb=lambda wildcards, stage=stage: job(stage, wildcards)["resources"]["mem_mb"],
             runtime=lambda wildcards, stage=stage: job(stage, wildcards)["resources"]["runtime"],
             gpu=lambda wildcards, stage=stage: job(stage, wildcards)["resources"]["gpu"],
+            nodes=lambda wildcards, stage=stage: job(stage, wildcards)["resources"]["nodes"],
         params:
             plan=config["plan"],
             stage=stage,

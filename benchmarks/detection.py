@@ -1,70 +1,72 @@
-"""Time and peak memory of a detection against plain generation of the same cases.
-
-    python benchmarks/detection.py --length 4096 --cases 8
-
-Each way runs in a process of its own, so that peaks do not mix. Plain generation is
-`model.generate` on the same prompts with the same stop tokens, one by one and eight at a time.
-"""
+"""Detection by length of the prompt: each way, one after the other, on the same token ids."""
 
 from __future__ import annotations
 
-import json
-import resource
-import subprocess
-import sys
 import time
-from functools import partial
-from typing import Annotated
+from pathlib import Path
 
-import typer
+import numpy as np
+import torch
 
-from rmutils import DetectConfig, load_model
-from rmutils.heads.detection import build_cases, detect
+from benchmarks.measuring import OTHERS, copied
+from benchmarks.records import Results
+from benchmarks.watching import LIBRARIES, WAYS, Asked, rows
+from rmutils.config import Config
+from rmutils.evaluation.speed import FOLDER, load
+from rmutils.evaluation.speed.tables import differences
 
-
-def generate(lm, config: DetectConfig, batch: int) -> None:
-    """Plain greedy generation, `batch` prompts at a time."""
-    prompts = [list(case.input_ids) for case in build_cases(lm, config)]
-    lm.tokenizer.padding_side = "left"
-    for i in range(0, len(prompts), batch):
-        inputs = lm.tokenizer.pad({"input_ids": prompts[i : i + batch]}, return_tensors="pt")
-        lm.model.generate(**inputs.to(lm.model.device), do_sample=False,
-                          max_new_tokens=config.max_new_tokens)
+SIZES = 512, 1024, 2048
+"""Rows and columns of the matrices whose products tell the machine's rate."""
+REPEATS = 5
 
 
-WAYS = {
-    "detect": detect,
-    "generate, 1": partial(generate, batch=1),
-    "generate, 8": partial(generate, batch=8),
-}
+class Settings(Config):
+    """Which prompts, of the first needle and its haystack."""
+
+    model: str = "smollm2-135m"
+    lengths: tuple[int, ...] = (512, 1024, 2048, 4096)
+    depths: tuple[float, ...] = (0.0, 0.5, 1.0)
+    rounds: int = 3
+    """Of the way that answers cases together; of the others each case is a sample."""
 
 
-def main(
-    model: str = "smollm2-135m",
-    length: Annotated[int, typer.Option(help="Prompt length in tokens.")] = 2048,
-    cases: Annotated[int, typer.Option(help="Cases: one needle at so many depths.")] = 8,
-    way: Annotated[str, typer.Option(hidden=True)] = "",
-) -> None:
-    """Measure all ways and print seconds, peak memory and their ratios to detection."""
-    depths = tuple((i + 0.5) / cases for i in range(cases))
-    config = DetectConfig(lengths=(length,), depths=depths, needles=1)
-    if way:
-        lm = load_model(model)
-        started = time.perf_counter()
-        WAYS[way](lm, config)
-        print(json.dumps({"seconds": time.perf_counter() - started,
-                          "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
-        return
-    results = {}
-    for name in WAYS:
-        command = [sys.executable, __file__, "--model", model, "--length", str(length),
-                   "--cases", str(cases), "--way", name]
-        output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-        results[name] = json.loads(output.splitlines()[-1])
-        ratios = [f"{results['detect'][k] / results[name][k]:5.2f}" for k in results[name]]
-        print(f"{name:12}{results[name]['seconds']:8.1f} s {results[name]['peak_mib']:8.0f} MiB"
-              f"   detect / this: time {ratios[0]}, memory {ratios[1]}")
+QUICK = {"model": "tiny-llama", "lengths": (256, 512)}
 
 
-if __name__ == "__main__":
-    typer.run(main)
+def measure(settings: Settings = Settings(), folder: Path = FOLDER) -> bool:
+    """Measure what is not measured yet.
+
+    Returns
+    -------
+    bool
+        True if all ways said and counted the same.
+    """
+    results = Results("detection", settings, folder)
+    if not list(results.find(way="matrix products")):
+        results.add({"way": "matrix products", "length": 0, "rates": product_rates()})
+    with copied(settings.model) as model:
+        for way in (*WAYS, *LIBRARIES):
+            left = [n for n in settings.lengths if not list(results.find(way=way, length=n))]
+            if left and way in LIBRARIES and not OTHERS.exists():
+                print(f"{way} is not installed: `python .ci/bench.py` makes .venv-bench.")
+            elif left:
+                asked = Asked(lengths=left, depths=settings.depths, rounds=settings.rounds)
+                for row in rows(way, model, asked):
+                    results.add(row)
+    found = differences(load("detection", folder))
+    print(found.to_string(index=False))
+    return not found[["answers", "heads"]].fillna(0).to_numpy().any()
+
+
+def product_rates() -> list[float]:
+    """Operations per second of products of float32 matrices, at the size that is fastest here."""
+    rates = {}
+    for size in SIZES:
+        a = torch.rand(size, size)
+        a @ a
+        rates[size] = []
+        for _ in range(REPEATS):
+            started = time.perf_counter()
+            a @ a
+            rates[size].append(2 * size**3 / (time.perf_counter() - started))
+    return max(rates.values(), key=np.median)

@@ -1,6 +1,6 @@
 """Tokens per second of the transformers backend, beside vLLM on the same instructions.
 
-    make vllm && .venv/bin/python benchmarks/generation.py --model smollm2-135m
+    make vllm && .venv/bin/python -m benchmarks generation
 
 Each way runs in a process of its own. Loading, the start of the engine and a first batch are not
 counted. Answers are sampled and end where they end, as those of RetMask do. vLLM as this project
@@ -10,26 +10,55 @@ starts it on a CPU does not compile the model; compiled, it needs a C++ compiler
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
+from itertools import product
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
 
+from benchmarks.measuring import PYTHON, lines_of
+from benchmarks.records import Results
 from rmutils import load_model
+from rmutils.config import Config
 from rmutils.contrast.backends import Transformers
 from rmutils.contrast.instructions import draw
 from rmutils.contrast.responses import Backend, Response, ResponseConfig
 from rmutils.contrast.vllm import VLLM
+from rmutils.evaluation.speed import FOLDER
 from rmutils.models import LanguageModel
 from rmutils.paths import ROOT
-from rmutils.stats import cluster_bootstrap, percentiles
 
-WAYS = {"transformers": sys.executable, "vllm": ROOT / ".venv-vllm/bin/python",
-        "vllm, compiled": ROOT / ".venv-vllm/bin/python"}
+VLLM_PYTHON = ROOT / ".venv-vllm/bin/python"
+WAYS = {"transformers": PYTHON, "vllm": VLLM_PYTHON, "vllm, compiled": VLLM_PYTHON}
+
+
+class Settings(Config):
+    """Instructions of the world, so many at once."""
+
+    models: tuple[str, ...] = ("tiny-llama", "smollm2-135m")
+    batch: int = 32
+    responses: int = 32
+    new_tokens: int = 64
+    rounds: int = 3
+
+
+QUICK = {"models": ("tiny-llama",), "batch": 4, "responses": 4, "new_tokens": 8, "rounds": 1}
+
+
+def measure(settings: Settings = Settings(), folder: Path = FOLDER) -> bool:
+    """Measure what is not measured yet, by the ways that are installed."""
+    results = Results("generation", settings, folder)
+    for model, (way, python) in product(settings.models, WAYS.items()):
+        if list(results.find(model=model, way=way)):
+            continue
+        if not python.exists():
+            print(f"{way} is not installed: `make vllm` makes .venv-vllm.")
+            continue
+        for row in lines_of(python, "benchmarks.generation", way, model,
+                            settings.model_dump_json()):
+            results.add(row)
+    return True
 
 
 def start(way: str, lm: LanguageModel, batch: int, longest: int) -> Backend:
@@ -39,56 +68,22 @@ def start(way: str, lm: LanguageModel, batch: int, longest: int) -> Backend:
     return VLLM(lm, max_num_seqs=batch, enforce_eager=way == "vllm")
 
 
-def measure(way: str, model: str, batch: int, responses: int, config: ResponseConfig,
-            repeats: int) -> list[float]:
-    """Tokens per second of each repetition."""
-    lm, asked = load_model(model), draw("world", responses).instructions
-    longest = max(len(lm.render(i.text, thinking=True)) for i in asked) + config.max_new_tokens
-    backend = start(way, lm, batch, longest)
-    backend.respond(asked[:batch], config, lambda response: None)
+def main(way: str, model: str, asked: Annotated[str, typer.Argument(help="JSON")]) -> None:
+    """Print a row: tokens per second of each round."""
+    settings = Settings.model_validate_json(asked)
+    lm, instructions = load_model(model), draw("world", settings.responses).instructions
+    config = ResponseConfig(max_new_tokens=settings.new_tokens)
+    longest = settings.new_tokens + max(
+        len(lm.render(i.text, thinking=True)) for i in instructions)
+    backend = start(way, lm, settings.batch, longest)
+    backend.respond(instructions[: settings.batch], config, lambda response: None)
     rates = []
-    for seed in range(repeats):
+    for seed in range(settings.rounds):
         said: list[Response] = []
         started = time.perf_counter()
-        backend.respond(asked, config.model_copy(update={"seed": seed}), said.append)
-        rates.append(sum(r.tokens for r in said) / (time.perf_counter() - started))
-    return rates
-
-
-def shown(samples: np.ndarray, value: float, digits: int) -> str:
-    low, high = percentiles(samples)
-    return f"{value:.{digits}f} (95 % interval {low:.{digits}f} to {high:.{digits}f})"
-
-
-def main(
-    model: str = "tiny-llama",
-    batch: Annotated[int, typer.Option(help="Responses at once.")] = 32,
-    responses: Annotated[int, typer.Option(help="Instructions of the world.")] = 128,
-    new_tokens: Annotated[int, typer.Option(help="Longest response.")] = 256,
-    repeats: int = 5,
-    way: Annotated[str, typer.Option(hidden=True)] = "",
-) -> None:
-    """Measure all ways, and print their speed and that of transformers in shares of it."""
-    if way:
-        config = ResponseConfig(max_new_tokens=new_tokens)
-        print(json.dumps(measure(way, model, batch, responses, config, repeats)))
-        return
-    found: dict[str, np.ndarray] = {}
-    for name, python in WAYS.items():
-        done = subprocess.run(
-            [python, Path(__file__), "--model", model, "--batch", str(batch), "--responses",
-             str(responses), "--new-tokens", str(new_tokens), "--repeats", str(repeats),
-             "--way", name], stdout=subprocess.PIPE, text=True)
-        if done.returncode:
-            print(f"{name:16}did not run")
-            continue
-        rates = np.array(json.loads(done.stdout.splitlines()[-1]))
-        found[name] = cluster_bootstrap(rates, None, seed=len(found))
-        line = f"{name:16}{shown(found[name], rates.mean(), 0)} tokens/s"
-        if name != "transformers":
-            ratio = found["transformers"] / found[name]
-            line += f"; transformers / this: {shown(ratio, float(np.median(ratio)), 2)}"
-        print(line, flush=True)
+        backend.respond(instructions, config.model_copy(update={"seed": seed}), said.append)
+        rates.append(round(sum(r.tokens for r in said) / (time.perf_counter() - started), 1))
+    print(json.dumps({"way": way, "model": model, "rates": rates}), flush=True)
 
 
 if __name__ == "__main__":

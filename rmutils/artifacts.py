@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -19,11 +20,13 @@ from typing import Literal
 
 from rmutils.config import Config, digest
 from rmutils.errors import NotStored, UserError
-from rmutils.files import one_process, sha256
+from rmutils.files import one_process, parse_json, sha256
 from rmutils.paths import SHIPPED_ARTIFACTS, cache_dir, caches
 from rmutils.provenance import environment
 
 MANIFEST = "manifest.json"
+NAME = re.compile(r"[a-z][a-z-]*-[0-9a-f]{16}")
+"""Names that results have. No other folder is ever looked at, wherever a name may point."""
 Compute = Literal["auto", "always", "never"]
 
 
@@ -36,7 +39,7 @@ class Artifact:
     @cached_property
     def manifest(self) -> dict:
         """stage, version, config, inputs, command, facts, seconds, environment, files."""
-        return json.loads((self.folder / MANIFEST).read_text())
+        return parse_json((self.folder / MANIFEST).read_text(encoding="utf-8"))
 
     @property
     def name(self) -> str:
@@ -57,11 +60,13 @@ class Artifact:
             m = self.manifest
             files = {file: known["sha256"] for file, known in m["files"].items()}
             name = _name(m["stage"], m["version"], m["config"], m["inputs"])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             return [f"{self.name}: {MANIFEST} is unreadable ({type(error).__name__})"]
         wrong = [] if name == self.name else [f"{self.name}: {MANIFEST} is that of {name}"]
         for file, known in files.items():
-            if not self.path(file).is_file():
+            if Path(file).name != file:
+                wrong.append(f"{self.name}: {MANIFEST} names {file!r}, which is not in its folder")
+            elif not self.path(file).is_file():
                 wrong.append(f"{self.name}/{file}: missing")
             elif sha256(self.path(file)) != known:
                 wrong.append(f"{self.name}/{file}: content differs from its manifest")
@@ -145,7 +150,7 @@ def _seal(folder: Path, manifest: dict) -> None:
     files = {p.name: {"sha256": sha256(p), "bytes": p.stat().st_size}
              for p in sorted(folder.glob("[!.]*")) if p.name != MANIFEST}
     text = json.dumps({**manifest, "files": files}, indent=1, ensure_ascii=False)
-    (folder / MANIFEST).write_text(text + "\n")
+    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
 
 
 def _publish(work: Path, target: Path) -> None:
@@ -173,7 +178,7 @@ def find(key: str) -> Artifact | None:
     UserError
         It is there, but does not match its manifest.
     """
-    for root in roots():
+    for root in roots() if NAME.fullmatch(key) else ():
         artifact = Artifact(root / key)
         if artifact.folder.is_dir():
             if problems := artifact.problems():

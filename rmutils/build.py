@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +19,9 @@ import yaml
 
 from rmutils import gallery, paths, playground
 from rmutils import pages as listed
+from rmutils.config import digest
 from rmutils.errors import UserError
+from rmutils.files import sha256
 from rmutils.graph import BuildFailed, only_build, run_graph
 from rmutils.steps import COMPLETE, HTML, clock
 
@@ -65,11 +68,11 @@ def chapters(root: Path, profile: str) -> list[Chapter]:
 def code() -> list[str]:
     """The package and the lock: what every chapter depends on.
 
-    Not the command line, the build, the playground, the gallery, the launch buttons, estimates, the
-    study, the worksheets and the pages; they only start or show what the other modules do.
+    Not the command line, the build, the playground, the gallery, the launch buttons, the worksheets
+    and the pages; they only start or show what the other modules do.
     """
-    apart = {"build.py", "graph.py", "steps.py", "playground.py", "launch.py", "cli", "estimate",
-             "gallery", "study", "classroom", "pages", "pdf.py", "pdf_pages.py"}
+    apart = {"build.py", "graph.py", "steps.py", "playground.py", "launch.py", "cli", "gallery",
+             "classroom", "pages", "pdf.py", "pdf_pages.py"}
     modules = [p for p in (paths.ROOT / "rmutils").rglob("*.py")
                if not apart & {p.name, p.parent.name}]
     return sorted(map(str, [*modules, paths.ROOT / "requirements.lock"]))
@@ -86,6 +89,19 @@ def sources(root: Path) -> list[str]:
     modules = (paths.ROOT / "rmutils").rglob("*.py")
     return [file for files in ([*pages, *runs], modules, played, listed.inputs())
             for file in sorted(map(str, files))]
+
+
+def content(root: Path, files: Iterable[str]) -> str:
+    """One hash for the content of files, but for those that other steps make.
+
+    Snakemake alone looks only at files that are newer than what was made from them. With this, a
+    change is seen also where a clock was set back.
+    """
+    return digest([[file, _hash(root / file)] for file in files
+                   if not file.startswith("book/chapters/")])
+
+
+_hash = cache(sha256)
 
 
 def build(root: Path = paths.ROOT, *, profile: str = "embedded") -> None:

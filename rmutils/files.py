@@ -1,18 +1,31 @@
-"""Files: their hash, one process at a time, and JSON that others wrote."""
+"""Files: their hash, whether they are as they were shipped, one process at a time, full disks."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
 from rmutils.errors import UserError
+from rmutils.paths import DATA, ROOT
+
+SUMS = DATA / "SHA256SUMS"
+"""Of the files in `data` that have no manifest, as `sha256sum` writes them: see `make sums`."""
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""No space, no more of a user's share of it, no longer files."""
+NO_ROOM = 64 * 1024
+"""Bytes. With less left, an error in writing is that of a full disk, whatever a library calls it.
+"""
 
 
 def parse_json(text: str) -> Any:
@@ -29,6 +42,30 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def intact(path: Path) -> Path:
+    """A file that is to be read. If it ships with the project, it must be as it was shipped.
+
+    Raises
+    ------
+    UserError
+        It has changed; with the command that brings it back.
+    """
+    file = Path(os.path.abspath(path))
+    name = os.path.relpath(file, DATA)
+    if name in _sums() and file.is_file() and sha256(file) != _sums()[name]:
+        raise UserError(
+            f"{path} is not as it was shipped, so it is not used. Bring it back: `git checkout -- "
+            f"{os.path.relpath(file, ROOT)}`. What is to differ belongs in a file of your own; "
+            "if the project itself is to change, `make sums` takes note of it.")
+    return path
+
+
+@cache
+def _sums() -> dict[str, str]:
+    lines = SUMS.read_text(encoding="utf-8").splitlines()
+    return {name: known for known, name in (line.split("  ", 1) for line in lines)}
+
+
 @contextmanager
 def one_process(lock_file: Path, doing: str) -> Iterator[None]:
     """Hold a lock; a second process says what it waits for, and waits.
@@ -40,19 +77,57 @@ def one_process(lock_file: Path, doing: str) -> Iterator[None]:
     UserError
         The lock's folder, which is in the user's cache, cannot be written.
     """
-    lock = FileLock(lock_file)
+    lock, folder = FileLock(lock_file), lock_file.parent
+    with keeping(folder, doing):
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            print(f"Another process is {doing}; waiting for it.", file=sys.stderr, flush=True)
+            lock.acquire()
     try:
-        lock_file.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire(timeout=0)
-    except Timeout:
-        print(f"Another process is {doing}; waiting for it.", file=sys.stderr, flush=True)
-        lock.acquire()
-    except OSError as error:
-        raise UserError(
-            f"{doing}: {lock_file.parent} cannot be written ({error.strerror}). Name a folder of "
-            "your own: `export RMUTILS_CACHE=~/rmutils`. A folder that is only to be read belongs "
-            "in RMUTILS_SHARED_CACHE.") from error
-    try:
-        yield
+        with keeping(folder, doing, only_full=True):
+            yield
     finally:
         lock.release()
+
+
+@contextmanager
+def keeping(folder: Path, doing: str, *, only_full: bool = False) -> Iterator[None]:
+    """Tell of a folder of the cache that takes nothing: of a full disk, or one that is only read.
+
+    Parameters
+    ----------
+    only_full : bool
+        Other errors stay as they are: what is done there may write elsewhere, too.
+
+    Raises
+    ------
+    UserError
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        if _is_full(error, folder):
+            raise UserError(
+                f"{doing}: the disk of {folder} is full. What is done so far is kept. Make room "
+                "and give the same command again, or name a folder on another disk: `export "
+                "RMUTILS_CACHE=FOLDER`.") from error
+        if only_full or not isinstance(error, OSError):
+            raise
+        raise UserError(
+            f"{doing}: {folder} cannot be written ({error.strerror}). Name a folder of your own: "
+            "`export RMUTILS_CACHE=~/rmutils`. A folder that is only to be read belongs in "
+            "RMUTILS_SHARED_CACHE.") from error
+
+
+def _is_full(error: BaseException, folder: Path) -> bool:
+    """Libraries in other languages tell of a full disk in words, or not at all."""
+    if getattr(error, "errno", None) in FULL:
+        return True
+    if any(os.strerror(number) in str(error) for number in FULL):
+        return True
+    place = next(p for p in (folder, *folder.parents) if p.exists())
+    return shutil.disk_usage(place).free < NO_ROOM

@@ -7,12 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rmutils import paths
-from rmutils.steps import FAILURES, STATE
+from rmutils.steps import COMPLETE, FAILURES, RESULTS, STATE
 
 LOCAL = paths.ROOT / "profiles" / "local"
 """Snakemake's settings for this machine."""
@@ -45,6 +46,7 @@ def run_graph(
     """
     shutil.rmtree(root / FAILURES, ignore_errors=True)
     shutil.rmtree(root / "book/chapters/.partial", ignore_errors=True)
+    into_the_present(root, *([Path(config["plan"]).parent] if "plan" in config else []))
     log = root / STATE / "snakemake.log"
     # The lock is ours: Snakemake's outlives a kill. A file that was only touched has not changed,
     # however large it is, so its checksum is always taken.
@@ -61,6 +63,22 @@ def run_graph(
     if status:
         told = [f.read_text(encoding="utf-8") for f in sorted((root / FAILURES).glob("*.txt"))]
         raise BuildFailed("\n".join(told) or f"snakemake stopped:\n{log.read_text()[-2000:]}")
+
+
+def into_the_present(root: Path, *further: Path) -> None:
+    """Give files from the future, which a clock that was set back leaves, the present time.
+
+    Snakemake refuses what is older than what it was made from. What has changed is seen by content
+    (`rmutils.build.content`), whatever the times say.
+    """
+    now = time.time()
+    folders = [root / "book", root / "notebooks", root / "data", paths.ROOT / "rmutils", *further]
+    found = [path for folder in folders for path in folder.rglob("*")
+             if STATE.name not in path.relative_to(folder).parts]
+    for path in (*found, root / COMPLETE, root / RESULTS):
+        with suppress(OSError):  # not there, or not ours
+            if path.stat().st_mtime > now and path.is_file():
+                os.utime(path, (now, now))
 
 
 @contextmanager

@@ -28,6 +28,9 @@ _NAMES = {"int": int, "float": float, "str": str, "bool": bool, "list": list, "t
           "Annotated": Annotated, "Field": Field}
 """All that an annotation or a default in a parameters cell may name."""
 
+SHOWN = 200
+"""Characters of a wrong value that a message repeats."""
+
 
 @dataclass(frozen=True)
 class Parameter:
@@ -137,17 +140,23 @@ def check_parameters(notebook: Path, values: Mapping[str, Any]) -> dict[str, Any
     for name, value in values.items():
         if name not in declared:
             near = difflib.get_close_matches(name, declared, n=1)
-            wrong.append(f"no parameter {name!r}" + "".join(f", did you mean {n!r}?" for n in near))
+            wrong.append(f"no parameter {_short(name)}"
+                         + "".join(f", did you mean {n!r}?" for n in near))
             continue
         try:
             checked[name] = declared[name].parse(value)
         except ValueError as error:
             reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
-            wrong.append(f"{name} = {value!r} is no {declared[name].annotation}: {reason}")
+            wrong.append(f"{name} = {_short(value)} is no {declared[name].annotation}: {reason}")
     if wrong:
         listing = describe(declared) or "  (it has none)"
         raise UserError(f"{notebook.name}: {'; '.join(wrong)}\nIts parameters are:\n{listing}")
     return checked
+
+
+def _short(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}..."
 
 
 def load_notebook(notebook: Path) -> nbformat.NotebookNode:

@@ -24,6 +24,7 @@ from rmutils.errors import UserError
 from rmutils.heads import detection
 from rmutils.models import LanguageModel, load_model
 from rmutils.paths import ROOT
+from tests.faults import table
 
 torch.set_num_threads(1)  # the models of most tests are so small that threads only wait
 
@@ -38,6 +39,22 @@ TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "fault(kind, what): injects a fault (tests/faults/table.py)")
+    if table.LONG and not hasattr(config, "workerinput"):  # not in a process of pytest-xdist
+        config.pluginmanager.register(table.Collector())
+
+
+def pytest_collection_modifyitems(items):
+    table.mark(items)
+
+
+@pytest.fixture
+def tally(request):
+    """Counts tries of a fault, where a test makes more than one: see tests/faults/table.py."""
+    return table.tallying(request.node.user_properties)
 
 
 @pytest.fixture(scope="session")

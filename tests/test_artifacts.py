@@ -110,6 +110,7 @@ def spoil_config(folder):
     (folder / MANIFEST).write_text(json.dumps({**manifest, "config": {"size": 5, "name": "ä"}}))
 
 
+@pytest.mark.fault("flipped byte", "a stored result, its manifest, or one without files")
 @pytest.mark.parametrize("spoil, message", [
     (spoil_payload, "/result.json: content differs from its manifest"),
     (lambda f: (f / "result.json").unlink(), "/result.json: missing"),
@@ -196,6 +197,7 @@ def child(gate, shipped, stderr) -> subprocess.Popen:
                             stdout=subprocess.PIPE, stderr=stderr)
 
 
+@pytest.mark.fault("kill -9", "while a result is made")
 def test_kill_9_while_it_is_made(obtain, shipped, cache, tmp_path):
     """Nothing half-made is found, and the next call gets the same folder."""
     process = child(tmp_path / "gate", shipped, None)
@@ -209,6 +211,7 @@ def test_kill_9_while_it_is_made(obtain, shipped, cache, tmp_path):
     assert obtain().path("result.json").read_text() == "9" and find(key).problems() == []
 
 
+@pytest.mark.fault("two at once", "processes that make the same result")
 def test_second_process_waits_for_the_first(obtain, shipped, cache, tmp_path):
     with (tmp_path / "said").open("w") as said:
         children = [child(tmp_path / "gate", shipped, said) for _ in range(2)]

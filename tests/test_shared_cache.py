@@ -105,6 +105,7 @@ def test_two_users_read_one_cache_and_write_their_own(school, shared):
     assert sorted((p, p.stat().st_mtime_ns) for p in shared.rglob("*")) == before
 
 
+@pytest.mark.fault("read-only cache", "of another user")
 def test_own_cache_that_cannot_be_written_is_told(school, shared):
     said = as_user(USERS[0], school / "home", 3, 4, RMUTILS_CACHE=shared)
     assert said["made"] == [] and Path(said["found"][0]).is_relative_to(shared)

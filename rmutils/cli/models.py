@@ -13,6 +13,7 @@ from rich.table import Column, Table
 
 from rmutils.errors import UserError
 from rmutils.models.fetch import cached_path, fetch
+from rmutils.models.hub import fetch_hub
 from rmutils.models.loading import find_trained, trained_folder
 from rmutils.models.registry import REGISTRY, ModelSpec
 from rmutils.paths import cache_dir, caches
@@ -80,14 +81,7 @@ def fetch_model(
     if spec.seed is not None:
         print(trained_folder(name))
         return
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    try:
-        print(snapshot_download(spec.hub_id, allow_patterns=["*.safetensors", "*.json", "*.jinja"]))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        raise UserError(f"{spec.hub_id} could not be fetched: {str(error).splitlines()[0]} "
-                        f"A gated model needs a token: `hf auth login`.") from error
+    print(fetch_hub(spec.hub_id))
 
 
 @app.command()

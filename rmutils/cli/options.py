@@ -95,18 +95,13 @@ def backend_of(
 
         parts = (server.partition("=") for server in servers)
         return Server(lm, {address: checkpoint or model for address, _, checkpoint in parts})
-    if engine == "vllm":
-        import torch
+    import torch
 
-        from rmutils.contrast.vllm import VLLM
-
-        lm.model.to("cpu")  # it is only exported, and the engine wants the memory
-        torch.cuda.empty_cache()
-        return VLLM(lm)
-    from rmutils.contrast.backends import Transformers
+    from rmutils.training.means import Means
     from rmutils.workers import default_workers
 
-    return Transformers(lm, named=model, workers=workers or default_workers())
+    usual = default_workers() if engine == "transformers" else max(1, torch.cuda.device_count())
+    return Means(engine=engine).backend(lm, model, workers or usual)
 
 
 def command_line(ctx: typer.Context) -> str:

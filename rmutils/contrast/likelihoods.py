@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy
 from rmutils.artifacts import Artifact, Compute, Stage
 from rmutils.config import Config, digest
 from rmutils.models import LanguageModel
+from rmutils.models.memory import in_batches
 
 LIKELIHOODS = Stage("likelihoods", version=1)
 BATCH_TOKENS = 2048
@@ -65,17 +66,21 @@ def log_probabilities(
         Token ids, one at least of each prompt.
     """
     sequences = [[*prompt, *answer] for prompt, answer in zip(prompts, answers, strict=True)]
-    sums = [0.0] * len(sequences)
-    for batch in _batches([len(sequence) for sequence in sequences], batch_tokens):
+
+    def read(batch: Sequence[int]) -> list[float]:
         width = max(len(sequences[i]) for i in batch)
         ids = torch.tensor([sequences[i] + [0] * (width - len(sequences[i])) for i in batch],
                            device=lm.model.device)
         logits = lm.model(input_ids=ids, use_cache=False).logits
-        for row, i in enumerate(batch):
-            start, end = len(prompts[i]), len(sequences[i])
-            sums[i] = -cross_entropy(logits[row, start - 1:end - 1].float(), ids[row, start:end],
-                                     reduction="sum").item()
-    return sums
+        spans = [(len(prompts[i]), len(sequences[i])) for i in batch]
+        return [-cross_entropy(logits[row, start - 1:end - 1].float(), ids[row, start:end],
+                               reduction="sum").item() for row, (start, end) in enumerate(spans)]
+
+    sums = {}
+    for batch in _batches([len(sequence) for sequence in sequences], batch_tokens):
+        for part, read_sums in in_batches(batch, len(batch), read, "sequence"):
+            sums |= zip(part, read_sums, strict=True)
+    return [sums[i] for i in range(len(sequences))]
 
 
 def _batches(lengths: Sequence[int], size: int) -> Iterator[list[int]]:

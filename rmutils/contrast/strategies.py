@@ -56,6 +56,14 @@ STRATEGIES = {
 }
 """By name. SFT trains "on (x, y_w) only" of RetMask's "preference tuples" (appendix D). RC are the
 reasoning contents of section 4.5."""
+RELEASED = "longreward"
+"""Section 4.3 trains on "the officially released dataset" of LongReward. Nothing is generated, so
+it is none of `STRATEGIES`."""
+
+
+def strategy_of(name: str) -> Strategy:
+    """A strategy by the name of a run, released pairs among them."""
+    return Strategy("LongReward") if name == RELEASED else STRATEGIES[name]
 
 
 @dataclass(frozen=True)

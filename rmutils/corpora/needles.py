@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmutils.errors import UserError
-from rmutils.files import parse_json
+from rmutils.files import intact, parse_json
 from rmutils.paths import NEEDLES
 
 FIELDS = ("needle", "question", "real_needle")
@@ -48,14 +48,15 @@ def load_needles(path: Path | None = None) -> list[Needle]:
     Raises
     ------
     UserError
-        The file is missing or empty, a line is no record of three non-empty strings, or an answer
-        does not stand word for word in its needle (its place could then not be known).
+        The file is missing, empty or not as shipped, a line is no record of three non-empty
+        strings, or an answer does not stand word for word in its needle (its place could then not
+        be known).
     """
     path = Path(path or NEEDLES)
     if path.is_dir():
         path = next(iter(sorted(path.glob("*.jsonl"))), path / "needles.jsonl")
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = intact(path).read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         raise UserError(f"needle file {path} does not exist.") from None
     except UnicodeDecodeError as error:

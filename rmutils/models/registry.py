@@ -51,8 +51,9 @@ class ModelSpec:
 
     Exactly one of `wheel`, `hub_id` and `seed` is set; `seed` is that of a model which this project
     trains itself. `tau` is the masking threshold and `tau_source` the sentence that sets it.
-    `dtype` is the precision on every device; None leaves it to the device. `name_checked` is False
-    where the hub name could not be looked up when this table was written.
+    `dtype` is the precision on every device; None leaves it to the device. `download` says about
+    how many bytes of wheels are fetched. `name_checked` is False where the hub name could not be
+    looked up when this table was written.
     """
 
     name: str
@@ -63,6 +64,7 @@ class ModelSpec:
     hub_id: str | None = None
     seed: int | None = None
     dtype: str | None = None
+    download: int = 0
     licence: str = ""
     name_checked: bool = True
 
@@ -109,6 +111,7 @@ REGISTRY: dict[str, ModelSpec] = {
                 member_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
             ),
             dtype="float32",  # so that results shipped from a CPU are found on a GPU too
+            download=94_000_000,
             licence="Apache-2.0",
         ),
         ModelSpec(
@@ -137,6 +140,7 @@ REGISTRY: dict[str, ModelSpec] = {
                 terms="Google's Gemma Terms of Use (ai.google.dev/gemma/terms)",
             ),
             dtype="float32",
+            download=253_000_000,
             licence="Gemma Terms of Use",
         ),
         ModelSpec(

@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 
 
 CITATION, CHANGELOG = ROOT / "CITATION.cff", ROOT / "CHANGELOG.md"
+FAULTS = DATA / "faults.json"
 
 
 def inputs() -> list[Path]:
     """The files of the project, outside of its book, that generated parts are made from."""
-    return [CITATION, CHANGELOG, *sorted(p for p in (DATA / "paper").iterdir() if p.is_file())]
+    paper = sorted(p for p in (DATA / "paper").iterdir() if p.is_file())
+    return [CITATION, CHANGELOG, FAULTS, *paper]
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

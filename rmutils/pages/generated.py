@@ -15,7 +15,7 @@ from docutils.statemachine import StringList
 from sphinx.util.docutils import SphinxDirective
 
 from rmutils.errors import UserError
-from rmutils.pages import lists, records
+from rmutils.pages import faults, lists, records
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -28,6 +28,8 @@ WRITERS: dict[str, Callable[..., str]] = {
     "bibtex": records.bibtex,
     "citation": records.citation,
     "changes": records.changes,
+    "faults": faults.faults,
+    "faults-in-all": faults.in_all,
 }
 """Each is given the book's folder and the words after its name, and returns Markdown."""
 

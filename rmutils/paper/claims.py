@@ -31,6 +31,7 @@ from rmutils.evaluation.claims import (
     verdict,
 )
 from rmutils.evaluation.measured import QUANTITIES
+from rmutils.files import intact
 from rmutils.paper.tables import PAPER
 from rmutils.progress import progress_bar
 
@@ -108,12 +109,13 @@ def load_claims(folder: Path = PAPER) -> tuple[Claim, ...]:
     Raises
     ------
     UserError
-        The file is missing or malformed, two claims have one id, or a quantity does not exist.
+        The file is missing, malformed or not as shipped, two claims have one id, or a quantity does
+        not exist.
     """
     path = Path(folder) / CLAIMS
     mend = f"Restore it with: git checkout -- {path}"
     try:
-        records = yaml.safe_load(path.read_text(encoding="utf-8"))
+        records = yaml.safe_load(intact(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path} does not exist. {mend}") from None
     except (UnicodeDecodeError, yaml.YAMLError) as error:

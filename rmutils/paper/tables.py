@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from rmutils.errors import UserError
+from rmutils.files import intact
 from rmutils.paper.printed import Printed
 from rmutils.paths import DATA
 
@@ -80,13 +81,13 @@ def read_records(schema: Schema, folder: Path = PAPER) -> list[dict[str, str]]:
     Raises
     ------
     UserError
-        The file is missing, not UTF-8, has other columns, or a row that does not fit; the message
-        names file and line.
+        The file is missing, not UTF-8, not as shipped, has other columns, or a row that does not
+        fit; the message names file and line.
     """
     path = Path(folder) / schema.file
     mend = f"Restore it with: git checkout -- {path}"
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with intact(path).open(encoding="utf-8", newline="") as file:
             reader = csv.reader(file, strict=True)
             header = next(reader, [])
             if tuple(header) != schema.columns:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rmutils.config import Config, digest
-from rmutils.contrast.strategies import STRATEGIES, sides
-from rmutils.evaluation.general.abilities import GeneralConfig
-from rmutils.evaluation.longcontext import EvaluateConfig
+from rmutils.contrast.strategies import RELEASED, sides, strategy_of
+from rmutils.heads import DetectConfig
 from rmutils.study.resources import Resources, resources_of
-from rmutils.study.studies import Study
+from rmutils.study.studies import Asked, Study
+from rmutils.training.means import Means
 from rmutils.training.retmask import RetMaskConfig, resolved
 
 Stage = Literal["fetch", "detect", "mask", "generate", "pairs", "train", "evaluate", "design"]
@@ -31,10 +31,13 @@ class Job(Config):
     """The run that it belongs to, or the first of these; None for what comes before any."""
     side: Literal[0, 1] = 0
     """Of `generate`: the chosen or the rejected one."""
-    evaluation: EvaluateConfig | GeneralConfig | None = None
+    evaluation: Asked | None = None
+    means: Means = Means()
     resources: Resources
 
 
+LABEL = 120
+"""Longest part of a job's name that is to be read."""
 Plan = dict[str, Job]
 """Jobs by name (`stage/label`), those that others need first."""
 
@@ -43,15 +46,16 @@ def plan(study: Study) -> Plan:
     """All jobs of a study."""
     jobs: Plan = {}
     for model, runs in study.runs.items():
+        means = study.means.get(model, Means())
         trained = {None: _fetch(jobs, model)}
-        trained |= {run: _train(jobs, model, resolved(model, run)) for run in runs}
+        trained |= {run: _train(jobs, model, resolved(model, run), means) for run in runs}
         for evaluation in study.evaluations[model]:
             for run, before in trained.items():
                 if evaluation.asks(run):
                     label = f"{model}-{run.strategy}-{run.seed}" if run else model
                     _add(jobs, "evaluate", label, [before, evaluation.config.model_dump()],
                          model=model, needs=(before,), run=run and resolved(model, run),
-                         evaluation=evaluation.config)
+                         evaluation=evaluation.config, means=means)
     for name in study.designs:
         _add(jobs, "design", name, [name], model=name)
     return jobs
@@ -60,13 +64,14 @@ def plan(study: Study) -> Plan:
 def _add(jobs: Plan, stage: Stage, label: str, key: Any, **what: Any) -> str:
     """Name of the job with this key, which is added unless it is there. The name holds a digest of
     the key, so that a record is never that of another configuration."""
+    label = label if len(label) < LABEL else f"...{label[-LABEL:]}"  # of folders in folders
     plain = re.sub(r"[^\w.]+", "-", label).strip("-")
     end = f".{digest(json.loads(json.dumps(key, default=str)))[:8]}"
     for name, job in jobs.items():
         if job.stage == stage and name.endswith(end):
             return name
-    jobs[f"{stage}/{plain}{end}"] = Job(stage=stage, resources=resources_of(stage, what["model"]),
-                                        **what)
+    resources = resources_of(stage, what["model"], what.get("means"))
+    jobs[f"{stage}/{plain}{end}"] = Job(stage=stage, resources=resources, **what)
     return f"{stage}/{plain}{end}"
 
 
@@ -74,11 +79,11 @@ def _fetch(jobs: Plan, model: str) -> str:
     return _add(jobs, "fetch", model, model, model=model)
 
 
-def _train(jobs: Plan, model: str, run: RetMaskConfig) -> str:
+def _train(jobs: Plan, model: str, run: RetMaskConfig, means: Means) -> str:
     """A training with all that comes before it."""
-    author, strategy = run.synthesizer or model, STRATEGIES[run.strategy]
+    author, strategy = run.synthesizer or model, strategy_of(run.strategy)
     fetched = {name: _fetch(jobs, name) for name in (model, author, run.smaller) if name}
-    detect = run.detect.model_dump()
+    detect = run.detect.model_dump() | _own_texts(run.detect)
     detected = {name: _add(jobs, "detect", name, [name, detect], model=name,
                            needs=(fetched[name],), run=run) for name in {model, author}}
     masked = ()
@@ -88,25 +93,38 @@ def _train(jobs: Plan, model: str, run: RetMaskConfig) -> str:
         masked = (_add(jobs, "mask", label, [detected[author], policy, run.tau, drawn],
                        model=model, needs=(detected[author],), run=run),)
     said = []
-    for side, config in enumerate(sides(run.strategy, run.responses.changed({"seed": run.seed}))):
+    other = [how] if (how := means.model_dump(include={"engine", "judge"}, exclude_defaults=True)) \
+        else []
+    for side, config in enumerate(sides(run.strategy, run.responses.changed({"seed": run.seed}))
+                                  if run.strategy != RELEASED else ()):
         who = run.smaller if run.smaller and side else author
         before = masked if side and masked else (fetched[who], fetched[author])
         what = f"{who}-{run.seed}-{strategy.policy if side and masked else 'whole'}"
         said.append(_add(
             jobs, "generate", what,
-            [before, run.source, run.instructions, run.seed, config.model_dump()], model=model,
-            needs=tuple(dict.fromkeys(before)), run=run, side=side))
-    paired = _add(jobs, "pairs", f"{author}-{run.strategy}-{run.seed}", [said, strategy.reasoning],
-                  model=model, needs=(*said, *masked), run=run)
+            [before, run.source, run.instructions, run.seed, config.model_dump(), *other],
+            model=model, needs=tuple(dict.fromkeys(before)), run=run, side=side, means=means))
+    paired = _add(jobs, "pairs", f"{author}-{run.strategy}-{run.seed}",
+                  [said or [run.strategy, run.instructions, run.seed], strategy.reasoning],
+                  model=model, needs=(*said, *masked) or (fetched[author],), run=run, means=means)
     return _add(jobs, "train", f"{model}-{run.strategy}-{run.seed}",
                 [model, paired, run.model_dump()], model=model,
-                needs=(paired, *sorted(detected.values())), run=run)
+                needs=(paired, *sorted(detected.values())), run=run, means=means)
+
+
+def _own_texts(config: DetectConfig) -> dict[str, str]:
+    """Haystack and needles of one's own, which are no part of a configuration's JSON."""
+    return {name: str(path.absolute()) for name in ("haystack", "needle_file")
+            if (path := getattr(config, name))}
 
 
 def write(jobs: Plan, path: Path) -> None:
     """Keep a plan as JSON: Snakemake reads it without loading torch."""
     path.parent.mkdir(parents=True, exist_ok=True)
     text = {name: job.model_dump(mode="json") for name, job in jobs.items()}
+    for name, job in jobs.items():
+        if job.run:
+            text[name]["run"]["detect"] |= _own_texts(job.run.detect)
     path.write_text(json.dumps(text, indent=1) + "\n", encoding="utf-8")
 
 

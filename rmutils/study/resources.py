@@ -8,6 +8,7 @@ from pydantic import Field
 
 from rmutils.config import Config
 from rmutils.models import REGISTRY
+from rmutils.training.means import Means
 
 Count = Annotated[int, Field(ge=0)]
 
@@ -21,6 +22,8 @@ class Resources(Config):
     runtime: Count = 60
     """Minutes; after these the cluster ends the job, and the next try goes on where it was."""
     gpu: Count = 0
+    """Of all nodes together."""
+    nodes: Annotated[int, Field(ge=1)] = 1
 
 
 _LIGHT = Resources(runtime=15)
@@ -40,8 +43,17 @@ and 36 GPU hours", trainings "on either 4 x NVIDIA H100 GPUs or 8 x NVIDIA H200 
 finish within 24 hours". Of evaluation and main memory the paper does not speak: those are ours."""
 
 
-def resources_of(stage: str, model: str) -> Resources:
+def resources_of(stage: str, model: str, means: Means | None = None) -> Resources:
     """What a stage needs for a model: one of this project's, the real small one, or a large one."""
+    found = _usual(stage, model)
+    if means and stage == "train" and (launch := means.launch):
+        return found.changed({"gpu": launch.gpus * launch.nodes, "nodes": launch.nodes})
+    if means and stage == "generate" and means.engine == "vllm":
+        return found.changed({"gpu": means.engines * means.tensor_parallel})
+    return found
+
+
+def _usual(stage: str, model: str) -> Resources:
     if stage in ("fetch", "mask"):
         return _LIGHT
     spec = REGISTRY.get(model)

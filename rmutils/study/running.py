@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -18,7 +19,8 @@ from rmutils.study.studies import study_of
 
 
 def run_study(
-    profile: str, *, root: Path = paths.ROOT, on: str = "local", book: bool = True
+    profile: str, *, root: Path = paths.ROOT, on: str = "local", book: bool = True,
+    changes: Mapping[str, str] | None = None,
 ) -> None:
     """Do what is left of a study. What was stopped, goes on.
 
@@ -32,6 +34,8 @@ def run_study(
         A Snakemake profile: the name of a folder in `profiles/`, or a folder of your own.
     book : bool
         Whether notebooks and pages follow.
+    changes : mapping, optional
+        Parameters of the study.
 
     Raises
     ------
@@ -42,7 +46,7 @@ def run_study(
     """
     where = _where(on)
     chapters(root, profile)
-    jobs, folder = plan(study_of(profile)), home(profile)
+    jobs, folder = plan(study_of(profile, changes)), home(profile)
     started = time.monotonic()
     with only_build(root) as lock:
         write(jobs, folder / "plan.json")

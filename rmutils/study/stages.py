@@ -6,20 +6,23 @@ All of these keep their results and go on after a kill by themselves.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from rmutils.artifacts import Artifact, Compute, find
-from rmutils.contrast.backends import Transformers
 from rmutils.contrast.drawing import draw_stored
 from rmutils.contrast.responses import respond_stored
 from rmutils.contrast.strategies import sides
 from rmutils.errors import NotStored
 from rmutils.evaluation.designs import design_stored, designs
+from rmutils.evaluation.general.abilities import GeneralConfig
 from rmutils.evaluation.general.planned import train_again
 from rmutils.evaluation.general.store import evaluate_general_stored
 from rmutils.evaluation.longcontext import EvaluateConfig, evaluate_stored
+from rmutils.evaluation.official import official_stored
 from rmutils.heads.store import detect_stored
 from rmutils.models import identify, load_model
+from rmutils.models.hub import fetch_hub
 from rmutils.study.plan import Job
 from rmutils.training.pairing import contrasted, masked_heads
 from rmutils.training.retmask import command_of, run_retmask
@@ -34,6 +37,8 @@ def fetch(job: Job, before: Record, compute: Compute, workers: int) -> Record:
 
     if job.model in REGISTRY:
         fetch_model(job.model, None, False)
+    elif not Path(job.model).exists():
+        fetch_hub(job.model)
     return {"identity": identify(job.model)}
 
 
@@ -52,8 +57,7 @@ def generate(job: Job, before: Record, compute: Compute, workers: int) -> Record
     who = run.smaller if run.smaller and job.side else author
     config = sides(run.strategy, run.responses.changed({"seed": run.seed}),
                    [tuple(head) for head in before.get("heads", ())])[job.side]
-    backend = Transformers(writer if who == author else load_model(who), named=who,
-                           workers=workers)
+    backend = job.means.backend(writer if who == author else load_model(who), who, workers)
     return _told(respond_stored(backend, drawn.instructions, config, compute=compute,
                                 command=command_of(job.model, run))[1])
 
@@ -62,12 +66,13 @@ def pairs(job: Job, before: Record, compute: Compute, workers: int) -> Record:
     author = job.run.synthesizer or job.model
     heads = [tuple(head) for head in before.get("heads", ())]
     found, made = contrasted(author, load_model(author), job.run, heads, compute=compute,
-                             workers=workers, command=command_of(job.model, job.run))
+                             workers=workers, command=command_of(job.model, job.run),
+                             means=job.means)
     return _told(*made) | {"pairs": len(found.table), "dropped": found.dropped}
 
 
 def train(job: Job, before: Record, compute: Compute, workers: int) -> Record:
-    run = run_retmask(job.model, job.run, compute=compute, workers=workers)
+    run = run_retmask(job.model, job.run, compute=compute, workers=workers, means=job.means)
     return _told(run.artifact) | {"training": run.training}
 
 
@@ -80,15 +85,18 @@ def evaluate(job: Job, before: Record, compute: Compute, workers: int) -> Record
         if compute == "never":
             raise
     if job.run and find(name) is None:
-        train_again(job.model, run_retmask(job.model, job.run, compute="never"))
+        train_again(job.model, run_retmask(job.model, job.run, compute="never", means=job.means),
+                    job.means)
     return _told(_evaluated(job, name, compute, workers))
 
 
 def _evaluated(job: Job, name: str, compute: Compute, workers: int) -> Artifact:
     if isinstance(job.evaluation, EvaluateConfig):
         return evaluate_stored(name, job.evaluation, compute=compute, workers=workers)[1]
-    return evaluate_general_stored(name, job.evaluation, compute=compute,
-                                   base=job.model if job.run else None)[1]
+    if isinstance(job.evaluation, GeneralConfig):
+        return evaluate_general_stored(name, job.evaluation, compute=compute,
+                                       base=job.model if job.run else None)[1]
+    return official_stored(name, job.evaluation, compute=compute)[1]
 
 
 def design(job: Job, before: Record, compute: Compute, workers: int) -> Record:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 
 from rmutils.errors import UserError
 from rmutils.evaluation.designs import designs
 from rmutils.evaluation.general.abilities import GeneralConfig
+from rmutils.evaluation.general.harness import HarnessConfig
 from rmutils.evaluation.general.planned import planned_abilities
 from rmutils.evaluation.longcontext import EvaluateConfig
 from rmutils.evaluation.measured.sources import EVALUATIONS, FEW, THINKING
+from rmutils.evaluation.official import HelmetConfig
 from rmutils.heads.detection import even_depths
 from rmutils.models.loading import corpus_of
+from rmutils.training.means import Means
 from rmutils.training.planned import BEFORE, LEFT_OUT, MODELS, planned
 from rmutils.training.recipes import RECIPES
 from rmutils.training.retmask import RetMaskConfig
+
+Asked = EvaluateConfig | GeneralConfig | HelmetConfig | HarnessConfig
 
 
 @dataclass(frozen=True)
@@ -24,26 +29,32 @@ class Evaluation:
 
     Attributes
     ----------
-    config : EvaluateConfig or GeneralConfig
+    config : EvaluateConfig, GeneralConfig, HelmetConfig or HarnessConfig
     strategies : collection of str, optional
         After these only, and before, if `before` is among them. None: always.
+    runs : collection of (RetMaskConfig or None), optional
+        After these only, and before, if None is among them. None: always.
     """
 
-    config: EvaluateConfig | GeneralConfig
+    config: Asked
     strategies: Collection[str] | None = None
+    runs: Collection[RetMaskConfig | None] | None = None
 
     def asks(self, run: RetMaskConfig | None) -> bool:
         """Whether it is asked after a run; None: before any."""
-        return self.strategies is None or (run.strategy if run else BEFORE) in self.strategies
+        return (self.runs is None or run in self.runs) and (
+            self.strategies is None or (run.strategy if run else BEFORE) in self.strategies)
 
 
 @dataclass(frozen=True)
 class Study:
-    """Models with their runs and evaluations, by name, and designs."""
+    """Models with their runs and evaluations, by name, and designs; and by what means the runs of a
+    model are done, if not by those of one machine."""
 
     runs: dict[str, list[RetMaskConfig]]
     evaluations: dict[str, list[Evaluation]]
     designs: tuple[str, ...] = ()
+    means: Mapping[str, Means] = field(default_factory=dict)
 
 
 def smoke() -> Study:
@@ -74,18 +85,35 @@ def embedded() -> Study:
     return Study(runs, asked, tuple(designs()))
 
 
-STUDIES: dict[str, Callable[[], Study]] = {"smoke": smoke, "embedded": embedded}
+def _paper(changes: Mapping[str, str]) -> Study:
+    from rmutils.study.paper import PaperConfig, paper
+
+    return paper(PaperConfig().changed(changes))
+
+
+STUDIES: dict[str, Callable[..., Study]] = {"smoke": smoke, "embedded": embedded, "paper": _paper}
 """By the name of the profile, in which the notebooks run, too."""
+CHANGEABLE = ("paper",)
+"""Of these, those that have parameters."""
 
 
-def study_of(profile: str) -> Study:
+def study_of(profile: str, changes: Mapping[str, str] | None = None) -> Study:
     """The study of a profile.
+
+    Parameters
+    ----------
+    changes : mapping, optional
+        Of the profile's parameters: see `rmutils.study.paper.PaperConfig`.
 
     Raises
     ------
     UserError
-        It has none.
+        It has none, or no such parameters.
     """
     if profile not in STUDIES:
         raise UserError(f"there is no study {profile!r}. Studies: {', '.join(STUDIES)}.")
+    if profile in CHANGEABLE:
+        return STUDIES[profile](changes or {})
+    if changes:
+        raise UserError(f"the study {profile} has no parameters; {', '.join(CHANGEABLE)} has.")
     return STUDIES[profile]()

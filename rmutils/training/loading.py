@@ -35,6 +35,9 @@ def load_adapter(base: LanguageModel, folder: Path) -> LanguageModel:
     """
     if not (folder / "adapter_config.json").is_file():
         raise UserError(f"{folder} holds no LoRA adapter. A whole model is loaded with load_model.")
+    weights = folder / "adapter_model.safetensors"
+    if not weights.is_file():
+        raise UserError(f"{folder} holds no {weights.name} (pickled weights are never read).")
     record = json.loads((folder / RECORD).read_text())
     if record["identity"].split()[:-1] != base.identity.split()[:-1]:  # but for the precision
         raise UserError(f"the adapter in {folder} was trained on {record['model']} with other "
@@ -44,4 +47,4 @@ def load_adapter(base: LanguageModel, folder: Path) -> LanguageModel:
     model = PeftModel.from_pretrained(copy.deepcopy(base.model), folder).merge_and_unload()
     return LanguageModel(
         model.eval(), base.tokenizer, folder.name, base.family,
-        f"{base.identity} + adapter sha256:{sha256(folder / 'adapter_model.safetensors')}")
+        f"{base.identity} + adapter sha256:{sha256(weights)}")

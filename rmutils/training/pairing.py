@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmutils.artifacts import Artifact, Compute
-from rmutils.contrast.backends import Transformers
 from rmutils.contrast.drawing import draw_stored
-from rmutils.contrast.judges import Proxy
+from rmutils.contrast.longreward import longreward_pairs
 from rmutils.contrast.pairs import Pairs
-from rmutils.contrast.strategies import STRATEGIES, contrast
+from rmutils.contrast.strategies import RELEASED, contrast, strategy_of
 from rmutils.heads import choose
 from rmutils.heads.scores import Head
 from rmutils.heads.store import detect_stored
 from rmutils.models import LanguageModel, load_model
+from rmutils.training.means import Means
 
 if TYPE_CHECKING:
     from rmutils.training.retmask import RetMaskConfig
@@ -27,7 +27,7 @@ def masked_heads(author: LanguageModel | str, config: RetMaskConfig) -> list[Hea
     author : LanguageModel or str
         The model that answers.
     """
-    policy = STRATEGIES[config.strategy].policy
+    policy = strategy_of(config.strategy).policy
     if not policy:
         return []
     scores, _ = detect_stored(author, config.detect)
@@ -36,7 +36,7 @@ def masked_heads(author: LanguageModel | str, config: RetMaskConfig) -> list[Hea
 
 def contrasted(
     author: str, writer: LanguageModel, config: RetMaskConfig, heads: list[Head], *,
-    compute: Compute, workers: int, command: str,
+    compute: Compute, workers: int, command: str, means: Means = Means(),
 ) -> tuple[Pairs, tuple[Artifact, ...]]:
     """The pairs of a run, and the stored results that they were made from.
 
@@ -45,12 +45,17 @@ def contrasted(
     author, writer : str, LanguageModel
         The model that answers: its name, and it.
     """
+    if config.strategy == RELEASED:
+        return longreward_pairs(writer, config.instructions, seed=config.seed), ()
     kept = {"compute": compute, "command": command}
     drawn, written = draw_stored(config.source, config.instructions, seed=config.seed, lm=writer)
-    other = config.smaller and Transformers(load_model(config.smaller), named=config.smaller,
-                                            workers=workers)
+    other = config.smaller and means.backend(load_model(config.smaller), config.smaller, workers)
+    device, backend = writer.model.device, means.backend(writer, author, workers)
     made = contrast(
-        config.strategy, Transformers(writer, named=author, workers=workers), drawn.instructions,
+        config.strategy, backend, drawn.instructions,
         config.responses.changed({"seed": config.seed}), heads=heads, other=other,
-        judge=Proxy(writer, config.responses.thinking), **kept)
+        judge=means.judging(writer, config.responses.thinking), **kept)
+    for engine in filter(None, (backend, other)):
+        engine.close()
+    writer.model.to(device)
     return made.pairs, (*written, *made.artifacts)

@@ -15,7 +15,7 @@ from pydantic import Field
 from rmutils.artifacts import Artifact, Compute, Stage
 from rmutils.config import Config
 from rmutils.contrast.responses import ResponseConfig
-from rmutils.contrast.strategies import STRATEGIES
+from rmutils.contrast.strategies import RELEASED, STRATEGIES, strategy_of
 from rmutils.files import sha256
 from rmutils.heads import DetectConfig, HeadScores, detect
 from rmutils.heads.scores import Head
@@ -24,6 +24,7 @@ from rmutils.models import identify, load_model
 from rmutils.models.loading import corpus_of
 from rmutils.models.registry import tau_of
 from rmutils.progress import progress_bar
+from rmutils.training.means import Means
 from rmutils.training.pairing import contrasted, masked_heads
 from rmutils.training.recipes import RECIPES, TrainRecipe
 from rmutils.training.store import train_stored
@@ -35,7 +36,7 @@ JOURNAL = ".journal.jsonl"
 class RetMaskConfig(Config):
     """A run. Its seed takes the place of those in its parts."""
 
-    strategy: Literal[tuple(STRATEGIES)] = "retmask"
+    strategy: Literal[(*STRATEGIES, RELEASED)] = "retmask"
     source: str = "world"
     """Of the instructions, as for `rmutils.contrast.draw`."""
     instructions: Annotated[int, Field(ge=1)] = 1000
@@ -91,7 +92,7 @@ class RetMaskRun:
 
 def run_retmask(
     model: str, config: RetMaskConfig = RetMaskConfig(), *, compute: Compute = "auto",
-    workers: int = 1,
+    workers: int = 1, means: Means = Means(),
 ) -> RetMaskRun:
     """Do all steps, or read them where they are stored. A stopped run goes on.
 
@@ -101,6 +102,8 @@ def run_retmask(
         Name, folder or hub id of the model to be trained.
     workers : int
         Processes that answer side by side (see `rmutils.contrast.backends.Transformers`).
+    means : Means
+        Who answers, and how the training is shared.
 
     Raises
     ------
@@ -113,9 +116,10 @@ def run_retmask(
                if (name := getattr(config, role))}
     if config.source.endswith(".jsonl"):
         inputs["source"] = sha256(Path(config.source))
+    inputs |= means.inputs()
     command = command_of(model, config)
     artifact = RETMASK.obtain(
-        config, inputs, lambda folder: _run(model, config, folder, compute, workers),
+        config, inputs, lambda folder: _run(model, config, folder, compute, workers, means),
         compute=compute, command=command)
     record = json.loads(artifact.path("run.json").read_text())
     before, _ = detect_stored(model, config.detect,
@@ -134,10 +138,10 @@ def resolved(model: str, config: RetMaskConfig) -> RetMaskConfig:
 
 
 def _run(
-    model: str, config: RetMaskConfig, folder: Path, compute: Compute, workers: int
+    model: str, config: RetMaskConfig, folder: Path, compute: Compute, workers: int, means: Means
 ) -> dict:
     """Do the steps, each of which keeps its own result, and write down what they gave."""
-    strategy, author = STRATEGIES[config.strategy], config.synthesizer or model
+    strategy, author = strategy_of(config.strategy), config.synthesizer or model
     command = command_of(model, config)
     lm = load_model(model)
     writer = lm if author == model else load_model(author)
@@ -146,11 +150,11 @@ def _run(
         heads = masked_heads(writer, config)
         advance(1)
         pairs, made = contrasted(author, writer, config, heads, compute=compute, workers=workers,
-                                 command=command)
+                                 command=command, means=means)
         pairs.table.to_parquet(folder / "pairs.parquet", index=False, compression="zstd")
         advance(1)
         trained, training = train_stored(lm, pairs.table, recipe_of(config), compute=compute,
-                                         command=command)
+                                         command=command, named=model, means=means.launch)
         shutil.copy(training.path("curve.csv"), folder)
         advance(1)
         save(detect(trained, config.detect, journal=folder / JOURNAL), folder)
@@ -165,7 +169,7 @@ def _run(
 
 def recipe_of(config: RetMaskConfig) -> TrainRecipe:
     """How a run trains."""
-    strategy = STRATEGIES[config.strategy]
+    strategy = strategy_of(config.strategy)
     return config.recipe.changed({
         "seed": config.seed, "objective": strategy.objective,
         "thinking": config.recipe.thinking and strategy.reasoning == "kept"})

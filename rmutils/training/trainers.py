@@ -46,6 +46,12 @@ class _Watched:
             plugin.mixed_precision_policy = replace(
                 plugin.mixed_precision_policy, output_dtype=None)
 
+    def _run_epoch(self, **epoch) -> None:
+        """Nothing if no step is left: transformers would do one more, after a kill that came while
+        the weights of a training were written that ends within an epoch."""
+        if self.state.global_step < self.state.max_steps:
+            super()._run_epoch(**epoch)
+
     def compute_loss(self, model, inputs, **options):
         rows = inputs["row"].tolist()
         self._seen = [*self._seen, *rows]

@@ -202,6 +202,7 @@ def test_pages_of_runs_are_built_without_warnings_and_markup_stays_text(book):
         assert button not in chapter + page, "without an address there are no launch buttons"
 
 
+@pytest.mark.fault("../ in a name", "of a run, and other names that are no file names")
 @pytest.mark.parametrize("name", [
     "../up", "a/b", "a b", "it's", "", ".hidden", "-p", "é", "x" * 101, "a\n"])
 def test_odd_names_of_runs_are_refused_before_anything_starts(name, tmp_path):
@@ -210,6 +211,7 @@ def test_odd_names_of_runs_are_refused_before_anything_starts(name, tmp_path):
     assert not (paths.BOOK / "runs" / "audit" / f"{name}.ipynb").exists()
 
 
+@pytest.mark.fault("kill -9", "in a run of a notebook")
 def test_interrupted_run_leaves_no_page(book):
     """Killed in the middle of a cell."""
     (book.root / "notebooks").mkdir()

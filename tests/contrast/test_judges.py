@@ -73,6 +73,7 @@ def test_question_holds_instruction_and_response():
     assert "Sing {x}." in asked and "La {y}." in asked and "[[5]]" in asked
 
 
+@pytest.mark.fault("server", "a judge that answers with errors or garbage")
 @pytest.mark.parametrize("nonsense", [
     "Nine.", "9", "", "[[eleven]]", "[[0]]", "[[11]]", "[[-3]]", "[[3]] or [[8]]",
     b"<html>oops</html>", b"[]", b'{"choices": []}', b'{"choices": [{"message": null}]}',
@@ -85,6 +86,7 @@ def test_trouble_is_tried_again_and_then_unscored(server, nonsense):
     assert [t for _, response, t, _ in server.log if response == "never"] == [0, 1, 1]
 
 
+@pytest.mark.fault("server", "a judge that hangs")
 def test_slow_judge(server, monkeypatch):
     monkeypatch.setattr(judges, "TIMEOUT", 0.1)
     gate = threading.Event()
@@ -107,6 +109,7 @@ def test_refusals_are_told(server, status, cause):
         judge(server).score("Go.", ["a"])
 
 
+@pytest.mark.fault("server", "a judge that is not there")
 def test_judge_that_is_down(server):
     there = judge(server)
     server.shutdown()

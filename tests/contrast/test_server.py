@@ -156,6 +156,7 @@ def test_weights_are_not_needed(llama, fake, folder, masked, tmp_path):
                                   respond(Transformers(llama), ASKED, masked))
 
 
+@pytest.mark.fault("server", "answers with errors or garbage, or drops the connection, for a while")
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 def test_passing_faults_do_not_show(llama, fake, folder, masked, fault):
     """Three in all, whichever requests meet them."""
@@ -167,6 +168,7 @@ def test_passing_faults_do_not_show(llama, fake, folder, masked, fault):
         assert fake.asked - before == 3 + len(asked)
 
 
+@pytest.mark.fault("server", "hangs once")
 def test_an_answer_that_never_comes(llama, fake, folder, masked):
     backend = Server(llama, {fake.address: folder}, timeout=3)
     fake.faults = [hang]
@@ -175,6 +177,7 @@ def test_an_answer_that_never_comes(llama, fake, folder, masked):
     assert fake.asked == 2
 
 
+@pytest.mark.fault("server", "hangs, or answers with errors or garbage, for good")
 @pytest.mark.parametrize(("fault", "said"), [
     (FAULTS["an error of its own"], "500 Internal Server Error: out of memory"),
     (FAULTS["no JSON"], "its answer is not what was expected"), (hang, "timed out")])
@@ -191,6 +194,7 @@ def test_lasting_faults_are_told(llama, fake, folder, masked, fault, said):
     assert fake.asked == 4
 
 
+@pytest.mark.fault("server", "is not there")
 def test_no_server_there(llama, fake, folder):
     fake.shutdown()
     fake.server_close()
@@ -199,6 +203,7 @@ def test_no_server_there(llama, fake, folder):
         Server(llama, {fake.address: folder})
 
 
+@pytest.mark.fault("server", "still owes answers when the run is stopped")
 def test_stopped_run_ends_at_once_and_goes_on(llama, fake, folder, masked, tmp_path, monkeypatch):
     """Though the server still owes answers, and without asking again for what has come."""
     monkeypatch.setattr(server, "CONCURRENCY", 2)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +17,15 @@ import yaml
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from rmutils import paths
+
+DRY = """
+import sys
+from pathlib import Path
+from rmutils.graph import only_build, run_graph
+root = Path(sys.argv[1])
+with only_build(root) as lock:
+    run_graph(root, lock, {"profile": "embedded"}, "--dry-run", "--quiet", "progress")
+"""
 
 
 class Project:
@@ -55,6 +67,19 @@ class Project:
         output = process.communicate(timeout=300)[0]
         return process.returncode, output
 
+    def would_run(self) -> set[str]:
+        """The steps that Snakemake decides on, which are not done."""
+        told = subprocess.run([sys.executable, "-c", DRY, str(self.root)], check=True, text=True,
+                              stdout=subprocess.PIPE).stdout
+        return set(re.findall(r"^rule (?:chapter_)?(\w+):", told.replace("rule book", "rule pages"),
+                              re.MULTILINE))
+
+    def copy(self, root: Path) -> Project:
+        """The same, with all that was built, elsewhere."""
+        other = copy.copy(self)
+        other.root = shutil.copytree(self.root, root)
+        return other
+
     def chapter(self, name: str) -> Path:
         return self.root / "book" / "chapters" / f"{name}.ipynb"
 
@@ -83,3 +108,21 @@ def kill(pid: int) -> None:
 @pytest.fixture
 def project(tmp_path) -> Project:
     return Project(tmp_path / "a book")
+
+
+@pytest.fixture(scope="session")
+def built_once(tmp_path_factory) -> Project:
+    project = Project(tmp_path_factory.mktemp("built") / "a book")
+    (project.root / "data" / "words.txt").write_text("one\n")
+    project.write("third", "print('three')", data=["data/words.txt"])
+    with (project.root / "book" / "_toc.yml").open("a") as contents:
+        contents.write("- file: chapters/third\n")
+    status, output = project.build()
+    assert status == 0 and ran(output) == {"first", "second", "third", "pages"}, output
+    return project
+
+
+@pytest.fixture
+def built(built_once, tmp_path) -> Project:
+    """A project that has been built, with a third notebook."""
+    return built_once.copy(tmp_path / "a book")

@@ -114,13 +114,18 @@ def journal(folder: Path) -> tuple[list[Path], Callable]:
     return [text(folder / "journal.jsonl", '["a", 1]\n["b", {"c": [2]}]\n["d"')], Journal
 
 
-READERS = (scores, instructions, needles, tables, helmet, harness, questions, sharing, manifest,
-           journal)
+READERS = {
+    scores: "scores of heads", instructions: "instructions", needles: "needles",
+    tables: "tables of the paper", helmet: "results of HELMET", harness: "results of lm-eval",
+    questions: "questions of MT-Bench", sharing: "plans of shared heads", manifest: "a manifest",
+    journal: "a journal"}
 
 
+@pytest.mark.fault("foreign file", "damaged")
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
-def test_damaged_file(reader, tmp_path):
+def test_damaged_file(reader, tmp_path, tally):
     files, read = reader(tmp_path)
+    tried = []
     good = {file: file.read_bytes() for file in files}
     for file in files:
         read(file)  # as it should be, it can be read
@@ -132,10 +137,12 @@ def test_damaged_file(reader, tmp_path):
         file.write_bytes(data.draw(damaged(good[file])))
         try:
             told_or_read(read, file)
+            tried.append(file)
         finally:
             file.write_bytes(good[file])
 
     check()
+    counted(tally, READERS[reader], tried)
 
 
 def told_or_read(read: Callable, *given) -> None:
@@ -156,19 +163,40 @@ def _hangs(*_):
     raise TimeoutError("the reader hangs")
 
 
-@fuzz
-@given(st.sampled_from(["tau", "lengths", "model", "no_such"]), SCALARS | VALUES | st.text())
-@example("tau", "__import__('os').system('touch hacked')")
-@example("lengths", "[" * 100_000)
-@example("model", "x" * 1_000_000)
-@example("model", "'\"\n{}\\")
-def test_parameter_of_a_notebook(name, value):
-    told_or_read(check_parameters, paths.NOTEBOOKS / "01_preliminaries.ipynb", {name: value})
-    assert not Path("hacked").exists()
+@pytest.mark.fault("parameter", "anything, also code, brackets and a megabyte")
+def test_parameter_of_a_notebook(tally):
+    tried = []
+
+    @fuzz
+    @given(st.sampled_from(["tau", "lengths", "model", "no_such"]), SCALARS | VALUES | st.text())
+    @example("tau", "__import__('os').system('touch hacked')")
+    @example("lengths", "[" * 100_000)
+    @example("model", "x" * 1_000_000)
+    @example("model", "'\"\n{}\\")
+    def check(name, value):
+        told_or_read(check_parameters, paths.NOTEBOOKS / "01_preliminaries.ipynb", {name: value})
+        assert not Path("hacked").exists()
+        tried.append(name)
+
+    check()
+    counted(tally, "anything, also code, brackets and a megabyte", tried)
 
 
-@fuzz
-@given(damaged(b'{"fluency": 3, "correctness": 2}'))
-def test_reply_of_a_judge(reply):
-    grades = read_grades(reply.decode(errors="replace"), "fluency", "correctness")
-    assert grades is None or {*grades} == {"fluency", "correctness"}
+@pytest.mark.fault("foreign file", "replies of a judge")
+def test_reply_of_a_judge(tally):
+    tried = []
+
+    @fuzz
+    @given(damaged(b'{"fluency": 3, "correctness": 2}'))
+    def check(reply):
+        grades = read_grades(reply.decode(errors="replace"), "fluency", "correctness")
+        assert grades is None or {*grades} == {"fluency", "correctness"}
+        tried.append(1)
+
+    check()
+    counted(tally, "replies of a judge", tried)
+
+
+def counted(tally: Callable, what: str, tried: list) -> None:
+    """None was lost: a test ends with the first that is."""
+    tally(what=what, tried=len(tried), kept=len(tried), lost=0)

@@ -9,6 +9,7 @@ import sys
 import time
 
 import numpy as np
+import pytest
 import torch
 
 from rmutils import artifacts
@@ -32,6 +33,7 @@ GRID = DetectConfig(lengths=(240, 300), depths=(0.0, 0.5, 1.0), needles=4, max_n
 CASES = 4 * 2 * 3
 
 
+@pytest.mark.fault("kill -9", "in a detection")
 def test_detection_goes_on_after_kill_9(tiny, cache, monkeypatch, tmp_path):
     process = subprocess.Popen([sys.executable, "-c", CHILD, str(tiny), GRID.model_dump_json()])
     journal = wait_for(lambda: next(cache.glob("artifacts/.*.partial/.journal.jsonl"), None))
@@ -74,6 +76,7 @@ RECIPE = TeachingRecipe(
     curriculum=((1.0, 64),), warmup=2)
 
 
+@pytest.mark.fault("kill -9", "in the training of a teaching model")
 def test_training_goes_on_after_kill_9(tmp_path, monkeypatch):
     folder, whole = tmp_path / "killed", tmp_path / "whole"
     process = subprocess.Popen(

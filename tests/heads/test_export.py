@@ -106,6 +106,7 @@ def full_disk():
     resource.setrlimit(resource.RLIMIT_FSIZE, old)
 
 
+@pytest.mark.fault("full disk", "while a masked model is written")
 def test_a_full_disk_leaves_nothing(llama, tmp_path, full_disk):
     before = weights(llama)
     with pytest.raises(UserError, match="masked could not be written: .*File too large"):

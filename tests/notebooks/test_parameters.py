@@ -67,6 +67,7 @@ def test_text_and_values_become_the_declared_type(notebook, name, given, parsed)
     assert check_parameters(notebook, {name: given}) == {name: parsed}
 
 
+@pytest.mark.fault("parameter", "of another type")
 @pytest.mark.parametrize(("name", "given"), [
     ("tau", "high"), ("tau", "0.1,0.2"), ("tau", "nan"), ("tau", True), ("tau", [0.1]),
     ("seed", "1.5"), ("seed", 1.0), ("seed", ""), ("exact", "perhaps"), ("exact", 1),
@@ -86,6 +87,7 @@ def test_unknown_parameter_starts_nothing(notebook, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.fault("parameter", "declared with code that would do something")
 @pytest.mark.parametrize(("line", "problem"), [
     ("tau = 0.1", "is not of the form"),
     ("tau: float", "is not of the form"),

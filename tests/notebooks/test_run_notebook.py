@@ -72,6 +72,7 @@ def test_a_kernel_that_never_answers_is_started_once_more(tmp_path, monkeypatch,
             run_notebook(source, tmp_path / "out.ipynb", {})
 
 
+@pytest.mark.fault("read-only cache", "a place for a notebook that cannot be written")
 def test_place_that_cannot_be_written_is_told(tmp_path):
     source = write(tmp_path / "nb.ipynb", CELL)
     with pytest.raises(UserError, match=r"nb.ipynb cannot be written.*rmutils run nb --output ~/a"):

@@ -62,6 +62,7 @@ def payloads(root: Path, cache: Path) -> dict[str, dict]:
     return found
 
 
+@pytest.mark.fault("kill -9", "a job of a study on SLURM, and its node")
 def test_smoke_study_through_a_kill_and_a_restart(cluster, tmp_path):
     site = tmp_path / "site"
     site.mkdir()

@@ -15,7 +15,7 @@ from safetensors import safe_open
 
 from rmutils import load_model
 from rmutils.errors import UserError
-from rmutils.training import load_adapter, train, trainers
+from rmutils.training import load_adapter, running, train, trainers
 from tests.conftest import make_lm
 from tests.training.conftest import quick
 
@@ -87,6 +87,24 @@ def test_stopped_and_resumed(llama, pairs, tmp_path, monkeypatch, kind):
         whole = train(llama, pairs, recipe, tmp_path / "whole")
     assert all_rows[4:] == rows and len(reference) == (4 if kind != "sft" else 0)
     assert contents(folder) == contents(whole)
+
+
+@pytest.mark.fault("kill -9", "while the weights of a training are written")
+@pytest.mark.parametrize("steps", [3, 4])
+def test_stopped_while_the_weights_are_written(llama, pairs, tmp_path, monkeypatch, steps):
+    """In the middle of an epoch, or at its end: no step is left, and none is done."""
+    recipe, folder = quick(max_steps=steps), tmp_path / "stopped"
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(running, "_save", interrupted)
+        train(llama, pairs, recipe, folder)
+    with noting(monkeypatch) as (rows, _):
+        train(llama, pairs, recipe, folder)
+    assert rows == [] and contents(folder) == contents(
+        train(llama, pairs, recipe, tmp_path / "whole"))
+
+
+def interrupted(*_):
+    raise KeyboardInterrupt
 
 
 def test_the_reference_is_the_first_model_also_where_it_is_asked_again(

@@ -14,6 +14,7 @@ import yaml
 
 from rmutils.evaluation.general.items import Item, passes
 from rmutils.evaluation.general.sandbox import call
+from rmutils.files import intact
 from rmutils.paths import DATA
 
 PROBLEMS = DATA / "abilities" / "problems.yaml"
@@ -29,7 +30,7 @@ _FENCED = re.compile(r"```[a-zA-Z]*\n(.*?)(?:```|\Z)", re.DOTALL)
 
 def coding(count: int, seed: int) -> list[Item]:
     """The first `count` problems; there are no seeds to them."""
-    problems = yaml.safe_load(PROBLEMS.read_text(encoding="utf-8"))
+    problems = yaml.safe_load(intact(PROBLEMS).read_text(encoding="utf-8"))
     return [_item(problem) for problem in problems[:count]]
 
 

@@ -15,6 +15,7 @@ from rmutils.evaluation.general.store import evaluate_general_stored
 from rmutils.models import load_model
 from rmutils.models.loading import corpus_of
 from rmutils.training.collect import stored_runs
+from rmutils.training.means import Means
 from rmutils.training.planned import BEFORE, planned
 from rmutils.training.retmask import RetMaskConfig, RetMaskRun, recipe_of
 from rmutils.training.store import train_stored
@@ -110,8 +111,9 @@ def _collect(
     return Abilities(samples, drift, artifacts, list(dict.fromkeys(missing)))
 
 
-def train_again(model: str, run: RetMaskRun) -> Artifact:
+def train_again(model: str, run: RetMaskRun, means: Means = Means()) -> Artifact:
     """The training of a stored run once more, from its pairs, where its weights are not stored."""
     config = RetMaskConfig(**run.artifact.manifest["config"])
     return train_stored(load_model(model), run.pairs, recipe_of(config),
-                        command=run.artifact.manifest["command"])[1]
+                        command=run.artifact.manifest["command"], named=model,
+                        means=means.launch)[1]

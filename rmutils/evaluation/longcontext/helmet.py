@@ -37,6 +37,7 @@ set -e
 def write(
     model: str, folder: Path, *, lengths: Sequence[int] = LENGTHS,
     categories: Sequence[str] = CATEGORIES, chat: bool | None = None, thinking: bool = False,
+    vllm: bool = False,
 ) -> Path:
     """Write a configuration for each category, and the script that runs them.
 
@@ -50,6 +51,8 @@ def write(
         False for models without a chat template. None: as HELMET has it.
     thinking : bool
         HELMET's `--thinking`: 32,768 more tokens for thoughts.
+    vllm : bool
+        HELMET's `--use_vllm`: vLLM answers, over all GPUs that it sees.
 
     Returns
     -------
@@ -66,11 +69,11 @@ def write(
                         f"{', '.join(map(str, LENGTHS))}.")
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    output = f"output/{Path(model).name}"
+    output = output_of(model)
     weights = str(Path(model).absolute()) if Path(model).exists() else model
     options = ["--model_name_or_path", weights, "--output_dir", output, "--tag", TAG, "--seed",
                str(SEED), *(["--use_chat_template", str(chat)] if chat is not None else []),
-               *(["--thinking"] if thinking else [])]
+               *(["--thinking"] if thinking else []), *(["--use_vllm"] if vllm else [])]
     lines = []
     for category in categories:
         path = folder / f"{SETTINGS[category].file}.yaml"
@@ -85,3 +88,8 @@ def write(
                                     output=output))
     os.chmod(script, 0o755)
     return script
+
+
+def output_of(model: str) -> str:
+    """Where HELMET puts the results of a model, in its clone; its scripts for GPT-4o look there."""
+    return f"output/{Path(model).name}"

@@ -55,6 +55,7 @@ def test_what_a_worker_finds_wrong_is_said(tmp_path):
         evaluate_side_by_side("tiny-llama", CONFIG.changed({"lengths": (8192,)}), tmp_path / "j", 1)
 
 
+@pytest.mark.fault("kill -9", "a worker of an evaluation")
 def test_a_worker_that_is_killed(tmp_path):
     """What was answered before is kept."""
     path = tmp_path / "j"
@@ -75,6 +76,7 @@ def test_a_worker_that_is_killed(tmp_path):
     assert len(Journal(path)) > 5
 
 
+@pytest.mark.fault("kill -9", "an evaluation with workers")
 def test_a_command_that_is_killed(cache):
     """Its workers end, too, and what they have written stays."""
     words = [sys.executable, "-m", *command_of("tiny-llama", LONG).split()]

@@ -1,0 +1,67 @@
+"""`python -m benchmarks NAME` measures one thing against other ways to the same end."""
+
+from __future__ import annotations
+
+import importlib
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rmutils.evaluation.speed import FOLDER
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+                  help="""Measure what things cost, each against its alternatives.
+
+Example: `python -m benchmarks detection`. Results go to data/benchmarks/, from where the book's
+chapter on speed draws them; what is there already is not measured again. The machine should have
+nothing else to do. With --quick, small sizes only show that everything works.
+
+What notebooks take is measured by `python benchmarks/notebooks.py`, for `rmutils estimate`.""")
+NAMES = {
+    "detection": "Detection by length: time and memory, against five other ways (15 minutes).",
+    "grid": "The paper's grid of 600 cases in 15 shares; the first one takes 5 minutes.",
+    "growth": "Cost of a detection by number of cases and of heads (4 minutes).",
+    "generation": "Tokens per second of transformers and, after `make vllm`, of vLLM (2 minutes).",
+    "training": "Preference training, against a plain script of TRL (3 minutes).",
+    "evaluation": "Evaluation, against prompts that are answered one by one (2 minutes).",
+    "imports": "What importing the package and asking the command for help take.",
+    "book": "The book built cold, warm, and with one notebook changed (20 minutes).",
+    "gpu": "The grid by a Llama of eight billion random weights, on a GPU.",
+}
+Quick = Annotated[bool, typer.Option(help="Small sizes; results are thrown away.")]
+
+
+def run(name: str, quick: bool, **options: int) -> None:
+    """Exit status 1: ways that must agree do not."""
+    module = importlib.import_module(f"benchmarks.{name}")
+    settings = module.Settings(**module.QUICK if quick else {})
+    with tempfile.TemporaryDirectory() as scratch:
+        if not module.measure(settings, Path(scratch) if quick else FOLDER, **options):
+            raise typer.Exit(1)
+
+
+def _command(name: str):
+    def command(quick: Quick = False) -> None:
+        run(name, quick)
+
+    return command
+
+
+for _name, _help in NAMES.items():
+    if _name != "grid":
+        app.command(_name, help=_help)(_command(_name))
+
+
+@app.command(help=NAMES["grid"])
+def grid(
+    quick: Quick = False,
+    shares: Annotated[int, typer.Option(help="How many shares are to be there.", min=1,
+                                        max=15)] = 1,
+) -> None:
+    run("grid", quick, shares=shares)
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,69 @@
+"""The book built in a copy: cold, with nothing changed, and with one notebook changed.
+
+Models and shipped results are there beforehand; the cache of results is empty at first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.measuring import PYTHON
+from benchmarks.records import Results
+from rmutils import paths
+from rmutils.config import Config
+from rmutils.evaluation.speed import FOLDER
+
+MADE = shutil.ignore_patterns("_build", "chapters", "runs", "_generated", ".ipynb_checkpoints")
+
+
+class Settings(Config):
+    """Which book, and the notebook that is changed in it."""
+
+    profile: str = "embedded"
+    edited: str = "10_claims"
+
+
+QUICK = {"profile": "smoke"}
+
+
+def measure(settings: Settings = Settings(), folder: Path = FOLDER) -> bool:
+    """Measure, unless all three are measured. Raises CalledProcessError if a build fails."""
+    results = Results("book", settings, folder)
+    if len(results.rows) == 3:
+        return True
+    results.rows.clear()
+    with tempfile.TemporaryDirectory() as scratch:
+        project, cache = Path(scratch, "project"), Path(scratch, "cache")
+        for part in ("book", "notebooks"):
+            shutil.copytree(paths.ROOT / part, project / part, ignore=MADE)
+        (project / "data").symlink_to(paths.DATA)
+        cache.mkdir()
+        (cache / "models").symlink_to(paths.cache_dir() / "models")
+        results.add({"way": "cold", **_build(project, cache, settings.profile)})
+        results.add({"way": "warm", **_build(project, cache, settings.profile)})
+        _change(project / "notebooks" / f"{settings.edited}.ipynb")
+        results.add({"way": "one notebook changed", **_build(project, cache, settings.profile)})
+    return True
+
+
+def _build(project: Path, cache: Path, profile: str) -> dict:
+    started = time.perf_counter()
+    done = subprocess.run(
+        [PYTHON, "-m", "rmutils.build", "--profile", profile, "--project", project], check=True,
+        cwd=paths.ROOT, env={**os.environ, "RMUTILS_CACHE": str(cache)}, stdout=subprocess.PIPE,
+        text=True).stdout
+    steps = [line.split()[0] for line in done.splitlines() if " done in " in line]
+    return {"seconds": [round(time.perf_counter() - started, 1)], "steps": len(steps)}
+
+
+def _change(notebook: Path) -> None:
+    """Add a line to the notebook's first cell."""
+    content = json.loads(notebook.read_text(encoding="utf-8"))
+    content["cells"][0]["source"] += ["\n\nOne more sentence."]
+    notebook.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,0 +1,10 @@
+"""What large models and long contexts cost, from shapes and counts: work, memory, exchange.
+
+Nothing here is measured. Formulas give operations, bytes and bytes sent; with the published rates
+of an accelerator, and an assumed share of them, these become hours.
+"""
+
+from rmutils.estimate.scale.machines import MACHINES, Assumptions, Machine
+from rmutils.estimate.scale.shapes import SHAPES, Shape, shape_of
+
+__all__ = ["MACHINES", "SHAPES", "Assumptions", "Machine", "Shape", "shape_of"]

@@ -1,0 +1,101 @@
+"""A training that many processes share: `accelerate launch`, on one node or on the nodes of a job.
+
+The same module is what each of these processes runs: `-m rmutils.training.launching TASK`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+from rmutils.errors import UserError
+from rmutils.training.means import Launch
+from rmutils.training.recipes import TrainRecipe
+
+SETTINGS = Path(__file__).parent / "accelerate"
+PORT = 29500
+"""Of the first node, where the others find it."""
+TASK = ".task.json"
+
+
+def launch(
+    model: str, pairs: pd.DataFrame, recipe: TrainRecipe, folder: Path, means: Launch
+) -> None:
+    """As `rmutils.training.running.train`, in a process for each GPU; a stopped one goes on.
+
+    Parameters
+    ----------
+    model : str
+        What `load_model` takes: each process loads it.
+    means : Launch
+
+    Raises
+    ------
+    UserError
+        A process failed, whose message is above; or several nodes are wanted outside of SLURM.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    table, task = folder / ".pairs.parquet", folder / TASK
+    pairs.to_parquet(table, index=False)
+    task.write_text(json.dumps({"model": model, "pairs": str(table), "folder": str(folder),
+                                "recipe": recipe.model_dump(mode="json")}), encoding="utf-8")
+    words = command(task, means, _first_host() if means.nodes > 1 else None)
+    if subprocess.run(words).returncode:
+        raise UserError(f"the training failed in one of its {means.nodes * means.gpus} processes, "
+                        f"whose message is above. What it has done is kept: the same command goes "
+                        f"on. It was started by `{shlex.join(words)}`.")
+
+
+def command(task: Path, means: Launch, first: str | None = None) -> list[str]:
+    """The command line of a training.
+
+    Parameters
+    ----------
+    task : Path
+        What is to be trained.
+    first : str, optional
+        The first node, if there are several. They are started by SLURM's `srun`, which tells each
+        its number.
+    """
+    words = [sys.executable, "-m", "accelerate.commands.launch",
+             "--config_file", str(SETTINGS / f"{means.settings}.yaml"),
+             "--num_machines", str(means.nodes),
+             "--num_processes", str(means.nodes * means.gpus)]
+    run = ["-m", "rmutils.training.launching", str(task)]
+    if first is None:
+        return [*words, "--main_process_port", "0", *run]
+    words += ["--main_process_ip", first, "--main_process_port", str(PORT)]
+    if means.settings != "fsdp":  # else DeepSpeed would start the other nodes itself, by pdsh
+        words += ["--deepspeed_multinode_launcher", "standard"]
+    shell = f'{shlex.join(words)} --machine_rank "$SLURM_NODEID" {shlex.join(run)}'
+    return ["srun", "--overlap", f"--nodes={means.nodes}", f"--ntasks={means.nodes}",
+            "--ntasks-per-node=1", "bash", "-c", shell]
+
+
+def _first_host() -> str:
+    nodes = os.environ.get("SLURM_JOB_NODELIST")
+    if not nodes:
+        raise UserError("a training over several nodes starts them by SLURM, and this is no job of "
+                        "it. Run the study with --on slurm, or train with nodes=1.")
+    told = subprocess.run(["scontrol", "show", "hostnames", nodes], capture_output=True, text=True,
+                          check=True)
+    return told.stdout.split()[0]
+
+
+def main(task: Path) -> None:
+    """What each process does."""
+    from rmutils.training.running import train
+
+    told = json.loads(task.read_text(encoding="utf-8"))
+    train(told["model"], pd.read_parquet(told["pairs"]), TrainRecipe(**told["recipe"]),
+          Path(told["folder"]))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,24 @@
+"""What answers at once does so because it does without what takes seconds to import."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+SLOW = "torch", "transformers", "pandas", "matplotlib", "scipy"
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (["-c", "import rmutils; print(rmutils.__version__)"], "."),
+    (["-m", "rmutils", "--help"], "detect"),
+])
+def test_package_and_help_do_without_slow_libraries(tmp_path, words, said):
+    """They are in the way of each import, and raise."""
+    for name in SLOW:
+        (tmp_path / f"{name}.py").write_text(f"raise SystemExit('{name} was imported')")
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert done.returncode == 0 and said in done.stdout, done.stderr

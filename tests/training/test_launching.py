@@ -1,0 +1,75 @@
+"""What starts a shared training is a command that accelerate itself understands."""
+
+from __future__ import annotations
+
+import shlex
+
+import pandas as pd
+import pytest
+from accelerate.commands.launch import launch_command_parser
+
+from rmutils.contrast.vllm import own_gpus
+from rmutils.errors import UserError
+from rmutils.training import RECIPES, launching
+from rmutils.training.launching import command, launch
+from rmutils.training.means import Launch, Means
+
+
+def parsed(words: list[str]):
+    assert words[1:3] == ["-m", "accelerate.commands.launch"]
+    return launch_command_parser().parse_args(words[3:])
+
+
+def test_one_node(tmp_path):
+    args = parsed(command(tmp_path / "a task.json", Launch(settings="zero2", gpus=4)))
+    assert (args.num_machines, args.num_processes, args.main_process_port) == (1, 4, 0)
+    assert args.config_file.endswith("zero2.yaml") and args.module
+    assert args.training_script == "rmutils.training.launching"
+    assert args.training_script_args == [str(tmp_path / "a task.json")]
+
+
+@pytest.mark.parametrize(("settings", "launcher"), [("zero1", "standard"), ("fsdp", None)])
+def test_several_nodes(tmp_path, settings, launcher):
+    words = command(tmp_path / "a task.json", Launch(settings=settings, gpus=8, nodes=2), "node-7")
+    assert words[:2] == ["srun", "--overlap"] and {"--nodes=2", "--ntasks-per-node=1"} <= {*words}
+    *_, bash, option, shell = words
+    assert (bash, option) == ("bash", "-c")
+    args = parsed(shlex.split(shell.replace('"$SLURM_NODEID"', "1")))
+    assert (args.num_machines, args.num_processes, args.machine_rank) == (2, 16, 1)
+    assert (args.main_process_ip, args.main_process_port) == ("node-7", launching.PORT)
+    assert args.deepspeed_multinode_launcher == launcher
+    assert args.training_script_args == [str(tmp_path / "a task.json")]
+
+
+def test_several_nodes_need_slurm(tmp_path, pairs, monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_NODELIST", raising=False)
+    with pytest.raises(UserError, match="by SLURM, and this is no job of it"):
+        launch("tiny-llama", pairs, RECIPES["smoke"], tmp_path / "out", Launch(nodes=2))
+
+
+def test_failing_process_is_told(tmp_path, pairs, monkeypatch):
+    monkeypatch.setattr(launching, "command", lambda *_: ["false"])
+    with pytest.raises(UserError, match="failed in one of its 4 processes"):
+        launch("tiny-llama", pairs, RECIPES["smoke"], tmp_path / "out", Launch())
+
+
+def test_task_is_the_training(tmp_path, pairs, tiny, monkeypatch):
+    """What a process is told is enough to train: here it is the only one."""
+    monkeypatch.setattr(launching.subprocess, "run", lambda words: launching.main(
+        launching.Path(words[-1])) or type("Done", (), {"returncode": 0}))
+    recipe = RECIPES["smoke"].changed({"max_steps": 1, "seed": 7})
+    launch(str(tiny), pairs, recipe, tmp_path / "out", Launch(gpus=1))
+    assert len(pd.read_csv(tmp_path / "out" / "curve.csv")) == 1
+    assert '"seed": 7' in (tmp_path / "out" / "training.json").read_text()
+
+
+def test_each_engine_has_gpus_of_its_own():
+    assert [own_gpus(k, 2, None, 6) for k in range(3)] == ["0,1", "2,3", "4,5"]
+    assert own_gpus(1, 2, "7,5,3,1", 4) == "3,1"
+    with pytest.raises(UserError, match="wants 4 GPUs of its own, but there are only 6"):
+        own_gpus(1, 4, None, 6)
+
+
+def test_means_of_one_machine_leave_results_as_they_were():
+    assert Means().inputs() == {} == Means(launch=Launch(gpus=8, nodes=2)).inputs()
+    assert set(Means(judge="http://127.0.0.1:1").inputs()) == {"judge"}
