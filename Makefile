@@ -17,7 +17,7 @@ book: .venv/.complete  ## build the book: book/_build/html/index.html
 	@$(PY) -m rmutils.build --profile '$(PROFILE)'
 
 pdf: book  ## print the book: book/_build/pdf/retmask-reproduced.pdf (needs chromium)
-	@$(PY) -m rmutils.pdf
+	@$(PY) -m rmutils.book.pdf
 
 test: .venv/.complete  ## run the tests
 	@$(PY) .ci/vllm.py || echo 'The tests that need it are left out.'
@@ -41,7 +41,7 @@ lab: .venv/.lab  ## open the notebooks in JupyterLab
 	@JUPYTER_PREFER_ENV_PATH=1 $(PY) -m jupyterlab --config .ci/jupyter_config.py notebooks $(ARGS)
 
 class: .venv/.complete  ## make worksheets of the exercises: class/release, class/source
-	@$(PY) -m rmutils.classroom
+	@$(PY) -m rmutils.book.classroom
 
 notebook: named .venv/.complete  ## run one notebook: make notebook NB=01_preliminaries P="tau=0.05 seed=1"
 	@$(PY) -m rmutils run '$(NB)' $(foreach p,$(P),-p $(subst =, ,$(p))) $(if $(NAME),--name '$(NAME)')

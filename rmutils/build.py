@@ -17,8 +17,9 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from rmutils import gallery, paths, playground
-from rmutils import pages as listed
+from rmutils import paths
+from rmutils.book import gallery, playground
+from rmutils.book import pages as listed
 from rmutils.config import digest
 from rmutils.errors import UserError
 from rmutils.files import sha256
@@ -68,13 +69,14 @@ def chapters(root: Path, profile: str) -> list[Chapter]:
 def code() -> list[str]:
     """The package and the lock: what every chapter depends on.
 
-    Not the command line, the build, the playground, the gallery, the launch buttons, the worksheets
-    and the pages; they only start or show what the other modules do.
+    Not the command line, the build and the book's machinery; they only start or show what the other
+    modules do. The page on a model is a part of its chapter.
     """
-    apart = {"build.py", "graph.py", "steps.py", "playground.py", "launch.py", "cli", "gallery",
-             "classroom", "pages", "pdf.py", "pdf_pages.py"}
-    modules = [p for p in (paths.ROOT / "rmutils").rglob("*.py")
-               if not apart & {p.name, p.parent.name}]
+    package = paths.ROOT / "rmutils"
+    apart = {"build.py", "graph.py", "steps.py", "cli", "book"}
+    kept = {"model_page", "model_findings"}
+    modules = [p for p in package.rglob("*.py")
+               if p.relative_to(package).parts[0] not in apart or p.stem in kept]
     return sorted(map(str, [*modules, paths.ROOT / "requirements.lock"]))
 
 

@@ -21,8 +21,8 @@ from pathlib import Path
 import psutil
 import typer
 
-from rmutils import gallery, playground
-from rmutils.classroom.slides import write_slides
+from rmutils.book import gallery, playground
+from rmutils.book.classroom.slides import write_slides
 from rmutils.errors import UserError
 
 STATE = Path("book/_build")

@@ -42,10 +42,10 @@ def report(
 
     Example: rmutils report model.gguf --lengths 512,2048 --out my-model.html
     """
+    from rmutils.book.model_findings import as_json as numbers
+    from rmutils.book.model_findings import findings, forecasts
+    from rmutils.book.model_page import page
     from rmutils.evaluation.own_model import OwnModelConfig, examine
-    from rmutils.model_findings import as_json as numbers
-    from rmutils.model_findings import findings, forecasts
-    from rmutils.model_page import page
 
     given = {"tau": tau, "detect.lengths": lengths, "detect.depths": depths,
              "detect.needles": needles, "sweep.counts": counts, "sweep.draws": draws,

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from rmutils import gallery, paths
+from rmutils import paths
+from rmutils.book import gallery
 from rmutils.errors import UserError
 
 app = typer.Typer(add_completion=False)

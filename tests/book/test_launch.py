@@ -14,8 +14,8 @@ import yaml
 from nbformat.v4 import new_markdown_cell, new_notebook
 
 from rmutils import paths
+from rmutils.book.launch import address
 from rmutils.errors import UserError
-from rmutils.launch import address
 
 GITHUB = {"GITHUB_REPOSITORY": "someone/theirs", "GITHUB_REF_NAME": "release",
           "GITHUB_REF_TYPE": "branch", "GITHUB_SERVER_URL": "https://github.com"}
@@ -42,7 +42,7 @@ def test_address_that_colab_cannot_open_is_refused(url):
 def test_this_book_invents_no_address():
     settings = yaml.safe_load((paths.BOOK / "_config.yml").read_text(encoding="utf-8"))
     assert address(settings, {}) is None
-    assert "rmutils.launch" in settings["sphinx"]["config"]["extensions"]
+    assert "rmutils.book.launch" in settings["sphinx"]["config"]["extensions"]
 
 
 def built(root: Path, repository: dict) -> dict[str, str]:
@@ -50,7 +50,7 @@ def built(root: Path, repository: dict) -> dict[str, str]:
     (root / "chapters").mkdir(parents=True)
     config = {"title": "T", "author": "A", "only_build_toc_files": True,
               "execute": {"execute_notebooks": "off"},
-              "sphinx": {"extra_extensions": ["rmutils.launch"]}, "repository": repository}
+              "sphinx": {"extra_extensions": ["rmutils.book.launch"]}, "repository": repository}
     (root / "_config.yml").write_text(yaml.safe_dump(config))
     (root / "_toc.yml").write_text("format: jb-book\nroot: index\nchapters:\n- file: quickstart\n"
                                    "- file: chapters/01_first\n")

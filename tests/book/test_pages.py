@@ -7,7 +7,7 @@ import pandas as pd
 from bs4 import BeautifulSoup
 
 from rmutils import paths
-from rmutils.pages.items import chapters, items
+from rmutils.book.pages.items import chapters, items
 from tests.book.conftest import visiting
 
 

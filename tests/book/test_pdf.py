@@ -8,9 +8,10 @@ from functools import partial
 import pytest
 from pypdf import PdfReader
 
-from rmutils import paths, pdf
+from rmutils import paths
+from rmutils.book import pdf
+from rmutils.book.pdf_pages import join
 from rmutils.errors import UserError
-from rmutils.pdf_pages import join
 
 PAGE = """<!DOCTYPE html><title>{name}</title><link rel="stylesheet" href="{style}">
 <body class="bd-article"><main><article><section id="{name}"><h1>Title of {name}

@@ -9,7 +9,8 @@ import psutil
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from rmutils import paths, playground
+from rmutils import paths
+from rmutils.book import playground
 from tests.book.conftest import visiting
 from tests.book.test_browser import TOO_WIDE
 

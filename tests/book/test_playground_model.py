@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from rmutils import playground
 from rmutils.attention.retrieval_capture import capturing
+from rmutils.book import playground
 from rmutils.corpora.haystack import load_haystacks
 from rmutils.corpora.needles import load_needles
 from rmutils.corpora.niah import NiahBuilder, NiahCase

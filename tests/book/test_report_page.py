@@ -7,9 +7,9 @@ import shutil
 
 from pypdf import PdfReader
 
+from rmutils.book.model_findings import findings, forecasts
+from rmutils.book.model_page import page as document
 from rmutils.evaluation.own_model import OwnModelConfig, examine
-from rmutils.model_findings import findings, forecasts
-from rmutils.model_page import page as document
 from rmutils.models.loading import trained_folder
 from tests.book.accessibility import barriers, faint
 from tests.book.conftest import visiting

@@ -17,10 +17,11 @@ import yaml
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from typer.testing import CliRunner
 
-from rmutils import gallery, paths
+from rmutils import paths
+from rmutils.book import gallery
+from rmutils.book.gallery.outputs import headings
 from rmutils.build import code, sources
 from rmutils.cli import app
-from rmutils.gallery.outputs import headings
 from rmutils.plots.interactive import embed
 
 EVIL = "<script>document.title = 'owned'</script><img src=x onerror=alert(1)> ```` | `"
@@ -68,7 +69,7 @@ class Book:
         kept = {key: real[key] for key in ("only_build_toc_files", "exclude_patterns", "execute")}
         (book / "_config.yml").write_text(yaml.safe_dump({
             "title": "T", "author": "A", **kept,
-            "sphinx": {"extra_extensions": ["rmutils.launch"]}}))
+            "sphinx": {"extra_extensions": ["rmutils.book.launch"]}}))
         (book / "_toc.yml").write_text(
             "format: jb-book\nroot: index\nparts:\n- caption: Chapters\n  chapters:\n"
             "  - file: chapters/first\n- caption: Runs\n  chapters:\n  - file: run_gallery\n")

@@ -10,7 +10,7 @@ import yaml
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from rmutils import paths
-from rmutils.classroom.slides import FOLDER, write_slides
+from rmutils.book.classroom.slides import FOLDER, write_slides
 from rmutils.errors import UserError
 
 LESSONS = sorted((paths.BOOK / FOLDER).glob("*.yml"))

@@ -10,8 +10,8 @@ import nbformat
 import pytest
 
 from rmutils import paths
-from rmutils.classroom.exercises import read_exercises
-from rmutils.classroom.worksheets import RELEASE, SOURCE, make_worksheets, worksheet
+from rmutils.book.classroom.exercises import read_exercises
+from rmutils.book.classroom.worksheets import RELEASE, SOURCE, make_worksheets, worksheet
 from rmutils.errors import UserError
 from rmutils.parameters import check_parameters
 from tests.notebooks.test_parameters import write

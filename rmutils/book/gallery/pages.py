@@ -12,8 +12,8 @@ import nbformat
 import yaml
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from rmutils.gallery.outputs import SIDES, compared, title
-from rmutils.gallery.runs import FOLDER, Run, files
+from rmutils.book.gallery.outputs import SIDES, compared, title
+from rmutils.book.gallery.runs import FOLDER, Run, files
 
 PAGE = "run_gallery"
 """The page of the book that explains runs; the pages of runs stand under it."""

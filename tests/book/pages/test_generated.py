@@ -9,12 +9,12 @@ import yaml
 from bs4 import BeautifulSoup
 
 from rmutils import paths
+from rmutils.book.pages import inputs
+from rmutils.book.pages.lists import said
+from rmutils.book.pages.records import bibtex, changes, citation, errata
 from rmutils.errors import UserError
-from rmutils.pages import inputs
-from rmutils.pages.lists import said
-from rmutils.pages.records import bibtex, changes, citation, errata
 from rmutils.paper import audit
-from tests.pages.conftest import EVIL
+from tests.book.pages.conftest import EVIL
 
 
 def test_lists_hold_all_and_lead_to_it(pages):

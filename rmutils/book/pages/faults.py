@@ -7,8 +7,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from rmutils.pages import FAULTS
-from rmutils.pages.items import literal
+from rmutils.book.pages import FAULTS
+from rmutils.book.pages.items import literal
 
 COUNTS = ("tried", "kept", "lost")
 

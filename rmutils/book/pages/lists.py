@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from pathlib import Path
 
+from rmutils.book.pages.items import chapters, items, literal, shown, title
 from rmutils.errors import UserError
-from rmutils.pages.items import chapters, items, literal, shown, title
 from rmutils.parameters import read_parameters
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmutils.pages.search import English, pieces
+from rmutils.book.pages.search import English, pieces
 
 
 @pytest.mark.parametrize("word, found", [

@@ -1,4 +1,4 @@
-"""`python -m rmutils.classroom`, which is what `make class` calls: the worksheets of all chapters.
+"""`python -m rmutils.book.classroom`, called by `make class`: the worksheets of all chapters.
 
 `class/` is then a course of nbgrader, and also useful without it.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from rmutils import paths
-from rmutils.classroom.worksheets import RELEASE, SOURCE, make_worksheets
+from rmutils.book.classroom.worksheets import RELEASE, SOURCE, make_worksheets
 from rmutils.errors import UserError
 
 

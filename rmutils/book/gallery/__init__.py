@@ -4,7 +4,7 @@
 page at the next build: its parameters, and its outputs beside those of the chapter.
 """
 
-from rmutils.gallery.pages import write
-from rmutils.gallery.runs import NAME, Run, files
+from rmutils.book.gallery.pages import write
+from rmutils.book.gallery.runs import NAME, Run, files
 
 __all__ = ["NAME", "Run", "files", "write"]

@@ -8,8 +8,8 @@ import json
 import pytest
 
 from rmutils import paths
-from rmutils.pages import FAULTS
-from rmutils.pages import faults as page
+from rmutils.book.pages import FAULTS
+from rmutils.book.pages import faults as page
 from tests.faults import table
 
 KINDS = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from rmutils.pages.address import VARIABLE
-from tests.pages.conftest import build
+from rmutils.book.pages.address import VARIABLE
+from tests.book.pages.conftest import build
 
 ADDRESS = "https://example.org/book"
 

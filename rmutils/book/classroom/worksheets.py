@@ -16,7 +16,7 @@ import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from rmutils.classroom.exercises import BLANK, Exercise, read_exercises
+from rmutils.book.classroom.exercises import BLANK, Exercise, read_exercises
 from rmutils.parameters import load_notebook
 
 SCHEMA = 3

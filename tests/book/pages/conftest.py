@@ -13,7 +13,7 @@ from IPython.core.formatters import DisplayFormatter
 from matplotlib.figure import Figure
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from rmutils.pages.address import VARIABLE
+from rmutils.book.pages.address import VARIABLE
 from rmutils.plots.drawn import carried
 from rmutils.plots.style import to_svg
 from rmutils.report import how_made, say, table
@@ -32,7 +32,7 @@ parts:
       - file: lists
 """
 CONFIG = {
-    "extensions": ["sphinx_external_toc", "myst_nb", "rmutils.pages"],
+    "extensions": ["sphinx_external_toc", "myst_nb", "rmutils.book.pages"],
     "external_toc_path": "_toc.yml", "nb_execution_mode": "off", "numfig": True,
     "numfig_format": {"table": "Tab. %s"}, "html_title": "A book",
     "exclude_patterns": ["**/.partial"], "nitpicky": True, "language": "en",

@@ -1,7 +1,7 @@
 """The whole book as one PDF: `make pdf`, after `make book`.
 
 Debian's Chromium prints the built pages in the order of the table of contents, with the rules of
-`book/_static/print.css`; `rmutils.pdf_pages` joins them.
+`book/_static/print.css`; `rmutils.book.pdf_pages` joins them.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ import typer
 import yaml
 
 from rmutils import paths
+from rmutils.book.pdf_pages import Heading, PrintedPage, join
 from rmutils.errors import UserError
-from rmutils.pdf_pages import Heading, PrintedPage, join
 from rmutils.progress import progress_bar
 from rmutils.steps import HTML, STATE, clock
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pandas as pd
 import yaml
 
+from rmutils.book.pages import CHANGELOG, CITATION
+from rmutils.book.pages.items import literal
 from rmutils.errors import UserError
-from rmutils.pages import CHANGELOG, CITATION
-from rmutils.pages.items import literal
 from rmutils.paper import audit, load_tables
 from rmutils.paper.consequences import ABOUT_SCORES, ABOUT_SENTENCES, beside_gains
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from docutils import nodes
 from nbformat import NotebookNode
 
-from rmutils.pages.items import Item, items, notes
+from rmutils.book.pages.items import Item, items, notes
 from rmutils.parameters import load_notebook
 from rmutils.report import how_made
 

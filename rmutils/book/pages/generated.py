@@ -14,8 +14,8 @@ from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.util.docutils import SphinxDirective
 
+from rmutils.book.pages import faults, lists, records
 from rmutils.errors import UserError
-from rmutils.pages import faults, lists, records
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx

@@ -15,9 +15,9 @@ from IPython.display import HTML
 from matplotlib.figure import Figure
 
 from rmutils import paper, report
+from rmutils.book.model_findings import SPARSITY, curves, findings, sparsity_of
 from rmutils.evaluation.forecast import Forecast
 from rmutils.evaluation.own_model import OwnModel
-from rmutils.model_findings import SPARSITY, curves, findings, sparsity_of
 from rmutils.plots import head_map, use_style
 from rmutils.plots.abilities import nothing
 from rmutils.plots.forecast import forecasts

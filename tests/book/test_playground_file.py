@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from rmutils import playground
+from rmutils.book import playground
 from rmutils.build import sources
 from rmutils.corpora.haystack import Haystack, load_haystacks
 from rmutils.corpora.needles import load_needles

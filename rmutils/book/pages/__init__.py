@@ -1,9 +1,9 @@
 """What the book's pages get when they are built: a Sphinx extension.
 
 Beside each figure and table of a chapter stand its picture, its data, its notebook and how it was
-made (`rmutils.pages.beside`). The directive `generated` writes lists and records that nobody types
-(`rmutils.pages.generated`). With the book's address, pages get cards and a map
-(`rmutils.pages.address`). Search finds Japanese words (`rmutils.pages.search`).
+made (`rmutils.book.pages.beside`). The directive `generated` writes lists and records that nobody
+types (`rmutils.book.pages.generated`). With the book's address, pages get cards and a map
+(`rmutils.book.pages.address`). Search finds Japanese words (`rmutils.book.pages.search`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def inputs() -> list[Path]:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Sphinx calls this."""
-    from rmutils.pages import address, beside, generated, search
+    from rmutils.book.pages import address, beside, generated, search
 
     for part in (address, beside, generated, search):
         part.connect(app)

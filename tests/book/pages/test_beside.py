@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from bs4 import BeautifulSoup
 
-from tests.pages.conftest import EVIL
+from tests.book.pages.conftest import EVIL
 
 
 def page(file) -> BeautifulSoup:
