@@ -1,7 +1,8 @@
 """How concentrated retrieval is: measures over the mean scores of all heads.
 
 The paper argues with "sparsity" (section 5.2) but defines no measure. These are the usual ones.
-Each takes a map of scores (layers, heads), none negative, and returns a number.
+Each takes a map of scores (layers, heads), none negative, and returns a number. Where all of them
+are 0, `gini`, `hoyer` and `effective_heads` mean nothing and are NaN.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ def share_at_zero(mean: np.ndarray) -> float:
 
 def gini(mean: np.ndarray) -> float:
     """Gini coefficient: 0 if all heads score alike, towards 1 if one head has all."""
+    if not mean.any():
+        return float("nan")
     x = np.sort(mean.ravel())
     n = len(x)
     return float(((2 * np.arange(1, n + 1) - n - 1) * x).sum() / (n * x.sum()))
@@ -39,6 +42,8 @@ def hoyer(mean: np.ndarray) -> float:
     ----------
     Hoyer (2004), "Non-negative matrix factorization with sparseness constraints", JMLR 5.
     """
+    if not mean.any():
+        return float("nan")
     x = mean.ravel()
     root = np.sqrt(len(x))
     return float((root - x.sum() / np.sqrt((x**2).sum())) / (root - 1))
@@ -49,6 +54,8 @@ def effective_heads(mean: np.ndarray) -> float:
 
     n heads with equal scores, all others at zero, give n.
     """
+    if not mean.any():
+        return float("nan")
     p = mean.ravel() / mean.sum()
     p = p[p > 0]
     return float(np.exp(-(p * np.log(p)).sum()))

@@ -61,3 +61,9 @@ def test_bins_by_hand():
 
 def test_bins_hold_all_heads():
     assert sum(bin_shares(RANDOM)) == pytest.approx(1) and len(bin_shares(RANDOM)) == len(BINS)
+
+
+@pytest.mark.filterwarnings("error")
+def test_no_score_above_zero_cannot_be_shared_out():
+    nothing = np.zeros((2, 3))
+    assert all(np.isnan(measure(nothing)) for measure in (gini, hoyer, effective_heads))
