@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any
 
 import torch
 
 from rmutils.errors import UserError
-
-T, R = TypeVar("T"), TypeVar("R")
 
 NO_MEMORY = "can't allocate memory"
 """In the message of the error that PyTorch raises on a CPU; accelerators have a type for it."""
@@ -46,8 +44,8 @@ def halve(error: RuntimeError, at_once: int, what: str) -> int:
 
 
 def in_batches(
-    items: Sequence[T], size: int, act: Callable[[Sequence[T]], R], what: str
-) -> Iterator[tuple[Sequence[T], R]]:
+    items: Sequence, size: int, act: Callable[[Sequence], Any], what: str
+) -> Iterator[tuple[Sequence, Any]]:
     """What `act` makes of so many items at once; of fewer from where memory does not suffice.
 
     Yields

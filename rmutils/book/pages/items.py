@@ -70,12 +70,12 @@ def items(notebook: NotebookNode, name: str) -> list[Item]:
     for number, cell in enumerate(notebook.cells):
         code += cell.cell_type == "code"
         for place, output in enumerate(shown(cell)):
-            if not (kind := _kind(output)):
+            if not (what := kind(output)):
                 continue
-            counts[kind] += 1
-            anchor = f"{kind[:3]}-{counts[kind]}"
+            counts[what] += 1
+            anchor = f"{what[:3]}-{counts[what]}"
             found.append(Item(
-                kind, anchor, _given_name(cell) or f"{name}-{anchor}", _caption(cell, output),
+                what, anchor, _given_name(cell) or f"{name}-{anchor}", _caption(cell, output),
                 output.metadata.get("rmutils", {}).get("csv", ""), number, place, code))
     return found
 
@@ -88,7 +88,7 @@ def notes(notebook: NotebookNode, item: Item) -> list[tuple[int, int]]:
         for place, output in enumerate(shown(cell)):
             if (number, place) <= (item.cell, item.output):
                 continue
-            if _kind(output):
+            if kind(output):
                 return found
             if MADE in output.data.get("text/html", ""):
                 found.append((number, place))
@@ -127,8 +127,9 @@ def _files(part: object) -> Iterator[str]:
             yield from _files(inner)
 
 
-def _kind(output: NotebookNode) -> str | None:
-    if any(kind.startswith("image/") for kind in output.data):
+def kind(output: NotebookNode) -> str | None:
+    """Whether an output is a "figure", a "table" or neither."""
+    if any(form.startswith("image/") for form in output.data):
         return "figure"
     return "table" if TABLE.match(output.data.get("text/html", "")) else None
 

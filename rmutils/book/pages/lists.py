@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections import defaultdict
 from pathlib import Path
 
-from rmutils.book.pages.items import chapters, items, literal, shown, title
+from nbformat import NotebookNode
+
+from rmutils.book.pages.items import chapters, items, kind, literal, shown, title
 from rmutils.errors import UserError
 from rmutils.parameters import read_parameters
 
@@ -27,15 +31,15 @@ def parameters(book: Path) -> str:
         for p in read_parameters(book / "chapters" / f"{name}.ipynb").values():
             places[p.name, p.annotation, repr(p.default), p.comment].append(name)
     lines, last = [], ""
-    for (name, kind, default, meaning), where in sorted(places.items()):
+    for (name, typed, default, meaning), where in sorted(places.items()):
         lines += [f"- **`{name}`**"] * (name != last)
-        lines += [f"  - `{kind}` = `{default}`: {literal(meaning)} ({_links(where)})"]
+        lines += [f"  - `{typed}` = `{default}`: {literal(meaning)} ({_links(where)})"]
         last = name
     return "\n".join(lines)
 
 
 def said(book: Path, chapter: str, cell: str) -> str:
-    """The text that a cell of a chapter computed.
+    """What a cell of a chapter computed: its text or its table.
 
     Raises
     ------
@@ -44,10 +48,19 @@ def said(book: Path, chapter: str, cell: str) -> str:
     """
     for name, notebook in chapters(book):
         for one in notebook.cells if name == chapter else ():
-            texts = [o.data.get("text/markdown") for o in shown(one)]
-            if one.get("id") == cell and any(texts):
-                return "\n\n".join(filter(None, texts))
+            texts = [*filter(None, map(_text, shown(one)))]
+            if one.get("id") == cell and texts:
+                return "\n\n".join(texts)
     raise UserError(f"the chapter {chapter} has no cell {cell!r} that says something")
+
+
+def _text(output: NotebookNode) -> str | None:
+    """Markdown of a text, or of a table's data."""
+    if kind(output) != "table":
+        return output.data.get("text/markdown")
+    head, *rows = csv.reader(io.StringIO(output.metadata["rmutils"]["csv"]))
+    lines = [map(literal, head), ["---"] * len(head), *(map(literal, row) for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _links(names: list[str]) -> str:

@@ -34,6 +34,9 @@ def test_lists_hold_all_and_lead_to_it(pages):
 
 def test_only_a_cell_that_says_something_can_be_quoted(book):
     assert said(book, "05_one", "said") == "So **many**."
+    head, line, first, second = said(book, "05_one", "b").splitlines()
+    assert (head, line) == ("| n | text |", "| --- | --- |") and r"\<script\>" in second
+    assert first.startswith(r"| 0\.3333333")
     for chapter, cell in (("05_one", "a"), ("05_one", "other"), ("other", "said")):
         with pytest.raises(UserError, match=cell):
             said(book, chapter, cell)
