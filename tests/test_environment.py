@@ -78,7 +78,7 @@ def test_every_import_is_a_declared_requirement():
     homes = importlib.metadata.packages_distributions()
     for file in [*(ROOT / "rmutils").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]:
         for module in _imports(file):
-            if module in sys.stdlib_module_names or module in ("rmutils", "tests"):
+            if module in sys.stdlib_module_names or module in ("rmutils", "tests", "benchmarks"):
                 continue
             owners = {canonicalize_name(name) for name in homes.get(module, [])}
             assert owners & declared, f"{file.relative_to(ROOT)} imports {module}"
