@@ -39,7 +39,7 @@ def scores_by_length(table: pd.DataFrame) -> Figure:
     return figure
 
 
-def gains_by(table: pd.DataFrame, by: str) -> Figure:
+def gains_by(table: pd.DataFrame, by: str, title: str = "") -> Figure:
     """Gains over the model before training, with 95 % intervals where there are any.
 
     Parameters
@@ -47,6 +47,8 @@ def gains_by(table: pd.DataFrame, by: str) -> Figure:
     table : DataFrame
         `strategy`, `effect`, the column `by` (lengths or categories), and `low` and `high`, NaN
         where the gain has no interval.
+    title : str, optional
+        Whose gains, where several such figures stand below each other.
     """
     places, strategies = list(table[by].unique()), list(table["strategy"].unique())
     figure, axes = new_axes(size=(5.8, 1.6 + 0.11 * len(places) * len(strategies)))
@@ -60,7 +62,7 @@ def gains_by(table: pd.DataFrame, by: str) -> Figure:
         axes.axhline(edge, color=GREY, lw=0.4)
     axes.axvline(0, color=GREY, lw=0.8)
     axes.set_yticks(range(len(places)), [str(place) for place in places])
-    axes.set(xlabel="points gained over the model before training",
+    axes.set(title=title, xlabel="points gained over the model before training",
              ylim=(len(places) - 0.5, -0.5))
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
