@@ -65,7 +65,7 @@ def test_nothing_leaks_and_the_measure_would_see_it(lm):
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 def test_flex_attention_has_the_same_mask(lm):
-    """FlexAttention, not compiled, gives what SDPA gives; compiling it takes minutes on a CPU."""
+    """Without compiling it, which takes seconds for each kind of mask."""
     documents = torch.tensor([[0] * 30 + [1] * 18 + [2] * 3 + [-1] * 5])
     dense = document_masks(lm.model, documents)
     lm.model.config._attn_implementation = "flex_attention"
@@ -77,6 +77,17 @@ def test_flex_attention_has_the_same_mask(lm):
         torch.testing.assert_close(
             flex_attention(*states, block_mask=other),
             scaled_dot_product_attention(*states, attn_mask=one))
+
+
+def test_a_model_with_compiled_flex_attention_gives_the_same_logits(llama):
+    """transformers compiles it. Its gradients need a GPU: torch has none for a CPU."""
+    logits = []
+    for attention in ("sdpa", "flex_attention"):
+        llama.model.set_attn_implementation(attention)
+        inputs = packed(llama)
+        with torch.inference_mode():
+            logits.append(llama.model(**inputs).logits[inputs["labels"] != NO_LABEL])
+    torch.testing.assert_close(*logits, rtol=1e-4, atol=1e-4)
 
 
 def test_labels_and_positions_by_hand(llama):
