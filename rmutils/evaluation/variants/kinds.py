@@ -1,4 +1,4 @@
-"""Variants of a model's attention that need no training, under one roof."""
+"""Variants of a model's attention under one roof."""
 
 from __future__ import annotations
 
@@ -67,9 +67,12 @@ class GemFilter(GemFilterConfig):
 
 
 class Extended(RopeExtension):
-    """Rotary positions that reach further, as Olmo 3's do, but without the training."""
+    """Rotary positions that reach further, as Olmo 3's do."""
 
     kind: Literal["extended"] = "extended"
+    fine_tune_steps: Annotated[int, Field(ge=0)] = 0
+    """Steps of `rmutils.longcontext.extension.fine_tune` behind it, of teaching models only; 0: no
+    training."""
 
 
 Variant = Annotated[Plain | MsPoe | Share | Retain | Select | GemFilter | Extended,

@@ -20,7 +20,8 @@ from rmutils.evaluation.variants.questions import (
     document_questions,
     needle_questions,
 )
-from rmutils.evaluation.variants.under import Subject, under
+from rmutils.evaluation.variants.subjects import Subject
+from rmutils.evaluation.variants.under import under
 from rmutils.heads.detection import DetectConfig, even_depths
 from rmutils.heads.masking import mask_heads
 from rmutils.journal import Journal

@@ -62,7 +62,7 @@ def test_tables_are_those_of_detection_and_masking(lm, made):
 
 def test_what_is_done_is_not_done_again(lm, made, monkeypatch):
     scores, journal, tables = made
-    monkeypatch.setattr("rmutils.evaluation.variants.under.generate",
+    monkeypatch.setattr("rmutils.evaluation.variants.subjects.generate",
                         lambda lm, prompts, **kwargs: [pytest.fail("asked again")
                                                        for _ in prompts])
     monkeypatch.setattr("rmutils.heads.answering.decode", lambda *a, **k: pytest.fail("again"))

@@ -24,7 +24,7 @@ from rmutils.evaluation.variants import (
     measure,
     measure_stored,
 )
-from rmutils.evaluation.variants import under as module
+from rmutils.evaluation.variants import subjects as module
 from rmutils.evaluation.variants.questions import document_questions
 from rmutils.heads import DetectConfig, mask_heads
 from rmutils.models import load_model

@@ -9,9 +9,14 @@ from rmutils.attention.ms_poe import MsPoeConfig, rescaled
 from rmutils.attention.rotation import inverse_frequencies
 from rmutils.attention.select_attention import answer_selecting
 from rmutils.attention.share_attention import retention
+from rmutils.errors import UserError
 from rmutils.evaluation.degeneration import next_token_logits
 from rmutils.evaluation.variants.kinds import Extended, GemFilter, MsPoe, Plain, Select, Share
 from rmutils.evaluation.variants.under import sharing_of, under
+from rmutils.longcontext.extension import ExtensionConfig
+from rmutils.longcontext.extension_store import extension
+from rmutils.longcontext.reach import reach
+from rmutils.models import load_model
 from rmutils.models.generation import generate
 
 PROMPTS = [list(range(7, 47)), list(range(60, 90)), list(range(30, 75))]
@@ -104,3 +109,24 @@ def test_heads_that_are_alike_or_drawn(llama):
     drawn = sharing_of(llama, VARIANTS[8])
     alike = sharing_of(llama, VARIANTS[8].model_copy(update={"at_random": None}))
     assert drawn != alike and retention(drawn) == retention(alike) < 1
+
+
+def test_fine_tuned_is_the_model_of_the_comparison_and_goes_away(llama):
+    """Its losses on long texts are those of the comparison of methods, which trains another copy;
+    afterwards all weights are as they were."""
+    name, window = "tiny-olmo3", 640
+    config = ExtensionConfig().changed({
+        "methods": ["YaRN, full layers"], "steps": 2, "factor": 1.1, "checkpoints": [],
+        "reach.lengths": [400], "reach.texts": 1, "reach.questions": 3})
+    losses = extension(name, config).losses.query("tokens > 0")["loss"].tolist()
+    lm = load_model(name)
+    before = {part: weight.clone() for part, weight in lm.model.state_dict().items()}
+    tuned = Extended(factor=1.1, trained=window, fine_tune_steps=2)
+    with under(lm, tuned):
+        assert [row["loss"] for row in reach(lm, config.reach)[1]] == pytest.approx(losses)
+    with under(lm, Extended(factor=1.1, trained=window)):
+        assert [row["loss"] for row in reach(lm, config.reach)[1]] != pytest.approx(losses)
+    for part, weight in lm.model.state_dict().items():
+        assert torch.equal(weight, before[part]), part
+    with pytest.raises(UserError, match="random-llama is no teaching model"), under(llama, tuned):
+        pass
