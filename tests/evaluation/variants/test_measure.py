@@ -26,6 +26,7 @@ from rmutils.evaluation.variants import (
 )
 from rmutils.evaluation.variants import subjects as module
 from rmutils.evaluation.variants.questions import document_questions
+from rmutils.evaluation.variants.under import calibration
 from rmutils.heads import DetectConfig, mask_heads
 from rmutils.models import load_model
 
@@ -108,9 +109,9 @@ def test_variants_and_masks_act_on_all_that_is_measured(teaching, plain):
 
 
 def test_sharing_is_calibrated_on_other_questions(teaching):
-    calibration = module.calibration(teaching, Share(prompts=2, tokens=256))
+    prompts = calibration(teaching, Share(prompts=2, tokens=256))
     asked = {tuple(q.prompt) for q in document_questions(teaching, SMALL.documents).questions}
-    assert len(calibration) == 2 and asked.isdisjoint(map(tuple, calibration))
+    assert len(prompts) == 2 and asked.isdisjoint(map(tuple, prompts))
 
 
 @pytest.mark.parametrize(("changed", "message"), [
