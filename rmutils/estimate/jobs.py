@@ -72,8 +72,8 @@ def _fetch(job: Job, pricing: Pricing) -> Cost:
 def _detect(job: Job, pricing: Pricing) -> Cost:
     config = job.run.detect
     lengths = [n for n in config.lengths for _ in config.depths for _ in range(NEEDLES)]
-    return costs.detecting(pricing.shape(job.model), lengths, config.max_new_tokens, BATCH_TOKENS,
-                           pricing.rates)
+    return costs.detecting(pricing.shape(job.model), lengths, config.max_new_tokens,
+                           BATCH_TOKENS["cuda"], pricing.rates)
 
 
 def _generate(job: Job, pricing: Pricing) -> Cost:

@@ -20,6 +20,7 @@ from trl import DPOConfig, SFTConfig
 from rmutils.errors import UserError
 from rmutils.files import one_process
 from rmutils.models import LanguageModel, identify, load_model
+from rmutils.models.memory import halve
 from rmutils.training.encoding import check_pairs, digest_of, encode
 from rmutils.training.loading import RECORD
 from rmutils.training.recipes import TrainRecipe
@@ -51,20 +52,18 @@ def train(
         the adapter in float16; `curve.csv` (a row for each step: mean loss and rewards of its
         pairs, before the step); and `training.json` (what was trained on what, and how). Until
         then, the hidden folder `.training` holds data, reference log-probabilities and the last
-        checkpoint: the same training, called again, goes on from there.
+        checkpoint: the same training, called again, goes on from there. Where memory runs out, it
+        does so by itself with half as many pairs at once, and the same batch.
 
     Raises
     ------
     UserError
         The folder holds something else; the pairs cannot be used; loss or gradient is not finite
-        (with the step and the rows of the pairs in its batch).
+        (with the step and the rows of the pairs in its batch); memory does not suffice for a
+        single pair.
     """
     check_pairs(pairs)
-    if isinstance(model, str):  # on the CPU, from where each process takes it to its own GPU
-        lm = load_model(model, device="cpu", dtype=getattr(torch, identify(model).split()[-1]))
-        own = lm.model
-    else:
-        lm, own = model, copy.deepcopy(model.model)
+    lm = _loaded(model) if isinstance(model, str) else model
     record = {"model": lm.name, "identity": lm.identity, "recipe": recipe.model_dump(mode="json"),
               "pairs": digest_of(pairs)}
     main = os.environ.get("RANK", "0") == "0"  # of the processes of `accelerate launch`
@@ -76,11 +75,27 @@ def train(
             if _claim(folder, record):
                 return folder
             data = _data(lm, pairs, recipe, folder / ".training")
-        _run(lm, own, data, recipe, args, folder)
+        while True:
+            own = lm.model if isinstance(model, str) else copy.deepcopy(lm.model)
+            try:
+                _run(lm, own, data, recipe, args, folder)
+                break
+            except RuntimeError as error:
+                if args.world_size > 1:
+                    raise  # the other processes wait for this one
+                at_once = halve(error, args.per_device_train_batch_size, "pair")
+            args = arguments(recipe.changed({"per_device_batch": at_once}), folder / ".training")
+            del own
+            lm = _loaded(model) if isinstance(model, str) else model
         if main:
             _write(folder / RECORD, record)
             shutil.rmtree(folder / ".training")
     return folder
+
+
+def _loaded(name: str) -> LanguageModel:
+    """On the CPU, from where each process takes it to its own GPU."""
+    return load_model(name, device="cpu", dtype=getattr(torch, identify(name).split()[-1]))
 
 
 def _claim(folder: Path, record: dict) -> bool:

@@ -61,12 +61,49 @@ def noting(monkeypatch):
         yield rows, reference
 
 
+def weights_of(folder) -> dict[str, torch.Tensor]:
+    path, = folder.glob("*.safetensors")
+    with safe_open(path, framework="pt") as file:
+        return {name: file.get_tensor(name) for name in list(file.keys())}
+
+
 def names(folder) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
 def contents(folder) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.fault("out of memory", "in a training, which goes on with fewer pairs at once")
+@pytest.mark.parametrize("kind", KINDS)
+def test_with_too_little_memory_fewer_pairs_are_taken_at_once(
+        llama, pairs, tmp_path, monkeypatch, capsys, kind):
+    """It runs out in the third step: from the checkpoint of the second, batches are the same in
+    smaller parts, and so, but for rounding, are the weights."""
+    recipe, folder = quick(**KINDS[kind]), tmp_path / "crowded"
+    assert recipe.per_device_batch == 2
+    loss, taken = trainers._Watched.compute_loss, []
+
+    def crowded(self, model, inputs, *arguments, **options):
+        if self.state.global_step >= 2 and len(inputs["row"]) > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        taken.append((self.state.global_step, inputs["row"].tolist()))
+        return loss(self, model, inputs, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainers._Watched, "compute_loss", crowded)
+        train(llama, pairs, recipe, folder)
+    assert "Out of memory with 2 pairs at once. Going on with 1." in capsys.readouterr().err
+    sizes = {n: [len(rows) for at, rows in taken if at == n] for n, _ in taken}
+    assert sizes == {0: [2, 2], 1: [2, 2], **{n: [1] * 4 for n in range(2, len(sizes))}}
+    with noting(monkeypatch) as (rows, _):
+        train(llama, pairs, recipe, tmp_path / "undisturbed")
+    assert sum(rows, []) == sum((part for _, part in taken), [])
+    one, other = (weights_of(path) for path in (folder, tmp_path / "undisturbed"))
+    assert one.keys() == other.keys()
+    for name in one:
+        torch.testing.assert_close(one[name], other[name], rtol=0.02, atol=2e-4, msg=name)
 
 
 @pytest.mark.parametrize("kind", KINDS)

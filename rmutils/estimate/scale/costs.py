@@ -153,7 +153,8 @@ def retmask(shape: Shape, cases: list[int], count: int, prompt: float, answer: f
     recipe, detection = RECIPES["paper"], DetectConfig()
     side = generating(shape, count, prompt, answer, rates, share)
     return {
-        "detection": detecting(shape, cases, detection.max_new_tokens, BATCH_TOKENS, rates, share),
+        "detection": detecting(shape, cases, detection.max_new_tokens, BATCH_TOKENS["cuda"], rates,
+                               share),
         "generation": together([side, side]),
         "training": training(
             shape, "fsdp", many, pairs=count, epochs=recipe.epochs, sides=2, per_device=1,
