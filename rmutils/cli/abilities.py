@@ -41,6 +41,7 @@ def abilities(
     judge: Annotated[str | None, typer.Option(
         help="Address of a server with OpenAI's interface.")] = None,
     judge_model: Annotated[str | None, typer.Option(help="The judge's name there.")] = None,
+    workers: options.Workers = None,
     compute: options.Compute = "auto",
     as_json: options.Json = False,
 ) -> None:
@@ -56,7 +57,7 @@ def abilities(
     if show:
         return _list(harness, mt_bench)
     if trainings:
-        return _trainings(model, as_json)
+        return _trainings(model, workers, as_json)
     if harness:
         return _harness(model, harness, changes, as_json)
     if mt_bench:
@@ -64,9 +65,11 @@ def abilities(
     from rmutils.evaluation.general.abilities import GeneralConfig
     from rmutils.evaluation.general.drift import drift_table
     from rmutils.evaluation.general.store import evaluate_general_stored
+    from rmutils.workers import default_workers
 
     result, artifact = evaluate_general_stored(model, GeneralConfig().changed(changes), base=base,
-                                               compute=compute)
+                                               compute=compute,
+                                               workers=workers or default_workers())
     moved = drift_table(result.drift) if len(result.drift) else None
     return _print({"model": model, "artifact": artifact.name}, result.samples, as_json, moved)
 
@@ -81,11 +84,12 @@ def _list(harness: Path | None, mt_bench: Path | None) -> None:
         typer.echo(f"{name} = {value}")
 
 
-def _trainings(model: str, as_json: bool) -> None:
+def _trainings(model: str, workers: int | None, as_json: bool) -> None:
     from rmutils.evaluation.general.comparing import means_by_strategy
     from rmutils.evaluation.general.planned import evaluate_trainings
+    from rmutils.workers import default_workers
 
-    found = evaluate_trainings(model)
+    found = evaluate_trainings(model, workers or default_workers())
     table = means_by_strategy(found.samples)
     if as_json:
         names = [artifact.name for artifact in found.artifacts.values()]

@@ -95,7 +95,8 @@ def _evaluated(job: Job, name: str, compute: Compute, workers: int) -> Artifact:
         return evaluate_stored(name, job.evaluation, compute=compute, workers=workers)[1]
     if isinstance(job.evaluation, GeneralConfig):
         return evaluate_general_stored(name, job.evaluation, compute=compute,
-                                       base=job.model if job.run else None)[1]
+                                       base=job.model if job.run else None,
+                                       workers=workers)[1]
     return official_stored(name, job.evaluation, compute=compute)[1]
 
 

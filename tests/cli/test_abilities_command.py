@@ -22,7 +22,7 @@ def model(tiny, monkeypatch):
 
 
 def rmutils(*words):
-    return CliRunner().invoke(cli.app, ["abilities", *words])
+    return CliRunner().invoke(cli.app, ["abilities", "--workers", "1", *words])
 
 
 def test_scores_with_intervals(model):

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -23,8 +24,12 @@ from rmutils.journal import Journal
 from rmutils.models import LanguageModel
 from rmutils.models.generation import generate
 from rmutils.progress import progress_bar
+from rmutils.threads import one_thread
 
 Count = Annotated[int, Field(ge=1)]
+Done = Callable[[float], None]
+Part = Callable[[Journal, Done], None]
+"""Puts what is not there yet into the journal, and tells how much it has done."""
 DRIFT = ["passage", "tokens", "base_nats", "nats", "from_base", "from_trained"]
 
 
@@ -47,6 +52,11 @@ class GeneralConfig(Config):
         """The questions: name of a task -> the task and its items."""
         return {name: (task, task.make(self.samples, self.seed))
                 for name, task in tasks_of(corpus, self.tasks).items()}
+
+    def questions(self, corpus: str, base: object | None) -> int:
+        """How many there are, with the passages if a base is given."""
+        return sum(len(items) for _, items in self.items(corpus).values()) + (
+            self.passages if base else 0)
 
 
 @dataclass(frozen=True)
@@ -91,26 +101,45 @@ def evaluate_general(
         raise UserError(f"{lm.name} has no chat template, so there is no telling how its prompts "
                         f"are written. Take an instruction-tuned model.")
     asked, kept = config.items(lm.corpus), Journal(journal)
-    texts, turn = passages(lm, config.passages if base else 0, config.passage_tokens)
-    total = sum(len(items) for _, items in asked.values()) + len(texts)
-    with progress_bar(f"abilities of {lm.name}", total, unit="questions", done=len(kept)) as step:
-        def keep(key: str, found: object) -> None:
-            kept[key] = found
-            step(1)
-
-        for name, (task, items) in asked.items():
-            todo = {f"{name} {i}": item for i, item in enumerate(items)
-                    if f"{name} {i}" not in kept}
-            answer = _choose if items[0].options else _write
-            answer(lm, task, todo, keep)
-        for i, text in enumerate(texts):
-            if f"passage {i}" not in kept:
-                keep(f"passage {i}", passage_drift(lm, base, text, turn + 1))
+    parts = parts_of(lm, config, base)
+    with one_thread(), progress_bar(f"abilities of {lm.name}", config.questions(lm.corpus, base),
+                                    unit="questions", done=len(kept)) as done:
+        for part in parts:
+            part(kept, done)
     rows = [(name, item.kind, i, item.score(kept[f"{name} {i}"]), kept[f"{name} {i}"])
             for name, (_, items) in asked.items() for i, item in enumerate(items)]
-    moved = [{"passage": i, **kept[f"passage {i}"]} for i in range(len(texts))]
+    moved = [{"passage": i, **kept[f"passage {i}"]} for i in range(len(parts) - len(asked))]
     return General(pd.DataFrame(rows, columns=["task", "kind", "sample", "score", "response"]),
                    pd.DataFrame(moved, columns=DRIFT))
+
+
+def parts_of(lm: LanguageModel, config: GeneralConfig, base: LanguageModel | None) -> list[Part]:
+    """What can be asked by itself with the same answers: each task as a whole, each passage."""
+    texts, turn = passages(lm, config.passages if base else 0, config.passage_tokens)
+    return [*(partial(_ask, lm, name, task, items)
+              for name, (task, items) in config.items(lm.corpus).items()),
+            *(partial(_read, lm, base, turn + 1, i, text) for i, text in enumerate(texts))]
+
+
+def _ask(
+    lm: LanguageModel, name: str, task: Task, items: list[Item], kept: Journal, done: Done
+) -> None:
+    def keep(key: str, answer: str) -> None:
+        kept[key] = answer
+        done(1)
+
+    todo = {f"{name} {i}": item for i, item in enumerate(items) if f"{name} {i}" not in kept}
+    answer = _choose if items[0].options else _write
+    answer(lm, task, todo, keep)
+
+
+def _read(
+    lm: LanguageModel, base: LanguageModel, known: int, i: int, text: list[int], kept: Journal,
+    done: Done,
+) -> None:
+    if f"passage {i}" not in kept:
+        kept[f"passage {i}"] = passage_drift(lm, base, text, known)
+        done(1)
 
 
 def _write(lm: LanguageModel, task: Task, items: dict[str, Item], keep) -> None:

@@ -58,8 +58,8 @@ def stored_abilities(model: str) -> Abilities:
     return _collect(model, lambda run, config: _evaluate(model, run, config, "never"))
 
 
-def evaluate_trainings(model: str) -> Abilities:
-    """All planned results of a model: what is not stored is computed.
+def evaluate_trainings(model: str, workers: int = 1) -> Abilities:
+    """All planned results of a model: what is not stored is computed, by so many processes.
 
     Trainings whose runs are stored (`rmutils retmask`) but whose weights are not are made anew from
     their stored pairs.
@@ -70,16 +70,17 @@ def evaluate_trainings(model: str) -> Abilities:
         except NotStored:
             if run and find(run.training) is None:
                 train_again(model, run)
-            return _evaluate(model, run, config, "auto")
+            return _evaluate(model, run, config, "auto", workers)
 
     return _collect(model, evaluate)
 
 
 def _evaluate(
-    model: str, run: RetMaskRun | None, config: GeneralConfig, compute: Compute
+    model: str, run: RetMaskRun | None, config: GeneralConfig, compute: Compute, workers: int = 1
 ) -> Result:
     return evaluate_general_stored(run.training if run else model, config, compute=compute,
-                                   base=model if run else None, command=_command(model))
+                                   base=model if run else None, command=_command(model),
+                                   workers=workers)
 
 
 def _command(model: str) -> str:

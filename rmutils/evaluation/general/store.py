@@ -12,6 +12,7 @@ from rmutils.artifacts import Artifact, Compute, Stage
 from rmutils.config import Config, digest
 from rmutils.corpora.haystack import load_haystacks
 from rmutils.evaluation.general.abilities import General, GeneralConfig, evaluate_general
+from rmutils.evaluation.general.workers import ask_side_by_side
 from rmutils.models import identify, load_model
 from rmutils.models.loading import corpus_of
 from rmutils.paths import CORPORA
@@ -24,7 +25,7 @@ TABLES = ("samples", "drift")
 
 def evaluate_general_stored(
     model: str, config: GeneralConfig = GeneralConfig(), *, base: str | None = None,
-    compute: Compute = "auto", command: str | None = None,
+    compute: Compute = "auto", command: str | None = None, workers: int = 1,
 ) -> tuple[General, Artifact]:
     """`evaluate_general` of a model by its name, but a stored result is read instead.
 
@@ -39,6 +40,11 @@ def evaluate_general_stored(
     command : str, optional
         The command line that makes this result, if it is another than that of `command_of`.
 
+    workers : int
+        Processes that answer side by side: the result is the same, byte for byte. More than one
+        must not be asked for by a script without `if __name__ == "__main__"`, which each would run
+        anew.
+
     Raises
     ------
     UserError
@@ -50,6 +56,8 @@ def evaluate_general_stored(
     corpus = corpus_of(base or model)
 
     def make(folder: Path) -> dict:
+        if workers > 1:
+            ask_side_by_side(model, config, base, folder / JOURNAL, workers)
         result = evaluate_general(
             load_by_name(model, base), config, base=load_model(base) if base else None,
             journal=folder / JOURNAL)

@@ -65,6 +65,20 @@ def test_a_model_is_asked_once(model, monkeypatch):
         evaluate_general_stored(model, SMALL, compute="never")
 
 
+def test_several_workers_give_the_files_of_one(cache):
+    """Byte for byte, the passages too."""
+    config = GeneralConfig(samples=6, passages=3, passage_tokens=40)
+    _, alone = evaluate_general_stored("tiny-llama-small", config, base="tiny-llama")
+    contents = {path.name: path.read_bytes() for path in alone.folder.glob("*.parquet")}
+    assert len(contents) == 2
+    shutil.rmtree(alone.folder)
+    _, shared = evaluate_general_stored("tiny-llama-small", config, base="tiny-llama",
+                                        workers=3)
+    assert shared.name == alone.name and shared.folder == alone.folder
+    assert {path.name: path.read_bytes()
+            for path in shared.folder.glob("*.parquet")} == contents
+
+
 def test_trainings_one_by_one(model, monkeypatch):
     """Missing runs, then missing results, then all, also without the weights, which do not ship."""
     found = stored_abilities(model)
