@@ -93,13 +93,18 @@ def one_process(lock_file: Path, doing: str) -> Iterator[None]:
 
 
 @contextmanager
-def keeping(folder: Path, doing: str, *, only_full: bool = False) -> Iterator[None]:
-    """Tell of a folder of the cache that takes nothing: of a full disk, or one that is only read.
+def keeping(
+    folder: Path, doing: str, *, only_full: bool = False,
+    elsewhere: str = "name a folder on another disk: `export RMUTILS_CACHE=FOLDER`",
+) -> Iterator[None]:
+    """Tell of a folder that takes nothing: of a full disk, or one that is only read.
 
     Parameters
     ----------
     only_full : bool
         Other errors stay as they are: what is done there may write elsewhere, too.
+    elsewhere : str
+        What to do if there is no room to be made. The default is for folders of the cache.
 
     Raises
     ------
@@ -113,8 +118,7 @@ def keeping(folder: Path, doing: str, *, only_full: bool = False) -> Iterator[No
         if _is_full(error, folder):
             raise UserError(
                 f"{doing}: the disk of {folder} is full. What is done so far is kept. Make room "
-                "and give the same command again, or name a folder on another disk: `export "
-                "RMUTILS_CACHE=FOLDER`.") from error
+                f"and give the same command again, or {elsewhere}.") from error
         if only_full or not isinstance(error, OSError):
             raise
         raise UserError(

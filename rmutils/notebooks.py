@@ -18,6 +18,7 @@ from typing import Any
 import nbformat
 
 from rmutils.errors import UserError
+from rmutils.files import keeping
 from rmutils.parameters import check_parameters, defaults, load_notebook
 from rmutils.paths import NOTEBOOKS, cache_dir
 
@@ -45,18 +46,27 @@ def run_notebook(
     Raises
     ------
     UserError
-        Unknown or ill-typed parameter, or no place for the copy; nothing was started.
+        Unknown or ill-typed parameter, or no place for the copy; nothing was started. Or the disk
+        became full.
     NotebookFailed
         A cell raised. The notebook as far as it got stays in `.partial/` beside the output.
     """
     checked = check_parameters(notebook, parameters)
     partial = output.parent / ".partial" / output.name
+    elsewhere = ("say where the copy shall go: "
+                 f"`rmutils run {notebook.stem} --output ~/{output.name}`")
     try:
         partial.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:  # a project that a class may only read
-        raise UserError(f"{output.parent} cannot be written ({error.strerror}). Say where the copy "
-                        f"shall go: `rmutils run {notebook.stem} --output ~/{output.name}`."
-                        ) from error
+        raise UserError(f"{output.parent} cannot be written ({error.strerror}): "
+                        f"{elsewhere}.") from error
+    with keeping(partial.parent, f"running {notebook.stem}", only_full=True, elsewhere=elsewhere):
+        return _run(notebook, output, partial, checked, progress)
+
+
+def _run(
+    notebook: Path, output: Path, partial: Path, checked: dict, progress: bool
+) -> nbformat.NotebookNode:
     started, clock, used = datetime.datetime.now(datetime.UTC), time.monotonic(), _kernels()
     executed = _execute(notebook, partial, checked, progress)
     executed.metadata["rmutils"] = {

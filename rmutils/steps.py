@@ -24,6 +24,7 @@ import typer
 from rmutils.book import gallery, playground
 from rmutils.book.classroom.slides import write_slides
 from rmutils.errors import UserError
+from rmutils.files import keeping
 
 STATE = Path("book/_build")
 """What a build leaves behind, relative to the project's folder like all paths here."""
@@ -34,6 +35,8 @@ COMPLETE = HTML / ".complete"
 
 FAILURES = STATE / "failures"
 """One text per step that failed in the last build, for its closing message."""
+
+ELSEWHERE = "move the project to a larger disk"
 
 RESULTS = STATE / "results.json"
 """The results of a study. Chapters run again where they have changed."""
@@ -52,7 +55,7 @@ def chapter(notebook: Path, output: Path, parameters: str) -> None:
     print(f"  {notebook.stem} ...", flush=True)
     try:
         run_notebook(notebook, output, json.loads(parameters))
-    except NotebookFailed as error:
+    except (NotebookFailed, UserError) as error:
         _fail(notebook.stem, str(error))
     print(f"  {notebook.stem} done in {clock(started)}", flush=True)
 
@@ -68,11 +71,36 @@ def pages() -> None:
     _end_with_build()
     started = time.monotonic()
     print("  pages ...", flush=True)
+    try:
+        with keeping(STATE, "building the pages", only_full=True, elsewhere=ELSEWHERE):
+            _pages()
+    except UserError as error:
+        _fail("pages", str(error))
+    print(f"  pages done in {clock(started)}", flush=True)
+
+
+def _pages() -> None:
     fresh, source = STATE / ".fresh", STATE / ".source"
     for left in (fresh, source):
         shutil.rmtree(left, ignore_errors=True)
     shutil.copytree("book", source, ignore=shutil.ignore_patterns(STATE.name, "runs", ".partial"))
     gallery.write(Path(), source)
+    _sphinx(source, fresh)
+    made = fresh / "_build" / "html"
+    if Path("book", playground.FOLDER).is_dir():
+        playground.write(made)
+    write_slides(Path("book"), made)
+    old = STATE / ".old"
+    shutil.rmtree(old, ignore_errors=True)
+    if HTML.exists():
+        os.replace(HTML, old)
+    os.replace(made, HTML)
+    COMPLETE.write_text(f"{time.time_ns()}\n", encoding="utf-8")
+    for left in (old, fresh, source):
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def _sphinx(source: Path, fresh: Path) -> None:
     # jupyter-book's console script, without depending on where it is installed.
     command = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()",
                "build", str(source), "--path-output", str(fresh), "-n", "-W", "--keep-going"]
@@ -86,25 +114,6 @@ def pages() -> None:
         told = [line for line in lines if re.search(r"\b(WARNING|ERROR|CRITICAL)\b", line)]
         _fail("pages", "\n".join(["The pages have errors:", *(told or lines[-15:]),
                                   f"  all that Sphinx said: {log}"]))
-    if Path("book", playground.FOLDER).is_dir():
-        try:
-            playground.write(fresh / "_build" / "html")
-        except UserError as error:
-            _fail("pages", str(error))
-    try:
-        write_slides(Path("book"), fresh / "_build" / "html")
-    except UserError as error:
-        _fail("pages", str(error))
-    old = STATE / ".old"
-    shutil.rmtree(old, ignore_errors=True)
-    if HTML.exists():
-        os.replace(HTML, old)
-    os.replace(fresh / "_build" / "html", HTML)
-    COMPLETE.write_text(f"{time.time_ns()}\n", encoding="utf-8")
-    shutil.rmtree(old, ignore_errors=True)
-    shutil.rmtree(fresh)
-    shutil.rmtree(source)
-    print(f"  pages done in {clock(started)}", flush=True)
 
 
 @app.command()
@@ -145,8 +154,11 @@ def clock(started: float) -> str:
 
 def _fail(name: str, message: str) -> None:
     print(f"  {name} FAILED", flush=True)
-    FAILURES.mkdir(parents=True, exist_ok=True)
-    (FAILURES / f"{name}.txt").write_text(message, encoding="utf-8")
+    try:
+        FAILURES.mkdir(parents=True, exist_ok=True)
+        (FAILURES / f"{name}.txt").write_text(message, encoding="utf-8")
+    except OSError:  # the disk is full
+        print(message, file=sys.stderr, flush=True)
     raise typer.Exit(1)
 
 

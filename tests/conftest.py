@@ -4,6 +4,7 @@ tokenizer."""
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,15 @@ def vllm_python() -> Path:
         message = "no vLLM: `make vllm` installs it, or says why it cannot"
         (pytest.fail if "RMUTILS_NO_SKIP" in os.environ else pytest.skip)(message)
     return environment / "bin" / "python"
+
+
+@pytest.fixture
+def full_disk():
+    """Files end after 20 KB, as on a full disk."""
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, old[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, old)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import shutil
 
 import pytest
@@ -97,17 +96,9 @@ def test_an_empty_folder_is_taken(llama, tmp_path, monkeypatch):
     assert_same_model(llama, HEADS, tmp_path / "empty")
 
 
-@pytest.fixture
-def full_disk():
-    """Files end after 20 KB, as on a full disk: configuration fits, weights do not."""
-    old = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, old[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, old)
-
-
 @pytest.mark.fault("full disk", "while a masked model is written")
 def test_a_full_disk_leaves_nothing(llama, tmp_path, full_disk):
+    """The configuration fits, the weights do not."""
     before = weights(llama)
     with pytest.raises(UserError, match="masked could not be written: .*File too large"):
         export_masked(llama, HEADS, tmp_path / "masked")
