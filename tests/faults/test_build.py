@@ -9,7 +9,9 @@ import time
 
 import nbformat
 import pytest
+import typer
 
+from rmutils import steps
 from rmutils.steps import COMPLETE
 from tests.faults.conftest import kill, ran, read_until
 
@@ -138,3 +140,21 @@ def test_second_build_waits_for_the_first(project):
     assert "pages done" in first.communicate(timeout=120)[0]
     output = second.communicate(timeout=120)[0]
     assert second.returncode == 0 and "is up to date" in output, output
+
+
+@pytest.mark.fault("full disk", "while the pages are built")
+def test_a_full_disk_is_told_instead_of_pages(tmp_path, monkeypatch, request, capsys):
+    """The book does not fit, and the pages of before stay."""
+    html = tmp_path / "book" / "_build" / "html"
+    html.mkdir(parents=True)
+    (html / "index.html").write_text("before")
+    (tmp_path / "book" / "long.md").write_text("much " * 10_000)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(steps, "_end_with_build", lambda: None)
+    request.getfixturevalue("full_disk")
+    with pytest.raises(typer.Exit):
+        steps.pages()
+    told = (html.parent / "failures" / "pages.txt").read_text()
+    assert told.startswith("building the pages: the disk of book/_build is full.")
+    assert "pages FAILED" in capsys.readouterr().out
+    assert (html / "index.html").read_text() == "before"
