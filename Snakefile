@@ -1,6 +1,7 @@
 # The book as a graph: one rule per notebook, one for the pages. Started by `make book`
-# (rmutils/build.py), which takes care of locks and messages. With the plan of a study
-# (rmutils/study), a rule per stage comes before them.
+# (rmutils/build.py), which takes care of locks and messages. What a step reads besides stands in its
+# parameter `content`: the scheduler would look at thousands of input files again and again. With
+# the plan of a study (rmutils/study), a rule per stage comes before them.
 import json
 import shlex
 import sys
@@ -21,7 +22,6 @@ STEP = f"{shlex.quote(sys.executable)} -m rmutils.steps"
 rule book:
     input:
         [chapter.output for chapter in CHAPTERS],
-        build.sources(ROOT),
     output:
         "book/_build/html/.complete",
     params:
@@ -37,7 +37,7 @@ for chapter in CHAPTERS:
             f"chapter_{chapter.name}"
         input:
             notebook=str(chapter.notebook),
-            others=chapter.inputs + RESULTS,
+            results=RESULTS,
         output:
             chapter.output,
         params:
