@@ -35,7 +35,7 @@ def make(target: Path, lock: Path) -> Path:
         pip = subprocess.run([*PIP, "--python", target, "install", "--no-deps", "-r", lock],
                              stdout=out, stderr=out)
     if pip.returncode:
-        raise Failed((log.read_text().strip().splitlines() or ["pip says nothing"])[-1])
+        raise Failed(_last_words(log.read_text()))
     site = Path(sysconfig.get_path("purelib", "venv", {"base": str(target)}))
     below = sysconfig.get_path("purelib")
     (site / "below.pth").write_text(f"import site; site.addsitedir({below!r})\n")
@@ -47,7 +47,11 @@ def check(target: Path, code: str) -> None:
     run = subprocess.run([target / "bin" / "python", "-c", code], capture_output=True, text=True)
     if run.returncode:
         (target / "pip.log").write_text(run.stderr)
-        raise Failed(run.stderr.strip().splitlines()[-1])
+        raise Failed(_last_words(run.stderr))
+
+
+def _last_words(log: str) -> str:
+    return (log.strip().splitlines() or ["it ended without a word"])[-1]
 
 
 def resolve(wanted: Sequence[str], *options: str | Path) -> dict[str, str]:

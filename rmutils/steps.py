@@ -36,8 +36,6 @@ COMPLETE = HTML / ".complete"
 FAILURES = STATE / "failures"
 """One text per step that failed in the last build, for its closing message."""
 
-ELSEWHERE = "move the project to a larger disk"
-
 RESULTS = STATE / "results.json"
 """The results of a study. Chapters run again where they have changed."""
 
@@ -72,7 +70,8 @@ def pages() -> None:
     started = time.monotonic()
     print("  pages ...", flush=True)
     try:
-        with keeping(STATE, "building the pages", only_full=True, elsewhere=ELSEWHERE):
+        with keeping(STATE, "building the pages", only_full=True,
+                     elsewhere="move the project to a larger disk"):
             _pages()
     except UserError as error:
         _fail("pages", str(error))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import json
 import os
 import shutil
@@ -86,6 +87,7 @@ def train(
                 at_once = halve(error, args.per_device_train_batch_size, "pair")
             args = arguments(recipe.changed({"per_device_batch": at_once}), folder / ".training")
             del own
+            gc.collect()  # trainer and callbacks hold each other, and the memory of this try
             lm = _loaded(model) if isinstance(model, str) else model
         if main:
             _write(folder / RECORD, record)

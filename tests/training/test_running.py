@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 import torch
 from safetensors import safe_open
+from safetensors.torch import load_file
 
 from rmutils import load_model
 from rmutils.errors import UserError
@@ -63,8 +64,7 @@ def noting(monkeypatch):
 
 def weights_of(folder) -> dict[str, torch.Tensor]:
     path, = folder.glob("*.safetensors")
-    with safe_open(path, framework="pt") as file:
-        return {name: file.get_tensor(name) for name in list(file.keys())}
+    return load_file(path)
 
 
 def names(folder) -> set[str]:
