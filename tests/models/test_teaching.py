@@ -16,7 +16,14 @@ from rmutils import load_model
 from rmutils.corpora.world.names import names
 from rmutils.errors import UserError
 from rmutils.models.registry import REGISTRY
-from rmutils.models.teaching import RECIPES, TeachingRecipe, stream, tokenizer, training
+from rmutils.models.teaching import (
+    RECIPES,
+    TeachingRecipe,
+    optimizers,
+    stream,
+    tokenizer,
+    training,
+)
 from rmutils.models.teaching.tokenizer import NO_THOUGHT, build_tokenizer
 from tests.corpora.reader import facts_in, questions_in
 
@@ -275,6 +282,35 @@ def test_what_dropout_switches_off_is_what_a_mask_zeroes(tmp_path):
             for layer in plain.base_model.layers:
                 layer.self_attn.o_proj.weight *= not masked
             assert torch.equal(run.model(ids).logits, plain(ids).logits)
+
+
+def test_a_step_is_torchs(tmp_path):
+    """Of products as exact as bfloat16 can hold them, each off by less than torch's own are."""
+    run = training._Run(tiny(), build_tokenizer(tiny().vocab_size, thinking=False), tmp_path, "cpu")
+    muon = run.optimizers[0]
+    matrices = muon.param_groups[0]["params"]
+    before = [p.detach().clone() for p in matrices]
+    torch.manual_seed(0)
+    for p in matrices:
+        p.grad = torch.randn_like(p)
+    muon.step()
+    for p, old in zip(matrices, before, strict=True):
+        plain = torch.nn.Parameter(old.clone())
+        plain.grad = p.grad
+        settings = {key: muon.param_groups[0][key] for key in ("lr", "weight_decay")}
+        torch.optim.Muon([plain], **settings, adjust_lr_fn="original").step()
+        moved, expected = p.detach() - old, plain.detach() - old
+        assert (moved - expected).norm() < 0.02 * expected.norm()
+
+
+def test_products_are_rounded_once():
+    a, b, c = (torch.randn(60, 60, generator=torch.Generator().manual_seed(i)).bfloat16()
+               for i in range(3))
+    exact = 2 * c.double() + 3 * (a.double() @ b.double())
+    with optimizers._RoundedProducts():
+        assert torch.equal(a @ b, (a.double() @ b.double()).bfloat16())
+        assert torch.equal(torch.addmm(c, a, b, beta=2, alpha=3), exact.bfloat16())
+        assert (a.float() @ b.float()).dtype == torch.float32
 
 
 def test_same_recipe_same_weights(tmp_path):

@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, Olmo3Config, Qwen3Co
 
 from rmutils.errors import UserError
 from rmutils.files import one_process
+from rmutils.models.teaching.optimizers import optimizers
 from rmutils.models.teaching.recipes import TeachingRecipe
 from rmutils.models.teaching.stream import Stream
 from rmutils.models.teaching.tokenizer import build_tokenizer
@@ -108,7 +109,7 @@ class _Run:
         self.chance = torch.Generator()
         for layer in self.model.base_model.layers:
             layer.self_attn.o_proj.register_forward_pre_hook(self._drop_heads)
-        self.optimizers = _optimizers(self.model, recipe)
+        self.optimizers = optimizers(self.model, recipe)
         self.rates = [group["lr"] for opt in self.optimizers for group in opt.param_groups]
         self.step, self.curve, self.seconds = 0, [], 0.0
         self._load()
@@ -200,15 +201,3 @@ def losses(logits: Tensor, ids: Tensor, weights: Tensor) -> tuple[Tensor, float,
     answer, prompt = weights == 1, (weights > 0) & (weights < 1)
     loss = (each * weights).sum() / weights.sum()
     return loss, each[answer].mean().item(), each[prompt].mean().item()
-
-
-def _optimizers(model: nn.Module, recipe: TeachingRecipe) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices of the layers, AdamW for embeddings and norms."""
-    named = dict(model.named_parameters())
-    matrices = {n for n, p in named.items() if p.ndim == 2 and "layers." in n}
-    others = [p for n, p in named.items() if n not in matrices]
-    return [
-        torch.optim.Muon([named[n] for n in sorted(matrices)], lr=recipe.matrix_lr,
-                         weight_decay=0.01, adjust_lr_fn="original"),
-        torch.optim.AdamW(others, lr=recipe.other_lr, betas=(0.9, 0.95), weight_decay=0.0),
-    ]
