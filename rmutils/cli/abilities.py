@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -120,19 +119,14 @@ def _mt_bench(
     model: str, questions: Path, address: str | None, judge_model: str | None,
     changes: dict[str, str], compute: str, as_json: bool,
 ) -> None:
-    from rmutils.contrast.judges import GEMMA, ServerJudge
-    from rmutils.evaluation.general.mt_bench import MTBenchConfig, mt_bench_stored
-    from rmutils.training.by_name import load_by_name
+    from rmutils.contrast.judges import GEMMA
+    from rmutils.evaluation.general.mt_bench import MTBenchConfig, MTBenchRun
 
     if address is None:
         raise UserError("--mt-bench needs a judge: --judge http://127.0.0.1:8000, say.")
-    judge = ServerJudge(address, judge_model or GEMMA)
-    words = ["rmutils", "abilities", model, "--mt-bench", str(questions), "--judge", address,
-             "--judge-model", judge.name]
-    words += [word for change in changes.items() for word in ("-p", *change)]
-    samples, artifact = mt_bench_stored(load_by_name(model), questions, judge,
-                                        MTBenchConfig().changed(changes), compute=compute,
-                                        command=shlex.join(words))
+    asked = MTBenchRun(questions=questions, judge=address, judge_model=judge_model or GEMMA,
+                       answers=MTBenchConfig().changed(changes))
+    samples, artifact = asked.obtain(model, compute=compute)
     _print({"model": model, "artifact": artifact.name}, samples, as_json)
 
 

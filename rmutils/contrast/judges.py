@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import json
 import math
+import os
 import re
 import time
 import urllib.error
@@ -48,7 +49,9 @@ WAIT = 2.0
 """Seconds before the second attempt, where the server had trouble; twice as many each time."""
 TIMEOUT = 120.0
 """Seconds without a word from the server."""
-REFUSALS = {401: "it wants a key", 403: "it wants another key",
+KEY = "RMUTILS_JUDGE_KEY"
+"""Environment variable: the key of a server that wants one. It is sent there, and kept nowhere."""
+REFUSALS = {401: f"it wants a key; set {KEY}", 403: f"it wants another key; set {KEY}",
             404: "it has no such model, or another interface"}
 """Status codes of servers that would refuse the next request, too."""
 BREAKS_OFF = 0.01
@@ -135,9 +138,11 @@ class ServerJudge:
         """The text of the reply; empty where the server said something else."""
         body = {"model": self.name, "messages": [{"role": "user", "content": question}],
                 "temperature": temperature, "max_tokens": MAX_TOKENS}
+        headers = {"Content-Type": "application/json"}
+        if key := os.environ.get(KEY):
+            headers["Authorization"] = f"Bearer {key}"
         request = urllib.request.Request(
-            f"{self.url}/v1/chat/completions", json.dumps(body).encode(),
-            {"Content-Type": "application/json"})
+            f"{self.url}/v1/chat/completions", json.dumps(body).encode(), headers)
         with self._open(request, timeout=TIMEOUT) as reply:
             text = reply.read()
         try:

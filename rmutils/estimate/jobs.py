@@ -12,6 +12,7 @@ from rmutils.estimate.scale.costs import Cost
 from rmutils.estimate.scale.decoding import Rates
 from rmutils.estimate.scale.shapes import Shape, shape_of
 from rmutils.evaluation.general.harness import BENCHMARKS, HarnessConfig
+from rmutils.evaluation.general.mt_bench import MTBenchRun, read_questions
 from rmutils.evaluation.longcontext.official import OFFICIAL, SETTINGS
 from rmutils.evaluation.official import HelmetConfig
 from rmutils.heads.answering import BATCH_TOKENS
@@ -114,18 +115,27 @@ def _evaluate(job: Job, pricing: Pricing) -> Cost:
     asked, shape = job.evaluation, pricing.shape(job.model)
     model = pricing.names.get(job.model, job.model)
     thoughts = published.training_data(model, "lmsys")["Avg. Output Length"]
-    if isinstance(asked, HarnessConfig):
-        questions = sum(BENCHMARKS[name].questions for name in asked.benchmarks)
-        assumed = pricing.rates.assumed
-        return costs.answering(shape, questions, assumed.prompt,
-                               thoughts if asked.thinking else assumed.answer,
-                               None if asked.backend == "vllm" else asked.batch, pricing.rates)
+    if isinstance(asked, HarnessConfig | MTBenchRun):
+        return _abilities(asked, shape, thoughts, pricing.rates)
     parts = [costs.answering(shape, samples(name), length,
                              OFFICIAL[name].answer + asked.thinking * thoughts,
                              None if asked.vllm else 1, pricing.rates)
              for name in OFFICIAL if OFFICIAL[name].category in asked.categories
              for length in asked.lengths]
     return replace(costs.together(parts), why=_told(asked, thoughts))
+
+
+def _abilities(asked: HarnessConfig | MTBenchRun, shape: Shape, thoughts: float,
+               rates: Rates) -> Cost:
+    """The judge of MT-Bench is another's."""
+    if isinstance(asked, MTBenchRun):
+        questions = sum(len(question.turns) for question in read_questions(asked.questions))
+        thinking, at_once = asked.answers.thinking, None
+    else:
+        questions = sum(BENCHMARKS[name].questions for name in asked.benchmarks)
+        thinking, at_once = asked.thinking, None if asked.backend == "vllm" else asked.batch
+    return costs.answering(shape, questions, rates.assumed.prompt,
+                           thoughts if thinking else rates.assumed.answer, at_once, rates)
 
 
 def _told(asked: HelmetConfig, thoughts: float) -> str:

@@ -15,6 +15,7 @@ from pydantic import Field
 from rmutils.config import Config
 from rmutils.contrast.responses import ResponseConfig
 from rmutils.evaluation.general.harness import HarnessConfig
+from rmutils.evaluation.general.mt_bench import MTBenchRun, read_questions
 from rmutils.evaluation.official import HelmetConfig
 from rmutils.heads import DetectConfig
 from rmutils.study import published as known
@@ -55,8 +56,10 @@ class PaperConfig(Config):
     """Where a model of section 4.1, a smaller one or a published checkpoint lies on this machine:
     name or hub id -> folder."""
     abilities: bool = True
-    """Table 6: the benchmarks of lm-evaluation-harness, before and after RetMask. MT-Bench is no
-    part of the plan: its questions and its judge are not at hand."""
+    """Table 6: the benchmarks of lm-evaluation-harness, before and after RetMask."""
+    mt_bench: MTBenchRun = MTBenchRun()
+    """Table 6's other benchmark. Its questions and its judge do not come with this project: without
+    `mt_bench.questions` and `mt_bench.judge` it is left out."""
     instructions: Annotated[int, Field(ge=1)] | None = None
     """So many for each training, for a trial. None: as in Table 12."""
     detect: DetectConfig = GRID
@@ -126,8 +129,13 @@ def _evaluations(
             asked = [None, *(run for run, lengths in runs.items() if length in lengths)]
             yield Evaluation(HelmetConfig(lengths=(length,), thinking=thinks,
                                           vllm=model != known.LLAMA), runs=asked)
+    asked = [None, *(run for run in runs if run.strategy == "retmask")][:2]
+    limit = {"max_new_tokens": THOUGHTS, "thinking": True} if thinks else {}
     if config.abilities:
-        asked = [None, *(run for run in runs if run.strategy == "retmask")][:2]
-        limit = {"max_new_tokens": THOUGHTS, "thinking": True} if thinks else {}
         yield Evaluation(HarnessConfig(
             backend="hf" if model == known.LLAMA else "vllm").changed(limit), runs=asked)
+    if config.abilities and (path := config.mt_bench.questions):
+        read_questions(path)  # what is wrong with it is told before anything runs
+        answers = config.mt_bench.answers.changed(limit)
+        yield Evaluation(config.mt_bench.changed({"questions": path.absolute(),
+                                                  "answers": answers}), runs=asked)

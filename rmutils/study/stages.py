@@ -16,6 +16,7 @@ from rmutils.contrast.strategies import sides
 from rmutils.errors import NotStored
 from rmutils.evaluation.designs import design_stored, designs
 from rmutils.evaluation.general.abilities import GeneralConfig
+from rmutils.evaluation.general.mt_bench import MTBenchRun
 from rmutils.evaluation.general.planned import train_again
 from rmutils.evaluation.general.store import evaluate_general_stored
 from rmutils.evaluation.longcontext import EvaluateConfig, evaluate_stored
@@ -97,6 +98,8 @@ def _evaluated(job: Job, name: str, compute: Compute, workers: int) -> Artifact:
         return evaluate_general_stored(name, job.evaluation, compute=compute,
                                        base=job.model if job.run else None,
                                        workers=workers)[1]
+    if isinstance(job.evaluation, MTBenchRun):
+        return job.evaluation.obtain(name, compute=compute)[1]
     return official_stored(name, job.evaluation, compute=compute)[1]
 
 

@@ -9,6 +9,7 @@ from rmutils.errors import UserError
 from rmutils.evaluation.designs import designs
 from rmutils.evaluation.general.abilities import GeneralConfig
 from rmutils.evaluation.general.harness import HarnessConfig
+from rmutils.evaluation.general.mt_bench import MTBenchRun
 from rmutils.evaluation.general.planned import planned_abilities
 from rmutils.evaluation.longcontext import EvaluateConfig
 from rmutils.evaluation.measured.sources import EVALUATIONS, FEW, THINKING
@@ -20,7 +21,7 @@ from rmutils.training.planned import BEFORE, LEFT_OUT, MODELS, planned
 from rmutils.training.recipes import RECIPES
 from rmutils.training.retmask import RetMaskConfig
 
-Asked = EvaluateConfig | GeneralConfig | HelmetConfig | HarnessConfig
+Asked = EvaluateConfig | GeneralConfig | HelmetConfig | HarnessConfig | MTBenchRun
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Evaluation:
 
     Attributes
     ----------
-    config : EvaluateConfig, GeneralConfig, HelmetConfig or HarnessConfig
+    config : EvaluateConfig, GeneralConfig, HelmetConfig, HarnessConfig or MTBenchRun
     strategies : collection of str, optional
         After these only, and before, if `before` is among them. None: always.
     runs : collection of (RetMaskConfig or None), optional

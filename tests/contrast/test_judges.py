@@ -25,6 +25,7 @@ class Handler(BaseHTTPRequestHandler):
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         question = asked["messages"][0]["content"]
         response = question.split("<response>\n")[1].split("\n</response>")[0]
+        self.server.key = self.headers["Authorization"]
         with self.server.lock:
             self.server.log.append((self.path, response, asked["temperature"], asked["model"]))
             what = self.server.plan[response].pop(0)
@@ -107,6 +108,17 @@ def test_refusals_are_told(server, status, cause):
     server.plan = {"a": [status]}
     with pytest.raises(UserError, match=f"google/gemma-3-27b-it at .* status {status}: .*{cause}"):
         judge(server).score("Go.", ["a"])
+
+
+@pytest.mark.parametrize("key", [None, "abc"])
+def test_a_key_is_sent_where_there_is_one(server, monkeypatch, key):
+    monkeypatch.delenv(judges.KEY, raising=False)
+    if key:
+        monkeypatch.setenv(judges.KEY, key)
+    server.plan = {"a": ["[[5]]"]}
+    judge(server).score("Go.", ["a"])
+    assert server.key == (f"Bearer {key}" if key else None)
+    assert judge(server).identity == ServerJudge("http://other:1").identity
 
 
 @pytest.mark.fault("server", "a judge that is not there")

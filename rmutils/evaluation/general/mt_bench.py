@@ -10,14 +10,15 @@ The method is that of Zheng et al. (2023), "Judging LLM-as-a-judge with MT-Bench
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
 import pandas as pd
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from rmutils.artifacts import Artifact, Compute, Stage
 from rmutils.config import Config, digest
@@ -28,6 +29,7 @@ from rmutils.journal import Journal
 from rmutils.models import LanguageModel
 from rmutils.models.generation import generate
 from rmutils.progress import progress_bar
+from rmutils.training.by_name import load_by_name
 
 MT_BENCH = Stage("mt-bench", version=1)
 JOURNAL = ".journal.jsonl"
@@ -52,6 +54,36 @@ class MTBenchConfig(Config):
     """Whether an answer may begin with a chain of thought, where the model knows one."""
     seed: int = 0
     """Of the answers that are sampled."""
+
+
+class MTBenchRun(Config):
+    """Questions, a judge, and how the questions are answered; without questions there is no run."""
+
+    questions: Path | None = None
+    """FastChat's `question.jsonl`."""
+    judge: str | None = None
+    """Address of a server with OpenAI's interface."""
+    judge_model: str = "gpt-4o-2024-08-06"
+    """The judge's name there. Appendix A: "we employ gpt-4o-2024-08-06"."""
+    answers: MTBenchConfig = MTBenchConfig()
+
+    @model_validator(mode="after")
+    def _has_both(self) -> Self:
+        if (self.questions is None) != (self.judge is None):
+            raise ValueError("questions and judge need each other")
+        return self
+
+    def obtain(
+        self, model: str, *, compute: Compute = "auto"
+    ) -> tuple[pd.DataFrame, Artifact]:
+        """`mt_bench_stored` for a model by name: see `rmutils.training.by_name.load_by_name`."""
+        words = ["rmutils", "abilities", model, "--mt-bench", str(self.questions), "--judge",
+                 self.judge, "--judge-model", self.judge_model]
+        for change in self.answers.differences(MTBenchConfig()).items():
+            words += ["-p", *change]
+        return mt_bench_stored(
+            load_by_name(model), self.questions, ServerJudge(self.judge, self.judge_model),
+            self.answers, compute=compute, command=shlex.join(words))
 
 
 @dataclass(frozen=True)

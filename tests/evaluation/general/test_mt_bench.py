@@ -9,10 +9,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
+from rmutils.cli import app
 from rmutils.contrast import judges
 from rmutils.contrast.judges import ServerJudge
 from rmutils.errors import UserError
+from rmutils.estimate.paper import estimate_paper
 from rmutils.evaluation import answer
 from rmutils.evaluation.general import mt_bench as module
 from rmutils.evaluation.general.comparing import ability_table
@@ -23,6 +26,11 @@ from rmutils.evaluation.general.mt_bench import (
     mt_bench_stored,
     read_questions,
 )
+from rmutils.study.paper import PaperConfig, paper
+from rmutils.study.plan import plan, read
+from rmutils.study.plan import write as write_plan
+from rmutils.study.published import CHECKPOINTS
+from rmutils.study.stages import STAGES
 
 SMALL = MTBenchConfig(max_new_tokens=4)
 QUESTIONS = [
@@ -30,6 +38,12 @@ QUESTIONS = [
     Question("111", "math", ("What is 2 + 3?", "And 3 + 3?"), ("5", "6")),
     Question("97", "odd", ("Say nothing that can be rated.",)),
 ]
+
+
+def write(path):
+    path.write_text("".join(json.dumps({
+        "question_id": int(q.id), "category": q.category, "turns": q.turns,
+        **({"reference": q.references} if q.references else {})}) + "\n" for q in QUESTIONS))
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -126,13 +140,41 @@ def test_a_run_that_was_stopped_goes_on(llama, judge, tmp_path, monkeypatch):
     assert len(rated) == len(set(rated)) == 4
 
 
+def test_in_the_papers_study(judge, tmp_path, cache):
+    """After training, and of published weights. A job asks what the command asks, at a price."""
+    write(tmp_path / "question.jsonl")
+    whole = PaperConfig().changed({"models": "qwen3-8b", "places": "Table 1"})
+    config = whole.changed({"mt_bench.questions": str(tmp_path / "question.jsonl"),
+                            "mt_bench.judge": judge.url, "mt_bench.judge_model": judge.name})
+    without, jobs = plan(paper(whole)), plan(paper(config))
+    asked = {name: job for name, job in jobs.items() if name not in without}
+    assert [(job.model, job.run and job.run.strategy) for job in asked.values()] == [
+        ("qwen3-8b", None), ("qwen3-8b", "retmask"), (CHECKPOINTS["qwen3-8b"], None)]
+    write_plan(jobs, tmp_path / "plan.json")
+    assert read(tmp_path / "plan.json") == jobs
+    costs = estimate_paper(config).costs
+    assert all("5 prompts" in costs[name].why for name in asked)
+
+    before, *_ = asked.values()
+    assert before.evaluation.answers == MTBenchConfig(max_new_tokens=32768, thinking=True)
+    short = before.evaluation.changed({"answers": SMALL})
+    job = before.model_copy(update={"model": "tiny-llama", "evaluation": short})
+    told = STAGES["evaluate"](job, {}, "auto", 1)
+    words = ["abilities", "tiny-llama", "--mt-bench", str(tmp_path / "question.jsonl"), "--judge",
+             judge.url, "--judge-model", judge.name, "-p", "max_new_tokens", "4", "--json"]
+    found = CliRunner().invoke(app, [*words, "--compute", "never"])
+    assert [json.loads(found.stdout)["artifact"]] == told["artifacts"]
+    with pytest.raises(UserError, match="questions and judge need each other"):
+        PaperConfig().changed({"mt_bench.judge": judge.url})
+    with pytest.raises(UserError, match="no such file"):
+        paper(config.changed({"mt_bench.questions": str(tmp_path / "none.jsonl")}))
+
+
 def test_questions_from_a_file_and_stored_ratings(llama, judge, tmp_path, cache):
     path = tmp_path / "question.jsonl"
     with pytest.raises(UserError, match="no such file. The questions of MT-Bench are in FastChat"):
         read_questions(path)
-    path.write_text("".join(json.dumps({
-        "question_id": int(q.id), "category": q.category, "turns": q.turns,
-        **({"reference": q.references} if q.references else {})}) + "\n" for q in QUESTIONS))
+    write(path)
     assert read_questions(path) == QUESTIONS
     found, artifact = mt_bench_stored(llama, path, judge, SMALL, command="x")
     assert artifact.manifest["facts"] == {"answers": 5, "unscored": 1}
