@@ -165,19 +165,20 @@ def hops(world: World, length: int, count: Count) -> Sample:
                    mixed(world, rival_chains(world, path)), length, count)
 
 
+def code_lines(world: World) -> Iterator[Piece]:
+    """Lines of a code and a phrase without end, each code once."""
+    used: set[str] = set()
+    while True:
+        key = f"{world.random.choice(KEY_LETTERS)}{world.random.randrange(1000, 10000)}"
+        if key not in used and is_held_out(key) == (world.split == "held_out"):
+            used.add(key)
+            kind = world.random.choice(("keepsake", "pet", "product"))
+            yield [f"{key}: {world.random.choice(values(kind, world.split))}"]
+
+
 def key_value(world: World, length: int, count: Count) -> Sample:
     """Lines of a code and a phrase; the phrase of one code is asked for."""
-    used: set[str] = set()
-
-    def lines() -> Iterator[Piece]:
-        while True:
-            key = f"{world.random.choice(KEY_LETTERS)}{world.random.randrange(1000, 10000)}"
-            if key not in used and is_held_out(key) == (world.split == "held_out"):
-                used.add(key)
-                kind = world.random.choice(("keepsake", "pet", "product"))
-                yield [f"{key}: {world.random.choice(values(kind, world.split))}"]
-
-    more = lines()
+    more = code_lines(world)
     line, = next(more)
     key, value = line.split(": ")
     before, after = world.wording(FRAMES["list"])

@@ -6,20 +6,19 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 from rmutils.corpora.world.documents import paragraphs
-from rmutils.corpora.world.facts import Fact, sentence, values
+from rmutils.corpora.world.facts import Fact, sentence
 from rmutils.corpora.world.fitting import Count, Piece, weave
 from rmutils.corpora.world.lookups import (
     FRAMES,
     HOP_QUESTIONS,
-    KEY_LETTERS,
     PHRASES,
     chain,
+    code_lines,
     mixed,
     rival_chains,
     rivals,
     told,
 )
-from rmutils.corpora.world.names import is_held_out
 from rmutils.corpora.world.questions import Chronicle, Question, ask_all, with_answer
 from rmutils.corpora.world.reading import SUMMARY
 from rmutils.corpora.world.relations import HOPS, OF_KIND, Relation
@@ -173,7 +172,7 @@ def summaries(world: Chronicle, length: int, count: Count, questions: int) -> li
 
 def codes(world: Chronicle, length: int, count: Count, questions: int) -> list[Question]:
     """Lines of a code and a phrase; the phrase of one code each."""
-    lines = _code_lines(world)
+    lines = code_lines(world)
     asked = [next(lines)[0] for _ in range(questions)]
     before, after = world.wording(FRAMES["list"])
     keys = [line.split(": ") for line in asked]
@@ -185,13 +184,3 @@ def codes(world: Chronicle, length: int, count: Count, questions: int) -> list[Q
     return [with_answer(world, question, [], f"The value of {key} is {value}.", golds=(value,),
                         support=(line,))
             for question, (key, value), line in zip(found, keys, asked, strict=True)]
-
-
-def _code_lines(world: Chronicle) -> Iterator[Piece]:
-    used: set[str] = set()
-    while True:
-        key = f"{world.random.choice(KEY_LETTERS)}{world.random.randrange(1000, 10000)}"
-        if key not in used and is_held_out(key) == (world.split == "held_out"):
-            used.add(key)
-            kind = world.random.choice(("keepsake", "pet", "product"))
-            yield [f"{key}: {world.random.choice(values(kind, world.split))}"]
