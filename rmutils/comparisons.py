@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm, permutation_test
 
+from rmutils.errors import UserError
 from rmutils.stats import LEVEL, RESAMPLES, cluster_bootstrap, expansion, percentiles
 
 POWER = 0.8
@@ -44,7 +45,9 @@ def compare(
     Raises
     ------
     ValueError
-        No such base, a sample scored twice, no common seed, or fewer than two clusters in a task.
+        No such base, a sample scored twice, or no common seed.
+    UserError
+        Fewer than two clusters in a task.
     """
     rows = []
     for strategy in table.loc[table["strategy"] != base, "strategy"].unique():
@@ -141,7 +144,8 @@ def _deviations(values: np.ndarray, labels: np.ndarray, resamples: int, seed: in
     drawn = cluster_bootstrap(values, labels, resamples=resamples, seed=seed)
     count = len(np.unique(labels))
     if count < 2:
-        raise ValueError("an interval needs two clusters of samples or more in every task")
+        raise UserError("an interval needs two or more of what is drawn anew: questions, needles, "
+                        "texts or samples of each task. Ask for more of them.")
     return expansion(count) * (drawn - values.mean(0))
 
 

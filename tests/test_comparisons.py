@@ -17,6 +17,7 @@ from rmutils.comparisons import (
     sign_flip_test,
     smallest_effect,
 )
+from rmutils.errors import UserError
 from rmutils.stats import percentiles
 
 SEEDS, SAMPLES = 5, 40
@@ -72,7 +73,7 @@ def test_what_cannot_be_compared():
     apart = table[(table["strategy"] == "a") | (table["seed"] > 1)]
     with pytest.raises(ValueError, match="b and a have no seed in common"):
         compare(apart, "a")
-    with pytest.raises(ValueError, match="two clusters"):
+    with pytest.raises(UserError, match="questions, needles, texts or samples"):
         compare(table.assign(cluster=0), "a")
 
 

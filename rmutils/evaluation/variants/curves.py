@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from rmutils.comparisons import bootstrap_mean, compare
+from rmutils.errors import UserError
 from rmutils.stats import cluster_bootstrap, percentiles
 
 PLAIN = "plain"
@@ -69,7 +70,15 @@ def dips(table: pd.DataFrame, base: str = PLAIN) -> pd.DataFrame:
     DataFrame
         `variant`, `value`, `low`, `high`, and `change`, `change_low`, `change_high` against `base`
         on the same questions.
+
+    Raises
+    ------
+    UserError
+        Fewer than three places.
     """
+    if (places := table["place"].unique()).size < 3:
+        raise UserError("a curve sags between its ends: `places` has to name three places or more, "
+                        f"not {', '.join(f'{place:g}' for place in places)} alone.")
     ends = table["place"].isin([table["place"].min(), table["place"].max()])
     means = table.assign(end=ends).pivot_table(
         index=["length", "question"], columns=["end", "variant"], values="correct", sort=False)

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from rmutils.errors import UserError
 from rmutils.evaluation.variants.curves import changes, dips, levels, perplexities
 from rmutils.plots.variants import places, sweep
 
@@ -50,6 +51,11 @@ def test_dips_by_hand(answers):
     assert found.loc["flat", "change"] == pytest.approx(-3 / 4)
     assert found.loc["flat", "change_low"] < -3 / 4 < found.loc["flat", "change_high"]
     assert found.loc["plain", ["change", "change_low", "change_high"]].tolist() == [0, 0, 0]
+
+
+def test_two_places_are_no_curve(answers):
+    with pytest.raises(UserError, match="three places or more, not 0, 1 alone"):
+        dips(answers[answers["place"] != 0.5])
 
 
 def test_perplexities_by_hand():
