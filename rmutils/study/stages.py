@@ -17,7 +17,6 @@ from rmutils.errors import NotStored
 from rmutils.evaluation.designs import design_stored, designs
 from rmutils.evaluation.general.abilities import GeneralConfig
 from rmutils.evaluation.general.mt_bench import MTBenchRun
-from rmutils.evaluation.general.planned import train_again
 from rmutils.evaluation.general.store import evaluate_general_stored
 from rmutils.evaluation.longcontext import EvaluateConfig, evaluate_stored
 from rmutils.evaluation.official import official_stored
@@ -25,6 +24,7 @@ from rmutils.heads.store import detect_stored
 from rmutils.models import identify, load_model
 from rmutils.models.hub import fetch_hub
 from rmutils.study.plan import Job
+from rmutils.training.again import train_again
 from rmutils.training.pairing import contrasted, masked_heads
 from rmutils.training.retmask import command_of, run_retmask
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from rmutils import artifacts
@@ -19,6 +22,7 @@ from rmutils.errors import UserError
 from rmutils.heads import choose, detect
 from rmutils.models import load_model
 from rmutils.training import retmask
+from rmutils.training.again import complete
 from rmutils.training.retmask import RetMaskConfig, command_of, run_retmask
 from rmutils.training.store import load_trained
 
@@ -57,6 +61,21 @@ def test_a_run_is_its_steps(model):
     trained = load_trained(lm, artifacts.find(run.training).folder)
     np.testing.assert_array_equal(run.after.runs, detect(trained, QUICK.detect).runs)
     assert run.artifact.manifest["facts"]["pairs"] == len(pairs)
+
+
+def test_weights_that_are_stored_nowhere_are_made_anew(model):
+    run = run_retmask(model, QUICK)
+    folder = artifacts.find(run.training).folder
+    before = load_file(folder / "adapter_model.safetensors")
+    complete(model, [run.training])
+    assert folder.stat().st_ino == artifacts.find(run.training).folder.stat().st_ino, "were there"
+    shutil.rmtree(folder)
+    complete(model, ["train-0000000000000000"])
+    assert artifacts.find(run.training) is None, "nobody asked for these"
+    complete(model, ["train-0000000000000000", run.training])
+    after = load_file(artifacts.find(run.training).folder / "adapter_model.safetensors")
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
 
 
 def test_stopped_run_goes_on(model, monkeypatch):

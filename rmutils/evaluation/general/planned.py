@@ -12,13 +12,11 @@ from rmutils.artifacts import Artifact, Compute, find
 from rmutils.errors import NotStored
 from rmutils.evaluation.general.abilities import General, GeneralConfig
 from rmutils.evaluation.general.store import evaluate_general_stored
-from rmutils.models import load_model
 from rmutils.models.loading import corpus_of
+from rmutils.training.again import train_again
 from rmutils.training.collect import stored_runs
-from rmutils.training.means import Means
 from rmutils.training.planned import BEFORE, planned
-from rmutils.training.retmask import RetMaskConfig, RetMaskRun, recipe_of
-from rmutils.training.store import train_stored
+from rmutils.training.retmask import RetMaskRun
 
 Result = tuple[General, Artifact]
 _CONFIGS = {"world": GeneralConfig(samples=480), "book": GeneralConfig()}
@@ -110,11 +108,3 @@ def _collect(
     samples, drift = (pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
                       for parts in tables.values())
     return Abilities(samples, drift, artifacts, list(dict.fromkeys(missing)))
-
-
-def train_again(model: str, run: RetMaskRun, means: Means = Means()) -> Artifact:
-    """The training of a stored run once more, from its pairs, where its weights are not stored."""
-    config = RetMaskConfig(**run.artifact.manifest["config"])
-    return train_stored(load_model(model), run.pairs, recipe_of(config),
-                        command=run.artifact.manifest["command"], named=model,
-                        means=means.launch)[1]

@@ -33,6 +33,7 @@ from rmutils.models.loading import corpus_of
 from rmutils.models.registry import tau_of
 from rmutils.progress import progress_bar
 from rmutils.threads import one_thread
+from rmutils.training.again import complete
 from rmutils.training.by_name import load_by_name
 
 HEADS = Stage("variant-heads", version=1)
@@ -139,7 +140,7 @@ def heads_stored(
     model: str, config: HeadsConfig = HeadsConfig(), *, compute: Compute = "auto"
 ) -> tuple[Tables, Artifact]:
     """`heads` of a model by its name, but a stored result is read instead, and a stopped run goes
-    on.
+    on. Trainings whose weights are not stored are made anew first.
 
     Raises
     ------
@@ -150,6 +151,7 @@ def heads_stored(
     scores, _ = scored(model, compute="never" if compute == "never" else "auto")
 
     def make(folder: Path) -> dict:
+        complete(model, config.trainings)
         tables = heads(load_model(model), scores, config, journal=folder / JOURNAL)
         for table, frame in tables.items():
             frame.to_parquet(folder / f"{table}.parquet", index=False, compression="zstd")
