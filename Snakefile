@@ -86,6 +86,10 @@ for stage in sorted({name.split("/")[0] for name in PLAN}):
             runtime=lambda wildcards, stage=stage: job(stage, wildcards)["resources"]["runtime"],
             gpu=lambda wildcards, stage=stage: job(stage, wildcards)["resources"]["gpu"],
             nodes=lambda wildcards, stage=stage: job(stage, wildcards)["resources"]["nodes"],
+            # on one machine a job at a time takes the GPUs
+            accelerated=lambda wildcards, stage=stage: int(
+                job(stage, wildcards)["resources"]["gpu"] > 0
+            ),
         params:
             plan=config["plan"],
             stage=stage,

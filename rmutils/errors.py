@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class UserError(Exception):
     """Bad usage or bad input: the message says what is wrong, where, and the command that mends it.
@@ -12,3 +14,10 @@ class UserError(Exception):
 
 class NotStored(UserError):
     """A result that was only to be read is not there."""
+
+
+def require(missing: Sequence[str]) -> None:
+    """Raise NotStored with the command lines that make what is missing, if anything is."""
+    if missing:
+        raise NotStored("what is asked for is not stored. Make it: "
+                        + ", ".join(f"`{command}`" for command in missing) + ".")

@@ -18,7 +18,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
 
 from rmutils.attention.retrieval_capture import ArgMaxRecorder, recording_by_layer
-from rmutils.attention.rotation import inverse_frequencies, turn
+from rmutils.attention.rotation import check_turns, inverse_frequencies, layers_of, turn
 from rmutils.config import Config
 from rmutils.errors import UserError
 from rmutils.models.attention import attached
@@ -86,8 +86,8 @@ def ms_poe(
     """
     group = query.shape[1] // key.shape[1]
     if given.ratios is None:
-        given.shares = looked_at(query, key.repeat_interleave(group, dim=1), scaling,
-                                 given.frequencies)
+        given.shares = looked_at(query, key.repeat_interleave(group, dim=1), attention_mask,
+                                 scaling, given.frequencies)
         given.ratios = ratios_of(ranks(given.shares, given.config.order), given.config)
     ratios = given.ratios.view(-1, group, 1)  # (key heads, heads that share each, 1)
     of_keys = ratios[:, :1].expand_as(ratios) if given.config.order == "reference" else ratios
@@ -124,17 +124,25 @@ def _products(query: Tensor, key: Tensor, further: Tensor, frequencies: Tensor) 
     return (pairs @ torch.view_as_real(turned).flatten(-2).transpose(-1, -2))[..., 0, :]
 
 
-def looked_at(query: Tensor, key: Tensor, scaling: float, frequencies: Tensor) -> Tensor:
+def looked_at(
+    query: Tensor, key: Tensor, attention_mask: Tensor | None, scaling: float, frequencies: Tensor
+) -> Tensor:
     """Share of the keys that each head looks at from the last query, positions left out, (heads,).
+
+    In a layer with a window, of the keys that the query sees.
 
     Parameters
     ----------
     query, key : Tensor
         (1, heads, tokens, head size), turned by the model.
+    attention_mask : Tensor or None
+        (1, 1, tokens, tokens): True where a key may be seen. None: all before and the newest.
     """
     places = torch.arange(key.shape[2], device=key.device)
     last = turn(query[:, :, -1:], -places[-1:], frequencies).float()
     products = last @ turn(key, -places, frequencies).float().transpose(2, 3) * scaling
+    if attention_mask is not None:
+        products = products[..., attention_mask[0, 0, -1]]
     weights = products.softmax(-1)[0, :, 0]
     return (weights > OUTLIER * weights.mean(-1, keepdim=True)).float().mean(-1)
 
@@ -176,13 +184,14 @@ def rescaled(
     UserError
         The model has no rotary positions, there are no such layers, or the prompt is missing.
     """
-    layers = model.base_model.layers
+    layers = layers_of(model)
     last = len(layers) - 1 if config.last_layer < 0 else config.last_layer
     if not config.first_layer <= last < len(layers):
         raise UserError(f"there are no layers {config.first_layer} to {last}: the model has 0 to "
                         f"{len(layers) - 1}. Set first_layer and last_layer.")
     if config.order != "linear" and not prompt:
         raise UserError(f"the order {config.order} of Ms-PoE depends on the prompt: give it.")
+    check_turns(model, range(config.first_layer, last + 1))
     by_number = torch.arange(model.config.num_attention_heads, device=model.device)
     scales = {i: HeadScales(
         config, inverse_frequencies(model, i),
@@ -191,7 +200,8 @@ def rescaled(
     with attached(model, NAME, scales):
         if prompt:
             with torch.inference_mode():
-                model(torch.tensor([prompt], device=model.device), use_cache=False)
+                model(torch.tensor([prompt], device=model.device), use_cache=False,
+                      logits_to_keep=1)
         yield scales
 
 

@@ -23,7 +23,7 @@ from rmutils.attention.retrieval_capture import (
     recording_by_layer,
     retrieval_capture,
 )
-from rmutils.attention.rotation import position_embeddings
+from rmutils.attention.rotation import layers_of, position_embeddings
 from rmutils.config import Config
 from rmutils.errors import UserError
 from rmutils.models import LanguageModel
@@ -111,7 +111,7 @@ def selecting(model: PreTrainedModel, config: SelectConfig) -> Iterator[Selectio
     UserError
         There is no layer behind the filter layer.
     """
-    layers = model.base_model.layers
+    layers = layers_of(model)
     first = config.filter_layer + 1
     if first >= len(layers):
         raise UserError(f"no layer follows filter layer {config.filter_layer}: the model has 0 to "
@@ -169,7 +169,7 @@ def answer_selecting(
     with selecting(lm.model, config) as selection:
         while len(said) < max_new_tokens:
             logits = lm.model(torch.tensor([ids], device=lm.model.device), past_key_values=cache,
-                              use_cache=True, recorder=recorder).logits
+                              use_cache=True, logits_to_keep=1, recorder=recorder).logits
             if recorder is not None:
                 selection.looked.append(recorder.take()[0])
             ids = [int(logits[0, -1].argmax())]

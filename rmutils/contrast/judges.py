@@ -178,17 +178,20 @@ class Proxy:
         The whole model that gave the responses.
     thinking : bool
         Whether the prompts left room for a chain of thought (`ResponseConfig.thinking`).
+
+    Scores are made where the model is when the judge is.
     """
 
     at_once = 1
 
     def __init__(self, lm: LanguageModel, thinking: bool = True):
-        self.lm, self.thinking = lm, thinking
+        self.lm, self.thinking, self.device = lm, thinking, lm.model.device
         self.name = f"the likelihood under {lm.name}"
         self.identity = digest(["proxy", 1, BREAKS_OFF, lm.identity, thinking])
 
     def score(self, instruction: str, responses: Sequence[str]) -> list[float | None]:
         """Nats, at most 0."""
+        self.lm.model.to(self.device)  # an engine that answered before may have sent it away
         prompt = self.lm.render(instruction, thinking=self.thinking)
         ids = [self.lm.tokenizer(r, add_special_tokens=False)["input_ids"] for r in responses]
         return [self._score(prompt, answer) for answer in ids]

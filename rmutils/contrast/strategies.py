@@ -122,6 +122,7 @@ def contrast(
         backend = other
     rejected, second = respond_stored(backend, instructions, two, **stored)
     if strategy == "win-lose-pair":
+        backend.close()  # the judge may want the memory
         scores, judged = judge_stored(judge, chosen, rejected, **stored)
         return Contrast(_win_lose(chosen, rejected, scores), (first, second, judged))
     if STRATEGIES[strategy].reasoning == "removed":

@@ -18,6 +18,8 @@ from rmutils.errors import UserError
 
 NO_LABEL = -100
 PADDING = -1
+BLOCK = 128
+"""Tokens of a block of FlexAttention."""
 Masks = Tensor | BlockMask | dict[str, Tensor | BlockMask]
 
 
@@ -46,8 +48,14 @@ def packed_inputs(
     Raises
     ------
     UserError
-        An instance is longer than `length`, or the model's attention takes no such mask.
+        An instance is longer than `length`; the model's attention takes no such mask; or it is
+        FlexAttention on a CPU, where `length` is no multiple of its block: torch's kernel then
+        reads what stands in memory behind the last token, and now and then gives NaN.
     """
+    if (model.config._attn_implementation == "flex_attention" and model.device.type == "cpu"
+            and length % BLOCK):
+        raise UserError(f"flex_attention on a CPU needs a length that is a multiple of {BLOCK}, "
+                        f"not {length}.")
     ids = torch.full((len(rows), length), pad_id)
     documents, positions = torch.full_like(ids, PADDING), torch.zeros_like(ids)
     labels = torch.full_like(ids, NO_LABEL)

@@ -90,7 +90,7 @@ def readings(lm: LanguageModel, config: ReachConfig, length: int) -> Iterator[Re
 
 def read(lm: LanguageModel, reading: Reading) -> tuple[list[bool], Tensor]:
     """Whether each fact is found, and the loss of each token of the text but its first, in nats."""
-    window = lm.model.config.sliding_window or 1
+    window = getattr(lm.model.config, "sliding_window", None) or 1
     whole = len(reading.shared) // window * window  # so many can be read in blocks
     rest = reading.shared[whole:]
     device, cache = lm.model.device, DynamicCache(config=lm.model.config)

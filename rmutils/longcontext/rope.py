@@ -71,16 +71,16 @@ def extended_frequencies(
     Models", equations 17 to 23, whose appendix has the NTK-aware base.
     """
     pairs = len(frequencies)
-    share = torch.arange(pairs) / pairs
+    places = torch.arange(pairs, device=frequencies.device)
     if how.method == "interpolation":
         return frequencies / how.factor, 1.0
     if how.method in ("ntk", "base"):
-        return new_base(base, 2 * pairs, how) ** -share, 1.0
+        return new_base(base, 2 * pairs, how) ** -(places / pairs), 1.0
     # The pair that turns r times within the window: base^(-i / pairs) * trained = 2 pi r.
     first, last = (pairs * math.log(trained / (2 * math.pi * turns)) / math.log(base)
                    for turns in (how.beta_fast, how.beta_slow))
     first, last = max(math.floor(first), 0), min(math.ceil(last), 2 * pairs - 1)
-    slow = ((torch.arange(pairs) - first) / max(last - first, 1e-3)).clamp(0, 1)
+    slow = ((places - first) / max(last - first, 1e-3)).clamp(0, 1)
     return frequencies * (1 - slow) + frequencies / how.factor * slow, \
         0.1 * math.log(how.factor) + 1
 

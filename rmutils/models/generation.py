@@ -216,7 +216,10 @@ class _Batch:
             odds = _nucleus(odds, self.top_p)
         sums = odds.cumsum(-1)
         uniforms = [row.uniforms[min(len(row.said), row.room - 1)] for row in rows]
-        drawn = torch.tensor(uniforms, device=sums.device)[:, None] * sums[:, -1:]
+        whole = sums[:, -1:]
+        drawn = torch.tensor(uniforms, device=sums.device)[:, None] * whole
+        # A number that rounds to 1 would be behind the last token.
+        drawn = torch.minimum(drawn, torch.nextafter(whole, torch.zeros_like(whole)))
         return torch.searchsorted(sums, drawn.to(sums), right=True)[:, 0].tolist()
 
 

@@ -42,14 +42,24 @@ _LARGE = {
 and 36 GPU hours", trainings "on either 4 x NVIDIA H100 GPUs or 8 x NVIDIA H200 GPUs, where all runs
 finish within 24 hours". Of evaluation and main memory the paper does not speak: those are ours."""
 
+OF_PROCESS = {"zero1": 45000, "zero2": 45000, "fsdp": 80000}
+"""MB of the machine's memory for each process of a shared training, by its settings: eight billion
+weights in float32 until they are shared out, under FSDP with those of the reference."""
+OF_ENGINE, BESIDES = 25000, 60000
+"""For each engine, which is handed the weights by a process of its own; and for the process that
+starts them all, with its pairs."""
+
 
 def resources_of(stage: str, model: str, means: Means | None = None) -> Resources:
     """What a stage needs for a model: one of this project's, the real small one, or a large one."""
     found = _usual(stage, model)
     if means and stage == "train" and (launch := means.launch):
-        return found.changed({"gpu": launch.gpus * launch.nodes, "nodes": launch.nodes})
+        return found.changed({"gpu": launch.gpus * launch.nodes, "nodes": launch.nodes,
+                              "mem_mb": OF_PROCESS[launch.settings] * launch.gpus + BESIDES})
     if means and stage == "generate" and means.engine == "vllm":
-        return found.changed({"gpu": means.engines * means.tensor_parallel})
+        return found.changed({"gpu": means.engines * means.tensor_parallel,
+                              "threads": found.threads * means.engines,
+                              "mem_mb": OF_ENGINE * means.engines + BESIDES})
     return found
 
 

@@ -53,7 +53,8 @@ def run_study(
         settle(jobs, folder)
         options = [] if book else ["results"]
         if where == LOCAL:
-            options += ["--resources", f"mem_mb={psutil.virtual_memory().total // 2**20}"]
+            options += ["--resources", f"mem_mb={psutil.virtual_memory().total // 2**20}",
+                        "accelerated=1"]
         run_graph(root, lock, {"profile": profile, "plan": str(folder / "plan.json")}, *options,
                   where=where)
     made = HTML / "index.html" if book else RESULTS

@@ -20,12 +20,12 @@ from rmutils.evaluation.general.mt_bench import MTBenchRun
 from rmutils.evaluation.general.store import evaluate_general_stored
 from rmutils.evaluation.longcontext import EvaluateConfig, evaluate_stored
 from rmutils.evaluation.official import official_stored
-from rmutils.heads.store import detect_stored
+from rmutils.heads.store import detect_stored, load
 from rmutils.models import identify, load_model
 from rmutils.models.hub import fetch_hub
 from rmutils.study.plan import Job
 from rmutils.training.again import train_again
-from rmutils.training.pairing import contrasted, masked_heads
+from rmutils.training.pairing import contrasted, heads_of, masked_heads
 from rmutils.training.retmask import command_of, run_retmask
 
 Record = dict[str, Any]
@@ -48,7 +48,13 @@ def detect(job: Job, before: Record, compute: Compute, workers: int) -> Record:
 
 
 def mask(job: Job, before: Record, compute: Compute, workers: int) -> Record:
-    return {"heads": masked_heads(job.run.synthesizer or job.model, job.run)}
+    """From the detection before it, whose key tells the precision: on a node without a GPU, where
+    this may run, that of the model would be another one."""
+    author = job.run.synthesizer or job.model
+    detected = [found for name in before.get("artifacts", ()) if (found := find(name))]
+    if not detected:
+        return {"heads": masked_heads(author, job.run)}
+    return {"heads": heads_of(load(detected[0].folder, author), job.run)}
 
 
 def generate(job: Job, before: Record, compute: Compute, workers: int) -> Record:
@@ -56,6 +62,8 @@ def generate(job: Job, before: Record, compute: Compute, workers: int) -> Record
     writer = load_model(author)
     drawn, _ = draw_stored(run.source, run.instructions, seed=run.seed, lm=writer)
     who = run.smaller if run.smaller and job.side else author
+    if who != author:
+        writer.model.to("cpu")  # the one that answers wants the GPU
     config = sides(run.strategy, run.responses.changed({"seed": run.seed}),
                    [tuple(head) for head in before.get("heads", ())])[job.side]
     backend = job.means.backend(writer if who == author else load_model(who), who, workers)

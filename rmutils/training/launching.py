@@ -79,7 +79,10 @@ def command(task: Path, means: Launch, first: str | None = None) -> list[str]:
 
 
 def _first_host() -> str:
-    nodes = os.environ.get("SLURM_JOB_NODELIST")
+    nodes, job = (os.environ.get(f"SLURM_JOB_{name}") for name in ("NODELIST", "ID"))
+    if job and not nodes:  # Snakemake's executor keeps the number only
+        nodes = subprocess.run(["squeue", "--noheader", f"--jobs={job}", "--format=%N"],
+                               capture_output=True, text=True, check=True).stdout.strip()
     if not nodes:
         raise UserError("a training over several nodes starts them by SLURM, and this is no job of "
                         "it. Run the study with --on slurm, or train with nodes=1.")

@@ -9,7 +9,7 @@ from rmutils.contrast.drawing import draw_stored
 from rmutils.contrast.longreward import longreward_pairs
 from rmutils.contrast.pairs import Pairs
 from rmutils.contrast.strategies import RELEASED, contrast, strategy_of
-from rmutils.heads import choose
+from rmutils.heads import HeadScores, choose
 from rmutils.heads.scores import Head
 from rmutils.heads.store import detect_stored
 from rmutils.models import LanguageModel, load_model
@@ -27,11 +27,14 @@ def masked_heads(author: LanguageModel | str, config: RetMaskConfig) -> list[Hea
     author : LanguageModel or str
         The model that answers.
     """
-    policy = strategy_of(config.strategy).policy
-    if not policy:
+    if not strategy_of(config.strategy).policy:
         return []
-    scores, _ = detect_stored(author, config.detect)
-    return choose(scores, policy, tau=config.tau, seed=config.seed)
+    return heads_of(detect_stored(author, config.detect)[0], config)
+
+
+def heads_of(scores: HeadScores, config: RetMaskConfig) -> list[Head]:
+    """The same from scores that are at hand."""
+    return choose(scores, strategy_of(config.strategy).policy, tau=config.tau, seed=config.seed)
 
 
 def contrasted(
@@ -50,11 +53,12 @@ def contrasted(
     kept = {"compute": compute, "command": command}
     drawn, written = draw_stored(config.source, config.instructions, seed=config.seed, lm=writer)
     other = config.smaller and means.backend(load_model(config.smaller), config.smaller, workers)
-    device, backend = writer.model.device, means.backend(writer, author, workers)
+    judge, device = means.judging(writer, config.responses.thinking), writer.model.device
+    backend = means.backend(writer, author, workers)
     made = contrast(
         config.strategy, backend, drawn.instructions,
         config.responses.changed({"seed": config.seed}), heads=heads, other=other,
-        judge=means.judging(writer, config.responses.thinking), **kept)
+        judge=judge, **kept)
     for engine in filter(None, (backend, other)):
         engine.close()
     writer.model.to(device)

@@ -91,6 +91,8 @@ def train(
             lm = _loaded(model) if isinstance(model, str) else model
         if main:
             _write(folder / RECORD, record)
+            del data, own  # files that are open cannot be removed from a network's folder
+            gc.collect()
             shutil.rmtree(folder / ".training")
     return folder
 

@@ -24,6 +24,9 @@ from rmutils.progress import progress_bar
 from rmutils.training.encoding import with_rows
 from rmutils.training.recipes import TrainRecipe
 
+DAY = 86_400
+"""Seconds."""
+
 
 class _Watched:
     """Mixed into a trainer: it stops where loss or gradient is not finite, and tells the rows."""
@@ -165,10 +168,15 @@ def arguments(recipe: TrainRecipe, folder: Path) -> DPOConfig | SFTConfig:
         "logging_steps": 1, "logging_nan_inf_filter": False, "disable_tqdm": True,
         "report_to": "none", "remove_unused_columns": False, "max_length": None,
         "save_steps": recipe.checkpoint_steps, "save_total_limit": 1,
+        "ddp_timeout": DAY,  # the first process encodes all pairs while the others wait
     }
     if recipe.objective == "dpo":
-        return DPOConfig(**shared, beta=recipe.beta, precompute_ref_log_probs=True)
-    return SFTConfig(**shared, dataset_kwargs={"skip_prepare_dataset": True})
+        found = DPOConfig(**shared, beta=recipe.beta, precompute_ref_log_probs=True)
+    else:
+        found = SFTConfig(**shared, dataset_kwargs={"skip_prepare_dataset": True})
+    if "WORLD_SIZE" not in os.environ and found.n_gpu > 1:
+        found._n_gpu = 1  # a process takes one, and TRL refuses what torch.nn.DataParallel does
+    return found
 
 
 class Progress(TrainerCallback):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
+from weakref import WeakKeyDictionary
 
 import pytest
 import torch
-from transformers import AttentionInterface
+from transformers import AttentionInterface, GPT2Config, GPT2LMHeadModel
 
+from rmutils.attention import rotation
 from rmutils.attention.ms_poe import MsPoeConfig, looked_at, ranks, ratios_of, rescaled
 from rmutils.attention.rotation import turn
+from rmutils.attention.select_attention import SelectConfig, selecting
 from rmutils.errors import UserError
 from rmutils.models.attention import register, using
 from rmutils.models.generation import generate
@@ -117,9 +120,15 @@ def test_keys_looked_at_by_hand():
     query = torch.zeros(1, 2, 8, 4)
     query[..., 0] = 3
     places = torch.arange(8)
-    shares = looked_at(turn(query, places, frequencies), turn(key, places, frequencies), 1.0,
-                       frequencies)
-    assert shares.tolist() == [0.25, 0]
+    query, key = turn(query, places, frequencies), turn(key, places, frequencies)
+    assert looked_at(query, key, None, 1.0, frequencies).tolist() == [0.25, 0]
+    window = (places > places[:, None] - 4) & (places <= places[:, None])
+    # of the keys 4 to 7 number 5 stands out
+    assert looked_at(query, key, window[None, None], 1.0, frequencies).tolist() == [0.25, 0]
+    window[-1, :5] = True  # of all keys but number 4, numbers 2 and 5
+    window[-1, 4] = False
+    shares = looked_at(query, key, window[None, None], 1.0, frequencies)
+    assert shares.tolist() == pytest.approx([2 / 7, 0])
 
 
 def test_ranks_and_the_reference_that_confuses_them():
@@ -172,6 +181,36 @@ def moved_by_hidden_tokens(lm, config):
 def test_refused(llama, config, prompt, message):
     with pytest.raises(UserError, match=message), rescaled(llama.model, config, prompt):
         pass
+
+
+@pytest.mark.parametrize("layer", [2, 3])
+def test_layers_that_turn_otherwise(llama, monkeypatch, layer):
+    """One has no positions, one pairs neighbours: with ratios of 1 nothing would show it."""
+    modeling = sys.modules[type(llama.model).__module__]
+    own, calls = modeling.apply_rotary_pos_emb, []
+
+    def odd(q, k, cos, sin, **kwargs):
+        calls.append(0)
+        if (len(calls) - 1) % 4 != layer:
+            return own(q, k, cos, sin, **kwargs)
+        if layer == 2:
+            return q, k
+        order = torch.arange(q.shape[-1]).view(-1, 2).T.flatten()
+        back = order.argsort()
+        return [part[..., back] for part in own(q[..., order], k[..., order], cos, sin, **kwargs)]
+
+    monkeypatch.setattr(modeling, "apply_rotary_pos_emb", odd)
+    monkeypatch.setattr(rotation, "_CHECKED", WeakKeyDictionary())
+    with pytest.raises(UserError, match=f"llama: layer {layer} does not turn its queries"), \
+            rescaled(llama.model):
+        pass
+
+
+def test_models_built_otherwise():
+    model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=8, n_head=2, vocab_size=20))
+    for switched in (rescaled(model), selecting(model, SelectConfig(filter_layer=0))):
+        with pytest.raises(UserError, match="gpt2: its layers are not where"), switched:
+            pass
 
 
 def test_models_without_rotary_positions(llama):

@@ -87,7 +87,7 @@ def test_a_model_with_compiled_flex_attention_gives_the_same_logits(llama):
     logits = []
     for attention in ("sdpa", "flex_attention"):
         llama.model.set_attn_implementation(attention)
-        inputs = packed(llama)
+        inputs = packed(llama, length=128)
         with torch.inference_mode():
             logits.append(llama.model(**inputs).logits[inputs["labels"] != NO_LABEL])
     torch.testing.assert_close(*logits, rtol=1e-4, atol=1e-4)
@@ -105,6 +105,9 @@ def test_labels_and_positions_by_hand(llama):
 def test_refused(llama):
     with pytest.raises(UserError, match="instance 1 holds 50 tokens, and 49 are allowed"):
         packed(llama, [[[5]], OTHERS], 49)
+    llama.model.config._attn_implementation = "flex_attention"
+    with pytest.raises(UserError, match="a multiple of 128, not 49"):
+        packed(llama, [[[5]], OTHERS[:1]], 49)
     llama.model.config._attn_implementation = "flash_attention_2"
     with pytest.raises(UserError, match="flash_attention_2 takes no mask of documents"):
         document_masks(llama.model, torch.zeros(1, 4))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from rmutils.corpora.haystack import load_haystacks
-from rmutils.models.generation import generate
+from rmutils.models.generation import _Batch, generate
 
 
 @pytest.fixture
@@ -95,6 +97,15 @@ def test_sampled_tokens_come_as_often_as_they_are_probable(llama):
     shares = torch.bincount(torch.tensor(said)[:, 0], minlength=len(odds)) / 4000
     assert ((shares - odds).abs() <= 4 * (odds * (1 - odds) / 4000).sqrt() + 1e-3).all()
     assert odds.max() > 0.02
+
+
+def test_a_number_that_rounds_to_one_draws_a_token(llama):
+    """The last one that is probable at all."""
+    logits = torch.zeros(2, 512)
+    logits[1, 300:] = -torch.inf
+    rows = [SimpleNamespace(uniforms=[1 - 2**-26], said=[], room=1)] * 2
+    batch = _Batch(llama.model, llama.stop_ids, temperature=1.0, top_p=1.0)
+    assert batch._choose(logits, rows) == [511, 299]
 
 
 def test_longer_than_the_room_that_is_made_at_once(llama):

@@ -85,6 +85,9 @@ def test_nodes_and_gpus_are_asked_of_the_cluster():
     generate = next(job for job in jobs.values() if job.stage == "generate")
     assert (train.resources.gpu, train.resources.nodes) == (16, 2)
     assert (generate.resources.gpu, generate.resources.nodes) == (6, 1)
+    # Each process has eight billion weights in float32, each engine in bfloat16.
+    assert train.resources.mem_mb > 8 * 32_000 and generate.resources.mem_mb > 3 * 16_000
+    assert generate.resources.threads == 12
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 
 import pandas as pd
@@ -42,9 +43,21 @@ def test_several_nodes(tmp_path, settings, launcher):
 
 
 def test_several_nodes_need_slurm(tmp_path, pairs, monkeypatch):
-    monkeypatch.delenv("SLURM_JOB_NODELIST", raising=False)
+    for name in ("SLURM_JOB_NODELIST", "SLURM_JOB_ID"):
+        monkeypatch.delenv(name, raising=False)
     with pytest.raises(UserError, match="by SLURM, and this is no job of it"):
         launch("tiny-llama", pairs, RECIPES["smoke"], tmp_path / "out", Launch(nodes=2))
+
+
+def test_first_host_by_the_number_of_the_job(tmp_path, monkeypatch):
+    """Snakemake's executor keeps the number of a job, and not the list of its nodes."""
+    for name, reply in (("squeue", "node-[7-8]"), ("scontrol", "node-7\nnode-8")):
+        (tmp_path / name).write_text(f"#!/bin/sh\nprintf '%s\\n' '{reply}'\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.delenv("SLURM_JOB_NODELIST", raising=False)
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    assert launching._first_host() == "node-7"
 
 
 def test_failing_process_is_told(tmp_path, pairs, monkeypatch):

@@ -10,9 +10,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch.nn.functional import logsigmoid
+from trl import DPOConfig
 
 from rmutils import load_model
 from rmutils.training import RECIPES, load_adapter, train
+from rmutils.training.trainers import arguments
 from tests.training.conftest import quick
 
 LONG = {"max_prompt_length": 30, "max_length": 48}  # so that some are cut
@@ -74,11 +76,11 @@ def assert_same_training(folder, lm, slow, told):
         values = [step[name].item() for step in told]
         assert curve[name].tolist() == pytest.approx(values, rel=1e-3, abs=1e-5), name
     fast = load_model(str(folder), dtype=torch.float32).model.state_dict()
-    moved = 0
+    before = lm.model.state_dict()
     for name, weights in slow.state_dict().items():
-        torch.testing.assert_close(fast[name], weights, rtol=0, atol=2e-5)
-        moved = max(moved, (weights - lm.model.state_dict()[name]).abs().max())
-    assert moved > 1e-3
+        # Not each weight by itself: Adam divides by its gradient, which may be next to nothing.
+        moved = (weights - before[name]).norm()
+        assert moved > 0 and (fast[name] - weights).norm() < 1e-3 * moved, name
 
 
 def test_dpo(lm, pairs, tmp_path):
@@ -149,3 +151,10 @@ def test_recipe_of_the_paper():
         (2, 0.1, 1024, 512)
     assert (paper.precision, paper.gradient_checkpointing) == ("bfloat16", True)
     assert paper.lora_rank is None and paper.max_steps is None
+
+
+def test_one_process_takes_one_gpu(tmp_path, monkeypatch):
+    """Of several; TRL refuses to train on all of them by torch.nn.DataParallel."""
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    monkeypatch.setattr(DPOConfig, "n_gpu", property(lambda self: self._n_gpu or 2))
+    assert arguments(RECIPES["smoke"], tmp_path).n_gpu == 1

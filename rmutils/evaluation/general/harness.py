@@ -8,6 +8,7 @@ Names and metrics are as in version 0.4.13 of https://github.com/EleutherAI/lm-e
 
 from __future__ import annotations
 
+import gc
 import os
 import shlex
 import shutil
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+import torch
 from pydantic import Field
 
 from rmutils.config import Config
@@ -101,6 +103,8 @@ def checkpoint(model: str, folder: Path, load: Callable[[str], LanguageModel]) -
         return model
     if not (folder / "config.json").exists():
         export_masked(load(model), [], folder)
+        gc.collect()
+        torch.cuda.empty_cache()  # the program that is started wants the memory
     return str(folder)
 
 

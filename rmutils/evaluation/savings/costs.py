@@ -26,6 +26,7 @@ from rmutils.attention.share_attention import (
 )
 from rmutils.config import Config
 from rmutils.corpora.niah import NiahCase
+from rmutils.errors import UserError
 from rmutils.evaluation.variants.kinds import GemFilter, Plain, Select, Share
 from rmutils.evaluation.variants.under import sharing_of
 from rmutils.heads.detection import DetectConfig, build_cases
@@ -83,7 +84,15 @@ def costs(
         scores and weighted sums), `cache_bytes` (keys and values at the end), `hidden_bytes`
         (hidden states that Select-Attention keeps in their place), `kept` (share of heads or
         tokens, as of `rmutils.evaluation.variants.under.Subject`).
+
+    Raises
+    ------
+    UserError
+        The model is on a GPU.
     """
+    if lm.model.device.type != "cpu":
+        raise UserError("costs are counted in time of the processor. Set CUDA_VISIBLE_DEVICES to "
+                        "nothing, so that the model is loaded there.")
     kept, rows = Journal(journal), []
     cases = build_cases(lm, DetectConfig(lengths=(config.length,), depths=(0.5,),
                                          needles=config.rounds, max_new_tokens=config.steps))

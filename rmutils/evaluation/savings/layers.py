@@ -9,6 +9,7 @@ import pandas as pd
 from pydantic import Field
 
 from rmutils.config import Config
+from rmutils.errors import UserError
 from rmutils.evaluation.variants.curves import PLAIN
 from rmutils.evaluation.variants.kinds import Plain, Select, Share, Variant
 from rmutils.evaluation.variants.measure import VariantConfig, measure
@@ -51,10 +52,17 @@ def layers(
     -------
     dict of str to DataFrame
         Its tables, with a column `variant`: the number of the layer, or `plain`.
+
+    Raises
+    ------
+    UserError
+        The model has no such layer.
     """
     count = lm.shape[0]
     tried = range(count - isinstance(config.variant, Select)) if config.layers is None else \
         config.layers
+    if wrong := [i for i in tried if not 0 <= i < count]:
+        raise UserError(f"{lm.name} has no layer {wrong[0]}: it has {count}, counted from 0.")
     variants = {PLAIN: Plain()} | {str(i): in_layer(config.variant, i, count) for i in tried}
     parts: dict[str, list[pd.DataFrame]] = {}
     for name, variant in variants.items():

@@ -15,6 +15,7 @@ from pydantic import Field
 
 from rmutils.artifacts import Artifact, Compute, Stage
 from rmutils.config import Config, digest
+from rmutils.errors import UserError
 from rmutils.evaluation.masking_sweep import scored
 from rmutils.evaluation.variants.kinds import Plain, Variant
 from rmutils.evaluation.variants.measure import Tables, answers
@@ -36,7 +37,7 @@ from rmutils.threads import one_thread
 from rmutils.training.again import complete
 from rmutils.training.by_name import load_by_name
 
-HEADS = Stage("variant-heads", version=1)
+HEADS = Stage("variant-heads", version=2)
 JOURNAL = ".journal.jsonl"
 WHOLE, TRAINED = "whole", "trained"
 """Subjects that answer, besides those with heads masked, which are named by `Masking.policy`."""
@@ -89,12 +90,17 @@ def heads(
     Raises
     ------
     UserError
-        A variant or a length does not fit the model, or there is no retrieval head.
+        A variant or a length does not fit the model; or there is no retrieval head, or there are
+        more than others.
     """
     scores.select(tau=config.tau)  # says so if there is none
     kept, asked = Journal(journal), needle_questions(lm, config.needles)
     _, retrieval, *others = masking_plan(scores, (), taus=(config.tau,), draws=config.draws,
                                          seed=config.seed)
+    if not others:
+        raise UserError(f"{len(retrieval.heads)} of {scores.mean.size} heads of {lm.name} are "
+                        f"retrieval heads at tau = {config.tau:g}, so there are not as many others "
+                        f"to compare them with. Choose a higher tau.")
     found: dict[str, list[pd.DataFrame]] = {"cases": [], "scores": [], "needles": []}
 
     def keep(name: str, subject: str, draw: int, table: pd.DataFrame) -> None:
@@ -127,7 +133,8 @@ def heads(
                         subject, f"{name}, {training}:", asked, kept, advance))
     return {table: pd.concat(parts, ignore_index=True) for table, parts in found.items()} | {
         "retrieval": pd.DataFrame(retrieval.heads, columns=["layer", "head"]),
-        "traits": traits(lm, [question.prompt for question in asked.questions])}
+        "traits": traits(lm, [one.prompt for one in asked.questions],
+                         [one.row["question"] for one in asked.questions])}
 
 
 def _long(cases: Sequence[str], runs: np.ndarray) -> pd.DataFrame:

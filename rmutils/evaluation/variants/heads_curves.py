@@ -17,6 +17,7 @@ from rmutils.heads.scores import DECIMALS, Head, HeadScores
 from rmutils.stats import RESAMPLES
 
 COLUMNS = ["variant", "quantity", "value", "low", "high"]
+NONE = (np.nan, np.nan)
 
 
 def retrieval_of(tables: Tables) -> list[Head]:
@@ -44,8 +45,10 @@ def scores_under(tables: Tables, variant: str) -> HeadScores:
 
 def pairs_of(tables: Tables) -> dict[str, BeforeAfter]:
     """Each variant against plain; left out are those without a needle found both times."""
-    plain, retrieval, found = scores_under(tables, PLAIN), retrieval_of(tables), {}
     before = tables["cases"].query("variant == @PLAIN").set_index("case")["success"]
+    if not before.any():
+        return {}
+    plain, retrieval, found = scores_under(tables, PLAIN), retrieval_of(tables), {}
     for name, part in tables["cases"].groupby("variant", sort=False):
         if name != PLAIN and (part.set_index("case")["success"] & before).any():
             found[name] = BeforeAfter(plain, scores_under(tables, name), retrieval)
@@ -58,7 +61,8 @@ def agreement(pair: BeforeAfter, *, resamples: int = RESAMPLES, seed: int = 0) -
     Returns
     -------
     DataFrame
-        `quantity`, `value`, `low`, `high`. `rank correlation`: Spearman's, over all heads.
+        `quantity`, `value`, `low`, `high` (NaN where one needle only was found both times, from
+        which there is nothing to draw). `rank correlation`: Spearman's, over all heads.
         `overlap`: share of the highest heads of plain attention, as many as there are retrieval
         heads, that are among as many highest ones of the variant.
     """
@@ -72,9 +76,14 @@ def agreement(pair: BeforeAfter, *, resamples: int = RESAMPLES, seed: int = 0) -
     tops = [np.argsort(-each, axis=1, kind="stable")[:, :count] for each in (before, after)]
     values[1, known] = [len(np.intersect1d(*two)) / count for two in zip(*tops, strict=True)]
     return pd.DataFrame(
-        [(name, drawn[0], *interval(drawn)) for name, drawn in
+        [(name, drawn[0], *(interval(drawn) if _several(sums) else NONE)) for name, drawn in
          zip(("rank correlation", "overlap"), values, strict=True)],
         columns=COLUMNS[1:])
+
+
+def _several(sums: np.ndarray) -> bool:
+    """Whether cases of two needles or more count."""
+    return (sums[0, :, -1] > 0).sum() > 1
 
 
 def _correlations(before: np.ndarray, after: np.ndarray) -> np.ndarray:
@@ -108,7 +117,8 @@ def moves(tables: Tables) -> pd.DataFrame:
         As from `agreements`. `quantity` is a group of `rmutils.heads.effect.training_effect`.
     """
     rows = [training_effect([pair], cases="both").query("quantity == 'change'").assign(
-        variant=name) for name, pair in pairs_of(tables).items()]
+        variant=name, **({} if _several(pair.sums("both")) else {"low": np.nan, "high": np.nan}))
+        for name, pair in pairs_of(tables).items()]
     found = pd.concat(rows or [_none()])
     return found.drop(columns="quantity").rename(columns={"group": "quantity"})[COLUMNS] \
         if rows else found

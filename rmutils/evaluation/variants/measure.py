@@ -87,7 +87,7 @@ def measure(lm: LanguageModel, config: VariantConfig, *, journal: Path | None = 
         Variant, masked heads or lengths do not fit the model.
     """
     kept, found = Journal(journal), {}
-    with mask_heads(lm, config.masked), under(lm, config.variant) as subject:
+    with under(lm, config.variant) as subject, mask_heads(lm, config.masked):
         asked = {name: make(lm, wanted) for name, make, wanted in (
             ("needles", needle_questions, config.needles),
             ("documents", document_questions, config.documents)) if wanted}

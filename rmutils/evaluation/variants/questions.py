@@ -42,7 +42,8 @@ class DocumentsConfig(Config):
     questions: Annotated[int, Field(ge=1)] = 20
     """At each length; the first ones of a long list are those of a short one."""
     seed: int = 42
-    """Of the texts and questions."""
+    """Of the texts and questions. -1 is taken: by these questions Share-Attention finds which heads
+    are alike (`rmutils.evaluation.variants.under.calibration`)."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from rmutils.models import LanguageModel
 from rmutils.models.loading import corpus_of
 from rmutils.training.by_name import base_of, identity_of, is_training, load_by_name
 
-VARIANT = Stage("variant", version=1)
+VARIANT = Stage("variant", version=2)
 JOURNAL = ".journal.jsonl"
 
 

@@ -93,7 +93,8 @@ class Selecting(Subject):
         with selecting(self.lm.model, self.variant) as selection:
             for part in parts:
                 rows.append(self.lm.model(torch.tensor([part], device=self.lm.model.device),
-                                          past_key_values=cache, use_cache=True).logits[0, -1])
+                                          past_key_values=cache, use_cache=True,
+                                          logits_to_keep=1).logits[0, -1])
         return torch.stack(rows).float().cpu(), _share(selection.chosen, known)
 
 

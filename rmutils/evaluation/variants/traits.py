@@ -22,7 +22,8 @@ UNCHANGED = MsPoeConfig(s_min=1, s_max=1, first_layer=0, order="position_aware")
 
 
 def traits(
-    lm: LanguageModel, prompts: Sequence[Sequence[int]], share: Share = Share()
+    lm: LanguageModel, prompts: Sequence[Sequence[int]], questions: Sequence[int],
+    share: Share = Share(),
 ) -> pd.DataFrame:
     """Two measures of each head, in the model as it is.
 
@@ -35,11 +36,14 @@ def traits(
     ----------
     prompts : sequence of sequence of int
         For the first measure. For the second, those that Share-Attention is calibrated on.
+    questions : sequence of int
+        Of each of these prompts the number of what it asks for: prompts may differ in the place of
+        the answer only.
 
     Returns
     -------
     DataFrame
-        `trait`, `prompt`, `layer`, `head`, `value`.
+        `trait`, `prompt`, `question`, `layer`, `head`, `value`.
     """
     looked = []
     for prompt in prompts:
@@ -50,14 +54,14 @@ def traits(
         apart = mean_distances(lm.model, [prompt])
         apart[:, range(lm.shape[1]), range(lm.shape[1])] = np.inf
         nearest.append(apart.min(-1))
-    return pd.concat([_long(np.array(looked), KEYS), _long(np.array(nearest), DISTANCE)],
-                     ignore_index=True)
+    return pd.concat([_long(np.array(looked), KEYS, questions),
+                      _long(np.array(nearest), DISTANCE, range(len(nearest)))], ignore_index=True)
 
 
-def _long(values: np.ndarray, trait: str) -> pd.DataFrame:
+def _long(values: np.ndarray, trait: str, questions: Sequence[int]) -> pd.DataFrame:
     prompt, layer, head = (index.ravel() for index in np.indices(values.shape))
     return pd.DataFrame({"trait": trait, "prompt": prompt, "layer": layer, "head": head,
-                         "value": values.ravel()})
+                         "question": np.asarray(questions)[prompt], "value": values.ravel()})
 
 
 def set_apart(
@@ -75,12 +79,12 @@ def set_apart(
     -------
     DataFrame
         `trait`; `value`: how often a retrieval head has more of it than another head of its layer,
-        ties counted half (0.5: no difference), with `low` and `high` over prompts; `p`, two-sided:
-        how often as many heads, drawn in each layer anew, are set apart as far.
+        ties counted half (0.5: no difference), with `low` and `high` over questions; `p`,
+        two-sided: how often as many heads, drawn in each layer anew, are set apart as far.
     """
     rows, rng = [], np.random.default_rng(seed)
     for trait, part in traits.groupby("trait", sort=False):
-        wide = part.pivot(index="prompt", columns=["layer", "head"], values="value")
+        wide = part.pivot_table(index="question", columns=["layer", "head"], values="value")
         marked = np.isin(np.arange(wide.shape[1]), [wide.columns.get_loc(h) for h in retrieval])
         layers = wide.columns.get_level_values("layer").to_numpy()
         weights = needle_weights(len(wide), resamples, seed)

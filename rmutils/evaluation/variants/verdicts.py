@@ -8,13 +8,15 @@ import pandas as pd
 
 from rmutils.evaluation.variants.curves import PLAIN
 from rmutils.evaluation.variants.heads_curves import agreements
-from rmutils.evaluation.variants.heads_losses import masking, training
+from rmutils.evaluation.variants.heads_losses import OTHERS, masking, training
 from rmutils.evaluation.variants.measure import Tables
 from rmutils.evaluation.variants.traits import DISTANCE, KEYS
 
 HALF = 0.5
 """Of the retrieval heads, of the needles, and of pairs of heads."""
 ALPHA = 0.05
+DRAWS = 3
+"""Random choices of other heads, at least."""
 MEANING = {KEYS: ("position-aware", "the opposite of position-aware"),
            DISTANCE: ("unlike other heads", "redundant")}
 """What it says of retrieval heads if they have more of a trait, or less."""
@@ -36,7 +38,12 @@ def heads_stay(tables: Tables) -> dict[str, str]:
 
 def masking_hurts(tables: Tables) -> dict[str, str]:
     """By variant: whether masking retrieval heads costs more than masking others."""
+    needles = tables["needles"]
+    others = needles[needles["subject"] == OTHERS].groupby("variant")["draw"].nunique()
+
     def tell(row: Mapping[str, pd.Series]) -> str:
+        if others[row["found"]["variant"]] < DRAWS:
+            return f"others were drawn fewer than {DRAWS} times"
         if row["found"]["value"] < HALF:
             return "too few needles are found"
         return _sign(row["excess"], "masking them hurts more than others",

@@ -154,6 +154,8 @@ def test_one_layer_after_the_other(lm):
                                               documents=None))["needles"]
     assert [*filters["variant"].unique()] == ["plain", "0", "1", "2"]
     assert filters.groupby("variant")["kept"].mean().nunique() == 4
+    with pytest.raises(UserError, match="no layer 4: it has 4, counted from 0"):
+        layers(lm, savings.LayersConfig(variant=SHARE, layers=(0, 4), **asked))
 
 
 def test_likeness_is_what_heads_share_by(lm):

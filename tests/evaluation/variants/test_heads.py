@@ -126,6 +126,20 @@ def test_agreement_on_needles_found_both_times():
         scores_under(tables, "lost")
 
 
+def test_one_needle_or_none_found_both_times():
+    """There is nothing to draw from one needle, and nothing to compare without any."""
+    plain = np.random.default_rng(0).random((6, 2, 4))
+    won = {"plain": np.ones(6, bool), "other": np.arange(6) < 1}
+    tables = tables_of({"plain": plain, "other": plain}, won)
+    for found in (agreements(tables), moves(tables)):
+        assert found["value"].notna().all() and found[["low", "high"]].isna().all(axis=None)
+    assert verdicts.heads_stay(tables) == {"other": "open"}
+    lost = tables_of({"plain": plain, "other": plain}, {"plain": np.zeros(6, bool),
+                                                        "other": np.ones(6, bool)})
+    assert agreements(lost).empty and moves(lost).empty
+    assert "no needle" in verdicts.heads_stay(lost)["other"]
+
+
 def needles_of(variant, **found):
     """{subject: [of each draw: right answers to four needles]}"""
     return [{"variant": variant, "subject": subject.replace("_", "-"), "draw": draw, "length": 1,
@@ -161,14 +175,18 @@ def test_rules_in_words():
     """Twelve needles: certain losses, losses with few needles to lose, and a certain gain."""
     few, none, all_ = [[1] + [0] * 11], [[0] * 12], [[1] * 12]
     table = pd.DataFrame(
-        needles_of("plain", whole=all_, retrieval=none, non_retrieval=all_, trained=all_ * 2)
-        + needles_of("hard", whole=few, retrieval=none, non_retrieval=few, trained=all_ * 2)
-        + needles_of("others", whole=all_, retrieval=all_, non_retrieval=none, trained=none * 2))
+        needles_of("plain", whole=all_, retrieval=none, non_retrieval=all_ * 3, trained=all_ * 2)
+        + needles_of("hard", whole=few, retrieval=none, non_retrieval=few * 3, trained=all_ * 2)
+        + needles_of("others", whole=all_, retrieval=all_, non_retrieval=none * 3,
+                     trained=none * 2))
     hurt = verdicts.masking_hurts({"needles": table})
     assert hurt["plain"] == "masking them hurts more than others"
     assert hurt["hard"] == "too few needles are found"
     assert hurt["others"] == ("masking them hurts less than others, and less so than under plain "
                               "attention")
+    rare = table.query("subject != 'non-retrieval' or draw < 2")
+    assert set(verdicts.masking_hurts({"needles": rare}).values()) == {
+        "others were drawn fewer than 3 times"}
     helped = verdicts.training_helps({"needles": table})
     assert helped["plain"] == "RetMask neither gains nor loses measurably"
     assert helped["hard"].startswith("RetMask gains; the difference is higher")
@@ -187,7 +205,7 @@ def test_heads_set_apart_within_their_layer():
     marked = of_head >= 6
 
     def trait(name, values):
-        return pd.DataFrame({"trait": name, "prompt": np.repeat([0, 1], 16),
+        return pd.DataFrame({"trait": name, "question": np.repeat([0, 1], 16),
                              "layer": np.tile(layers, 2), "head": np.tile(of_head, 2),
                              "value": np.tile(values, 2).astype(float)})
 
@@ -202,4 +220,7 @@ def test_heads_set_apart_within_their_layer():
     by_layer = [mannwhitneyu(*(mixed[part & (layers == i)] for part in (marked, ~marked))).statistic
                 for i in (0, 1)]
     assert found.loc["mixed", "value"] == pytest.approx(sum(by_layer) / 24)  # pairs
-    assert (found["low"] == found["high"]).all()  # both prompts are alike
+    assert (found["low"] == found["high"]).all()  # both questions are alike
+    # Asked at two places, a question counts once.
+    places = set_apart(pd.concat([trait("mixed", mixed), trait("mixed", mixed[::-1])]), retrieval)
+    assert (places["low"] == places["high"]).all()
