@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from threading import Barrier
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -90,11 +91,13 @@ def test_win_lose_pair(cache, llama, monkeypatch):
                              "text": texts[config.seed], "tokens": 2, "finished": True}), None
 
     monkeypatch.setattr(strategies, "respond_stored", said)
-    judge = Longest()
-    pairs = contrast("win-lose-pair", None, ASKED, CONFIG, judge=judge).pairs
+    judge, closed = Longest(), []
+    engine = SimpleNamespace(close=lambda: closed.append(judge.asked))
+    pairs = contrast("win-lose-pair", engine, ASKED, CONFIG, judge=judge).pairs
+    assert closed == [0], "before the judge, who may want the memory"
     assert pairs.table[["chosen", "rejected"]].to_numpy().tolist() == [["aa", "a"], ["bb", "b"]]
     assert pairs.dropped == {"unscored": 1, "tie": 1}
-    contrast("win-lose-pair", None, ASKED, CONFIG, judge=judge)
+    contrast("win-lose-pair", engine, ASKED, CONFIG, judge=judge)
     assert judge.asked == 4  # the second time its scores are read
 
 
