@@ -16,9 +16,9 @@ TIMINGS = paths.DATA / "timings.json"
 def _work() -> None:
     """A fixed piece of work like that of a notebook: Python, products of matrices, functions."""
     sum(i * i for i in range(400_000))
-    a = np.linspace(0, 1, 96 * 96).reshape(96, 96)
-    for _ in range(100):
-        a = np.tanh(a @ a / 96)  # too small for more than one core
+    a = np.linspace(0, 1, 48 * 48).reshape(48, 48)
+    for _ in range(400):
+        a = np.tanh(a @ a / 48)  # from 65 x 65 on OpenBLAS takes several cores, and waits for them
     np.exp(np.linspace(0, 1, 400_000)).sum()
 
 
