@@ -160,6 +160,14 @@ def test_slower_machine_is_noticed(monkeypatch):
     assert machine.slowness() == pytest.approx(3)
 
 
+def test_measured_work_keeps_to_one_core():
+    """BLAS takes several for larger products: their waiting would count as work."""
+    work_seconds()
+    everything, this_thread = time.process_time(), time.thread_time()
+    work_seconds()
+    assert time.process_time() - everything < 1.2 * (time.thread_time() - this_thread)
+
+
 def test_notebook_without_record_is_refused(notebook):
     with pytest.raises(UserError, match="nothing is known"):
         load_costs(notebook)
