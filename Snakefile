@@ -69,6 +69,21 @@ def job(stage, wildcards):
     return PLAN[f"{stage}/{wildcards.name}"]
 
 
+def asked(stage, name):
+    """A resource that a job asks for."""
+    return lambda wildcards: job(stage, wildcards)["resources"][name]
+
+
+def over_nodes(stage, value):
+    """A resource of a job over several nodes alone, from those it asks for."""
+
+    def find(wildcards):
+        wanted = job(stage, wildcards)["resources"]
+        return value(wanted) if wanted["nodes"] > 1 else None
+
+    return find
+
+
 for stage in sorted({name.split("/")[0] for name in PLAN}):
 
     rule:
@@ -80,16 +95,20 @@ for stage in sorted({name.split("/")[0] for name in PLAN}):
             ],
         output:
             RECORDS / stage / "{name}.json",
-        threads: lambda wildcards, stage=stage: job(stage, wildcards)["resources"]["threads"]
+        threads: asked(stage, "threads")
         resources:
-            mem_mb=lambda wildcards, stage=stage: job(stage, wildcards)["resources"]["mem_mb"],
-            runtime=lambda wildcards, stage=stage: job(stage, wildcards)["resources"]["runtime"],
-            gpu=lambda wildcards, stage=stage: job(stage, wildcards)["resources"]["gpu"],
-            nodes=lambda wildcards, stage=stage: job(stage, wildcards)["resources"]["nodes"],
+            mem_mb=asked(stage, "mem_mb"),
+            runtime=asked(stage, "runtime"),
+            gpu=asked(stage, "gpu"),
+            nodes=asked(stage, "nodes"),
             # on one machine a job at a time takes the GPUs
-            accelerated=lambda wildcards, stage=stage: int(
-                job(stage, wildcards)["resources"]["gpu"] > 0
-            ),
+            accelerated=lambda wildcards, stage=stage: int(asked(stage, "gpu")(wildcards) > 0),
+            # SLURM refuses the one process that the plugin would start on several nodes: they start
+            # theirs by srun. It wants two tasks or more of them, and the GPUs told for each node.
+            mpi=over_nodes(stage, lambda wanted: "srun"),
+            tasks_per_node=over_nodes(stage, lambda wanted: 2),
+            cpus_per_task=over_nodes(stage, lambda wanted: -(-wanted["threads"] // 2)),
+            gres=over_nodes(stage, lambda wanted: f"gpu:{wanted['gpu'] // wanted['nodes']}"),
         params:
             plan=config["plan"],
             stage=stage,

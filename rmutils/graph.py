@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -62,7 +63,15 @@ def run_graph(
                                 env={**os.environ, **watched}).returncode
     if status:
         told = [f.read_text(encoding="utf-8") for f in sorted((root / FAILURES).glob("*.txt"))]
-        raise BuildFailed("\n".join(told) or f"snakemake stopped:\n{log.read_text()[-2000:]}")
+        raise BuildFailed("\n".join(told) or f"snakemake stopped ({log}):\n{_why(log.read_text())}")
+
+
+def _why(log: str) -> str:
+    """Of jobs that could not say it themselves, as those that a cluster refused."""
+    failed = re.findall(r"^Error in rule (\w+):\n +message: (.+?)\n +(?:sbatch call|jobid):", log,
+                        re.MULTILINE | re.DOTALL)
+    told = dict.fromkeys(f"{rule}: {message}" for rule, message in failed if message != "None")
+    return "\n".join(told) or log[-2000:]
 
 
 def into_the_present(root: Path, *further: Path) -> None:

@@ -1,4 +1,4 @@
-"""SLURM on this machine, as its only node. Not run by pytest itself."""
+"""SLURM on this machine, as one node or two. Not run by pytest itself."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ SETTINGS = """\
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={port}
-SlurmdPort={port2}
 SlurmUser=root
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge.socket,cred_expire=15
 CredType=cred/munge
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool.%n
 SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
+SlurmdPidFile={folder}/slurmd.%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd.log
+SlurmdLogFile={folder}/slurmd.%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SwitchType=switch/none
@@ -41,22 +40,33 @@ ReturnToService=2
 KillWait=1
 SlurmdTimeout=600
 MinJobAge=3600
-NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory={memory} State=UNKNOWN
+GresTypes=gpu
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
+NODE = """\
+NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} RealMemory={memory} \
+Gres=gpu:1 State=UNKNOWN
+"""
+GPUS = CONFIG.with_name("gres.conf")
+"""Each node passes a file off as a GPU."""
 
 
 class Cluster:
-    """One node. Its daemons are processes of the test, and end with it."""
+    """Its daemons are processes of the test, and end with it. The first node, also by the alphabet,
+    is called as this machine is, so that others find it."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, nodes: int = 1):
         self.folder, self.daemons = folder, {}
         self.node = socket.gethostname().split(".")[0]
-        for name in ("state", "spool"):
-            (folder / name).mkdir(parents=True)
-        CONFIG.write_text(SETTINGS.format(
-            host=self.node, folder=folder, port=_port(), port2=_port(),
-            cpus=os.cpu_count(), memory=psutil.virtual_memory().total // 2**20))
+        self.nodes = [self.node, *(f"{self.node}-{number}" for number in range(2, nodes + 1))]
+        (folder / "state").mkdir(parents=True)
+        text = SETTINGS.format(host=self.node, folder=folder, port=_port())
+        for name in self.nodes:
+            text += NODE.format(name=name, host=self.node, port=_port(), cpus=os.cpu_count(),
+                                memory=psutil.virtual_memory().total // 2**20)
+        CONFIG.write_text(text)
+        GPUS.write_text("".join(f"NodeName={name} Name=gpu File=/dev/null\n"
+                                for name in self.nodes))
 
     def start(self) -> None:
         munged = ["munged", "--foreground", "--force", f"--socket={self.folder}/munge.socket",
@@ -64,8 +74,10 @@ class Cluster:
                   f"--seed-file={self.folder}/munged.seed", f"--key-file={self._key()}"]
         self._start("munged", munged)
         self._start("slurmctld", ["slurmctld", "-D"])
-        self._start("slurmd", ["slurmd", "-D"])
-        until(lambda: "idle" in self.ask("sinfo", "--noheader", "--format=%T"), 60)
+        for name in self.nodes:
+            self._start(name, ["slurmd", "-D", "-N", name])
+        until(lambda: self.ask("sinfo", "--noheader", "--Node", "--format=%T").split()
+              == ["idle"] * len(self.nodes), 60)
 
     def ask(self, *command: str) -> str:
         return subprocess.run(command, capture_output=True, text=True).stdout
@@ -80,15 +92,15 @@ class Cluster:
         self.ask("scancel", "--signal=KILL", "--full", job)
 
     def restart_node(self) -> None:
-        """The power fails, and comes back."""
-        first = [psutil.Process(self.daemons["slurmd"].pid), *_steps()]
+        """The power of the first fails, and comes back."""
+        first = [psutil.Process(self.daemons[self.node].pid), *_steps()]
         for process in [*first, *(p for each in first for p in each.children(recursive=True))]:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
-        self.daemons["slurmd"].wait()
+        self.daemons[self.node].wait()
         node = f"nodename={self.node}"
         self.ask("scontrol", "update", node, "state=down", "reason=power")  # as a monitor would
-        self._start("slurmd", ["slurmd", "-D", "-b"])
+        self._start(self.node, ["slurmd", "-D", "-N", self.node, "-b"])
         self.ask("scontrol", "update", node, "state=resume")
 
     def stop(self) -> None:
@@ -101,6 +113,7 @@ class Cluster:
             except subprocess.TimeoutExpired:
                 daemon.kill()
         CONFIG.unlink()
+        GPUS.unlink()
 
     def _start(self, name: str, command: list[str]) -> None:
         with (self.folder / f"{name}.out").open("ab") as out:

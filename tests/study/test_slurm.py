@@ -1,4 +1,4 @@
-"""The smoke study on a real SLURM, through a killed job and a restarted node.
+"""On a real SLURM: the smoke study, through a killed job and a restarted node; a training over nodes.
 
 It takes minutes, and needs root and Debian's slurm-wlm and munge, whose configuration it writes:
 `RMUTILS_SLURM=1 python -m pytest tests/study/test_slurm.py`.
@@ -13,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
 
@@ -28,18 +29,27 @@ SITE = {"slurm-no-account": True, "slurm-status-command": "squeue",  # there are
         "slurm-init-seconds-before-status-checks": 5, "seconds-between-status-checks": 5}
 
 
-@pytest.fixture
-def cluster(tmp_path):
+@pytest.fixture(params=[1])
+def cluster(tmp_path, request):
     if os.geteuid() or not all(map(shutil.which, ("slurmctld", "slurmd", "munged"))):
         pytest.fail("needs root, and `apt install slurm-wlm munge`")
     if CONFIG.exists():
         pytest.fail(f"{CONFIG} is there: this machine has a SLURM of its own")
-    cluster = Cluster(tmp_path / "slurm")
+    cluster = Cluster(tmp_path / "slurm", request.param)
     try:
         cluster.start()
         yield cluster
     finally:
         cluster.stop()
+
+
+@pytest.fixture
+def site(tmp_path):
+    """A profile of the project's with what this cluster wants besides."""
+    ours = yaml.safe_load((paths.ROOT / "profiles" / "slurm" / "config.yaml").read_text())
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "config.yaml").write_text(yaml.safe_dump(ours | SITE))
+    return tmp_path / "site"
 
 
 def study(root: Path, cache: Path, *options: str) -> subprocess.Popen:
@@ -63,11 +73,7 @@ def payloads(root: Path, cache: Path) -> dict[str, dict]:
 
 
 @pytest.mark.fault("kill -9", "a job of a study on SLURM, and its node")
-def test_smoke_study_through_a_kill_and_a_restart(cluster, tmp_path):
-    site = tmp_path / "site"
-    site.mkdir()
-    ours = yaml.safe_load((paths.ROOT / "profiles" / "slurm" / "config.yaml").read_text())
-    (site / "config.yaml").write_text(yaml.safe_dump(ours | SITE))
+def test_smoke_study_through_a_kill_and_a_restart(cluster, site, tmp_path):
     project, cache = Project(tmp_path / "a book"), tmp_path / "cache"
     (project.root / "notebooks" / "profiles.yaml").write_text("smoke: {}\n")
     process = study(project.root, cache, "--on", str(site))
@@ -99,3 +105,56 @@ def test_smoke_study_through_a_kill_and_a_restart(cluster, tmp_path):
     output = whole.communicate(timeout=1800)[0]
     assert whole.returncode == 0, output
     assert payloads(project.root, cache) == payloads(undisturbed.root, tmp_path / "other")
+
+
+TWO_NODES = """
+import sys
+from pathlib import Path
+
+from rmutils.study import running, studies
+from rmutils.training.means import Launch, Means
+
+small = studies.smoke()
+runs = {"tiny-llama": small.runs["tiny-llama"][:1]}
+if nodes := int(sys.argv[1]):
+    means = {"tiny-llama": Means(launch=Launch(settings="fsdp", gpus=1, nodes=nodes))}
+running.study_of = lambda *_: studies.Study(runs, {"tiny-llama": []}, means=means if nodes else {})
+running.run_study("smoke", root=Path(sys.argv[2]), on=sys.argv[3], book=False)
+"""
+AS_GPUS = """
+import sys
+
+if "rmutils.training.launching" in sys.orig_argv[1:4]:
+    from tests.training.two_cpus import pass_off
+
+    pass_off()
+"""
+
+
+@pytest.mark.parametrize("cluster", [2], indirect=True)
+def test_training_over_two_nodes(cluster, site, tmp_path):
+    """Each has a process that is passed off as one with a GPU. One process gives the same curve."""
+    (tmp_path / "sitecustomize.py").write_text(AS_GPUS)
+
+    def trained(nodes: int, on: str | Path) -> tuple[subprocess.CompletedProcess, Path]:
+        root, cache = tmp_path / f"book {nodes}", tmp_path / f"cache {nodes}"
+        if not root.exists():
+            (Project(root).root / "notebooks" / "profiles.yaml").write_text("smoke: {}\n")
+        env = {"PYTHONPATH": f"{tmp_path}:{paths.ROOT}", "CUDA_VISIBLE_DEVICES": "",
+               "OMP_NUM_THREADS": "1", "RMUTILS_CACHE": str(cache)}
+        return subprocess.run([sys.executable, "-c", TWO_NODES, str(nodes), root, on], text=True,
+                              env=os.environ | env, capture_output=True, timeout=900), cache
+
+    refused, _ = trained(2, site)
+    assert refused.returncode and "Memory specification can not be satisfied" in refused.stderr
+    profile = site / "config.yaml"
+    profile.write_text(profile.read_text() + "set-resources: {train: {mem_mb: 4000}}\n")
+    curves = []
+    for nodes, on in ((2, site), (0, "local")):
+        done, cache = trained(nodes, on)
+        assert done.returncode == 0, done.stdout + done.stderr
+        [folder] = (cache / "artifacts").glob("train-*")
+        curves.append(pd.read_csv(folder / "curve.csv"))
+    [training] = [number for number, told in cluster.jobs("COMPLETED").items() if "train" in told]
+    assert "NumNodes=2" in cluster.ask("scontrol", "show", "job", training)
+    pd.testing.assert_frame_equal(*curves, rtol=1e-4, atol=1e-5)
