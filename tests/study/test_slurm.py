@@ -1,4 +1,4 @@
-"""On a real SLURM: the smoke study, through a killed job and a restarted node; a training over nodes.
+"""On a real SLURM: the smoke study, through a kill and a restart; a training over two nodes.
 
 It takes minutes, and needs root and Debian's slurm-wlm and munge, whose configuration it writes:
 `RMUTILS_SLURM=1 python -m pytest tests/study/test_slurm.py`.
