@@ -60,7 +60,7 @@ def against(table: pd.DataFrame, reference: str) -> Figure:
             axes.hlines(y, row["low"], row["high"], color=COLOURS[method], lw=1.6)
             axes.plot(row["value"], y, "o", ms=4.5, color=COLOURS[method])
         axes.axvline(0, color=GREY, lw=0.8)
-        axes.locator_params(axis="x", nbins=3)
+        axes.locator_params(axis="x", nbins=2)
         axes.tick_params(axis="x", labelsize=8)
         axes.set_title(f"{length:,} tokens", fontsize=9)
     panels[0, 0].set_yticks(range(len(methods)), methods)
