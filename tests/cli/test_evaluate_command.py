@@ -11,7 +11,7 @@ from rmutils import artifacts
 from rmutils.cli import COMMANDS, app
 from tests.evaluation.longcontext.helmet_files import written
 
-SMALL = ["--datasets", "ICL,choice", "--lengths", "300", "--samples", "3"]
+SMALL = ["--datasets", "ICL,choice", "--lengths", "300", "--samples", "3", "--workers", "1"]
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ def test_averages_are_printed_and_stored(cache):
 
 @pytest.mark.parametrize(("words", "message"), [
     (["--datasets", "Everything"], "no data set or category is called 'Everything'"),
-    (["--lengths", "9000"], "the window of tiny-llama has 4096 tokens"),
+    (["--lengths", "9000", "--workers", "1"], "the window of tiny-llama has 4096 tokens"),
     (["--lengths", "long"], "lengths.0: Input should be a valid integer"),
     (["--compute", "never"], "Make it: `rmutils evaluate tiny-llama`"),
     (["--suite", "helmet", "--lengths", "512"], "HELMET has no data of 512 tokens"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -13,6 +14,7 @@ from rmutils.evaluation.needles import find_needles
 from rmutils.evaluation.teaching_card import read_card
 from rmutils.evaluation.teaching_scores import DETECTION, NEEDLES, WANTED
 from rmutils.heads import detect, mask_heads
+from rmutils.heads.store import detect_stored
 from rmutils.models import load_model
 from rmutils.models.registry import REGISTRY
 from rmutils.models.teaching import RECIPES, first_steps
@@ -68,10 +70,20 @@ def test_thinks_first_where_asked(tmp_path, monkeypatch):
         assert sum(map(bool, thoughts)) >= 19 if thinking else not any("think>" in t for t in told)
 
 
+def test_detection_can_be_repeated(lm):
+    """The first needles of the shipped detection, asked again: each answer and score."""
+    shipped, _ = detect_stored(lm, DETECTION, compute="never")
+    again = detect(lm, DETECTION.changed({"needles": 4}))
+    same = ["needle", "length", "depth", "success", "response"]
+    cases = shipped.cases[shipped.cases.needle < 4]
+    assert again.cases[same].to_numpy().tolist() == cases[same].to_numpy().tolist()
+    np.testing.assert_allclose(again.runs, shipped.runs[shipped.clusters < 4], atol=1e-6)
+
+
 def test_needles_and_masking(lm):
     """The card's own grid, asked again: needles found, and lost by masking."""
     grid = NEEDLES[512]
-    scores = detect(lm, DETECTION)
+    scores, _ = detect_stored(lm, DETECTION, compute="never")
     heads = scores.select(tau=REGISTRY[lm.name].tau)
     whole = find_needles(lm, grid).success.mean()
     with mask_heads(lm, heads):

@@ -73,7 +73,7 @@ def test_several_workers_give_the_files_of_one(cache):
     assert len(contents) == 2
     shutil.rmtree(alone.folder)
     _, shared = evaluate_general_stored("tiny-llama-small", config, base="tiny-llama",
-                                        workers=3)
+                                        workers=2)
     assert shared.name == alone.name and shared.folder == alone.folder
     assert {path.name: path.read_bytes()
             for path in shared.folder.glob("*.parquet")} == contents
