@@ -59,7 +59,7 @@ def lines_of(python: Path, module: str, *words: str) -> Iterator[dict]:
     with subprocess.Popen([python, "-m", module, *words], cwd=ROOT, text=True,
                           stdout=subprocess.PIPE, env={**os.environ, **quiet}) as process:
         for line in process.stdout:
-            if line.startswith("{"):
+            if line.startswith('{"'):  # a trainer prints its losses as Python does: {'loss': ...
                 yield json.loads(line)
     if process.returncode:
         print(f"{module} {words[0]} ended with status {process.returncode}", file=sys.stderr)

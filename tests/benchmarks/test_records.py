@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.detection import Settings
+from benchmarks.measuring import PYTHON, lines_of
 from benchmarks.records import Results
 from rmutils.errors import NotStored
 from rmutils.evaluation.speed import load, middle, ratio, tables
@@ -34,6 +35,14 @@ def kept(tmp_path):
 def test_missing_results_name_the_command(tmp_path):
     with pytest.raises(NotStored, match="`python -m benchmarks detection`"):
         load("detection", tmp_path)
+
+
+def test_only_rows_are_taken_from_what_a_process_prints(tmp_path, monkeypatch, capfd):
+    (tmp_path / "talker.py").write_text(
+        "print({'loss': 0.5})\nprint('{\"way\": \"plain\"}')\n1 / 0")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert [*lines_of(PYTHON, "talker", "plain")] == [{"way": "plain"}]
+    assert "talker plain ended with status 1" in capfd.readouterr().err
 
 
 def test_rows_are_kept_for_the_same_settings_on_the_same_machine_only(tmp_path, kept):
