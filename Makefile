@@ -21,7 +21,7 @@ pdf: book  ## print the book: book/_build/pdf/retmask-reproduced.pdf (needs chro
 
 test: .venv/.complete  ## run the tests
 	@$(PY) .ci/vllm.py || echo 'The tests that need it are left out.'
-	@$(PY) -m pytest -n 2 --dist loadfile $(ARGS)
+	@$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 vllm: .venv/.complete  ## install vLLM for the CPU into .venv-vllm
 	@$(PY) .ci/vllm.py

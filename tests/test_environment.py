@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
 import tomllib
 from pathlib import Path
 
@@ -65,7 +66,8 @@ def test_conda_environment_pins_the_same():
 def test_running_environment_is_the_locked_one():
     gpu = {canonicalize_name(Requirement(line).name)
            for line in importlib.metadata.requires("torch") or []}
-    for distribution in importlib.metadata.distributions():
+    # Not all of sys.path: setuptools, once it is imported, puts what it carries with it there.
+    for distribution in importlib.metadata.distributions(path=[sysconfig.get_path("purelib")]):
         name = canonicalize_name(distribution.name)
         if name in UNLOCKED or (name in gpu and name not in PINS) or name.startswith("nvidia-"):
             continue
