@@ -21,7 +21,7 @@ nothing else to do. With --quick, small sizes only show that everything works.
 What notebooks take is measured by `python benchmarks/notebooks.py`, for `rmutils estimate`.""")
 NAMES = {
     "detection": "Detection by length: time and memory, against five other ways (15 minutes).",
-    "grid": "The paper's grid of 600 cases in 15 shares; the first one takes 5 minutes.",
+    "grid": "The paper's grid of 600 cases in 3 shares of 25 minutes.",
     "growth": "Cost of a detection by number of cases and of heads (4 minutes).",
     "generation": "Tokens per second of transformers and, after `make vllm`, of vLLM (2 minutes).",
     "training": "Preference training, against a plain script of TRL (3 minutes).",
@@ -58,7 +58,7 @@ for _name, _help in NAMES.items():
 def grid(
     quick: Quick = False,
     shares: Annotated[int, typer.Option(help="How many shares are to be there.", min=1,
-                                        max=15)] = 1,
+                                        max=3)] = 1,
 ) -> None:
     run("grid", quick, shares=shares)
 

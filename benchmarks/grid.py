@@ -1,8 +1,7 @@
 """The paper's grid end to end: three needles, twenty lengths up to 5,000 tokens, ten depths.
 
-The 600 cases are measured in fifteen shares. A share has one needle, every fifth length, and all
-ten depths; the first three have the middle one of each five lengths, so that their mean length is
-the grid's. Shares that are measured already are kept, so the whole grid can be done bit by bit.
+The 600 cases are measured in three shares, one for each needle with its text. Shares that are
+measured already are kept, so the whole grid can be done bit by bit.
 """
 
 from __future__ import annotations
@@ -29,11 +28,6 @@ class Settings(Config):
     """Section 4.1: "the needle inserted at 10 depth positions for each length"."""
     needles: int = 3
     """Of `retrieval_head_detection.py`, which the paper does not count."""
-    order: tuple[int, ...] = (2, 0, 4, 1, 3)
-    """Every so-manieth length, from this one on."""
-    every: int = 5
-    """Of the two-phase algorithm only every fifth case is run, two of each length and needle: what
-    a case takes depends on its length, not on its depth."""
 
 
 QUICK = {"model": "tiny-llama", "lengths": tuple(range(220, 420, 20)), "depths": 3}
@@ -42,22 +36,22 @@ QUICK = {"model": "tiny-llama", "lengths": tuple(range(220, 420, 20)), "depths":
 def measure(settings: Settings = Settings(), folder: Path = FOLDER, shares: int = 1) -> bool:
     """Measure the first shares, where they are not measured yet.
 
+    Of the two-phase algorithm one case of each length is run: what a case takes depends on its
+    length, not on its depth.
+
     Returns
     -------
     bool
         True if both ways said the same in the cases that both have answered.
     """
-    results, stride = Results("grid", settings, folder), len(settings.order)
-    wanted = [*product(settings.order, range(settings.needles))][:shares]
+    results = Results("grid", settings, folder)
     with copied(settings.model) as model:
-        for (start, needle), way in product(wanted, ("rmutils", REFERENCE)):
-            share = {"start": start, "needle": needle}
-            if not list(results.find(way=way, **share)):
-                asked = Asked(
-                    lengths=settings.lengths[start::stride], depths=even_depths(settings.depths),
-                    needle=needle, joint=True, every=1 if way == "rmutils" else settings.every)
+        for needle, way in product(range(settings.needles)[:shares], ("rmutils", REFERENCE)):
+            if not list(results.find(way=way, needle=needle)):
+                asked = Asked(lengths=settings.lengths, depths=even_depths(settings.depths),
+                              needle=needle, joint=True, diagonal=way == REFERENCE)
                 for row in rows(way, model, asked):
-                    results.add({**share, **row})
+                    results.add({"needle": needle, **row})
     said: dict[str, set] = {}
     for row in results.rows:
         for case, answer in zip(row["cases"], row.get("said", ()), strict=False):

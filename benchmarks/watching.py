@@ -31,8 +31,8 @@ class Asked(Config):
     lengths: tuple[int, ...]
     depths: tuple[float, ...]
     needle: int = 0
-    every: int = 1
-    """Only every so many cases."""
+    diagonal: bool = False
+    """Only one case of each length, at another depth each."""
     new_tokens: int = 50
     stops: bool = True
     """Whether stop tokens end an answer."""
@@ -63,7 +63,9 @@ def groups(lm: LanguageModel, asked: Asked) -> list[list[NiahCase]]:
     grid = DetectConfig(lengths=asked.lengths, depths=asked.depths, needles=asked.needle + 1,
                         max_new_tokens=asked.new_tokens)
     cases = [case for case in build_cases(lm, grid) if case.needle_index == asked.needle]
-    cases = cases[:: asked.every]
+    if asked.diagonal:
+        cases = [case for case in cases if asked.depths.index(case.depth) ==
+                 asked.lengths.index(case.length) % len(asked.depths)]
     return [cases] if asked.joint else [
         [case for case in cases if case.length == length] for length in asked.lengths]
 

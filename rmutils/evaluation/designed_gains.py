@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
-from scipy.stats import pearsonr, spearmanr
+from scipy.stats import pearsonr, rankdata, spearmanr
 
 from rmutils.comparisons import compare
 from rmutils.evaluation.designs import Design
@@ -69,9 +69,15 @@ def correlations(
     x, y = table["sparsity"].to_numpy(), table["gain"].to_numpy()
     line, ranks = pearsonr(x, y), spearmanr(x, y)
     draws = np.random.default_rng(seed).integers(0, len(x), (resamples, len(x)))
-    drawn = np.array([spearmanr(x[some], y[some]).statistic for some in draws
-                      if len({*x[some]}) > 1 < len({*y[some]})])
+    drawn = _alike(rankdata(x[draws], axis=1), rankdata(y[draws], axis=1))
     return pd.DataFrame([
         ("Pearson's r", line.statistic, *line.confidence_interval(), line.pvalue, len(x)),
-        ("Spearman's rank correlation", ranks.statistic, *percentiles(drawn), ranks.pvalue,
-         len(x))], columns=["statistic", "value", "low", "high", "p", "models"])
+        ("Spearman's rank correlation", ranks.statistic, *percentiles(drawn[~np.isnan(drawn)]),
+         ranks.pvalue, len(x))], columns=["statistic", "value", "low", "high", "p", "models"])
+
+
+@np.errstate(invalid="ignore")
+def _alike(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Pearson's correlation of each row of `x` with that of `y`; NaN where one does not vary."""
+    x, y = (values - values.mean(1, keepdims=True) for values in (x, y))
+    return (x * y).sum(1) / np.sqrt((x**2).sum(1) * (y**2).sum(1))

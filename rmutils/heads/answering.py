@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
@@ -12,7 +13,7 @@ from rmutils.corpora.niah import NiahCase
 from rmutils.heads.decoding import Answer, decode
 from rmutils.models import LanguageModel
 from rmutils.models.memory import in_batches
-from rmutils.models.prefixes import Trunk
+from rmutils.models.prefixes import Trunk, common_prefix
 
 BATCH_TOKENS = {"cpu": 4096, "cuda": 65_536}
 """Prompt tokens decoded together by kind of device, in one case at least: it bounds the memory. On
@@ -39,25 +40,54 @@ def one_by_one(cases: list[NiahCase], watch: Watch) -> Answered:
 
 
 def together(lm: LanguageModel, cases: list[NiahCase], **how) -> Answered:
-    """Run the cases haystack by haystack, in batches of one length; what they share is read once.
+    """Run the cases haystack by haystack, in batches; what they share is read once.
 
     Further arguments are those of `rmutils.heads.decoding.decode`.
     """
-    by_haystack = sorted(cases, key=lambda c: (c.haystack, c.length))
+    trunk = None
     with capturing(lm.model) as recorder:
-        for _, part in groupby(by_haystack, key=lambda c: c.haystack):
-            part = list(part)
-            deepest = max(part, key=lambda c: c.inserted_span[0])
-            trunk = Trunk(lm.model, deepest.input_ids[: deepest.inserted_span[0]])
+        for ids, alike in _shared(cases):
+            started = time.perf_counter()
+            trunk = Trunk(lm.model, ids, before=trunk)
             decoded = partial(_decoded, lm, recorder, trunk, how)
-            for _, alike in groupby(part, key=lambda c: c.length):
-                alike = list(alike)
-                size = max(batch_tokens(lm) // len(alike[0].input_ids), 1)
-                started = time.perf_counter()
-                for batch, answers in in_batches(alike, size, decoded, "case"):
+            for part in _parts(alike, batch_tokens(lm)):
+                for batch, answers in in_batches(part, len(part), decoded, "case"):
                     seconds = (time.perf_counter() - started) / len(batch)
                     yield from zip(batch, answers, [seconds] * len(batch), strict=True)
                     started = time.perf_counter()
+
+
+def _shared(cases: list[NiahCase]) -> Iterator[tuple[tuple[int, ...], list[NiahCase]]]:
+    """Beginnings of prompts, and the cases that begin so, short ones first.
+
+    Where a needle stands at one place in texts of several lengths, they share what follows it, too.
+    Those places come first, in their order, as each shares what is before it with the next one. All
+    other cases share the text up to their needles.
+    """
+    for _, part in groupby(sorted(cases, key=lambda c: (c.haystack, c.length)),
+                           key=lambda c: c.haystack):
+        places = defaultdict(list)
+        for case in part:
+            places[case.inserted_span[0], case.needle_index].append(case)
+        for place in sorted(place for place in places if len(places[place]) > 1):
+            alike = places.pop(place)
+            second, longest = alike[-2].input_ids, alike[-1].input_ids
+            yield longest[: common_prefix(second, longest)], alike
+        if alone := [case for (case,) in places.values()]:
+            deepest = max(alone, key=lambda c: c.inserted_span[0])
+            yield deepest.input_ids[: deepest.inserted_span[0]], sorted(
+                alone, key=lambda c: c.length)
+
+
+def _parts(cases: list[NiahCase], tokens: int) -> Iterator[list[NiahCase]]:
+    """Cases, short ones first, in parts of at most so many tokens with padding, or of one case."""
+    part: list[NiahCase] = []
+    for case in cases:
+        if part and (len(part) + 1) * len(case.input_ids) > tokens:
+            yield part
+            part = []
+        part.append(case)
+    yield part
 
 
 def _decoded(

@@ -15,7 +15,7 @@ from rmutils.models.attention import reading
 
 WORTH = 64
 """A shared beginning of fewer tokens is not worth a reading of its own."""
-PART = 256
+PART = 512
 """Where there is something before them, so many tokens are read at once: without the shortcut for
 causal attention, which then does not apply, what the mask hides is computed, too."""
 

@@ -93,7 +93,7 @@ def test_cost_and_floor_of_a_case(kept):
 def test_sampled_cases_of_the_grid_stand_for_those_of_their_length(kept):
     """Two lengths with three cases each; the reference ran two of one and one of the other."""
     def share(way, cases, prefill):
-        return {**row(way, 300, prefill), "start": 2, "needle": 1, "cases": cases}
+        return {**row(way, 300, prefill), "needle": 1, "cases": cases}
 
     ours = [f"01-{n}-{d}" for n in (100, 300) for d in ("0.0", "0.5", "1.0")]
     found = kept(share("rmutils", ours, [1.0]),

@@ -12,8 +12,10 @@ from rmutils.corpora.needles import load_needles
 from rmutils.corpora.niah import NiahBuilder
 from rmutils.errors import UserError
 from rmutils.heads import DetectConfig, HeadScores, detect, detection
+from rmutils.heads.answering import together
 from rmutils.heads.decoding import Answer, decode
 from rmutils.heads.scoring import copy_counts
+from rmutils.models import prefixes
 from rmutils.models.prefixes import Trunk, common_prefix
 from rmutils.paths import CORPORA, HAYSTACK, NEEDLES
 
@@ -75,6 +77,30 @@ def test_same_tokens_and_rows_as_the_slow_way(lm):
             np.testing.assert_array_equal(copy_counts(answer, prompt, span, repeats=repeats), want)
             hits += want.sum()
     assert hits > 0
+
+
+def test_what_follows_a_needle_is_read_once(llama, monkeypatch):
+    """Needles at one place of texts of several lengths: the longest text is read, of the others
+    only the question. Answers are those of the slow way, each case's once."""
+    read, prefill = [], prefixes._prefill
+    monkeypatch.setattr(prefixes, "_prefill", lambda model, parts, cache: (
+        read.extend(map(len, parts)), prefill(model, parts, cache)))
+    builder = NiahBuilder(llama, load_haystacks()[:1])
+    cases = builder.grid(load_needles()[:2], (240, 300, 480), (0.0, 0.6, 1.0))
+    answered = {case.id: answer for case, answer, _ in together(
+        llama, cases, max_new_tokens=6, stop_ids=set())}
+    first = [case for case in cases if case.depth == 0]
+    assert len({(case.needle_index, case.inserted_span[0]) for case in first}) == 2
+    question = len(first[0].input_ids) - common_prefix(first[0].input_ids, first[1].input_ids)
+    others = [case for case in cases if case.depth > 0]
+    deepest = max(case.inserted_span[0] for case in others)
+    assert sum(read) <= 2 * (480 + 3 * question) + deepest + sum(
+        len(case.input_ids) - case.inserted_span[0] for case in others)
+    assert len(answered) == len(cases)
+    for case in cases:
+        tokens, looked = slow_answer(llama, case.input_ids, 6)
+        assert answered[case.id].tokens.tolist() == tokens
+        np.testing.assert_array_equal(answered[case.id].positions, looked)
 
 
 def test_windows_are_seen(tokenizer):

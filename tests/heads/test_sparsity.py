@@ -13,6 +13,7 @@ from rmutils.heads.sparsity import (
     hoyer,
     share_above,
     share_at_zero,
+    statistics,
 )
 
 RANDOM = np.random.default_rng(0).gamma(0.3, size=(5, 8))
@@ -67,3 +68,12 @@ def test_bins_hold_all_heads():
 def test_no_score_above_zero_cannot_be_shared_out():
     nothing = np.zeros((2, 3))
     assert all(np.isnan(measure(nothing)) for measure in (gini, hoyer, effective_heads))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", statistics())
+def test_maps_below_each_other_are_measured_one_by_one(name):
+    maps = np.random.default_rng(2).gamma(0.3, size=(7, 5, 8)).round(2)
+    maps[3] = 0
+    one_by_one = [statistics()[name](mean) for mean in maps]
+    assert statistics()[name](maps) == pytest.approx(one_by_one, nan_ok=True)

@@ -20,8 +20,7 @@ def share_of_retrieval_heads(model: str) -> Effect:
     """Share of heads at or above the model's threshold."""
     scores, artifact = scored(model, compute="never")
     means = np.concatenate([scores.mean[None], scores.bootstrap()]).round(DECIMALS)
-    return Effect.drawn(np.array([share_above(mean, tau_of(model)) for mean in means]),
-                        "share of heads", [artifact.name])
+    return Effect.drawn(share_above(means, tau_of(model)), "share of heads", [artifact.name])
 
 
 def scores_held_by_top_tenth(model: str) -> Effect:

@@ -127,17 +127,17 @@ def grid_shares(found: Benchmark) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        `needle`, `start`, `cases`, `sampled` (cases that the two-phase algorithm ran), `ours` and
+        `needle`, `cases`, `sampled` (cases that the two-phase algorithm ran), `ours` and
         `reference` (seconds of all cases of the share; those of the reference are the mean of each
         length times its cases), `ratio`.
     """
     return pd.DataFrame(_shares(found), columns=[
-        "needle", "start", "cases", "sampled", "ours", "reference", "ratio"])
+        "needle", "cases", "sampled", "ours", "reference", "ratio"])
 
 
 def _shares(found: Benchmark) -> Iterator[dict]:
     for row in found.find(way=OURS):
-        share = {"needle": row["needle"], "start": row["start"]}
+        share = {"needle": row["needle"]}
         for other in found.find(way=REFERENCE, **share):
             by_length = defaultdict(list)
             for case, seconds in zip(other["cases"], seconds_of(other), strict=True):
