@@ -20,14 +20,15 @@ from rmutils.spreadsheet import to_csv
 def number(value: float, low: float | None = None, high: float | None = None) -> str:
     """A number with the digits that its interval allows, as `0.62 [0.55, 0.70]`.
 
-    NaN for the interval: there is none. No line breaks inside of the brackets.
+    NaN for the interval: there is none, and three digits are shown, or all before the point. No
+    line breaks inside of the brackets, and zero has no sign, whatever was rounded to it.
     """
     if low is None or high is None or isnan(low) or isnan(high):
-        return f"{value:.3g}"
+        return f"{value:,.0f}" if 999.5 <= abs(value) < 1e9 else f"{value:z.3g}"
     width = high - low
     whole = all(float(x).is_integer() for x in (value, low, high))
     digits = 0 if whole else 3 if width < 0.01 else 2 if width < 1 else 1 if width < 10 else 0
-    return f"{value:.{digits}f} [{low:.{digits}f},\u00a0{high:.{digits}f}]"
+    return f"{value:z.{digits}f} [{low:z.{digits}f},\u00a0{high:z.{digits}f}]"
 
 
 def say(text: str) -> Markdown:
@@ -38,7 +39,7 @@ def say(text: str) -> Markdown:
 def table(frame: pd.DataFrame, caption: str, by: str | None = None) -> Table:
     """A table with a caption, in a box that scrolls on a narrow screen.
 
-    What is shown has three digits; the CSV that its output carries has all.
+    What is shown has three digits or all before the point; the CSV that its output carries has all.
 
     Parameters
     ----------
@@ -50,7 +51,7 @@ def table(frame: pd.DataFrame, caption: str, by: str | None = None) -> Table:
         frame = frame.sort_values(by, key=lambda names: pd.factorize(names)[0], kind="stable")
     rows = frame.drop(columns=by) if by else frame
     shown = rows.to_html(index=False, border=0, escape=True, classes="rm-table",
-                         float_format=lambda x: f"{x:.3g}", na_rep="–")
+                         float_format=number, na_rep="–")
     headed = _under_headings(shown, frame[by], rows.shape[1]) if by else shown
     return _scrolling(headed, caption, frame)
 

@@ -94,4 +94,5 @@ def _decoded(
     lm: LanguageModel, recorder: ArgMaxRecorder, trunk: Trunk, how: dict, cases: Sequence[NiahCase]
 ) -> list[Answer]:
     prompts = [case.input_ids for case in cases]
-    return decode(lm.model, recorder, prompts, [trunk.read(p) for p in prompts], **how)
+    cache = trunk.read_rows(prompts, room=how["max_new_tokens"])
+    return decode(lm.model, recorder, prompts, [cache], **how)

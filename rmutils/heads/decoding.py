@@ -57,7 +57,8 @@ def decode(
     prompts : sequence of sequences of int
         B prompts of any length.
     caches : list of DynamicCache
-        Their prefilled caches (all tokens but the last). They are emptied, to save memory.
+        Their prefilled caches (all tokens but the last), one for each prompt or for all, padded on
+        the left. They are emptied, to save memory.
     stop_ids : collection of int
         Tokens that end an answer; empty: every answer has `max_new_tokens` tokens.
     forced : sequence of sequences of int, optional
@@ -67,9 +68,10 @@ def decode(
     if forced is not None:
         max_new_tokens, stop_ids = max(map(len, forced)), {NOTHING}
         given = torch.tensor([*zip_longest(*forced, fillvalue=NOTHING)], device=model.device)
-    pads, cache = stack_caches(caches, room=max_new_tokens)
+    cache = stack_caches(caches, room=max_new_tokens)
     step = torch.tensor([[p[-1]] for p in prompts], device=model.device)
     longest = cache.get_seq_length()
+    pads = [longest + 1 - len(prompt) for prompt in prompts]
     columns = torch.arange(longest + max_new_tokens, device=model.device)
     visible = (columns >= torch.tensor(pads, device=model.device)[:, None]).long()
     position = torch.tensor([[len(p) - 1] for p in prompts], device=model.device)

@@ -21,7 +21,7 @@ from rmutils.models.prefixes import Trunk
 def answer_case(lm: LanguageModel, case: NiahCase, *, max_new_tokens: int = 50) -> Answer:
     """The model's greedy answer to one case, with the arg-max rows of all heads."""
     with capturing(lm.model) as recorder:
-        cache = Trunk(lm.model, case.input_ids[:1]).read(case.input_ids)
+        cache = Trunk(lm.model, []).read(case.input_ids, room=max_new_tokens)
         return decode(lm.model, recorder, [case.input_ids], [cache],
                       max_new_tokens=max_new_tokens, stop_ids=lm.stop_ids)[0]
 
@@ -37,7 +37,7 @@ def attention_rows(
     ndarray
         (heads, T, prompt tokens + T - 1): what each row sees of prompt and answer sums to 1.
     """
-    cache = Trunk(lm.model, case.input_ids[:1]).read(case.input_ids)
+    cache = Trunk(lm.model, []).read(case.input_ids, room=len(answer.tokens))
     read = torch.tensor([[case.input_ids[-1], *answer.tokens[:-1]]], device=lm.model.device)
     with using(lm.model, "eager"):  # the only one that gives its weights away
         layers = lm.model(input_ids=read, past_key_values=cache, use_cache=True,

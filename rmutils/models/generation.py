@@ -168,7 +168,7 @@ class _Batch:
             self.caches += self.trunk.read_all([row.prompt for row in family])
             self.rows += family
         self.room = min(max(row.width - len(row) for row in self.rows), ROOM)
-        self.caches = [stack_caches(self.caches, self.room)[1]]
+        self.caches = [stack_caches(self.caches, self.room)]
 
     def write(self, idle: float) -> None:
         """Write until there is no more room, or more than a share of the rows has ended."""

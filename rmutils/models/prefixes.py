@@ -12,12 +12,14 @@ import torch
 from transformers import DynamicCache, PreTrainedModel
 
 from rmutils.models.attention import reading
+from rmutils.models.caches import filled, roomy_cache, rows_of
 
 WORTH = 64
 """A shared beginning of fewer tokens is not worth a reading of its own."""
 PART = 512
-"""Where there is something before them, so many tokens are read at once: without the shortcut for
-causal attention, which then does not apply, what the mask hides is computed, too."""
+"""So many tokens are read at once, which bounds the memory. Where there is something before them,
+what the mask hides is computed, too, since the shortcut for causal attention does not apply: in
+larger parts there would be more of it."""
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
@@ -42,34 +44,51 @@ class Trunk:
         self.model = model
         self.ids = tuple(ids)
         known = common_prefix(before.ids, self.ids) if before else 0
-        known = known if known >= WORTH else 0
-        self.cache = before.part(known) if known else DynamicCache()
-        _prefill(model, [self.ids[known:]], self.cache)
+        self.cache = self._room(len(self.ids))
+        if known >= WORTH:
+            before._copy(known, self.cache)
+        _prefill(model, [self.ids[self.cache.get_seq_length() :]], self.cache)
 
-    def part(self, tokens: int, rows: int = 1) -> DynamicCache:
-        """The cache of its first tokens, for so many rows."""
-        # No config is given: sliding layers keep all positions, so indices are prompt positions
-        # and the masks alone make the window.
-        return DynamicCache([tuple(tensor[:, :, :tokens].expand(rows, -1, -1, -1)
-                                   for tensor in (layer.keys, layer.values))
-                             for layer in self.cache.layers] if tokens else None)
-
-    def read(self, prompt: Sequence[int]) -> DynamicCache:
+    def read(self, prompt: Sequence[int], room: int = 0) -> DynamicCache:
         """Cache of all tokens of `prompt` but the last; the shared ones are not recomputed."""
-        return self.read_all([prompt])[0]
+        return self.read_rows([prompt], room)
+
+    def read_rows(self, prompts: Sequence[Sequence[int]], room: int = 0) -> DynamicCache:
+        """`read` for each prompt, one after the other into one cache.
+
+        Its rows are padded on the left, up to the longest, and have room for so many more tokens.
+        """
+        lengths = [len(prompt) - 1 for prompt in prompts]
+        cache = self._room(max(lengths) + room, len(prompts))
+        for prompt, row in zip(prompts, rows_of(cache, lengths), strict=True):
+            self._read([prompt], row)
+        return filled(cache, max(lengths))
 
     def read_all(self, prompts: Sequence[Sequence[int]]) -> list[DynamicCache]:
         """`read` for each prompt, in one batch. What only some of them share is read by each."""
-        known = min(common_prefix(self.ids, prompt[:-1]) for prompt in prompts)
-        known = known if known >= WORTH else 0
-        cache = self.part(known, len(prompts))
-        _prefill(self.model, [prompt[known:-1] for prompt in prompts], cache)
-        if len(prompts) == 1:
-            return [cache]
+        cache = self._room(max(map(len, prompts)), len(prompts))
+        self._read(prompts, cache)
         return [DynamicCache([(layer.keys[i : i + 1, :, : len(prompt) - 1],
                                layer.values[i : i + 1, :, : len(prompt) - 1])
-                              for layer in cache.layers] or None)
+                              for layer in cache.layers if layer.is_initialized] or None)
                 for i, prompt in enumerate(prompts)]
+
+    def _room(self, columns: int, rows: int = 1) -> DynamicCache:
+        return roomy_cache(self.model.config.num_hidden_layers, columns, rows)
+
+    def _read(self, prompts: Sequence[Sequence[int]], cache: DynamicCache) -> None:
+        known = min(common_prefix(self.ids, prompt[:-1]) for prompt in prompts)
+        if known >= WORTH:
+            self._copy(known, cache, len(prompts))
+        known = cache.get_seq_length()
+        _prefill(self.model, [prompt[known:-1] for prompt in prompts], cache)
+
+    @torch.inference_mode()
+    def _copy(self, tokens: int, cache: DynamicCache, rows: int = 1) -> None:
+        """The first tokens, into each row of an empty cache."""
+        for own, layer in zip(self.cache.layers, cache.layers, strict=True):
+            layer.update(*(tensor[:, :, :tokens].expand(rows, -1, -1, -1)
+                           for tensor in (own.keys, own.values)))
 
 
 @torch.inference_mode()
@@ -80,10 +99,9 @@ def _prefill(
     longest = max(map(len, parts))
     ids = torch.tensor([[*part, *[0] * (longest - len(part))] for part in parts],
                        dtype=torch.long, device=model.device)
-    size = PART if cache.get_seq_length() else max(longest, 1)
-    for start in range(0, longest, size):
+    for start in range(0, longest, PART):
         with reading(model):
-            model.base_model(input_ids=ids[:, start : start + size], past_key_values=cache,
+            model.base_model(input_ids=ids[:, start : start + PART], past_key_values=cache,
                              use_cache=True)
 
 

@@ -29,8 +29,8 @@ def inputs() -> list[Path]:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Sphinx calls this."""
-    from rmutils.book.pages import address, beside, generated, search
+    from rmutils.book.pages import address, beside, constants, generated, search
 
-    for part in (address, beside, generated, search):
+    for part in (address, beside, constants, generated, search):
         part.connect(app)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,21 @@
+"""Short values stay as they are; of long ones only a mark is left, and types stay, too."""
+
+from __future__ import annotations
+
+import pytest
+from docutils.utils import new_document
+from sphinx.addnodes import desc_annotation
+
+from rmutils.book.pages.constants import LONGEST, shorten
+
+
+@pytest.mark.parametrize("given, shown", [
+    (" = 64", " = 64"),
+    (f" = {'9' * LONGEST}", " = …"),
+    (f": Literal[{'x' * LONGEST}]", f": Literal[{'x' * LONGEST}]"),
+])
+def test_values(given, shown):
+    page = new_document("page")
+    page += desc_annotation("", given)
+    shorten(None, page)
+    assert page.astext() == shown
