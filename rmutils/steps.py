@@ -100,9 +100,7 @@ def _pages() -> None:
 
 
 def _sphinx(source: Path, fresh: Path) -> None:
-    # jupyter-book's console script, without depending on where it is installed.
-    command = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()",
-               "build", str(source), "--path-output", str(fresh), "-n", "-W", "--keep-going"]
+    command = [sys.executable, "-m", "rmutils.book.pages", str(source), str(fresh)]
     result = subprocess.run(command, text=True, encoding="utf-8", errors="replace",
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     log = STATE / "pages.log"

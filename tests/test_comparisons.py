@@ -154,6 +154,16 @@ def test_sign_flips_by_enumeration():
     assert sign_flip_test(values, clusters, strata, flips=127) != exact  # now they are drawn
 
 
+@pytest.mark.parametrize("clusters, apart", [(9, 0), (13, 0), (40, 0.02)])
+def test_sign_flips_are_those_of_scipy(clusters, apart):
+    """Exact up to thirteen clusters, then within the error of so many draws; whole numbers tie."""
+    values = np.random.default_rng(clusters).integers(-2, 4, (clusters, 1)).astype(float)
+    theirs = stats.permutation_test(
+        (values[:, 0],), lambda x, axis: abs(x.sum(axis)), permutation_type="samples",
+        vectorized=True, alternative="greater", n_resamples=9999, random_state=1)
+    assert abs(sign_flip_test(values) - theirs.pvalue) <= apart + 1e-9
+
+
 def test_drawn_sign_flips():
     """(1 + k) / (1 + n): never zero, and near the paired t-test where that is right."""
     values = np.random.default_rng(7).normal(0.3, 1, (60, 1))

@@ -3,7 +3,8 @@
 Beside each figure and table of a chapter stand its picture, its data, its notebook and how it was
 made (`rmutils.book.pages.beside`). The directive `generated` writes lists and records that nobody
 types (`rmutils.book.pages.generated`). With the book's address, pages get cards and a map
-(`rmutils.book.pages.address`). Search finds Japanese words (`rmutils.book.pages.search`).
+(`rmutils.book.pages.address`). Search finds Japanese words (`rmutils.book.pages.search`), and long
+values of constants are left out (`rmutils.book.pages.constants`).
 """
 
 from __future__ import annotations
@@ -33,4 +34,12 @@ def setup(app: Sphinx) -> dict[str, bool]:
 
     for part in (address, beside, constants, generated, search):
         part.connect(app)
+    app.connect("config-inited", _declare)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def _declare(app: Sphinx, config: object) -> None:
+    """What an extension does not say of itself: it copies files when all is done, so that pages can
+    be read by several processes."""
+    if mathjax := app.extensions.get("sphinx-mathjax-offline"):
+        mathjax.parallel_read_safe = True
