@@ -34,12 +34,13 @@ def setup(app: Sphinx) -> dict[str, bool]:
 
     for part in (address, beside, constants, generated, search):
         part.connect(app)
-    app.connect("config-inited", _declare)
+    app.connect("env-before-read-docs", _declare)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
-def _declare(app: Sphinx, config: object) -> None:
-    """What an extension does not say of itself: it copies files when all is done, so that pages can
-    be read by several processes."""
-    if mathjax := app.extensions.get("sphinx-mathjax-offline"):
-        mathjax.parallel_read_safe = True
+def _declare(app: Sphinx, *_: object) -> None:
+    """What two extensions do not say of themselves: several processes may read pages. One copies
+    files when all is done, the other numbers sections when all is read."""
+    for name in ("sphinx-mathjax-offline", "sphinx_multitoc_numbering"):
+        if extension := app.extensions.get(name):
+            extension.parallel_read_safe = True
