@@ -39,8 +39,8 @@ def setup(app: Sphinx) -> dict[str, bool]:
 
 
 def _declare(app: Sphinx, *_: object) -> None:
-    """What two extensions do not say of themselves: several processes may read pages. One copies
-    files when all is done, the other numbers sections when all is read."""
-    for name in ("sphinx-mathjax-offline", "sphinx_multitoc_numbering"):
+    """What some extensions do not say of themselves: several processes may read pages. They copy
+    files when all is done, number sections when all is read, or have to do with LaTeX only."""
+    for name in ("sphinx-mathjax-offline", "sphinx_multitoc_numbering", "sphinx_jupyterbook_latex"):
         if extension := app.extensions.get(name):
             extension.parallel_read_safe = True
