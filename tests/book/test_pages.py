@@ -35,6 +35,14 @@ def test_executed_notebooks_can_be_downloaded_whole(html):
         nbformat.read(html / "_sources" / "chapters" / f"{name}.ipynb", as_version=4)
 
 
+def test_no_page_tells_of_the_machine(html):
+    """Defaults of functions are shown as the source has them: one is the whole environment."""
+    telling = [str(file.relative_to(html)) for file in sorted(html.rglob("*.html"))
+               if any(words in file.read_text(encoding="utf-8")
+                      for words in (str(paths.ROOT), "environ({"))]
+    assert not telling
+
+
 def test_first_screen_says_what_was_claimed_what_was_found_and_where_to_go(browser, address):
     with visiting(browser, address, 1200) as (page, _):
         page.goto(address + "index.html")

@@ -1,4 +1,5 @@
-"""The reference shows short values of constants; a long one would fill pages."""
+"""The reference shows short values of constants; a long one would fill pages, and a path of this
+machine tells a reader nothing."""
 
 from __future__ import annotations
 
@@ -6,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from docutils import nodes
 from sphinx.addnodes import desc_annotation
+
+from rmutils.paths import ROOT
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -20,7 +23,8 @@ def connect(app: Sphinx) -> None:
 
 
 def shorten(app: Sphinx, doctree: nodes.document) -> None:
-    """Leave out long values; the link to the source leads to them."""
+    """Leave out long values, and paths; the link to the source leads to them."""
     for value in doctree.findall(desc_annotation):
-        if value.astext().lstrip().startswith("=") and len(value.astext()) > LONGEST:
+        text = value.astext()
+        if text.lstrip().startswith("=") and (len(text) > LONGEST or str(ROOT) in text):
             value.children = [nodes.Text(" = …")]

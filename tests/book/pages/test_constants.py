@@ -1,4 +1,4 @@
-"""Short values stay as they are; of long ones only a mark is left, and types stay, too."""
+"""Short values stay as they are; of long ones and of paths only a mark is left. Types stay."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from docutils.utils import new_document
 from sphinx.addnodes import desc_annotation
 
 from rmutils.book.pages.constants import LONGEST, shorten
+from rmutils.paths import DATA
 
 
 @pytest.mark.parametrize("given, shown", [
     (" = 64", " = 64"),
     (f" = {'9' * LONGEST}", " = …"),
+    (f" = {DATA!r}", " = …"),
     (f": Literal[{'x' * LONGEST}]", f": Literal[{'x' * LONGEST}]"),
 ])
 def test_values(given, shown):
