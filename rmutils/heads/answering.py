@@ -15,10 +15,10 @@ from rmutils.models import LanguageModel
 from rmutils.models.memory import in_batches
 from rmutils.models.prefixes import Trunk, common_prefix
 
-BATCH_TOKENS = {"cpu": 4096, "cuda": 65_536}
-"""Prompt tokens decoded together by kind of device, in one case at least: it bounds the memory. On
-an accelerator a step for many texts takes hardly longer than for one; the keys and values of so
-many tokens are 8 GiB in Llama-3.1-8B."""
+BATCH_TOKENS = {"cpu": 5120, "cuda": 65_536}
+"""Prompt tokens decoded together by kind of device: it bounds the memory. On an accelerator a step
+for many texts takes hardly longer than for one; the keys and values of so many tokens are 8 GiB in
+Llama-3.1-8B."""
 Watch = Callable[..., Answer]
 """Answers a prompt (token ids) with `max_new_tokens` and `stop_ids` as of `decode`, and tells where
 each head looked: for an attention that takes one text at a time."""
@@ -26,9 +26,14 @@ Answered = Iterator[tuple[NiahCase, Answer, float]]
 """Cases, what is answered, and the seconds that it took."""
 
 
-def batch_tokens(lm: LanguageModel) -> int:
-    """Prompt tokens that a model decodes together where it is."""
-    return BATCH_TOKENS.get(lm.model.device.type, BATCH_TOKENS["cpu"])
+def cases_together(lm: LanguageModel, length: int) -> int:
+    """How many prompts of so many tokens a model decodes together where it is.
+
+    Two at least, unless one alone is longer than the bound: each step reads all weights, and half
+    as often for two.
+    """
+    tokens = BATCH_TOKENS.get(lm.model.device.type, BATCH_TOKENS["cpu"])
+    return max(tokens // length, 2 if length <= tokens else 1)
 
 
 def one_by_one(cases: list[NiahCase], watch: Watch) -> Answered:
@@ -50,7 +55,7 @@ def together(lm: LanguageModel, cases: list[NiahCase], **how) -> Answered:
             started = time.perf_counter()
             trunk = Trunk(lm.model, ids, before=trunk)
             decoded = partial(_decoded, lm, recorder, trunk, how)
-            for part in _parts(alike, batch_tokens(lm)):
+            for part in _parts(alike, partial(cases_together, lm)):
                 for batch, answers in in_batches(part, len(part), decoded, "case"):
                     seconds = (time.perf_counter() - started) / len(batch)
                     yield from zip(batch, answers, [seconds] * len(batch), strict=True)
@@ -79,11 +84,11 @@ def _shared(cases: list[NiahCase]) -> Iterator[tuple[tuple[int, ...], list[NiahC
                 alone, key=lambda c: c.length)
 
 
-def _parts(cases: list[NiahCase], tokens: int) -> Iterator[list[NiahCase]]:
-    """Cases, short ones first, in parts of at most so many tokens with padding, or of one case."""
+def _parts(cases: list[NiahCase], most: Callable[[int], int]) -> Iterator[list[NiahCase]]:
+    """Cases, short ones first, in parts: at most as many as may be of the longest one in it."""
     part: list[NiahCase] = []
     for case in cases:
-        if part and (len(part) + 1) * len(case.input_ids) > tokens:
+        if len(part) >= most(len(case.input_ids)):
             yield part
             part = []
         part.append(case)

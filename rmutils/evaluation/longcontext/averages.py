@@ -67,8 +67,14 @@ def draws(
         Data set -> (1 + resamples,); two tables of the same samples have the same texts in each
         draw, so that differences are paired.
     """
-    return {name: _draws(name, part, resamples, seed)
-            for name, part in table.groupby("dataset", sort=False)}
+    wide = table.pivot(index=["dataset", "cluster", "sample"], columns="metric",
+                       values="score").sort_index()
+    scores, clusters = wide.to_numpy(float), wide.index.get_level_values("cluster").to_numpy()
+    metrics = {name: wide.columns.get_indexer(sorted({*found}))
+               for name, found in table.groupby("dataset")["metric"]}
+    return {name: _draws(scores[rows][:, metrics[name]], clusters[rows], resamples,
+                         seed + crc32(name.encode()))
+            for name, rows in wide.groupby(level="dataset").indices.items()}
 
 
 def samples_of(table: pd.DataFrame) -> pd.DataFrame:
@@ -89,12 +95,11 @@ def samples_of(table: pd.DataFrame) -> pd.DataFrame:
         "length": length, "score": found["score"]})
 
 
-def _draws(name: str, part: pd.DataFrame, resamples: int, seed: int) -> np.ndarray:
-    wide = part.pivot(index=["cluster", "sample"], columns="metric", values="score").sort_index()
-    scores, clusters = wide.to_numpy(float), wide.index.get_level_values("cluster").to_numpy()
+def _draws(scores: np.ndarray, clusters: np.ndarray, resamples: int, seed: int) -> np.ndarray:
+    """Means of samples x metrics, of all and of drawn clusters."""
     known = np.isfinite(scores)
     both = np.stack([np.where(known, scores, 0), known], axis=-1)
-    drawn = cluster_bootstrap(both, clusters, resamples=resamples, seed=seed + crc32(name.encode()))
+    drawn = cluster_bootstrap(both, clusters, resamples=resamples, seed=seed)
     if len({*clusters}) < 2:
         drawn[:] = np.nan
     both = np.concatenate([both.mean(0)[None], drawn])
@@ -106,7 +111,7 @@ def _of_length(
     length: int, part: pd.DataFrame, suite: Mapping[str, Sequence[str]], resamples: int, seed: int
 ) -> list[dict]:
     found = draws(part, resamples=resamples, seed=seed)
-    counts = {name: _counts(rows) for name, rows in part.groupby("dataset")}
+    counts = _counts(part)
     rows, categories, lacking = [], {}, []
     for category, names in suite.items():
         there = [name for name in names if name in found and np.isfinite(found[name][0])]
@@ -126,9 +131,11 @@ def _of_length(
     return rows
 
 
-def _counts(rows: pd.DataFrame) -> tuple[int, int]:
-    """Samples, and how many of them have a metric without a score."""
-    return rows["sample"].nunique(), rows.groupby("sample")["unscored"].any().sum()
+def _counts(part: pd.DataFrame) -> dict[str, tuple[int, int]]:
+    """Samples of each data set, and how many of them have a metric without a score."""
+    lacking = part.groupby(["dataset", "sample"])["unscored"].any()
+    counts = lacking.groupby("dataset").agg(["size", "sum"])
+    return dict(zip(counts.index, counts.itertuples(index=False, name=None), strict=True))
 
 
 def _sum(counts) -> tuple[int, int]:
