@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -157,7 +159,7 @@ class HeadScores:
                      for key, value in record.items()}
         except OSError as error:
             raise UserError(f"{path} cannot be read: {error.strerror}.") from None
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, OverflowError) as error:
             raise UserError(f'{path}: not head scores. Expected {{"layer-head": [score, ...]}} '
                             f"({error}).") from error
         return cls(_as_array(table, path, shape), path.stem)
@@ -171,21 +173,22 @@ def _as_array(table: dict[Head, np.ndarray], path: Path, shape: tuple[int, int] 
     if shape and found != tuple(shape):
         raise UserError(f"{path}: scores of {found[0]} layers x {found[1]} heads, but the model "
                         f"has {shape[0]} x {shape[1]}. Are they of another model?")
-    missing = [f"{i}-{j}" for i, j in np.ndindex(*found) if (i, j) not in table]
-    if missing:
-        raise UserError(f"{path}: {_some(missing)} missing.")
+    if missing := math.prod(found) - len(table):  # any number, where a key has a digit too many
+        names = (f"{i}-{j}" for i in range(found[0]) for j in range(found[1])
+                 if (i, j) not in table)
+        raise UserError(f"{path}: {_some(names, missing)} missing.")
     lengths = {len(values) for values in table.values()}
     if len(lengths) > 1:
         raise UserError(f"{path}: heads have different numbers of runs ({min(lengths)} to "
                         f"{max(lengths)}).")
     wrong = [f"{i}-{j}" for (i, j), values in table.items() if not np.isfinite(values).all()]
     if wrong:
-        raise UserError(f"{path}: {_some(wrong)} not finite (NaN or infinity).")
+        raise UserError(f"{path}: {_some(wrong, len(wrong))} not finite (NaN or infinity).")
     rows = [table[head] for head in np.ndindex(*found)]
     return np.stack(rows, axis=1).reshape(-1, *found)
 
 
-def _some(names: Sequence[str]) -> str:
-    verb = "is" if len(names) == 1 else "are"
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return f"head {', '.join(names[:5])}{more} {verb}"
+def _some(names: Iterable[str], count: int) -> str:
+    verb = "is" if count == 1 else "are"
+    more = f" and {count - 5} more" if count > 5 else ""
+    return f"head {', '.join(islice(names, 5))}{more} {verb}"

@@ -2,8 +2,8 @@
 
 A test says with the mark `fault` (kind, what) which fault it injects. It counts as one try for each
 set of its arguments; one that tries more than once counts itself, with the fixture `tally`.
-`RMUTILS_FAULTS=long make test ARGS='-m fault'` keeps the counts in data/faults.json; those of tests
-that it did not run stay as they are.
+`RMUTILS_FAULTS=long make test ARGS='-m fault'` keeps the counts in data/faults.json; those of
+faults that it did not try stay as they are.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class Collector:
 
 
 def keep(rows: Iterable[dict]) -> None:
-    """Put rows into the table in place of earlier ones of the same tests."""
-    rows = sorted(rows, key=lambda row: (row["kind"], row["what"], row["test"]))
-    anew = {row["test"] for row in rows}
+    """Put rows into the table in place of earlier ones of the same faults."""
+    rows = sorted(rows, key=_fault)
+    anew = set(map(_fault, rows))
     before = json.loads(TABLE.read_text(encoding="utf-8"))["runs"] if TABLE.exists() else []
     for run in before:
-        run["faults"] = [row for row in run["faults"] if row["test"] not in anew]
+        run["faults"] = [row for row in run["faults"] if _fault(row) not in anew]
     fuzz = os.environ.get("RMUTILS_FUZZ")
     command = " ".join([f"RMUTILS_FUZZ={fuzz}"] * bool(fuzz) + [
         "RMUTILS_FAULTS=long make test ARGS='-m fault'"])
@@ -77,6 +77,10 @@ def mark(items: Iterable[pytest.Item]) -> None:
 def tallying(properties: list[tuple[str, object]]) -> Callable[..., None]:
     """What the fixture `tally` gives: call it with `what`, `tried`, `kept` and `lost`."""
     return lambda **counts: properties.append((TALLY, counts))
+
+
+def _fault(row: dict) -> tuple[str, str, str]:
+    return row["kind"], row["what"], row["test"]
 
 
 def _test(nodeid: str) -> str:

@@ -101,6 +101,8 @@ GOOD = {"0-0": [0.1, 0.2], "0-1": [0.3, 0], "1-0": [1, 1], "1-1": [0, 0]}
     (json.dumps({**GOOD, "1-1": ["high", 1]}), "not head scores.*high"),
     (json.dumps({**GOOD, "1-1": {"a": 1}}), "not head scores"),
     (json.dumps({k: v for k, v in GOOD.items() if k != "0-1"}), "head 0-1 is missing"),
+    (json.dumps({"0-0": [1], "0-123456789012": [1]}), "0-5 and 123456789006 more are missing"),
+    (json.dumps({"0-0": [10**400]}), "too large"),
     (json.dumps({"3-1": [1, 1]}), "head 0-0, 0-1, 1-0, 1-1, 2-0 and 2 more are missing"),
     (json.dumps({**GOOD, "1-1": [0.5]}), r"different numbers of runs \(1 to 2\)"),
     pytest.param(json.dumps({**GOOD, "1-0": [float("nan"), 1]}), "head 1-0 is not finite",
