@@ -50,12 +50,12 @@ def chapter(notebook: Path, output: Path, parameters: str) -> None:
     _end_with_build()
     _share_cores()
     started = time.monotonic()
-    print(f"  {notebook.stem} ...", flush=True)
+    _say(f"{notebook.stem} ...")
     try:
         run_notebook(notebook, output, json.loads(parameters))
     except (NotebookFailed, UserError) as error:
         _fail(notebook.stem, str(error))
-    print(f"  {notebook.stem} done in {clock(started)}", flush=True)
+    _say(f"{notebook.stem} done in {clock(started)}")
 
 
 @app.command()
@@ -68,14 +68,14 @@ def pages() -> None:
     """
     _end_with_build()
     started = time.monotonic()
-    print("  pages ...", flush=True)
+    _say("pages ...")
     try:
         with keeping(STATE, "building the pages", only_full=True,
                      elsewhere="move the project to a larger disk"):
             _pages()
     except UserError as error:
         _fail("pages", str(error))
-    print(f"  pages done in {clock(started)}", flush=True)
+    _say(f"pages done in {clock(started)}")
 
 
 def _pages() -> None:
@@ -120,7 +120,7 @@ def job(plan: Path, name: str, threads: int) -> None:
     _share_cores()
     os.environ["OMP_NUM_THREADS"] = str(threads)  # a cluster need not hold it to its share
     started = time.monotonic()
-    print(f"  {name} ...", flush=True)
+    _say(f"{name} ...")
     from rmutils.study.plan import read
     from rmutils.study.records import carry_out
 
@@ -130,7 +130,7 @@ def job(plan: Path, name: str, threads: int) -> None:
     except UserError as error:
         _fail(told, f"{name}: {error}")
     (FAILURES / f"{told}.txt").unlink(missing_ok=True)  # of an earlier try
-    print(f"  {name} done in {clock(started)}", flush=True)
+    _say(f"{name} done in {clock(started)}")
 
 
 @app.command()
@@ -149,8 +149,14 @@ def clock(started: float) -> str:
     return f"{seconds // 60}:{seconds % 60:02d}"
 
 
+def _say(line: str) -> None:
+    """In one piece, with its end: steps that run side by side write to one place."""
+    sys.stdout.write(f"  {line}\n")
+    sys.stdout.flush()
+
+
 def _fail(name: str, message: str) -> None:
-    print(f"  {name} FAILED", flush=True)
+    _say(f"{name} FAILED")
     try:
         FAILURES.mkdir(parents=True, exist_ok=True)
         (FAILURES / f"{name}.txt").write_text(message, encoding="utf-8")

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import time
+from types import SimpleNamespace
 
 import nbformat
 import pytest
@@ -46,6 +47,15 @@ def test_only_what_changed_runs_again(built):
     assert "size 2" in built.page("chapters/second").read_text()
     second = nbformat.read(built.chapter("second"), as_version=4)
     assert second.metadata["rmutils"]["parameters"] == {"size": 2}
+
+
+def test_a_step_says_each_line_in_one_piece(monkeypatch):
+    """Also where output is not buffered: of two steps at once, lines must not run together."""
+    written = []
+    monkeypatch.setattr(steps.sys, "stdout", SimpleNamespace(
+        write=written.append, flush=lambda: None))
+    steps._say("one done in 0:01")
+    assert written == ["  one done in 0:01\n"]
 
 
 def test_raising_notebook_is_named_and_the_others_results_are_kept(project):
