@@ -37,10 +37,9 @@ def slowness(clock=time.perf_counter) -> float:
     """How many times as long a run takes on this machine just now as on that of the record.
 
     2 is half as fast. Other work on the machine counts. It is the square root of what the piece of
-    work says: a glance of a third of a second sees more of the ups and downs of a shared machine
-    than a run feels. On 2026-11-23 all recorded runs were made anew while the piece took 1.6 times
-    as long as in the record, and again at 2.4 times: the runs took 1.2 and 1.4 times as long
-    (medians). With the root all 67 were foretold within a factor of 2, with the plain ratio 57.
+    work says, since a glance of a third of a second sees more of the ups and downs of a shared
+    machine than a run feels. That is a rule of thumb, chosen after looking at runs of one machine;
+    on one that is steadily several times slower, it says too little.
     """
     reference = json.loads(TIMINGS.read_text(encoding="utf-8"))["work_seconds"]
     return math.sqrt(work_seconds(clock) / reference)
