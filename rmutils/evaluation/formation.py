@@ -24,7 +24,7 @@ from rmutils.config import Config
 from rmutils.corpora.niah import NiahCase
 from rmutils.errors import UserError
 from rmutils.evaluation.needles import find_needles
-from rmutils.heads.answering import cases_together
+from rmutils.heads.answering import tokens_together
 from rmutils.heads.decoding import decode
 from rmutils.heads.detection import DetectConfig, build_cases, even_depths
 from rmutils.heads.induction import Induction, induction
@@ -88,7 +88,8 @@ def forced_scores(lm: LanguageModel, cases: Sequence[NiahCase]) -> HeadScores:
     counted as Equation 1 says, so the words before the value count nothing unless they are words of
     the value too. Every case is a run.
     """
-    size = cases_together(lm, max(len(case.input_ids) for case in cases))
+    longest = max(len(case.input_ids) for case in cases)
+    size = tokens_together(lm, longest) // longest
     runs = []
     with capturing(lm.model) as recorder:
         for batch in (cases[i : i + size] for i in range(0, len(cases), size)):

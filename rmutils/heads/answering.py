@@ -26,14 +26,15 @@ Answered = Iterator[tuple[NiahCase, Answer, float]]
 """Cases, what is answered, and the seconds that it took."""
 
 
-def cases_together(lm: LanguageModel, length: int) -> int:
-    """How many prompts of so many tokens a model decodes together where it is.
+def tokens_together(lm: LanguageModel, longest: int) -> int:
+    """How many prompt tokens a model decodes together where it is, if the longest prompt has so
+    many.
 
-    Two at least, unless one alone is longer than the bound: each step reads all weights, and half
-    as often for two.
+    It is two of the longest at least, unless one alone is longer than the bound: each step reads
+    all weights, and half as often for two. The memory that these need is there for short ones, too.
     """
-    tokens = BATCH_TOKENS.get(lm.model.device.type, BATCH_TOKENS["cpu"])
-    return max(tokens // length, 2 if length <= tokens else 1)
+    bound = BATCH_TOKENS.get(lm.model.device.type, BATCH_TOKENS["cpu"])
+    return max(bound, 2 * longest if longest <= bound else longest)
 
 
 def one_by_one(cases: list[NiahCase], watch: Watch) -> Answered:
@@ -50,12 +51,13 @@ def together(lm: LanguageModel, cases: list[NiahCase], **how) -> Answered:
     Further arguments are those of `rmutils.heads.decoding.decode`.
     """
     trunk = None
+    tokens = tokens_together(lm, max((len(case.input_ids) for case in cases), default=0))
     with capturing(lm.model) as recorder:
         for ids, alike in _shared(cases):
             started = time.perf_counter()
             trunk = Trunk(lm.model, ids, before=trunk)
             decoded = partial(_decoded, lm, recorder, trunk, how)
-            for part in _parts(alike, partial(cases_together, lm)):
+            for part in _parts(alike, tokens):
                 for batch, answers in in_batches(part, len(part), decoded, "case"):
                     seconds = (time.perf_counter() - started) / len(batch)
                     yield from zip(batch, answers, [seconds] * len(batch), strict=True)
@@ -84,11 +86,12 @@ def _shared(cases: list[NiahCase]) -> Iterator[tuple[tuple[int, ...], list[NiahC
                 alone, key=lambda c: c.length)
 
 
-def _parts(cases: list[NiahCase], most: Callable[[int], int]) -> Iterator[list[NiahCase]]:
-    """Cases, short ones first, in parts: at most as many as may be of the longest one in it."""
+def _parts(cases: list[NiahCase], tokens: int) -> Iterator[list[NiahCase]]:
+    """Cases, short ones first, in parts of at most so many tokens, if all are as long as the
+    longest one."""
     part: list[NiahCase] = []
     for case in cases:
-        if len(part) >= most(len(case.input_ids)):
+        if (len(part) + 1) * len(case.input_ids) > tokens:
             yield part
             part = []
         part.append(case)

@@ -95,7 +95,7 @@ def test_looking_at_each_token_scores_one(llama, monkeypatch):
 def test_batches_do_not_change_the_order(llama, monkeypatch):
     cases = build_cases(llama, SMALL.grid)
     whole = forced_scores(llama, cases).runs
-    monkeypatch.setattr(module, "cases_together", lambda lm, length: 2)
+    monkeypatch.setattr(module, "tokens_together", lambda lm, longest: 2 * longest)
     np.testing.assert_array_equal(forced_scores(llama, cases).runs, whole)
 
 

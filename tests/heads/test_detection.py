@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,7 +14,7 @@ from rmutils.corpora.needles import load_needles
 from rmutils.corpora.niah import NiahBuilder
 from rmutils.errors import UserError
 from rmutils.heads import DetectConfig, HeadScores, detect, detection
-from rmutils.heads.answering import _parts, cases_together, together
+from rmutils.heads.answering import _parts, together, tokens_together
 from rmutils.heads.decoding import Answer, decode
 from rmutils.heads.scoring import copy_counts
 from rmutils.models import prefixes
@@ -106,13 +105,14 @@ def test_what_follows_a_needle_is_read_once(llama, monkeypatch):
         np.testing.assert_array_equal(answered[case.id].positions, looked)
 
 
-def test_batches_hold_so_many_tokens_or_two_cases(llama):
-    lengths = (320, 512, 2048, 4096, 5120, 5121)
-    assert [cases_together(llama, length) for length in lengths] == [16, 10, 2, 2, 2, 1]
-    cases = [SimpleNamespace(input_ids=range(n)) for n in (1000,) * 3 + (3000,) * 3 + (6000,)]
-    parts = list(_parts(cases, partial(cases_together, llama)))
-    assert [len(part) for part in parts] == [3, 2, 1, 1]
-    assert [case for part in parts for case in part] == cases
+def test_batches_hold_so_many_tokens_or_two_of_the_longest(llama):
+    asked = [tokens_together(llama, n) for n in (320, 2560, 2561, 5120, 5121, 9000)]
+    assert asked == [5120, 5120, 5122, 10240, 5121, 9000]
+    cases = [SimpleNamespace(input_ids=range(n)) for n in (1000,) * 3 + (3000,) * 3 + (5000,)]
+    for tokens, sizes in ((5120, [3, 1, 1, 1, 1]), (10_000, [3, 3, 1]), (12_000, [4, 2, 1])):
+        parts = list(_parts(cases, tokens))
+        assert [len(part) for part in parts] == sizes
+        assert [case for part in parts for case in part] == cases
 
 
 def test_windows_are_seen(tokenizer):
