@@ -60,13 +60,14 @@ class Artifact:
             m = self.manifest
             files = {file: known["sha256"] for file, known in m["files"].items()}
             name = _name(m["stage"], m["version"], m["config"], m["inputs"])
+            there = {path.name for path in self.folder.iterdir() if path.is_file()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             return [f"{self.name}: {MANIFEST} is unreadable ({type(error).__name__})"]
         wrong = [] if name == self.name else [f"{self.name}: {MANIFEST} is that of {name}"]
         for file, known in files.items():
             if Path(file).name != file:
                 wrong.append(f"{self.name}: {MANIFEST} names {file!r}, which is not in its folder")
-            elif not self.path(file).is_file():
+            elif file not in there:
                 wrong.append(f"{self.name}/{file}: missing")
             elif sha256(self.path(file)) != known:
                 wrong.append(f"{self.name}/{file}: content differs from its manifest")

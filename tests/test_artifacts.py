@@ -105,6 +105,12 @@ def spoil_payload(folder):
     (folder / "result.json").write_text("8")
 
 
+def spoil_name(folder):
+    """A file name that no disk takes."""
+    text = (folder / MANIFEST).read_text()
+    (folder / MANIFEST).write_text(text.replace("result.json", "9" * 5000))
+
+
 def spoil_config(folder):
     manifest = json.loads((folder / MANIFEST).read_text())
     (folder / MANIFEST).write_text(json.dumps({**manifest, "config": {"size": 5, "name": "ä"}}))
@@ -118,8 +124,10 @@ def spoil_config(folder):
     (lambda f: (f / MANIFEST).write_text("{"), "manifest.json is unreadable"),
     (lambda f: (f / MANIFEST).write_text("[]"), "manifest.json is unreadable"),
     (lambda f: (f / MANIFEST).write_text('{"files": {"result.json": 1}}'), "is unreadable"),
+    (spoil_name, "/99+: missing"),
     (spoil_config, "manifest.json is that of square-"),
-], ids=["payload", "no payload", "no manifest", "half", "list", "no hash", "other config"])
+], ids=["payload", "no payload", "no manifest", "half", "list", "no hash", "long name",
+        "other config"])
 def test_spoiled_result_is_refused_by_name(obtain, spoil, message):
     artifact = obtain()
     spoil(artifact.folder)
