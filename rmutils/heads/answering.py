@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 
-from rmutils.attention.retrieval_capture import ArgMaxRecorder, capturing
+from rmutils.attention.retrieval_capture import capturing
 from rmutils.corpora.niah import NiahCase
 from rmutils.heads.decoding import Answer, decode
 from rmutils.models import LanguageModel
 from rmutils.models.memory import in_batches
-from rmutils.models.prefixes import Trunk, common_prefix
+from rmutils.models.prefixes import Trunk, common_prefix, read_rows
 
 BATCH_TOKENS = {"cpu": 5120, "cuda": 65_536}
 """Prompt tokens decoded together by kind of device: it bounds the memory. On an accelerator a step
@@ -22,6 +21,8 @@ Llama-3.1-8B."""
 Watch = Callable[..., Answer]
 """Answers a prompt (token ids) with `max_new_tokens` and `stop_ids` as of `decode`, and tells where
 each head looked: for an attention that takes one text at a time."""
+Beginning = tuple[tuple[int, ...], NiahCase]
+"""A case, after the beginning of its prompt that neighbours share."""
 Answered = Iterator[tuple[NiahCase, Answer, float]]
 """Cases, what is answered, and the seconds that it took."""
 
@@ -50,26 +51,37 @@ def together(lm: LanguageModel, cases: list[NiahCase], **how) -> Answered:
 
     Further arguments are those of `rmutils.heads.decoding.decode`.
     """
-    trunk = None
+    trunk = Trunk(lm.model, [])
+
+    def trunks(beginnings: Sequence[tuple[int, ...]]) -> Iterator[Trunk]:
+        nonlocal trunk
+        for ids in beginnings:
+            trunk = trunk if ids == trunk.ids else Trunk(lm.model, ids, before=trunk)
+            yield trunk
+
+    def decoded(batch: Sequence[Beginning]) -> list[Answer]:
+        beginnings, alike = zip(*batch, strict=True)
+        prompts = [case.input_ids for case in alike]
+        cache = read_rows(lm.model, trunks(beginnings), prompts, how["max_new_tokens"])
+        return decode(lm.model, recorder, prompts, [cache], **how)
+
     tokens = tokens_together(lm, max((len(case.input_ids) for case in cases), default=0))
     with capturing(lm.model) as recorder:
-        for ids, alike in _shared(cases):
+        for part in _parts(_shared(cases), tokens):
             started = time.perf_counter()
-            trunk = Trunk(lm.model, ids, before=trunk)
-            decoded = partial(_decoded, lm, recorder, trunk, how)
-            for part in _parts(alike, tokens):
-                for batch, answers in in_batches(part, len(part), decoded, "case"):
-                    seconds = (time.perf_counter() - started) / len(batch)
-                    yield from zip(batch, answers, [seconds] * len(batch), strict=True)
-                    started = time.perf_counter()
+            for batch, answers in in_batches(part, len(part), decoded, "case"):
+                seconds = (time.perf_counter() - started) / len(batch)
+                for (_, case), answer in zip(batch, answers, strict=True):
+                    yield case, answer, seconds
+                started = time.perf_counter()
 
 
-def _shared(cases: list[NiahCase]) -> Iterator[tuple[tuple[int, ...], list[NiahCase]]]:
-    """Beginnings of prompts, and the cases that begin so, short ones first.
+def _shared(cases: list[NiahCase]) -> Iterator[Beginning]:
+    """The cases, each with the beginning of its prompt that neighbours share.
 
     Where a needle stands at one place in texts of several lengths, they share what follows it, too.
     Those places come first, in their order, as each shares what is before it with the next one. All
-    other cases share the text up to their needles.
+    other cases of a haystack share the text up to their needles.
     """
     for _, part in groupby(sorted(cases, key=lambda c: (c.haystack, c.length)),
                            key=lambda c: c.haystack):
@@ -79,28 +91,25 @@ def _shared(cases: list[NiahCase]) -> Iterator[tuple[tuple[int, ...], list[NiahC
         for place in sorted(place for place in places if len(places[place]) > 1):
             alike = places.pop(place)
             second, longest = alike[-2].input_ids, alike[-1].input_ids
-            yield longest[: common_prefix(second, longest)], alike
+            beginning = longest[: common_prefix(second, longest)]
+            yield from ((beginning, case) for case in alike)
         if alone := [case for (case,) in places.values()]:
             deepest = max(alone, key=lambda c: c.inserted_span[0])
-            yield deepest.input_ids[: deepest.inserted_span[0]], sorted(
-                alone, key=lambda c: c.length)
+            beginning = deepest.input_ids[: deepest.inserted_span[0]]
+            yield from ((beginning, case) for case in sorted(alone, key=lambda c: c.length))
 
 
-def _parts(cases: list[NiahCase], tokens: int) -> Iterator[list[NiahCase]]:
-    """Cases, short ones first, in parts of at most so many tokens, if all are as long as the
-    longest one."""
-    part: list[NiahCase] = []
-    for case in cases:
-        if (len(part) + 1) * len(case.input_ids) > tokens:
+def _parts(
+    cases: Iterable[Beginning], tokens: int
+) -> Iterator[list[Beginning]]:
+    """The cases in parts of at most so many tokens, if all of a part are as long as its longest."""
+    part: list[Beginning] = []
+    longest = 0
+    for beginning, case in cases:
+        longest = max(longest, len(case.input_ids))
+        if part and (len(part) + 1) * longest > tokens:
             yield part
-            part = []
-        part.append(case)
-    yield part
-
-
-def _decoded(
-    lm: LanguageModel, recorder: ArgMaxRecorder, trunk: Trunk, how: dict, cases: Sequence[NiahCase]
-) -> list[Answer]:
-    prompts = [case.input_ids for case in cases]
-    cache = trunk.read_rows(prompts, room=how["max_new_tokens"])
-    return decode(lm.model, recorder, prompts, [cache], **how)
+            part, longest = [], len(case.input_ids)
+        part.append((beginning, case))
+    if part:
+        yield part

@@ -6,7 +6,7 @@ book, and all prompts with the same demonstrations begin with the same tokens.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from transformers import DynamicCache, PreTrainedModel
@@ -44,37 +44,24 @@ class Trunk:
         self.model = model
         self.ids = tuple(ids)
         known = common_prefix(before.ids, self.ids) if before else 0
-        self.cache = self._room(len(self.ids))
+        self.cache = _room(model, len(self.ids))
         if known >= WORTH:
             before._copy(known, self.cache)
         _prefill(model, [self.ids[self.cache.get_seq_length() :]], self.cache)
 
     def read(self, prompt: Sequence[int], room: int = 0) -> DynamicCache:
-        """Cache of all tokens of `prompt` but the last; the shared ones are not recomputed."""
-        return self.read_rows([prompt], room)
-
-    def read_rows(self, prompts: Sequence[Sequence[int]], room: int = 0) -> DynamicCache:
-        """`read` for each prompt, one after the other into one cache.
-
-        Its rows are padded on the left, up to the longest, and have room for so many more tokens.
-        """
-        lengths = [len(prompt) - 1 for prompt in prompts]
-        cache = self._room(max(lengths) + room, len(prompts))
-        for prompt, row in zip(prompts, rows_of(cache, lengths), strict=True):
-            self._read([prompt], row)
-        return filled(cache, max(lengths))
+        """Cache of all tokens of `prompt` but the last, with room for so many more; the shared ones
+        are not recomputed."""
+        return read_rows(self.model, [self], [prompt], room)
 
     def read_all(self, prompts: Sequence[Sequence[int]]) -> list[DynamicCache]:
         """`read` for each prompt, in one batch. What only some of them share is read by each."""
-        cache = self._room(max(map(len, prompts)), len(prompts))
+        cache = _room(self.model, max(map(len, prompts)), len(prompts))
         self._read(prompts, cache)
         return [DynamicCache([(layer.keys[i : i + 1, :, : len(prompt) - 1],
                                layer.values[i : i + 1, :, : len(prompt) - 1])
                               for layer in cache.layers if layer.is_initialized] or None)
                 for i, prompt in enumerate(prompts)]
-
-    def _room(self, columns: int, rows: int = 1) -> DynamicCache:
-        return roomy_cache(self.model.config.num_hidden_layers, columns, rows)
 
     def _read(self, prompts: Sequence[Sequence[int]], cache: DynamicCache) -> None:
         known = min(common_prefix(self.ids, prompt[:-1]) for prompt in prompts)
@@ -89,6 +76,25 @@ class Trunk:
         for own, layer in zip(self.cache.layers, cache.layers, strict=True):
             layer.update(*(tensor[:, :, :tokens].expand(rows, -1, -1, -1)
                            for tensor in (own.keys, own.values)))
+
+
+def read_rows(
+    model: PreTrainedModel, trunks: Iterable[Trunk], prompts: Sequence[Sequence[int]], room: int = 0
+) -> DynamicCache:
+    """`Trunk.read` for each prompt, one after the other into one cache.
+
+    Its rows are padded on the left, up to the longest, and have room for so many more tokens. Each
+    prompt has a trunk, which is asked for when its turn comes.
+    """
+    lengths = [len(prompt) - 1 for prompt in prompts]
+    cache = _room(model, max(lengths) + room, len(prompts))
+    for trunk, prompt, row in zip(trunks, prompts, rows_of(cache, lengths), strict=True):
+        trunk._read([prompt], row)
+    return filled(cache, max(lengths))
+
+
+def _room(model: PreTrainedModel, columns: int, rows: int = 1) -> DynamicCache:
+    return roomy_cache(model.config.num_hidden_layers, columns, rows)
 
 
 @torch.inference_mode()
