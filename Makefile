@@ -70,10 +70,13 @@ clean:  ## remove what was built; models and results in the cache stay
 	@touch $@
 
 # Without the stamp the environment may be half installed and is made anew; with an old stamp it is
-# brought up to date, and counts as half installed until that is done.
+# brought up to date, and counts as half installed until that is done. pip compiles on one core only;
+# some packages carry templates that are no Python, which is none of our business.
 .venv/.complete: requirements.lock pyproject.toml
 	@test -e $@ && rm $@ || { rm -rf .venv && python=$$(sh .ci/python) && "$$python" -m venv .venv; }
 	@echo 'Installing what requirements.lock names into .venv; this takes minutes (.venv/pip.log) ...'
 	@for what in '-r requirements.lock' '--no-deps --no-build-isolation -e .'; do \
-	    $(PY) -m pip install $$what >>.venv/pip.log 2>&1 || { tail -n 5 .venv/pip.log; exit 1; }; done
+	    $(PY) -m pip install --no-compile $$what >>.venv/pip.log 2>&1 \
+	        || { tail -n 5 .venv/pip.log; exit 1; }; done
+	@$(PY) -m compileall -q -j 0 -x '/tests/' .venv/lib >>.venv/pip.log 2>&1 || true
 	@touch $@

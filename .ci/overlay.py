@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import json
 import subprocess
 import sys
@@ -32,12 +33,13 @@ def make(target: Path, lock: Path) -> Path:
     venv.create(target, clear=True, symlinks=True)
     log = target / "pip.log"
     with log.open("w") as out:
-        pip = subprocess.run([*PIP, "--python", target, "install", "--no-deps", "-r", lock],
-                             stdout=out, stderr=out)
+        pip = subprocess.run([*PIP, "--python", target, "install", "--no-deps", "--no-compile",
+                              "-r", lock], stdout=out, stderr=out)
     if pip.returncode:
         raise Failed(_last_words(log.read_text()))
     site = Path(sysconfig.get_path("purelib", "venv", {"base": str(target)}))
     below = sysconfig.get_path("purelib")
+    compileall.compile_dir(site, quiet=2, workers=0)  # pip does so on one core
     (site / "below.pth").write_text(f"import site; site.addsitedir({below!r})\n")
     return site
 

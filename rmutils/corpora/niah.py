@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from rmutils.corpora.haystack import Haystack
@@ -72,7 +73,7 @@ class NiahBuilder:
         self.lm = lm
         self.buffered = buffered
         self.haystacks = haystacks
-        self.ends = [self._token_ends(h.text) for h in haystacks]
+        self.ends = cache(self._token_ends)
         self.before, self.after = lm.user_turn() if lm.chat else ("", "")
         if lm.chat:  # the prompt of the published script; base models get it without tags
             self.before, self.tags = self.before + "<book>", "</book>"
@@ -123,7 +124,7 @@ class NiahBuilder:
 
     def _insert(self, part: int, needle: Needle, size: int, depth: float, length: int):
         """Context of `size` haystack tokens with the needle in it, and its character position."""
-        haystack, ends = self.haystacks[part], self.ends[part]
+        haystack, ends = self.haystacks[part], self.ends(part)
         if size > len(ends):
             raise UserError(f"haystack {haystack.name!r} has {len(ends)} tokens, too few for a "
                             f"length of {length} (it needs {size}). Add text to it.")
@@ -148,8 +149,8 @@ class NiahBuilder:
                                     return_offsets_mapping=True, verbose=False)
         return encoded["input_ids"], encoded["offset_mapping"]
 
-    def _token_ends(self, text: str) -> list[int]:
-        encoded = self.lm.tokenizer(text, add_special_tokens=False,
+    def _token_ends(self, part: int) -> list[int]:
+        encoded = self.lm.tokenizer(self.haystacks[part].text, add_special_tokens=False,
                                     return_offsets_mapping=True, verbose=False)
         return [end for _, end in encoded["offset_mapping"]]
 

@@ -52,6 +52,7 @@ def settle(page) -> None:
 
 
 def wide(page) -> None:
+    page.goto("about:blank")  # or the page before would be laid out once more
     page.set_viewport_size({"width": 1200, "height": 900})
     page.emulate_media(color_scheme="light")
 

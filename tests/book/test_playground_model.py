@@ -28,7 +28,7 @@ from tests.book.conftest import visiting
 
 HELD_OUT = range(10, 20)
 """Needles that the page does not offer, each in its own haystack, which it does not have either."""
-PLACES = [(128, 0.0), (192, 0.25), (256, 0.5), (128, 0.75), (192, 1.0)]
+PLACES = [(128, 0.0), (128, 0.25), (256, 0.5), (128, 0.75), (128, 1.0)]
 """Length and depth; with the needles 50 cases. Short ones, so that the tests do not take long."""
 LIMIT = 50
 ANSWER = """question => new Promise((resolve, reject) => {
@@ -120,15 +120,17 @@ def assert_same(page, lm, case: NiahCase, masked: list[Head]) -> dict:
 
 
 def test_held_out_cases_are_answered_as_in_pytorch(page, lm, held_out):
-    """Whole and without the retrieval heads: tokens, and logits within 0.001 at every step."""
+    """Tokens, and logits within 0.001 at every step; of every second case also without the
+    retrieval heads."""
     scores, _ = detect_stored(lm, DETECTION, compute="never")
     heads = scores.select(tau=0.1)
     assert len(held_out) == 50
     changed = 0
-    for case in held_out:
+    for i, case in enumerate(held_out):
         whole = assert_same(page, lm, case, [])
-        changed += whole["tokens"] != assert_same(page, lm, case, heads)["tokens"]
-    assert changed > 25  # else nothing was masked
+        if i % 2:
+            changed += whole["tokens"] != assert_same(page, lm, case, heads)["tokens"]
+    assert changed > 12  # else nothing was masked
 
 
 def test_masks_in_lower_layers_and_long_prompts(page, lm):

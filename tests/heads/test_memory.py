@@ -21,7 +21,7 @@ model = AutoModelForCausalLM.from_config(LlamaConfig(
     num_attention_heads=4, max_position_embeddings=4096, bos_token_id=None,
     eos_token_id=tokenizer.eos_token_id), attn_implementation="sdpa").eval()
 lm = LanguageModel(model, tokenizer, "random", "llama", "random")
-config = DetectConfig(lengths=(2500,), depths=[i / 7 for i in range(8)], needles=1,
+config = DetectConfig(lengths=(2500,), depths=[i / 3 for i in range(4)], needles=1,
                       max_new_tokens=8)
 detection.SUCCESS_ROUGE = -1.0
 cases = detection.build_cases(lm, config)
@@ -51,5 +51,5 @@ def peak(tokenizer, tmp_path):
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="measured by Linux's ru_maxrss")
 def test_peak_is_that_of_generation(peak):
-    """Eight prompts of 2,500 tokens, which `generate` reads one by one, as lean as it can be."""
+    """Four prompts of 2,500 tokens, which `generate` reads one by one, as lean as it can be."""
     assert peak("detect") <= 1.25 * peak("generate")

@@ -23,7 +23,7 @@ from rmutils.models import load_model
 
 CONFIG = EvaluateConfig(datasets=("document_qa", "labels_coarse", "key_value"),
                         lengths=(300, 400), samples=3)
-LONG = CONFIG.changed({"samples": 100})
+LONG = CONFIG.changed({"samples": 40})
 
 
 def wait_for(found, seconds=300):
