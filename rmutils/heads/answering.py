@@ -99,15 +99,17 @@ def _shared(cases: list[NiahCase]) -> Iterator[Beginning]:
             yield from ((beginning, case) for case in sorted(alone, key=lambda c: c.length))
 
 
-def _parts(
-    cases: Iterable[Beginning], tokens: int
-) -> Iterator[list[Beginning]]:
-    """The cases in parts of at most so many tokens, if all of a part are as long as its longest."""
+def _parts(cases: Iterable[Beginning], tokens: int) -> Iterator[list[Beginning]]:
+    """The cases in parts of at most so many tokens, if all of a part are as long as its longest.
+
+    If they begin differently there is one less: while what the next ones share is read, what the
+    ones before share is still there.
+    """
     part: list[Beginning] = []
     longest = 0
     for beginning, case in cases:
         longest = max(longest, len(case.input_ids))
-        if part and (len(part) + 1) * longest > tokens:
+        if part and (len(part) + 1 + (beginning is not part[0][0])) * longest > tokens:
             yield part
             part, longest = [], len(case.input_ids)
         part.append((beginning, case))

@@ -108,13 +108,16 @@ def test_what_follows_a_needle_is_read_once(llama, monkeypatch):
 def test_batches_hold_so_many_tokens_or_two_of_the_longest(llama):
     asked = [tokens_together(llama, n) for n in (320, 2560, 2561, 5120, 5121, 9000)]
     assert asked == [5120, 5120, 5122, 10240, 5121, 9000]
-    cases = [((), SimpleNamespace(input_ids=range(n)))
+    other, first = (1,), (0,)
+    cases = [(first, SimpleNamespace(input_ids=range(n)))
              for n in (1000,) * 3 + (3000,) * 3 + (5000, 1000, 1000)]
     for tokens, sizes in ((5120, [3, 1, 1, 1, 1, 2]), (10_000, [3, 3, 2, 1]),
                           (12_000, [4, 2, 2, 1])):
         parts = list(_parts(cases, tokens))
         assert [len(part) for part in parts] == sizes
         assert [case for part in parts for case in part] == cases
+    mixed = [(begin, SimpleNamespace(input_ids=range(1000))) for begin in [first] * 2 + [other] * 5]
+    assert [len(part) for part in _parts(mixed, 5120)] == [4, 3], "room for a second trunk"
 
 
 def test_windows_are_seen(tokenizer):
