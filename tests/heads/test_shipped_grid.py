@@ -15,6 +15,7 @@ from rmutils.paths import SHIPPED_ARTIFACTS
 LENGTHS = (256, 512, 768, 1024, 1536, 2048, 3072, 4096)
 LARGE = DetectConfig(lengths=LENGTHS, depths=even_depths(10))
 SMALL = DetectConfig(lengths=(256, 512), depths=(0.0, 0.5, 1.0))
+"""That of chapter 1, whose result is used where the book was built."""
 
 
 @pytest.fixture(scope="module")

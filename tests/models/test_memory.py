@@ -66,7 +66,7 @@ def test_detection(llama, monkeypatch, capsys):
         scores = detect(llama, GRID)
     np.testing.assert_array_equal(scores.runs, expected.runs)
     assert scores.cases.drop(columns="seconds").equals(expected.cases.drop(columns="seconds"))
-    assert "Out of memory with 4 cases at once. Going on with 2." in capsys.readouterr().err
+    assert "Out of memory with 12 cases at once. Going on with 6." in capsys.readouterr().err
 
 
 @pytest.mark.fault("out of memory", "in a batch of likelihoods")
