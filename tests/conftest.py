@@ -27,7 +27,9 @@ from rmutils.models import LanguageModel, load_model
 from rmutils.paths import ROOT
 from tests.faults import table
 
-torch.set_num_threads(1)  # the models of most tests are so small that threads only wait
+# The models of most tests are so small that threads only wait; so in the processes that they start.
+torch.set_num_threads(1)
+os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 
 CONFIGS = {"llama": LlamaConfig, "qwen3": Qwen3Config, "olmo3": Olmo3Config,
            "gemma3_text": Gemma3TextConfig}
