@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import nbformat
 import pandas as pd
 from bs4 import BeautifulSoup
@@ -28,6 +30,17 @@ def test_every_figure_and_table_of_the_chapters_has_its_files_and_a_note(html):
             assert pd.read_csv(links["data (CSV)"]).size, (name, item.label)
         counted += len(found)
     assert counted > 100
+
+
+def test_what_chapters_look_up_is_stored(html):
+    """By their defaults: one that is changed may ask for results that do not ship."""
+    lacking = {}
+    for name, _ in chapters(paths.BOOK):
+        text = (html / "chapters" / f"{name}.html").read_text(encoding="utf-8")
+        outputs = BeautifulSoup(text, "html.parser").select(".cell_output")
+        lacking[name] = [found for output in outputs
+                         for found in re.findall(r"[Nn]ot (?:all is )?stored.*", output.text)]
+    assert not {name: found for name, found in lacking.items() if found}
 
 
 def test_executed_notebooks_can_be_downloaded_whole(html):
