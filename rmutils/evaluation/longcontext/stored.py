@@ -36,8 +36,8 @@ def evaluate_stored(
     judge : GradingJudge, optional
     compute : {"auto", "always", "never"}
     workers : int
-        Processes that answer side by side, if the model is given by its name: the result is the
-        same, byte for byte. More than one must
+        Processes that answer side by side, if the model is given by its name, but not more than
+        there are data sets and lengths: the result is the same, byte for byte. More than one must
         not be asked for by a script without `if __name__ == "__main__"`, which each would run anew.
 
     Returns
@@ -46,11 +46,12 @@ def evaluate_stored(
         As from `evaluate`, and where it is kept.
     """
     named = isinstance(model, str)
+    shares = min(workers, len(config.datasets) * len(config.lengths))
 
     def make(folder: Path) -> dict:
-        several = named and workers > 1
+        several = named and shares > 1
         if several:
-            table = evaluate_side_by_side(model, config, folder / JOURNAL, workers)
+            table = evaluate_side_by_side(model, config, folder / JOURNAL, shares)
         if judge or not several:  # a judge is asked by one process only
             lm = load_by_name(model) if named else model
             table = evaluate(lm, config, journal=folder / JOURNAL, judge=judge)

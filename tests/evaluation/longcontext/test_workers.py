@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from rmutils.errors import UserError
-from rmutils.evaluation.longcontext import EvaluateConfig, evaluate
+from rmutils.evaluation.longcontext import EvaluateConfig, evaluate, stored
 from rmutils.evaluation.longcontext.stored import command_of
 from rmutils.evaluation.longcontext.workers import evaluate_side_by_side
 from rmutils.journal import Journal
@@ -48,6 +48,18 @@ def test_answers_are_those_of_one_process(tmp_path):
     found = evaluate_side_by_side("tiny-llama", CONFIG, begun, 2)
     assert dict(Journal(begun)) == dict(one) and [*tmp_path.glob("begun.jsonl.*")] == []
     pd.testing.assert_frame_equal(found, table)
+
+
+def test_no_worker_is_without_work(cache, monkeypatch):
+    """A single data set is answered by this process, two by two others of the four."""
+    asked = []
+    monkeypatch.setattr(stored, "evaluate_side_by_side", lambda *given: asked.append(given[3])
+                        or evaluate(load_model("tiny-llama"), given[1], journal=given[2]))
+    for names in (("key_value",), ("key_value", "labels_coarse")):
+        config = CONFIG.changed({"datasets": names, "lengths": (300,), "samples": 1})
+        table, _ = stored.evaluate_stored("tiny-llama", config, workers=4)
+        assert {*table["dataset"]} == {*names}
+    assert asked == [2]
 
 
 def test_what_a_worker_finds_wrong_is_said(tmp_path):
