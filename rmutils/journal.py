@@ -18,14 +18,23 @@ class Journal(UserDict):
     ----------
     path : Path or None
         What is there already is read; a line that was being written when a run stopped, or that is
-        damaged, is left out. None: results are kept in memory only.
+        damaged, is left out. What workers have written beside it (`<path>.<number>`, see
+        `rmutils.workers`) is moved into it. None: results are kept in memory only.
     """
 
     def __init__(self, path: Path | None):
         super().__init__()
         self.path = path
-        if path is None or not path.exists():
+        if path is None:
             return
+        if path.exists():
+            self._read(path)
+        for part in sorted(path.parent.glob(f"{path.name}.[0-9]*")):
+            for name, result in Journal(part).items():
+                self[name] = result
+            part.unlink()
+
+    def _read(self, path: Path) -> None:
         *lines, rest = path.read_text(encoding="utf-8", errors="replace").split("\n")
         if rest:
             path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

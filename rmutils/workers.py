@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -52,19 +52,18 @@ def side_by_side(
         As of `work`; or a worker was stopped.
     """
     kept = Journal(journal)
-    _gather(kept, journal.parent.glob(f"{journal.name}.*"))
     parts = [Path(f"{journal}.{k}") for k in range(workers)]
     seen = 0
     context = multiprocessing.get_context("spawn")  # a fork of a process with threads can hang
     with progress_bar(doing, total, unit=unit, done=len(kept)) as advance, \
             ProcessPoolExecutor(workers, context) as pool:
-        jobs = [pool.submit(_share, work, journal, part, slice(k, None, workers))
+        jobs = [pool.submit(_share, work, dict(kept), part, slice(k, None, workers))
                 for k, part in enumerate(parts)]
         while wait(jobs, PAUSE).not_done:
             now = sum(part.read_bytes().count(b"\n") for part in parts if part.exists())
             advance(now - seen)
             seen = now
-    _gather(kept, parts)
+    Journal(journal)  # takes in what they have written, also if one was stopped
     try:
         return [job.result() for job in jobs]
     except BrokenProcessPool as error:
@@ -79,19 +78,12 @@ def default_workers() -> int:
     return torch.cuda.device_count() or min(4, os.cpu_count() or 1)
 
 
-def _gather(kept: Journal, parts: Iterable[Path]) -> None:
-    for part in parts:
-        for name, result in Journal(part).items():
-            kept[name] = result
-        part.unlink(missing_ok=True)
-
-
-def _share(work: Work, journal: Path, part: Path, share: slice) -> Any:
+def _share(work: Work, known: dict[str, Any], part: Path, share: slice) -> Any:
     torch.set_num_threads(1)
     if torch.cuda.is_available():
         torch.cuda.set_device(share.start % torch.cuda.device_count())
     parent, own = os.getppid(), Journal(part)
-    own.data |= Journal(journal).data
+    own.data |= known
 
     def done(amount: float) -> None:
         if os.getppid() != parent:  # the command was killed: nobody would gather the results

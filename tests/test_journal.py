@@ -30,3 +30,16 @@ def test_without_a_file():
     journal = Journal(None)
     journal["a"] = 1
     assert dict(journal) == {"a": 1}
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_takes_in_what_workers_left(tmp_path, begun):
+    """Also where they were killed together with the command that would have done it."""
+    path = tmp_path / "journal.jsonl"
+    if begun:
+        Journal(path)["a"] = 1
+    Journal(tmp_path / "journal.jsonl.0")["b"] = 2
+    (tmp_path / "journal.jsonl.11").write_text('["c", 3]\n["d", ', encoding="utf-8")
+    expected = {**({"a": 1} if begun else {}), "b": 2, "c": 3}
+    assert dict(Journal(path)) == expected and [*tmp_path.iterdir()] == [path]
+    assert dict(Journal(path)) == expected
