@@ -51,6 +51,11 @@ class EvaluateConfig(Config):
     def _in_order(cls, lengths: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(sorted({*lengths}))
 
+    @property
+    def parts(self) -> int:
+        """Data sets at lengths. What is asked together is never more than one."""
+        return len(self.datasets) * len(self.lengths)
+
     def check(self, lm: LanguageModel) -> None:
         """Raise `UserError` if the model cannot be asked like that."""
         longest = max(self.lengths) + self.thinking * self.thoughts

@@ -46,7 +46,7 @@ def evaluate_stored(
         As from `evaluate`, and where it is kept.
     """
     named = isinstance(model, str)
-    shares = min(workers, len(config.datasets) * len(config.lengths))
+    shares = min(workers, config.parts)
 
     def make(folder: Path) -> dict:
         several = named and shares > 1

@@ -35,10 +35,10 @@ def evaluate_side_by_side(
     UserError
         As of `evaluate`; or a worker was stopped.
     """
-    count = len(config.lengths) * len(config.datasets)
     shares = side_by_side(partial(_work, model, config), journal, workers,
-                          f"evaluation of {model}", count * config.samples)
-    return pd.DataFrame([row for i in range(count) for row in shares[i % workers][i // workers]])
+                          f"evaluation of {model}", config.parts * config.samples)
+    return pd.DataFrame([
+        row for i in range(config.parts) for row in shares[i % workers][i // workers]])
 
 
 def _work(
