@@ -3,6 +3,7 @@ PROFILE ?= embedded
 ON ?= local
 PORT ?= 8000
 PY := .venv/bin/python
+unexport PYTHONDONTWRITEBYTECODE  # each process would compile what it imports anew
 
 .DEFAULT_GOAL := help
 .PHONY: help book pdf study test doctor vllm bench serve lab class notebook named lock sums clean
@@ -70,13 +71,12 @@ clean:  ## remove what was built; models and results in the cache stay
 	@touch $@
 
 # Without the stamp the environment may be half installed and is made anew; with an old stamp it is
-# brought up to date, and counts as half installed until that is done. pip compiles on one core only;
-# some packages carry templates that are no Python, which is none of our business.
+# brought up to date, and counts as half installed until that is done. Two thirds of the packages'
+# code are never imported, so that what is used is compiled when it is first imported.
 .venv/.complete: requirements.lock pyproject.toml
 	@test -e $@ && rm $@ || { rm -rf .venv && python=$$(sh .ci/python) && "$$python" -m venv .venv; }
 	@echo 'Installing what requirements.lock names into .venv; this takes minutes (.venv/pip.log) ...'
 	@for what in '-r requirements.lock' '--no-deps --no-build-isolation -e .'; do \
 	    $(PY) -m pip install --no-compile $$what >>.venv/pip.log 2>&1 \
 	        || { tail -n 5 .venv/pip.log; exit 1; }; done
-	@$(PY) -m compileall -q -j 0 -x '/tests/' .venv/lib >>.venv/pip.log 2>&1 || true
 	@touch $@

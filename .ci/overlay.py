@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import compileall
 import json
 import subprocess
 import sys
@@ -39,7 +38,6 @@ def make(target: Path, lock: Path) -> Path:
         raise Failed(_last_words(log.read_text()))
     site = Path(sysconfig.get_path("purelib", "venv", {"base": str(target)}))
     below = sysconfig.get_path("purelib")
-    compileall.compile_dir(site, quiet=2, workers=0)  # pip does so on one core
     (site / "below.pth").write_text(f"import site; site.addsitedir({below!r})\n")
     return site
 
