@@ -8,6 +8,7 @@ from contextlib import contextmanager, redirect_stderr
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import torch
 
 
@@ -39,13 +40,18 @@ def unpack(path: Path, dtype: torch.dtype):
 @contextmanager
 def _read_once() -> Iterator[None]:
     """transformers 5.19 reads a Llama's file three times, and makes the table of its names anew for
-    each of its modules; that takes longer than to unpack the weights."""
+    each of its modules; gguf cuts a file's 250,000 values out of a numpy.memmap, which takes
+    several times as long as out of a plain array. That takes longer than to unpack the weights."""
     import gguf
+
+    class Reader(gguf.GGUFReader):
+        data = property(lambda self: self._data,
+                        lambda self, mapped: setattr(self, "_data", np.asarray(mapped)))
 
     own = {name: getattr(gguf, name) for name in ("GGUFReader", "get_tensor_name_map")}
     try:
-        for name, made in own.items():
-            setattr(gguf, name, cache(made))
+        gguf.GGUFReader = cache(Reader)
+        gguf.get_tensor_name_map = cache(own["get_tensor_name_map"])
         yield
     finally:
         for name, made in own.items():

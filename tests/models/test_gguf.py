@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import gguf
+import numpy as np
 import pytest
 from gguf import GGUFWriter
 
@@ -68,19 +69,19 @@ def test_texts_begin_as_the_file_says(llama, tmp_path, begins):
 
 
 def test_a_file_is_read_once(llama, tmp_path, monkeypatch):
-    """And gguf is afterwards as it was, also where the file is none."""
+    """Through plain arrays; and gguf is afterwards as it was, also where the file is none."""
     read = []
 
     class Reader(gguf.GGUFReader):
         def __init__(self, *args):
-            read.append(args)
+            read.append(self)
             super().__init__(*args)
 
     monkeypatch.setattr(gguf, "GGUFReader", Reader)
     write(llama, tmp_path / "small.gguf", True)
     (tmp_path / "none.gguf").write_bytes(b"GGUFxxxx")
     load_model(str(tmp_path / "small.gguf"))
-    assert len(read) == 1
+    assert [type(reader.data) for reader in read] == [np.ndarray]
     with pytest.raises(UserError, match="could not be loaded"):
         load_model(str(tmp_path / "none.gguf"))
     assert gguf.GGUFReader is Reader
