@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import UserDict
 from contextlib import suppress
 from pathlib import Path
@@ -18,8 +19,8 @@ class Journal(UserDict):
     ----------
     path : Path or None
         What is there already is read; a line that was being written when a run stopped, or that is
-        damaged, is left out. What workers have written beside it (`<path>.<number>`, see
-        `rmutils.workers`) is moved into it. None: results are kept in memory only.
+        damaged, is left out. What workers have written beside it (`worker_part`) is moved into it.
+        None: results are kept in memory only.
     """
 
     def __init__(self, path: Path | None):
@@ -29,16 +30,16 @@ class Journal(UserDict):
             return
         if path.exists():
             self._read(path)
-        for part in sorted(path.parent.glob(f"{path.name}.[0-9]*")):
+        for part in sorted(path.parent.glob(worker_part(path, "*").name)):
             for name, result in Journal(part).items():
                 self[name] = result
             part.unlink()
 
     def _read(self, path: Path) -> None:
-        *lines, rest = path.read_text(encoding="utf-8", errors="replace").split("\n")
-        if rest:
-            path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        for line in lines:
+        written = path.read_bytes()
+        if not written.endswith(b"\n"):
+            os.truncate(path, written.rfind(b"\n") + 1)  # in place: what is whole stays on the disk
+        for line in written.decode("utf-8", "replace").split("\n")[:-1]:
             with suppress(ValueError, TypeError):  # damaged on the disk: it is done again
                 name, result = parse_json(line)
                 self.data[name] = result
@@ -48,3 +49,8 @@ class Journal(UserDict):
         if self.path:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps([name, result]) + "\n")
+
+
+def worker_part(path: Path, number: int | str) -> Path:
+    """Where a worker keeps its part of a journal (`rmutils.workers`)."""
+    return Path(f"{path}.worker-{number}")

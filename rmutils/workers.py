@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from rmutils.errors import UserError
-from rmutils.journal import Journal
+from rmutils.journal import Journal, worker_part
 from rmutils.progress import progress_bar
 
 PAUSE = 0.5
@@ -52,7 +52,7 @@ def side_by_side(
         As of `work`; or a worker was stopped.
     """
     kept = Journal(journal)
-    parts = [Path(f"{journal}.{k}") for k in range(workers)]
+    parts = [worker_part(journal, k) for k in range(workers)]
     seen = 0
     context = multiprocessing.get_context("spawn")  # a fork of a process with threads can hang
     with progress_bar(doing, total, unit=unit, done=len(kept)) as advance, \

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import resource
+
 import pytest
 
-from rmutils.journal import Journal
+from rmutils.journal import Journal, worker_part
 
 
 def test_goes_on_after_a_cut_line(tmp_path):
@@ -17,6 +19,21 @@ def test_goes_on_after_a_cut_line(tmp_path):
     again["c"] = 3
     assert dict(Journal(path)) == dict(again) and len(Journal(path)) == 3
     assert path.read_text(encoding="utf-8").count("\n") == 3
+
+
+def test_what_is_whole_is_never_written_anew(tmp_path):
+    """Files may not grow here, as on a full disk: what was kept is still there."""
+    path = tmp_path / "journal.jsonl"
+    Journal(path)["a"] = 1
+    with path.open("a", encoding="utf-8") as file:
+        file.write('["b", ')
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        assert dict(Journal(path)) == {"a": 1}
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert path.read_text(encoding="utf-8") == '["a", 1]\n'
 
 
 def test_a_result_that_is_no_json_is_not_kept(tmp_path):
@@ -38,8 +55,16 @@ def test_takes_in_what_workers_left(tmp_path, begun):
     path = tmp_path / "journal.jsonl"
     if begun:
         Journal(path)["a"] = 1
-    Journal(tmp_path / "journal.jsonl.0")["b"] = 2
-    (tmp_path / "journal.jsonl.11").write_text('["c", 3]\n["d", ', encoding="utf-8")
+    Journal(worker_part(path, 0))["b"] = 2
+    worker_part(path, 11).write_text('["c", 3]\n["d", ', encoding="utf-8")
     expected = {**({"a": 1} if begun else {}), "b": 2, "c": 3}
     assert dict(Journal(path)) == expected and [*tmp_path.iterdir()] == [path]
     assert dict(Journal(path)) == expected
+
+
+def test_what_others_keep_beside_it_stays(tmp_path):
+    """As the detections of variants, of which each has a file of its own."""
+    path, other = tmp_path / "journal.jsonl", tmp_path / "journal.jsonl.0"
+    other.write_text('{"case": 1}\n', encoding="utf-8")
+    assert dict(Journal(path)) == {}
+    assert other.read_text(encoding="utf-8") == '{"case": 1}\n'

@@ -18,7 +18,7 @@ from rmutils.errors import UserError
 from rmutils.evaluation.longcontext import EvaluateConfig, evaluate, stored
 from rmutils.evaluation.longcontext.stored import command_of
 from rmutils.evaluation.longcontext.workers import evaluate_side_by_side
-from rmutils.journal import Journal
+from rmutils.journal import Journal, worker_part
 from rmutils.models import load_model
 
 CONFIG = EvaluateConfig(datasets=("document_qa", "labels_coarse", "key_value"),
@@ -40,7 +40,7 @@ def test_answers_are_those_of_one_process(tmp_path):
     table = evaluate(load_model("tiny-llama"), CONFIG, journal=alone)
     one = Journal(alone)
     begun = tmp_path / "begun.jsonl"
-    left = Journal(Path(f"{begun}.1"))
+    left = Journal(worker_part(begun, 1))
     for name in [*one][5:9]:
         left[name] = one[name]
     with left.path.open("a") as file:
@@ -81,7 +81,7 @@ def test_a_worker_that_is_killed(tmp_path):
 
     thread = threading.Thread(target=run)
     thread.start()
-    wait_for(lambda: len(Journal(Path(f"{path}.0"))) > 5)
+    wait_for(lambda: len(Journal(worker_part(path, 0))) > 5)
     os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
     thread.join(300)
     assert "a worker was stopped" in said[0] and "--workers 1" in said[0]
