@@ -62,12 +62,10 @@ def evaluate(
     given = {"datasets": datasets, "lengths": lengths, "samples": samples, "seed": seed,
              "shots": shots, "chat": chat, "thinking": thinking, "thoughts": thoughts}
     config = EvaluateConfig().changed({k: v for k, v in given.items() if v is not None})
-    grader = _judge(judge, judge_model)
     table, artifact = evaluate_stored(
-        model, config, judge=grader, compute=compute, workers=workers or default_workers())
+        model, config, judge=_judge(judge, judge_model), compute=compute,
+        workers=workers or default_workers())
     show(averages(table), {"model": model, "artifact": artifact.name}, as_json)
-    if grader and grader.trouble:
-        typer.echo(f"rmutils: {grader.trouble}", err=True)
 
 
 def _judge(url: str | None, model: str | None):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,7 @@ from rmutils.evaluation.general.harness_results import find_results, read_result
 from rmutils.evaluation.longcontext import helmet
 from rmutils.evaluation.longcontext.collect import collect
 from rmutils.evaluation.longcontext.official import LENGTHS
+from rmutils.evaluation.longcontext.official import OFFICIAL as DATASETS
 from rmutils.evaluation.longcontext.suite import CATEGORIES
 from rmutils.paths import cache_dir
 from rmutils.training.by_name import identity_of, load_by_name
@@ -69,7 +71,7 @@ def official_stored(
     Raises
     ------
     UserError
-        HELMET or the harness is not there, or fails.
+        HELMET or the harness is not there, or fails, also at a part of what was asked.
     """
     inputs = {"model": identity_of(model)}
     work = cache_dir() / "official" / OFFICIAL.key(config, inputs)
@@ -78,6 +80,7 @@ def official_stored(
     def make(folder: Path) -> dict:
         table = run(model, config, work)
         table.to_parquet(folder / "scores.parquet", index=False)
+        shutil.rmtree(work / Path(model).name, ignore_errors=True)  # weights written for this run
         return {"model": model, "scores": len(table)}
 
     words = (["rmutils", "evaluate", model, "--suite", "helmet"] if run is _helmet else
@@ -89,16 +92,23 @@ def official_stored(
 def _helmet(model: str, config: HelmetConfig, work: Path) -> pd.DataFrame:
     clone = clone_of_helmet()
     weights = harness.checkpoint(model, work / Path(model).name, load_by_name)
+    name = f"{Path(model).name}-{work.name}"  # of this model and configuration only
     script = helmet.write(weights, work, lengths=config.lengths, categories=config.categories,
-                          thinking=config.thinking, vllm=config.vllm)
+                          thinking=config.thinking, vllm=config.vllm, name=name)
     own = clone / ".venv" / "bin"
     path = os.pathsep.join([str(own)] * own.is_dir() + [os.environ.get("PATH", "")])
     if subprocess.run(["bash", str(script)], cwd=clone, stdout=sys.stderr,
                       env=os.environ | {"PATH": path}).returncode:
         raise UserError(f"HELMET failed; its own message is above. It was started in {clone} by "
                         f"`bash {script}`.")
-    table = collect(clone / helmet.output_of(weights))[0]
-    return table[table["length"].isin(config.lengths) & table["category"].isin(config.categories)]
+    table = collect(clone / "output" / name)[0]
+    found = {*zip(table["dataset"], table["length"], strict=True)}
+    if missing := [f"{name} at {length}" for name, data in DATASETS.items() for length in
+                   config.lengths if data.category in config.categories
+                   and (name, length) not in found]:  # eval.py goes on after an error, and says 0
+        raise UserError(f"HELMET has no scores of {', '.join(missing)}; its own message is above. "
+                        f"The same command runs what is missing.")
+    return table
 
 
 def clone_of_helmet() -> Path:

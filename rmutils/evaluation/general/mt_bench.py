@@ -28,6 +28,7 @@ from rmutils.files import parse_json, sha256
 from rmutils.journal import Journal
 from rmutils.models import LanguageModel
 from rmutils.models.generation import generate
+from rmutils.models.thoughts import without_thoughts
 from rmutils.progress import progress_bar
 from rmutils.training.by_name import load_by_name
 
@@ -131,7 +132,7 @@ def mt_bench(
     DataFrame
         A row per answer: `task`, `kind` (category), `sample` (number of the question), `turn` (from
         1), `score` (ten times the rating, so that it ends at 100; NaN where the judge gave none:
-        such answers are unscored, not bad), `response`.
+        such answers are unscored, not bad), `response` (without thoughts, as the judge sees it).
     """
     kept = Journal(journal)
     answers = [(i, turn) for i, q in enumerate(questions) for turn in range(len(q.turns))]
@@ -170,8 +171,8 @@ def _answer(lm: LanguageModel, questions: Sequence[Question], turn: int, config:
         group = [i for i in todo if of[i] == temperature]
 
         def done(index: int, tokens: list[int], group=group) -> None:
-            text = lm.tokenizer.decode(tokens, skip_special_tokens=True).strip()
-            keep(f"answer {group[index]} {turn}", text)
+            text = lm.tokenizer.decode(tokens, skip_special_tokens=True)
+            keep(f"answer {group[index]} {turn}", without_thoughts(text))
 
         generate(lm, [_render(lm, questions[i], _said(kept, i, turn), config) for i in group],
                  max_new_tokens=config.max_new_tokens, temperature=temperature, done=done,

@@ -20,6 +20,9 @@ JUDGED = "-gpt4eval_o.json"
 PARTS = {"args": dict, "data": list, "metrics": dict, "averaged_metrics": dict}
 """What a result file of HELMET consists of."""
 SETTINGS = ("datasets", "input_max_length", "model_name_or_path")
+THOUGHTS = 32768
+"""Tokens by which HELMET's `--thinking` has lengthened what its result files call
+`input_max_length`."""
 GRADES = {"gpt-4-score": lambda g: g["fluency"] * g["correctness"] * 100 / 3,
           "gpt-4-f1": lambda g: g["f1"] * 100}
 """Metrics that GPT-4o grades -> score from its grades, 0 to 100."""
@@ -66,7 +69,7 @@ def collect(folder: Path) -> tuple[pd.DataFrame, str]:
         try:
             result = _read(path)
             models.add(str(result["args"]["model_name_or_path"]))
-            name, length = _dataset(path, result), int(result["args"]["input_max_length"])
+            name, length = _dataset(path, result), _length(result["args"])
             if other := seen.get((name, length)):
                 raise UserError(f"{other.name} and {path.name} are both about {name} at {length} "
                                 f"tokens. Take one of them away.")
@@ -77,6 +80,9 @@ def collect(folder: Path) -> tuple[pd.DataFrame, str]:
                             f"HELMET ({type(error).__name__}: {error}).") from error
     if len(models) > 1:
         raise UserError(f"{folder} has results of several models: {', '.join(sorted(models))}.")
+    if not rows:
+        raise UserError(f"Nothing in {folder} has been scored yet: run HELMET's scripts for GPT-4o "
+                        f"(`scripts/eval_gpt4_*.py`) and for citations (`eval_alce.py`).")
     return pd.DataFrame(rows), models.pop()
 
 
@@ -107,6 +113,10 @@ def _dataset(path: Path, result: dict) -> str:
         return name
     raise UserError(f"{path}: there is no data set {told!r} among HELMET's categories: "
                     f"{', '.join(OFFICIAL)}.")
+
+
+def _length(args: dict) -> int:
+    return int(args["input_max_length"]) - (THOUGHTS if args.get("thinking") else 0)
 
 
 def _rows(path: Path, name: str, length: int, result: dict) -> Iterator[dict]:

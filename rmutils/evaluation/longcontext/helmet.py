@@ -37,7 +37,7 @@ set -e
 def write(
     model: str, folder: Path, *, lengths: Sequence[int] = LENGTHS,
     categories: Sequence[str] = CATEGORIES, chat: bool | None = None, thinking: bool = False,
-    vllm: bool = False,
+    vllm: bool = False, name: str | None = None,
 ) -> Path:
     """Write a configuration for each category, and the script that runs them.
 
@@ -53,6 +53,9 @@ def write(
         HELMET's `--thinking`: 32,768 more tokens for thoughts.
     vllm : bool
         HELMET's `--use_vllm`: vLLM answers, over all GPUs that it sees.
+    name : str, optional
+        Of the folder of results in the clone's `output`. HELMET leaves out what it finds there, for
+        whichever model and settings that was. Default: the last part of the model's name.
 
     Returns
     -------
@@ -69,7 +72,8 @@ def write(
                         f"{', '.join(map(str, LENGTHS))}.")
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    output = output_of(model)
+    name = name or Path(model).name
+    output = f"output/{name}"  # where HELMET's scripts for GPT-4o look
     weights = str(Path(model).absolute()) if Path(model).exists() else model
     options = ["--model_name_or_path", weights, "--output_dir", output, "--tag", TAG, "--seed",
                str(SEED), *(["--use_chat_template", str(chat)] if chat is not None else []),
@@ -80,16 +84,11 @@ def write(
         path.write_text(yaml.safe_dump(configuration(category, lengths), sort_keys=False,
                                        width=10_000))
         lines.append(shlex.join(["python", "eval.py", "--config", str(path), *options]))
-    lines += [shlex.join(["python", f"scripts/eval_gpt4_{name}.py", "--model_to_check",
-                          Path(model).name, "--tag", TAG])
-              for category, name in JUDGED.items() if category in categories]
+    lines += [shlex.join(["python", f"scripts/eval_gpt4_{judged}.py", "--model_to_check", name,
+                          "--tag", TAG])
+              for category, judged in JUDGED.items() if category in categories]
     script = folder / "run.sh"
     script.write_text(SCRIPT.format(repository=REPOSITORY, commands="\n".join(lines),
                                     output=output))
     os.chmod(script, 0o755)
     return script
-
-
-def output_of(model: str) -> str:
-    """Where HELMET puts the results of a model, in its clone; its scripts for GPT-4o look there."""
-    return f"output/{Path(model).name}"

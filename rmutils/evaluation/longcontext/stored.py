@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from rmutils.artifacts import Artifact, Compute, Stage
+from rmutils.errors import UserError
 from rmutils.evaluation.longcontext.judge import GradingJudge
 from rmutils.evaluation.longcontext.run import evaluate
 from rmutils.evaluation.longcontext.settings import EvaluateConfig
@@ -44,6 +45,11 @@ def evaluate_stored(
     -------
     DataFrame, Artifact
         As from `evaluate`, and where it is kept.
+
+    Raises
+    ------
+    UserError
+        Not stored and `compute="never"`; the judge could not be asked; or as of `evaluate`.
     """
     named = isinstance(model, str)
     shares = min(workers, config.parts)
@@ -55,6 +61,8 @@ def evaluate_stored(
         if judge or not several:  # a judge is asked by one process only
             lm = load_by_name(model) if named else model
             table = evaluate(lm, config, journal=folder / JOURNAL, judge=judge)
+        if judge and judge.trouble:
+            raise UserError(f"{judge.trouble} All answers are kept: the same command goes on.")
         table.to_parquet(folder / "scores.parquet", index=False)
         return {"answers": len(table.drop_duplicates(["dataset", "length", "sample"])),
                 "unscored": int(table["unscored"].sum())}

@@ -26,6 +26,7 @@ from rmutils.evaluation.general.mt_bench import (
     mt_bench_stored,
     read_questions,
 )
+from rmutils.models import load_model
 from rmutils.study.paper import PaperConfig, paper
 from rmutils.study.plan import plan, read
 from rmutils.study.plan import write as write_plan
@@ -77,6 +78,14 @@ def judge(monkeypatch):
     yield judge
     server.shutdown()
     server.server_close()
+
+
+def test_the_judge_sees_no_thoughts(judge, monkeypatch):
+    lm = load_model("tiny-llama")
+    monkeypatch.setattr(lm.tokenizer, "decode", lambda *_, **__: "<think>Or Foxmoor?</think> Ada")
+    table = mt_bench(lm, QUESTIONS[:1], judge, SMALL)
+    assert table["response"].tolist() == ["Ada", "Ada"]
+    assert len(judge.log) == 2 and not any("Foxmoor" in question for question in judge.log)
 
 
 def test_turn_by_turn(lm, judge):

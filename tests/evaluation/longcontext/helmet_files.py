@@ -7,19 +7,19 @@ from pathlib import Path
 
 import numpy as np
 
-from rmutils.evaluation.longcontext.official import OFFICIAL
+from rmutils.evaluation.longcontext.official import LENGTHS, OFFICIAL
 
 MODEL = "org/Some-Model"
 SAMPLES = 6
 
 
-def written(folder: Path) -> Path:
-    """A folder with results of all data sets at 8,192 tokens, with GPT-4o's grades."""
+def written(folder: Path, *, length: int = 8192, thinking: bool = False) -> Path:
+    """A folder with results of all data sets, with GPT-4o's grades."""
     rng = np.random.default_rng(0)
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     for official in OFFICIAL.values():
-        run = official.name.format(size=official.sizes[0])
-        path = folder / f"{run}_v1_test_in8192_size100_chatTrue_42.json"
+        run = official.name.format(size=official.sizes[LENGTHS.index(length)])
+        path = folder / f"{run}_v1_test_in{length}_size100_chatTrue_42.json"
         items = [{"question": f"q {i // 2}", "output": f"said {i}", "input_len": 8000 + i,
                   "depth": i % 2 / 2} for i in range(SAMPLES)]
         metrics = {"input_len": [8000 + i for i in range(SAMPLES)]}
@@ -29,8 +29,9 @@ def written(folder: Path) -> Path:
                                for v in rng.integers(0, 2, SAMPLES).tolist()]
             for item, v in zip(items, metrics[metric], strict=True):
                 item[metric] = v
-        result = {"args": {"datasets": run, "input_max_length": 8192, "seed": 42,
-                           "model_name_or_path": MODEL},
+        # eval.py makes room for thoughts once the file has its name, and writes that down.
+        result = {"args": {"datasets": run, "input_max_length": length + 32768 * thinking,
+                           "thinking": thinking, "seed": 42, "model_name_or_path": MODEL},
                   "data": items, "metrics": metrics,
                   "averaged_metrics": {k: float(np.mean(v)) for k, v in metrics.items()},
                   "throughput": 1.0}

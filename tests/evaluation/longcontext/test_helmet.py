@@ -115,6 +115,20 @@ def test_results_become_the_same_table(output):
     assert of(table, "alce_asqa")["score"].tolist() == [10, 20, 30]
 
 
+@pytest.mark.parametrize("length", [8192, 65536])
+def test_room_for_thoughts_is_no_part_of_the_length(tmp_path, length):
+    table, _ = collect(written(tmp_path / "thinks", length=length, thinking=True))
+    assert {*table["length"]} == {length} and {*table["dataset"]} == {*OFFICIAL}
+
+
+def test_nothing_scored_yet(output):
+    for path in output.iterdir():
+        if not path.name.startswith("narrativeqa") or "gpt4eval" in path.name:
+            path.unlink()
+    with pytest.raises(UserError, match="Nothing in .*Some-Model has been scored yet"):
+        collect(output)
+
+
 def test_averages_are_helmets_own(output):
     found = averages(collect(output)[0], HELMET).set_index("name")
     assert found.loc["Cite", "value"] == 20 and np.isnan(found.loc["Cite", "low"])

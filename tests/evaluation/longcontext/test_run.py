@@ -216,6 +216,17 @@ def test_nonsense_and_silence_are_unscored(stranger, oracle, tmp_path, reply):
     assert (table["score"] == 100).all() and len(good.server.asked) == 3
 
 
+def test_without_its_judge_nothing_is_stored(cache, stranger, oracle, monkeypatch):
+    """And once the judge is there, the model is not asked again."""
+    config = JUDGED.changed({"lengths": [500]})
+    silent = GradingJudge(Server(UserError("the judge is down.")))
+    with pytest.raises(UserError, match="the judge is down.*the same command goes on"):
+        evaluate_stored(stranger, config, judge=silent)
+    monkeypatch.setattr(module, "generate", None)
+    good = GradingJudge(Server('{"fluency": 1, "correctness": 3}'))
+    assert (evaluate_stored(stranger, config, judge=good)[0]["score"] == 100).all()
+
+
 def test_empty_answers_are_not_shown_to_a_judge(stranger, monkeypatch):
     def silent(lm, prompts, *, done, **options):
         for i in range(len(prompts)):
