@@ -52,7 +52,7 @@ def main() -> None:
         venv.create(folder, with_pip=True)
         python = Path(folder) / "bin" / "python"
         pip = [python, "-m", "pip", "--disable-pip-version-check"]
-        subprocess.run([*pip, "install", "-e", "--upgrade", f"{ROOT}[dev]", *HELD_BACK], check=True)
+        subprocess.run([*pip, "install", "--upgrade", "-e", f"{ROOT}[dev]", *HELD_BACK], check=True)
         listed = subprocess.run([*pip, "list", "--format=json"], check=True, capture_output=True)
     # A local version such as 2.13.0+cpu exists on one index only.
     pins = {canonical(d["name"]): d["version"].split("+")[0] for d in json.loads(listed.stdout)}

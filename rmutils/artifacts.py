@@ -196,10 +196,12 @@ def stored() -> Iterator[Artifact]:
 
 
 def promote(artifact: Artifact) -> Artifact:
-    """Copy a result from the cache to the ones that ship with the project."""
+    """Copy a result from the cache to the ones that ship with the project, unless it is one."""
     if problems := artifact.problems():
         raise UserError("; ".join(problems))
     target = SHIPPED_ARTIFACTS / artifact.name
+    if artifact.folder == target:
+        return artifact
     shutil.copytree(artifact.folder, target, dirs_exist_ok=True,
                     ignore=shutil.ignore_patterns(".*"))
     return Artifact(target)

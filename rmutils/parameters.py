@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import difflib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -172,3 +173,8 @@ def load_notebook(notebook: Path) -> nbformat.NotebookNode:
 def _evaluate(node: ast.expr) -> Any:
     code = compile(ast.Expression(node), "<parameters>", "eval")
     return eval(code, {"__builtins__": {}}, dict(_NAMES))
+
+
+def as_word(value: Any) -> str:
+    """A value as a word of a command line, as `Parameter.parse` reads it."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from difflib import SequenceMatcher
 from itertools import pairwise
-from math import isnan
+from math import floor, isnan, log10
 
 import pandas as pd
 from IPython.display import HTML, Markdown
@@ -27,8 +27,15 @@ def number(value: float, low: float | None = None, high: float | None = None) ->
         return f"{value:,.0f}" if 999.5 <= abs(value) < 1e9 else f"{value:z.3g}"
     width = high - low
     whole = all(float(x).is_integer() for x in (value, low, high))
-    digits = 0 if whole else 3 if width < 0.01 else 2 if width < 1 else 1 if width < 10 else 0
+    digits = 0 if whole else _decimals(width)
     return f"{value:z.{digits}f} [{low:z.{digits}f},\u00a0{high:z.{digits}f}]"
+
+
+def _decimals(width: float) -> int:
+    """Up to the first digit of a small width, and never less than three decimals then."""
+    if 0 < width < 0.01:
+        return max(3, -floor(log10(width)))
+    return 3 if width == 0 else 2 if width < 1 else 1 if width < 10 else 0
 
 
 def say(text: str) -> Markdown:

@@ -165,6 +165,7 @@ def test_shipped_after_own(obtain, shipped, cache):
     assert copy.folder.parent == shipped and copy.shipped and copy.problems() == []
     assert {p.name for p in copy.folder.iterdir()} == {MANIFEST, "result.json"}
     assert [a.shipped for a in stored()] == [False, True] and obtain() == own
+    assert promote(copy) == copy and copy.problems() == []
     for file in own.folder.iterdir():
         file.unlink()
     own.folder.rmdir()

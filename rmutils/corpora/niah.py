@@ -65,7 +65,7 @@ class NiahBuilder:
         Needle i stands in haystack i modulo their number (each needle has its own haystack in the
         published detection script).
     buffered : bool
-        False: the whole prompt has at most `length` tokens. True: the context has
+        False: the whole prompt has at most `length` tokens. True: haystack and needle have
         `length - 200` tokens, whatever the rest, as in `retrieval_head_detection.py`.
     """
 
@@ -91,7 +91,7 @@ class NiahBuilder:
         part = index % len(self.haystacks)
         inserted = len(self._tokenize(" " + needle.needle)[0])
         frame = len(self._tokenize(self._prompt("", needle)[0])[0])
-        size = max(length - (WU_BUFFER if self.buffered else frame + inserted), 0)
+        size = max(length - inserted - (WU_BUFFER if self.buffered else frame), 0)
         while True:
             context, at = self._insert(part, needle, size, depth, length)
             prompt, start = self._prompt(context, needle)

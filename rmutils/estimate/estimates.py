@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from rmutils import paths
 from rmutils.estimate.costs import START, Costs, Part
 from rmutils.estimate.models import parameters as size_of
+from rmutils.models.hub import fetched, hub_id_of
 from rmutils.models.registry import REGISTRY
 from rmutils.notebooks import RUNS
 
@@ -124,5 +124,5 @@ def _fetched(name: str) -> int:
     if spec and spec.wheel:
         there = any((root / "models" / name).is_dir() for root in paths.caches())
         return 0 if there else spec.download
-    remote = spec.hub_id if spec else name.count("/") == 1 and not Path(name).exists()
-    return round(HALF * (size_of(name) or 0)) if remote else 0
+    hub_id = hub_id_of(name)
+    return round(HALF * (size_of(name) or 0)) if hub_id and not fetched(hub_id) else 0

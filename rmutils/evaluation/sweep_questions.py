@@ -16,6 +16,7 @@ from rmutils.corpora.world import World
 from rmutils.corpora.world.instructions import KINDS
 from rmutils.corpora.world.samples import Sample
 from rmutils.corpora.world.tasks import task
+from rmutils.errors import UserError
 from rmutils.evaluation.answers import answer
 from rmutils.evaluation.degeneration import foretold
 from rmutils.evaluation.teaching_scores import is_right
@@ -132,10 +133,19 @@ def passages(lm: LanguageModel, count: int, tokens: int) -> tuple[list[list[int]
     list of lists of int, int
         Token ids, each stretch after the beginning of a user turn, where the model knows turns; and
         how many tokens that beginning has.
+
+    Raises
+    ------
+    UserError
+        The haystacks are too short for so many.
     """
     turn = lm.tokenizer(lm.user_turn()[0] if lm.chat else "", add_special_tokens=False)["input_ids"]
     texts = [lm.tokenizer(haystack.text, add_special_tokens=False)["input_ids"]
              for haystack in load_haystacks(CORPORA[lm.corpus] / "haystack")]
+    room = min((len(texts) * (len(text) // tokens) + part
+                for part, text in enumerate(texts)), default=0)
+    if count > room:
+        raise UserError(f"{count} passages of {tokens} tokens: the haystacks have only {room}.")
     starts = [(i % len(texts), i // len(texts) * tokens) for i in range(count)]
     return [[*turn, *texts[part][start : start + tokens]] for part, start in starts], len(turn)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
@@ -18,9 +17,10 @@ from rmutils.corpora.niah import NiahBuilder, NiahCase
 from rmutils.errors import UserError
 from rmutils.heads.answering import Watch, one_by_one, together
 from rmutils.heads.decoding import Answer
-from rmutils.heads.records import read_journal, runs_of, scores_of
+from rmutils.heads.records import runs_of, scores_of
 from rmutils.heads.scores import HeadScores
 from rmutils.heads.scoring import SUCCESS_ROUGE, copy_counts, rouge_recall, wu_span
+from rmutils.journal import Journal
 from rmutils.models import LanguageModel
 from rmutils.paths import CORPORA
 from rmutils.progress import progress_bar
@@ -133,7 +133,7 @@ def run_cases(
         As from `rmutils.heads.records.runs_of`.
     """
     cases = build_cases(lm, config)
-    records = {r["case"]: r for r in read_journal(journal)}
+    records = Journal(journal)
     todo = [case for case in cases if case.id not in records]
     stop_ids = lm.stop_ids if config.definition == "paper" else set()
     how = {"max_new_tokens": config.max_new_tokens, "stop_ids": stop_ids}
@@ -142,10 +142,7 @@ def run_cases(
     with progress_bar(f"detecting heads of {lm.name}", len(cases),
                       done=len(cases) - len(todo)) as advance:
         for case, answer, seconds in answers:
-            record = records[case.id] = _record(lm, config, case, answer, seconds)
-            if journal:
-                with journal.open("a") as out:
-                    out.write(json.dumps(record) + "\n")
+            records[case.id] = _record(lm, config, case, answer, seconds)
             advance(1)
     return runs_of(cases, records, lm.shape)
 

@@ -1,10 +1,8 @@
-"""Records of the cases of a detection: kept in a journal, added up to scores."""
+"""Records of the cases of a detection, added up to scores."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -13,26 +11,15 @@ from rmutils.corpora.niah import NiahCase
 from rmutils.heads.scores import HeadScores
 
 
-def read_journal(journal: Path | None) -> Iterator[dict]:
-    """Records of an earlier run; a last line cut off by a kill is dropped from the file."""
-    if journal is None or not journal.exists():
-        return
-    whole = [line for line in journal.read_text().splitlines(keepends=True) if line.endswith("\n")]
-    temporary = journal.with_suffix(".tmp")
-    temporary.write_text("".join(whole))
-    temporary.replace(journal)
-    yield from map(json.loads, whole)
-
-
 def runs_of(
-    cases: Sequence[NiahCase], records: dict[str, dict], shape: tuple[int, int]
+    cases: Sequence[NiahCase], records: Mapping[str, dict], shape: tuple[int, int]
 ) -> tuple[np.ndarray, pd.DataFrame]:
     """Share of the needle that each head copied, and a table, in the order of the grid.
 
     Parameters
     ----------
     cases : sequence of NiahCase
-    records : dict
+    records : mapping
         Case -> what is kept of it, in the order of the runs, whatever that is.
     shape : tuple of int
         (layers, heads).

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
+from rmutils.errors import UserError
 from rmutils.models.attention import writing
 from rmutils.models.caches import stack_caches
 from rmutils.models.language_model import LanguageModel
@@ -107,8 +108,10 @@ def generate(
     Raises
     ------
     UserError
-        Memory does not suffice for a single row.
+        Memory does not suffice for a single row; no token is asked for.
     """
+    if max_new_tokens < 1:
+        raise UserError(f"max_new_tokens is {max_new_tokens}: an answer has one token at least.")
     waiting = [(i, shared) for family, shared in families(prompts) for i in family][::-1]
     answers: list[list[int]] = [[] for _ in prompts]
     empty = partial(_Batch, lm.model, lm.stop_ids if stop_ids is None else stop_ids, temperature,

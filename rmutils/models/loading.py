@@ -164,10 +164,15 @@ def _load_pretrained(name: str, dtype: torch.dtype):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     with _load_errors(name):
-        model = AutoModelForCausalLM.from_pretrained(
-            name, dtype=dtype, attn_implementation="sdpa",
-            use_safetensors=True, trust_remote_code=False,
+        model, info = AutoModelForCausalLM.from_pretrained(
+            name, dtype=dtype, attn_implementation="sdpa", use_safetensors=True,
+            trust_remote_code=False, output_loading_info=True, ignore_mismatched_sizes=True,
         )
+        # transformers would go on with random numbers in their place.
+        lacking = {*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])}
+        if lacking:
+            raise ValueError(f"{len(lacking)} of the weights that its config.json asks for are "
+                             f"missing or of another shape, as {min(lacking)}")
         return model, AutoTokenizer.from_pretrained(name, trust_remote_code=False)
 
 

@@ -31,7 +31,7 @@ class TrainRecipe(Config):
     epochs: Count = 2
     """The paper is silent; the authors' script."""
     max_steps: Count | None = None
-    """Steps after which the training ends, if its epochs have more."""
+    """Steps after which the training ends, however many epochs that are (as in transformers)."""
     batch: Count = 512
     """Appendix A: "The global batch size is 512"."""
     per_device_batch: Count = 4

@@ -16,6 +16,7 @@ from rmutils.artifacts import Artifact, Compute, Stage
 from rmutils.config import Config
 from rmutils.contrast.responses import ResponseConfig
 from rmutils.contrast.strategies import RELEASED, STRATEGIES, strategy_of
+from rmutils.errors import UserError
 from rmutils.files import sha256
 from rmutils.heads import DetectConfig, HeadScores, detect
 from rmutils.heads.scores import Head
@@ -115,7 +116,9 @@ def run_retmask(
     inputs |= {role: identify(name) for role in ("synthesizer", "smaller")
                if (name := getattr(config, role))}
     if config.source.endswith(".jsonl"):
-        inputs["source"] = sha256(Path(config.source))
+        if not (file := Path(config.source)).is_file():
+            raise UserError(f"{file}: no such file of instructions.")
+        inputs["source"] = sha256(file)
     inputs |= means.inputs()
     command = command_of(model, config)
     artifact = RETMASK.obtain(

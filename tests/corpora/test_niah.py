@@ -176,13 +176,15 @@ def test_errors_say_both_numbers(word_lm):
 
 
 def test_buffer_of_the_published_script(word_lm):
-    """200 tokens less of haystack, whatever needle and question; at depth 1 the needle is last."""
+    """200 tokens less of haystack and needle, whatever the question; at depth 1 the needle is last.
+    """
+    needle = len(word_lm.tokenizer(" " + NEEDLES[0].needle)["input_ids"])
     builder = NiahBuilder(word_lm, HAYSTACKS, buffered=True)
     for length, depth in ((500, 0.0), (500, 0.4), (500, 1.0), (200, 0.4), (0, 1.0)):
         case = builder.build(0, NEEDLES[0], length, depth)
         before, after = context(case).split(NEEDLES[0].needle)
         rest = before.removesuffix(" ") + after if before else after.removeprefix(" ")
-        assert len(word_lm.tokenizer(rest)["input_ids"]) == max(length - 200, 0)
+        assert len(word_lm.tokenizer(rest)["input_ids"]) == max(length - 200 - needle, 0)
         assert depth < 1 or not after.strip()
         check_span(word_lm, case, case.needle_span, NEEDLES[0].real_needle)
 

@@ -40,7 +40,7 @@ def test_detection_goes_on_after_kill_9(tiny, cache, monkeypatch, tmp_path):
     wait_for(lambda: journal.read_text().count("\n") >= 3)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    done = [json.loads(line)["case"] for line in journal.read_text().splitlines(keepends=True)
+    done = [json.loads(line)[0] for line in journal.read_text().splitlines(keepends=True)
             if line.endswith("\n")]
     assert 3 <= len(done) < CASES and list(artifacts.stored()) == []
 

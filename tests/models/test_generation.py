@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from rmutils.corpora.haystack import load_haystacks
+from rmutils.errors import UserError
 from rmutils.models.generation import _Batch, generate
 
 
@@ -112,6 +113,11 @@ def test_longer_than_the_room_that_is_made_at_once(llama):
     prompt = [40, 41, 42]
     expected = slowly(llama, prompt, 150, lambda logits, t: logits.argmax().item())
     assert generate(llama, [prompt, [7]], max_new_tokens=150, stop_ids=())[0] == expected
+
+
+def test_no_token_at_all_is_refused(llama):
+    with pytest.raises(UserError, match="max_new_tokens is 0"):
+        generate(llama, [[1, 2]], max_new_tokens=0)
 
 
 def test_nothing_to_answer(llama):

@@ -131,6 +131,15 @@ def test_damaged_files_are_told(folder, file, content):
         load_model(str(name))
 
 
+@pytest.mark.parametrize("changed", [{"num_hidden_layers": 6}, {"vocab_size": 77}])
+def test_weights_are_never_made_up(folder, changed):
+    """transformers fills in random numbers for what the files do not have."""
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changed))
+    with pytest.raises(UserError, match="could not be loaded: .* missing or of another shape"):
+        load_model(str(folder))
+
+
 def test_unknown_names():
     with pytest.raises(UserError, match="Did you mean smollm2-135m"):
         load_model("smolm2-135m")

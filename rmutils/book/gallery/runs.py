@@ -12,6 +12,8 @@ from typing import Any
 
 import nbformat
 
+from rmutils.parameters import as_word
+
 FOLDER = "gallery"
 """Where the pages of runs stand in the book."""
 
@@ -70,12 +72,8 @@ class Run:
     def command(self) -> str:
         """The command that makes the run again."""
         given = self.record["parameters"]
-        pairs = [word for k in self.record["changed"] for word in ("-p", k, _argument(given[k]))]
+        pairs = [word for k in self.record["changed"] for word in ("-p", k, as_word(given[k]))]
         return shlex.join(["rmutils", "run", self.notebook, *pairs, "--name", self.name])
-
-
-def _argument(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def files(root: Path) -> list[Path]:

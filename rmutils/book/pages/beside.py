@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import html
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from docutils import nodes
 from nbformat import NotebookNode
 
 from rmutils.book.pages.items import Item, items, notes
-from rmutils.parameters import load_notebook
+from rmutils.parameters import as_word, load_notebook
 from rmutils.report import how_made
 
 if TYPE_CHECKING:
@@ -135,12 +136,13 @@ def _record(notebook: NotebookNode, chapter: str, item: Item) -> dict[str, str]:
     """How the whole chapter was made, for what has no note of its own."""
     run = notebook.metadata["rmutils"]
     values = run["parameters"]
-    given = "".join(f" -p {name} '{values[name]}'" for name in run.get("changed", ()))
+    given = [word for name in run.get("changed", ())
+             for word in ("-p", name, as_word(values[name]))]
     return {
         "notebook": f"{chapter}.ipynb, code cell {item.code_cell}",
         "reads": ", ".join(run.get("data", ())) or "no files",
         "parameters": ", ".join(f"{name} = {value}" for name, value in values.items()),
-        "command": f"rmutils run {chapter}{given}",
+        "command": shlex.join(["rmutils", "run", chapter, *given]),
         "time": f"{run['seconds']:.0f} s for the whole chapter",
         "made": run["started"],
     }

@@ -65,7 +65,7 @@ def test_note_of_its_own_moves_beside_and_else_the_run_explains(chapter):
     assert "from 2 results" in notes[1][0] and len(article.select("details.rm-made")) == 4
     for place in (0, 2):
         for said in ("05_one.ipynb, code cell", "name = None, tau = 0.2", "data/paper/*.csv",
-                     "rmutils run 05_one -p tau '0.2'", "12 s"):
+                     "rmutils run 05_one -p tau 0.2", "12 s"):
             assert said in notes[place][0]
     assert all("detect-0123" in text for place in (1, 3) for text in notes[place])
     assert "So many." in article.text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 import numpy as np
 import pandas as pd
@@ -99,6 +100,16 @@ def test_drift_token_by_token(tokenizer):
     assert table["perplexity after / before"] == pytest.approx(
         table["perplexity after"] / table["perplexity before"])
     assert table["KL from the base model"] > 0.1 != table["KL from the trained model"] > 0.1
+
+
+def test_more_passages_than_there_is_text(llama):
+    with pytest.raises(UserError, match="100000 passages of 400 tokens: .* only") as refused:
+        passages(llama, 100_000, 400)
+    room = int(re.search(r"only (\d+)", str(refused.value))[1])
+    with pytest.raises(UserError):
+        passages(llama, room + 1, 400)
+    texts, turn = passages(llama, room, 400)
+    assert {len(text) - turn for text in texts} == {400}
 
 
 def test_a_model_has_not_moved_from_itself(llama):
