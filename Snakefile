@@ -3,6 +3,7 @@
 # parameter `content`: the scheduler would look at thousands of input files again and again. With
 # the plan of a study (rmutils/study), a rule per stage comes before them.
 import json
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -16,6 +17,9 @@ CHAPTERS = build.chapters(ROOT, config["profile"])
 PLAN = json.loads(Path(config["plan"]).read_text()) if "plan" in config else {}
 RECORDS = Path(config.get("plan", "")).parent
 RESULTS = [str(steps.RESULTS)] if PLAN or steps.RESULTS.exists() else []
+# Where the book and its repository are: pages say it (rmutils/book/pages/address.py, launch.py).
+ADDRESS = ["RMUTILS_ADDRESS", "GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_REF_TYPE",
+           "GITHUB_REF_NAME"]
 STEP = f"{shlex.quote(sys.executable)} -m rmutils.steps"
 
 
@@ -26,6 +30,7 @@ rule book:
         "book/_build/html/.complete",
     params:
         content=build.content(ROOT, build.sources(ROOT)),
+        address=[os.environ.get(name, "") for name in ADDRESS],
     shell:
         STEP + " pages"
 

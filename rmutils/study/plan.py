@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any, Literal
@@ -10,6 +11,7 @@ from typing import Any, Literal
 from rmutils.config import Config, digest
 from rmutils.contrast.strategies import RELEASED, sides, strategy_of
 from rmutils.heads import DetectConfig
+from rmutils.models import REGISTRY
 from rmutils.study.resources import Resources, resources_of
 from rmutils.study.studies import Asked, Study
 from rmutils.training.means import Means
@@ -76,16 +78,19 @@ def _add(jobs: Plan, stage: Stage, label: str, key: Any, **what: Any) -> str:
 
 
 def _fetch(jobs: Plan, model: str) -> str:
-    return _add(jobs, "fetch", model, model, model=model)
+    local = [] if model in REGISTRY else _state(model)
+    return _add(jobs, "fetch", model, [model, local] if local else model, model=model)
 
 
 def _train(jobs: Plan, model: str, run: RetMaskConfig, means: Means) -> str:
     """A training with all that comes before it."""
     author, strategy = run.synthesizer or model, strategy_of(run.strategy)
     fetched = {name: _fetch(jobs, name) for name in (model, author, run.smaller) if name}
-    detect = run.detect.model_dump() | _own_texts(run.detect)
-    detected = {name: _add(jobs, "detect", name, [name, detect], model=name,
+    texts = _own_texts(run.detect)
+    detect = [run.detect.model_dump() | texts, *map(_state, texts.values())]
+    detected = {name: _add(jobs, "detect", name, [fetched[name], detect], model=name,
                            needs=(fetched[name],), run=run) for name in {model, author}}
+    own = [_state(run.source)] if run.source.endswith(".jsonl") else []
     masked = ()
     if policy := strategy.policy:
         drawn = None if policy == "retrieval" else run.seed
@@ -102,13 +107,13 @@ def _train(jobs: Plan, model: str, run: RetMaskConfig, means: Means) -> str:
         what = f"{who}-{run.seed}-{strategy.policy if side and masked else 'whole'}"
         said.append(_add(
             jobs, "generate", what,
-            [before, run.source, run.instructions, run.seed, config.model_dump(), *other],
+            [before, run.source, run.instructions, run.seed, config.model_dump(), *other, *own],
             model=model, needs=tuple(dict.fromkeys(before)), run=run, side=side, means=means))
     paired = _add(jobs, "pairs", f"{author}-{run.strategy}-{run.seed}",
                   [said or [run.strategy, run.instructions, run.seed], strategy.reasoning],
                   model=model, needs=(*said, *masked) or (fetched[author],), run=run, means=means)
     return _add(jobs, "train", f"{model}-{run.strategy}-{run.seed}",
-                [model, paired, run.model_dump()], model=model,
+                [fetched[model], paired, sorted(detected.values()), run.model_dump()], model=model,
                 needs=(paired, *sorted(detected.values())), run=run, means=means)
 
 
@@ -118,14 +123,26 @@ def _own_texts(config: DetectConfig) -> dict[str, str]:
             if (path := getattr(config, name))}
 
 
-def write(jobs: Plan, path: Path) -> None:
-    """Keep a plan as JSON: Snakemake reads it without loading torch."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+def _state(path: str) -> list[tuple[str, int, int]]:
+    """Sizes and times of a file, or of those of a folder: other ones are other jobs. Their content
+    is looked at by the jobs themselves."""
+    top = Path(path)
+    files = [top] if top.is_file() else sorted(f for f in top.rglob("*") if f.is_file())
+    return [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files]
+
+
+def write(jobs: Plan, folder: Path) -> Path:
+    """Keep a plan as JSON: Snakemake reads it without loading torch. Another plan is another file,
+    since somebody else's study of the same name may be running."""
     text = {name: job.model_dump(mode="json") for name, job in jobs.items()}
     for name, job in jobs.items():
         if job.run:
             text[name]["run"]["detect"] |= _own_texts(job.run.detect)
-    path.write_text(json.dumps(text, indent=1) + "\n", encoding="utf-8")
+    path, scratch = (folder / f"plan-{digest(text)[:8]}.{end}" for end in ("json", "tmp"))
+    folder.mkdir(parents=True, exist_ok=True)
+    scratch.write_text(json.dumps(text, indent=1) + "\n", encoding="utf-8")
+    os.replace(scratch, path)
+    return path
 
 
 def read(path: Path) -> Plan:

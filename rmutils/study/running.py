@@ -49,13 +49,13 @@ def run_study(
     jobs, folder = plan(study_of(profile, changes)), home(profile)
     started = time.monotonic()
     with only_build(root) as lock:
-        write(jobs, folder / "plan.json")
+        planned = write(jobs, folder)
         settle(jobs, folder)
         options = [] if book else ["results"]
         if where == LOCAL:
             options += ["--resources", f"mem_mb={psutil.virtual_memory().total // 2**20}",
                         "accelerated=1"]
-        run_graph(root, lock, {"profile": profile, "plan": str(folder / "plan.json")}, *options,
+        run_graph(root, lock, {"profile": profile, "plan": str(planned)}, *options,
                   where=where)
     made = HTML / "index.html" if book else RESULTS
     print(f"The study {profile} is complete, after {clock(started)}: {root / made}")

@@ -65,8 +65,7 @@ def test_plan_has_all_of_it_once_and_shares_what_can_be_shared(tmp_path):
     helmet = [job.evaluation for job in asked if isinstance(job.evaluation, HelmetConfig)]
     assert {length for config in helmet for length in config.lengths} == {
         8192, 16384, 32768, 65536, 131072}
-    write(jobs, tmp_path / "plan.json")
-    assert read(tmp_path / "plan.json") == jobs
+    assert read(write(jobs, tmp_path)) == jobs
 
 
 def test_only_checkpoints_need_no_training(tmp_path):
@@ -131,8 +130,8 @@ def test_study_of_local_folders_runs(config, tmp_path, monkeypatch):
     # As the recipe, but answers, steps and questions are few.
     run = run.changed({"responses.max_new_tokens": 5, "recipe.max_steps": 1, "recipe.batch": 4})
     asked = [HelmetConfig(lengths=(length,), categories=("RAG",)) for length in (8192, 16384)]
-    write(plan(Study({model: [run]}, {model: [*map(Evaluation, asked)]})), tmp_path / "plan.json")
-    jobs = read(tmp_path / "plan.json")  # as a job on another node reads it
+    study = Study({model: [run]}, {model: [*map(Evaluation, asked)]})
+    jobs = read(write(plan(study), tmp_path))  # as a job on another node reads it
     assert [job.stage for job in jobs.values()] == [
         "fetch", "detect", "mask", "generate", "generate", "pairs", "train", *["evaluate"] * 4]
     folder = tmp_path / "records"

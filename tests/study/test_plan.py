@@ -50,8 +50,40 @@ def test_jobs_come_after_what_they_need(profile, tmp_path):
     for name, job in jobs.items():
         assert seen.issuperset(job.needs) and name.startswith(f"{job.stage}/")
         seen.add(name)
-    write(jobs, tmp_path / "plan.json")
-    assert read(tmp_path / "plan.json") == jobs
+    assert read(write(jobs, tmp_path)) == jobs
+
+
+def test_what_has_changed_on_the_disk_is_another_job(tiny, tmp_path):
+    """A model trained further in its folder, other instructions or needles in their files."""
+    shutil.copytree(tiny, tmp_path / "model")
+    files = {name: tmp_path / name for name in ("model/config.json", "mine.jsonl", "needles.jsonl")}
+    for name in ("mine.jsonl", "needles.jsonl"):
+        files[name].write_text("{}")
+    run = RetMaskConfig(source=str(files["mine.jsonl"]), tau=0.1, strategy="retmask").changed(
+        {"detect.needle_file": files["needles.jsonl"]})
+    asked = EvaluateConfig(datasets=("key_value",), lengths=(256,), samples=1)
+    model = str(tmp_path / "model")
+    study = Study({model: [run]}, {model: [Evaluation(asked)]})
+    before = plan(study)
+    assert [*plan(study)] == [*before]
+    other = {"model/config.json": {"fetch", "detect", "mask", "generate", "pairs", "train",
+                                   "evaluate"},
+             "mine.jsonl": {"generate", "pairs", "train"},
+             "needles.jsonl": {"detect", "mask", "generate", "pairs", "train"}}
+    for name, stages in other.items():
+        text = files[name].read_text()
+        files[name].write_text(text + "\n")
+        changed = {before[job].stage for job in before if job not in plan(study)}
+        assert changed == stages | {"evaluate"}, name
+        before = plan(study)
+
+
+def test_another_plan_is_another_file(tmp_path):
+    """Two people may run studies of one profile in a cache that they share."""
+    smoke = write(plan(study_of("smoke")), tmp_path)
+    paper = write(plan(study_of("paper", {"places": "[]"})), tmp_path)
+    assert smoke != paper and write(read(smoke), tmp_path) == smoke
+    assert sorted(tmp_path.iterdir()) == sorted([smoke, paper])
 
 
 def test_what_is_planned_for_the_book_is_in_its_study():

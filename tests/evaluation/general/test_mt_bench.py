@@ -159,8 +159,7 @@ def test_in_the_papers_study(judge, tmp_path, cache):
     asked = {name: job for name, job in jobs.items() if name not in without}
     assert [(job.model, job.run and job.run.strategy) for job in asked.values()] == [
         ("qwen3-8b", None), ("qwen3-8b", "retmask"), (CHECKPOINTS["qwen3-8b"], None)]
-    write_plan(jobs, tmp_path / "plan.json")
-    assert read(tmp_path / "plan.json") == jobs
+    assert read(write_plan(jobs, tmp_path)) == jobs
     costs = estimate_paper(config).costs
     assert all("5 prompts" in costs[name].why for name in asked)
 
