@@ -1,6 +1,6 @@
 """GemFilter: an early layer chooses tokens of the prompt, and the model reads only those.
 
-Shi and others (2024), arXiv 2409.17422, the baseline of Taniguchi and others (2024). We have the
+Shi and others (2024), arXiv 2409.17422, the baseline of Taniguchi and others (undated). We have the
 published code, not the paper: what it does, slips included, is what is done here. The tokens are
 chosen once; an answer cannot come back to the others.
 """

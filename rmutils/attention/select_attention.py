@@ -1,8 +1,8 @@
 """Select-Attention: one layer chooses the tokens that all later layers see, anew at each step.
 
-Taniguchi and others (2024), section 4.2. Later layers keep no keys and values: the hidden states
-behind the filter layer are kept instead, and those of the chosen tokens go through the later layers
-at each step.
+Taniguchi and others (undated), section 4.2. Later layers keep no keys and values: those of the
+chosen tokens are made anew at each step. For that the hidden states behind the filter layer are
+kept here; the paper does not mention them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Share-Attention: heads of a layer that look alike are given the weights of one of them.
 
-Taniguchi and others (2024), section 4.1. Which heads share is found beforehand
+Taniguchi and others (undated), section 4.1. Which heads share is found beforehand
 (`rmutils.attention.sharing_plans`); at run time queries and keys of the other heads are not
 compared at all. Each head keeps its own values.
 """

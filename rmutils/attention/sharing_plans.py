@@ -1,6 +1,6 @@
 """Which heads share: those whose attention maps are alike, or heads drawn for comparison.
 
-Taniguchi and others (2024), section 3.1.
+Taniguchi and others (undated), section 3.1.
 """
 
 from __future__ import annotations

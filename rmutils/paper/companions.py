@@ -20,7 +20,7 @@ def load_companions(folder: Path = PAPER) -> pd.DataFrame:
     -------
     DataFrame
         `source` (`ms-poe`: a summary, in Japanese, of Zhang et al., 2024; `share-select`:
-        Taniguchi et al., 2024, in Japanese; `olmo3`: a text, in Japanese, on
+        Taniguchi et al., undated, in Japanese; `olmo3`: a text, in Japanese, on
         how Olmo 3 was extended to long contexts), `table` (its number, or the heading that it
         stands under), `group`, `row`, `column`, `value` (float).
 
