@@ -6,10 +6,12 @@ import ast
 import importlib.metadata
 import json
 import os
+import runpy
 import subprocess
 import sys
 import sysconfig
 import tomllib
+import venv
 from pathlib import Path
 
 import pytest
@@ -74,6 +76,23 @@ def test_running_environment_is_the_locked_one():
         locked = PINS | LAB
         assert name in locked, f"{name} is installed, but not in requirements.lock: make lock"
         assert Version(distribution.version).public == locked[name], name
+
+
+def test_pip_understands_what_make_lock_says(monkeypatch):
+    said = []
+
+    def stop(words, **_):
+        said.extend(map(str, words))
+        raise KeyboardInterrupt
+
+    main = runpy.run_path(str(ROOT / ".ci" / "lock.py"))["main"]
+    monkeypatch.setattr(venv, "create", lambda *_, **__: None)
+    monkeypatch.setattr(subprocess, "run", stop)
+    with pytest.raises(KeyboardInterrupt):
+        main()
+    install = importlib.import_module("pip._internal.commands").create_command("install")
+    options, _ = install.parse_args(said[said.index("install") + 1 :])
+    assert options.upgrade and options.editables == [f"{ROOT}[dev]"]
 
 
 def test_every_import_is_a_declared_requirement():
