@@ -50,7 +50,7 @@ def generate(
         "thinking": thinking, "seed": seed})
     lm = options.load_chat_model(model)
     if policy:
-        heads = options.choose_heads(lm, policy, tau=tau, top_k=top_k, seed=head_seed,
+        heads = options.choose_heads(lm, model, policy, tau=tau, top_k=top_k, seed=head_seed,
                                      scores=scores)
         config = config.changed({"heads": sorted(heads)})
     drawn, _ = draw_stored(source, count, seed=seed, lm=lm)

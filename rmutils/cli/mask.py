@@ -37,7 +37,7 @@ def mask(
     tau = options.threshold(model, tau, top_k)
     check_free(out)  # before a detection that may take hours
     lm = load_model(model)
-    heads = options.choose_heads(lm, policy, tau=tau, top_k=top_k, seed=seed, scores=scores)
+    heads = options.choose_heads(lm, model, policy, tau=tau, top_k=top_k, seed=seed, scores=scores)
     of = math.prod(lm.shape)
     folder = export_masked(lm, heads, out)
     if as_json:

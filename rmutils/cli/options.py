@@ -63,14 +63,15 @@ def threshold(model: str, tau: float | None, top_k: int | None) -> float | None:
 
 
 def choose_heads(
-    lm: LanguageModel, policy: Policy, *, tau: float | None, top_k: int | None, seed: int,
-    scores: Path | None,
+    lm: LanguageModel, model: str, policy: Policy, *, tau: float | None, top_k: int | None,
+    seed: int, scores: Path | None,
 ) -> list[Head]:
-    """The heads to mask, by the scores of a file or those of `rmutils detect`."""
+    """The heads to mask, by the scores of a file or those of `rmutils detect MODEL`."""
     from rmutils.heads import HeadScores, choose
     from rmutils.heads.store import detect_stored
 
-    found = HeadScores.from_wu_json(scores, shape=lm.shape) if scores else detect_stored(lm)[0]
+    found = (HeadScores.from_wu_json(scores, shape=lm.shape) if scores
+             else detect_stored(lm, named=model)[0])
     return choose(found, policy, tau=tau, top_k=top_k, seed=seed)
 
 

@@ -78,7 +78,7 @@ def pairs(
         found, origin = longreward_pairs(lm, number, seed=seed), {}
     else:
         policy = STRATEGIES[strategy].policy
-        heads = options.choose_heads(lm, policy, tau=tau, top_k=top_k, seed=head_seed,
+        heads = options.choose_heads(lm, model, policy, tau=tau, top_k=top_k, seed=head_seed,
                                      scores=scores) if policy else []
         other = (options.backend_of(options.load_chat_model(smaller), smaller, engine,
                                     workers=workers)

@@ -82,7 +82,7 @@ def ablate_stored(
 
     def make(folder: Path) -> dict:
         lm = load_model(model)
-        scores, _ = detect_stored(lm, config.detect)
+        scores, _ = detect_stored(lm, config.detect, named=model)
         table = ablate(lm, scores, config, journal=folder / JOURNAL)
         table.to_parquet(folder / "cases.parquet", index=False)
         return {"maskings": table["heads"].nunique(), "cases": len(table)}

@@ -66,13 +66,19 @@ def material(config: DetectConfig, corpus: str) -> tuple[list[Haystack], list[Ne
     Raises
     ------
     UserError
-        They cannot be read, or the configuration asks for more needles than there are.
+        They cannot be read, the configuration asks for more needles than there are, or ROUGE-1
+        has no words of an answer to count.
     """
     home = CORPORA[corpus]
     needles = load_needles(config.needle_file or home / "needles")
     if config.needles and config.needles > len(needles):
         raise UserError(f"needles={config.needles}, but the set has {len(needles)}.")
-    return load_haystacks(config.haystack or home / "haystack"), needles[: config.needles]
+    chosen = needles[: config.needles]
+    for needle in chosen:
+        if not rouge_recall(needle.real_needle, needle.real_needle):
+            raise UserError(f"the answer {needle.real_needle[:40]!r} can never count as found: "
+                            f"ROUGE-1 knows the letters a to z and digits only.")
+    return load_haystacks(config.haystack or home / "haystack"), chosen
 
 
 def build_cases(lm: LanguageModel, config: DetectConfig) -> list[NiahCase]:

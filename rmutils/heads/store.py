@@ -22,7 +22,8 @@ JOURNAL = ".journal.jsonl"
 
 
 def detect_stored(
-    model: LanguageModel | str, config: DetectConfig = DetectConfig(), *, compute: Compute = "auto"
+    model: LanguageModel | str, config: DetectConfig = DetectConfig(), *,
+    compute: Compute = "auto", named: str | None = None,
 ) -> tuple[HeadScores, Artifact]:
     """`detect`, but a result that is stored already is read instead.
 
@@ -34,6 +35,8 @@ def detect_stored(
         A name is enough: the model is loaded only if the result has to be computed.
     config : DetectConfig
     compute : {"auto", "always", "never"}
+    named : str, optional
+        The name or folder that a model was loaded by, for the command that makes the result.
 
     Returns
     -------
@@ -52,7 +55,7 @@ def detect_stored(
                 "case_seconds": round(float(scores.cases["seconds"].sum()), 1)}
 
     artifact = DETECT.obtain(config, inputs_of(identity, config, corpus), make, compute=compute,
-                             command=command_of(name, config))
+                             command=command_of(named or name, config))
     return load(artifact.folder, name), artifact
 
 

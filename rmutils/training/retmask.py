@@ -149,7 +149,7 @@ def _run(
     lm = load_model(model)
     writer = lm if author == model else load_model(author)
     with progress_bar(f"{strategy.name} for {model}", 4, unit="steps") as advance:
-        _, before = detect_stored(lm, config.detect)
+        _, before = detect_stored(lm, config.detect, named=model)
         heads = masked_heads(writer, config)
         advance(1)
         pairs, made = contrasted(author, writer, config, heads, compute=compute, workers=workers,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 
 import pytest
 import torch
 from typer.testing import CliRunner
 
+from rmutils import artifacts
 from rmutils.cli import app
 from rmutils.heads import store
 from rmutils.heads.export import RECORD
@@ -80,6 +83,9 @@ def test_detects_once(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(store, "detect", None)
     second = rmutils(tiny, "--out", tmp_path / "b", "--top-k", "5", "--json")
     assert second.exit_code == 0 and json.loads(second.stdout)["heads"] == first["heads"]
+    [detection] = [a for a in artifacts.stored() if a.name.startswith("detect-")]
+    assert shlex.split(detection.manifest["command"])[:3] == [
+        "rmutils", "detect", os.path.relpath(tiny)]
 
 
 def test_errors_exit_with_2(tiny, scores, tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -168,6 +169,15 @@ def test_goes_on_after_a_kill(llama, tmp_path, every_case_counts, monkeypatch):
     np.testing.assert_array_equal(again.runs, whole.runs)
     assert again.cases["case"].tolist() == whole.cases["case"].tolist()
     assert sum(line.endswith("}]\n") for line in journal.open()) == 18
+
+
+def test_an_answer_that_never_counts_is_refused(llama, tmp_path):
+    """rouge-score drops all but a to z and digits, so that a right answer has a recall of 0."""
+    file = tmp_path / "needles.jsonl"
+    file.write_text(json.dumps({"needle": "\u9375\u306f\u7f36\u306e\u4e2d", "question": "?",
+                                "real_needle": "\u7f36\u306e\u4e2d"}))
+    with pytest.raises(UserError, match="can never count as found: ROUGE-1"):
+        detect(llama, GRID.model_copy(update={"needle_file": file, "needles": 1}))
 
 
 def test_needles_are_those_of_the_models_corpus(llama):
