@@ -80,19 +80,21 @@ def official_stored(
     def make(folder: Path) -> dict:
         table = run(model, config, work)
         table.to_parquet(folder / "scores.parquet", index=False)
-        shutil.rmtree(work / Path(model).name, ignore_errors=True)  # weights written for this run
         return {"model": model, "scores": len(table)}
 
     words = (["rmutils", "evaluate", model, "--suite", "helmet"] if run is _helmet else
              ["rmutils", "abilities", model, "--harness", "FOLDER"])
     artifact = OFFICIAL.obtain(config, inputs, make, compute=compute, command=shlex.join(words))
+    shutil.rmtree(work, ignore_errors=True)  # also weights that were written for it
     return pd.read_parquet(artifact.path("scores.parquet")), artifact
 
 
 def _helmet(model: str, config: HelmetConfig, work: Path) -> pd.DataFrame:
     clone = clone_of_helmet()
-    weights = harness.checkpoint(model, work / Path(model).name, load_by_name)
     name = f"{Path(model).name}-{work.name}"  # of this model and configuration only
+    if not work.exists():  # no run of it was stopped: it begins anew
+        shutil.rmtree(clone / "output" / name, ignore_errors=True)
+    weights = harness.checkpoint(model, work / Path(model).name, load_by_name)
     script = helmet.write(weights, work, lengths=config.lengths, categories=config.categories,
                           thinking=config.thinking, vllm=config.vllm, name=name)
     own = clone / ".venv" / "bin"

@@ -30,7 +30,7 @@ given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
 weights, out = given["--model_name_or_path"], Path(given["--output_dir"])
 assert json.loads(Path(weights, "config.json").read_text())["model_type"] == "llama"
 assert given["--config"].endswith("rag.yaml"), "only one category is wanted"
-out.mkdir(parents=True)
+out.mkdir(parents=True, exist_ok=True)
 length = Path(given["--config"]).read_text().split("input_max_length: ")[1].split(",")[0]
 for file in Path("results").glob(f"kilt_*_in{{length}}_*"):
     (out / file.name).write_text(file.read_text().replace({model!r}, weights))
@@ -148,6 +148,8 @@ def test_study_of_local_folders_runs(config, tmp_path, monkeypatch):
     next((clone / "results").glob("kilt_popqa_3_*_in16384_*")).unlink()
     with pytest.raises(UserError, match=r"HELMET has no scores of popqa at 16384; .* same command"):
         official_stored(training.name, asked[1], compute="always")
+    assert official_stored(training.name, asked[0], compute="always")[0].equals(
+        official_stored(training.name, asked[0])[0])
     shutil.rmtree(folder)
     records.settle(jobs, folder)
     for name in jobs:

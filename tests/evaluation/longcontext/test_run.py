@@ -222,9 +222,11 @@ def test_without_its_judge_nothing_is_stored(cache, stranger, oracle, monkeypatc
     silent = GradingJudge(Server(UserError("the judge is down.")))
     with pytest.raises(UserError, match="the judge is down.*the same command goes on"):
         evaluate_stored(stranger, config, judge=silent)
-    monkeypatch.setattr(module, "generate", None)
+    asked = []
+    monkeypatch.setattr(module, "generate", lambda lm, prompts, **_: asked.extend(prompts))
     good = GradingJudge(Server('{"fluency": 1, "correctness": 3}'))
     assert (evaluate_stored(stranger, config, judge=good)[0]["score"] == 100).all()
+    assert asked == []
 
 
 def test_empty_answers_are_not_shown_to_a_judge(stranger, monkeypatch):
