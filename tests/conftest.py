@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import resource
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -122,11 +123,17 @@ def vllm_python() -> Path:
 
 @pytest.fixture
 def full_disk():
-    """Files end after 20 KB, as on a full disk."""
-    old = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, old[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, old)
+    """`with full_disk():` files end after 20 KB. Not longer, as pytest may write to a file too."""
+    @contextmanager
+    def limited(size=20_000):
+        old = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, old[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, old)
+
+    return limited
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import resource
-
 import pytest
 
 from rmutils.journal import Journal, worker_part
@@ -21,18 +19,14 @@ def test_goes_on_after_a_cut_line(tmp_path):
     assert path.read_text(encoding="utf-8").count("\n") == 3
 
 
-def test_what_is_whole_is_never_written_anew(tmp_path):
+def test_what_is_whole_is_never_written_anew(tmp_path, full_disk):
     """Files may not grow here, as on a full disk: what was kept is still there."""
     path = tmp_path / "journal.jsonl"
     Journal(path)["a"] = 1
     with path.open("a", encoding="utf-8") as file:
         file.write('["b", ')
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
-    try:
+    with full_disk(0):
         assert dict(Journal(path)) == {"a": 1}
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert path.read_text(encoding="utf-8") == '["a", 1]\n'
 
 

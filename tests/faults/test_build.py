@@ -153,7 +153,7 @@ def test_second_build_waits_for_the_first(project):
 
 
 @pytest.mark.fault("full disk", "while the pages are built")
-def test_a_full_disk_is_told_instead_of_pages(tmp_path, monkeypatch, request, capsys):
+def test_a_full_disk_is_told_instead_of_pages(tmp_path, monkeypatch, full_disk, capsys):
     """The book does not fit, and the pages of before stay."""
     html = tmp_path / "book" / "_build" / "html"
     html.mkdir(parents=True)
@@ -161,8 +161,7 @@ def test_a_full_disk_is_told_instead_of_pages(tmp_path, monkeypatch, request, ca
     (tmp_path / "book" / "long.md").write_text("much " * 10_000)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(steps, "_end_with_build", lambda: None)
-    request.getfixturevalue("full_disk")
-    with pytest.raises(typer.Exit):
+    with full_disk(), pytest.raises(typer.Exit):
         steps.pages()
     told = (html.parent / "failures" / "pages.txt").read_text()
     assert told.startswith("building the pages: the disk of book/_build is full.")

@@ -100,7 +100,8 @@ def test_an_empty_folder_is_taken(llama, tmp_path, monkeypatch):
 def test_a_full_disk_leaves_nothing(llama, tmp_path, full_disk):
     """The configuration fits, the weights do not."""
     before = weights(llama)
-    with pytest.raises(UserError, match="masked could not be written: .*File too large"):
+    too_large = "masked could not be written: .*File too large"
+    with full_disk(), pytest.raises(UserError, match=too_large):
         export_masked(llama, HEADS, tmp_path / "masked")
     assert [*tmp_path.iterdir()] == []
     assert_unchanged(llama, before)

@@ -76,7 +76,8 @@ def test_a_kernel_that_never_answers_is_started_once_more(tmp_path, monkeypatch,
 def test_a_full_disk_is_told(tmp_path, full_disk):
     """The first cell's output fits, the second's does not."""
     source = write(tmp_path / "nb.ipynb", CELL, "print('a' * 5_000)", "print('b' * 50_000)")
-    with pytest.raises(UserError, match=r"running nb: the disk of .* is full.*--output ~/out.ipynb"):
+    told = r"running nb: the disk of .* is full.*--output ~/out.ipynb"
+    with full_disk(), pytest.raises(UserError, match=told):
         run_notebook(source, tmp_path / "out.ipynb", {})
     assert not (tmp_path / "out.ipynb").exists()
 
