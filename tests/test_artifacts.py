@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from rmutils import artifacts
 from rmutils.artifacts import MANIFEST, Artifact, Stage, find, promote, stored
 from rmutils.config import Config
 from rmutils.errors import UserError
+from tests.clock import PATIENCE, until
 
 
 class Setting(Config):
@@ -212,7 +212,7 @@ def test_kill_9_while_it_is_made(obtain, shipped, cache, tmp_path):
     process = child(tmp_path / "gate", shipped, None)
     assert process.stdout.readline() == "making\n"
     key = STAGE.key(Setting(), INPUTS)
-    wait_for((cache / "artifacts" / f".{key}.partial" / "result.json").exists)
+    until((cache / "artifacts" / f".{key}.partial" / "result.json").exists)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert find(key) is None and list(stored()) == []
@@ -224,9 +224,9 @@ def test_kill_9_while_it_is_made(obtain, shipped, cache, tmp_path):
 def test_second_process_waits_for_the_first(obtain, shipped, cache, tmp_path):
     with (tmp_path / "said").open("w") as said:
         children = [child(tmp_path / "gate", shipped, said) for _ in range(2)]
-        wait_for(lambda: "Another process is computing" in (tmp_path / "said").read_text())
+        until(lambda: "Another process is computing" in (tmp_path / "said").read_text())
         (tmp_path / "gate").touch()
-        lines = [process.communicate(timeout=60)[0].split() for process in children]
+        lines = [process.communicate(timeout=PATIENCE)[0].split() for process in children]
     key = STAGE.key(Setting(), INPUTS)
     assert sorted(lines) == [["making", key], [key]]
     assert obtain().name == key and obtain.calls == []
@@ -238,12 +238,5 @@ def test_an_error_ends_the_lock(shipped, cache, obtain):
         STAGE.obtain(Setting(), INPUTS, lambda folder: 1 / 0, command="square")
     second = threading.Thread(target=obtain, daemon=True)
     second.start()
-    second.join(30)
+    second.join(PATIENCE)
     assert kept.tb and obtain.calls == [3]
-
-
-def wait_for(condition) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end, "waited for a minute"
-        time.sleep(0.02)

@@ -26,6 +26,7 @@ from rmutils.estimate.machine import TIMINGS, work_seconds
 from rmutils.estimate.models import SLOWER, weight
 from rmutils.notebooks import run_notebook
 from rmutils.parameters import check_parameters, read_parameters
+from tests.clock import least
 
 NOTEBOOKS = {p.stem: p for p in sorted(paths.NOTEBOOKS.glob("*.ipynb"))}
 SMOKE = yaml.safe_load((paths.NOTEBOOKS / "profiles.yaml").read_text(encoding="utf-8"))["smoke"]
@@ -189,13 +190,20 @@ def test_command_line_says_time_memory_disk_and_why(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", NOTEBOOKS if "RMUTILS_MEASURE" in os.environ else ["audit"])
 def test_run_takes_what_was_said_beforehand(name, tmp_path, monkeypatch):
-    """Processor seconds on one core, so that other work on this machine does not count."""
+    """Processor seconds on one core, so that other work on this machine does not count.
+
+    Three tries, for on a shared machine even those vary by more than 2 from minute to minute.
+    """
     if (models := paths.cache_dir() / "models").exists():
         (tmp_path / "models").symlink_to(models)
     monkeypatch.setenv("RMUTILS_CACHE", str(tmp_path))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     given = check_parameters(NOTEBOOKS[name], SMOKE.get(name, {}))
-    said = estimate(load_costs(NOTEBOOKS[name]), given,
-                    slowness=machine.slowness(time.process_time))
-    done = run_notebook(NOTEBOOKS[name], tmp_path / "out.ipynb", given).metadata["rmutils"]
-    assert done["cpu_seconds"] / 2 <= said.seconds <= 2 * done["cpu_seconds"]
+
+    def factor() -> float:
+        said = estimate(load_costs(NOTEBOOKS[name]), given,
+                        slowness=machine.slowness(time.process_time))
+        took = run_notebook(NOTEBOOKS[name], tmp_path / "out.ipynb", given).metadata["rmutils"]
+        return max(said.seconds / took["cpu_seconds"], took["cpu_seconds"] / said.seconds)
+
+    assert least(factor, 2, tries=3) <= 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-import time
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -13,6 +13,7 @@ from rmutils import paths
 from rmutils.book import playground
 from tests.book.conftest import visiting
 from tests.book.test_browser import TOO_WIDE
+from tests.clock import least
 
 DONE = "() => document.querySelector('#pg-masked-found').textContent"
 WHOLE_DONE = "() => document.querySelector('#pg-whole-found').textContent"
@@ -147,21 +148,31 @@ def test_axe_finds_nothing_serious(browser, html, width, scheme):
     assert not problems
 
 
-def test_the_first_answer_takes_less_than_three_seconds(opened, record_property):
-    """Of processor time, for other programs may run beside a test."""
-    opened.wait_for_load_state("networkidle")
-    browser = [p for p in psutil.Process().children(recursive=True) if p.is_running()]
+def cpu_seconds() -> dict[int, float]:
+    """Of each process of the browser so far."""
+    found = {}
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            found[process.pid] = sum(process.cpu_times()[:2])
+    return found
 
-    def used() -> float:
-        return sum(sum(p.cpu_times()[:2]) for p in browser)
 
-    before, started = used(), time.monotonic()
-    ask(opened)
-    opened.wait_for_function(WHOLE_DONE)
-    seconds, cpu = time.monotonic() - started, used() - before
-    record_property("first answer", f"{seconds:.1f} s, {cpu:.1f} s of processor time")
-    print(f"first answer after {seconds:.1f} s, {cpu:.1f} s of processor time")
-    assert cpu < 3
+def test_the_first_answer_takes_less_than_three_seconds(browser, html):
+    """Of processor time, for other programs may run beside a test; each try opens the page anew."""
+    tries = []
+
+    def first_answer() -> float:
+        with visiting(browser, html.as_uri(), 1200) as (page, problems):
+            page.goto(f"{html.as_uri()}/playground.html")
+            page.wait_for_load_state("networkidle")
+            before = cpu_seconds()
+            ask(page)
+            page.wait_for_function(WHOLE_DONE)
+            tries.append(sum(cpu - before.get(pid, 0) for pid, cpu in cpu_seconds().items()))
+        assert not problems
+        return tries[-1]
+
+    assert least(first_answer, 3) < 3, tries
 
 
 def test_without_scripts_and_on_paper_it_says_what_it_would_be(browser, html, opened):

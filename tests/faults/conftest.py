@@ -17,6 +17,7 @@ import yaml
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from rmutils import paths
+from tests.clock import PATIENCE
 
 DRY = """
 import sys
@@ -64,7 +65,7 @@ class Project:
 
     def build(self, *options: str) -> tuple[int, str]:
         process = self.start(*options)
-        output = process.communicate(timeout=300)[0]
+        output = process.communicate(timeout=PATIENCE)[0]
         return process.returncode, output
 
     def would_run(self) -> set[str]:

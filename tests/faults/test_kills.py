@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ from rmutils import artifacts
 from rmutils.heads import DetectConfig, detection
 from rmutils.heads.store import detect_stored
 from rmutils.models.teaching import TeachingRecipe, stream, tokenizer, train
+from tests.clock import until
 
 CHILD = """
 import sys, time
@@ -36,8 +36,8 @@ CASES = 4 * 2 * 3
 @pytest.mark.fault("kill -9", "in a detection")
 def test_detection_goes_on_after_kill_9(tiny, cache, monkeypatch, tmp_path):
     process = subprocess.Popen([sys.executable, "-c", CHILD, str(tiny), GRID.model_dump_json()])
-    journal = wait_for(lambda: next(cache.glob("artifacts/.*.partial/.journal.jsonl"), None))
-    wait_for(lambda: journal.read_text().count("\n") >= 3)
+    journal = until(lambda: next(cache.glob("artifacts/.*.partial/.journal.jsonl"), None))
+    until(lambda: journal.read_text().count("\n") >= 3)
     process.send_signal(signal.SIGKILL)
     process.wait()
     done = [json.loads(line)[0] for line in journal.read_text().splitlines(keepends=True)
@@ -82,7 +82,7 @@ def test_training_goes_on_after_kill_9(tmp_path, monkeypatch):
     process = subprocess.Popen(
         [sys.executable, "-c", TRAINING_CHILD, RECIPE.model_dump_json(), str(folder)])
     checkpoint = folder / ".training" / "checkpoint.pt"
-    wait_for(checkpoint.exists)
+    until(checkpoint.exists)
     process.send_signal(signal.SIGKILL)
     process.wait()
     saved = torch.load(checkpoint)["step"]
@@ -100,11 +100,3 @@ def test_training_goes_on_after_kill_9(tmp_path, monkeypatch):
     curves = [[line.rsplit(",", 1)[0] for line in (f / "training.csv").read_text().splitlines()]
               for f in (folder, whole)]
     assert curves[0] == curves[1] and len(curves[0]) == 31
-
-
-def wait_for(condition):
-    end = time.monotonic() + 120
-    while not (found := condition()):
-        assert time.monotonic() < end, "waited for two minutes"
-        time.sleep(0.02)
-    return found

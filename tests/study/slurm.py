@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
+
+from tests.clock import until
 
 CONFIG = Path("/etc/slurm/slurm.conf")
 """Where SLURM's commands look, also in jobs, which do not inherit `SLURM_CONF`."""
@@ -77,7 +77,7 @@ class Cluster:
         for name in self.nodes:
             self._start(name, ["slurmd", "-D", "-N", name])
         until(lambda: self.ask("sinfo", "--noheader", "--Node", "--format=%T").split()
-              == ["idle"] * len(self.nodes), 60)
+              == ["idle"] * len(self.nodes))
 
     def ask(self, *command: str) -> str:
         return subprocess.run(command, capture_output=True, text=True).stdout
@@ -124,15 +124,6 @@ class Cluster:
         key.touch(mode=0o600)
         key.write_bytes(os.urandom(1024))
         return key
-
-
-def until(found: Callable[[], object], seconds: float) -> object:
-    """Wait for something."""
-    end = time.monotonic() + seconds
-    while not (value := found()):
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.5)
-    return value
 
 
 def _port() -> int:

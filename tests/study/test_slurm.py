@@ -20,8 +20,9 @@ import yaml
 from rmutils import paths
 from rmutils.artifacts import Artifact
 from rmutils.steps import RESULTS
+from tests.clock import PATIENCE, until
 from tests.faults.conftest import Project
-from tests.study.slurm import CONFIG, Cluster, until
+from tests.study.slurm import CONFIG, Cluster
 
 pytestmark = pytest.mark.skipif(
     "RMUTILS_SLURM" not in os.environ, reason="takes minutes: RMUTILS_SLURM=1 runs it")
@@ -86,11 +87,11 @@ def test_smoke_study_through_a_kill_and_a_restart(cluster, site, tmp_path):
                          if stage in told), None)
         return None
 
-    killed = until(lambda: running("detect", ".detect-*.partial/.journal.jsonl"), 900)
+    killed = until(lambda: running("detect", ".detect-*.partial/.journal.jsonl"))
     cluster.kill(killed)
-    moved = until(lambda: running("train", ".train-*.partial/.training"), 900)
+    moved = until(lambda: running("train", ".train-*.partial/.training"))
     cluster.restart_node()
-    output = process.communicate(timeout=1800)[0]
+    output = process.communicate(timeout=2 * PATIENCE)[0]
     assert process.returncode == 0, output
     assert killed not in cluster.jobs("COMPLETED")
     assert "Restarts=1" in cluster.ask("scontrol", "show", "job", moved)
@@ -102,7 +103,7 @@ def test_smoke_study_through_a_kill_and_a_restart(cluster, site, tmp_path):
     undisturbed = Project(tmp_path / "another")
     (undisturbed.root / "notebooks" / "profiles.yaml").write_text("smoke: {}\n")
     whole = study(undisturbed.root, tmp_path / "other", "--no-book")
-    output = whole.communicate(timeout=1800)[0]
+    output = whole.communicate(timeout=2 * PATIENCE)[0]
     assert whole.returncode == 0, output
     assert payloads(project.root, cache) == payloads(undisturbed.root, tmp_path / "other")
 
@@ -143,7 +144,7 @@ def test_training_over_two_nodes(cluster, site, tmp_path):
         env = {"PYTHONPATH": f"{tmp_path}:{paths.ROOT}", "CUDA_VISIBLE_DEVICES": "",
                "OMP_NUM_THREADS": "1", "RMUTILS_CACHE": str(cache)}
         return subprocess.run([sys.executable, "-c", TWO_NODES, str(nodes), root, on], text=True,
-                              env=os.environ | env, capture_output=True, timeout=900), cache
+                              env=os.environ | env, capture_output=True, timeout=PATIENCE), cache
 
     refused, _ = trained(2, site)
     assert refused.returncode and "Memory specification can not be satisfied" in refused.stderr

@@ -20,18 +20,11 @@ from rmutils.evaluation.longcontext.stored import command_of
 from rmutils.evaluation.longcontext.workers import evaluate_side_by_side
 from rmutils.journal import Journal, worker_part
 from rmutils.models import load_model
+from tests.clock import PATIENCE, until
 
 CONFIG = EvaluateConfig(datasets=("document_qa", "labels_coarse", "key_value"),
                         lengths=(300, 400), samples=3)
 LONG = CONFIG.changed({"samples": 40})
-
-
-def wait_for(found, seconds=300):
-    for _ in range(seconds * 10):
-        if value := found():
-            return value
-        time.sleep(0.1)
-    raise TimeoutError
 
 
 def test_answers_are_those_of_one_process(tmp_path):
@@ -81,9 +74,9 @@ def test_a_worker_that_is_killed(tmp_path):
 
     thread = threading.Thread(target=run)
     thread.start()
-    wait_for(lambda: len(Journal(worker_part(path, 0))) > 5)
+    until(lambda: len(Journal(worker_part(path, 0))) > 5)
     os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
-    thread.join(300)
+    thread.join(PATIENCE)
     assert "a worker was stopped" in said[0] and "--workers 1" in said[0]
     assert len(Journal(path)) > 5
 
@@ -95,11 +88,11 @@ def test_a_command_that_is_killed(cache):
     env = os.environ | {"RMUTILS_CACHE": str(cache)}
     parts = lambda: [*(cache / "artifacts").glob(".*/.journal.jsonl.*")]  # noqa: E731
     process = subprocess.Popen([*words, "--workers", "2"], env=env, stderr=subprocess.PIPE)
-    wait_for(lambda: len(parts()) == 2 and all(part.stat().st_size for part in parts()))
+    until(lambda: len(parts()) == 2 and all(part.stat().st_size for part in parts()))
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     process.kill()
     process.wait()
-    wait_for(lambda: not any(_runs(pid) for pid in children))
+    until(lambda: not any(_runs(pid) for pid in children))
     left = {part: part.stat().st_size for part in parts()}
     time.sleep(0.5)
     assert left == {part: part.stat().st_size for part in parts()}
