@@ -54,6 +54,7 @@ KEY = "RMUTILS_JUDGE_KEY"
 REFUSALS = {401: f"it wants a key; set {KEY}", 403: f"it wants another key; set {KEY}",
             404: "it has no such model, or another interface"}
 """Status codes of servers that would refuse the next request, too."""
+AGAIN = "When it is well again, run the same command: what it has judged so far is kept."
 BREAKS_OFF = 0.01
 """Ours: a response breaks off where the model would end it with less than this probability."""
 
@@ -74,10 +75,11 @@ class Judge(Protocol):
 class ServerJudge:
     """A model that is asked for ratings, behind a server with OpenAI's interface.
 
-    The first time it is asked greedily, and where the reply is no rating, again with sampling. A
-    server that fails is given some time. What has no rating then is unscored, and so is at once
-    what the server calls a bad request, such as one longer than the model's window. The connection
-    is direct, whatever proxy the environment names.
+    The first time it is asked greedily, and where the reply is no rating, again with sampling. What
+    has no rating then is unscored, and so is at once what the server calls a bad request, such as
+    one longer than the model's window. A server in trouble is given some time; what it never
+    replied to is not called unscored. The connection is direct, whatever proxy the environment
+    names.
 
     Parameters
     ----------
@@ -89,8 +91,8 @@ class ServerJudge:
     Raises
     ------
     UserError
-        The URL is none; from `score`: the server cannot be reached at all, does not have the model,
-        or wants a key.
+        The URL is none; from `score`: the server cannot be reached, does not have the model, wants
+        a key, or has trouble each time.
     """
 
     at_once = 32
@@ -111,28 +113,30 @@ class ServerJudge:
 
     def ask(self, question: str, read: Callable[[str], Any]) -> Any:
         """What `read` finds in the reply to a question; None if it never finds anything."""
+        temperature = 0
         for attempt in range(ATTEMPTS):
-            last = attempt == ATTEMPTS - 1
             try:
-                if (found := read(self._reply(question, min(attempt, 1)))) is not None:
+                if (found := read(self._reply(question, temperature))) is not None:
                     return found
-                continue
+                temperature = 1
             except urllib.error.HTTPError as error:
                 if cause := REFUSALS.get(error.code):
                     raise UserError(f"the judge {self.name} at {self.url} answers with status "
                                     f"{error.code}: {cause}.") from error
                 if error.code < 500 and error.code not in (408, 429):
                     return None
+                self._wait(attempt, f"answers with status {error.code}. {AGAIN}", error)
             except urllib.error.URLError as error:
-                if last:
-                    raise UserError(
-                        f"the judge at {self.url} cannot be reached: {error.reason}. Start it, "
-                        f"for example with `vllm serve {self.name}`.") from error
-            except (OSError, http.client.HTTPException):
-                pass  # the server hung up, or said nothing for too long
-            if not last:
-                time.sleep(WAIT * 2 ** attempt)
+                self._wait(attempt, f"cannot be reached: {error.reason}. Start it, for example "
+                                    f"with `vllm serve {self.name}`.", error)
+            except (OSError, http.client.HTTPException) as error:
+                self._wait(attempt, f"hangs up, or says nothing for {TIMEOUT:g} s. {AGAIN}", error)
         return None
+
+    def _wait(self, attempt: int, trouble: str, error: Exception) -> None:
+        if attempt == ATTEMPTS - 1:
+            raise UserError(f"the judge at {self.url} {trouble}") from error
+        time.sleep(WAIT * 2 ** attempt)
 
     def _reply(self, question: str, temperature: float) -> str:
         """The text of the reply; empty where the server said something else."""

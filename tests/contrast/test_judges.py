@@ -74,17 +74,29 @@ def test_question_holds_instruction_and_response():
     assert "Sing {x}." in asked and "La {y}." in asked and "[[5]]" in asked
 
 
-@pytest.mark.fault("server", "a judge that answers with errors or garbage")
+@pytest.mark.fault("server", "a judge that answers with garbage")
 @pytest.mark.parametrize("nonsense", [
     "Nine.", "9", "", "[[eleven]]", "[[0]]", "[[11]]", "[[-3]]", "[[3]] or [[8]]",
     b"<html>oops</html>", b"[]", b'{"choices": []}', b'{"choices": [{"message": null}]}',
-    b'{"choices": [{"message": {"content": null}}]}', 500, 503, 429, None])
-def test_trouble_is_tried_again_and_then_unscored(server, nonsense):
-    """After trouble a rating counts; trouble without end leaves its own response unscored only."""
+    b'{"choices": [{"message": {"content": null}}]}'])
+def test_no_rating_is_tried_again_and_then_unscored(server, nonsense):
+    """A rating counts that comes at last; one that never comes is missing for its response only."""
     server.plan = {"never": [nonsense] * 9, "at last": [nonsense, nonsense, "[[7]]"],
                    "at once": ["[[2]]"]}
     assert judge(server).score("Go.", ["never", "at last", "at once"]) == [None, 7.0, 2.0]
     assert [t for _, response, t, _ in server.log if response == "never"] == [0, 1, 1]
+
+
+@pytest.mark.fault("server", "a judge that answers with errors, or hangs up")
+@pytest.mark.parametrize("trouble, told", [
+    (500, "status 500"), (503, "status 503"), (429, "status 429"), (None, "hangs up")])
+def test_trouble_is_tried_again_and_then_told(server, trouble, told):
+    """A response that the judge never saw is not unscored: that would be stored for good."""
+    server.plan = {"at last": [trouble, trouble, "[[7]]"], "never": [trouble] * 9}
+    assert judge(server).score("Go.", ["at last"]) == [7.0]
+    with pytest.raises(UserError, match=f"{told}.*run the same command"):
+        judge(server).score("Go.", ["never"])
+    assert [t for _, _, t, _ in server.log] == [0] * 6
 
 
 @pytest.mark.fault("server", "a judge that hangs")
@@ -92,7 +104,8 @@ def test_slow_judge(server, monkeypatch):
     monkeypatch.setattr(judges, "TIMEOUT", 0.1)
     gate = threading.Event()
     monkeypatch.setattr(Handler, "do_POST", lambda self: gate.wait(5))
-    assert judge(server).score("Go.", ["a"]) == [None]
+    with pytest.raises(UserError, match=r"says nothing for 0\.1 s"):
+        judge(server).score("Go.", ["a"])
     gate.set()
 
 
