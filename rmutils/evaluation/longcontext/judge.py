@@ -51,7 +51,7 @@ class GradingJudge:
     ----------
     server : ServerJudge
         Says where the judge is. Where its reply is no grade, again and again, the sample is
-        unscored; where it cannot be reached or refuses to answer, so are all samples from then on.
+        unscored; where it cannot be reached, refuses or has trouble, so are all from then on.
 
     Attributes
     ----------
