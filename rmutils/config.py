@@ -66,11 +66,15 @@ class Config(BaseModel):
         found = {}
         for name, value in self:
             before = getattr(other, name)
-            if isinstance(value, Config):
+            if isinstance(value, Config) and isinstance(before, Config):
                 found |= {f"{name}.{k}": v for k, v in value.differences(before).items()}
             elif value != before:
-                found[name] = value if isinstance(value, str) else json.dumps(value, default=str)
+                found[name] = value if isinstance(value, str) else json.dumps(value, default=_plain)
         return found
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump(mode="json") if isinstance(value, Config) else str(value)
 
 
 def _read(value: Any, before: Any) -> Any:

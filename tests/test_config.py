@@ -34,11 +34,13 @@ class Whole(Config):
     grid: Grid = Grid()
     tau: float | None = 0.1
     name: str = "x"
+    other: Grid | None = None
 
 
 @pytest.mark.parametrize("texts", [
     {}, {"tau": "0.05"}, {"tau": "null", "name": "some words"},
     {"grid.names": '["b", "c"]', "grid.size": "7", "name": "a.jsonl"},
+    {"other": '{"size": 7, "names": ["b"]}'},
 ])
 def test_values_come_from_texts_and_become_texts(texts):
     made = Whole().changed(texts)
@@ -51,7 +53,7 @@ def test_words_between_commas():
 
 
 @pytest.mark.parametrize(("texts", "message"), [
-    ({"size": "3"}, "there is no size. Known names: grid.size, grid.names, tau, name."),
+    ({"size": "3"}, "there is no size. Known names: grid.size, grid.names, tau, name, other."),
     ({"grid.sise": "3"}, "there is no sise. Known names: size, names."),
     ({"tau.size": "3"}, "there is no tau.size."),
     ({"tau": "much"}, "tau: Input should be a valid number.*got 'much'"),

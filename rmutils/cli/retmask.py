@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from operator import attrgetter
 from typing import Annotated
 
 import typer
 
 from rmutils.cli import options
 from rmutils.cli.run import pairs
+from rmutils.config import Config
 from rmutils.errors import UserError
 
 app = typer.Typer(add_completion=False)
+MEANS = "means."
 
 
 # Typer has no repeatable option with two values, so `-p` arrives among the arguments.
@@ -28,11 +31,13 @@ def retmask(
     """Detect, mask, generate pairs, train, detect again (sections 2 and 3).
 
     A run that was stopped goes on when the same command is given again. The recipe is named
-    (embedded, paper or smoke), and its values can be changed one by one.
+    (embedded, paper or smoke), and its values can be changed one by one. Those of
+    `means` say who answers, and over how many GPUs the training is shared.
 
     Example: rmutils retmask tiny-llama -p instructions 500 -p recipe.learning_rate 5e-5
     """
     from rmutils.training import RECIPES
+    from rmutils.training.means import Means
     from rmutils.training.retmask import RetMaskConfig, run_retmask
     from rmutils.workers import default_workers
 
@@ -42,15 +47,15 @@ def retmask(
     name = given.pop("recipe", "embedded")
     if name not in RECIPES:
         raise UserError(f"-p recipe {name}: one of {', '.join(RECIPES)}.")
+    means = Means().changed({key.removeprefix(MEANS): given.pop(key)
+                             for key in [*given] if key.startswith(MEANS)})
     config = RetMaskConfig(recipe=RECIPES[name]).changed(given)
     if show:
-        for name in config.dotted_names():
-            value = config
-            for part in name.split("."):
-                value = getattr(value, part)
-            typer.echo(f"{name} = {value}")
+        _list(config)
+        _list(means, MEANS)
         return
-    run = run_retmask(model, config, compute=compute, workers=workers or default_workers())
+    run = run_retmask(model, config, compute=compute, means=means,
+                      workers=workers or means.workers(default_workers()))
     summary = {
         "model": model, "artifact": run.artifact.name, "training": run.training,
         "heads": run.heads, "pairs": len(run.pairs), "dropped": run.dropped,
@@ -67,3 +72,8 @@ def retmask(
                "mean retrieval score of all heads: {score_before:.4f} before, {score_after:.4f} "
                "after".format(**summary))
     typer.echo(f"Stored as {run.artifact.name}; the weights are {run.training}.")
+
+
+def _list(config: Config, before: str = "") -> None:
+    for name in config.dotted_names():
+        typer.echo(f"{before}{name} = {attrgetter(name)(config)}")

@@ -36,8 +36,7 @@ def record_of(folder: Path, name: str) -> Path:
 def carry_out(jobs: Plan, folder: Path, name: str, *, threads: int) -> None:
     """Do a job and leave its record."""
     job = jobs[name]
-    workers = (job.means.engines if job.means.engine == "vllm"
-               else job.resources.gpu or threads)
+    workers = job.means.workers(job.resources.gpu or threads)
     _write(folder, name, STAGES[job.stage](job, _told(folder, jobs, name), "auto", workers))
 
 

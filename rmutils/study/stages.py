@@ -68,14 +68,14 @@ def generate(job: Job, before: Record, compute: Compute, workers: int) -> Record
                    [tuple(head) for head in before.get("heads", ())])[job.side]
     backend = job.means.backend(writer if who == author else load_model(who), who, workers)
     return _told(respond_stored(backend, drawn.instructions, config, compute=compute,
-                                command=command_of(job.model, run))[1])
+                                command=command_of(job.model, run, job.means))[1])
 
 
 def pairs(job: Job, before: Record, compute: Compute, workers: int) -> Record:
     author = job.run.synthesizer or job.model
     heads = [tuple(head) for head in before.get("heads", ())]
     found, made = contrasted(author, load_model(author), job.run, heads, compute=compute,
-                             workers=workers, command=command_of(job.model, job.run),
+                             workers=workers, command=command_of(job.model, job.run, job.means),
                              means=job.means)
     return _told(*made) | {"pairs": len(found.table), "dropped": found.dropped}
 

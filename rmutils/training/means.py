@@ -57,6 +57,10 @@ class Means(Config):
         torch.cuda.empty_cache()
         return VLLM(lm, named=named, workers=workers, tensor_parallel_size=self.tensor_parallel)
 
+    def workers(self, others: int) -> int:
+        """How many answer side by side, where `others` would do so without vLLM."""
+        return self.engines if self.engine == "vllm" else others
+
     def judging(self, lm: LanguageModel, thinking: bool) -> Judge:
         """The judge of two responses of a model."""
         return ServerJudge(self.judge) if self.judge else Proxy(lm, thinking)

@@ -120,7 +120,7 @@ def run_retmask(
             raise UserError(f"{file}: no such file of instructions.")
         inputs["source"] = sha256(file)
     inputs |= means.inputs()
-    command = command_of(model, config)
+    command = command_of(model, config, means)
     artifact = RETMASK.obtain(
         config, inputs, lambda folder: _run(model, config, folder, compute, workers, means),
         compute=compute, command=command)
@@ -145,7 +145,7 @@ def _run(
 ) -> dict:
     """Do the steps, each of which keeps its own result, and write down what they gave."""
     strategy, author = strategy_of(config.strategy), config.synthesizer or model
-    command = command_of(model, config)
+    command = command_of(model, config, means)
     lm = load_model(model)
     writer = lm if author == model else load_model(author)
     with progress_bar(f"{strategy.name} for {model}", 4, unit="steps") as advance:
@@ -178,8 +178,9 @@ def recipe_of(config: RetMaskConfig) -> TrainRecipe:
         "thinking": config.recipe.thinking and strategy.reasoning == "kept"})
 
 
-def command_of(model: str, config: RetMaskConfig) -> str:
+def command_of(model: str, config: RetMaskConfig, means: Means = Means()) -> str:
     """The command line of a run."""
-    changes = config.differences(RetMaskConfig())
+    changes = config.differences(RetMaskConfig()) | {
+        f"means.{name}": text for name, text in means.differences(Means()).items()}
     return shlex.join(["rmutils", "retmask", model,
                        *(word for item in changes.items() for word in ("-p", *item))])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 
 import numpy as np
@@ -23,6 +24,7 @@ from rmutils.heads import choose, detect
 from rmutils.models import load_model
 from rmutils.training import retmask
 from rmutils.training.again import complete
+from rmutils.training.means import Launch, Means
 from rmutils.training.retmask import RetMaskConfig, command_of, run_retmask
 from rmutils.training.store import load_trained
 
@@ -113,17 +115,27 @@ def test_every_strategy(model, strategy):
 def test_command(model, tmp_path):
     """The command in the manifest makes the same run."""
     config = QUICK.changed({"strategy": "random-mask"})
-    words = command_of(model, config).replace("'", "").split(" ", 3)
-    assert words[:2] == ["rmutils", "retmask"]
-    changes = config.differences(RetMaskConfig())
-    options = [word for item in changes.items() for word in ("-p", *item)]
-    told = CliRunner().invoke(app, ["retmask", model, *options, "--json"])
+    words = shlex.split(command_of(model, config))
+    told = CliRunner().invoke(app, [*words[1:], "--json"])
     assert told.exit_code == 0, told.output
     assert json.loads(told.stdout)["artifact"] == run_retmask(
         model, config, compute="never").artifact.name
 
 
+def test_command_names_the_means(monkeypatch):
+    """Without them the same words would make another result: by another engine, for example."""
+    asked = []
+    monkeypatch.setattr("rmutils.training.retmask.run_retmask",
+                        lambda *given, **how: asked.append((*given, how)) or exit(3))
+    means = Means(engine="vllm", engines=4, launch=Launch(settings="fsdp", nodes=2),
+                  judge="http://127.0.0.1:8000")
+    words = shlex.split(command_of("tiny-llama", QUICK, means))
+    assert CliRunner().invoke(app, words[1:]).exit_code == 3
+    assert asked == [("tiny-llama", QUICK, {"compute": "auto", "workers": 4, "means": means})]
+
+
 @pytest.mark.parametrize(("words", "message"), [
+    (["-p", "means.engine", "mine"], "engine: Input should be 'transformers' or 'vllm'"),
     (["-p", "recipe", "mine"], "-p recipe mine: one of paper, embedded, smoke"),
     (["-p", "recipes.beta", "1"], "there is no recipes.beta. Known names: strategy, source"),
     (["-p", "strategy", "mask"], "strategy: Input should be 'retmask'"),
@@ -145,3 +157,4 @@ def test_list():
                                     "-p", "recipe.lora_rank", "8", "--list"])
     assert "recipe.learning_rate = 5e-07\n" in told.stdout and "lora_rank = 8\n" in told.stdout
     assert told.exit_code == 0 and "detect.lengths = (256, 512)\n" in told.stdout
+    assert "means.engine = transformers\n" in told.stdout
