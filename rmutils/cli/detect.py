@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from rmutils.cli import options
 from rmutils.errors import UserError
 
 
@@ -40,6 +41,8 @@ def detect(
     given = {"lengths": lengths, "depths": depths, "needles": needles, "definition": definition,
              "max_new_tokens": max_new_tokens, "haystack": haystack, "needle_file": needle_file}
     config = DetectConfig().changed({k: v for k, v in given.items() if v is not None})
+    if wu_json:
+        options.check_room(wu_json)
     scores, artifact = detect_stored(model, config, compute=compute)
     if wu_json:
         scores.to_wu_json(wu_json)

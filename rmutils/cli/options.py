@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
@@ -69,10 +70,24 @@ def choose_heads(
     """The heads to mask, by the scores of a file or those of `rmutils detect MODEL`."""
     from rmutils.heads import HeadScores, choose
     from rmutils.heads.store import detect_stored
+    from rmutils.models.support import check
 
+    check(lm)
     found = (HeadScores.from_wu_json(scores, shape=lm.shape) if scores
              else detect_stored(lm, named=model)[0])
     return choose(found, policy, tau=tau, top_k=top_k, seed=seed)
+
+
+def check_room(out: Path) -> None:
+    """Refuse a file that cannot be written, before what may take hours."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=out.parent):
+            pass
+    except OSError as error:
+        raise UserError(f"{out} cannot be written: {error.strerror}.") from error
+    if out.is_dir():
+        raise UserError(f"{out} is a folder. Give a file.")
 
 
 def load_chat_model(model: str) -> LanguageModel:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -72,7 +71,7 @@ def pairs(
     config = ResponseConfig().changed({
         "max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p,
         "thinking": thinking, "seed": seed})
-    _check_room(out)
+    options.check_room(out)
     lm = options.load_chat_model(model)
     if strategy == "longreward":
         found, origin = longreward_pairs(lm, number, seed=seed), {}
@@ -99,18 +98,6 @@ def pairs(
         print(json.dumps(record, indent=1))
     else:
         _show(record)
-
-
-def _check_room(out: Path) -> None:
-    """Refuse a file that cannot be written, before responses that may take hours."""
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=out.parent):
-            pass
-    except OSError as error:
-        raise UserError(f"{out} cannot be written: {error.strerror}.") from error
-    if out.is_dir():
-        raise UserError(f"{out} is a folder. Give a file.")
 
 
 def _judge(which: str, model: str, lm: LanguageModel, thinking: bool) -> Judge:

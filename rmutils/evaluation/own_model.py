@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
-from jinja2 import TemplateError
 from pydantic import Field
 
 from rmutils.artifacts import Artifact, Compute
@@ -21,6 +20,7 @@ from rmutils.heads.masking_plan import count_at
 from rmutils.heads.store import detect_stored
 from rmutils.models import LanguageModel, load_model
 from rmutils.models.registry import tau_of
+from rmutils.models.support import check
 
 
 class OwnModelConfig(Config):
@@ -86,8 +86,8 @@ def examine(
     Raises
     ------
     UserError
-        The model cannot be loaded or is of a kind that cannot be examined (see `check`), it has no
-        room for any of the lengths, or it finds no needle at all.
+        The model cannot be loaded or is of a kind that cannot be examined (see `check` of
+        `rmutils.models.support`), it has no room for any of the lengths, or it finds no needle.
     """
     lm = load_model(model)
     check(lm)
@@ -104,41 +104,8 @@ def examine(
     return OwnModel(name, facts, tau, scores, sparsity.summarize(scores), swept, tuple(artifacts))
 
 
-def check(lm: LanguageModel) -> None:
-    """Whether a model is of a kind whose heads can be watched and masked.
-
-    Raises
-    ------
-    UserError
-        It is not, with what it lacks.
-    """
-    layers = getattr(lm.model.base_model, "layers", ())
-    outputs = [getattr(getattr(layer, "self_attn", None), "o_proj", None) for layer in layers]
-    rotary = getattr(lm.model.base_model, "rotary_emb", None)
-    lacks = (
-        "an attention with an output projection `o_proj` in every layer"
-        if len(outputs) != lm.model.config.num_hidden_layers or None in outputs else
-        "rotary positions" if rotary is None else
-        "an attention that transformers can exchange"
-        if not getattr(lm.model, "_supports_attention_backend", False) else "")
-    if lacks:
-        raise UserError(f"{lm.name} is of the family {lm.family}, which lacks {lacks}. Models that "
-                        "are built like Llama, Qwen3, Olmo 3 or Gemma 3 can be examined.")
-    if not lm.tokenizer.is_fast:
-        raise UserError(f"the tokenizer of {lm.name} does not say which characters a token stands "
-                        "for. Add its tokenizer.json to the folder.")
-    if not lm.chat:
-        return
-    try:
-        lm.user_turn()
-    except (TemplateError, ValueError) as error:
-        raise UserError(f"the chat template of {lm.name} does not write a single user turn as it "
-                        f"stands: {error}. Mend its chat_template, or remove it to have the model "
-                        "read plain text.") from error
-
-
 def fitted(config: OwnModelConfig, lm: LanguageModel) -> OwnModelConfig:
-    """Without lengths that the window has no room for, and counts that are not below the number of
+    """Without lengths that the window has no room for, and counts that are above the number of
     heads.
 
     Raises

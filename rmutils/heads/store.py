@@ -16,6 +16,7 @@ from rmutils.heads.detection import DetectConfig, detect, material
 from rmutils.heads.scores import HeadScores
 from rmutils.models import LanguageModel, identify, load_model
 from rmutils.models.loading import corpus_of
+from rmutils.models.support import check
 
 DETECT = Stage("detect", version=1)
 JOURNAL = ".journal.jsonl"
@@ -42,13 +43,18 @@ def detect_stored(
     -------
     HeadScores, Artifact
         The scores and where they are kept.
-    """
 
+    Raises
+    ------
+    UserError
+        As of `detect`; or the model is of a kind whose heads cannot be watched.
+    """
     name, identity, corpus = ((model, identify(model), corpus_of(model)) if isinstance(model, str)
                               else (model.name, model.identity, model.corpus))
 
     def make(folder: Path) -> dict:
         lm = load_model(model) if isinstance(model, str) else model
+        check(lm)
         scores = detect(lm, config, journal=folder / JOURNAL)
         save(scores, folder)
         return {"cases": len(scores.cases), "successful": len(scores.runs),

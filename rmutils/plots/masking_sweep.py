@@ -29,7 +29,7 @@ def masking_sweep(
     Parameters
     ----------
     curves : mapping
-        Label -> curve, as from `rmutils.evaluation.sweep_curves.measures`. Bars are 95 % intervals.
+        Label -> curve, as from `rmutils.evaluation.sweep_curves.curve`. Bars are 95 % intervals.
     marks : mapping
         tau -> number of heads that reach it; a dotted line each.
     spot : tuple of float, optional

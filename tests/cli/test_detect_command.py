@@ -36,10 +36,12 @@ def test_heads_are_listed_and_stored(model, tmp_path):
     assert text.exit_code == 0 and "4 of 4 needles found; 16 heads at or above 0" in text.stdout
 
 
-def test_errors_exit_with_2(model):
+def test_errors_exit_with_2(model, tmp_path):
     """Also those of the grid, before anything runs."""
+    (tmp_path / "taken").write_text("mine")
     for words, message in {
         (model, *GRID, "--tau", "2"): "reaches tau=2",
+        (model, *GRID, "--wu-json", str(tmp_path / "taken" / "wu.json")): "cannot be written",
         (model, *GRID, "--compute", "maybe"): "one of auto, always, never",
         (model, "--compute", "never"): "Make it: `rmutils detect",
         (model, "--lengths", "512,many"): "lengths.1: Input should be a valid integer",

@@ -15,7 +15,8 @@ from rmutils.cli import app
 from rmutils.errors import UserError
 from rmutils.evaluation import own_model
 from rmutils.evaluation.masking_sweep import SweepConfig
-from rmutils.evaluation.own_model import OwnModelConfig, check, fitted
+from rmutils.evaluation.own_model import OwnModelConfig, fitted
+from rmutils.models.support import check
 
 SMALL = ["--lengths", "160", "--depths", "0.5", "--needles", "2", "--counts", "2", "--draws", "1",
          "--samples", "1", "--tau", "0.0001"]
