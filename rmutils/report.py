@@ -25,9 +25,10 @@ def number(value: float, low: float | None = None, high: float | None = None) ->
     """
     if low is None or high is None or isnan(low) or isnan(high):
         return f"{value:,.0f}" if 999.5 <= abs(value) < 1e9 else f"{value:z.3g}"
-    width = high - low
-    whole = all(float(x).is_integer() for x in (value, low, high))
-    digits = 0 if whole else _decimals(width)
+    # Bounds that differ by the rounding of sums only are equal.
+    value, low, high = (float(f"{x:.12g}") for x in (value, low, high))
+    whole = all(x.is_integer() for x in (value, low, high))
+    digits = 0 if whole else _decimals(high - low)
     return f"{value:z.{digits}f} [{low:z.{digits}f},\u00a0{high:z.{digits}f}]"
 
 

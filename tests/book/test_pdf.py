@@ -17,7 +17,7 @@ PAGE = """<!DOCTYPE html><title>{name}</title><link rel="stylesheet" href="{styl
 <body class="bd-article"><main><article><section id="{name}"><h1>Title of {name}
 <a class="headerlink" href="#{name}">#</a></h1>{body}</section></article></main>"""
 FAR = '<div style="break-before: page"></div><section id="far"><h2>Far & away</h2>Here.</section>'
-WIDE = f"<table><tr>{'<td>inseparable</td>' * 14}<td>thelastcell</td></tr></table>"
+WIDE = f"<table><tr>{'<td>inseparable</td>' * 11}<td>thelastcell</td></tr></table>"
 FOLDED = ('<details class="hide above-input"><summary>Show the code</summary>hidden</details>'
           '<details class="rm-made"><summary>How</summary>by hand</details>')
 TOC = {"root": "index", "parts": [
