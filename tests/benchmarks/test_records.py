@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+from benchmarks import book
 from benchmarks.detection import Settings
 from benchmarks.measuring import PYTHON, lines_of
 from benchmarks.records import Results
@@ -54,6 +55,15 @@ def test_rows_are_kept_for_the_same_settings_on_the_same_machine_only(tmp_path, 
     record["environment"]["hardware"] = "another machine"
     (tmp_path / "detection.json").write_text(json.dumps(record))
     assert not Results("detection", Settings(), tmp_path).rows
+
+
+def test_nothing_is_written_between_the_builds_of_the_book(tmp_path, monkeypatch):
+    """The chapter on speed reads it, so that a build with nothing changed would not be one."""
+    there = []
+    monkeypatch.setattr(book, "_build", lambda *_: there.extend(tmp_path.iterdir()) or {})
+    assert book.measure(folder=tmp_path)
+    assert not there and [row["way"] for row in load("book", tmp_path).rows] == [
+        "cold", "warm", "one notebook changed"]
 
 
 def test_ratios_are_of_geometric_means_and_turn_round():
