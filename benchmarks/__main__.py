@@ -21,7 +21,7 @@ nothing else to do. With --quick, small sizes only show that everything works.
 What notebooks take is measured by `python benchmarks/notebooks.py`, for `rmutils estimate`.""")
 NAMES = {
     "detection": "Detection by length: time and memory, against five other ways (15 minutes).",
-    "grid": "The paper's grid of 600 cases in 3 shares of 25 minutes.",
+    "grid": "The paper's grid of 600 cases, in three shares of 15 to 25 minutes each.",
     "growth": "Cost of a detection by number of cases and of heads (4 minutes).",
     "generation": "Tokens per second of transformers and, after `make vllm`, of vLLM (2 minutes).",
     "training": "Preference training, against a plain script of TRL (3 minutes).",
@@ -33,12 +33,12 @@ NAMES = {
 Quick = Annotated[bool, typer.Option(help="Small sizes; results are thrown away.")]
 
 
-def run(name: str, quick: bool, **options: int) -> None:
+def run(name: str, quick: bool) -> None:
     """Exit status 1: ways that must agree do not."""
     module = importlib.import_module(f"benchmarks.{name}")
     settings = module.Settings(**module.QUICK if quick else {})
     with tempfile.TemporaryDirectory() as scratch:
-        if not module.measure(settings, Path(scratch) if quick else FOLDER, **options):
+        if not module.measure(settings, Path(scratch) if quick else FOLDER):
             raise typer.Exit(1)
 
 
@@ -50,17 +50,7 @@ def _command(name: str):
 
 
 for _name, _help in NAMES.items():
-    if _name != "grid":
-        app.command(_name, help=_help)(_command(_name))
-
-
-@app.command(help=NAMES["grid"])
-def grid(
-    quick: Quick = False,
-    shares: Annotated[int, typer.Option(help="How many shares are to be there.", min=1,
-                                        max=3)] = 1,
-) -> None:
-    run("grid", quick, shares=shares)
+    app.command(_name, help=_help)(_command(_name))
 
 
 if __name__ == "__main__":

@@ -33,8 +33,8 @@ class Settings(Config):
 QUICK = {"model": "tiny-llama", "lengths": tuple(range(220, 420, 20)), "depths": 3}
 
 
-def measure(settings: Settings = Settings(), folder: Path = FOLDER, shares: int = 1) -> bool:
-    """Measure the first shares, where they are not measured yet.
+def measure(settings: Settings = Settings(), folder: Path = FOLDER) -> bool:
+    """Measure the shares that are not measured yet.
 
     Of the two-phase algorithm one case of each length is run: what a case takes depends on its
     length, not on its depth.
@@ -46,7 +46,7 @@ def measure(settings: Settings = Settings(), folder: Path = FOLDER, shares: int 
     """
     results = Results("grid", settings, folder)
     with copied(settings.model) as model:
-        for needle, way in product(range(settings.needles)[:shares], ("rmutils", REFERENCE)):
+        for needle, way in product(range(settings.needles), ("rmutils", REFERENCE)):
             if not list(results.find(way=way, needle=needle)):
                 asked = Asked(lengths=settings.lengths, depths=even_depths(settings.depths),
                               needle=needle, joint=True, diagonal=way == REFERENCE)
