@@ -43,6 +43,18 @@ def test_what_chapters_look_up_is_stored(html):
     assert not {name: found for name, found in lacking.items() if found}
 
 
+def test_sections_that_call_themselves_live_show_nothing_that_was_made_beforehand(html):
+    live, shipped = 0, {}
+    for name, _ in chapters(paths.BOOK):
+        text = (html / "chapters" / f"{name}.html").read_text(encoding="utf-8")
+        for title in BeautifulSoup(text, "html.parser").select("section > :is(h2, h3)"):
+            if re.search(r", live\b|While you read", title.text):
+                live += 1
+                shipped[name, title.text] = re.findall(r"[\w-]+ \(shipped\)", title.parent.text)
+    assert live > 10
+    assert not {place: found for place, found in shipped.items() if found}
+
+
 def test_executed_notebooks_can_be_downloaded_whole(html):
     for name, _ in chapters(paths.BOOK):
         nbformat.read(html / "_sources" / "chapters" / f"{name}.ipynb", as_version=4)
