@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,10 @@ from rmutils.training import RECIPES, running, train
 SETTINGS = Path(running.__file__).parent / "accelerate"
 needs_deepspeed = pytest.mark.skipif(not importlib.util.find_spec("deepspeed"),
                                      reason="DeepSpeed comes with the extra [paper]")
+
+DIED = "(SIGABRT) received"
+"""Of PyTorch's own code: gloo, which only stands in for NCCL here, was seen to break its heap in one
+of some forty runs ("malloc(): unaligned tcache chunk detected")."""
 
 
 @pytest.mark.parametrize(("kind", "type_", "stage"), [
@@ -43,11 +48,15 @@ def test_two_processes_train_as_one_does(kind, tiny, pairs, tmp_path):
     one, two, rounded = (tmp_path / name for name in ("one", "out/smoke", "out/as paper"))
     launch = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "2",
               "--main_process_port", "0", "--config_file", SETTINGS / f"{kind}.yaml"]
-    done = subprocess.run(
-        [*launch, Path(__file__).with_name("two_cpus.py"), tiny, tmp_path / "pairs.parquet",
-         tmp_path / "out", kind],
-        env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True)
+    for _ in range(2):
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+        done = subprocess.run(
+            [*launch, Path(__file__).with_name("two_cpus.py"), tiny, tmp_path / "pairs.parquet",
+             tmp_path / "out", kind],
+            env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+            capture_output=True, text=True)
+        if DIED not in done.stderr:
+            break
     assert done.returncode == 0, done.stderr
     told = [line for line in done.stdout.splitlines() if line.startswith(str(tmp_path))]
     assert told == [str(two), str(rounded)]  # each once
