@@ -24,8 +24,8 @@ needs_deepspeed = pytest.mark.skipif(not importlib.util.find_spec("deepspeed"),
                                      reason="DeepSpeed comes with the extra [paper]")
 
 DIED = "(SIGABRT) received"
-"""Of PyTorch's own code: gloo, which only stands in for NCCL here, was seen to break its heap in one
-of some forty runs ("malloc(): unaligned tcache chunk detected")."""
+"""Of PyTorch's own code: gloo, which only stands in for NCCL here, broke its heap in one of some
+forty runs ("malloc(): unaligned tcache chunk detected")."""
 
 
 @pytest.mark.parametrize(("kind", "type_", "stage"), [
