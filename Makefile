@@ -6,7 +6,7 @@ PY := .venv/bin/python
 unexport PYTHONDONTWRITEBYTECODE  # each process would compile what it imports anew
 
 .DEFAULT_GOAL := help
-.PHONY: help book pdf study test doctor vllm bench serve lab class notebook named lock sums clean
+.PHONY: help book pdf study check test doctor vllm bench serve lab class notebook named lock sums clean
 .DELETE_ON_ERROR:
 
 help:  ## show this list
@@ -15,10 +15,16 @@ help:  ## show this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | column -t -s '|'
 
 book: .venv/.complete  ## build the book: book/_build/html/index.html
-	@$(PY) -m rmutils.build --profile '$(PROFILE)'
+	@$(PY) -m rmutils.site.build --profile '$(PROFILE)'
 
 pdf: book  ## print the book: book/_build/pdf/retmask-reproduced.pdf (needs chromium)
-	@$(PY) -m rmutils.book.pdf
+	@$(PY) -m rmutils.site.pdf
+
+check: .venv/.complete  ## lint, types, spelling and the order of imports
+	@$(PY) -m ruff check rmutils tests benchmarks .ci
+	@$(PY) -m mypy
+	@.venv/bin/lint-imports --cache-dir .venv/.import-linter
+	@.venv/bin/codespell rmutils tests benchmarks book/*.md notebooks *.md
 
 test: .venv/.complete  ## run the tests
 	@$(PY) .ci/vllm.py || echo 'The tests that need it are left out.'
@@ -42,7 +48,7 @@ lab: .venv/.lab  ## open the notebooks in JupyterLab
 	@JUPYTER_PREFER_ENV_PATH=1 $(PY) -m jupyterlab --config .ci/jupyter_config.py notebooks $(ARGS)
 
 class: .venv/.complete  ## make worksheets of the exercises: class/release, class/source
-	@$(PY) -m rmutils.book.classroom
+	@$(PY) -m rmutils.site.classroom
 
 notebook: named .venv/.complete  ## run one notebook: make notebook NB=01_preliminaries P="tau=0.05 seed=1"
 	@$(PY) -m rmutils run '$(NB)' $(foreach p,$(P),-p $(subst =, ,$(p))) $(if $(NAME),--name '$(NAME)')

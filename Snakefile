@@ -1,5 +1,5 @@
 # The book as a graph: one rule per notebook, one for the pages. Started by `make book`
-# (rmutils/build.py), which takes care of locks and messages. What a step reads besides stands in its
+# (rmutils/site/build.py), which takes care of locks and messages. What a step reads besides stands in its
 # parameter `content`: the scheduler would look at thousands of input files again and again. With
 # the plan of a study (rmutils/study), a rule per stage comes before them.
 import json
@@ -8,7 +8,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from rmutils import build, steps
+from rmutils.site import build, steps
 
 ROOT = Path.cwd()
 CHAPTERS = build.chapters(ROOT, config["profile"])
@@ -17,10 +17,10 @@ CHAPTERS = build.chapters(ROOT, config["profile"])
 PLAN = json.loads(Path(config["plan"]).read_text()) if "plan" in config else {}
 RECORDS = Path(config.get("plan", "")).parent
 RESULTS = [str(steps.RESULTS)] if PLAN or steps.RESULTS.exists() else []
-# Where the book and its repository are: pages say it (rmutils/book/pages/address.py, launch.py).
+# Where the book and its repository are: pages say it (rmutils/site/pages/extras.py, launch.py).
 ADDRESS = ["RMUTILS_ADDRESS", "GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_REF_TYPE",
            "GITHUB_REF_NAME"]
-STEP = f"{shlex.quote(sys.executable)} -m rmutils.steps"
+STEP = f"{shlex.quote(sys.executable)} -m rmutils.site.steps"
 
 
 rule book:

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from benchmarks.measuring import PYTHON
 from benchmarks.records import Results
-from rmutils import paths
-from rmutils.config import Config
-from rmutils.evaluation.speed import FOLDER
+from rmutils.core import paths
+from rmutils.core.config import Config
+from rmutils.experiments.speed import FOLDER
 
 MADE = shutil.ignore_patterns("_build", "chapters", "runs", "_generated", ".ipynb_checkpoints")
 
@@ -57,7 +57,7 @@ def measure(settings: Settings = Settings(), folder: Path = FOLDER) -> bool:
 def _build(project: Path, cache: Path, profile: str) -> dict:
     started = time.perf_counter()
     done = subprocess.run(
-        [PYTHON, "-m", "rmutils.build", "--profile", profile, "--project", project], check=True,
+        [PYTHON, "-m", "rmutils.site.build", "--profile", profile, "--project", project], check=True,
         cwd=paths.ROOT, env={**os.environ, "RMUTILS_CACHE": str(cache)}, stdout=subprocess.PIPE,
         text=True).stdout
     steps = [line.split()[0] for line in done.splitlines() if " done in " in line]

@@ -11,9 +11,8 @@ import torch
 from benchmarks.measuring import OTHERS, copied
 from benchmarks.records import Results
 from benchmarks.watching import LIBRARIES, WAYS, Asked, rows
-from rmutils.config import Config
-from rmutils.evaluation.speed import FOLDER, load
-from rmutils.evaluation.speed.tables import differences
+from rmutils.core.config import Config
+from rmutils.experiments.speed import FOLDER, differences, load
 
 SIZES = 512, 1024, 2048
 """Rows and columns of the matrices whose products tell the machine's rate."""

@@ -18,10 +18,10 @@ import typer
 from benchmarks.measuring import PYTHON, lines_of, stay_within_memory, watched
 from benchmarks.records import Results
 from rmutils import load_model
-from rmutils.config import Config, digest
-from rmutils.evaluation.longcontext import run
-from rmutils.evaluation.longcontext.settings import EvaluateConfig
-from rmutils.evaluation.speed import FOLDER
+from rmutils.core.config import Config, digest
+from rmutils.evaluation.helmet import evaluation as run
+from rmutils.evaluation.helmet.prompts import EvaluateConfig
+from rmutils.experiments.speed import FOLDER
 from rmutils.models import LanguageModel
 
 
@@ -42,7 +42,7 @@ def one_by_one(
     lm: LanguageModel, prompts: Sequence[Sequence[int]], *, stop_ids: Collection[int],
     done: Callable[[int, list[int]], None], max_new_tokens: int,
 ) -> None:
-    """In place of `rmutils.models.generation.generate`."""
+    """In place of `rmutils.models.engine.generation.generate`."""
     for index, prompt in enumerate(prompts):
         ids = torch.tensor([prompt])
         written = lm.model.generate(

@@ -20,14 +20,14 @@ import typer
 from benchmarks.measuring import PYTHON, lines_of
 from benchmarks.records import Results
 from rmutils import load_model
-from rmutils.config import Config
-from rmutils.contrast.backends import Transformers
-from rmutils.contrast.instructions import draw
-from rmutils.contrast.responses import Backend, Response, ResponseConfig
-from rmutils.contrast.vllm import VLLM
-from rmutils.evaluation.speed import FOLDER
+from rmutils.core.config import Config
+from rmutils.core.paths import ROOT
+from rmutils.experiments.speed import FOLDER
 from rmutils.models import LanguageModel
-from rmutils.paths import ROOT
+from rmutils.preference.backends import Transformers
+from rmutils.preference.instructions import draw
+from rmutils.preference.responses import Backend, Response, ResponseConfig
+from rmutils.preference.vllm import VLLM
 
 VLLM_PYTHON = ROOT / ".venv-vllm/bin/python"
 WAYS = {"transformers": PYTHON, "vllm": VLLM_PYTHON, "vllm, compiled": VLLM_PYTHON}

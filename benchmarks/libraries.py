@@ -10,7 +10,7 @@ from torch import Tensor
 from benchmarks.ways import Run, reader, step_by_step
 from rmutils.corpora.niah import NiahCase
 from rmutils.models import LanguageModel
-from rmutils.models.attention import using
+from rmutils.models.engine.implementations import using
 
 
 def transformer_lens(lm: LanguageModel, cases: Iterable[NiahCase], *how) -> Iterator[Run]:

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import psutil
 
+from rmutils.core.paths import ROOT
 from rmutils.models import load_model
-from rmutils.paths import ROOT
 
 PYTHON, OTHERS = Path(sys.executable), ROOT / ".venv-bench/bin/python"
 """The environment of the project, and the one laid over it with the other libraries."""

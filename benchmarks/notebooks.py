@@ -22,11 +22,10 @@ import nbformat
 import typer
 import yaml
 
-from rmutils import paths
+from rmutils.core import paths
+from rmutils.core.results import environment
 from rmutils.estimate import Measured
-from rmutils.estimate.costs import COSTS
-from rmutils.estimate.machine import TIMINGS, work_seconds
-from rmutils.provenance import environment
+from rmutils.estimate.notebook_costs import COSTS, TIMINGS, work_seconds
 
 
 def measure(run: Measured, folder: Path) -> Measured:

@@ -7,9 +7,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from rmutils.config import Config
-from rmutils.evaluation.speed import FOLDER
-from rmutils.provenance import environment
+from rmutils.core.config import Config
+from rmutils.core.results import environment
+from rmutils.experiments.speed import FOLDER
 
 SAME = "hardware", "packages", "python"
 """What has to be the same for measurements to stand beside each other."""

@@ -14,7 +14,7 @@ import typer
 from benchmarks import ways
 from benchmarks.measuring import OTHERS, PYTHON, lines_of, stay_within_memory, watched
 from rmutils import DetectConfig, load_model
-from rmutils.config import Config, digest
+from rmutils.core.config import Config, digest
 from rmutils.corpora.niah import NiahCase
 from rmutils.heads.detection import build_cases
 from rmutils.models import LanguageModel

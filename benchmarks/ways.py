@@ -20,9 +20,9 @@ from transformers import DynamicCache, StoppingCriteria
 
 from rmutils.corpora.niah import NiahCase
 from rmutils.heads import answering
-from rmutils.heads.scoring import copy_counts
+from rmutils.heads.copy_score import copy_counts
 from rmutils.models import LanguageModel
-from rmutils.models.attention import using
+from rmutils.models.engine.implementations import using
 
 Rows = Sequence[Tensor]
 """A layer each: (heads, keys), the attention of the token that is read."""

@@ -20,12 +20,12 @@ from transformers import (
     Qwen3Config,
 )
 
-from rmutils import artifacts
-from rmutils.corpora.haystack import load_haystacks
-from rmutils.errors import UserError
+from rmutils.core import results as artifacts
+from rmutils.core.errors import UserError
+from rmutils.core.paths import ROOT
+from rmutils.corpora.haystacks import load_haystacks
 from rmutils.heads import detection
 from rmutils.models import LanguageModel, load_model
-from rmutils.paths import ROOT
 from tests.faults import table
 
 # The models of most tests are so small that threads only wait; so in the processes that they start.

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from rmutils import artifacts
-from rmutils.artifacts import MANIFEST, Artifact, Stage, find, promote, stored
-from rmutils.config import Config
-from rmutils.errors import UserError
+from rmutils.core import results as artifacts
+from rmutils.core.config import Config
+from rmutils.core.errors import UserError
+from rmutils.core.results import MANIFEST, Artifact, Stage, find, promote, stored
 from tests.clock import PATIENCE, until
 
 
@@ -180,8 +180,8 @@ CHILD = """
 import sys, time
 from pathlib import Path
 from rmutils import artifacts
-from rmutils.artifacts import Stage
-from rmutils.config import Config
+from rmutils.core.results import Stage
+from rmutils.core.config import Config
 class Setting(Config):
     size: int = 3
     name: str = "ä"

@@ -9,16 +9,16 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from rmutils.comparisons import (
+from rmutils.core.errors import UserError
+from rmutils.stats import (
     bootstrap_mean,
     compare,
     holm,
     paired,
+    percentiles,
     sign_flip_test,
     smallest_effect,
 )
-from rmutils.errors import UserError
-from rmutils.stats import percentiles
 
 SEEDS, SAMPLES = 5, 40
 

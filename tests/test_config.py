@@ -7,8 +7,8 @@ import hashlib
 import pytest
 from pydantic import ValidationError
 
-from rmutils.config import Config, digest
-from rmutils.errors import UserError
+from rmutils.core.config import Config, digest
+from rmutils.core.errors import UserError
 
 
 class Grid(Config):

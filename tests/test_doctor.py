@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from rmutils import doctor, paths
-from rmutils.doctor import installed, machine
+from rmutils import doctor
+from rmutils import doctor as installed
+from rmutils import doctor as machine
+from rmutils.core import paths
 
 
 @pytest.fixture

@@ -17,15 +17,15 @@ import yaml
 from nbformat.v4 import new_code_cell, new_notebook
 from typer.testing import CliRunner
 
-from rmutils import artifacts, notebooks, paths
 from rmutils.cli import app
-from rmutils.errors import UserError
-from rmutils.estimate import Costs, Measured, estimate, load_costs, machine
-from rmutils.estimate.costs import START, Part
-from rmutils.estimate.machine import TIMINGS, work_seconds
-from rmutils.estimate.models import SLOWER, weight
-from rmutils.notebooks import run_notebook
-from rmutils.parameters import check_parameters, read_parameters
+from rmutils.core import paths
+from rmutils.core import results as artifacts
+from rmutils.core.errors import UserError
+from rmutils.estimate import Costs, Measured, estimate, load_costs, notebook_costs
+from rmutils.estimate.notebook_costs import SLOWER, START, TIMINGS, Part, weight, work_seconds
+from rmutils.site import notebooks
+from rmutils.site.notebooks import run_notebook
+from rmutils.site.parameters import check_parameters, read_parameters
 from tests.clock import least
 
 NOTEBOOKS = {p.stem: p for p in sorted(paths.NOTEBOOKS.glob("*.ipynb"))}
@@ -157,8 +157,8 @@ def test_slower_machine_is_noticed(monkeypatch):
     ticks = iter(range(1000))
     assert work_seconds(lambda: next(ticks) * 3.5) == 3.5
     reference = json.loads(TIMINGS.read_text(encoding="utf-8"))["work_seconds"]
-    monkeypatch.setattr(machine, "work_seconds", lambda clock: 9 * reference)
-    assert machine.slowness() == pytest.approx(3)
+    monkeypatch.setattr(notebook_costs, "work_seconds", lambda clock: 9 * reference)
+    assert notebook_costs.slowness() == pytest.approx(3)
 
 
 def test_measured_work_keeps_to_one_core():
@@ -202,7 +202,7 @@ def test_run_takes_what_was_said_beforehand(name, tmp_path, monkeypatch):
 
     def factor() -> float:
         said = estimate(load_costs(NOTEBOOKS[name]), given,
-                        slowness=machine.slowness(time.process_time))
+                        slowness=notebook_costs.slowness(time.process_time))
         took = run_notebook(NOTEBOOKS[name], tmp_path / "out.ipynb", given).metadata["rmutils"]
         return max(said.seconds / took["cpu_seconds"], took["cpu_seconds"] / said.seconds)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmutils.journal import Journal, worker_part
+from rmutils.core.journal import Journal, worker_part
 
 
 def test_goes_on_after_a_cut_line(tmp_path):

@@ -10,10 +10,10 @@ import sys
 
 import pytest
 
-from rmutils import progress
+from rmutils.core import progress
 
 NESTED = """
-from rmutils.progress import progress_bar
+from rmutils.core.progress import progress_bar
 with progress_bar("outer", 2, unit="steps") as advance:
     for name in ("first", "second"):
         with progress_bar(name, 3, done=1) as inner:

@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 from IPython.core.formatters import DisplayFormatter
 
-from rmutils.artifacts import Artifact
-from rmutils.corpora.needles import Needle
+from rmutils.core.results import Artifact
+from rmutils.corpora.haystacks import Needle
 from rmutils.corpora.niah import NiahCase
-from rmutils.report import (
+from rmutils.figures.report import (
     comparisons,
     made_by,
     made_from,

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from rmutils import paths
-from rmutils.errors import UserError
+from rmutils.core import paths
+from rmutils.core.errors import UserError
 from rmutils.models.fetch import fetch
 from rmutils.models.loading import find_trained
 from rmutils.models.registry import REGISTRY
@@ -21,9 +21,9 @@ from rmutils.models.registry import REGISTRY
 SCRIPT = """
 import json, os, sys, tempfile
 from rmutils import artifacts
-from rmutils.artifacts import Stage
-from rmutils.config import Config
-from rmutils.errors import UserError
+from rmutils.core.results import Stage
+from rmutils.core.config import Config
+from rmutils.core.errors import UserError
 
 class Setting(Config):
     size: int

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.report import number
-from rmutils.spreadsheet import to_csv
+from rmutils.core.files import to_csv
+from rmutils.figures.report import number
 
 
 def rows(frame: pd.DataFrame) -> list[list[str]]:

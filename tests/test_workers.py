@@ -1,7 +1,7 @@
 """One process, two and eight leave the same files.
 
 That evaluations are shared by real processes is shown with those that are killed
-(`tests/evaluation/longcontext/test_workers.py`).
+(`tests/evaluation/helmet/test_workers.py`).
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from concurrent.futures import Future
 import pytest
 from typer.testing import CliRunner
 
-from rmutils import artifacts, workers
 from rmutils.cli import app
-from rmutils.contrast.backends import Transformers
-from rmutils.evaluation.longcontext.suite import DATASETS
+from rmutils.core import journal, results
+from rmutils.evaluation.helmet.suite import DATASETS
+from rmutils.preference.backends import Transformers
 
 
 class Here:
@@ -38,12 +38,12 @@ class Here:
 
 def files(stage: str) -> dict[str, bytes | dict]:
     """All that is stored of a stage, byte for byte, but for the times."""
-    [artifact] = [a for a in artifacts.stored() if a.name.startswith(stage)]
+    [artifact] = [a for a in results.stored() if a.name.startswith(stage)]
     found = {path.name: path.read_bytes() for path in artifact.folder.iterdir()}
-    manifest = json.loads(found.pop(artifacts.MANIFEST))
+    manifest = json.loads(found.pop(results.MANIFEST))
     assert artifact.problems() == [] and manifest.pop("seconds") > 0
     manifest["environment"].pop("created")
-    return {**found, artifacts.MANIFEST: manifest}
+    return {**found, results.MANIFEST: manifest}
 
 
 @pytest.mark.parametrize(("stage", "words"), [
@@ -54,12 +54,12 @@ def files(stage: str) -> dict[str, bytes | dict]:
 def test_any_number_of_workers_gives_the_same(tiny, tmp_path, monkeypatch, stage, words):
     monkeypatch.setattr(Transformers, "together", 4)
     left, shares = {}, []
-    share = workers._share
+    share = journal._share
     for count in (1, 2, 8):
         monkeypatch.setenv("RMUTILS_CACHE", str(tmp_path / f"by {count}"))
         if count == 8 or stage == "evaluation":  # more processes would take long
-            monkeypatch.setattr(workers, "ProcessPoolExecutor", Here)
-            monkeypatch.setattr(workers, "_share",
+            monkeypatch.setattr(journal, "ProcessPoolExecutor", Here)
+            monkeypatch.setattr(journal, "_share",
                                 lambda *given: shares.append(given[-1]) or share(*given))
         done = CliRunner().invoke(app, [words[0], str(tiny), *words[1:], "--workers", str(count)])
         assert done.exit_code == 0, done.output

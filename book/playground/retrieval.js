@@ -1,7 +1,7 @@
 "use strict";
 
 /* What a head does at one step of an answer, from its attention row (section 2 of the paper;
-   rmutils.heads.scoring). `prompt` is {ids, needle}, a token of the answer {id, looks}: what it is,
+   rmutils.heads.copy_score). `prompt` is {ids, needle}, a token of the answer {id, looks}: what it is,
    and the attention rows of all heads that decided it. */
 (globalThis.Playground ??= {}).retrieval = {
   /* The rows of so many heads, which come one after another, as a list. */

@@ -16,11 +16,11 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool1d
 
-from rmutils.config import Config
-from rmutils.errors import UserError
+from rmutils.core.config import Config
+from rmutils.core.errors import UserError
 from rmutils.models import LanguageModel
-from rmutils.models.attention import attached, register_by_layer
-from rmutils.models.generation import generate
+from rmutils.models.engine.generation import generate
+from rmutils.models.engine.implementations import attached, register_by_layer
 
 NAME = "gemfilter"
 POOL = 5
@@ -50,7 +50,7 @@ def gemfilter(
     """Keep the products of the newest query. No query is answered: nothing is read behind the layer
     that chooses.
 
-    Shapes are those of `rmutils.models.attention.grouped_query`, with batch 1.
+    Shapes are those of `rmutils.models.engine.implementations.grouped_query`, with batch 1.
     """
     newest = query[0, :, -1].float().view(key.shape[1], -1, query.shape[-1])
     given.products = (newest @ key[0].float().transpose(1, 2)).sum((0, 1))

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
 
-from rmutils.attention.retrieval_capture import ArgMaxRecorder, recording_by_layer
-from rmutils.attention.rotation import check_turns, inverse_frequencies, layers_of, turn
-from rmutils.config import Config
-from rmutils.errors import UserError
-from rmutils.models.attention import attached
+from rmutils.attention.capture import ArgMaxRecorder, recording_by_layer
+from rmutils.attention.rope import check_turns, inverse_frequencies, layers_of, turn
+from rmutils.core.config import Config
+from rmutils.core.errors import UserError
+from rmutils.models.engine.implementations import attached
 
 NAME = "ms_poe"
 OUTLIER = 3
@@ -61,7 +61,7 @@ class HeadScales:
     ----------
     config : MsPoeConfig
     frequencies : Tensor
-        (head size / 2,), as from `rmutils.attention.rotation.inverse_frequencies`.
+        (head size / 2,), as from `rmutils.attention.rope.inverse_frequencies`.
     ratios : Tensor or None
         (heads,); None until the layer has seen a prompt, where they depend on it.
     shares : Tensor or None
@@ -80,7 +80,7 @@ def ms_poe(
 ) -> tuple[Tensor, None]:
     """SDPA on queries and keys whose positions are divided by each head's ratio.
 
-    Shapes are those of `rmutils.attention.retrieval_capture`; the queries are the last positions of
+    Shapes are those of `rmutils.attention.capture`; the queries are the last positions of
     the keys. The cache keeps the keys as the model turned them; they are turned on at each step. A
     recorder is told of passes of one query.
     """

@@ -17,17 +17,17 @@ from pydantic import Field
 from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 
-from rmutils.attention.retrieval_capture import (
+from rmutils.attention.capture import (
     ArgMaxRecorder,
     newest_products,
     recording_by_layer,
     retrieval_capture,
 )
-from rmutils.attention.rotation import layers_of, position_embeddings
-from rmutils.config import Config
-from rmutils.errors import UserError
+from rmutils.attention.rope import layers_of, position_embeddings
+from rmutils.core.config import Config
+from rmutils.core.errors import UserError
 from rmutils.models import LanguageModel
-from rmutils.models.attention import attached
+from rmutils.models.engine.implementations import attached
 
 NAME = "select_attention"
 
@@ -91,7 +91,7 @@ def select_attention(
 ) -> tuple[Tensor, None]:
     """SDPA of the filter layer, which keeps the scores of the newest token.
 
-    Shapes are those of `rmutils.attention.retrieval_capture`, with batch 1.
+    Shapes are those of `rmutils.attention.capture`, with batch 1.
     """
     products = newest_products(query, key, attention_mask, scaling)
     given.scores = products[0].softmax(-1).mean((0, 1))

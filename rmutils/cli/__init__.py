@@ -12,28 +12,28 @@ import typer
 from typer.core import TyperGroup
 
 from rmutils import __version__
-from rmutils.errors import UserError
+from rmutils.core.errors import UserError
 
-COMMANDS = {
-    "models": "Models that have a name here: list, fetch, info, train.",
-    "detect": "Find the retrieval heads of a model.",
-    "report": "Any checkpoint on one page: its heads, what masking costs, a forecast.",
-    "mask": "Write a model with heads switched off.",
-    "generate": "Sample responses, from the whole model or one with heads masked.",
-    "pairs": "Make preference pairs by one of the paper's strategies.",
-    "train": "Train a model on preference pairs.",
-    "retmask": "The whole method: detect, mask, generate, train, detect again.",
-    "artifacts": "Stored results: list, verify, show, promote.",
-    "evaluate": "Long-context scores, by HELMET's seven categories.",
-    "collect": "Read HELMET's own result files into the same table.",
-    "abilities": "Scores on tasks without long contexts, and drift from the base model.",
-    "variants": "A model with its attention changed: answers, retrieval heads, costs.",
-    "paper": "The paper's tables and an audit of its numbers.",
-    "claims": "The paper's claims, and a verdict on each.",
-    "run": "Run a notebook with other parameters.",
-    "estimate": "Time, memory and disk of such a run, beforehand.",
-    "study": "The whole study: from the models to the book, here or on a cluster.",
-    "doctor": "What is wrong on this machine, and the command that mends it.",
+COMMANDS = {  # name: module of `rmutils.cli`, help
+    "models": ("models", "Models that have a name here: list, fetch, info, train."),
+    "detect": ("detection", "Find the retrieval heads of a model."),
+    "report": ("detection", "Any checkpoint on one page: its heads, what masking costs, a forecast."),
+    "mask": ("detection", "Write a model with heads switched off."),
+    "generate": ("method", "Sample responses, from the whole model or one with heads masked."),
+    "pairs": ("method", "Make preference pairs by one of the paper's strategies."),
+    "train": ("method", "Train a model on preference pairs."),
+    "retmask": ("method", "The whole method: detect, mask, generate, train, detect again."),
+    "artifacts": ("project", "Stored results: list, verify, show, promote."),
+    "evaluate": ("measure", "Long-context scores, by HELMET's seven categories."),
+    "collect": ("measure", "Read HELMET's own result files into the same table."),
+    "abilities": ("measure", "Scores on tasks without long contexts, and drift from the base model."),
+    "variants": ("measure", "A model with its attention changed: answers, retrieval heads, costs."),
+    "paper": ("study", "The paper's tables and an audit of its numbers."),
+    "claims": ("study", "The paper's claims, and a verdict on each."),
+    "run": ("project", "Run a notebook with other parameters."),
+    "estimate": ("project", "Time, memory and disk of such a run, beforehand."),
+    "study": ("study", "The whole study: from the models to the book, here or on a cluster."),
+    "doctor": ("project", "What is wrong on this machine, and the command that mends it."),
 }
 
 
@@ -54,9 +54,9 @@ class LazyCommands(TyperGroup):
 
 
 def _load(name: str):
-    """The command in `rmutils/cli/<name>.py`: its Typer `app`, or its function of that name."""
-    module = importlib.import_module(f"rmutils.cli.{name}")
-    command = getattr(module, "app", None)
+    """The command in its module: the Typer app `NAME_app`, or the function of that name."""
+    module = importlib.import_module(f"rmutils.cli.{COMMANDS[name][0]}")
+    command = getattr(module, f"{name}_app", None)
     if command is None:
         command = typer.Typer(add_completion=False)
         command.command(name)(getattr(module, name))
@@ -65,7 +65,7 @@ def _load(name: str):
 
 app = typer.Typer(cls=LazyCommands, no_args_is_help=True, add_completion=False,
                   pretty_exceptions_enable=False)
-for _name, _help in COMMANDS.items():
+for _name, (_, _help) in COMMANDS.items():
     app.command(_name, help=_help)(lambda: None)
 
 

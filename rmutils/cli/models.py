@@ -11,14 +11,13 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from rmutils.errors import UserError
-from rmutils.models.fetch import cached_path, fetch
-from rmutils.models.hub import fetch_hub
+from rmutils.core.errors import UserError
+from rmutils.core.paths import cache_dir, caches
+from rmutils.models.fetch import cached_path, fetch, fetch_hub
 from rmutils.models.loading import find_trained, trained_folder
 from rmutils.models.registry import REGISTRY, ModelSpec
-from rmutils.paths import cache_dir, caches
 
-app = typer.Typer(no_args_is_help=True, help="Models: list, fetch, info, train.")
+models_app = typer.Typer(no_args_is_help=True, help="Models: list, fetch, info, train.")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -44,7 +43,7 @@ def _origin(spec: ModelSpec) -> str:
     return spec.wheel.distribution if spec.wheel else spec.hub_id or f"trained, seed {spec.seed}"
 
 
-@app.command("list")
+@models_app.command("list")
 def list_models(as_json: Json = False) -> None:
     """The models that have a name here. Folders and hub ids work without one."""
     rows = [{"name": s.name, "family": s.family, "tau": s.tau, "state": _state(s),
@@ -59,7 +58,7 @@ def list_models(as_json: Json = False) -> None:
     Console().print(table)
 
 
-@app.command("fetch")
+@models_app.command("fetch")
 def fetch_model(
     name: str,
     source: Annotated[Path | None, typer.Option(
@@ -84,7 +83,7 @@ def fetch_model(
     print(fetch_hub(spec.hub_id))
 
 
-@app.command()
+@models_app.command()
 def info(name: str, as_json: Json = False) -> None:
     """What is known of a model: source, hashes, threshold and the sentence that sets it.
 
@@ -99,7 +98,7 @@ def info(name: str, as_json: Json = False) -> None:
         print(f"{key:13} {value}")
 
 
-@app.command()
+@models_app.command()
 def train(name: str) -> None:
     """Train a teaching model from nothing, measure it and write its card; print where it is.
 
@@ -108,9 +107,9 @@ def train(name: str) -> None:
 
     Example: rmutils models train tiny-llama
     """
-    from rmutils.evaluation.formation import formation_stored
-    from rmutils.evaluation.teaching_card import write_card
-    from rmutils.evaluation.teaching_scores import measure
+    from rmutils.experiments.formation import formation_stored
+    from rmutils.experiments.teaching_card import write_card
+    from rmutils.experiments.teaching_models import measure
     from rmutils.models import load_model
     from rmutils.models.teaching import RECIPES
     from rmutils.models.teaching import train as train_model

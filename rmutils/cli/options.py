@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 import typer
 
-from rmutils.errors import UserError
+from rmutils.core.errors import UserError
 
 if TYPE_CHECKING:
-    from rmutils.contrast.responses import Backend
     from rmutils.heads.scores import Head
     from rmutils.models import LanguageModel
+    from rmutils.preference.responses import Backend
 
 Model = Annotated[str, typer.Argument(help="Registry name, folder, .gguf file or hub id.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -69,8 +69,8 @@ def choose_heads(
 ) -> list[Head]:
     """The heads to mask, by the scores of a file or those of `rmutils detect MODEL`."""
     from rmutils.heads import HeadScores, choose
-    from rmutils.heads.store import detect_stored
-    from rmutils.models.support import check
+    from rmutils.heads.detection import detect_stored
+    from rmutils.models.registry import check
 
     check(lm)
     found = (HeadScores.from_wu_json(scores, shape=lm.shape) if scores
@@ -107,14 +107,14 @@ def backend_of(
 ) -> Backend:
     """Who answers for a model, which was asked for by that name."""
     if servers:
-        from rmutils.contrast.server import Server
+        from rmutils.preference.backends import Server
 
         parts = (server.partition("=") for server in servers)
         return Server(lm, {address: checkpoint or model for address, _, checkpoint in parts})
     import torch
 
-    from rmutils.training.means import Means
-    from rmutils.workers import default_workers
+    from rmutils.core.journal import default_workers
+    from rmutils.training.launching import Means
 
     usual = default_workers() if engine == "transformers" else max(1, torch.cuda.device_count())
     return Means(engine=engine).backend(lm, model, workers or usual)

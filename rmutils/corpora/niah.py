@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from rmutils.corpora.haystack import Haystack
-from rmutils.corpora.needles import Needle
-from rmutils.errors import UserError
+from rmutils.core.errors import UserError
+from rmutils.corpora.haystacks import Haystack, Needle
 
 if TYPE_CHECKING:
     from rmutils.models import LanguageModel

@@ -7,8 +7,7 @@ seconds per unit come from runs that were made for this purpose and are on recor
 work.
 """
 
-from rmutils.estimate.costs import Costs, Measured, load_costs
 from rmutils.estimate.estimates import Estimate, Step, estimate
-from rmutils.estimate.machine import slowness
+from rmutils.estimate.notebook_costs import Costs, Measured, load_costs, slowness
 
 __all__ = ["Costs", "Estimate", "Measured", "Step", "estimate", "load_costs", "slowness"]

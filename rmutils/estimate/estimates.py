@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rmutils import paths
-from rmutils.estimate.costs import START, Costs, Part
-from rmutils.estimate.models import parameters as size_of
-from rmutils.models.hub import fetched, hub_id_of
+from rmutils.core import paths
+from rmutils.estimate.notebook_costs import START, Costs, Part
+from rmutils.estimate.notebook_costs import parameters as size_of
+from rmutils.models.fetch import fetched, hub_id_of
 from rmutils.models.registry import REGISTRY
-from rmutils.notebooks import RUNS
+from rmutils.site.notebooks import RUNS
 
 BYTES, HALF = 4, 2
 """Bytes of a weight: in memory, where models run in float32 on a CPU; in the files of the hub."""

@@ -1,11 +1,18 @@
-"""Greedy answers to many prompts."""
+"""Greedy answers to many prompts.
+
+How many needles a model finds, without a look at its heads.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pandas as pd
+
+from rmutils.heads.copy_score import SUCCESS_ROUGE, rouge_recall
+from rmutils.heads.detection import DetectConfig, build_cases
 from rmutils.models import LanguageModel
-from rmutils.models.generation import generate
+from rmutils.models.engine.generation import generate
 
 
 def answer(
@@ -25,7 +32,26 @@ def answer(
         Token ids, chat template included, as from `LanguageModel.render`.
     max_new_tokens : int
     batch_tokens : int
-        Tokens held at once, as for `rmutils.models.generation.generate`.
+        Tokens held at once, as for `rmutils.models.engine.generation.generate`.
     """
     tokens = generate(lm, prompts, max_new_tokens=max_new_tokens, batch_tokens=batch_tokens)
     return [lm.tokenizer.decode(row, skip_special_tokens=True).strip() for row in tokens]
+
+
+def find_needles(lm: LanguageModel, config: DetectConfig) -> pd.DataFrame:
+    """Answer all cases of a grid; unlike `detect` it also serves models that find none.
+
+    Returns
+    -------
+    DataFrame
+        A row per case: `needle`, `length`, `depth`, `response`, `success` (ROUGE-1 recall of the
+        needle's value above 0.5, as in detection).
+    """
+    cases = build_cases(lm, config)
+    responses = answer(lm, [case.input_ids for case in cases],
+                       max_new_tokens=config.max_new_tokens)
+    return pd.DataFrame([
+        {"needle": case.needle_index, "length": case.length, "depth": case.depth,
+         "response": response,
+         "success": rouge_recall(case.needle.real_needle, response) > SUCCESS_ROUGE}
+        for case, response in zip(cases, responses, strict=True)])

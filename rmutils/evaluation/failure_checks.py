@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 
 from rmutils.corpora.world.failure_prompts import FailureKind, FailurePrompt
-from rmutils.models.thoughts import without_thoughts
+from rmutils.models.language_model import without_thoughts
 
 NAME = ("copied", "near miss", "in part", "missing")
 FORMAT = ("kept", "another shape", "does not parse")

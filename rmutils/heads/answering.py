@@ -7,12 +7,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 
-from rmutils.attention.retrieval_capture import capturing
+from rmutils.attention.capture import capturing
+from rmutils.attention.decoding import Answer, decode
 from rmutils.corpora.niah import NiahCase
-from rmutils.heads.decoding import Answer, decode
 from rmutils.models import LanguageModel
-from rmutils.models.memory import in_batches
-from rmutils.models.prefixes import Trunk, common_prefix, read_rows
+from rmutils.models.engine.caches import Trunk, common_prefix, read_rows
+from rmutils.models.engine.generation import in_batches
 
 BATCH_TOKENS = {"cpu": 5120, "cuda": 65_536}
 """Prompt tokens decoded together by kind of device: it bounds the memory. On an accelerator a step
@@ -49,7 +49,7 @@ def one_by_one(cases: list[NiahCase], watch: Watch) -> Answered:
 def together(lm: LanguageModel, cases: list[NiahCase], **how) -> Answered:
     """Run the cases haystack by haystack, in batches; what they share is read once.
 
-    Further arguments are those of `rmutils.heads.decoding.decode`.
+    Further arguments are those of `rmutils.attention.decoding.decode`.
     """
     trunk = Trunk(lm.model, [])
 

@@ -1,7 +1,12 @@
-"""Retrieval-head detection: the NIAH grid of section 2, resumable case by case."""
+"""Retrieval-head detection: the NIAH grid of section 2, resumable case by case.
+
+Detections as stored results: looked up where possible, computed once where not.
+"""
 
 from __future__ import annotations
 
+import os
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
@@ -9,21 +14,30 @@ from typing import Annotated, Literal
 import numpy as np
 import pandas as pd
 from pydantic import Field
+from safetensors.numpy import load_file, save_file
 
-from rmutils.config import Config
-from rmutils.corpora.haystack import Haystack, load_haystacks
-from rmutils.corpora.needles import Needle, load_needles
+from rmutils.attention.decoding import Answer
+from rmutils.core.config import Config, digest
+from rmutils.core.errors import UserError
+from rmutils.core.journal import Journal
+from rmutils.core.paths import CORPORA
+from rmutils.core.progress import progress_bar
+from rmutils.core.results import Artifact, Compute, Stage
+from rmutils.corpora.haystacks import Haystack, Needle, load_haystacks, load_needles
 from rmutils.corpora.niah import NiahBuilder, NiahCase
-from rmutils.errors import UserError
 from rmutils.heads.answering import Watch, one_by_one, together
-from rmutils.heads.decoding import Answer
-from rmutils.heads.records import runs_of, scores_of
+from rmutils.heads.copy_score import (
+    SUCCESS_ROUGE,
+    copy_counts,
+    rouge_recall,
+    runs_of,
+    scores_of,
+    wu_span,
+)
 from rmutils.heads.scores import HeadScores
-from rmutils.heads.scoring import SUCCESS_ROUGE, copy_counts, rouge_recall, wu_span
-from rmutils.journal import Journal
-from rmutils.models import LanguageModel
-from rmutils.paths import CORPORA
-from rmutils.progress import progress_bar
+from rmutils.models import LanguageModel, identify, load_model
+from rmutils.models.loading import corpus_of
+from rmutils.models.registry import check
 
 
 class DetectConfig(Config):
@@ -45,7 +59,7 @@ class DetectConfig(Config):
     """How many needles of the set, from its start; None: all."""
     definition: Literal["paper", "wu"] = "paper"
     """`paper`: Equation 1 as a set overlap, exact needle span, answers end at the stop token.
-    `wu`: the published code as it is (see `rmutils.heads.scoring`)."""
+    `wu`: the published code as it is (see `rmutils.heads.copy_score`)."""
     max_new_tokens: Annotated[int, Field(ge=1)] = 50
     """The paper is silent; 50 in `retrieval_head_detection.py`."""
     haystack: Annotated[Path | None, Field(exclude=True)] = None
@@ -136,7 +150,7 @@ def run_cases(
     Returns
     -------
     ndarray, DataFrame
-        As from `rmutils.heads.records.runs_of`.
+        As from `rmutils.heads.copy_score.runs_of`.
     """
     cases = build_cases(lm, config)
     records = Journal(journal)
@@ -172,3 +186,82 @@ def _record(
         "rouge": recall, "success": recall > SUCCESS_ROUGE, "seconds": round(seconds, 3),
         "counts": {f"{i}-{j}": int(counts[i, j]) for i, j in nonzero},
     }
+
+
+DETECT = Stage("detect", version=1)
+JOURNAL = ".journal.jsonl"
+
+
+def detect_stored(
+    model: LanguageModel | str, config: DetectConfig = DetectConfig(), *,
+    compute: Compute = "auto", named: str | None = None,
+) -> tuple[HeadScores, Artifact]:
+    """`detect`, but a result that is stored already is read instead.
+
+    A run that was stopped goes on case by case.
+
+    Parameters
+    ----------
+    model : LanguageModel or str
+        A name is enough: the model is loaded only if the result has to be computed.
+    config : DetectConfig
+    compute : {"auto", "always", "never"}
+    named : str, optional
+        The name or folder that a model was loaded by, for the command that makes the result.
+
+    Returns
+    -------
+    HeadScores, Artifact
+        The scores and where they are kept.
+
+    Raises
+    ------
+    UserError
+        As of `detect`; or the model is of a kind whose heads cannot be watched.
+    """
+    name, identity, corpus = ((model, identify(model), corpus_of(model)) if isinstance(model, str)
+                              else (model.name, model.identity, model.corpus))
+
+    def make(folder: Path) -> dict:
+        lm = load_model(model) if isinstance(model, str) else model
+        check(lm)
+        scores = detect(lm, config, journal=folder / JOURNAL)
+        save(scores, folder)
+        return {"cases": len(scores.cases), "successful": len(scores.runs),
+                "case_seconds": round(float(scores.cases["seconds"].sum()), 1)}
+
+    artifact = DETECT.obtain(config, inputs_of(identity, config, corpus), make, compute=compute,
+                             command=command_of(named or name, config))
+    return load(artifact.folder, name), artifact
+
+
+def inputs_of(identity: str, config: DetectConfig, corpus: str) -> dict[str, str]:
+    """What a detection depends on besides its configuration: weights, haystack and needles."""
+    haystacks, needles = material(config, corpus)
+    return {"model": identity, "haystack": digest([[h.name, h.text] for h in haystacks]),
+            "needles": digest([vars(n) for n in needles])}
+
+
+def command_of(name: str, config: DetectConfig) -> str:
+    """The command line that makes this result. Paths are relative to the working directory."""
+    default = DetectConfig()
+    words = ["rmutils", "detect", os.path.relpath(name) if Path(name).exists() else name]
+    for field, value in config:
+        if value != getattr(default, field):
+            shown = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            shown = os.path.relpath(value) if isinstance(value, Path) else shown
+            words += [f"--{field.replace('_', '-')}", shown]
+    return shlex.join(words)
+
+
+def save(scores: HeadScores, folder: Path) -> None:
+    """Write `cases.parquet` and `scores.safetensors`."""
+    scores.cases.to_parquet(folder / "cases.parquet", index=False)
+    save_file({"runs": np.ascontiguousarray(scores.runs)}, folder / "scores.safetensors")
+
+
+def load(folder: Path, model: str) -> HeadScores:
+    """Read what `save` wrote."""
+    cases = pd.read_parquet(folder / "cases.parquet")
+    runs = load_file(folder / "scores.safetensors")["runs"]
+    return HeadScores(runs, model, cases["needle"].to_numpy()[cases["success"]], cases)

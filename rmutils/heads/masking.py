@@ -1,14 +1,28 @@
-"""Heads chosen by a policy, and switched off for a while: the ablated model of section 3."""
+"""Heads chosen by a policy, and switched off for a while: the ablated model of section 3.
+
+Heads made to look at everything alike: the ablation in the repository of Wu et al.
+
+Masked models as checkpoints: the ablated model of section 3 for any tool that loads models.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
 from typing import Literal, get_args
 
 import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
 
-from rmutils.errors import UserError
+from rmutils import __version__
+from rmutils.core.errors import UserError
 from rmutils.heads.scores import Head, HeadScores
 from rmutils.models import LanguageModel
 
@@ -106,3 +120,115 @@ def _columns(lm: LanguageModel, layer: int, head: int) -> torch.Tensor:
     weight = lm.model.base_model.layers[layer].self_attn.o_proj.weight.detach()
     size = weight.shape[1] // lm.shape[1]
     return weight[:, head * size : (head + 1) * size]
+
+
+@contextmanager
+def mask_queries(lm: LanguageModel, heads: Iterable[Head]) -> Iterator[None]:
+    """Set the queries of heads to zero, so that they no longer choose where to look.
+
+    A head then gives each token that it may see (those before, within its window) the same
+    attention and goes on to write the mean of their values. The repository of Wu et al. ablates
+    heads so; a head under `mask_heads`, the paper's ablation, writes nothing at all.
+
+    The queries are zeroed behind their norm where it takes all heads together, as in Olmo 3: zeros
+    in front of it would change the other heads too. A norm of each head by itself (Qwen3, Gemma 3)
+    and rotary positions leave a zero as it is. On exit, also after an exception, the model is what
+    it was before. Masks can be nested.
+
+    Parameters
+    ----------
+    lm : LanguageModel
+    heads : iterable of (layer, head)
+        Both from 0; the heads are query heads. None at all: nothing is masked.
+
+    Raises
+    ------
+    UserError
+        The model has no such head.
+    """
+    heads = sorted(check_heads(lm, heads))
+    with ExitStack() as hooks:
+        for layer, group in groupby(heads, key=itemgetter(0)):
+            attention = lm.model.base_model.layers[layer].self_attn
+            last, norm = attention.q_proj, getattr(attention, "q_norm", None)
+            if norm is not None and norm.weight.numel() == last.out_features:
+                last = norm
+            zero = _zero([head for _, head in group], lm.shape[1])
+            hooks.callback(last.register_forward_hook(zero).remove)
+        yield
+
+
+def _zero(heads: list[int], width: int) -> Callable[[nn.Module, tuple, Tensor], Tensor]:
+    """Hook that zeroes some of the `width` heads in a layer's queries."""
+    def hook(module: nn.Module, inputs: tuple, queries: Tensor) -> Tensor:
+        # (batch, tokens, heads x size)
+        each = queries.reshape(*queries.shape[:2], width, -1)
+        index = torch.tensor(heads, device=queries.device)
+        return each.index_fill(2, index, 0).view_as(queries)
+
+    return hook
+
+
+RECORD = "masked_heads.json"
+
+
+def check_free(folder: Path | str) -> Path:
+    """The absolute path of a folder that can be written without touching anything.
+
+    Raises
+    ------
+    UserError
+        It exists and is not an empty folder.
+    """
+    path = Path(folder).resolve()
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UserError(f"{folder} exists and is not an empty folder. Choose another one, or "
+                        f"remove it.")
+    return path
+
+
+def export_masked(lm: LanguageModel, heads: Iterable[Head], folder: Path | str) -> Path:
+    """Write the ablated model pi_theta' (section 3) as an ordinary checkpoint.
+
+    The folder has configuration, weights (safetensors), tokenizer, chat template and generation
+    settings, so that `load_model`, transformers and vLLM load it like any other model, and
+    `masked_heads.json`: name and identity of the model, its masked heads, the version of rmutils.
+    The weights keep the precision of `lm`. Nothing is visible under the folder's name before all
+    is written.
+
+    Parameters
+    ----------
+    lm : LanguageModel
+        Not changed.
+    heads : iterable of (layer, head)
+        Switched off as by `mask_heads`.
+    folder : Path or str
+        Made, with its parents.
+
+    Returns
+    -------
+    Path
+        The folder, absolute.
+
+    Raises
+    ------
+    UserError
+        The folder exists and is not empty, it cannot be written, or the model has no such head.
+    """
+    target, heads = check_free(folder), sorted(check_heads(lm, heads))
+    record = {"model": lm.name, "identity": lm.identity,
+              "heads": [[int(layer), int(head)] for layer, head in heads], "rmutils": __version__}
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as scratch:
+            work = Path(scratch) / "model"  # the scratch folder itself is closed to other users
+            with mask_heads(lm, heads):
+                lm.model.save_pretrained(work)
+            lm.tokenizer.save_pretrained(work)
+            (work / RECORD).write_text(json.dumps(record, indent=1) + "\n")
+            for weights in work.glob("*.safetensors"):  # so are these, as safetensors makes them
+                weights.chmod((work / RECORD).stat().st_mode)
+            os.replace(work, target)
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{folder} could not be written: {error}.") from error
+    return target

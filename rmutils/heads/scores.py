@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from rmutils.errors import UserError
-from rmutils.files import parse_json
+from rmutils.core.errors import UserError
+from rmutils.core.files import parse_json
 from rmutils.stats import RESAMPLES, cluster_bootstrap, percentiles
 
 Head = tuple[int, int]

@@ -1,4 +1,14 @@
-"""Common Word Extraction (CWE): how often does a word occur in this long text?
+"""Nouns and names of a text: where they stand, how often, and how much they mark the text.
+
+A large corpus needs a tagger to find its noun phrases. The invented world needs none: its common
+nouns are those of its word lists, and its names and values are those of its facts.
+
+Other words for a sentence, from a model behind a server; by default it stays as it is.
+
+In the Olmo 3 recipe a large model words the questions and answers of CWE and REX. What must not
+change, such as a count or a name, is asked for and looked for in each reply.
+
+Common Word Extraction (CWE): how often does a word occur in this long text?
 
 As in the Olmo 3 recipe: documents are cut into sections, the five nouns that mark a section most
 (TF-IDF) are drawn out, and each is asked for with its exact count.
@@ -6,13 +16,132 @@ As in the Olmo 3 recipe: documents are cut into sections, the five nouns that ma
 
 from __future__ import annotations
 
+import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 
 from rmutils.corpora.world import World
+from rmutils.corpora.world import lexicon as words
+from rmutils.corpora.world.lexicon import names
 from rmutils.corpora.world.samples import Sample
-from rmutils.longcontext.phrases import TfIdf, noun_counts
-from rmutils.longcontext.wording import Wording, as_it_is
+from rmutils.preference.judges import ServerJudge
+
+NOUNS = frozenset((*words.THINGS, *words.CROPS, *words.DISHES, *words.ANIMALS, *words.TRADES,
+                   *words.MATERIALS, *words.CLOTHS, *words.INSTRUMENTS, *words.SPOTS,
+                   *words.SHOWS))
+"""Noun phrases of one word."""
+
+Counts = Callable[[str], Counter]
+"""How often each phrase occurs in a text."""
+
+
+def noun_counts(text: str) -> Counter:
+    """How often each of `NOUNS` occurs as a whole word, in small or capital letters.
+
+    `keys` is another word than `key`.
+    """
+    return Counter(word for word in re.findall(r"\w+", text.lower()) if word in NOUNS)
+
+
+def name_counts(text: str) -> Counter:
+    """How often each name of a person, place, object or event occurs: noun phrases of one to three
+    words."""
+    found: Counter = Counter()
+    spoken = re.findall(r"\w+", text)
+    for one, two, three in zip(spoken, [*spoken[1:], ""], [*spoken[2:], "", ""], strict=False):
+        if one in _every("first") and two in _every("last"):
+            found[f"{one} {two}"] += 1
+        elif one in _every("place"):
+            found[one] += 1
+        elif one in ("the", "The") and two in _every("title") and three in _SHOWN:
+            found[f"the {two} {three}"] += 1
+    return found
+
+
+def places(phrase: str, text: str) -> list[int]:
+    """Where a phrase begins in a text, as whole words, in small or capital letters."""
+    return [match.start() for match in
+            re.finditer(rf"(?<!\w){re.escape(phrase)}(?!\w)", text, re.IGNORECASE)]
+
+
+class TfIdf:
+    """How much a phrase marks a text: its count there, times the logarithm of one over the share of
+    other texts that have it.
+
+    Each text counts as one more that has every phrase, so that no logarithm is infinite.
+
+    Parameters
+    ----------
+    texts : sequence of str
+        The other texts.
+    counts : callable
+    """
+
+    def __init__(self, texts: Sequence[str], counts: Counts):
+        self.texts = len(texts)
+        self.having = Counter(phrase for text in texts for phrase in counts(text))
+
+    def top(self, found: Counter, count: int) -> list[str]:
+        """The phrases that mark a text most, given their counts there; alphabetically where they
+        mark it alike."""
+        return sorted(found, key=lambda phrase: (-self.weight(phrase) * found[phrase], phrase)
+                      )[:count]
+
+    def weight(self, phrase: str) -> float:
+        """The second factor."""
+        return math.log((1 + self.texts) / (1 + self.having[phrase]))
+
+
+_SHOWN = frozenset((*words.THINGS, *words.SHOWS))
+
+
+@cache
+def _every(kind: str) -> frozenset[str]:
+    """Names of a kind in both splits."""
+    return frozenset((*names(kind, "train"), *names(kind, "held_out")))
+
+
+Wording = Callable[[str, Sequence[str]], str]
+"""A sentence and what it must keep -> the sentence in other words."""
+
+PROMPT = """\
+Say the following in other words, in one line. Keep these exactly as they are: {kept}.
+
+{line}
+
+Reply with the new line and nothing else."""
+"""Ours; the recipe's prompts are not in the report."""
+
+
+def as_it_is(line: str, kept: Sequence[str]) -> str:
+    """No other words: the templates."""
+    return line
+
+
+def by_server(server: ServerJudge) -> Wording:
+    """Wording by the model of a server with OpenAI's interface.
+
+    Where no reply keeps what has to be kept, the sentence stays as it is, so that answers stay
+    exact whatever the model says.
+
+    Raises
+    ------
+    UserError
+        From the wording: the server cannot be reached, or refuses to answer.
+    """
+
+    def say(line: str, kept: Sequence[str]) -> str:
+        def keeps(reply: str) -> str | None:
+            reply = reply.strip()
+            right = reply and "\n" not in reply and all(places(part, reply) for part in kept)
+            return reply if right else None
+
+        return server.ask(PROMPT.format(kept=", ".join(kept), line=line), keeps) or line
+
+    return say
+
 
 WORDS = 5
 """Nouns of a section that are asked for. The Olmo 3 recipe: five."""

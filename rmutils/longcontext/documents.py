@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 from transformers import PreTrainedModel
 
-from rmutils.errors import UserError
+from rmutils.core.errors import UserError
 
 NO_LABEL = -100
 PADDING = -1

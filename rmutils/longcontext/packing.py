@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rmutils.errors import UserError
+from rmutils.core.errors import UserError
 
 WORD = 256
 """Bits that are looked through at once in the tree over free room."""

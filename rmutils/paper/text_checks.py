@@ -6,16 +6,17 @@ from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 
-from rmutils.errors import UserError
+from rmutils.core.errors import UserError
 from rmutils.paper.cells import TASKS, Cell, by
 from rmutils.paper.findings import Finding, above, equal, same_text
-from rmutils.paper.printed import Printed, mean
 from rmutils.paper.tables import (
     FAILURE_EXAMPLES,
     GAIN_ORDERS,
     STATEMENTS,
     TEXT_FACTS,
     TEXT_NUMBERS,
+    Printed,
+    mean,
     read_records,
 )
 

@@ -10,9 +10,7 @@ import importlib
 
 _HOMES = {
     "RECIPES": "recipes", "TrainRecipe": "recipes",
-    "RetMaskConfig": "retmask", "RetMaskRun": "retmask", "run_retmask": "retmask",
-    "load_adapter": "loading", "load_trained": "loading",
-    "train": "running", "train_stored": "store",
+    "train": "running", "train_stored": "running",
 }
 __all__ = list(_HOMES)
 

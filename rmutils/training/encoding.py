@@ -8,8 +8,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from rmutils.config import digest
-from rmutils.errors import UserError
+from rmutils.core.config import digest
+from rmutils.core.errors import UserError
 from rmutils.models import LanguageModel
 from rmutils.training.recipes import TrainRecipe
 
@@ -29,7 +29,7 @@ def check_pairs(pairs: pd.DataFrame) -> None:
     """
     if missing := [column for column in COLUMNS if column not in pairs]:
         raise UserError(f"the pairs have no column {', '.join(missing)}. They need the columns "
-                        f"{', '.join(COLUMNS)}, as `rmutils.contrast.pairs.make_pairs` makes them.")
+                        f"{', '.join(COLUMNS)}, as `rmutils.preference.pairs.make_pairs` makes them.")
     if pairs.empty:
         raise UserError("there are no pairs to train on.")
     for column in COLUMNS:

@@ -1,4 +1,7 @@
-"""A training from pairs to a model folder: resumable, and told from any other one."""
+"""A training from pairs to a model folder: resumable, and told from any other one.
+
+Trainings as stored results: looked up where possible, run once where not.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,14 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.utils import logging
 from trl import DPOConfig, SFTConfig
 
-from rmutils.errors import UserError
-from rmutils.files import one_process
+from rmutils.core.errors import UserError
+from rmutils.core.files import one_process
+from rmutils.core.results import Artifact, Compute
 from rmutils.models import LanguageModel, identify, load_model
-from rmutils.models.memory import halve
+from rmutils.models.engine.generation import halve
+from rmutils.models.trained import RECORD, TRAIN, load_trained
 from rmutils.training.encoding import check_pairs, digest_of, encode
-from rmutils.training.loading import RECORD
+from rmutils.training.launching import Launch, launch
 from rmutils.training.recipes import TrainRecipe
 from rmutils.training.trainers import Progress, arguments, build
 
@@ -192,3 +197,45 @@ def _last_checkpoint(work: Path) -> str | None:
             continue
         return str(path)
     return None
+
+
+def train_stored(
+    lm: LanguageModel, pairs: pd.DataFrame, recipe: TrainRecipe, *, compute: Compute = "auto",
+    command: str = "rmutils train MODEL PAIRS --out FOLDER", named: str | None = None,
+    means: Launch | None = None,
+) -> tuple[LanguageModel, Artifact]:
+    """`train`, but a training that is stored already is read instead; a stopped one goes on.
+
+    Parameters
+    ----------
+    lm : LanguageModel
+        Stays as it is.
+    pairs : DataFrame
+        Columns `prompt`, `chosen`, `rejected`.
+    recipe : TrainRecipe
+    command : str
+        The command line that makes this result.
+    named : str, optional
+        What `load_model` takes for the model, if other processes are to train it.
+    means : Launch, optional
+        How they share the training. None: it takes this process.
+
+    Returns
+    -------
+    LanguageModel, Artifact
+        The trained model, and where its weights (or adapter) and its curve are kept.
+    """
+    def make(folder: Path) -> dict:
+        if means:
+            device = lm.model.device
+            lm.model.to("cpu")  # its GPU is wanted
+            torch.cuda.empty_cache()
+            launch(named, pairs, recipe, folder, means)
+            lm.model.to(device)
+        else:
+            train(lm, pairs, recipe, folder)
+        return {"pairs": len(pairs)}
+
+    inputs = {"model": lm.identity, "pairs": digest_of(pairs)}
+    artifact = TRAIN.obtain(recipe, inputs, make, compute=compute, command=command)
+    return load_trained(lm, artifact.folder), artifact

@@ -19,8 +19,8 @@ from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 from trl.trainer.dpo_trainer import DataCollatorForPreference
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
-from rmutils.errors import UserError
-from rmutils.progress import progress_bar
+from rmutils.core.errors import UserError
+from rmutils.core.progress import progress_bar
 from rmutils.training.encoding import with_rows
 from rmutils.training.recipes import TrainRecipe
 

@@ -7,9 +7,9 @@ import torch
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from rmutils.attention.gemfilter import GemFilterConfig, answer_filtered, choose, chosen_tokens
-from rmutils.errors import UserError
-from rmutils.evaluation.degeneration import next_token_logits
-from rmutils.models.generation import generate
+from rmutils.core.errors import UserError
+from rmutils.evaluation.likelihoods import next_token_logits
+from rmutils.models.engine.generation import generate
 
 PROMPT = list(range(7, 47))
 

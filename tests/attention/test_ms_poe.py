@@ -9,13 +9,13 @@ import pytest
 import torch
 from transformers import AttentionInterface, GPT2Config, GPT2LMHeadModel
 
-from rmutils.attention import rotation
+from rmutils.attention import rope as rotation
 from rmutils.attention.ms_poe import MsPoeConfig, looked_at, ranks, ratios_of, rescaled
-from rmutils.attention.rotation import turn
+from rmutils.attention.rope import turn
 from rmutils.attention.select_attention import SelectConfig, selecting
-from rmutils.errors import UserError
-from rmutils.models.attention import register, using
-from rmutils.models.generation import generate
+from rmutils.core.errors import UserError
+from rmutils.models.engine.generation import generate
+from rmutils.models.engine.implementations import register, using
 
 PROMPT = torch.arange(7, 47)[None]
 WIDE = MsPoeConfig(s_min=1, s_max=8, first_layer=1)

@@ -15,8 +15,8 @@ from rmutils.attention.select_attention import (
     selecting,
     top_p,
 )
-from rmutils.errors import UserError
-from rmutils.models.generation import generate
+from rmutils.core.errors import UserError
+from rmutils.models.engine.generation import generate
 
 PROMPT = list(range(7, 47))
 

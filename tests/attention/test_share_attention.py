@@ -8,16 +8,18 @@ import torch
 from transformers import AttentionInterface
 
 from rmutils.attention.share_attention import (
+    clusters,
+    distances,
+    find_sharing,
     load_sharing,
     multiply_adds,
     retention,
     save_sharing,
     sharing_heads,
 )
-from rmutils.attention.sharing_plans import clusters, distances, find_sharing
-from rmutils.errors import UserError
-from rmutils.models.attention import register, using
-from rmutils.models.generation import generate
+from rmutils.core.errors import UserError
+from rmutils.models.engine.generation import generate
+from rmutils.models.engine.implementations import register, using
 
 PROMPT = torch.arange(7, 47)[None]
 SHARING = {0: {0: [], 1: [], 2: [], 3: []}, 1: {0: [3], 1: [2]}, 2: {2: [0, 1, 3]},

@@ -7,10 +7,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from rmutils.attention.share_attention import retention
-from rmutils.attention.sharing_plans import (
+from rmutils.attention.share_attention import (
     by_layer,
     most_alike,
+    retention,
     sharing_at,
     shuffled,
     threshold_for,

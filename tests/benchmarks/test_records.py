@@ -12,8 +12,9 @@ from benchmarks import book
 from benchmarks.detection import Settings
 from benchmarks.measuring import PYTHON, lines_of
 from benchmarks.records import Results
-from rmutils.errors import NotStored
-from rmutils.evaluation.speed import load, middle, ratio, tables
+from rmutils.core.errors import NotStored
+from rmutils.experiments import speed as tables
+from rmutils.experiments.speed import load, middle, ratio
 
 
 def row(way, length, seconds, **more):

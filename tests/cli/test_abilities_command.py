@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from rmutils import cli
-from rmutils.evaluation.general import harness
+from rmutils.evaluation.abilities import harness
 
-RECORDED = Path(__file__).parents[1] / "evaluation" / "general" / "harness_results"
+RECORDED = Path(__file__).parents[1] / "evaluation" / "abilities" / "harness_results"
 FEW = ["-p", "samples", "2", "-p", "tasks", "arithmetic,letters", "-p", "passages", "2"]
 
 

@@ -7,17 +7,17 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from rmutils import artifacts
-from rmutils.artifacts import Stage
 from rmutils.cli import app
-from rmutils.config import Config
+from rmutils.core import results
+from rmutils.core.config import Config
+from rmutils.core.results import Stage
 
 
 @pytest.fixture
 def artifact(cache, tmp_path, monkeypatch):
     """A stored result of the user's own."""
     (tmp_path / "shipped").mkdir()
-    monkeypatch.setattr(artifacts, "SHIPPED_ARTIFACTS", tmp_path / "shipped")
+    monkeypatch.setattr(results, "SHIPPED_ARTIFACTS", tmp_path / "shipped")
 
     def make(folder):
         (folder / "result.txt").write_text("nine")

@@ -7,8 +7,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from rmutils import artifacts
 from rmutils.cli import app
+from rmutils.core import results
 from rmutils.heads import HeadScores
 
 GRID = ["--lengths", "240", "--depths", "0,1", "--needles", "2", "--max-new-tokens", "3"]
@@ -30,7 +30,7 @@ def test_heads_are_listed_and_stored(model, tmp_path):
     assert (found["cases"], found["successful"], len(found["heads"])) == (4, 4, 16)
     for head in found["heads"]:
         assert head["low"] <= head["score"] <= head["high"]
-    assert artifacts.find(found["artifact"]).manifest["config"]["lengths"] == [240]
+    assert results.find(found["artifact"]).manifest["config"]["lengths"] == [240]
     assert HeadScores.from_wu_json(tmp_path / "wu.json").runs.shape == (4, 4, 4)
     text = rmutils(model, *GRID, "--tau", "0", "--compute", "never")
     assert text.exit_code == 0 and "4 of 4 needles found; 16 heads at or above 0" in text.stdout

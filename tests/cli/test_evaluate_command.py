@@ -7,17 +7,11 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from rmutils import artifacts
-from rmutils.cli import COMMANDS, app
-from tests.evaluation.longcontext.helmet_files import written
+from rmutils.cli import app
+from rmutils.core import results
+from tests.evaluation.helmet.helmet_files import written
 
 SMALL = ["--datasets", "ICL,choice", "--lengths", "300", "--samples", "3", "--workers", "1"]
-
-
-@pytest.fixture(autouse=True)
-def known(monkeypatch):
-    for name in ("evaluate", "collect"):
-        monkeypatch.setitem(COMMANDS, name, "")
 
 
 def command(*words):
@@ -33,7 +27,7 @@ def test_averages_are_printed_and_stored(cache):
     assert [*rows] == [*labels, "ICL", "choice", "LongQA", "overall"]
     mean = (rows["ICL"]["value"] + rows["LongQA"]["value"]) / 2
     assert rows["overall"]["value"] == pytest.approx(mean)
-    manifest = artifacts.find(found["artifact"]).manifest
+    manifest = results.find(found["artifact"]).manifest
     assert manifest["config"]["datasets"] == [*labels, "choice"]
     text = command("evaluate", "tiny-llama", *SMALL, "--compute", "never").stdout
     assert text.startswith("tiny-llama, 300 tokens\n") and found["artifact"] in text

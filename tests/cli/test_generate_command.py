@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from rmutils import artifacts
 from rmutils.cli import app
-from rmutils.contrast.backends import Transformers
-from rmutils.contrast.instructions import draw
-from rmutils.contrast.responses import ResponseConfig, respond
+from rmutils.core import results
 from rmutils.models import load_model
+from rmutils.preference.backends import Transformers
+from rmutils.preference.instructions import draw
+from rmutils.preference.responses import ResponseConfig, respond
 
 FEW = ("--count", 6, "--max-new-tokens", 8)
 
@@ -64,14 +64,14 @@ def test_masked_model(tiny, scores):
 def test_command_of_the_manifest_remakes_the_result(tiny, scores, tmp_path, monkeypatch):
     record = found(tiny, *FEW, "--scores", scores, "--top-k", 2, "--seed", 5, "--no-thinking",
                    "--top-p", 0.9)
-    manifest = artifacts.find(record["artifact"]).manifest
+    manifest = results.find(record["artifact"]).manifest
     monkeypatch.setenv("RMUTILS_CACHE", str(tmp_path / "other cache"))
     never = rmutils(tiny, *FEW, "--compute", "never")
     assert never.exit_code == 2 and f"Make it: `rmutils generate '{tiny}' --count 6" in never.stderr
     program, *words = shlex.split(manifest["command"])
     done = CliRunner().invoke(app, words)
     assert program == "rmutils" and done.exit_code == 0, done.output
-    again = artifacts.find(record["artifact"])
+    again = results.find(record["artifact"])
     assert again.folder.is_relative_to(tmp_path / "other cache")
     assert again.manifest["files"] == manifest["files"]
 

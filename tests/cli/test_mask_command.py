@@ -11,10 +11,10 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 from typer.testing import CliRunner
 
-from rmutils import artifacts
 from rmutils.cli import app
-from rmutils.heads import store
-from rmutils.heads.export import RECORD
+from rmutils.core import results
+from rmutils.heads import detection as store
+from rmutils.heads.masking import RECORD
 from rmutils.models import REGISTRY, load_model, loading
 
 HIGHEST = [(3, 1), (0, 2), (1, 0)]
@@ -84,7 +84,7 @@ def test_detects_once(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(store, "detect", None)
     second = rmutils(tiny, "--out", tmp_path / "b", "--top-k", "5", "--json")
     assert second.exit_code == 0 and json.loads(second.stdout)["heads"] == first["heads"]
-    [detection] = [a for a in artifacts.stored() if a.name.startswith("detect-")]
+    [detection] = [a for a in results.stored() if a.name.startswith("detect-")]
     assert shlex.split(detection.manifest["command"])[:3] == [
         "rmutils", "detect", os.path.relpath(tiny)]
 

@@ -11,9 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from rmutils.cli import app, models
-from rmutils.errors import UserError
-from rmutils.evaluation import teaching_scores
-from rmutils.evaluation.formation import FormationConfig, formation_stored
+from rmutils.core.errors import UserError
+from rmutils.experiments import teaching_models
+from rmutils.experiments.formation import FormationConfig, formation_stored
 from rmutils.models import REGISTRY, ModelSpec, loading
 from rmutils.models.registry import WheelFile
 from rmutils.models.teaching import RECIPES
@@ -123,7 +123,7 @@ def test_train_writes_model_card_and_formation(cache, monkeypatch):
     monkeypatch.setitem(RECIPES, "tiny-llama", recipe)
     monkeypatch.setattr(formation_stored, "__defaults__", (FormationConfig(
         needles=1, depths=(0.5,), max_new_tokens=2),))
-    monkeypatch.setattr(teaching_scores, "measure", lambda lm, tau: pd.DataFrame([
+    monkeypatch.setattr(teaching_models, "measure", lambda lm, tau: pd.DataFrame([
         ("needles found", "512 tokens", 0.5, 0.4, 0.6, 200, ">= 0.95", "no"),
         ("needles found", "512 tokens, asked plainly", 0.5, 0.4, 0.6, 200, "", "")], columns=[
         "measure", "condition", "value", "low", "high", "samples", "wanted", "reached"]))

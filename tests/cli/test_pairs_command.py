@@ -12,12 +12,12 @@ import pytest
 from typer.testing import CliRunner
 
 from rmutils.cli import app
-from rmutils.contrast.backends import Transformers
-from rmutils.contrast.instructions import draw
-from rmutils.contrast.judges import Proxy
-from rmutils.contrast.pairs import make_pairs
-from rmutils.contrast.responses import ResponseConfig, respond
 from rmutils.models import load_model
+from rmutils.preference.backends import Transformers
+from rmutils.preference.instructions import draw
+from rmutils.preference.judges import Proxy
+from rmutils.preference.pairs import make_pairs
+from rmutils.preference.responses import ResponseConfig, respond
 from tests.conftest import make_lm
 
 FEW = ("--pairs", 8, "--max-new-tokens", 6)

@@ -10,13 +10,13 @@ import pytest
 from transformers import GPT2Config, GPT2LMHeadModel
 from typer.testing import CliRunner
 
-from rmutils.artifacts import stored
 from rmutils.cli import app
-from rmutils.errors import UserError
-from rmutils.evaluation import own_model
-from rmutils.evaluation.masking_sweep import SweepConfig
-from rmutils.evaluation.own_model import OwnModelConfig, fitted
-from rmutils.models.support import check
+from rmutils.core.errors import UserError
+from rmutils.core.results import stored
+from rmutils.experiments import your_own_model
+from rmutils.experiments.masking_sweep import SweepConfig
+from rmutils.experiments.your_own_model import OwnModelConfig, fitted
+from rmutils.models.registry import check
 
 SMALL = ["--lengths", "160", "--depths", "0.5", "--needles", "2", "--counts", "2", "--draws", "1",
          "--samples", "1", "--tau", "0.0001"]
@@ -30,7 +30,7 @@ class Quick(OwnModelConfig):
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """The command in an empty folder, with a sweep of seconds."""
-    monkeypatch.setattr(own_model, "OwnModelConfig", Quick)
+    monkeypatch.setattr(your_own_model, "OwnModelConfig", Quick)
     monkeypatch.chdir(tmp_path)
     return lambda *words: CliRunner().invoke(app, ["report", *map(str, words)])
 

@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from rmutils import artifacts
 from rmutils.cli import app
-from rmutils.cli.variants import Measurement
-from rmutils.evaluation.savings.store import MEASUREMENTS
-from rmutils.evaluation.variants import VariantConfig, measure
+from rmutils.cli.measure import Measurement
+from rmutils.core import results
+from rmutils.experiments.savings_curves import MEASUREMENTS
+from rmutils.experiments.under_variants import VariantConfig, measure
 from rmutils.models import load_model
 
 TEXTS = {"variant": {"kind": "ms-poe", "s_max": 4}, "needles": None, "documents": None,
@@ -28,7 +28,7 @@ def test_answers_are_those_of_the_configuration(cache):
     done = command("answers", "tiny-llama", json.dumps(TEXTS), "--json")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
-    artifact = artifacts.find(found["artifact"])
+    artifact = results.find(found["artifact"])
     assert found["facts"] == {"texts": 2} and str(artifact.folder) == found["folder"]
     table = measure(load_model("tiny-llama"), VariantConfig.model_validate(TEXTS))["texts"]
     pd.testing.assert_frame_equal(pd.read_parquet(artifact.path("texts.parquet")), table)

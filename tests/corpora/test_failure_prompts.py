@@ -9,8 +9,8 @@ import pytest
 
 from rmutils.corpora.world.facts import World
 from rmutils.corpora.world.failure_prompts import FORMS, FailurePrompt, failure_prompts
-from rmutils.corpora.world.instructions import KINDS
-from rmutils.corpora.world.names import names
+from rmutils.corpora.world.knowledge import KINDS
+from rmutils.corpora.world.lexicon import names
 from rmutils.evaluation.failure_checks import OUTCOMES, outcome
 
 CORPORA = list(FORMS)

@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from rmutils.corpora.haystack import load_haystacks
-from rmutils.corpora.needles import load_needles
-from rmutils.errors import UserError
+from rmutils.core.errors import UserError
+from rmutils.corpora.haystacks import load_haystacks, load_needles
 
 RECORD = {"needle": "The key is red.", "question": "What is the key?", "real_needle": "red"}
 

@@ -6,10 +6,9 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-from rmutils.corpora.haystack import Haystack, load_haystacks
-from rmutils.corpora.needles import Needle, load_needles
+from rmutils.core.errors import UserError
+from rmutils.corpora.haystacks import Haystack, Needle, load_haystacks, load_needles
 from rmutils.corpora.niah import NiahBuilder
-from rmutils.errors import UserError
 from rmutils.models import LanguageModel
 from tests.conftest import TEMPLATE
 

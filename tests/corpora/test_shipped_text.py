@@ -7,8 +7,7 @@ from itertools import combinations
 
 import pytest
 
-from rmutils.corpora.haystack import load_haystacks
-from rmutils.corpora.needles import load_needles
+from rmutils.corpora.haystacks import load_haystacks, load_needles
 
 PARTS = load_haystacks()
 NEEDLES = load_needles()

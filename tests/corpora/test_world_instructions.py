@@ -10,7 +10,7 @@ import pytest
 from rmutils.corpora.world import World
 from rmutils.corpora.world import lexicon as words
 from rmutils.corpora.world.facts import values
-from rmutils.corpora.world.instructions import (
+from rmutils.corpora.world.knowledge import (
     KINDS,
     ON_TOPIC,
     TOPICS,
@@ -19,7 +19,7 @@ from rmutils.corpora.world.instructions import (
     topic_words,
     words_of,
 )
-from rmutils.corpora.world.names import names
+from rmutils.corpora.world.lexicon import names
 from tests.corpora.reader import STARTS, fact_of, facts_in, questions_in, sentences
 
 SPLITS = ("train", "held_out")

@@ -7,16 +7,14 @@ import re
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from rmutils.corpora.haystack import load_haystacks
-from rmutils.corpora.needles import load_needles
+from rmutils.core.paths import CORPORA
+from rmutils.corpora.haystacks import load_haystacks, load_needles
 from rmutils.corpora.world import World
-from rmutils.corpora.world.documents import padding, paragraphs
 from rmutils.corpora.world.facts import values
-from rmutils.corpora.world.lexicon import FILLERS
-from rmutils.corpora.world.names import names
-from rmutils.corpora.world.niah import ASKED, COUNT, write
+from rmutils.corpora.world.lexicon import FILLERS, names
 from rmutils.corpora.world.relations import NEW_ASKED, NEW_TOLD, RELATIONS
-from rmutils.paths import CORPORA
+from rmutils.corpora.world.samples import padding, paragraphs
+from rmutils.corpora.world.tasks import ASKED, COUNT, write_held_out
 from tests.corpora.reader import STARTS, fact_of, facts_in, questions_in, sentences
 
 HAYSTACKS = load_haystacks(CORPORA["world"] / "haystack")
@@ -27,8 +25,8 @@ PAIRS = pytest.mark.parametrize("index", range(COUNT))
 
 
 def test_shipped_files_are_those_of_the_generator(tmp_path):
-    """Differs after a change of the world's words: `rmutils.corpora.world.niah.write()`."""
-    write(tmp_path)
+    """Differs after a change of the world's words: `rmutils.corpora.world.tasks.write_held_out()`."""
+    write_held_out(tmp_path)
     made = {p.relative_to(tmp_path): p.read_bytes() for p in tmp_path.rglob("*.*")}
     shipped = {p.relative_to(CORPORA["world"]): p.read_bytes()
                for p in CORPORA["world"].rglob("*.*")}

@@ -6,13 +6,13 @@ import re
 
 import pytest
 
-from rmutils.corpora.world import questions_documents as documents
-from rmutils.corpora.world import questions_labels as labels
-from rmutils.corpora.world import questions_text as texts
+from rmutils.corpora.world import document_questions as documents
+from rmutils.corpora.world import document_questions as labels
+from rmutils.corpora.world import text_questions as texts
 from rmutils.corpora.world.facts import Fact
-from rmutils.corpora.world.fitting import TooShort
 from rmutils.corpora.world.questions import Chronicle
 from rmutils.corpora.world.relations import RELATIONS
+from rmutils.corpora.world.samples import TooShort
 from tests.corpora.reader import fact_of, facts_in, low, questions_in, sentences
 from tests.corpora.test_world_tasks import NOUNS, count, table
 

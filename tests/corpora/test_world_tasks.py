@@ -7,12 +7,13 @@ from collections import Counter
 
 import pytest
 
-from rmutils.corpora.world import World, lookups, numbered, reading
+from rmutils.core.errors import UserError
+from rmutils.corpora.world import World, lookups, numbered
+from rmutils.corpora.world import tasks as reading
 from rmutils.corpora.world.lexicon import FILLERS
 from rmutils.corpora.world.numbered import gold_positions
 from rmutils.corpora.world.relations import OF_KIND, RELATIONS
 from rmutils.corpora.world.tasks import TASKS, task
-from rmutils.errors import UserError
 from tests.corpora.reader import STARTS, fact_of, low, questions_in, sentences
 
 SAMPLES, LENGTHS = 60, (128, 256, 512, 900)

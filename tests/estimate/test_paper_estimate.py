@@ -8,11 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from rmutils.cli import app
-from rmutils.estimate.jobs import samples
-from rmutils.estimate.paper import estimate_paper
-from rmutils.estimate.scale import Assumptions
-from rmutils.evaluation.longcontext.official import HELMET
-from rmutils.study.paper import PaperConfig
+from rmutils.estimate.study_costs import estimate_paper, samples
+from rmutils.evaluation.helmet.official import HELMET
+from rmutils.experiments.scale import Assumptions
+from rmutils.study.studies import PaperConfig
 
 SMALL = PaperConfig().changed({"models": "llama-3.1-8b-instruct", "places": "Table 1"})
 

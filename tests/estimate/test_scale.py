@@ -10,13 +10,31 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import FlopCounterMode
 
-from rmutils.errors import UserError
-from rmutils.estimate.scale import SHAPES, Assumptions, Shape, exchange, memory, shape_of, work
-from rmutils.estimate.scale.costs import detecting, generating, training
-from rmutils.estimate.scale.decoding import Rates, fitting, reading, writing
-from rmutils.estimate.scale.limits import equal_work, limits, shares
-from rmutils.estimate.scale.machines import MACHINES, Machine
-from rmutils.estimate.scale.measured import foretold, reading_times
+from rmutils.core.errors import UserError
+from rmutils.experiments.scale import (
+    SHAPES,
+    Assumptions,
+    Shape,
+    shape_of,
+    work,
+)
+from rmutils.experiments.scale import (
+    work as exchange,
+)
+from rmutils.experiments.scale import (
+    work as memory,
+)
+from rmutils.experiments.scale.limits import equal_work, foretold, limits, reading_times, shares
+from rmutils.experiments.scale.shapes import MACHINES, Machine
+from rmutils.experiments.scale.step_costs import (
+    Rates,
+    detecting,
+    fitting,
+    generating,
+    reading,
+    training,
+    writing,
+)
 from tests.conftest import FAMILIES, make_lm
 
 BIG = SHAPES["llama-3.1-70b"]

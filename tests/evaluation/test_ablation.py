@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.evaluation import ablation
-from rmutils.evaluation.ablation import AblationConfig, ablate, losses, together
+from rmutils.experiments import ablation
+from rmutils.experiments.ablation import AblationConfig, ablate, losses, together
+from rmutils.figures import heads_alone
 from rmutils.heads import DetectConfig
 from rmutils.heads.scores import HeadScores
-from rmutils.plots import heads_alone
 
 CONFIG = AblationConfig(grid=DetectConfig(lengths=(300,), depths=(0.5,)), draws=2)
 

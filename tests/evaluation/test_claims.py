@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from rmutils.evaluation.claims import (
+from rmutils.paper.verdicts import (
     NOT,
     NOT_RUN,
     PARTLY,

@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from rmutils.corpora.world.instructions import instructions
-from rmutils.evaluation import degeneration
-from rmutils.evaluation.degeneration import foretold, repetition_rate, speak, surprise
+from rmutils.corpora.world.knowledge import instructions
+from rmutils.evaluation import likelihoods
+from rmutils.evaluation.likelihoods import foretold, repetition_rate, speak, surprise
 from rmutils.heads import mask_heads
 
 PROMPTS = [list(range(20, 60)), [9, 8, 7], [100, 200]]
@@ -68,7 +68,7 @@ def test_the_masked_model_speaks_and_the_whole_one_judges(llama, monkeypatch):
     options = {"max_new_tokens": 8, "temperature": 0.6, "seed": 3}
     weight = llama.model.model.layers[1].self_attn.o_proj.weight
     before, judged = weight.clone(), []
-    monkeypatch.setattr(degeneration, "surprise", lambda lm, prompts, said, cut: judged.append(
+    monkeypatch.setattr(likelihoods, "surprise", lambda lm, prompts, said, cut: judged.append(
         (torch.equal(weight, before), said)) or [0.0] * len(said))
     whole, masked = (speak(llama, h, samples, **options) for h in ([], heads))
     assert not whole["response"].equals(masked["response"])

@@ -8,18 +8,24 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.errors import NotStored
-from rmutils.evaluation import designs as module
-from rmutils.evaluation.designed_gains import correlations, points
-from rmutils.evaluation.designs import Design, DesignConfig, design_stored, designs
-from rmutils.evaluation.longcontext import EvaluateConfig, evaluate
+from rmutils.core.errors import NotStored
+from rmutils.core.paths import SHIPPED_MODELS
+from rmutils.evaluation.helmet import EvaluateConfig, evaluate
+from rmutils.experiments import designs as module
+from rmutils.experiments.designs import (
+    Design,
+    DesignConfig,
+    correlations,
+    design_stored,
+    designs,
+    points,
+)
 from rmutils.heads import DetectConfig, HeadScores
-from rmutils.heads.store import detect_stored
+from rmutils.heads.detection import detect_stored
 from rmutils.models import load_model
 from rmutils.models.teaching import TeachingRecipe
-from rmutils.paths import SHIPPED_MODELS
+from rmutils.pipeline.retmask import RetMaskConfig
 from rmutils.training import RECIPES
-from rmutils.training.retmask import RetMaskConfig
 
 SMALL = DesignConfig(
     recipe=TeachingRecipe(family="olmo3", steps=2),

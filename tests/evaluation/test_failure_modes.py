@@ -9,24 +9,25 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils import paths
-from rmutils.contrast import backends
-from rmutils.contrast.responses import Response
+from rmutils.core import paths
+from rmutils.core.errors import UserError
 from rmutils.corpora.world.failure_prompts import FailurePrompt, failure_prompts
-from rmutils.errors import UserError
-from rmutils.evaluation import answer
-from rmutils.evaluation import failure_modes as module
+from rmutils.evaluation.answers import answer
 from rmutils.evaluation.failure_checks import OUTCOMES, outcome
-from rmutils.evaluation.failure_counts import WHOLE, FailureModes
-from rmutils.evaluation.failure_modes import (
+from rmutils.experiments import failure_modes as module
+from rmutils.experiments.failure_modes import (
+    WHOLE,
     FailureConfig,
+    FailureModes,
     command_of,
     failure_modes,
     failure_modes_stored,
 )
 from rmutils.heads import HeadScores, mask_heads
 from rmutils.models import load_model
-from rmutils.parameters import check_parameters
+from rmutils.preference import backends
+from rmutils.preference.responses import Response
+from rmutils.site.parameters import check_parameters
 
 NAME, FORMAT, CHAIN = OUTCOMES
 SMALL = FailureConfig(lengths=(240,), depths=1, draws=2, prompts=2, max_new_tokens=4)

@@ -8,8 +8,8 @@ from statistics import mean
 import pytest
 
 from rmutils.corpora.world import World
-from rmutils.corpora.world.instructions import ON_TOPIC, instruction, instructions
-from rmutils.evaluation.fluency import Fluency, has_sentences, on_topic
+from rmutils.corpora.world.knowledge import ON_TOPIC, instruction, instructions
+from rmutils.experiments.teaching_models import Fluency, has_sentences, on_topic
 
 SPLITS = ("train", "held_out")
 

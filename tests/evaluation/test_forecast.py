@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.evaluation.forecast import fit, forecast
+from rmutils.experiments.your_own_model import fit, forecast
 
 
 def models(sparsity, gain) -> pd.DataFrame:

@@ -11,24 +11,25 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from rmutils.attention.retrieval_capture import capturing
-from rmutils.corpora.haystack import load_haystacks
-from rmutils.errors import UserError
-from rmutils.evaluation import formation as module
-from rmutils.evaluation.formation import (
+from rmutils.attention.capture import capturing
+from rmutils.attention.decoding import Answer, decode
+from rmutils.core.errors import UserError
+from rmutils.core.paths import CORPORA
+from rmutils.corpora.haystacks import load_haystacks
+from rmutils.experiments import formation as module
+from rmutils.experiments.formation import (
     Formation,
     FormationConfig,
     forced_scores,
     formation,
     formation_stored,
     half_risen,
+    induction,
+    spoken_twice,
 )
-from rmutils.heads.decoding import Answer, decode
+from rmutils.figures.sparsity_figures import plot_formation
 from rmutils.heads.detection import build_cases
-from rmutils.heads.induction import induction, spoken_twice
-from rmutils.models.prefixes import Trunk
-from rmutils.paths import CORPORA
-from rmutils.plots.formation import plot_formation
+from rmutils.models.engine.caches import Trunk
 from tests.conftest import make_lm
 
 SMALL = FormationConfig(lengths=(240,), depths=(0.0, 1.0), needles=3, max_new_tokens=4, rows=2,

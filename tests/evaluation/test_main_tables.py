@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from rmutils.errors import NotStored
-from rmutils.evaluation import main_tables
-from rmutils.evaluation.longcontext import EvaluateConfig
-from rmutils.evaluation.main_tables import evaluated, gains, levels
-from rmutils.plots.main_tables import gains_by, scores_by_length
+from rmutils.core.errors import NotStored
+from rmutils.evaluation.helmet import EvaluateConfig
+from rmutils.experiments import main_tables
+from rmutils.experiments.main_tables import evaluated, gains, levels
+from rmutils.figures.training_figures import gains_by, scores_by_length
 
 DATASETS = {"Recall": "needle_rivals", "RAG": "document_qa"}
 

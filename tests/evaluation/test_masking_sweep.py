@@ -8,21 +8,21 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.cli.run import pairs
-from rmutils.corpora.needles import load_needles
+from rmutils.cli.project import parameter_pairs
+from rmutils.core.errors import UserError
+from rmutils.core.paths import NOTEBOOKS
+from rmutils.corpora.haystacks import load_needles
 from rmutils.corpora.world.samples import Sample
 from rmutils.corpora.world.tasks import TASKS
-from rmutils.errors import UserError
-from rmutils.evaluation import masking_sweep as module
-from rmutils.evaluation import sweep_questions as about
 from rmutils.evaluation.answers import answer
-from rmutils.evaluation.masking_sweep import SEED, SweepConfig, sweep, sweep_stored
-from rmutils.evaluation.teaching_scores import NEEDLE_FILE
+from rmutils.experiments import masking_sweep as module
+from rmutils.experiments import sweep_questions as about
+from rmutils.experiments.masking_sweep import SEED, SweepConfig, sweep, sweep_stored
+from rmutils.experiments.teaching_models import NEEDLE_FILE
 from rmutils.heads import HeadScores, detect, mask_heads
 from rmutils.heads.detection import DetectConfig
 from rmutils.models import load_model
-from rmutils.parameters import check_parameters, read_parameters
-from rmutils.paths import NOTEBOOKS
+from rmutils.site.parameters import check_parameters, read_parameters
 
 SMALL = SweepConfig(counts=(2, 64), taus=(0.1,), draws=2, length=160, needles=3, samples=2, short=4,
                     speeches=2, max_new_tokens=16)
@@ -201,7 +201,7 @@ def test_command_gives_the_same_configuration(tiny):
             sweep_stored(str(tiny), scores, config, compute="never")
         command = shlex.split(str(error.value).split("`")[1])
         assert command[:3] == ["rmutils", "run", chapter.stem]
-        named = check_parameters(chapter, pairs(command[3:]))
+        named = check_parameters(chapter, parameter_pairs(command[3:]))
         assert named.pop("model") == str(tiny)
         settings = {k: v for k, v in (defaults | named).items() if k in SweepConfig.model_fields}
         assert set(settings) == set(SweepConfig.model_fields) and SweepConfig(**settings) == config

@@ -9,21 +9,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.errors import NotStored
-from rmutils.evaluation.failure_counts import FailureModes
-from rmutils.evaluation.masking_sweep import Sweep
-from rmutils.evaluation.measured import (
-    QUANTITIES,
-    failures,
-    general,
-    heads,
-    long_context,
-    masking,
-    sources,
-    training,
-)
+from rmutils.core.errors import NotStored
+from rmutils.experiments.failure_modes import FailureModes
+from rmutils.experiments.masking_sweep import Sweep
 from rmutils.heads import HeadScores
-from rmutils.training.planned import planned
+from rmutils.paper.effects import (
+    QUANTITIES,
+    head_effects,
+    masking_effects,
+    stored_scores,
+    task_effects,
+)
+from rmutils.pipeline.planned_runs import planned
 
 ARTIFACT = SimpleNamespace(name="stored-1")
 RNG = np.random.default_rng(0)
@@ -42,20 +39,20 @@ def detection(monkeypatch):
     """256 heads: 8 at 0.2, 8 at 0.06, the rest at 0.01; two of the four needles lack the latter."""
     found = scores([0.2] * 8 + [0.06] * 8 + [0.01] * 240)
     found.runs[:2, 2:4] = 0
-    for module in (heads, masking, long_context):
+    for module in (head_effects, masking_effects, task_effects):
         monkeypatch.setattr(module, "scored", lambda model, compute: (found, ARTIFACT))
     return found
 
 
 def test_heads(detection):
-    assert heads.share_of_retrieval_heads("tiny-llama").value == 8 / 256  # tau is 0.1
-    both = heads.share_of_retrieval_heads("tiny-qwen3")  # 0.05: with half of the needles 0.03
+    assert head_effects.share_of_retrieval_heads("tiny-llama").value == 8 / 256  # tau is 0.1
+    both = head_effects.share_of_retrieval_heads("tiny-qwen3")  # 0.05: with half of the needles 0.03
     assert (both.value, both.low, both.high) == (8 / 256, 8 / 256, 16 / 256)
     top = 8 * 0.2 + 8 * 0.03 + 10 * 0.01
-    held = heads.scores_held_by_top_tenth("m")  # 26 of 256
+    held = head_effects.scores_held_by_top_tenth("m")  # 26 of 256
     assert held.value == pytest.approx(top / (8 * 0.2 + 8 * 0.03 + 240 * 0.01))
     assert held.low < held.value < held.high and held.artifacts == ("stored-1",)
-    few = heads.retrieval_heads_from_few_needles("m")
+    few = head_effects.retrieval_heads_from_few_needles("m")
     assert (few.value, few.low, few.high) == (1, 1, 1)  # any three needles show the same eight
 
 
@@ -79,22 +76,22 @@ def swept(monkeypatch, detection):
               for policy, count, value in (("whole", 0, 0.1), ("retrieval", 8, 0.1),
                                            ("retrieval", 64, 0.4)) for i in range(5)]
     sweep = Sweep(pd.DataFrame(), pd.DataFrame(answers), pd.DataFrame(speech))
-    monkeypatch.setattr(masking, "sweep_stored", lambda *args, compute: (sweep, ARTIFACT))
+    monkeypatch.setattr(masking_effects, "sweep_stored", lambda *args, compute: (sweep, ARTIFACT))
 
 
 def test_masking(swept):
     """Eight heads reach 0.1. 40 of 1,024 are 10 of 256: the nearest number is 8."""
-    beyond = masking.needles_lost_beyond_others("m")
+    beyond = masking_effects.needles_lost_beyond_others("m")
     assert beyond.value == pytest.approx(0.9 - 0.3) and 0 < beyond.low < 0.6 < beyond.high <= 1
-    assert masking.answers_lost_at_tau("m", "haystack").value == pytest.approx(0.7)
-    assert masking.answers_lost("m", "haystack", 40).value == pytest.approx(0.7)
-    assert masking.answers_lost("m", "haystack", 250).value == 1
-    assert masking.answers_left("m", "haystack", 16).value == pytest.approx(0.8)
-    assert masking.needles_lost_by_more_heads("m", 40).value == pytest.approx(0.8 - 0.3)
-    all_lost = masking.answers_left("m", "tasks", 40)  # of two: the rule of three says nothing
+    assert masking_effects.answers_lost_at_tau("m", "haystack").value == pytest.approx(0.7)
+    assert masking_effects.answers_lost("m", "haystack", 40).value == pytest.approx(0.7)
+    assert masking_effects.answers_lost("m", "haystack", 250).value == 1
+    assert masking_effects.answers_left("m", "haystack", 16).value == pytest.approx(0.8)
+    assert masking_effects.needles_lost_by_more_heads("m", 40).value == pytest.approx(0.8 - 0.3)
+    all_lost = masking_effects.answers_left("m", "tasks", 40)  # of two: the rule of three says nothing
     assert (all_lost.value, all_lost.low, all_lost.high) == (0, 0, 1)
-    assert masking.repetition_added_at_most("m").value == pytest.approx(0.3)
-    none = masking.repetition_added_at_tau("m")  # of five answers
+    assert masking_effects.repetition_added_at_most("m").value == pytest.approx(0.3)
+    none = masking_effects.repetition_added_at_tau("m")  # of five answers
     assert (none.value, none.low, none.high) == pytest.approx((0, -0.6, 0.6))
 
 
@@ -106,17 +103,17 @@ def test_failures(monkeypatch):
     table = pd.DataFrame([{"kind": "entity name", "prompt": i, "masked": masked, "draw": draw,
                            "passed": i < count} for (masked, draw), count in passed.items()
                           for i in range(10)])
-    monkeypatch.setattr(failures, "_stored", lambda model: (FailureModes((), table), ARTIFACT))
+    monkeypatch.setattr(masking_effects, "_stored_failures", lambda model: (FailureModes((), table), ARTIFACT))
     values = [f("m", "entity name").value for f in (
-        failures.failures_added, failures.failures_added_by_others,
-        failures.failures_added_beyond_others)]
+        masking_effects.failures_added, masking_effects.failures_added_by_others,
+        masking_effects.failures_added_beyond_others)]
     assert values == pytest.approx([0.7, 0.1, 0.6])
 
 
 @pytest.fixture
 def cleared():
     """Nothing is remembered, before and after."""
-    remembered = training.trainings, sources._scores
+    remembered = head_effects.trainings, stored_scores._scores
     for function in remembered:
         function.cache_clear()
     yield
@@ -145,27 +142,27 @@ def runs(monkeypatch, cleared):
         return ([stored[key] for key in asked if key in stored],
                 [f"rmutils retmask {key}" for key in asked if key not in stored])
 
-    monkeypatch.setattr(training, "stored_runs", stored_runs)
-    monkeypatch.setattr(training, "planned", lambda model: [
+    monkeypatch.setattr(head_effects, "stored_runs", stored_runs)
+    monkeypatch.setattr(head_effects, "planned", lambda model: [
         config for config in planned("tiny-llama") if config.seed < 2])
 
 
 def test_training(runs):
-    change = training.retrieval_heads_change("m")
+    change = head_effects.retrieval_heads_change("m")
     # Two trainings, 0.1 and 0.3; one of them twice lies 0.1 away. Student's t for the normal's
     # quantile, from printed tables, and the bias of a standard deviation.
     away = 0.1 * np.sqrt(2) * 12.7062 / 1.95996
     assert change.value == pytest.approx(0.2) and (change.low, change.high) == pytest.approx(
         (0.2 - away, 0.2 + away), rel=1e-4)
     assert change.artifacts == ("retmask-0", "retmask-1")
-    assert training.retrieval_heads_change_beyond_others("m").value == pytest.approx(0.18)
-    assert training.mean_score_change("m").value == pytest.approx(0.11 / 0.4)
-    assert training.selective_change("m").value == pytest.approx(0.2 / 0.7 - 0.02 / 0.1)
-    beyond = training.retrieval_heads_change_beyond("m", "non-retrieval-mask")
+    assert head_effects.retrieval_heads_change_beyond_others("m").value == pytest.approx(0.18)
+    assert head_effects.mean_score_change("m").value == pytest.approx(0.11 / 0.4)
+    assert head_effects.selective_change("m").value == pytest.approx(0.2 / 0.7 - 0.02 / 0.1)
+    beyond = head_effects.retrieval_heads_change_beyond("m", "non-retrieval-mask")
     assert beyond.value == pytest.approx(0.15) and len(beyond.artifacts) == 4
-    assert training.needles_found_change("m").value == pytest.approx(-1 / 8)
+    assert head_effects.needles_found_change("m").value == pytest.approx(-1 / 8)
     with pytest.raises(NotStored, match=r"2 of the 2 runs of sft .*`rmutils retmask \('sft', 0\)`"):
-        training.trainings("m", "sft")
+        head_effects.trainings("m", "sft")
 
 
 DATASETS = {"Recall": ("a", "b"), "Cite": ("c",), "ICL": ("d",)}
@@ -206,10 +203,10 @@ def table(monkeypatch):
 
     def of_strategy(model, strategy, config):
         rows = tables[model][tables[model]["strategy"] == strategy]
-        return (pd.concat([sources.samples_of(part).assign(strategy=strategy, seed=seed)
+        return (pd.concat([stored_scores.samples_of(part).assign(strategy=strategy, seed=seed)
                            for seed, part in rows.groupby("seed")]), (f"{model}, {strategy}",))
 
-    monkeypatch.setattr(sources, "_scores", of_strategy)
+    monkeypatch.setattr(stored_scores, "_scores", of_strategy)
     return tables["m"]
 
 
@@ -217,7 +214,7 @@ def test_long_context_against_plain_means(monkeypatch, table):
     def gain(strategy="retmask", base="before", **chosen):
         return average(table, strategy, **chosen) - average(table, base, **chosen)
 
-    ours = long_context
+    ours = task_effects
     assert ours.gain("m").value == pytest.approx(gain())
     assert ours.gain("m", "sft").value == pytest.approx(gain("sft"))
     assert ours.gain_at("m", 1).value == pytest.approx(gain(length=1))
@@ -253,19 +250,19 @@ def test_where_long_context_scores_come_from(monkeypatch, runs, cleared):
                               for metric, score in (("a", 10.0), ("b", 20.0))])
         return table, SimpleNamespace(name=f"e {name}")
 
-    monkeypatch.setattr(sources, "evaluate_stored", evaluate_stored)
-    monkeypatch.setattr(sources, "corpus_of", lambda model: "book")
-    table, names = sources.scores_of("m", ("before", "non-retrieval-mask"))
+    monkeypatch.setattr(stored_scores, "evaluate_stored", evaluate_stored)
+    monkeypatch.setattr(stored_scores, "corpus_of", lambda model: "book")
+    table, names = stored_scores.scores_of("m", ("before", "non-retrieval-mask"))
     assert table.to_dict("list") == {
         "stratum": ["Cite"] * 3, "cluster": ["c 1"] * 3, "sample": ["c 9 3"] * 3, "length": [9] * 3,
         "score": [15.0] * 3, "strategy": ["before"] + ["non-retrieval-mask"] * 2, "seed": [0, 0, 1]}
     assert names == ("e m", "e train-non-retrieval-mask-0", "e train-non-retrieval-mask-1")
     assert asked[0] == ("m", (1024, 2048), "never")
     with pytest.raises(NotStored, match="rmutils evaluate train-retmask-1"):
-        sources.scores_of("m", ("retmask", "before"))
+        stored_scores.scores_of("m", ("retmask", "before"))
     with pytest.raises(NotStored, match="2 of the 2 runs of retmask .*'instructions', 18"):
-        sources.scores_of("m", [sources.FEWER_PAIRS])
-    table, names = sources.scores_of("m", ("before",), sources.THINKING)
+        stored_scores.scores_of("m", [stored_scores.FEWER_PAIRS])
+    table, names = stored_scores.scores_of("m", ("before",), stored_scores.THINKING)
     assert asked[-1] == ("m", (512, 1024), "never")
 
 
@@ -276,24 +273,24 @@ def test_where_general_scores_come_from(monkeypatch, runs):
         return (SimpleNamespace(samples=pd.DataFrame({"score": [2.0]})),
                 SimpleNamespace(name=f"g {name} {base}"))
 
-    monkeypatch.setattr(sources, "evaluate_general_stored", stored)
-    monkeypatch.setattr(sources, "planned_abilities", lambda model: None)
-    table, names = sources.general_scores_of("m")
+    monkeypatch.setattr(stored_scores, "evaluate_general_stored", stored)
+    monkeypatch.setattr(stored_scores, "planned_abilities", lambda model: None)
+    table, names = stored_scores.general_scores_of("m")
     assert table[["strategy", "seed"]].to_numpy().tolist() == [
         ["before", 0], ["retmask", 0], ["retmask", 1]]
     assert names == ("g m None", "g train-retmask-0 m", "g train-retmask-1 m")
     with pytest.raises(NotStored, match="`rmutils abilities gone --trainings`"):
-        sources.general_scores_of("gone")
+        stored_scores.general_scores_of("gone")
 
 
 def test_correlation_over_designed_models(monkeypatch):
     stored = {"a": (0.2, 1), "b": (0.5, 3), "c": (0.4, 2), "d": (0.9, -1)}
-    monkeypatch.setattr(long_context, "designs", lambda: {name: name for name in stored})
-    monkeypatch.setattr(long_context, "design_stored", lambda name, compute: SimpleNamespace(
+    monkeypatch.setattr(task_effects, "designs", lambda: {name: name for name in stored})
+    monkeypatch.setattr(task_effects, "design_stored", lambda name, compute: SimpleNamespace(
         artifact=SimpleNamespace(name=f"{name} {compute}")))
-    monkeypatch.setattr(long_context, "points", lambda found, statistic: pd.DataFrame(
+    monkeypatch.setattr(task_effects, "points", lambda found, statistic: pd.DataFrame(
         [stored[name] for name in found], columns=[statistic, "gain"]))
-    found = long_context.gain_over_designed_sparsity("sparsity")
+    found = task_effects.gain_over_designed_sparsity("sparsity")
     assert found.value == pytest.approx(np.corrcoef(*zip(*stored.values(), strict=True))[0, 1])
     assert found.low < found.value < found.high
     assert found.artifacts == ("a never", "b never", "c never", "d never")
@@ -303,12 +300,12 @@ def test_correlation_over_models(monkeypatch, swept):
     """Against numpy's coefficient and Fisher's interval by hand."""
     gains = {"a": 1.0, "b": 2.0, "c": 2.5, "d": 7.0}
     lists = {"a": [9, 1, 1, 1], "b": [9, 3, 1, 1], "c": [9, 9, 1, 1], "d": [9, 9, 9, 9]}
-    monkeypatch.setattr(long_context, "gain", lambda model: SimpleNamespace(
+    monkeypatch.setattr(task_effects, "gain", lambda model: SimpleNamespace(
         value=gains[model], artifacts=(model,)))
-    monkeypatch.setattr(long_context, "scored", lambda model, compute: (
+    monkeypatch.setattr(task_effects, "scored", lambda model, compute: (
         scores(lists[model]), ARTIFACT))
-    sparse = [long_context.gini(np.array(lists[model])) for model in gains]
-    found = long_context.gain_over_sparsity(*gains)
+    sparse = [task_effects.gini(np.array(lists[model])) for model in gains]
+    found = task_effects.gain_over_sparsity(*gains)
     r = np.corrcoef(sparse, list(gains.values()))[0, 1]
     assert found.value == pytest.approx(r) and r < -0.9
     assert (found.low, found.high) == pytest.approx(
@@ -322,8 +319,8 @@ def test_general_abilities(monkeypatch):
              "score": 50 + i + (strategy == "retmask") * change}
             for strategy in ("before", "retmask")
             for task, count, change in (("code", 5, 2), ("formats", 15, -8)) for i in range(count)]
-    monkeypatch.setattr(general, "general_scores_of", lambda model: (pd.DataFrame(rows), ("g",)))
-    found = general.general_change("m")
+    monkeypatch.setattr(task_effects, "general_scores_of", lambda model: (pd.DataFrame(rows), ("g",)))
+    found = task_effects.general_change("m")
     assert (found.value, found.low, found.high) == pytest.approx((-3, -3, -3))
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.evaluation import sweep_curves as curves
-from rmutils.evaluation.masking_sweep import Sweep
-from rmutils.plots.masking_sweep import LINES, masking_sweep
+from rmutils.experiments import sweet_spot as curves
+from rmutils.experiments.masking_sweep import Sweep
+from rmutils.figures.masking_figures import LINES, masking_sweep
 
 KEYS = ["policy", "draw", "count", "task", "sample", "cluster", "correct"]
 

@@ -6,12 +6,12 @@ import pandas as pd
 import pytest
 
 from rmutils.corpora.world import World
-from rmutils.corpora.world.instructions import instructions
+from rmutils.corpora.world.knowledge import instructions
 from rmutils.corpora.world.samples import Sample
 from rmutils.corpora.world.tasks import TASKS, task
-from rmutils.evaluation import teaching_scores
-from rmutils.evaluation.teaching_card import write_card
-from rmutils.evaluation.teaching_scores import is_right
+from rmutils.experiments import teaching_models
+from rmutils.experiments.teaching_card import write_card
+from rmutils.experiments.teaching_models import is_right
 from rmutils.models.teaching import RECIPES
 
 
@@ -56,8 +56,8 @@ def test_by_hand():
 ])
 def test_what_is_wanted(row, wanted, reached):
     """A difference from zero has to be shown by its interval."""
-    assert row[:2] not in teaching_scores.WANTED or wanted
-    assert teaching_scores._judge(row) == (wanted, reached)
+    assert row[:2] not in teaching_models.WANTED or wanted
+    assert teaching_models._judge(row) == (wanted, reached)
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -16,13 +16,13 @@ import pytest
 import yaml
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from rmutils import paths
+from rmutils.core import paths
 from tests.clock import PATIENCE
 
 DRY = """
 import sys
 from pathlib import Path
-from rmutils.graph import only_build, run_graph
+from rmutils.site.graph import only_build, run_graph
 root = Path(sys.argv[1])
 with only_build(root) as lock:
     run_graph(root, lock, {"profile": "embedded"}, "--dry-run", "--quiet", "progress")
@@ -58,7 +58,7 @@ class Project:
                        self.root / "notebooks" / f"{name}.ipynb")
 
     def start(self, *options: str) -> subprocess.Popen:
-        command = [sys.executable, "-u", "-m", "rmutils.build", "--project", str(self.root)]
+        command = [sys.executable, "-u", "-m", "rmutils.site.build", "--project", str(self.root)]
         environment = {k: v for k, v in os.environ.items() if k != "RMUTILS_BUILD"}
         return subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True,
                                 stderr=subprocess.STDOUT, env=environment, start_new_session=True)

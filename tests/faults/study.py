@@ -27,18 +27,17 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from rmutils import artifacts
-from rmutils.artifacts import Artifact
-from rmutils.errors import UserError
-from rmutils.evaluation.longcontext import EvaluateConfig
-from rmutils.files import sha256
+from rmutils.core import results as artifacts
+from rmutils.core.errors import UserError
+from rmutils.core.files import sha256
+from rmutils.core.results import Artifact
+from rmutils.evaluation.helmet import EvaluateConfig
 from rmutils.models.fetch import fetch
 from rmutils.models.registry import WheelFile
+from rmutils.pipeline.retmask import RetMaskConfig
+from rmutils.study.jobs import STAGES, carry_out, record_of
 from rmutils.study.plan import Plan, plan
-from rmutils.study.records import carry_out, record_of
-from rmutils.study.stages import STAGES
 from rmutils.study.studies import Evaluation, Study
-from rmutils.training.retmask import RetMaskConfig
 from tests.faults.deaths import Deaths
 
 STUDY = "studies/faults"

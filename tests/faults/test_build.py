@@ -12,8 +12,8 @@ import nbformat
 import pytest
 import typer
 
-from rmutils import steps
-from rmutils.steps import COMPLETE
+from rmutils.site import steps
+from rmutils.site.steps import COMPLETE
 from tests.clock import PATIENCE, least, until
 from tests.faults.conftest import kill, ran, read_until
 

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from rmutils import files, paths
-from rmutils.artifacts import Artifact
-from rmutils.corpora.haystack import load_haystacks
-from rmutils.corpora.needles import load_needles
-from rmutils.errors import UserError
-from rmutils.evaluation.general import coding
+from rmutils.core import files, paths
+from rmutils.core.errors import UserError
+from rmutils.core.results import Artifact
+from rmutils.corpora.haystacks import load_haystacks, load_needles
+from rmutils.evaluation.abilities import short_tasks
 from rmutils.models import loading
 from rmutils.models.fetch import cached_path
 from rmutils.models.registry import REGISTRY
@@ -42,7 +41,7 @@ def data(tmp_path, monkeypatch, cache):
     monkeypatch.setattr(files, "DATA", tmp_path / "data")
     monkeypatch.setattr(files, "ROOT", tmp_path)
     monkeypatch.setattr(loading, "SHIPPED_MODELS", tmp_path / "data" / "models")
-    monkeypatch.setattr(coding, "PROBLEMS", tmp_path / "data" / "abilities" / "problems.yaml")
+    monkeypatch.setattr(short_tasks, "PROBLEMS", tmp_path / "data" / "abilities" / "problems.yaml")
     return tmp_path / "data"
 
 
@@ -52,7 +51,7 @@ def reader(file: Path, data: Path) -> Callable[[], object]:
     if name.startswith("models/"):
         return lambda: loading.identify(folder.name)
     if name.startswith("abilities/"):
-        return lambda: coding.coding(1, 0)
+        return lambda: short_tasks.coding(1, 0)
     if name.endswith(".yml"):
         return lambda: load_claims(folder)
     if name.startswith("paper/"):

@@ -17,22 +17,22 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from rmutils import paths
-from rmutils.artifacts import Artifact
 from rmutils.attention.share_attention import load_sharing
-from rmutils.contrast.instructions import draw
-from rmutils.corpora.needles import load_needles
-from rmutils.errors import UserError
-from rmutils.evaluation.general.harness_results import read_results
-from rmutils.evaluation.general.mt_bench import read_questions
-from rmutils.evaluation.longcontext.collect import collect
-from rmutils.evaluation.longcontext.judge import read_grades
+from rmutils.core import paths
+from rmutils.core.errors import UserError
+from rmutils.core.journal import Journal
+from rmutils.core.results import Artifact
+from rmutils.corpora.haystacks import load_needles
+from rmutils.evaluation.abilities.harness import read_results
+from rmutils.evaluation.abilities.mt_bench import read_questions
+from rmutils.evaluation.grading import read_grades
+from rmutils.evaluation.helmet.official_results import collect
 from rmutils.heads.scores import HeadScores
-from rmutils.journal import Journal
 from rmutils.paper.tables import PAPER, SCORE_BINS, read_records
-from rmutils.parameters import check_parameters
-from tests.evaluation.general.test_harness import KNOWN
-from tests.evaluation.longcontext import helmet_files
+from rmutils.preference.instructions import draw
+from rmutils.site.parameters import check_parameters
+from tests.evaluation.abilities.test_harness import KNOWN
+from tests.evaluation.helmet import helmet_files
 from tests.faults.damage import SCALARS, VALUES, damaged
 
 FILES = int(os.environ.get("RMUTILS_FUZZ", "60"))
@@ -85,7 +85,7 @@ def helmet(folder: Path) -> tuple[list[Path], Callable]:
 
 
 def harness(folder: Path) -> tuple[list[Path], Callable]:
-    recorded = Path(__file__).parents[1] / "evaluation/general/harness_results"
+    recorded = Path(__file__).parents[1] / "evaluation/abilities/harness_results"
     shutil.copytree(recorded, folder / "harness")
     files = sorted(p for p in (folder / "harness").rglob("*.json*") if p.is_file())
     return files, lambda path: read_results(folder / "harness", KNOWN)

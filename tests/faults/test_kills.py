@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from rmutils import artifacts
+from rmutils.core import results
 from rmutils.heads import DetectConfig, detection
-from rmutils.heads.store import detect_stored
-from rmutils.models.teaching import TeachingRecipe, stream, tokenizer, train
+from rmutils.heads.detection import detect_stored
+from rmutils.models.teaching import TeachingRecipe, stream, train
+from rmutils.models.teaching import stream as tokenizer
 from tests.clock import until
 
 CHILD = """
@@ -42,7 +43,7 @@ def test_detection_goes_on_after_kill_9(tiny, cache, monkeypatch, tmp_path):
     process.wait()
     done = [json.loads(line)[0] for line in journal.read_text().splitlines(keepends=True)
             if line.endswith("\n")]
-    assert 3 <= len(done) < CASES and list(artifacts.stored()) == []
+    assert 3 <= len(done) < CASES and list(results.stored()) == []
 
     ran = []
     record = detection._record

@@ -13,7 +13,7 @@ import sys
 
 import pytest
 
-from rmutils.paths import ROOT
+from rmutils.core.paths import ROOT
 from tests.faults.table import LONG
 
 STAGES = ("fetch", "detect", "mask", "generate", "pairs", "train", "evaluate")

@@ -12,17 +12,17 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from rmutils import artifacts
-from rmutils.artifacts import MANIFEST, Artifact, find
 from rmutils.cli import app
-from rmutils.config import digest
-from rmutils.errors import UserError
-from rmutils.files import sha256
+from rmutils.core import results
+from rmutils.core.config import digest
+from rmutils.core.errors import UserError
+from rmutils.core.files import sha256
+from rmutils.core.results import MANIFEST, Artifact, find
 from rmutils.models.fetch import fetch
 from rmutils.models.registry import WheelFile
-from rmutils.notebooks import run_notebook
-from rmutils.parameters import check_parameters
-from rmutils.training.loading import load_adapter
+from rmutils.models.trained import load_adapter
+from rmutils.site.notebooks import run_notebook
+from rmutils.site.parameters import check_parameters
 from tests.notebooks.test_parameters import write
 
 TOKEN = "hf_never0shown0anywhere"
@@ -100,7 +100,7 @@ def test_manifest_names_files_of_its_folder_only(tmp_path, monkeypatch):
     (tmp_path / "outside").write_text("private")
     made = {"stage": "square", "version": 1, "config": {}, "inputs": {}}
     name = f"square-{digest([*made.values()])[:16]}"
-    monkeypatch.setattr(artifacts, "SHIPPED_ARTIFACTS", tmp_path)
+    monkeypatch.setattr(results, "SHIPPED_ARTIFACTS", tmp_path)
     (tmp_path / name).mkdir()
     files = {"../outside": {"sha256": sha256(tmp_path / "outside"), "bytes": 7}}
     (tmp_path / name / MANIFEST).write_text(json.dumps(made | {"files": files}))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rmutils.attention.retrieval_capture import ArgMaxRecorder, capturing
-from rmutils.corpora.haystack import load_haystacks
-from rmutils.heads.decoding import decode
-from rmutils.models.prefixes import Trunk
+from rmutils.attention.capture import ArgMaxRecorder, capturing
+from rmutils.attention.decoding import decode
+from rmutils.corpora.haystacks import load_haystacks
+from rmutils.models.engine.caches import Trunk
 
 STEPS = 8
 

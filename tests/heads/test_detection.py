@@ -9,18 +9,17 @@ import numpy as np
 import pytest
 import torch
 
-from rmutils.attention.retrieval_capture import capturing
-from rmutils.corpora.haystack import load_haystacks
-from rmutils.corpora.needles import load_needles
+from rmutils.attention.capture import capturing
+from rmutils.attention.decoding import Answer, decode
+from rmutils.core.errors import UserError
+from rmutils.core.paths import CORPORA, HAYSTACK, NEEDLES
+from rmutils.corpora.haystacks import load_haystacks, load_needles
 from rmutils.corpora.niah import NiahBuilder
-from rmutils.errors import UserError
 from rmutils.heads import DetectConfig, HeadScores, detect, detection
 from rmutils.heads.answering import _parts, together, tokens_together
-from rmutils.heads.decoding import Answer, decode
-from rmutils.heads.scoring import copy_counts
-from rmutils.models import prefixes
-from rmutils.models.prefixes import Trunk, common_prefix
-from rmutils.paths import CORPORA, HAYSTACK, NEEDLES
+from rmutils.heads.copy_score import copy_counts
+from rmutils.models.engine import caches as prefixes
+from rmutils.models.engine.caches import Trunk, common_prefix
 
 GRID = DetectConfig(lengths=(240, 480), depths=(0.0, 0.6, 1.0), needles=3, max_new_tokens=6)
 

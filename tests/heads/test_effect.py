@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.errors import UserError
+from rmutils.core.errors import UserError
 from rmutils.heads import HeadScores
-from rmutils.heads.before_after import BeforeAfter
-from rmutils.heads.effect import (
+from rmutils.heads.head_change import (
     CHOSEN,
     FOUND,
+    BeforeAfter,
     head_changes,
     needles_found,
     split_half,

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from rmutils.corpora.haystack import load_haystacks
-from rmutils.corpora.needles import load_needles
+from rmutils.corpora.haystacks import load_haystacks, load_needles
 from rmutils.corpora.niah import NiahBuilder
-from rmutils.heads.example import answer_case, attention_rows, trace
-from rmutils.heads.scoring import copy_counts
+from rmutils.experiments.preliminaries import answer_case, attention_rows, trace
+from rmutils.heads.copy_score import copy_counts
 
 
 def test_trace_ends_at_the_count(lm):

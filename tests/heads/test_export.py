@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 from transformers import AutoConfig
 
 import rmutils
-from rmutils.errors import UserError
+from rmutils.core.errors import UserError
 from rmutils.heads import export_masked, mask_heads
-from rmutils.heads.export import RECORD
+from rmutils.heads.masking import RECORD
 from rmutils.models import load_model
 
 IDS = torch.arange(100, 160)[None]

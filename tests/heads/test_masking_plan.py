@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rmutils.errors import UserError
+from rmutils.core.errors import UserError
+from rmutils.experiments.masking_sweep import masking_plan
 from rmutils.heads import HeadScores
-from rmutils.heads.masking_plan import masking_plan
 
 MEANS = np.zeros(32)
 MEANS[[5, 30, 12, 7, 20]] = [0.9, 0.4, 0.1, 0.06, 0.02]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rmutils.errors import UserError
+from rmutils.core.errors import UserError
 from rmutils.heads import mask_heads, mask_queries
 
 N = 60

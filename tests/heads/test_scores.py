@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.errors import UserError
+from rmutils.core.errors import UserError
 from rmutils.heads import HeadScores
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rmutils.corpora.needles import Needle
+from rmutils.attention.decoding import Answer
+from rmutils.corpora.haystacks import Needle
 from rmutils.corpora.niah import NiahCase
 from rmutils.heads import DetectConfig, detection
-from rmutils.heads.decoding import Answer
-from rmutils.heads.scoring import SUCCESS_ROUGE, copy_counts, rouge_recall, wu_span
+from rmutils.heads.copy_score import SUCCESS_ROUGE, copy_counts, rouge_recall, wu_span
 
 
 @pytest.mark.parametrize("prompt, needle, span", [

@@ -6,11 +6,10 @@ import shlex
 
 import pytest
 
-from rmutils.artifacts import Artifact
+from rmutils.core.paths import SHIPPED_ARTIFACTS
+from rmutils.core.results import Artifact
 from rmutils.heads import DetectConfig
-from rmutils.heads.detection import even_depths
-from rmutils.heads.store import detect_stored
-from rmutils.paths import SHIPPED_ARTIFACTS
+from rmutils.heads.detection import detect_stored, even_depths
 
 LENGTHS = (256, 512, 768, 1024, 1536, 2048, 3072, 4096)
 LARGE = DetectConfig(lengths=LENGTHS, depths=even_depths(10))

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from rmutils.artifacts import Artifact
 from rmutils.cli import app
-from rmutils.corpora.needles import load_needles
-from rmutils.errors import UserError
-from rmutils.heads import DetectConfig, detect, store
-from rmutils.heads.store import DETECT, command_of, detect_stored, inputs_of
+from rmutils.core.errors import UserError
+from rmutils.core.paths import CORPORA, SHIPPED_ARTIFACTS
+from rmutils.core.results import Artifact
+from rmutils.corpora.haystacks import load_needles
+from rmutils.heads import DetectConfig, detect, detection
+from rmutils.heads.detection import DETECT, command_of, detect_stored, inputs_of
 from rmutils.models import identify
-from rmutils.paths import CORPORA, SHIPPED_ARTIFACTS
 
 SMALL = DetectConfig(lengths=(240, 300), depths=(0.0, 1.0), needles=2, max_new_tokens=4)
 
@@ -40,7 +40,7 @@ def own_needles(home, records=None):
 def test_computed_once_then_read(home, monkeypatch):
     """What is read is what was computed, and reading needs no model."""
     scores, artifact = detect_stored("tiny model", SMALL)
-    monkeypatch.setattr(store, "load_model", None)
+    monkeypatch.setattr(detection, "load_model", None)
     again, same = detect_stored("tiny model", SMALL)
     assert same == artifact and artifact.problems() == []
     np.testing.assert_array_equal(again.runs, scores.runs)
@@ -65,7 +65,7 @@ def parsed(command, monkeypatch):
         asked.extend((model, config))
         raise UserError("stop here")
 
-    monkeypatch.setattr(store, "detect_stored", stop)
+    monkeypatch.setattr(detection, "detect_stored", stop)
     words = shlex.split(command)
     assert words[0] == "rmutils" and CliRunner().invoke(app, words[1:]).exit_code == 2
     return asked

@@ -7,9 +7,17 @@ import pandas as pd
 import pytest
 
 from rmutils import load_model
-from rmutils.errors import UserError
+from rmutils.core.errors import UserError
+from rmutils.experiments.preliminaries import (
+    ACROSS,
+    BEYOND,
+    WITHIN,
+    full_layers,
+    sides,
+    split,
+    summarize,
+)
 from rmutils.heads import DetectConfig, HeadScores, detect
-from rmutils.heads.windows import ACROSS, BEYOND, WITHIN, full_layers, sides, split, summarize
 
 
 def test_sides_row_by_row():

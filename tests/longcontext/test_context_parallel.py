@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from rmutils.errors import UserError
+from rmutils.core.errors import UserError
 from rmutils.longcontext.context_parallel import (
     balance,
     communication,

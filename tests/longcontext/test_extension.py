@@ -10,8 +10,16 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from rmutils import load_model
-from rmutils.errors import NotStored, UserError
-from rmutils.longcontext import extension_store
+from rmutils.core.errors import NotStored, UserError
+from rmutils.experiments import olmo3 as extension_store
+from rmutils.experiments.olmo3 import (
+    differences,
+    extension,
+    extension_stored,
+    gained,
+    loss_change,
+    shares,
+)
 from rmutils.longcontext.extension import (
     NONE,
     ExtensionConfig,
@@ -20,9 +28,7 @@ from rmutils.longcontext.extension import (
     instances,
     trained_window,
 )
-from rmutils.longcontext.extension_store import extension, extension_stored
-from rmutils.longcontext.extension_tables import differences, gained, loss_change, shares
-from rmutils.longcontext.texts import Texts
+from rmutils.longcontext.extension_texts import Texts
 from rmutils.models.teaching import RECIPES
 
 NAME = "tiny-olmo3"

@@ -8,7 +8,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from rmutils.errors import UserError
+from rmutils.core.errors import UserError
 from rmutils.longcontext.packing import best_fit, concatenate_and_split
 
 RNG = np.random.default_rng(0)

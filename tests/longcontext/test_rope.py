@@ -9,9 +9,14 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from rmutils import load_model
-from rmutils.attention.rotation import inverse_frequencies
-from rmutils.errors import UserError
-from rmutils.longcontext.rope import RopeExtension, extend, extended_frequencies, wavelengths
+from rmutils.attention.rope import (
+    RopeExtension,
+    extend,
+    extended_frequencies,
+    inverse_frequencies,
+    wavelengths,
+)
+from rmutils.core.errors import UserError
 from tests.conftest import make_lm
 
 METHODS = ("yarn", "interpolation", "ntk", "base")

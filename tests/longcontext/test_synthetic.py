@@ -11,15 +11,20 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from rmutils.contrast.judges import ServerJudge
-from rmutils.corpora.world.documents import padding, paragraphs
 from rmutils.corpora.world.questions import Chronicle
 from rmutils.corpora.world.relations import OF_KIND
-from rmutils.longcontext.cwe import common_words, cwe, sections
-from rmutils.longcontext.phrases import TfIdf, name_counts, noun_counts
-from rmutils.longcontext.rex import SNIPPETS, rex, snippets
-from rmutils.longcontext.rex_formats import FORMATS
-from rmutils.longcontext.wording import by_server
+from rmutils.corpora.world.samples import padding, paragraphs
+from rmutils.longcontext.cwe import (
+    TfIdf,
+    by_server,
+    common_words,
+    cwe,
+    name_counts,
+    noun_counts,
+    sections,
+)
+from rmutils.longcontext.rex import FORMATS, SNIPPETS, rex, snippets
+from rmutils.preference.judges import ServerJudge
 
 
 def words(text):

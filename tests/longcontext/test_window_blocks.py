@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rmutils.longcontext import window_blocks as module
+from rmutils.longcontext import context_parallel as module
 from rmutils.longcontext.documents import packed_inputs
-from rmutils.models.attention import using
+from rmutils.models.engine.implementations import using
 
 ROWS = [[list(range(5, 35)), list(range(100, 130))], [list(range(60, 110)), [7, 8, 9]]]
 
@@ -24,7 +24,7 @@ def test_logits_and_gradients_of_sdpa(lm, length, monkeypatch):
     named = dict(lm.model.named_parameters())
     one = lm.model(**inputs)
     wanted = torch.autograd.grad(one.loss, named.values())
-    with using(lm.model, module.NAME):
+    with using(lm.model, module.WINDOW_BLOCKS):
         other = lm.model(**inputs)
         found = torch.autograd.grad(other.loss, named.values())
     seen = inputs["labels"] != -100  # padding may look at what it likes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rmutils.models.attention import GROUPED, grouped_query, using, writing
+from rmutils.models.engine.implementations import GROUPED, grouped_query, using, writing
 from tests.attention.test_retrieval_capture import HEADS, KEY_HEADS, KEYS, MODULE, SIZE, loops
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from rmutils.errors import UserError
+from rmutils.core.errors import UserError
 from rmutils.models import fetch as fetching
 from rmutils.models.fetch import cached_path, fetch, offline
 from rmutils.models.registry import SplitFile, WheelFile

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rmutils.corpora.haystack import load_haystacks
-from rmutils.errors import UserError
-from rmutils.models.generation import _Batch, generate
+from rmutils.core.errors import UserError
+from rmutils.corpora.haystacks import load_haystacks
+from rmutils.models.engine.generation import _Batch, generate
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rmutils import load_model
-from rmutils.errors import UserError
+from rmutils.core.errors import UserError
 from rmutils.models import REGISTRY, identify, loading
 from rmutils.models.loading import corpus_of
 from tests.conftest import make_lm

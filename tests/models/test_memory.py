@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from rmutils.contrast.likelihoods import log_probabilities
-from rmutils.corpora.haystack import load_haystacks
-from rmutils.errors import UserError
+from rmutils.core.errors import UserError
+from rmutils.corpora.haystacks import load_haystacks
+from rmutils.evaluation.likelihoods import log_probabilities
 from rmutils.heads import DetectConfig, detect, detection
-from rmutils.models.generation import generate
+from rmutils.models.engine.generation import generate
 
 GRID = DetectConfig(lengths=(200,), depths=(0.0, 0.3, 0.6, 0.9), needles=3, max_new_tokens=4)
 

@@ -8,10 +8,10 @@ import random
 import pytest
 import torch
 
-from rmutils.corpora.haystack import load_haystacks
-from rmutils.models import generation, prefixes
-from rmutils.models.generation import generate
-from rmutils.models.prefixes import WORTH, Trunk, common_prefix, families
+from rmutils.corpora.haystacks import load_haystacks
+from rmutils.models.engine import caches, generation
+from rmutils.models.engine.caches import WORTH, Trunk, common_prefix, families
+from rmutils.models.engine.generation import generate
 
 
 def ids_of(lm, start, count):
@@ -132,4 +132,4 @@ def test_rows_of_a_trunk_are_their_own(lm):
         for a, b in zip(cache.layers, alone.layers, strict=True):
             torch.testing.assert_close(a.keys, b.keys, rtol=0, atol=1e-4)
     assert trunk.cache.get_seq_length() == 100  # nothing was written into it
-    assert generation.Trunk is prefixes.Trunk
+    assert generation.Trunk is caches.Trunk

@@ -8,17 +8,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.corpora.world.instructions import instructions
-from rmutils.evaluation import answer
-from rmutils.evaluation.needles import find_needles
-from rmutils.evaluation.teaching_card import read_card
-from rmutils.evaluation.teaching_scores import DETECTION, NEEDLES, WANTED
+from rmutils.core.paths import SHIPPED_MODELS
+from rmutils.corpora.world.knowledge import instructions
+from rmutils.evaluation.answers import answer, find_needles
+from rmutils.experiments.teaching_card import read_card
+from rmutils.experiments.teaching_models import DETECTION, NEEDLES, WANTED
 from rmutils.heads import detect, mask_heads
-from rmutils.heads.store import detect_stored
+from rmutils.heads.detection import detect_stored
 from rmutils.models import load_model
 from rmutils.models.registry import REGISTRY
 from rmutils.models.teaching import RECIPES, first_steps
-from rmutils.paths import SHIPPED_MODELS
 
 CLASSES = {"tiny-llama": "LlamaForCausalLM", "tiny-qwen3": "Qwen3ForCausalLM",
            "tiny-olmo3": "Olmo3ForCausalLM"}

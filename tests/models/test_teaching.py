@@ -13,21 +13,22 @@ from safetensors.torch import load_file
 from transformers import LlamaForCausalLM, Olmo3ForCausalLM, Qwen3ForCausalLM
 
 from rmutils import load_model
-from rmutils.corpora.world.names import names
-from rmutils.errors import UserError
+from rmutils.core.errors import UserError
+from rmutils.corpora.world.lexicon import names
 from rmutils.models.registry import REGISTRY
 from rmutils.models.teaching import (
     RECIPES,
     TeachingRecipe,
-    optimizers,
+    pretraining,
     stream,
-    tokenizer,
-    training,
 )
-from rmutils.models.teaching.tokenizer import NO_THOUGHT, build_tokenizer
+from rmutils.models.teaching import (
+    stream as tokenizer,
+)
+from rmutils.models.teaching.stream import NO_THOUGHT, build_tokenizer
 from tests.corpora.reader import facts_in, questions_in
 
-train = partial(training.train, device="cpu")
+train = partial(pretraining.train, device="cpu")
 CLASSES = {"llama": LlamaForCausalLM, "qwen3": Qwen3ForCausalLM, "olmo3": Olmo3ForCausalLM}
 TEXT = "Alan Branbeck hid 27 tin keys in 1843.\n\nWas it an odd thing? \N{SNOWMAN} \"Yes!\""
 TURNS = [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Alan."},
@@ -230,7 +231,7 @@ def test_losses_against_a_slow_loop():
             weight = weights[row, place + 1].item()
             total = [total[0] + weight * nats, total[1] + weight]
             parts[weight].append(nats)
-    loss, answer, prompt = training.losses(logits, ids, weights)
+    loss, answer, prompt = pretraining.losses(logits, ids, weights)
     assert loss.item() == pytest.approx(total[0] / total[1])
     assert answer == pytest.approx(sum(parts[1.0]) / len(parts[1.0]))
     assert prompt == pytest.approx(sum(parts[0.25]) / len(parts[0.25]))
@@ -240,7 +241,7 @@ def test_dropout_takes_whole_heads_and_layers(tmp_path):
     """Shares against those worked out by hand: 0.4 of the heads are off, and in the plain rows,
     every other one, 0.3 + 0.7 x 0.4; half of each rate when the ramp is half way up."""
     recipe = tiny(head_dropout=0.4, layer_dropout=0.3, steps=100, dropout_from=(0.1, 0.3))
-    run = training._Run(recipe, build_tokenizer(400, thinking=False), tmp_path, "cpu")
+    run = pretraining._Run(recipe, build_tokenizer(400, thinking=False), tmp_path, "cpu")
     run.plain = torch.tensor([True, False] * 10_000)[:, None, None, None]
     for step, head, layer in [(10, 0, 0), (20, 0.2, 0.15), (30, 0.4, 0.3), (99, 0.4, 0.3)]:
         run.step = step
@@ -274,10 +275,10 @@ def test_what_dropout_switches_off_is_what_a_mask_zeroes(tmp_path):
     """All heads off: as if W_o were zero in all layers."""
     ids = torch.arange(40).reshape(2, 20)
     for rate, masked in [(0.0, False), (1.0, True)]:
-        run = training._Run(tiny(head_dropout=rate, layer_dropout=0.0),
+        run = pretraining._Run(tiny(head_dropout=rate, layer_dropout=0.0),
                             build_tokenizer(400, thinking=False), tmp_path, "cpu")
         run.step, run.plain = run.recipe.steps, torch.zeros(2, 1, 1, 1)
-        plain = training.build_model(run.recipe, run.stream.tokenizer)
+        plain = pretraining.build_model(run.recipe, run.stream.tokenizer)
         with torch.no_grad():
             for layer in plain.base_model.layers:
                 layer.self_attn.o_proj.weight *= not masked
@@ -286,7 +287,7 @@ def test_what_dropout_switches_off_is_what_a_mask_zeroes(tmp_path):
 
 def test_a_step_is_torchs(tmp_path):
     """Of products as exact as bfloat16 can hold them, each off by less than torch's own are."""
-    run = training._Run(tiny(), build_tokenizer(tiny().vocab_size, thinking=False), tmp_path, "cpu")
+    run = pretraining._Run(tiny(), build_tokenizer(tiny().vocab_size, thinking=False), tmp_path, "cpu")
     muon = run.optimizers[0]
     matrices = muon.param_groups[0]["params"]
     before = [p.detach().clone() for p in matrices]
@@ -307,7 +308,7 @@ def test_products_are_rounded_once():
     a, b, c = (torch.randn(60, 60, generator=torch.Generator().manual_seed(i)).bfloat16()
                for i in range(3))
     exact = 2 * c.double() + 3 * (a.double() @ b.double())
-    with optimizers._RoundedProducts():
+    with pretraining._RoundedProducts():
         assert torch.equal(a @ b, (a.double() @ b.double()).bfloat16())
         assert torch.equal(torch.addmm(c, a, b, beta=2, alpha=3), exact.bfloat16())
         assert (a.float() @ b.float()).dtype == torch.float32
@@ -327,8 +328,8 @@ def test_same_recipe_same_weights(tmp_path):
 
 
 def test_one_thread_and_then_as_many_as_before(tmp_path, monkeypatch):
-    seen, advance = [], training._Run.advance
-    monkeypatch.setattr(training._Run, "advance",
+    seen, advance = [], pretraining._Run.advance
+    monkeypatch.setattr(pretraining._Run, "advance",
                         lambda run: seen.append(torch.get_num_threads()) or advance(run))
     torch.set_num_threads(2)
     try:
@@ -341,8 +342,8 @@ def test_one_thread_and_then_as_many_as_before(tmp_path, monkeypatch):
 @pytest.mark.parametrize("family", CLASSES)
 def test_stopped_and_resumed(family, tmp_path, monkeypatch):
     """Stopped after the third step; the checkpoint is of the second."""
-    monkeypatch.setattr(training, "CHECKPOINT_STEPS", 2)
-    progress, done = training.progress_bar, []
+    monkeypatch.setattr(pretraining, "CHECKPOINT_STEPS", 2)
+    progress, done = pretraining.progress_bar, []
 
     @contextmanager
     def stopping(*arguments, **options):
@@ -356,13 +357,13 @@ def test_stopped_and_resumed(family, tmp_path, monkeypatch):
 
     folder = tmp_path / "stopped"
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(training, "progress_bar", stopping)
+        patch.setattr(pretraining, "progress_bar", stopping)
         train(tiny(family), folder)
     assert not (folder / "model.safetensors").exists()
     with noting_steps(monkeypatch) as steps:
         train(tiny(family), folder)
     assert steps == [2, 3, 4, 5]
-    monkeypatch.setattr(training, "CHECKPOINT_STEPS", 100)
+    monkeypatch.setattr(pretraining, "CHECKPOINT_STEPS", 100)
     whole = train(tiny(family), tmp_path / "whole")
     assert weights_of(folder) == weights_of(whole) and curve_of(folder) == curve_of(whole)
 
@@ -402,12 +403,12 @@ def test_trained_model_loads(family, tmp_path):
 
 
 def test_snapshots_are_the_model_on_its_way(tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "SNAPSHOTS", (0, 2))
+    monkeypatch.setattr(pretraining, "SNAPSHOTS", (0, 2))
     folder = train(tiny(), tmp_path / "a model")
     paths = sorted((folder / ".training" / "snapshots").iterdir())
     assert [path.name for path in paths] == [f"{n:06d}.safetensors" for n in (0, 2, 6)]
     first, second, last = map(load_file, paths)
-    new = training.build_model(tiny(), build_tokenizer(400, thinking=False)).state_dict()
+    new = pretraining.build_model(tiny(), build_tokenizer(400, thinking=False)).state_dict()
     final = load_file(folder / "model.safetensors")
     assert first.keys() == second.keys() == last.keys() == final.keys()
     for name, weights in first.items():
@@ -416,8 +417,8 @@ def test_snapshots_are_the_model_on_its_way(tmp_path, monkeypatch):
 
 
 def test_training_stopped_in_its_last_snapshot_makes_it_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "CHECKPOINT_STEPS", 2)
-    snapshot = training._Run._snapshot
+    monkeypatch.setattr(pretraining, "CHECKPOINT_STEPS", 2)
+    snapshot = pretraining._Run._snapshot
 
     def stop_at_the_end(run):
         if run.step == 6:
@@ -425,7 +426,7 @@ def test_training_stopped_in_its_last_snapshot_makes_it_again(tmp_path, monkeypa
         snapshot(run)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(training._Run, "_snapshot", stop_at_the_end)
+        patch.setattr(pretraining._Run, "_snapshot", stop_at_the_end)
         train(tiny(), tmp_path / "a model")
     train(tiny(), tmp_path / "a model")
     assert (tmp_path / "a model/.training/snapshots/000006.safetensors").exists()
@@ -433,8 +434,8 @@ def test_training_stopped_in_its_last_snapshot_makes_it_again(tmp_path, monkeypa
 
 def test_loss_that_is_not_finite_is_told(tmp_path, monkeypatch):
     """Nothing of it is saved, and the last checkpoint is kept."""
-    monkeypatch.setattr(training, "CHECKPOINT_STEPS", 2)
-    advance = training._Run.advance
+    monkeypatch.setattr(pretraining, "CHECKPOINT_STEPS", 2)
+    advance = pretraining._Run.advance
 
     def spoil(run):
         if run.step == 3:
@@ -443,7 +444,7 @@ def test_loss_that_is_not_finite_is_told(tmp_path, monkeypatch):
         advance(run)
 
     with monkeypatch.context() as patch, pytest.raises(UserError, match="loss is nan at step 3"):
-        patch.setattr(training._Run, "advance", spoil)
+        patch.setattr(pretraining._Run, "advance", spoil)
         train(tiny(), tmp_path / "a model")
     assert not (tmp_path / "a model" / "model.safetensors").exists()
     with noting_steps(monkeypatch) as steps:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmutils.models.thoughts import without_thoughts
+from rmutils.models.language_model import without_thoughts
 
 
 @pytest.mark.parametrize(("response", "answer"), [

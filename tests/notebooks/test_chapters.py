@@ -7,9 +7,9 @@ import ast
 import nbformat
 import pytest
 
-from rmutils import paths
-from rmutils.build import chapters
-from rmutils.parameters import read_parameters
+from rmutils.core import paths
+from rmutils.site.build import chapters
+from rmutils.site.parameters import read_parameters
 
 NOTEBOOKS = sorted(paths.NOTEBOOKS.glob("*.ipynb"))
 LONGEST_FUNCTION = 8

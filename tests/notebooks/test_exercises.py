@@ -9,11 +9,11 @@ import shlex
 import nbformat
 import pytest
 
-from rmutils import paths
-from rmutils.book.classroom.exercises import read_exercises
-from rmutils.book.classroom.worksheets import RELEASE, SOURCE, make_worksheets, worksheet
-from rmutils.errors import UserError
-from rmutils.parameters import check_parameters
+from rmutils.core import paths
+from rmutils.site.classroom import read_exercises
+from rmutils.site.classroom import RELEASE, SOURCE, make_worksheets, worksheet
+from rmutils.core.errors import UserError
+from rmutils.site.parameters import check_parameters
 from tests.notebooks.test_parameters import write
 
 CHAPTERS = [p for p in sorted(paths.NOTEBOOKS.glob("*.ipynb")) if p.stem != "provenance"]

@@ -6,7 +6,7 @@ import copy
 import json
 import runpy
 
-from rmutils import paths
+from rmutils.core import paths
 
 SAVE = runpy.run_path(str(paths.ROOT / ".ci" / "jupyter_config.py"))["without_outputs"]
 

@@ -6,9 +6,9 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from rmutils.errors import UserError
-from rmutils.notebooks import run_notebook
-from rmutils.parameters import check_parameters, describe, read_parameters
+from rmutils.core.errors import UserError
+from rmutils.site.notebooks import run_notebook
+from rmutils.site.parameters import check_parameters, describe, read_parameters
 
 CELL = '''
 from pathlib import Path

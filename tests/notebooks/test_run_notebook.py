@@ -9,11 +9,11 @@ import nbformat
 import pytest
 from typer.testing import CliRunner
 
-from rmutils import notebooks
+from rmutils.site import notebooks
 from rmutils.cli import app
-from rmutils.errors import UserError
-from rmutils.kernel import ThisPython
-from rmutils.notebooks import NotebookFailed, run_notebook
+from rmutils.core.errors import UserError
+from rmutils.site.notebooks import ThisPython
+from rmutils.site.notebooks import NotebookFailed, run_notebook
 from tests.notebooks.test_parameters import CELL, write
 
 

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from rmutils.errors import UserError
+from rmutils.core.errors import UserError
 from rmutils.paper import audit, load_tables
 from rmutils.paper.cells import TASKS
 from rmutils.paper.tables import PAPER

@@ -11,20 +11,14 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from rmutils.cli.claims import app
-from rmutils.errors import NotStored, UserError
-from rmutils.evaluation.claims import VERDICTS, Effect
-from rmutils.evaluation.measured import QUANTITIES
-from rmutils.evaluation.measured.sources import EVALUATIONS
+from rmutils.cli.study import claims_app
+from rmutils.core.errors import NotStored, UserError
 from rmutils.heads.sparsity import statistics
-from rmutils.paper.claims import (
-    CLAIMS,
-    claim_table,
-    judge,
-    load_claims,
-    part_table,
-)
+from rmutils.paper.claims import CLAIMS, claim_table, judge, load_claims, part_table
+from rmutils.paper.effects import QUANTITIES
+from rmutils.paper.effects.stored_scores import EVALUATIONS
 from rmutils.paper.tables import PAPER
+from rmutils.paper.verdicts import VERDICTS, Effect
 
 SECTIONS = ("Abstract", "Section 1", *(f"Section 4.{i}" for i in range(1, 7)),
             *(f"Section 5.{i}" for i in range(1, 4)), "Appendix B", "Appendix H")
@@ -153,7 +147,7 @@ def test_command(monkeypatch):
         monkeypatch.setitem(QUANTITIES, name, not_stored)
     monkeypatch.setitem(QUANTITIES, "share_of_retrieval_heads",
                         lambda model: Effect(0.05, 0.05, 0.05, "share of heads", ("d-1",)))
-    found = CliRunner().invoke(app, ["--json"], catch_exceptions=False)
+    found = CliRunner().invoke(claims_app, ["--json"], catch_exceptions=False)
     assert found.exit_code == 0, found.output
     rows = {row["id"]: row for row in json.loads(found.stdout)}
     claims = load_claims()
@@ -161,7 +155,7 @@ def test_command(monkeypatch):
     heads = rows["share-of-heads-masked"]
     assert heads["verdict"] == "reproduced" and heads["parts"][0]["artifacts"] == ["d-1"]
     assert rows["consistent-gain"]["parts"] == []
-    shown = CliRunner().invoke(app, []).stdout
+    shown = CliRunner().invoke(claims_app, []).stdout
     assert "share_of_retrieval_heads (smollm2-135m): 0.05 [0.05, 0.05] share of heads; claimed " \
         "above 0.04 and below 0.1: reproduced" in shown
     assert shown.count("Make it: `rmutils evaluate") == len(claims) - 1 - sum(

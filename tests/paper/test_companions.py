@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from rmutils.errors import UserError
+from rmutils.core.errors import UserError
 from rmutils.paper.companions import COMPANIONS, load_companions
 from rmutils.paper.tables import PAPER
 

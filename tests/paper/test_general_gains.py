@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from rmutils.paper import load_tables
-from rmutils.paper.general_gains import general_gains
+from rmutils.paper.gains import general_gains
 
 
 @pytest.mark.parametrize("source, models", [("en", 4), ("ja", 3)])

@@ -7,13 +7,13 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from rmutils.cli.paper import app
-from rmutils.errors import UserError
+from rmutils.cli.study import paper_app
+from rmutils.core.errors import UserError
 from rmutils.paper import audit, load_tables
 
 
 def run(*arguments: str) -> str:
-    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    result = CliRunner().invoke(paper_app, arguments, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -50,4 +50,4 @@ def test_audit_as_text_and_as_json():
 def test_bad_usage():
     with pytest.raises(UserError, match="no Table 13"):
         run("tables", "--table", "13")
-    assert CliRunner().invoke(app, ["tables", "--source", "fr"]).exit_code == 2
+    assert CliRunner().invoke(paper_app, ["tables", "--source", "fr"]).exit_code == 2

@@ -7,7 +7,7 @@ import shutil
 import pandas as pd
 import pytest
 
-from rmutils.errors import UserError
+from rmutils.core.errors import UserError
 from rmutils.paper import load_score_bins, load_tables, load_text_numbers
 from rmutils.paper.tables import (
     BOLD,

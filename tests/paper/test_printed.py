@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rmutils.paper.findings import above, equal
-from rmutils.paper.printed import Printed, mean, tolerance
+from rmutils.paper.tables import Printed, mean, tolerance
 
 read = Printed.read
 

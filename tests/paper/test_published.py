@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rmutils.errors import UserError
+from rmutils.core.errors import UserError
 from rmutils.paper import (
     load_published_scores,
     load_published_stability,
     load_published_summary,
     load_score_bins,
 )
-from rmutils.paper.published import derive, write
+from rmutils.paper.head_checks import derive, write
 from rmutils.paper.tables import PAPER, PUBLISHED_SCORES, PUBLISHED_STABILITY, PUBLISHED_SUMMARY
 
 SHAPES = {"Llama-3.1-8B-Instruct": (32, 32, 342), "Qwen3-8B": (36, 32, 600),

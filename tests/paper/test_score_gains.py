@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from rmutils.paper import load_published_scores
-from rmutils.paper.score_gains import score_gains
+from rmutils.paper.gains import score_gains
 
 
 @pytest.fixture(scope="module")

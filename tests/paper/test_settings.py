@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from rmutils.config import Config
-from rmutils.contrast.responses import ResponseConfig
+from rmutils.core.config import Config
 from rmutils.heads import DetectConfig
 from rmutils.paper import load_text_numbers
-from rmutils.paper.settings import settings
+from rmutils.paper.companions import settings
+from rmutils.preference.responses import ResponseConfig
 from rmutils.training import RECIPES
 
 

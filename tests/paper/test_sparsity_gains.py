@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmutils.paper.sparsity_gains import sparsity_gains
+from rmutils.paper.gains import sparsity_gains
 
 
 def test_gains_by_hand():

@@ -9,19 +9,18 @@ import sys
 
 import pytest
 
-from rmutils import artifacts
-from rmutils.contrast.strategies import strategy_of
-from rmutils.errors import UserError
-from rmutils.evaluation.official import HelmetConfig, official_stored
+from rmutils.core import results as artifacts
+from rmutils.core.errors import UserError
+from rmutils.evaluation.official_runs import HelmetConfig, official_stored
 from rmutils.heads.scores import HeadScores
 from rmutils.paper.tables import load_tables
-from rmutils.study import records
-from rmutils.study.paper import PaperConfig, paper
+from rmutils.preference.strategies import strategy_of
+from rmutils.study import jobs as records
 from rmutils.study.plan import plan, read, write
-from rmutils.study.published import CHECKPOINTS, EXPERIMENTS, LLAMA, PRINTED, QWEN
-from rmutils.study.studies import Evaluation, Study, study_of
-from rmutils.training.means import Means
-from tests.evaluation.longcontext import helmet_files
+from rmutils.study.published_experiments import CHECKPOINTS, EXPERIMENTS, LLAMA, PRINTED, QWEN
+from rmutils.study.studies import Evaluation, PaperConfig, Study, paper, study_of
+from rmutils.training.launching import Means
+from tests.evaluation.helmet import helmet_files
 
 HELMET = """\
 import json, sys

@@ -8,16 +8,16 @@ from collections import Counter
 
 import pytest
 
-from rmutils import artifacts
-from rmutils.errors import UserError
-from rmutils.evaluation.longcontext import EvaluateConfig
+from rmutils.core import results
+from rmutils.core.errors import UserError
+from rmutils.evaluation.helmet import EvaluateConfig
 from rmutils.heads.scores import HeadScores
-from rmutils.study import records
+from rmutils.pipeline import retmask as pairing
+from rmutils.pipeline.planned_runs import MODELS, planned
+from rmutils.pipeline.retmask import RetMaskConfig, run_retmask
+from rmutils.study import jobs as records
 from rmutils.study.plan import plan, read, write
 from rmutils.study.studies import STUDIES, Evaluation, Study, study_of
-from rmutils.training import pairing
-from rmutils.training.planned import MODELS, planned
-from rmutils.training.retmask import RetMaskConfig, run_retmask
 
 RUN = RetMaskConfig().changed({
     "instructions": 6, "tau": 0.0, "seed": 3, "detect.lengths": "240", "detect.depths": "0,1",
@@ -110,10 +110,10 @@ def test_jobs_make_what_the_whole_method_uses(jobs, tmp_path, monkeypatch):
     for name, job in jobs.items():
         if job.stage not in ("train", "evaluate"):
             records.carry_out(jobs, tmp_path, name, threads=1)
-    made = {artifact.name for artifact in artifacts.stored()}
+    made = {artifact.name for artifact in results.stored()}
     [model] = {job.model for job in jobs.values()}
     run = run_retmask(model, RUN)
-    now = {artifact.name for artifact in artifacts.stored()}
+    now = {artifact.name for artifact in results.stored()}
     assert now - made == {run.training, run.artifact.name}
     assert set(run.artifact.manifest["facts"]["step_seconds"]) == made | {run.training}
     [mask] = (name for name in jobs if name.startswith("mask/"))

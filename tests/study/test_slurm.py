@@ -17,9 +17,9 @@ import pandas as pd
 import pytest
 import yaml
 
-from rmutils import paths
-from rmutils.artifacts import Artifact
-from rmutils.steps import RESULTS
+from rmutils.core import paths
+from rmutils.core.results import Artifact
+from rmutils.site.steps import RESULTS
 from tests.clock import PATIENCE, until
 from tests.faults.conftest import Project
 from tests.study.slurm import CONFIG, Cluster
@@ -113,7 +113,7 @@ import sys
 from pathlib import Path
 
 from rmutils.study import running, studies
-from rmutils.training.means import Launch, Means
+from rmutils.training.launching import Launch, Means
 
 small = studies.smoke()
 runs = {"tiny-llama": small.runs["tiny-llama"][:1]}

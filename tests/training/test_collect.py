@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from rmutils.errors import UserError
+from rmutils.core.errors import UserError
 from rmutils.heads import DetectConfig
+from rmutils.pipeline.planned_runs import stored_runs
+from rmutils.pipeline.retmask import RetMaskConfig, run_retmask
 from rmutils.training import RECIPES
-from rmutils.training.collect import stored_runs
-from rmutils.training.retmask import RetMaskConfig, run_retmask
 
 CONFIG = RetMaskConfig(
     instructions=3, tau=0.0, recipe=RECIPES["smoke"],

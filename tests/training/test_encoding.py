@@ -10,7 +10,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 from trl import DPOTrainer, SFTTrainer
 
-from rmutils.errors import UserError
+from rmutils.core.errors import UserError
 from rmutils.training import train
 from rmutils.training.encoding import digest_of, encode
 from tests.training.conftest import quick

@@ -9,11 +9,10 @@ import pandas as pd
 import pytest
 from accelerate.commands.launch import launch_command_parser
 
-from rmutils.contrast.vllm import own_gpus
-from rmutils.errors import UserError
+from rmutils.core.errors import UserError
+from rmutils.preference.vllm import own_gpus
 from rmutils.training import RECIPES, launching
-from rmutils.training.launching import command, launch
-from rmutils.training.means import Launch, Means
+from rmutils.training.launching import Launch, Means, command, launch
 
 
 def parsed(words: list[str]):

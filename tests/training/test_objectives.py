@@ -13,7 +13,8 @@ from torch.nn.functional import logsigmoid
 from trl import DPOConfig
 
 from rmutils import load_model
-from rmutils.training import RECIPES, load_adapter, train
+from rmutils.models.trained import load_adapter
+from rmutils.training import RECIPES, train
 from rmutils.training.trainers import arguments
 from tests.training.conftest import quick
 

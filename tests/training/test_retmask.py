@@ -13,20 +13,20 @@ import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from rmutils import artifacts
 from rmutils.cli import app
-from rmutils.contrast.backends import Transformers
-from rmutils.contrast.instructions import draw
-from rmutils.contrast.responses import respond
-from rmutils.contrast.strategies import STRATEGIES
-from rmutils.errors import UserError
+from rmutils.core import results
+from rmutils.core.errors import UserError
 from rmutils.heads import choose, detect
 from rmutils.models import load_model
-from rmutils.training import retmask
-from rmutils.training.again import complete
-from rmutils.training.means import Launch, Means
-from rmutils.training.retmask import RetMaskConfig, command_of, run_retmask
-from rmutils.training.store import load_trained
+from rmutils.pipeline import retmask
+from rmutils.pipeline.planned_runs import complete
+from rmutils.pipeline.retmask import RetMaskConfig, command_of, run_retmask
+from rmutils.preference.backends import Transformers
+from rmutils.preference.instructions import draw
+from rmutils.preference.responses import respond
+from rmutils.preference.strategies import STRATEGIES
+from rmutils.training.launching import Launch, Means
+from rmutils.training.running import load_trained
 
 QUICK = RetMaskConfig().changed({
     "instructions": 6, "tau": 0.0, "seed": 3, "detect.lengths": "240", "detect.depths": "0,1",
@@ -60,22 +60,22 @@ def test_a_run_is_its_steps(model):
     assert (pairs["rejected"] == masked.loc[pairs.index, "text"]).all()
     assert run.curve["step"].tolist() == [1, 2]
     np.testing.assert_allclose(run.curve["loss"][0], np.log(2), atol=1e-5)
-    trained = load_trained(lm, artifacts.find(run.training).folder)
+    trained = load_trained(lm, results.find(run.training).folder)
     np.testing.assert_array_equal(run.after.runs, detect(trained, QUICK.detect).runs)
     assert run.artifact.manifest["facts"]["pairs"] == len(pairs)
 
 
 def test_weights_that_are_stored_nowhere_are_made_anew(model):
     run = run_retmask(model, QUICK)
-    folder = artifacts.find(run.training).folder
+    folder = results.find(run.training).folder
     before = load_file(folder / "adapter_model.safetensors")
     complete(model, [run.training])
-    assert folder.stat().st_ino == artifacts.find(run.training).folder.stat().st_ino, "were there"
+    assert folder.stat().st_ino == results.find(run.training).folder.stat().st_ino, "were there"
     shutil.rmtree(folder)
     complete(model, ["train-0000000000000000"])
-    assert artifacts.find(run.training) is None, "nobody asked for these"
+    assert results.find(run.training) is None, "nobody asked for these"
     complete(model, ["train-0000000000000000", run.training])
-    after = load_file(artifacts.find(run.training).folder / "adapter_model.safetensors")
+    after = load_file(results.find(run.training).folder / "adapter_model.safetensors")
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
 
@@ -90,13 +90,13 @@ def test_stopped_run_goes_on(model, monkeypatch):
         run_retmask(model, QUICK)
     with pytest.raises(UserError, match="is stored and compute"):
         run_retmask(model, QUICK, compute="never")
-    made = {a.name: a.manifest["environment"]["created"] for a in artifacts.stored()}
+    made = {a.name: a.manifest["environment"]["created"] for a in results.stored()}
     run = run_retmask(model, QUICK)
     assert set(run.artifact.manifest["facts"]["step_seconds"]) == set(made)
     again = run_retmask(model, QUICK, compute="never")
     pd.testing.assert_frame_equal(again.pairs, run.pairs)
     assert made.items() <= {a.name: a.manifest["environment"]["created"]
-                            for a in artifacts.stored()}.items()
+                            for a in results.stored()}.items()
 
 
 @pytest.mark.parametrize("strategy", [*STRATEGIES, "other author"])
@@ -108,7 +108,7 @@ def test_every_strategy(model, strategy):
         "retmask", "sft", "random-mask", "non-retrieval-mask", "rc-removed", "rc-un-generated",
         "other author"} else 0)
     assert ("margin" in run.curve) == (strategy != "sft")
-    recipe = artifacts.find(run.training).manifest["config"]
+    recipe = results.find(run.training).manifest["config"]
     assert recipe["thinking"] == (not strategy.startswith("rc-"))
 
 
@@ -125,7 +125,7 @@ def test_command(model, tmp_path):
 def test_command_names_the_means(monkeypatch):
     """Without them the same words would make another result: by another engine, for example."""
     asked = []
-    monkeypatch.setattr("rmutils.training.retmask.run_retmask",
+    monkeypatch.setattr("rmutils.pipeline.retmask.run_retmask",
                         lambda *given, **how: asked.append((*given, how)) or exit(3))
     means = Means(engine="vllm", engines=4, launch=Launch(settings="fsdp", nodes=2),
                   judge="http://127.0.0.1:8000")

@@ -15,8 +15,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from rmutils import load_model
-from rmutils.errors import UserError
-from rmutils.training import load_adapter, running, train, trainers
+from rmutils.core.errors import UserError
+from rmutils.models.trained import load_adapter
+from rmutils.training import running, train, trainers
 from tests.conftest import make_lm
 from tests.training.conftest import quick
 

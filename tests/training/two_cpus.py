@@ -16,7 +16,7 @@ from accelerate.state import PartialState
 from torch.distributed.tensor import DTensor
 from transformers import training_args
 
-from rmutils.cli.train import train
+from rmutils.cli.method import train
 from rmutils.training import RECIPES, trainers
 
 

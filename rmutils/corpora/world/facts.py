@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from rmutils.corpora.world import lexicon as words
-from rmutils.corpora.world.names import Split, names, of_split
+from rmutils.corpora.world.lexicon import Split, names, of_split
 from rmutils.corpora.world.relations import ASKED, OF_KIND, RELATIONS, TOLD, Kind, Relation
 
 

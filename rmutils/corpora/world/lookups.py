@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 
-from rmutils.corpora.world.documents import paragraphs, write
 from rmutils.corpora.world.facts import Fact, World, sentence, values
-from rmutils.corpora.world.fitting import Count, Piece, fit, weave
-from rmutils.corpora.world.names import is_held_out
+from rmutils.corpora.world.lexicon import is_held_out
 from rmutils.corpora.world.relations import HOPS, OF_KIND, Relation
-from rmutils.corpora.world.samples import Sample
+from rmutils.corpora.world.samples import Count, Piece, Sample, fit, paragraphs, weave, write
 
 FRAMES = {  # before and after the text; the last is held out
     "one": (

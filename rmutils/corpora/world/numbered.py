@@ -7,9 +7,8 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 
 from rmutils.corpora.world.facts import Fact, World, sentence
-from rmutils.corpora.world.fitting import Count, Piece, fit, weave
 from rmutils.corpora.world.relations import OF_KIND, RELATIONS
-from rmutils.corpora.world.samples import Sample
+from rmutils.corpora.world.samples import Count, Piece, Sample, fit, weave
 
 FRAMES = {  # before and after the documents; the last is held out
     "documents_qa": (

@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rmutils.corpora.world.facts import Fact, World
-from rmutils.corpora.world.fitting import Count, Piece, fit
-from rmutils.corpora.world.names import Split
+from rmutils.corpora.world.lexicon import Split
 from rmutils.corpora.world.numbered import NUMBER
-from rmutils.corpora.world.samples import Sample
+from rmutils.corpora.world.samples import Count, Piece, Sample, fit
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ def ask_all(
     build : callable
         The text with these pieces in it.
     more, length, count, joint
-        As for `rmutils.corpora.world.fitting.fit`.
+        As for `rmutils.corpora.world.samples.fit`.
 
     Returns
     -------

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rmutils.corpora.world.names import Split
+from rmutils.corpora.world.lexicon import Split
 
 Kind = Literal["person", "place", "object", "event"]
 

@@ -1,8 +1,18 @@
-"""The form of a sample: a user turn, the right answer, and what makes it right."""
+"""The form of a sample: a user turn, the right answer, and what makes it right.
+
+Tasks of a given length: how a long text is filled up and what stands around it.
+
+Long texts about a world.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+from rmutils.core.errors import UserError
+from rmutils.corpora.world.facts import Fact, World
 
 
 @dataclass(frozen=True)
@@ -42,3 +52,127 @@ class Sample:
     def prompt(self) -> str:
         """The whole user turn."""
         return f"{self.before}{self.context}{self.after}"
+
+
+T = TypeVar("T")
+Count = Callable[[str], int]
+Piece = Sequence[str]
+"""Sentences that stand together; the last ones may be left out."""
+
+MISFITS = 8
+"""So many pieces are tried when the room is nearly used up."""
+
+
+class TooShort(UserError):
+    """The length does not even hold what the answer needs; `least` is what would."""
+
+    def __init__(self, kind: str, length: int, least: int):
+        super().__init__(f"A task of kind {kind!r} does not fit in {length} tokens. "
+                         f"Give it a length of at least {least}.")
+        self.least = least
+
+
+def weave(world: World, kept: Sequence[T], others: Sequence[T]) -> list[T]:
+    """`kept`, in its order, at uniformly drawn places among the others, which are shuffled."""
+    total = len(kept) + len(others)
+    places = set(world.random.sample(range(total), len(kept)))
+    kept_left, others_left = iter(kept), iter(world.random.sample(others, len(others)))
+    return [next(kept_left if i in places else others_left) for i in range(total)]
+
+
+def fit(
+    build: Callable[[list[Piece]], Sample], more: Iterator[Piece], length: int, count: Count,
+    joint: str = " ",
+) -> Sample:
+    """The sample filled up to a length.
+
+    Parameters
+    ----------
+    build : callable
+        The sample with these pieces in its context besides those it cannot do without.
+    more : iterator
+        Further pieces, as many as there are.
+    length : int
+        Most tokens of the whole user turn.
+    count : callable
+        Number of tokens of a text. It sees single sentences, and the whole text only twice or so.
+    joint : str
+        What stands before a piece.
+
+    Raises
+    ------
+    TooShort
+        If the sample is too long without any piece.
+    """
+    sample = build([])
+    room = length - count(sample.prompt)
+    if room < 0:
+        raise TooShort(sample.kind, length, length - room)
+    pieces, sizes, misfits = [], [], 0
+    for texts in more:
+        piece, size = [], 0
+        for text in texts:
+            more_size = count((" " if piece else joint) + text)
+            if size + more_size > room:
+                misfits += 1
+                break
+            piece.append(text)
+            size += more_size
+        if piece:
+            pieces.append(piece)
+            sizes.append(size)
+            room -= size
+        if misfits == MISFITS:
+            break
+    while (over := count((sample := build(pieces)).prompt) - length) > 0:
+        while over > 0:  # sentences side by side can have more tokens than each has alone
+            over -= sizes.pop()
+            pieces.pop()
+    return sample
+
+
+PARAGRAPH = 6
+"""Sentences of a paragraph."""
+
+
+def write(world: World, facts: Sequence[Fact], fillers: float = 0.2) -> list[str]:
+    """Sentences that tell the facts in this order, with fillers strewn in.
+
+    Parameters
+    ----------
+    fillers : float
+        Mean number of fillers before a fact, below 1.
+    """
+    sentences = []
+    for fact in facts:
+        if world.random.random() < fillers:
+            sentences.append(world.filler())
+        sentences.append(world.tell(fact))
+    return sentences
+
+
+def paragraphs(sentences: Sequence[str]) -> str:
+    """Sentences as a text of paragraphs."""
+    blocks = [sentences[i : i + PARAGRAPH] for i in range(0, len(sentences), PARAGRAPH)]
+    return "\n\n".join(" ".join(block) for block in blocks)
+
+
+def padding(
+    world: World, room: int, count: Callable[[str], int], *, avoid: Collection[str] = ()
+) -> list[str]:
+    """Sentences that tell new facts and fill at most `room` tokens.
+
+    Parameters
+    ----------
+    count : callable
+        Number of tokens of a text.
+    avoid : collection of str
+        Relations that are not told, so that a question about them has one answer.
+    """
+    sentences: list[str] = []
+    while True:
+        told = write(world, [world.new_fact(avoid=avoid)])
+        room -= sum(count(" " + sentence) for sentence in told)
+        if room < 0:
+            return sentences
+        sentences += told

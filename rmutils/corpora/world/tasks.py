@@ -1,15 +1,122 @@
-"""Tasks over long texts about the invented world, with exact answers."""
+"""Tasks that take the whole text: to see what its examples have in common, and to sum it up.
+
+Tasks over long texts about the invented world, with exact answers.
+
+Haystacks and needles about held-out worlds, in the formats of every other haystack and needle.
+
+`data/corpus/world` holds what `write` makes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
-from rmutils.corpora.world.facts import World
-from rmutils.corpora.world.fitting import Count, TooShort
-from rmutils.corpora.world.lookups import hops, key_value, needle, needles
+from rmutils.core.paths import CORPORA
+from rmutils.corpora.haystacks import Needle
+from rmutils.corpora.world.facts import World, sentence
+from rmutils.corpora.world.lexicon import names, of_split
+from rmutils.corpora.world.lookups import hops, key_value, needle, needles, told
 from rmutils.corpora.world.numbered import citations, documents_qa, rerank
-from rmutils.corpora.world.reading import classify, summary
-from rmutils.corpora.world.samples import Sample
+from rmutils.corpora.world.relations import NEW_ASKED, NEW_TOLD, OF_KIND, RELATIONS
+from rmutils.corpora.world.samples import (
+    Count,
+    Piece,
+    Sample,
+    TooShort,
+    fit,
+    padding,
+    paragraphs,
+    weave,
+)
+
+CLASSIFY = (  # before and after the examples; the last is held out
+    ("Here are some texts with labels.\n\n", "\n\nWhich label does this text have? Text: {q}"),
+    ("Read the texts and their labels.\n\n", "\n\nName the label of this text: {q}"),
+    ("", "\n\nText: {q} What is its label?"),
+    ("Here are texts with their labels.\n\n", "\n\nText: {q} Which label does it have?"),
+)
+SUMMARY = (
+    ("Read the text.\n\n", "\n\nSum up what the text says about {s}."),
+    ("Here is a text.\n\n", "\n\nSummarize what the text says about {s}."),
+    ("", "\n\nSay in short what the text says about {s}."),
+    ("Read this text.\n\n", "\n\nWhat does the text say about {s}? Summarize it."),
+)
+
+
+def labels(world: World, number: int) -> list[str]:
+    """Numbers or made-up words that mean nothing by themselves."""
+    choices = of_split([str(n) for n in range(10, 100)], world.split) \
+        if world.random.random() < 0.5 else names("title", world.split)
+    return world.random.sample(choices, number)
+
+
+def classify(world: World, length: int, count: Count) -> Sample:
+    """The label of a text by the examples of others, classed by relation or by kind of subject.
+
+    `support` holds all examples of the right class. The labels are drawn anew for each sample, so
+    that nothing but the examples tells them.
+    """
+    number = world.random.randint(2, max(2, min(6, length // 60)))
+    if world.random.random() < 0.5:
+        classes = [[name] for name in world.random.sample(list(RELATIONS), number)]
+    else:
+        kinds = world.random.sample(list(OF_KIND), min(number, len(OF_KIND)))
+        classes = [[relation.name for relation in OF_KIND[kind]] for kind in kinds]
+    label_of = dict(zip(labels(world, len(classes)), classes, strict=True))
+
+    def text(label: str) -> str:
+        return world.tell(world.new_fact(world.random.choice(label_of[label])))
+
+    def example(label: str) -> str:
+        return f"Text: {text(label)} Label: {label}"
+
+    def examples() -> Iterator[Piece]:
+        while True:
+            try:
+                line = example(world.random.choice(list(label_of)))
+            except LookupError:  # all names are taken
+                return
+            yield [line]
+
+    shown = world.random.sample([[example(label)] for label in label_of], len(label_of))
+    right = world.random.choice(list(label_of))
+    before, after = world.wording(CLASSIFY)
+    asked = text(right)
+
+    def build(pieces: list[Piece]) -> Sample:
+        lines = [line for line, in weave(world, shown, pieces)]
+        return Sample("classify", before, f"Label: {right}", "\n".join(lines),
+                      after.format(q=asked), (right,),
+                      tuple(line for line in lines if line.endswith(f" {right}")))
+
+    return fit(build, examples(), length, count, "\n")
+
+
+def summary(world: World, length: int, count: Count) -> Sample:
+    """What a text says about one entity, among sentences about others and about nothing.
+
+    The key points are all the facts about the entity, in the order of the text.
+    """
+    kind = world.random.choice(list(OF_KIND))
+    subject = world.entity(kind)
+    number = world.random.randint(3, max(3, min(6, length // 50)))
+    relations = world.random.sample(OF_KIND[kind], min(number, len(OF_KIND[kind])))
+    facts = [world.fact(subject, relation.name) for relation in relations]
+    support = tuple(world.tell(fact) for fact in facts)
+    before, after = world.wording(SUMMARY)
+    points = tuple(fact.answer for fact in facts)
+
+    def build(pieces: list[Piece]) -> Sample:
+        text = weave(world, [[line] for line in support], pieces)
+        return Sample("summary", before, " ".join(points),
+                      paragraphs([line for piece in text for line in piece]),
+                      after.format(s=subject), tuple(fact.value for fact in facts), support,
+                      key_points=points)
+
+    return fit(build, told(world, about_not=subject), length, count)
+
 
 TASKS: dict[str, Callable[[World, int, Count], Sample]] = {
     maker.__name__: maker for maker in (
@@ -48,3 +155,42 @@ def task(kind: str, world: World, length: int, count: Count) -> Sample:
         except TooShort as error:
             needed.append(error.least)
     raise TooShort(kind, length, min(needed)) from None
+
+
+ASKED = ("cache", "keepsake", "food", "prize", "look")
+"""Relations of the needles, in turn: those whose values are several words long."""
+COUNT = 20
+SIZE = 19_500
+"""Characters of a haystack: more than 4,096 tokens, also where each common word is one token."""
+
+
+def held_out_needles(index: int) -> tuple[str, Needle, Needle, Needle]:
+    """Haystack and needle number `index`, the same needle reworded, and with a plain question.
+
+    The haystack never speaks of the needle's subject, nor of its relation, whomever about. The
+    needle stands in a frame that training never has, and so does its question; the plain question
+    is the same without its frame.
+    """
+    world, relation = World(f"haystack-{index}", "held_out"), ASKED[index % len(ASKED)]
+    haystack = paragraphs(padding(world, SIZE, len, avoid={relation}))
+    fact, choose = world.new_fact(relation, reuse=0), world.random.choice
+    spec, words = fact.spec, {"s": fact.subject, "v": fact.value}
+    told = choose(NEW_TOLD).format(choose(spec.statements).format(**words))
+    frame, plain = choose(NEW_ASKED), sentence(choose(spec.questions).format(**words))
+    return (haystack, Needle(sentence(told), frame.format(plain), fact.value),
+            Needle(sentence(spec.reworded.format(**words)), spec.reasked.format(**words),
+                   fact.value),
+            Needle(sentence(told), plain, fact.value))
+
+
+def write_held_out(folder: Path = CORPORA["world"]) -> None:
+    """Make `haystack/00.txt` and so on, `needles/needles.jsonl` (needle i for haystack i), and
+    `needles.jsonl` in `reworded/` and `plain/`."""
+    haystacks, *sets = zip(*map(held_out_needles, range(COUNT)), strict=True)
+    for name, group in zip(("needles", "reworded", "plain"), sets, strict=True):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        lines = [json.dumps(vars(needle)) + "\n" for needle in group]
+        (folder / name / "needles.jsonl").write_text("".join(lines))
+    (folder / "haystack").mkdir(exist_ok=True)
+    for index, text in enumerate(haystacks):
+        (folder / "haystack" / f"{index:02d}.txt").write_text(text + "\n")

@@ -12,33 +12,33 @@ from transformers import DynamicCache
 
 from rmutils.attention.gemfilter import GemFilterConfig, choose
 from rmutils.attention.select_attention import SelectConfig, selecting
-from rmutils.attention.sharing_plans import sharing_at
-from rmutils.cli.variants import variants as command_line
-from rmutils.errors import UserError
-from rmutils.evaluation import savings
-from rmutils.evaluation.savings import costs as costs_module
-from rmutils.evaluation.savings.costs import costs
-from rmutils.evaluation.savings.layers import layers
-from rmutils.evaluation.savings.likeness import likeness, square
-from rmutils.evaluation.savings.recall import recall
-from rmutils.evaluation.variants import (
-    DocumentsConfig,
-    GemFilter,
-    Plain,
-    Select,
-    Share,
-    VariantConfig,
-    measure,
+from rmutils.attention.share_attention import sharing_at
+from rmutils.attention.variants import GemFilter, Plain, Select, Share
+from rmutils.cli.measure import variants as command_line
+from rmutils.core.errors import UserError
+from rmutils.experiments import run_costs as costs_module
+from rmutils.experiments.layer_choice import (
+    LayersConfig,
+    LikenessConfig,
+    RecallConfig,
+    layers,
+    likeness,
+    recall,
+    square,
 )
-from rmutils.evaluation.variants.under import calibration, sharing_of
+from rmutils.experiments.run_costs import CostsConfig, Unshared, costs
+from rmutils.experiments.savings_curves import look_up
+from rmutils.experiments.under_variants import VariantConfig, measure
+from rmutils.experiments.variant_questions import DocumentsConfig
+from rmutils.experiments.variant_subjects import calibration, sharing_of
 from rmutils.heads.detection import DetectConfig, build_cases
 from rmutils.models import load_model
-from rmutils.models.attention import using
+from rmutils.models.engine.implementations import using
 
 NEEDLES = DetectConfig(lengths=(160,), depths=(0.0, 1.0), needles=2, max_new_tokens=24)
 SHARE = Share(threshold=0.9, prompts=1, tokens=200)
-COSTS = savings.CostsConfig(length=160, rounds=2, steps=3, variants={
-    "plain": Plain(), "unshared": savings.Unshared(), "share": SHARE,
+COSTS = CostsConfig(length=160, rounds=2, steps=3, variants={
+    "plain": Plain(), "unshared": Unshared(), "share": SHARE,
     "all": Select(filter_layer=1, p=1), "some": Select(filter_layer=1, p=0.9, at_prefill=True),
     "gems": GemFilter(filter_layer=0, tokens=50)})
 
@@ -110,7 +110,7 @@ def test_a_stopped_measurement_goes_on(lm, tmp_path, monkeypatch):
 
 
 def test_recall_is_that_of_the_methods_themselves(lm):
-    config = savings.RecallConfig(needles=NEEDLES, p=(0.95, 0.5))
+    config = RecallConfig(needles=NEEDLES, p=(0.95, 0.5))
     found = recall(lm, config)["recall"]
     assert len(found) == 4 * 4 * 2
     cases = {(c.needle_index, c.depth): c for c in build_cases(lm, NEEDLES)}
@@ -142,7 +142,7 @@ def test_recall_is_that_of_the_methods_themselves(lm):
 def test_one_layer_after_the_other(lm):
     asked = {"needles": NEEDLES,
              "documents": DocumentsConfig(lengths=(200,), places=(0, 1), questions=2)}
-    found = layers(lm, savings.LayersConfig(variant=SHARE, layers=(0, 2), **asked))
+    found = layers(lm, LayersConfig(variant=SHARE, layers=(0, 2), **asked))
     assert [*found["needles"]["variant"].unique()] == ["plain", "0", "2"]
     for name, variant in (("plain", Plain()), ("2", SHARE.model_copy(
             update={"threshold": (0, 0, 0.9, 0)}))):
@@ -150,16 +150,16 @@ def test_one_layer_after_the_other(lm):
         for table, frame in alone.items():
             part = found[table][found[table]["variant"] == name].drop(columns="variant")
             pd.testing.assert_frame_equal(part.reset_index(drop=True), frame)
-    filters = layers(lm, savings.LayersConfig(variant=Select(p=0.9), needles=NEEDLES,
+    filters = layers(lm, LayersConfig(variant=Select(p=0.9), needles=NEEDLES,
                                               documents=None))["needles"]
     assert [*filters["variant"].unique()] == ["plain", "0", "1", "2"]
     assert filters.groupby("variant")["kept"].mean().nunique() == 4
     with pytest.raises(UserError, match="no layer 4: it has 4, counted from 0"):
-        layers(lm, savings.LayersConfig(variant=SHARE, layers=(0, 4), **asked))
+        layers(lm, LayersConfig(variant=SHARE, layers=(0, 4), **asked))
 
 
 def test_likeness_is_what_heads_share_by(lm):
-    config = savings.LikenessConfig(prompts=1, tokens=200, layer=2, cells=4096)
+    config = LikenessConfig(prompts=1, tokens=200, layer=2, cells=4096)
     found = likeness(lm, config)
     assert sharing_at(square(found["distances"], "distance"), 0.9) == sharing_of(lm, SHARE)
     prompt, = calibration(lm, SHARE)
@@ -173,13 +173,13 @@ def test_likeness_is_what_heads_share_by(lm):
 
 
 def test_what_is_missing_is_named_and_its_command_makes_it(cache, capsys):
-    config = savings.RecallConfig(needles=NEEDLES.model_copy(update={"needles": 1}), p=(0.5,))
-    tables, artifacts, (command,) = savings.look_up("tiny-llama", config, compute="never")
+    config = RecallConfig(needles=NEEDLES.model_copy(update={"needles": 1}), p=(0.5,))
+    tables, artifacts, (command,) = look_up("tiny-llama", config, compute="never")
     assert not tables and not artifacts
     *start, measurement, model, text = shlex.split(command)
     assert start == ["rmutils", "variants"]
     command_line(measurement, model, text)
-    tables, (artifact,), missing = savings.look_up("tiny-llama", config, compute="never")
+    tables, (artifact,), missing = look_up("tiny-llama", config, compute="never")
     assert not missing and len(tables["recall"]) == 2 * 4
     assert str(artifact.folder) in capsys.readouterr().out
     assert artifact.manifest["command"] == command and not artifact.problems()

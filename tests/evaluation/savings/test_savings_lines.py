@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.evaluation.savings.curves import (
+from rmutils.experiments.savings_curves import (
     along,
     by_half,
     medians,
@@ -16,7 +16,7 @@ from rmutils.evaluation.savings.curves import (
     same_as,
     tokens_kept,
 )
-from rmutils.plots.savings import maps, panels
+from rmutils.figures.variant_figures import maps, panels
 
 
 def test_medians_by_hand():

@@ -9,15 +9,21 @@ import pytest
 from scipy.stats import mannwhitneyu, spearmanr
 
 from rmutils.attention.share_attention import retention
-from rmutils.errors import NotStored, UserError
-from rmutils.evaluation.needles import find_needles
-from rmutils.evaluation.variants import MsPoe, Plain, Retain, verdicts
-from rmutils.evaluation.variants import heads as module
-from rmutils.evaluation.variants.heads import HeadsConfig, heads, heads_stored
-from rmutils.evaluation.variants.heads_curves import agreements, moves, retrieval_of, scores_under
-from rmutils.evaluation.variants.heads_losses import masking, training
-from rmutils.evaluation.variants.traits import set_apart
-from rmutils.evaluation.variants.under import sharing_of
+from rmutils.attention.variants import MsPoe, Plain, Retain
+from rmutils.core.errors import NotStored, UserError
+from rmutils.evaluation.answers import find_needles
+from rmutils.experiments import head_ranking
+from rmutils.experiments import heads_under_variants as module
+from rmutils.experiments.head_ranking import (
+    agreements,
+    masking,
+    moves,
+    retrieval_of,
+    scores_under,
+    training,
+)
+from rmutils.experiments.heads_under_variants import HeadsConfig, heads, heads_stored, set_apart
+from rmutils.experiments.variant_subjects import sharing_of
 from rmutils.heads import DetectConfig, HeadScores, detect, mask_heads
 from rmutils.models import load_model
 
@@ -62,7 +68,7 @@ def test_tables_are_those_of_detection_and_masking(lm, made):
 
 def test_what_is_done_is_not_done_again(lm, made, monkeypatch):
     scores, journal, tables = made
-    monkeypatch.setattr("rmutils.evaluation.variants.subjects.generate",
+    monkeypatch.setattr("rmutils.experiments.variant_subjects.generate",
                         lambda lm, prompts, **kwargs: [pytest.fail("asked again")
                                                        for _ in prompts])
     monkeypatch.setattr("rmutils.heads.answering.decode", lambda *a, **k: pytest.fail("again"))
@@ -118,10 +124,10 @@ def test_agreement_on_needles_found_both_times():
     assert moved.loc["retrieval heads", "value"] == pytest.approx(by_hand)
     assert moved.loc["retrieval heads", "low"] <= by_hand <= moved.loc["retrieval heads", "high"]
     assert isinstance(scores_under(tables, "other"), HeadScores)
-    told = verdicts.heads_stay(tables)
+    told = head_ranking.heads_stay(tables)
     assert told["other"] == "they stay" and "no needle" in told["lost"] and "plain" not in told
     swapped = {"plain": plain, "other": plain[:, ::-1, ::-1] - plain}
-    assert verdicts.heads_stay(tables_of(swapped)) == {"other": "they are replaced"}
+    assert head_ranking.heads_stay(tables_of(swapped)) == {"other": "they are replaced"}
     with pytest.raises(UserError, match="no successful run"):
         scores_under(tables, "lost")
 
@@ -133,11 +139,11 @@ def test_one_needle_or_none_found_both_times():
     tables = tables_of({"plain": plain, "other": plain}, won)
     for found in (agreements(tables), moves(tables)):
         assert found["value"].notna().all() and found[["low", "high"]].isna().all(axis=None)
-    assert verdicts.heads_stay(tables) == {"other": "open"}
+    assert head_ranking.heads_stay(tables) == {"other": "open"}
     lost = tables_of({"plain": plain, "other": plain}, {"plain": np.zeros(6, bool),
                                                         "other": np.ones(6, bool)})
     assert agreements(lost).empty and moves(lost).empty
-    assert "no needle" in verdicts.heads_stay(lost)["other"]
+    assert "no needle" in head_ranking.heads_stay(lost)["other"]
 
 
 def needles_of(variant, **found):
@@ -179,22 +185,22 @@ def test_rules_in_words():
         + needles_of("hard", whole=few, retrieval=none, non_retrieval=few * 3, trained=all_ * 2)
         + needles_of("others", whole=all_, retrieval=all_, non_retrieval=none * 3,
                      trained=none * 2))
-    hurt = verdicts.masking_hurts({"needles": table})
+    hurt = head_ranking.masking_hurts({"needles": table})
     assert hurt["plain"] == "masking them hurts more than others"
     assert hurt["hard"] == "too few needles are found"
     assert hurt["others"] == ("masking them hurts less than others, and less so than under plain "
                               "attention")
     rare = table.query("subject != 'non-retrieval' or draw < 2")
-    assert set(verdicts.masking_hurts({"needles": rare}).values()) == {
+    assert set(head_ranking.masking_hurts({"needles": rare}).values()) == {
         "others were drawn fewer than 3 times"}
-    helped = verdicts.training_helps({"needles": table})
+    helped = head_ranking.training_helps({"needles": table})
     assert helped["plain"] == "RetMask neither gains nor loses measurably"
     assert helped["hard"].startswith("RetMask gains; the difference is higher")
     assert helped["others"].startswith("RetMask loses; the difference is lower")
     row = pd.Series({"trait": "keys looked at", "value": 0.1, "low": 0.05, "high": 0.2, "p": 0.01})
-    assert verdicts.sets_apart(row) == "retrieval heads are the opposite of position-aware"
+    assert head_ranking.sets_apart(row) == "retrieval heads are the opposite of position-aware"
     for changed in ({"p": 0.06}, {"high": 0.5}):
-        assert "does not" in verdicts.sets_apart(pd.Series({**row, **changed}))
+        assert "does not" in head_ranking.sets_apart(pd.Series({**row, **changed}))
 
 
 def test_heads_set_apart_within_their_layer():

@@ -8,25 +8,21 @@ import pandas as pd
 import pytest
 import torch
 
-from rmutils.cli.variants import variants as command_line
-from rmutils.errors import UserError
-from rmutils.evaluation.needles import find_needles
-from rmutils.evaluation.sweep_questions import KNOWN_TOKENS, passages
-from rmutils.evaluation.variants import (
-    DocumentsConfig,
-    MsPoe,
-    Plain,
-    Select,
-    Share,
+from rmutils.attention.variants import MsPoe, Plain, Select, Share
+from rmutils.cli.measure import variants as command_line
+from rmutils.core.errors import UserError
+from rmutils.evaluation.answers import find_needles
+from rmutils.experiments import variant_subjects as module
+from rmutils.experiments.sweep_questions import KNOWN_TOKENS, passages
+from rmutils.experiments.under_variants import (
     TextsConfig,
     VariantConfig,
     compare_stored,
     measure,
     measure_stored,
 )
-from rmutils.evaluation.variants import subjects as module
-from rmutils.evaluation.variants.questions import document_questions
-from rmutils.evaluation.variants.under import calibration
+from rmutils.experiments.variant_questions import DocumentsConfig, document_questions
+from rmutils.experiments.variant_subjects import calibration
 from rmutils.heads import DetectConfig, mask_heads
 from rmutils.models import load_model
 

@@ -6,18 +6,17 @@ import pytest
 import torch
 
 from rmutils.attention.ms_poe import MsPoeConfig, rescaled
-from rmutils.attention.rotation import inverse_frequencies
+from rmutils.attention.rope import inverse_frequencies
 from rmutils.attention.select_attention import answer_selecting
 from rmutils.attention.share_attention import retention
-from rmutils.errors import UserError
-from rmutils.evaluation.degeneration import next_token_logits
-from rmutils.evaluation.variants.kinds import Extended, GemFilter, MsPoe, Plain, Select, Share
-from rmutils.evaluation.variants.under import sharing_of, under
-from rmutils.longcontext.extension import ExtensionConfig
-from rmutils.longcontext.extension_store import extension
-from rmutils.longcontext.reach import reach
+from rmutils.attention.variants import Extended, GemFilter, MsPoe, Plain, Select, Share
+from rmutils.core.errors import UserError
+from rmutils.evaluation.likelihoods import next_token_logits
+from rmutils.experiments.olmo3 import extension
+from rmutils.experiments.variant_subjects import sharing_of, under
+from rmutils.longcontext.extension import ExtensionConfig, reach
 from rmutils.models import load_model
-from rmutils.models.generation import generate
+from rmutils.models.engine.generation import generate
 
 PROMPTS = [list(range(7, 47)), list(range(60, 90)), list(range(30, 75))]
 SELECT = Select(filter_layer=1, p=0.6)

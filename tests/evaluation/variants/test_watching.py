@@ -13,16 +13,14 @@ from transformers import AttentionInterface
 
 from rmutils.attention.gemfilter import choose
 from rmutils.attention.ms_poe import rescaled
-from rmutils.corpora.haystack import load_haystacks
-from rmutils.corpora.needles import load_needles
+from rmutils.attention.variants import Extended, GemFilter, MsPoe, Retain, Select, Share
+from rmutils.corpora.haystacks import load_haystacks, load_needles
 from rmutils.corpora.niah import NiahBuilder
-from rmutils.evaluation.variants.kinds import Extended, GemFilter, MsPoe, Retain, Select, Share
-from rmutils.evaluation.variants.under import sharing_of, under
-from rmutils.evaluation.variants.watching import watch_of
+from rmutils.experiments.variant_subjects import sharing_of, under, watch_of
 from rmutils.heads.answering import one_by_one, together
 from rmutils.heads.detection import DetectConfig, even_depths, run_cases
 from rmutils.models import load_model
-from rmutils.models.attention import register, using
+from rmutils.models.engine.implementations import register, using
 from tests.heads.test_detection import slow_answer
 
 STEPS = 3

@@ -1,0 +1,266 @@
+"""Rotary positions (RoPE), turned on after the model has turned queries and keys by its own.
+
+A rotation by the angle of one position, then one by a difference of angles, is a rotation by the
+sum: so positions can be changed in the attention, and no model file has to be. Attention depends on
+differences of positions only, hence indices of the keys may stand for positions.
+
+Rotary positions made to reach further: four methods, on all layers or on those that see far.
+
+A pair of dimensions of a head turns by one angle per position, its inverse frequency. A model knows
+the angles that occur within its window; the methods differ in how they keep those of a longer text
+within what is known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Annotated, Literal
+from weakref import WeakKeyDictionary
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+from rmutils.core.config import Config
+from rmutils.core.errors import UserError
+from rmutils.models.engine.implementations import attached, register_by_layer
+
+NAME = "watch_turns"
+FAR = 100
+"""Position at which a token is looked at, besides 0."""
+TOLERANCE = 0.05
+"""Of the difference to what is expected, as a share: more than bfloat16 takes, less than a layer
+does that turns otherwise."""
+_CHECKED: WeakKeyDictionary[PreTrainedModel, set[int]] = WeakKeyDictionary()
+
+
+def inverse_frequencies(model: PreTrainedModel, layer: int) -> Tensor:
+    """Angle per position of each pair of dimensions in a layer, (head size / 2,).
+
+    Raises
+    ------
+    UserError
+        The model has no rotary positions, or turns a part of each head only.
+    """
+    rope = getattr(model.base_model, "rotary_emb", None)
+    kinds = getattr(model.config, "layer_types", None) or ["full_attention"] * (layer + 1)
+    found = getattr(rope, f"{kinds[layer]}_inv_freq", getattr(rope, "inv_freq", None))
+    size = getattr(model.config, "head_dim", None) or (
+        model.config.hidden_size // model.config.num_attention_heads)
+    if found is None or 2 * len(found) != size:
+        raise UserError(f"{model.config.model_type}: layer {layer} has no rotary positions (RoPE) "
+                        f"over whole heads, so there is none to be rescaled.")
+    return found
+
+
+def layers_of(model: PreTrainedModel) -> nn.ModuleList:
+    """The decoder's layers. UserError where the model is built in another way."""
+    if (layers := getattr(model.base_model, "layers", None)) is None:
+        raise UserError(f"{model.config.model_type}: its layers are not where those of Llama, "
+                        f"Qwen3 and Olmo 3 are, so its attention cannot be changed here.")
+    return layers
+
+
+def check_turns(model: PreTrainedModel, layers: Iterable[int]) -> None:
+    """Make sure that these layers turn their queries as `turn` does.
+
+    A text of one token gives the same hidden states wherever it stands, so its queries at two
+    positions differ by the rotation alone.
+
+    Raises
+    ------
+    UserError
+        A layer has no rotary positions, or pairs other dimensions.
+    """
+    known = _CHECKED.setdefault(model, set())
+    frequencies = {i: inverse_frequencies(model, i) for i in layers if i not in known}
+    if not frequencies:
+        return
+    seen: dict[int, list[Tensor]] = {i: [] for i in frequencies}
+    with torch.inference_mode(), attached(model, NAME, seen):
+        ids = torch.arange(8, device=model.device)[:, None]  # one of them may be the padding
+        for place in (0, FAR):
+            model(ids, position_ids=torch.full_like(ids, place), use_cache=False)
+    for i, (near, far) in seen.items():
+        moved = turn(near, torch.tensor([FAR], device=near.device), frequencies[i])
+        if (moved - far).float().norm() > TOLERANCE * far.float().norm():
+            raise UserError(f"{model.config.model_type}: layer {i} does not turn its queries by "
+                            f"rotary positions (RoPE) as Llama does, so they cannot be rescaled.")
+        known.add(i)
+
+
+def _watch(module, query, key, value, attention_mask, *, given: list[Tensor], **kwargs):
+    given.append(query)
+    return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
+
+
+def position_embeddings(
+    model: PreTrainedModel, layer: int, hidden: Tensor, positions: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Cosines and sines that a layer of the model turns by, as the model itself computes them.
+
+    Parameters
+    ----------
+    hidden : Tensor
+        (batch, tokens, hidden size): for its kind of numbers.
+    positions : Tensor
+        (batch, tokens).
+    """
+    rope, kinds = model.base_model.rotary_emb, getattr(model.config, "layer_types", None)
+    by_kind = kinds and hasattr(rope, f"{kinds[layer]}_inv_freq")
+    return rope(hidden, positions, kinds[layer]) if by_kind else rope(hidden, positions)
+
+
+def turn(states: Tensor, positions: Tensor, frequencies: Tensor) -> Tensor:
+    """Turn queries or keys by so many positions more.
+
+    Parameters
+    ----------
+    states : Tensor
+        (batch, heads, tokens, head size), already turned by the model or not at all.
+    positions : Tensor
+        (heads, tokens) or (tokens,): not necessarily whole numbers.
+    frequencies : Tensor
+        (head size / 2,), as from `inverse_frequencies`.
+
+    Returns
+    -------
+    Tensor
+        Like `states`.
+    """
+    angles = positions[..., None].float() * frequencies.float().to(positions.device)
+    cos, sin = (torch.cat([part, part], dim=-1) for part in (angles.cos(), angles.sin()))
+    first, second = states.float().chunk(2, dim=-1)
+    return (states.float() * cos + torch.cat([-second, first], dim=-1) * sin).to(states.dtype)
+
+
+register_by_layer(NAME, _watch)
+
+
+FULL = "full_attention"
+
+
+class RopeExtension(Config):
+    """How far positions are to reach, and by which method."""
+
+    method: Literal["yarn", "interpolation", "ntk", "base"] = "yarn"
+    """`interpolation`: positions divided by the factor. `ntk`: the base raised so that the slowest
+    pair is. `yarn`: fast pairs stay, slow ones are interpolated. `base`: another base, `theta`.
+    Olmo 3 takes YaRN."""
+    factor: Annotated[float, Field(ge=1)] = 8
+    """Window wanted over window trained. Olmo 3: 65,536 over 8,192."""
+    trained: Annotated[int, Field(ge=1)] | None = None
+    """Window trained, in tokens; None: what the model's configuration says, 8,192 in Olmo 3. A
+    teaching model's says more than it was trained with."""
+    theta: Annotated[float, Field(gt=0)] | None = None
+    """The new base, for the method `base`; None: the old one times the factor."""
+    beta_fast: float = 32
+    """Pairs that turn at least so often within the trained window stay as they are (YaRN). 32 in
+    Olmo 3."""
+    beta_slow: float = 1
+    """Pairs that turn at most so often are interpolated (YaRN). 1 in Olmo 3."""
+    layers: Literal["full", "all"] = "full"
+    """Where a model has layers with a window, whether these keep their positions, as in Olmo 3."""
+
+
+def extended_frequencies(
+    frequencies: Tensor, base: float, trained: int, how: RopeExtension
+) -> tuple[Tensor, float]:
+    """Inverse frequencies after an extension, and the factor on queries and keys.
+
+    Parameters
+    ----------
+    frequencies : Tensor
+        (pairs,): those of the model, base^(-i / pairs) for pair i.
+    base : float
+    trained : int
+        Window that the model was trained for, in tokens.
+    how : RopeExtension
+
+    Returns
+    -------
+    Tensor, float
+        (pairs,), and 0.1 ln(factor) + 1 with YaRN, else 1.
+
+    References
+    ----------
+    Chen et al. (2023), "Extending Context Window of Large Language Models via Positional
+    Interpolation"; Peng et al. (2023), "YaRN: Efficient Context Window Extension of Large Language
+    Models", equations 17 to 23, whose appendix has the NTK-aware base.
+    """
+    pairs = len(frequencies)
+    places = torch.arange(pairs, device=frequencies.device)
+    if how.method == "interpolation":
+        return frequencies / how.factor, 1.0
+    if how.method in ("ntk", "base"):
+        return new_base(base, 2 * pairs, how) ** -(places / pairs), 1.0
+    # The pair that turns r times within the window: base^(-i / pairs) * trained = 2 pi r.
+    first, last = (pairs * math.log(trained / (2 * math.pi * turns)) / math.log(base)
+                   for turns in (how.beta_fast, how.beta_slow))
+    first, last = max(math.floor(first), 0), min(math.ceil(last), 2 * pairs - 1)
+    slow = ((places - first) / max(last - first, 1e-3)).clamp(0, 1)
+    return frequencies * (1 - slow) + frequencies / how.factor * slow, \
+        0.1 * math.log(how.factor) + 1
+
+
+def new_base(base: float, size: int, how: RopeExtension) -> float:
+    """The base of the methods `ntk` (for heads of this size) and `base`."""
+    if how.method == "base":
+        return how.theta or base * how.factor
+    return base * how.factor ** (size / (size - 2))
+
+
+def wavelengths(frequencies: Tensor) -> Tensor:
+    """Positions after which each pair has turned once."""
+    return 2 * math.pi / frequencies
+
+
+def extend(model: PreTrainedModel, how: RopeExtension = RopeExtension()) -> PreTrainedModel:
+    """Make a model's positions reach further, in place; its configuration tells transformers.
+
+    Raises
+    ------
+    UserError
+        The model has no rotary positions, or extended ones already; or transformers does other
+        than asked in some layer, as versions did that took YaRN to all layers of Olmo 3.
+    """
+    config = model.config
+    trained = how.trained or config.max_position_embeddings
+    before = [inverse_frequencies(model, i).clone() for i in range(config.num_hidden_layers)]
+    by_kind = FULL in config.rope_parameters
+    # Beside those of each kind of layer, a saved configuration can have keys that count for none.
+    own = {kind: given for kind, given in config.rope_parameters.items()
+           if isinstance(given, dict)} if by_kind else {FULL: config.rope_parameters}
+    changed = {kind for kind in own if kind == FULL or how.layers == "all"}
+    for kind in changed:
+        if own[kind]["rope_type"] != "default":
+            raise UserError(f"the positions of this {config.model_type} are extended already "
+                            f"({own[kind]['rope_type']}). Begin with the model as it was trained.")
+    new = own | {kind: _parameters(own[kind]["rope_theta"], 2 * len(before[0]), trained, how)
+                 for kind in changed}
+    config.rope_parameters = new if by_kind else new[FULL]
+    config.max_position_embeddings = round(trained * how.factor)
+    model.base_model.rotary_emb = type(model.base_model.rotary_emb)(config).to(model.device)
+    for i, frequencies in enumerate(before):
+        kind = config.layer_types[i] if by_kind else FULL
+        wanted = frequencies if kind not in changed else extended_frequencies(
+            frequencies, own[kind]["rope_theta"], trained, how)[0]
+        if not torch.allclose(inverse_frequencies(model, i), wanted, rtol=1e-4):
+            raise UserError(f"transformers turns layer {i} ({kind}) of this {config.model_type} "
+                            f"other than {how.method} on {how.layers} layers asks for. Install the "
+                            f"version that this project pins.")
+    return model
+
+
+def _parameters(theta: float, size: int, trained: int, how: RopeExtension) -> dict:
+    """transformers' own words for an extension."""
+    if how.method == "yarn":
+        return {"rope_type": "yarn", "rope_theta": theta, "factor": how.factor,
+                "beta_fast": how.beta_fast, "beta_slow": how.beta_slow,
+                "original_max_position_embeddings": trained}
+    if how.method == "interpolation":
+        return {"rope_type": "linear", "rope_theta": theta, "factor": how.factor}
+    return {"rope_type": "default", "rope_theta": new_base(theta, size, how)}

@@ -1,0 +1,249 @@
+"""`rmutils run`: a notebook of the book with other parameters.
+
+`rmutils estimate`: what a run of a notebook, or the paper's study, will cost.
+
+`rmutils artifacts`: stored results.
+
+`rmutils doctor`: what is wrong on this machine.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from rmutils.core import paths
+from rmutils.core.errors import UserError
+from rmutils.core.results import Artifact, find, promote, stored
+from rmutils.doctor import examine, report
+from rmutils.site.gallery import NAME
+
+run_app = typer.Typer(add_completion=False)
+
+
+# Typer has no repeatable option with two values, so `-p` arrives among the arguments.
+@run_app.command("run", context_settings={"ignore_unknown_options": True})
+def run(
+    notebook: Annotated[str, typer.Argument(help="A notebook of the book by name, or a path.")],
+    parameters: Annotated[list[str] | None, typer.Argument(
+        metavar="[-p NAME VALUE]...", help="Parameters to change. Lists: 1,2,3 or JSON.")] = None,
+    name: Annotated[str, typer.Option(
+        help="Name of this run; the copy is book/runs/NOTEBOOK/NAME.ipynb.")] = "latest",
+    output: Annotated[Path | None, typer.Option(help="Write the executed copy here.")] = None,
+    show: Annotated[bool, typer.Option("--list", help="List the parameters and stop.")] = False,
+) -> None:
+    """Run a notebook with other parameters and keep the executed copy.
+
+    It becomes a page of the book at the next `make book`.
+
+    Example: rmutils run 01_preliminaries -p tau 0.05 -p lengths 256,512 --name low-tau
+    """
+    from rmutils.site.notebooks import NotebookFailed, run_notebook
+    from rmutils.site.parameters import describe, read_parameters
+
+    path = find_notebook(notebook)
+    if show:
+        typer.echo(describe(read_parameters(path)) or f"{path.name} has no parameters")
+        return
+    if not NAME.fullmatch(name):
+        raise UserError(f"{name!r} cannot be the name of a run: it becomes part of an address. Use "
+                        "up to 100 letters, digits, '.', '_' and '-', not first '.' or '-'")
+    target = (output or paths.BOOK / "runs" / path.stem / f"{name}.ipynb").absolute()
+    try:
+        run_notebook(path, target, parameter_pairs(parameters or []), progress=True)
+    except NotebookFailed as error:
+        typer.echo(error, err=True)
+        raise typer.Exit(1) from None
+    typer.echo(target)
+
+
+def parameter_pairs(words: list[str]) -> dict[str, str]:
+    """`-p NAME VALUE -p NAME VALUE ...` as a dictionary."""
+    found = dict(zip(words[1::3], words[2::3], strict=False))
+    if len(words) % 3 or set(words[::3]) - {"-p"} or len(found) < len(words) // 3:
+        raise UserError(f"cannot read {' '.join(words)!r}: give each parameter once, "
+                        "as -p NAME VALUE")
+    return found
+
+
+def find_notebook(name: str) -> Path:
+    """The notebook of that path or name; `UserError` lists the names if there is none."""
+    for path in (Path(name), paths.NOTEBOOKS / name, paths.NOTEBOOKS / f"{name}.ipynb"):
+        if path.is_file():
+            return path.resolve()
+    known = ", ".join(sorted(p.stem for p in paths.NOTEBOOKS.glob("*.ipynb")))
+    raise UserError(f"no notebook {name!r}; notebooks/ has {known or 'none'}")
+
+
+estimate_app = typer.Typer(add_completion=False)
+
+
+# Typer has no repeatable option with two values, so `-p` arrives among the arguments.
+@estimate_app.command("estimate", context_settings={"ignore_unknown_options": True})
+def estimate(
+    notebook: Annotated[str | None, typer.Argument(
+        help="A notebook of the book by name, or a path.", show_default=False)] = None,
+    parameters: Annotated[list[str] | None, typer.Argument(
+        metavar="[-p NAME VALUE]...",
+        help="Parameters, as for `rmutils run` or `rmutils study --profile paper`.")] = None,
+    profile: Annotated[Literal["paper"] | None, typer.Option(
+        help="Instead of a notebook: the paper's own study, on accelerators.",
+        show_default=False)] = None,
+    accelerator: Annotated[Literal["h100", "h200"], typer.Option(
+        help="Of --profile paper.")] = "h100",
+    assume: Annotated[list[str] | None, typer.Option(
+        metavar="NAME=VALUE", help="Of --profile paper: another assumption than those that it "
+                                   "prints, such as compute=0.5.", show_default=False)] = None,
+    jobs: Annotated[bool, typer.Option("--jobs", help="Of --profile paper: each job.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say how long a run will take, how much memory and disk, and why.
+
+    Of a notebook nothing is run but a fraction of a second of work that shows how fast this machine
+    is just now. Expect the time to be right within a factor of 2. Of the paper's study nothing is
+    run at all: its costs follow from shapes, counts of tokens, and stated assumptions.
+
+    Example: rmutils estimate 02_masking_sweep -p model tiny-qwen3
+
+    Example: rmutils estimate --profile paper -p models qwen3-8b --accelerator h200
+    """
+    words = [*([notebook] if notebook else []), *(parameters or [])]
+    if profile:
+        _paper(parameter_pairs(words), accelerator, assume or [], jobs, as_json)
+    elif notebook:
+        _notebook(notebook, parameter_pairs(parameters or []), as_json)
+    else:
+        raise UserError("name a notebook, or --profile paper.")
+
+
+def _notebook(notebook: str, given: dict[str, str], as_json: bool) -> None:
+    from rmutils import estimate as known
+    from rmutils.site.parameters import check_parameters
+
+    path = find_notebook(notebook)
+    changed = check_parameters(path, given)
+    found = known.estimate(known.load_costs(path), changed, slowness=known.slowness())
+    if as_json:
+        typer.echo(json.dumps(asdict(found) | {"seconds": found.seconds}, indent=1))
+        return
+    lines = [f"time    {_clock(found.seconds)}", f"memory  {found.memory / 1e9:.1f} GB",
+             f"disk    {max(found.disk / 1e6, 1):,.0f} MB", "", "The time is made up of"]
+    lines += [f"  {_clock(step.seconds):>10}  {step.what}: {step.why}" for step in found.steps]
+    lines.append(f"This machine takes {found.slowness:.2g} times as long just now as the one on "
+                 "which the seconds were measured (data/timings.json).")
+    typer.echo("\n".join(lines))
+
+
+def _clock(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _paper(changes: dict[str, str], accelerator: str, assume: list[str], jobs: bool,
+           as_json: bool) -> None:
+    from rmutils.estimate.study_costs import estimate_paper
+    from rmutils.experiments.scale import Assumptions
+    from rmutils.study.studies import PaperConfig
+
+    assumed = Assumptions().changed(dict(
+        word.partition("=")[::2] for word in assume))
+    found = estimate_paper(PaperConfig().changed(changes), accelerator, assumed)
+    beside = found.beside_paper()
+    if as_json:
+        typer.echo(json.dumps({
+            "accelerator": asdict(found.rates.machine), "assumptions": assumed.model_dump(),
+            "total": asdict(found.total), "steps": found.steps().to_dict("records"),
+            "beside_paper": beside.to_dict("records"),
+            "jobs": {name: asdict(cost) for name, cost in found.costs.items()}}, indent=1))
+        return
+    if jobs:
+        for name, cost in found.costs.items():
+            typer.echo(f"{cost.gpu_hours:9.1f} GPU hours {_size(cost.memory):>8}  {name}: "
+                       f"{cost.why}")
+        typer.echo("")
+    typer.echo(f"{'step':18}{'jobs':>5}{'GPU hours':>11}{'GPUs':>6}{'memory of each':>16}"
+               f"{'disk':>9}{'and scratch':>13}")
+    total = {"step": "all", "jobs": len(found.jobs), **asdict(found.total)}
+    for row in (*found.steps().to_dict("records"), total):
+        typer.echo(f"{row['step']:18}{row['jobs']:5}{row['gpu_hours']:11,.1f}{row['gpus']:6}"
+                   f"{_size(row['memory']):>16}{_size(row['disk']):>9}"
+                   f"{_size(row['scratch']):>13}")
+    typer.echo("\nRetMask on LMSYS-Chat-1M, beside what the paper tells")
+    for row in beside.itertuples():
+        typer.echo(f"  {row.model:22} {row.step:11} {row.derived:6.1f} {row.unit} (at full "
+                   f"rates {row.floor:.1f}); paper: {row.paper:g} ({row.place}: "
+                   f"\"{row.as_printed}\")\n    {row.why}")
+    machine = found.rates.machine
+    typer.echo(
+        f"\nOne {machine.name}: {machine.flops / 1e12:.0f} TFLOPS, {machine.memory / 1e9:.0f} GB "
+        f"at {machine.bandwidth / 1e12:g} TB/s (data sheet). Assumed: "
+        f"{', '.join(f'{name} {value}' for name, value in assumed)}; see "
+        f"rmutils.experiments.scale.shapes. Hours without loading, waiting and repeats.")
+
+
+def _size(size: float) -> str:
+    return f"{size / 1e12:,.1f} TB" if size >= 1e12 else f"{size / 1e9:,.0f} GB"
+
+
+artifacts_app = typer.Typer(no_args_is_help=True, help="Stored results: list, verify, show, promote.")
+
+
+def _named(name: str) -> Artifact:
+    if (artifact := find(name)) is None:
+        raise UserError(f"no result is called {name!r}. See `rmutils artifacts list`.")
+    return artifact
+
+
+@artifacts_app.command("list")
+def list_artifacts(as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
+    """All stored results: the user's own, then the ones that ship with the project."""
+    rows = [{"name": a.name, "shipped": a.shipped, "command": a.manifest.get("command")}
+            for a in stored() if not a.problems()]
+    if as_json:
+        print(json.dumps(rows, indent=1))
+        return
+    for row in rows:
+        print(f"{row['name']}  {'shipped' if row['shipped'] else 'own    '}  {row['command']}")
+
+
+@artifacts_app.command()
+def verify() -> None:
+    """Check every payload against its manifest. Exit status 1 if one does not match."""
+    problems = [problem for artifact in stored() for problem in artifact.problems()]
+    print("\n".join(problems) if problems else "All stored results match their manifests.")
+    raise typer.Exit(1 if problems else 0)
+
+
+@artifacts_app.command()
+def show(name: str) -> None:
+    """Print a result's manifest.
+
+    Example: rmutils artifacts show detect-0123456789abcdef
+    """
+    print(json.dumps(_named(name).manifest, indent=1, ensure_ascii=False))
+
+
+@artifacts_app.command("promote")
+def promote_artifact(name: str) -> None:
+    """Copy a result from the cache to those that ship with the project."""
+    print(promote(_named(name)).name)
+
+
+doctor_app = typer.Typer(add_completion=False)
+
+
+@doctor_app.command("doctor")
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Say what is wrong on this machine, and the command that mends it. Takes some seconds.
+
+    Exit status 1 if something is wrong. Where nothing is installed yet: make doctor.
+
+    Example: rmutils doctor
+    """
+    raise typer.Exit(report(examine(python=sys.executable), as_json))

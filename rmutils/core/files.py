@@ -1,0 +1,190 @@
+"""Files: their hash, whether they are as they were shipped, one process at a time, full disks.
+
+Tables as CSV that a spreadsheet opens safely.
+
+Spreadsheets run a cell that begins with one of `DANGEROUS` as a formula, and what a model wrote can
+begin with anything. The rule: text that begins so is written with an apostrophe before it, which
+spreadsheets take as "this is text". Numbers, negative ones too, are written as they are.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from filelock import FileLock, Timeout
+
+from rmutils.core.errors import UserError
+from rmutils.core.paths import DATA, ROOT
+
+SUMS = DATA / "SHA256SUMS"
+"""Of the files in `data` that have no manifest, as `sha256sum` writes them: see `make sums`."""
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""No space, no more of a user's share of it, no longer files."""
+NO_ROOM = 64 * 1024
+"""Bytes. With less left, an error in writing is that of a full disk, whatever a library calls it.
+"""
+
+
+def parse_json(text: str) -> Any:
+    """JSON from elsewhere; `ValueError` for all that is none, also if it is nested too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def sha256(path: Path) -> str:
+    """SHA-256 (hex) of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def intact(path: Path) -> Path:
+    """A file that is to be read. If it ships with the project, it must be as it was shipped.
+
+    Raises
+    ------
+    UserError
+        It has changed; with the command that brings it back.
+    """
+    file = Path(os.path.abspath(path))
+    name = os.path.relpath(file, DATA)
+    if name in _sums() and file.is_file() and sha256(file) != _sums()[name]:
+        raise UserError(
+            f"{path} is not as it was shipped, so it is not used. Bring it back: `git checkout -- "
+            f"{os.path.relpath(file, ROOT)}`. What is to differ belongs in a file of your own; "
+            "if the project itself is to change, `make sums` takes note of it.")
+    return path
+
+
+@cache
+def _sums() -> dict[str, str]:
+    lines = SUMS.read_text(encoding="utf-8").splitlines()
+    return {name: known for known, name in (line.split("  ", 1) for line in lines)}
+
+
+@contextmanager
+def one_process(lock_file: Path, doing: str) -> Iterator[None]:
+    """Hold a lock; a second process says what it waits for, and waits.
+
+    The lock ends with the process that holds it, also after a kill.
+
+    Raises
+    ------
+    UserError
+        The lock's folder, which is in the user's cache, cannot be written.
+    """
+    lock, folder = FileLock(lock_file), lock_file.parent
+    with keeping(folder, doing):
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            print(f"Another process is {doing}; waiting for it.", file=sys.stderr, flush=True)
+            lock.acquire()
+    try:
+        with keeping(folder, doing, only_full=True):
+            yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def keeping(
+    folder: Path, doing: str, *, only_full: bool = False,
+    elsewhere: str = "name a folder on another disk: `export RMUTILS_CACHE=FOLDER`",
+) -> Iterator[None]:
+    """Tell of a folder that takes nothing: of a full disk, or one that is only read.
+
+    Parameters
+    ----------
+    only_full : bool
+        Other errors stay as they are: what is done there may write elsewhere, too.
+    elsewhere : str
+        What to do if there is no room to be made. The default is for folders of the cache.
+
+    Raises
+    ------
+    UserError
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        if _is_full(error, folder):
+            raise UserError(
+                f"{doing}: the disk of {folder} is full. What is done so far is kept. Make room "
+                f"and give the same command again, or {elsewhere}.") from error
+        if only_full or not isinstance(error, OSError):
+            raise
+        raise UserError(
+            f"{doing}: {folder} cannot be written ({error.strerror}). Name a folder of your own: "
+            "`export RMUTILS_CACHE=~/rmutils`. A folder that is only to be read belongs in "
+            "RMUTILS_SHARED_CACHE.") from error
+
+
+def _is_full(error: BaseException, folder: Path) -> bool:
+    """Libraries in other languages tell of a full disk in words, or not at all."""
+    if getattr(error, "errno", None) in FULL:
+        return True
+    if any(os.strerror(number) in str(error) for number in FULL):
+        return True
+    place = next(p for p in (folder, *folder.parents) if p.exists())
+    return shutil.disk_usage(place).free < NO_ROOM
+
+
+DANGEROUS = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r", "\n")
+"""What a formula can begin with, in either width, and white space that programs skip first."""
+
+WITH_INTERVAL = re.compile(r"(-?\d+\.?\d*) \[(-?\d+\.?\d*),\u00a0(-?\d+\.?\d*)\]")
+"""What `rmutils.figures.report.number` writes."""
+
+
+def to_csv(frame: pd.DataFrame) -> str:
+    """A table as CSV, without its index.
+
+    Numbers have all their digits. Text that is a number with its interval becomes three columns,
+    with the digits that it has. A missing value is an empty cell. Text is safe, see above.
+    """
+    columns = {}
+    for i, name in enumerate(_names(frame)):
+        cells = [_cell(cell) for cell in frame.iloc[:, i]]
+        columns[name] = [cell[0] if isinstance(cell, tuple) else cell for cell in cells]
+        if any(isinstance(cell, tuple) for cell in cells):
+            for end, place in (("low", 1), ("high", 2)):
+                columns[f"{name}, {end}"] = [
+                    cell[place] if isinstance(cell, tuple) else None for cell in cells]
+    return pd.DataFrame(columns, dtype=object).to_csv(index=False, lineterminator="\n")
+
+
+def _names(frame: pd.DataFrame) -> list[str]:
+    """Columns' names as text; one that occurs again is numbered."""
+    names = [_safe(str(name)) for name in frame.columns]
+    counts = [names[: i + 1].count(name) for i, name in enumerate(names)]
+    return [f"{n} ({count})" if count > 1 else n for n, count in zip(names, counts, strict=True)]
+
+
+def _cell(cell: object) -> object:
+    """What is written for a cell; the texts of value, low and high for one with an interval."""
+    if isinstance(cell, Real) or cell is None or cell is pd.NA or cell is pd.NaT:
+        return cell
+    interval = WITH_INTERVAL.fullmatch(str(cell))
+    return interval.groups() if interval else _safe(str(cell))
+
+
+def _safe(text: str) -> str:
+    return f"'{text}" if text.startswith(DANGEROUS) else text

@@ -1,0 +1,155 @@
+"""What a long run has done so far, so that it can go on after a kill.
+
+Work that several processes share by index, with the results of one.
+
+What one process would compute together is given to one of them whole, and each computes in one
+thread, as one process does (`rmutils.core.journal.one_thread`): batches and numbers of threads change
+the last bits of a number, and with them now and then a token.
+
+One thread at a time, where results or timings must not depend on the number of cores.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+from collections import UserDict
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rmutils.core.errors import UserError
+from rmutils.core.files import parse_json
+from rmutils.core.progress import progress_bar
+
+
+class Journal(UserDict):
+    """Results by name. Each is written to a file when it is set, as a line of JSON.
+
+    Parameters
+    ----------
+    path : Path or None
+        What is there already is read; a line that was being written when a run stopped, or that is
+        damaged, is left out. What workers have written beside it (`worker_part`) is moved into it.
+        None: results are kept in memory only.
+    """
+
+    def __init__(self, path: Path | None):
+        super().__init__()
+        self.path = path
+        if path is None:
+            return
+        if path.exists():
+            self._read(path)
+        for part in sorted(path.parent.glob(worker_part(path, "*").name)):
+            for name, result in Journal(part).items():
+                self[name] = result
+            part.unlink()
+
+    def _read(self, path: Path) -> None:
+        written = path.read_bytes()
+        if not written.endswith(b"\n"):
+            os.truncate(path, written.rfind(b"\n") + 1)  # in place: what is whole stays on the disk
+        for line in written.decode("utf-8", "replace").split("\n")[:-1]:
+            with suppress(ValueError, TypeError):  # damaged on the disk: it is done again
+                name, result = parse_json(line)
+                self.data[name] = result
+
+    def __setitem__(self, name: str, result: Any) -> None:
+        super().__setitem__(name, result)
+        if self.path:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps([name, result]) + "\n")
+
+
+def worker_part(path: Path, number: int | str) -> Path:
+    """Where a worker keeps its part of a journal (`rmutils.core.journal`)."""
+    return Path(f"{path}.worker-{number}")
+
+
+PAUSE = 0.5
+"""Seconds between two looks at what the workers have written."""
+Work = Callable[[Journal, slice, Callable[[float], None]], Any]
+"""Does a share of the work: every n-th of its parts. Takes the journal for the results, which says
+what is done already, the share, and what to call with each amount that is done."""
+
+
+def side_by_side(
+    work: Work, journal: Path, workers: int, doing: str, total: int, *, unit: str = "answers"
+) -> list[Any]:
+    """Fill a journal; what `work` returned, share by share.
+
+    Parameters
+    ----------
+    work : callable
+        Is sent to each process: a function of a module, or a `partial` of one.
+    journal : Path
+        What is there already, also of workers that were stopped, is not done again.
+    workers : int
+        Processes. On GPUs each takes the next one.
+    doing : str
+        For the progress bar.
+    total : int
+        Results in the end.
+
+    Raises
+    ------
+    UserError
+        As of `work`; or a worker was stopped.
+    """
+    kept = Journal(journal)
+    parts = [worker_part(journal, k) for k in range(workers)]
+    seen = 0
+    context = multiprocessing.get_context("spawn")  # a fork of a process with threads can hang
+    with progress_bar(doing, total, unit=unit, done=len(kept)) as advance, \
+            ProcessPoolExecutor(workers, context) as pool:
+        jobs = [pool.submit(_share, work, dict(kept), part, slice(k, None, workers))
+                for k, part in enumerate(parts)]
+        while wait(jobs, PAUSE).not_done:
+            now = sum(part.read_bytes().count(b"\n") for part in parts if part.exists())
+            advance(now - seen)
+            seen = now
+    Journal(journal)  # takes in what they have written, also if one was stopped
+    try:
+        return [job.result() for job in jobs]
+    except BrokenProcessPool as error:
+        raise UserError(f"{doing}: a worker was stopped, perhaps for want of memory. What has been "
+                        "answered is kept: the same command goes on; --workers 1 needs the least "
+                        "memory.") from error
+
+
+def default_workers() -> int:
+    """One for each GPU; without any, one for each core, but four at most: memory grows with each.
+    """
+    return torch.cuda.device_count() or min(4, os.cpu_count() or 1)
+
+
+def _share(work: Work, known: dict[str, Any], part: Path, share: slice) -> Any:
+    torch.set_num_threads(1)
+    if torch.cuda.is_available():
+        torch.cuda.set_device(share.start % torch.cuda.device_count())
+    parent, own = os.getppid(), Journal(part)
+    own.data |= known
+
+    def done(amount: float) -> None:
+        if os.getppid() != parent:  # the command was killed: nobody would gather the results
+            os._exit(1)
+
+    return work(own, share, done)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """torch computes in one thread; on exit in as many as before, also after an error."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

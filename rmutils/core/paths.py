@@ -1,0 +1,47 @@
+"""Where things live. The only module that knows."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from platformdirs import user_cache_dir
+
+from rmutils.core.errors import UserError
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+"""The checkout. `rmutils` is installed in editable mode, so data and notebooks stand beside it."""
+
+DATA = ROOT / "data"
+NOTEBOOKS = ROOT / "notebooks"
+BOOK = ROOT / "book"
+CHAPTERS = BOOK / "chapters"
+SHIPPED_ARTIFACTS = DATA / "artifacts"
+SHIPPED_MODELS = DATA / "models"
+CORPORA = {"book": DATA / "corpus", "world": DATA / "corpus" / "world"}
+"""Texts by name: folders with `haystack/*.txt` and `needles/needles.jsonl`."""
+HAYSTACK = CORPORA["book"] / "haystack"
+NEEDLES = CORPORA["book"] / "needles" / "needles.jsonl"
+
+
+def cache_dir() -> Path:
+    """The user's cache: fetched models and computed artifacts. `RMUTILS_CACHE` overrides it."""
+    return Path(os.environ.get("RMUTILS_CACHE") or user_cache_dir("rmutils"))
+
+
+def caches() -> list[Path]:
+    """Where models and artifacts are looked up: the user's cache, then one that is shared.
+
+    The second is named by `RMUTILS_SHARED_CACHE` and is only read: a teacher fills it once for a
+    class. What is not there is made in the user's own.
+
+    Raises
+    ------
+    UserError
+        No folder stands where the variable says.
+    """
+    shared = os.environ.get("RMUTILS_SHARED_CACHE")
+    if shared and not Path(shared).is_dir():
+        raise UserError(f"RMUTILS_SHARED_CACHE names {shared}, but no folder is there. Name the "
+                        "folder that your teacher filled, or `unset RMUTILS_SHARED_CACHE`.")
+    return [cache_dir(), *([Path(shared)] if shared else [])]

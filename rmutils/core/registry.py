@@ -1,0 +1,92 @@
+"""Open places: what the project offers by name, and outside code can add to."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import entry_points
+from typing import TypeVar
+
+from rmutils.core.errors import UserError
+
+T = TypeVar("T")
+
+
+class Registry(Mapping[str, T]):
+    """Named things of one kind, in the order in which they were added.
+
+    A package adds its own with the decorator, or by an entry point that names a module: it is
+    imported when the registry is first looked at, and registers what it has.
+
+    Parameters
+    ----------
+    what : str
+        One of them, for messages: ``"strategy"``.
+    group : str
+        Entry point group: ``"rmutils.strategies"``.
+
+    Raises
+    ------
+    UserError
+        On a lookup: nothing has that name. On an addition: something has it already.
+
+    Examples
+    --------
+    >>> colours = Registry("colour", "rmutils.colours")
+    >>> @colours.register("red")
+    ... def red():
+    ...     return "#f00"
+    >>> colours["red"]()
+    '#f00'
+    >>> colours["rad"]
+    Traceback (most recent call last):
+    ...
+    rmutils.core.errors.UserError: 'rad' is no colour. Did you mean 'red'? There are: red.
+    """
+
+    def __init__(self, what: str, group: str):
+        self.what, self.group = what, group
+        self._known: dict[str, T] = {}
+        self._loaded = False
+
+    def add(self, name: str, thing: T) -> T:
+        """Add one under a name."""
+        if self._known.get(name, thing) is not thing:
+            raise UserError(f"there is a {self.what} {name!r} already; choose another name.")
+        self._known[name] = thing
+        return thing
+
+    def register(self, name: str) -> Callable[[T], T]:
+        """Return a decorator that adds a function or class under a name."""
+        return lambda thing: self.add(name, thing)
+
+    def __getitem__(self, name: str) -> T:
+        self._load()
+        try:
+            return self._known[name]
+        except KeyError:
+            raise UserError(self.unknown(name)) from None
+
+    def __contains__(self, name: object) -> bool:
+        self._load()
+        return name in self._known
+
+    def __iter__(self) -> Iterator[str]:
+        self._load()
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        self._load()
+        return len(self._known)
+
+    def unknown(self, name: str) -> str:
+        """Say that nothing has this name, what may be meant, and what there is."""
+        close = difflib.get_close_matches(name, self._known, n=1)
+        meant = f" Did you mean {close[0]!r}?" if close else ""
+        return f"{name!r} is no {self.what}.{meant} There are: {', '.join(self._known)}."
+
+    def _load(self) -> None:
+        if not self._loaded:
+            self._loaded = True  # first: what is imported may look things up itself
+            for point in entry_points(group=self.group):
+                point.load()

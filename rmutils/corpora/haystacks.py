@@ -1,0 +1,132 @@
+"""Haystacks: the long, irrelevant text that a needle is hidden in.
+
+Needles: the facts to be found, in the three-field format of Wu et al.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmutils.core.errors import UserError
+from rmutils.core.files import intact, parse_json
+from rmutils.core.paths import HAYSTACK, NEEDLES
+
+
+@dataclass(frozen=True)
+class Haystack:
+    """One part: `name` (file or folder) and its whole text."""
+
+    name: str
+    text: str
+
+
+def load_haystacks(folder: Path | None = None) -> list[Haystack]:
+    """Read the parts of a haystack folder, in the order of their names.
+
+    A folder holds `.txt` files, each a part; or subfolders, each a part made of its `.txt` files
+    (the layout of `haystack_for_detect` in Wu et al.'s repository).
+
+    Parameters
+    ----------
+    folder : Path, optional
+        Default: the text that ships with the project.
+
+    Raises
+    ------
+    UserError
+        The folder is missing or holds no text; a file is empty, not UTF-8, or not as shipped.
+    """
+    folder = Path(folder or HAYSTACK)
+    if not folder.is_dir():
+        raise UserError(f"haystack folder {folder} does not exist. Give a folder of .txt files.")
+    subfolders = sorted(p for p in folder.iterdir() if p.is_dir())
+    parts = {p: sorted(p.glob("*.txt")) for p in subfolders}
+    parts = {p: files for p, files in parts.items() if files}
+    parts = parts or {p: [p] for p in sorted(folder.glob("*.txt"))}
+    if not parts:
+        raise UserError(f"haystack folder {folder} holds no .txt file.")
+    return [Haystack(part.stem, "\n\n".join(map(_read, files))) for part, files in parts.items()]
+
+
+def _read(path: Path) -> str:
+    try:
+        text = intact(path).read_text(encoding="utf-8-sig").strip()
+    except UnicodeDecodeError as error:
+        raise UserError(f"haystack file {path} is not UTF-8 (byte {error.start}). Convert it: "
+                        f"`iconv -f LATIN1 -t UTF-8 {path.name}`.") from error
+    if not text:
+        raise UserError(f"haystack file {path} is empty.")
+    return text
+
+
+FIELDS = ("needle", "question", "real_needle")
+
+
+@dataclass(frozen=True)
+class Needle:
+    """A needle.
+
+    Attributes
+    ----------
+    needle : str
+        The sentence that is put into the haystack.
+    question : str
+        What the model is asked.
+    real_needle : str
+        The answer: a stretch of `needle`, in upper or lower case. Its tokens are the `k` of
+        Equation 1.
+    """
+
+    needle: str
+    question: str
+    real_needle: str
+
+    @property
+    def answer_span(self) -> tuple[int, int] | None:
+        """Characters of `needle` that are the answer, `(start, end)`; None if it is not there.
+
+        Case is ignored: a published needle has "Because" where its answer has "because".
+        """
+        found = re.search(re.escape(self.real_needle), self.needle, re.IGNORECASE)
+        return found and found.span()
+
+
+def load_needles(path: Path | None = None) -> list[Needle]:
+    """Read a needle set: a `.jsonl` file (or a folder holding one) with a record per line.
+
+    Raises
+    ------
+    UserError
+        The file is missing, empty or not as shipped, a line is no record of three non-empty
+        strings, or an answer does not stand word for word in its needle (its place could then not
+        be known).
+    """
+    path = Path(path or NEEDLES)
+    if path.is_dir():
+        path = next(iter(sorted(path.glob("*.jsonl"))), path / "needles.jsonl")
+    try:
+        lines = intact(path).read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise UserError(f"needle file {path} does not exist.") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"needle file {path} is not UTF-8 (byte {error.start}).") from error
+    needles = [_parse(line, f"{path}, line {n}") for n, line in enumerate(lines, 1) if line.strip()]
+    if not needles:
+        raise UserError(f"needle file {path} is empty.")
+    return needles
+
+
+def _parse(line: str, place: str) -> Needle:
+    try:
+        record = parse_json(line)
+        needle = Needle(**{field: record[field].strip() for field in FIELDS})
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UserError(f"{place}: expected a JSON record with the text fields "
+                        f"{', '.join(FIELDS)} ({type(error).__name__}: {error}).") from error
+    if not all((needle.needle, needle.question, needle.real_needle)):
+        raise UserError(f"{place}: an empty field.")
+    if needle.answer_span is None:
+        raise UserError(f"{place}: the answer (real_needle) does not stand in the needle.")
+    return needle

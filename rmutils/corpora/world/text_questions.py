@@ -1,0 +1,185 @@
+"""Questions to a text that is not divided: facts, chains of facts, choices, summaries, codes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+
+from rmutils.corpora.world.facts import Fact, sentence
+from rmutils.corpora.world.lookups import (
+    FRAMES,
+    HOP_QUESTIONS,
+    PHRASES,
+    chain,
+    code_lines,
+    mixed,
+    rival_chains,
+    rivals,
+    told,
+)
+from rmutils.corpora.world.questions import Chronicle, Question, ask_all, with_answer
+from rmutils.corpora.world.relations import HOPS, OF_KIND, Relation
+from rmutils.corpora.world.samples import Count, Piece, paragraphs, weave
+from rmutils.corpora.world.tasks import SUMMARY
+
+LETTERS = "ABCD"
+
+
+def woven(world: Chronicle, lines: Sequence[str]) -> Callable[[list[Piece]], str]:
+    """A text of paragraphs with these sentences at uniformly drawn depths among the others."""
+    order = [[line] for line in world.random.sample(lines, len(lines))]
+    return lambda pieces: paragraphs([line for piece in weave(world, order, pieces)
+                                      for line in piece])
+
+
+def look_ups(
+    world: Chronicle, kind: str, frames: str, groups: Sequence[Sequence[Fact]],
+    more: Iterator[Piece], length: int, count: Count,
+) -> list[Question]:
+    """Questions about facts, each about a group of them."""
+    before, after = world.wording(FRAMES[frames])
+    lines = [world.tell(fact) for fact in dict.fromkeys(f for group in groups for f in group)]
+    afters = [after.format(q=" ".join(map(world.ask, group))) for group in groups]
+    found = ask_all(world, kind, before, afters, woven(world, lines), more, length, count)
+    return [with_answer(world, question, group, " ".join(fact.answer for fact in group))
+            for question, group in zip(found, groups, strict=True)]
+
+
+def some(world: Chronicle, number: int) -> list[Fact]:
+    """Facts about new subjects of any kinds."""
+    return [world.new_fact(world.random.choice(OF_KIND[world.random.choice(list(OF_KIND))]).name,
+                           reuse=0) for _ in range(number)]
+
+
+def needles_among_rivals(
+    world: Chronicle, length: int, count: Count, questions: int
+) -> list[Question]:
+    """One fact each, among facts easily taken for them and others, in equal parts."""
+    facts = some(world, questions)
+    return look_ups(world, "needle", "one", [[fact] for fact in facts],
+                    mixed(world, rivals(world, facts)), length, count)
+
+
+def several_values(world: Chronicle, length: int, count: Count, questions: int) -> list[Question]:
+    """Two to four facts each, about one subject."""
+    groups = []
+    for _ in range(questions):
+        kind = world.random.choice(list(OF_KIND))
+        number = min(world.random.randint(2, 4), len(OF_KIND[kind]))
+        subject = world.entity(kind)
+        groups.append([world.fact(subject, relation.name)
+                       for relation in world.random.sample(OF_KIND[kind], number)])
+    return look_ups(world, "needles", "several", groups, told(world), length, count)
+
+
+def free_answers(world: Chronicle, length: int, count: Count, questions: int) -> list[Question]:
+    """One fact each, in a text without any fact of the same relation."""
+    facts = some(world, questions)
+    return look_ups(world, "needle", "one", [[fact] for fact in facts],
+                    told(world, avoid={fact.relation for fact in facts}), length, count)
+
+
+def chains(world: Chronicle, length: int, count: Count, questions: int) -> list[Question]:
+    """Two or three facts each, where the value of one is the subject of the next."""
+    paths = [_path(world) for _ in range(questions)]
+    groups = [chain(world, path) for path in paths]
+    asked = [_named(path, group) for path, group in zip(paths, groups, strict=True)]
+    before, after = world.wording(FRAMES["one"])
+    afters = [after.format(q=sentence(world.wording(HOP_QUESTIONS).format(
+        w="who" if path[-1].value == "person" else "what", n=name)))
+        for path, name in zip(paths, asked, strict=True)]
+    lines = [world.tell(fact) for fact in dict.fromkeys(f for group in groups for f in group)]
+    more = mixed(world, rival_chains(world, world.random.choice(paths)))
+    found = ask_all(world, "hops", before, afters, woven(world, lines), more, length, count)
+    return [with_answer(world, question, group, _last(path, name, group[-1].value),
+                        golds=(group[-1].value,), asked=(group[-1],))
+            for question, path, name, group in zip(found, paths, asked, groups, strict=True)]
+
+
+def _path(world: Chronicle) -> list[Relation]:
+    path = list(world.random.choice(HOPS))
+    if path[-1].value in OF_KIND and world.random.random() < 0.5:
+        path.append(world.random.choice(OF_KIND[path[-1].value]))
+    return path
+
+
+def _named(path: Sequence[Relation], facts: Sequence[Fact]) -> str:
+    """What is asked for, as in "mayor of the town where X lives"."""
+    name = facts[0].subject
+    for i, relation in enumerate(path):
+        name = relation.noun.format(s=f"the {name}" if i else name)
+    return name
+
+
+def _last(path: Sequence[Relation], name: str, value: str) -> str:
+    return sentence(f"the {name} is {PHRASES.get(path[-1].value, '{}').format(value)}.")
+
+
+def choices(world: Chronicle, length: int, count: Count, questions: int) -> list[Question]:
+    """One fact each, with four values to choose from: that of the fact, and others of its kind,
+    which the text tells of others as far as there is room."""
+    facts = some(world, questions)
+    wrong = [_others(world, fact, len(LETTERS) - 1) for fact in facts]
+    listed = [world.random.sample([fact.value, *(other.value for other in others)], len(LETTERS))
+              for fact, others in zip(facts, wrong, strict=True)]
+    before, after = world.wording(FRAMES["one"])
+    options = ["\n".join(f"{letter}. {value}" for letter, value in zip(LETTERS, row, strict=True))
+               for row in listed]
+    afters = [f"{after.format(q=world.ask(fact))}\nOptions:\n{rows}"
+              for fact, rows in zip(facts, options, strict=True)]
+    lines = [world.tell(fact) for fact in facts]
+    more = itertools.chain(([world.tell(other)] for others in wrong for other in others),
+                           mixed(world, rivals(world, facts)))
+    found = ask_all(world, "choice", before, afters, woven(world, lines),
+                    more, length, count)
+    letters = [LETTERS[row.index(fact.value)] for row, fact in zip(listed, facts, strict=True)]
+    return [with_answer(world, question, [fact], letter, golds=(letter, f"{letter}. {fact.value}"))
+            for question, fact, letter in zip(found, facts, letters, strict=True)]
+
+
+def _others(world: Chronicle, fact: Fact, number: int) -> list[Fact]:
+    """Facts of the same relation about other subjects, with other values."""
+    found = {fact.value: fact}
+    while len(found) <= number:
+        other = world.new_fact(fact.relation)
+        found.setdefault(other.value, other)
+    return list(found.values())[1:]
+
+
+def summaries(world: Chronicle, length: int, count: Count, questions: int) -> list[Question]:
+    """What the text says about one subject each; the key points are all facts about it."""
+    subjects = [world.entity(world.random.choice(list(OF_KIND))) for _ in range(questions)]
+    lines = []
+    for subject in subjects:
+        relations = OF_KIND[world.kinds[subject]]
+        facts = (world.fact(subject, relation.name)
+                 for relation in world.random.sample(relations, len(relations)))
+        apart = [fact for fact in facts if fact.value not in subjects]
+        lines += [world.tell(fact) for fact in apart[: world.random.randint(3, 5)]]
+    more = (piece for piece in told(world) if not any(
+        subject in line for line in piece for subject in (*subjects, *map(sentence, subjects))))
+    before, after = world.wording(SUMMARY)
+    found = ask_all(world, "summary", before, [after.format(s=s) for s in subjects],
+                    woven(world, lines), more, length, count)
+    answered = []
+    for question, subject in zip(found, subjects, strict=True):
+        facts = [fact for fact, _ in question.told if fact.subject == subject]
+        points = tuple(fact.answer for fact in facts)
+        answered.append(with_answer(world, question, facts, " ".join(points), key_points=points))
+    return answered
+
+
+def codes(world: Chronicle, length: int, count: Count, questions: int) -> list[Question]:
+    """Lines of a code and a phrase; the phrase of one code each."""
+    lines = code_lines(world)
+    asked = [next(lines)[0] for _ in range(questions)]
+    before, after = world.wording(FRAMES["list"])
+    keys = [line.split(": ") for line in asked]
+    found = ask_all(
+        world, "key_value", before, [after.format(q=key) for key, _ in keys],
+        lambda pieces: "\n".join(
+            piece[0] for piece in weave(world, [[line] for line in asked], pieces)),
+        lines, length, count, "\n")
+    return [with_answer(world, question, [], f"The value of {key} is {value}.", golds=(value,),
+                        support=(line,))
+            for question, (key, value), line in zip(found, keys, asked, strict=True)]

@@ -1,0 +1,283 @@
+"""What a model can do besides long contexts, and how far it has moved from its base (section 5.1).
+
+Abilities asked by several processes, each of which takes every n-th task and passage.
+
+Abilities as stored results, of models and of trainings whose weights may be elsewhere.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Annotated
+
+import pandas as pd
+from pydantic import Field
+
+from rmutils.core.config import Config, digest
+from rmutils.core.errors import UserError
+from rmutils.core.journal import Journal, one_thread, side_by_side
+from rmutils.core.paths import CORPORA
+from rmutils.core.progress import progress_bar
+from rmutils.core.results import Artifact, Compute, Stage
+from rmutils.corpora.haystacks import load_haystacks
+from rmutils.evaluation.abilities.ability_tasks import Task, tasks_of
+from rmutils.evaluation.abilities.drift import passage_drift
+from rmutils.evaluation.abilities.short_tasks import Item
+from rmutils.evaluation.likelihoods import log_probabilities, next_token_logits
+from rmutils.experiments.sweep_questions import passages
+from rmutils.models import LanguageModel, identify, load_model
+from rmutils.models.engine.generation import generate
+from rmutils.models.loading import corpus_of
+from rmutils.models.trained import base_of, identity_of, is_training, load_by_name
+
+Count = Annotated[int, Field(ge=1)]
+Done = Callable[[float], None]
+Part = Callable[[Journal, Done], None]
+"""Puts what is not there yet into the journal, and tells how much it has done."""
+DRIFT = ["passage", "tokens", "base_nats", "nats", "from_base", "from_trained"]
+
+
+class GeneralConfig(Config):
+    """How much is asked. The paper's benchmarks have 80 to 12,000 questions; these sizes are ours.
+    """
+
+    tasks: tuple[str, ...] = ()
+    """Which of the model's tasks (`rmutils.evaluation.abilities.ability_tasks.TASKS`); none: all of them."""
+    samples: Count = 200
+    """Of each task; all there are, where there are fewer."""
+    seed: int = 0
+    """Draws the questions."""
+    passages: Count = 24
+    """Stretches of held-out text for the drift from the base model."""
+    passage_tokens: Annotated[int, Field(ge=2)] = 256
+    """Tokens of each."""
+
+    def items(self, corpus: str) -> dict[str, tuple[Task, list[Item]]]:
+        """The questions: name of a task -> the task and its items."""
+        return {name: (task, task.make(self.samples, self.seed))
+                for name, task in tasks_of(corpus, self.tasks).items()}
+
+    def questions(self, corpus: str, base: object | None) -> int:
+        """How many there are, with the passages if a base is given."""
+        return sum(len(items) for _, items in self.items(corpus).values()) + (
+            self.passages if base else 0)
+
+
+@dataclass(frozen=True)
+class General:
+    """What was measured.
+
+    Attributes
+    ----------
+    samples : DataFrame
+        `task`, `kind`, `sample` (number within the task), `score` (0 to 100), `response`.
+    drift : DataFrame
+        A row per passage of held-out text: `passage` and what
+        `rmutils.evaluation.abilities.drift.passage_drift` gives; empty without a base model.
+    """
+
+    samples: pd.DataFrame
+    drift: pd.DataFrame
+
+
+def evaluate_general(
+    lm: LanguageModel, config: GeneralConfig = GeneralConfig(), *,
+    base: LanguageModel | None = None, journal: Path | None = None,
+) -> General:
+    """Ask a model all questions, and hold its next words against those of its base.
+
+    Answers are greedy and without a chain of thought. An answer with options is the one whose
+    log-probability per character is highest, which lm-evaluation-harness calls `acc_norm`.
+
+    Parameters
+    ----------
+    base : LanguageModel, optional
+        The model that it was trained from.
+    journal : Path, optional
+        A file that takes each answer as it comes; a run that was stopped goes on from there.
+
+    Raises
+    ------
+    UserError
+        An unknown task, a model without a chat template, or a base with another vocabulary.
+    """
+    if not lm.chat:
+        raise UserError(f"{lm.name} has no chat template, so there is no telling how its prompts "
+                        f"are written. Take an instruction-tuned model.")
+    asked, kept = config.items(lm.corpus), Journal(journal)
+    parts = parts_of(lm, config, base)
+    with one_thread(), progress_bar(f"abilities of {lm.name}", config.questions(lm.corpus, base),
+                                    unit="questions", done=len(kept)) as done:
+        for part in parts:
+            part(kept, done)
+    rows = [(name, item.kind, i, item.score(kept[f"{name} {i}"]), kept[f"{name} {i}"])
+            for name, (_, items) in asked.items() for i, item in enumerate(items)]
+    moved = [{"passage": i, **kept[f"passage {i}"]} for i in range(len(parts) - len(asked))]
+    return General(pd.DataFrame(rows, columns=["task", "kind", "sample", "score", "response"]),
+                   pd.DataFrame(moved, columns=DRIFT))
+
+
+def parts_of(lm: LanguageModel, config: GeneralConfig, base: LanguageModel | None) -> list[Part]:
+    """What can be asked by itself with the same answers: each task as a whole, each passage."""
+    texts, turn = passages(lm, config.passages if base else 0, config.passage_tokens)
+    return [*(partial(_ask, lm, name, task, items)
+              for name, (task, items) in config.items(lm.corpus).items()),
+            *(partial(_read, lm, base, turn + 1, i, text) for i, text in enumerate(texts))]
+
+
+def _ask(
+    lm: LanguageModel, name: str, task: Task, items: list[Item], kept: Journal, done: Done
+) -> None:
+    def keep(key: str, answer: str) -> None:
+        kept[key] = answer
+        done(1)
+
+    todo = {f"{name} {i}": item for i, item in enumerate(items) if f"{name} {i}" not in kept}
+    answer = _choose if items[0].options else _write
+    answer(lm, task, todo, keep)
+
+
+def _read(
+    lm: LanguageModel, base: LanguageModel, known: int, i: int, text: list[int], kept: Journal,
+    done: Done,
+) -> None:
+    if f"passage {i}" not in kept:
+        kept[f"passage {i}"] = passage_drift(lm, base, text, known)
+        done(1)
+
+
+def _write(lm: LanguageModel, task: Task, items: dict[str, Item], keep) -> None:
+    """Greedy answers."""
+    keys = list(items)
+
+    def done(index: int, tokens: Sequence[int]) -> None:
+        keep(keys[index], lm.tokenizer.decode(tokens, skip_special_tokens=True).strip())
+
+    generate(lm, [lm.render(item.prompt) for item in items.values()],
+             max_new_tokens=task.max_new_tokens, done=done)
+
+
+def _choose(lm: LanguageModel, task: Task, items: dict[str, Item], keep) -> None:
+    """The most probable option of each question, per character."""
+    for key, item in items.items():
+        odds = _odds(lm, lm.render(item.prompt), item.options)
+        per_character = {option: value / len(option)
+                         for option, value in zip(item.options, odds, strict=True)}
+        keep(key, max(per_character, key=per_character.get))
+
+
+def _odds(lm: LanguageModel, prompt: list[int], options: Sequence[str]) -> list[float]:
+    """Log-probability of each option after a prompt; of single tokens all at once."""
+    ids = [lm.tokenizer(option, add_special_tokens=False)["input_ids"] for option in options]
+    if all(len(one) == 1 for one in ids):
+        row = next_token_logits(lm, prompt)[-1].log_softmax(-1)
+        return [row[token].item() for token, in ids]
+    return log_probabilities(lm, [prompt] * len(ids), ids)
+
+
+def ask_side_by_side(
+    model: str, config: GeneralConfig, base: str | None, journal: Path, workers: int
+) -> None:
+    """Fill the journal of `rmutils.evaluation.abilities.evaluate_abilities.evaluate_general`.
+
+    Parameters
+    ----------
+    model, base : str
+        As for `rmutils.models.trained.load_by_name`.
+    workers : int
+        Processes. Each has models of its own.
+
+    Raises
+    ------
+    UserError
+        As of `evaluate_general`; or a worker was stopped.
+    """
+    side_by_side(partial(_work, model, config, base), journal, workers, f"abilities of {model}",
+                 config.questions(corpus_of(base or model), base), unit="questions")
+
+
+def _work(
+    model: str, config: GeneralConfig, base: str | None, kept: Journal, share: slice,
+    done: Callable[[float], None],
+) -> None:
+    lm = load_by_name(model, base)
+    for part in parts_of(lm, config, load_model(base) if base else None)[share]:
+        part(kept, done)
+
+
+GENERAL = Stage("general", version=1)
+JOURNAL = ".journal.jsonl"
+TABLES = ("samples", "drift")
+
+
+def evaluate_general_stored(
+    model: str, config: GeneralConfig = GeneralConfig(), *, base: str | None = None,
+    compute: Compute = "auto", command: str | None = None, workers: int = 1,
+) -> tuple[General, Artifact]:
+    """`evaluate_general` of a model by its name, but a stored result is read instead.
+
+    Parameters
+    ----------
+    model : str
+        Registry name, folder, hub id, or the name of a stored training (as in `RetMaskRun.training`
+        and `rmutils retmask`), whose weights are needed only if the result has to be computed.
+    base : str, optional
+        The model that it was trained from. Default: the one that a stored training began with.
+    compute : {"auto", "always", "never"}
+    command : str, optional
+        The command line that makes this result, if it is another than that of `command_of`.
+
+    workers : int
+        Processes that answer side by side: the result is the same, byte for byte. More than one
+        must not be asked for by a script without `if __name__ == "__main__"`, which each would run
+        anew.
+
+    Raises
+    ------
+    UserError
+        Nothing stored and `compute="never"`, the training is not stored, or as of
+        `evaluate_general`.
+    """
+    if base is None and is_training(model):
+        base = base_of(model)
+    corpus = corpus_of(base or model)
+
+    def make(folder: Path) -> dict:
+        if workers > 1:
+            ask_side_by_side(model, config, base, folder / JOURNAL, workers)
+        result = evaluate_general(
+            load_by_name(model, base), config, base=load_model(base) if base else None,
+            journal=folder / JOURNAL)
+        for table in TABLES:
+            getattr(result, table).to_parquet(folder / f"{table}.parquet", index=False)
+        return {"questions": len(result.samples), "passages": len(result.drift)}
+
+    inputs = {"model": identity_of(model),
+              "questions": _digest(config, corpus)}
+    if base:
+        inputs |= {"base": identify(base), "texts": digest(
+            [haystack.text for haystack in load_haystacks(CORPORA[corpus] / "haystack")])}
+    artifact = GENERAL.obtain(config, inputs, make, compute=compute,
+                              command=command or command_of(model, config, base))
+    return General(*(pd.read_parquet(artifact.path(f"{t}.parquet")) for t in TABLES)), artifact
+
+
+@cache
+def _digest(config: GeneralConfig, corpus: str) -> str:
+    """Of all questions with their right answers and options."""
+    return digest([[name, item.prompt, item.right, item.options]
+                   for name, (_, items) in config.items(corpus).items() for item in items])
+
+
+def command_of(model: str, config: Config, base: str | None = None) -> str:
+    """The command line that makes a result."""
+    words = ["rmutils", "abilities", model]
+    if base and not is_training(model):
+        words += ["--base", base]
+    for name, value in config.differences(type(config)()).items():
+        words += ["-p", name, value]
+    return shlex.join(words)

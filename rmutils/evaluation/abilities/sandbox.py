@@ -1,0 +1,127 @@
+"""Functions that a model wrote, called at arm's length.
+
+The code runs in a Python of its own without site packages, in an empty folder that is removed
+afterwards, with an empty environment, under limits for processor time, memory, files and processes
+(`rmutils.evaluation.abilities.inside`), and is killed with all its children when its time is over.
+Where the system has `unshare` and allows it, the code has neither a network nor a view of other
+processes. It still may read what this user may read. That is good enough for what a model writes
+when it is asked for a function; it is no place for code that somebody wrote to do harm.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from select import select
+from typing import Any, BinaryIO
+
+from rmutils.evaluation.abilities import inside
+
+WALL_SECONDS = 20.0
+"""Ours: ten times the processor time that the code has, for machines with other work."""
+LONGEST = 2**16
+"""Bytes that results may take."""
+_PYTHON = (sys.executable, "-I", "-S", "-B")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of some calls.
+
+    Attributes
+    ----------
+    values : tuple
+        Results in the order of the calls; empty if there was a problem.
+    problem : str
+        What went wrong, or empty.
+    """
+
+    values: tuple[Any, ...] = ()
+    problem: str = ""
+
+
+@cache
+def isolation() -> tuple[str, ...]:
+    """The command in front of a program that takes its network and its view of other processes.
+
+    Everything that the program starts dies with it. Empty where the system does not allow that, as
+    in most containers and outside Linux.
+    """
+    unshare = shutil.which("unshare")
+    words = (unshare, "--user", "--net", "--ipc", "--pid", "--kill-child")
+    tried = unshare and subprocess.run([*words, *_PYTHON, "-c", ""], capture_output=True, env={})
+    return words if tried and tried.returncode == 0 else ()
+
+
+def call(
+    code: str, function: str, calls: Sequence[Sequence[Any]], *, wall: float = WALL_SECONDS
+) -> Outcome:
+    """Define a function and call it.
+
+    Parameters
+    ----------
+    code : str
+        Source that defines it.
+    function : str
+        Its name.
+    calls : sequence of sequences
+        The arguments of each call, all of kinds that JSON has.
+    wall : float
+        Seconds after which all is killed.
+    """
+    job = json.dumps({"code": code, "function": function, "calls": list(map(list, calls))})
+    with tempfile.TemporaryDirectory() as folder:
+        process = subprocess.Popen(
+            [*isolation(), *_PYTHON, inside.__file__], cwd=folder, env={}, start_new_session=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        started = time.monotonic()
+        try:
+            said = _talk(process, job.encode(), started + wall)
+        finally:
+            with suppress(PermissionError):  # macOS, of a group that has ended
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            process.stdout.close()
+    if not said:
+        over = time.monotonic() - started >= wall
+        return Outcome(problem="took too long" if over else "ended without a result")
+    try:
+        found = json.loads(said)
+        if problem := found.get("problem"):
+            return Outcome(problem=str(problem))
+        values = tuple(map(ast.literal_eval, found["values"]))
+    except (ValueError, LookupError, TypeError, AttributeError, SyntaxError, RecursionError):
+        return Outcome(problem="its results cannot be read")
+    same = len(values) == len(calls)
+    return Outcome(values) if same else Outcome(problem="its results cannot be read")
+
+
+def _talk(process: subprocess.Popen, job: bytes, end: float) -> bytes:
+    """Hand over the job; what comes back until then, if it is not too long."""
+    try:
+        process.stdin.write(job)
+        process.stdin.close()
+    except BrokenPipeError:
+        return b""
+    return _read(process.stdout, end)
+
+
+def _read(stream: BinaryIO, end: float) -> bytes:
+    said = b""
+    while select([stream], [], [], max(0.0, end - time.monotonic()))[0]:
+        piece = os.read(stream.fileno(), LONGEST)
+        said += piece
+        if not piece or len(said) > LONGEST:
+            return said
+    return b""

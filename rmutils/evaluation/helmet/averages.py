@@ -1,0 +1,153 @@
+"""HELMET's averages: samples to data sets, data sets to categories, categories to one number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from zlib import crc32
+
+import numpy as np
+import pandas as pd
+
+from rmutils.evaluation.helmet.suite import CATEGORIES, DATASETS
+from rmutils.stats import RESAMPLES, cluster_bootstrap, percentiles
+
+OVERALL = "overall"
+WORLD = {category: tuple(d.name for d in DATASETS.values() if d.category == category)
+         for category in CATEGORIES}
+"""Category -> its data sets, of the suite over the invented world."""
+
+
+def averages(
+    table: pd.DataFrame, suite: Mapping[str, Sequence[str]] = WORLD, *, resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Means of data sets, of categories, and of all, each with its interval.
+
+    A data set's value is the plain mean of its metrics, each the mean over its samples. A
+    category's is the plain mean of its data sets, so that Cite is the mean of six numbers, as in
+    HELMET. The overall value is the plain mean of the seven categories. HELMET leaves out silently
+    what is missing; here `missing` names it.
+
+    The bootstrap draws texts with all that is asked about each, independently for each data set.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As from `rmutils.evaluation.helmet.evaluate`.
+    suite : mapping of str to sequence of str
+        Category -> data sets that it should have.
+
+    Returns
+    -------
+    DataFrame
+        `length`, `level` ("data set", "category" or "overall"), `name`, `value` (0 to 100) with
+        `low` and `high` (95 %; NaN where single samples are not known), `samples`, `unscored` (how
+        many of them have a metric without a score, and are left out of it), `missing` (what is not
+        in the mean, with commas between).
+    """
+    rows = []
+    for length, part in table.groupby("length"):
+        rows += _of_length(int(length), part, suite, resamples, seed)
+    return pd.DataFrame(rows)
+
+
+def draws(
+    table: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0
+) -> dict[str, np.ndarray]:
+    """Value of each data set, followed by its values under resampling of texts.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Of one length.
+
+    Returns
+    -------
+    dict of str to ndarray
+        Data set -> (1 + resamples,); two tables of the same samples have the same texts in each
+        draw, so that differences are paired.
+    """
+    wide = table.pivot(index=["dataset", "cluster", "sample"], columns="metric",
+                       values="score").sort_index()
+    scores, clusters = wide.to_numpy(float), wide.index.get_level_values("cluster").to_numpy()
+    metrics = {name: wide.columns.get_indexer(sorted({*found}))
+               for name, found in table.groupby("dataset")["metric"]}
+    return {name: _draws(scores[rows][:, metrics[name]], clusters[rows], resamples,
+                         seed + crc32(name.encode()))
+            for name, rows in wide.groupby(level="dataset").indices.items()}
+
+
+def samples_of(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of `rmutils.evaluation.helmet.evaluate` as samples with one score each.
+
+    Returns
+    -------
+    DataFrame
+        `stratum` (the category), `cluster` (a text with its questions, at all lengths), `sample`,
+        `length`, `score` (mean over its metrics).
+    """
+    keys = ["category", "dataset", "length", "sample", "cluster"]
+    found = table.groupby(keys, as_index=False, sort=False)["score"].mean()
+    name, length = found["dataset"].astype(str), found["length"]
+    return pd.DataFrame({
+        "stratum": found["category"], "cluster": name + " " + found["cluster"].astype(str),
+        "sample": name + " " + length.astype(str) + " " + found["sample"].astype(str),
+        "length": length, "score": found["score"]})
+
+
+def _draws(scores: np.ndarray, clusters: np.ndarray, resamples: int, seed: int) -> np.ndarray:
+    """Means of samples x metrics, of all and of drawn clusters."""
+    known = np.isfinite(scores)
+    both = np.stack([np.where(known, scores, 0), known], axis=-1)
+    drawn = cluster_bootstrap(both, clusters, resamples=resamples, seed=seed)
+    if len({*clusters}) < 2:
+        drawn[:] = np.nan
+    both = np.concatenate([both.mean(0)[None], drawn])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return (both[..., 0] / both[..., 1]).mean(-1)
+
+
+def _of_length(
+    length: int, part: pd.DataFrame, suite: Mapping[str, Sequence[str]], resamples: int, seed: int
+) -> list[dict]:
+    found = draws(part, resamples=resamples, seed=seed)
+    counts = _counts(part)
+    rows, categories, lacking = [], {}, []
+    for category, names in suite.items():
+        there = [name for name in names if name in found and np.isfinite(found[name][0])]
+        rows += [_row(length, "data set", name, found[name], counts[name])
+                 for name in names if name in found]
+        missing = [name for name in names if name not in there]
+        if there:
+            categories[category] = np.mean([found[name] for name in there], axis=0)
+            rows.append(_row(length, "category", category, categories[category],
+                             _sum(counts[name] for name in there), missing))
+            lacking += missing
+        else:
+            lacking.append(category)
+    if categories:
+        rows.append(_row(length, OVERALL, OVERALL, np.mean([*categories.values()], axis=0),
+                         _sum(counts.values()), lacking))
+    return rows
+
+
+def _counts(part: pd.DataFrame) -> dict[str, tuple[int, int]]:
+    """Samples of each data set, and how many of them have a metric without a score."""
+    lacking = part.groupby(["dataset", "sample"])["unscored"].any()
+    counts = lacking.groupby("dataset").agg(["size", "sum"])
+    return dict(zip(counts.index, counts.itertuples(index=False, name=None), strict=True))
+
+
+def _sum(counts) -> tuple[int, int]:
+    return tuple(map(sum, zip(*counts, strict=True)))
+
+
+def _row(
+    length: int, level: str, name: str, values: np.ndarray, counts: tuple[int, int],
+    missing: Sequence[str] = (),
+) -> dict:
+    known = values[1:][np.isfinite(values[1:])]  # all of a draw can be unscored
+    low, high = percentiles(known) if len(known) else (np.nan, np.nan)
+    return {"length": length, "level": level, "name": name, "value": values[0], "low": low,
+            "high": high, "samples": counts[0], "unscored": int(counts[1]),
+            "missing": ", ".join(missing)}

@@ -1,0 +1,287 @@
+"""From responses to scores.
+
+The evaluation: every answer of a model to every data set at every length, scored.
+
+An evaluation by several processes, each of which takes every n-th data set and length.
+
+Evaluations as stored results, of models and of stored trainings.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+
+from rmutils.core.errors import UserError
+from rmutils.core.journal import Journal, one_thread, side_by_side
+from rmutils.core.progress import progress_bar
+from rmutils.core.results import Artifact, Compute, Stage
+from rmutils.corpora.world.questions import Question
+from rmutils.evaluation.grading import GradingJudge
+from rmutils.evaluation.helmet.metrics import METRICS, parse
+from rmutils.evaluation.helmet.prompts import (
+    Asked,
+    EvaluateConfig,
+    Prompter,
+    counter,
+    prompter_of,
+    questions,
+)
+from rmutils.evaluation.helmet.suite import DATASETS, Dataset
+from rmutils.models import LanguageModel
+from rmutils.models.engine.generation import generate
+from rmutils.models.language_model import without_thoughts
+from rmutils.models.trained import identity_of, load_by_name
+
+Grade = Callable[[str, Question], float | None]
+
+
+def score(
+    dataset: Dataset, metric: str, response: str, question: Question, grade: Grade | None = None
+) -> float:
+    """0 to 100, of the better reading of a response; NaN if there is no score.
+
+    The readings are the response without a prefix at its beginning, and what follows the prefix on
+    its line, or the first line.
+
+    Parameters
+    ----------
+    grade : callable, optional
+        In the metric's place: (response, question) -> 0 to 1, or None for no score. It sees one
+        reading, and no empty ones, which get what the metric gives them.
+    """
+    readings = {"raw": response.strip().removeprefix(dataset.prefix),
+                "parsed": parse(response, dataset.prefix)}
+    read = [readings[name] for name in dataset.readings]
+    if grade and read[-1].strip():
+        given = grade(read[-1], question)
+        return float("nan") if given is None else 100 * given
+    return 100 * max(METRICS[metric](text, question) for text in read)
+
+
+def rows(
+    prompter: Prompter, asked: Sequence[Asked], responses: Sequence[str],
+    score_of: Callable[[Asked, str, str], float],
+) -> Iterator[dict]:
+    """A row per sample and metric. Of a thought that never ends nothing is scored; HELMET would
+    score the thought.
+
+    Parameters
+    ----------
+    score_of : callable
+        (question, metric, response with the prefix where that ended the prompt) -> score.
+    """
+    d = prompter.dataset
+    for ask, text in zip(asked, responses, strict=True):
+        response = without_thoughts(text)
+        said = response if prompter.chat else f"{d.prefix} {response}"
+        for metric in d.metrics:
+            value = score_of(ask, metric, said)
+            yield {"category": d.category, "dataset": d.name, "length": prompter.length,
+                   "sample": ask.sample, "cluster": ask.cluster, "metric": metric, "score": value,
+                   "unscored": value != value, "response": response,
+                   "prompt_tokens": len(ask.prompt), "position": ask.question.depth}
+
+
+def evaluate(
+    lm: LanguageModel, config: EvaluateConfig = EvaluateConfig(), *, journal: Path | None = None,
+    judge: GradingJudge | None = None,
+) -> pd.DataFrame:
+    """Ask and score.
+
+    Parameters
+    ----------
+    journal : Path, optional
+        A file that takes each answer when it is given. What is there already, because an earlier
+        run was stopped, is not asked again.
+    judge : GradingJudge, optional
+        Grades in place of rules, where HELMET has a model grade.
+
+    Returns
+    -------
+    DataFrame
+        A row per sample and metric: `category`, `dataset`, `length`, `sample`, `cluster` (number of
+        its text), `metric`, `score` (0 to 100; NaN if unscored), `unscored`, `response` (without
+        thoughts), `prompt_tokens`, `position` (of the supporting sentence in the text, from 0 to 1;
+        NaN if there is not just one).
+
+    Raises
+    ------
+    UserError
+        A length over the model's window, or too short for a data set; a chat template is asked for
+        and there is none.
+    """
+    prompters, kept, found = prompters_of(lm, config), Journal(journal), []
+    done = sum("judged" not in name for name in kept)
+    with progress_bar(f"evaluation of {lm.name}", len(prompters) * config.samples,
+                      unit="answers", done=done) as advance, one_thread():
+        for prompter in prompters:
+            found += answered_and_scored(prompter, config, kept, advance, judge)
+    return pd.DataFrame(found)
+
+
+def prompters_of(lm: LanguageModel, config: EvaluateConfig) -> list[Prompter]:
+    """All data sets at all lengths, once it is sure that they fit."""
+    config.check(lm)
+    count = counter(lm)
+    prompters = [prompter_of(lm, DATASETS[name], length, config, count)
+                 for length in config.lengths for name in config.datasets]
+    for prompter in prompters:
+        questions(prompter, 1)  # says what does not fit before anything runs
+    return prompters
+
+
+def answered_and_scored(
+    prompter: Prompter, config: EvaluateConfig, kept: Journal, advance: Callable[[float], None],
+    judge: GradingJudge | None = None,
+) -> list[dict]:
+    """The rows of a data set at one length."""
+    asked = _answer(prompter, config, kept, advance)
+    return [*rows(prompter, asked, [kept[_key(prompter, ask)] for ask in asked],
+                  partial(_score, prompter, judge, kept))]
+
+
+def _answer(
+    prompter: Prompter, config: EvaluateConfig, kept: Journal, advance: Callable[[float], None]
+) -> list[Asked]:
+    """Have all questions of a data set answered that are not yet; the questions."""
+    asked = questions(prompter, config.samples)
+    todo = [ask for ask in asked if _key(prompter, ask) not in kept]
+
+    def done(index: int, tokens: list[int]) -> None:
+        kept[_key(prompter, todo[index])] = prompter.lm.tokenizer.decode(
+            tokens, skip_special_tokens=True)
+        advance(1)
+
+    generate(prompter.lm, [ask.prompt for ask in todo], stop_ids=prompter.stop_ids, done=done,
+             max_new_tokens=prompter.dataset.max_new_tokens + config.thinking * config.thoughts)
+    return asked
+
+
+def _score(
+    prompter: Prompter, judge: GradingJudge | None, kept: Journal, ask: Asked, metric: str,
+    response: str,
+) -> float:
+    """The metric's score, or the judge's, which is kept once it is given."""
+    grade = judge.metrics.get(metric) if judge else None
+    name = f"judged {metric} {_key(prompter, ask)}"
+    if grade and name in kept:
+        return kept[name]
+    value = score(prompter.dataset, metric, response, ask.question, grade)
+    if grade and value == value:
+        kept[name] = value
+    return value
+
+
+def _key(prompter: Prompter, ask: Asked) -> str:
+    return f"{prompter.dataset.name} {prompter.length} {ask.sample}"
+
+
+def evaluate_side_by_side(
+    model: str, config: EvaluateConfig, journal: Path, workers: int
+) -> pd.DataFrame:
+    """`rmutils.evaluation.helmet.evaluate` by rules, without a judge.
+
+    Parameters
+    ----------
+    model : str
+        As for `rmutils.models.trained.load_by_name`.
+    journal : Path
+        Takes each answer when it is given. What is there already, also of workers that were
+        stopped, is not asked again.
+    workers : int
+        Processes. Each has a model of its own.
+
+    Raises
+    ------
+    UserError
+        As of `evaluate`; or a worker was stopped.
+    """
+    shares = side_by_side(partial(_work, model, config), journal, workers,
+                          f"evaluation of {model}", config.parts * config.samples)
+    return pd.DataFrame([
+        row for i in range(config.parts) for row in shares[i % workers][i // workers]])
+
+
+def _work(
+    model: str, config: EvaluateConfig, kept: Journal, share: slice, done: Callable[[float], None]
+) -> list[list[dict]]:
+    return [answered_and_scored(prompter, config, kept, done)
+            for prompter in prompters_of(load_by_name(model), config)[share]]
+
+
+EVALUATION = Stage("evaluation", version=1)
+JOURNAL = ".journal.jsonl"
+
+
+def evaluate_stored(
+    model: LanguageModel | str, config: EvaluateConfig = EvaluateConfig(), *,
+    judge: GradingJudge | None = None, compute: Compute = "auto", workers: int = 1,
+) -> tuple[pd.DataFrame, Artifact]:
+    """`evaluate`, but a result that is stored already is read instead; a stopped run goes on.
+
+    Parameters
+    ----------
+    model : LanguageModel or str
+        A name is enough: the model is loaded only if the result has to be computed. It may also be
+        that of a stored training (`train-...`, as `rmutils retmask` prints it), whose evaluation
+        can be read where its weights are not.
+    config : EvaluateConfig
+    judge : GradingJudge, optional
+    compute : {"auto", "always", "never"}
+    workers : int
+        Processes that answer side by side, if the model is given by its name, but not more than
+        there are data sets and lengths: the result is the same, byte for byte. More than one must
+        not be asked for by a script without `if __name__ == "__main__"`, which each would run anew.
+
+    Returns
+    -------
+    DataFrame, Artifact
+        As from `evaluate`, and where it is kept.
+
+    Raises
+    ------
+    UserError
+        Not stored and `compute="never"`; the judge could not be asked; or as of `evaluate`.
+    """
+    named = isinstance(model, str)
+    shares = min(workers, config.parts)
+
+    def make(folder: Path) -> dict:
+        several = named and shares > 1
+        if several:
+            table = evaluate_side_by_side(model, config, folder / JOURNAL, shares)
+        if judge or not several:  # a judge is asked by one process only
+            lm = load_by_name(model) if named else model
+            table = evaluate(lm, config, journal=folder / JOURNAL, judge=judge)
+        if judge and judge.trouble:
+            raise UserError(f"{judge.trouble} All answers are kept: the same command goes on.")
+        table.to_parquet(folder / "scores.parquet", index=False)
+        return {"answers": len(table.drop_duplicates(["dataset", "length", "sample"])),
+                "unscored": int(table["unscored"].sum())}
+
+    inputs = {"model": identity_of(model) if named else model.identity}
+    if judge:
+        inputs["judge"] = judge.identity
+    artifact = EVALUATION.obtain(config, inputs, make, compute=compute, command=command_of(
+        model if named else model.name, config, judge))
+    return pd.read_parquet(artifact.path("scores.parquet")), artifact
+
+
+def command_of(name: str, config: EvaluateConfig, judge: GradingJudge | None = None) -> str:
+    """The command line that makes this result. Paths are relative to the working directory."""
+    words = ["rmutils", "evaluate", os.path.relpath(name) if Path(name).exists() else name]
+    for field, text in config.differences(EvaluateConfig()).items():
+        value = getattr(config, field)
+        if isinstance(value, bool):
+            words.append(f"--{'' if value else 'no-'}{field}")
+        else:
+            words += [f"--{field}", ",".join(map(str, value)) if isinstance(value, tuple) else text]
+    if judge:
+        words += ["--judge", judge.server.url, "--judge-model", judge.server.name]
+    return shlex.join(words)

@@ -1,0 +1,273 @@
+"""What a response states and what supports it: metrics for which HELMET asks another model.
+
+HELMET has a language model decide whether documents entail a sentence (T5, as ALCE does), and
+GPT-4o whether an answer is right, which key points a summary has, and whether it is fluent. Here
+all facts are known, so that a rule decides instead. A sentence **states a fact** of the text if it
+names subject and value; of a fact that is asked for, the value is enough where it names nobody else
+("She lives in Foxmoor."). Which relation it speaks of is not looked at. It is **supported** by some
+documents if it states at least one fact and these documents tell all the facts that it states.
+
+HELMET's metrics as functions of a response and a sample, each from 0 to 1.
+
+An empty response has what the metric gives an empty text, which is 0 everywhere.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, lru_cache
+
+import ir_measures
+from rouge_score.rouge_scorer import RougeScorer
+
+from rmutils.corpora.world.facts import Fact
+from rmutils.corpora.world.questions import Question
+from rmutils.evaluation.likelihoods import repetition_rate
+
+CITED = 3
+"""Citations of a sentence that count, from the first one on, as in ALCE."""
+SHORT = 5
+"""A sentence with fewer characters is none, as in ALCE: "1." is not."""
+REPETITIVE = 0.3
+"""Share of spans of four words said before from which a text is not fluent. Ours; HELMET asks
+GPT-4o for 0 ("incoherent, repetitive, or incomplete") or 1. A sentence said twice has more, a list
+of different facts about one subject has less."""
+CORRECT = 3
+"""HELMET's highest grade of an answer."""
+
+
+def fluency(text: str) -> float:
+    """1 for words without much repetition, else 0. Stands in for GPT-4o; whether the words make
+    sense is not looked at."""
+    return float(bool(re.search(r"\w", text)) and repetition_rate(text) < REPETITIVE)
+
+
+def answer_score(response: str, sample: Question) -> float:
+    """HELMET's grade of a free answer, fluency (0 or 1) times correctness (0 to 3), over 3.
+
+    0: states none of the facts that are asked for. 1: some of them. 2: all, and something else
+    that the question does not ask for. 3: all, and nothing else.
+    """
+    stated = [facts_in(sentence, sample) for sentence in sentences(response)]
+    found = {fact for facts in stated for fact in facts} & {*sample.asked}
+    if not found:
+        return 0.0
+    beside = any(not {*facts} & {*sample.asked} for facts in stated)
+    grade = 1 if len(found) < len(sample.asked) else CORRECT - 1 if beside else CORRECT
+    return fluency(response) * grade / CORRECT
+
+
+def key_point_f1(response: str, sample: Question) -> float:
+    """HELMET's score of a summary: fluency times the F1 of recall and precision.
+
+    Recall is the share of key points that a sentence states, precision the share of sentences that
+    state a key point.
+    """
+    return fluency(response) * f1_of_key_points(response, sample)
+
+
+def f1_of_key_points(response: str, sample: Question) -> float:
+    """The same without fluency."""
+    stated = [{*facts_in(sentence, sample)} & {*sample.asked} for sentence in sentences(response)]
+    precision = sum(map(bool, stated)) / max(len(stated), 1)
+    recall = len(set().union(*stated)) / len(sample.asked)
+    return 2 * precision * recall / (precision + recall or 1)
+
+
+def citation_recall(response: str, sample: Question) -> float:
+    """Share of sentences that the documents cited in them support (ALCE)."""
+    return _citations(_long(response), sample)[0]
+
+
+def citation_precision(response: str, sample: Question) -> float:
+    """Share of citations that are needed (ALCE).
+
+    A citation counts if the sentence is supported by all documents cited in it, and this document
+    supports it alone, or the others together do not.
+    """
+    return _citations(_long(response), sample)[1]
+
+
+def list_citation_recall(response: str, sample: Question) -> float:
+    """As `citation_recall`, where the response is a list and each item answers the question."""
+    return _citations(_claims(response, sample), sample)[0]
+
+
+def list_citation_precision(response: str, sample: Question) -> float:
+    """As `citation_precision`, where the response is a list and each item answers the question."""
+    return _citations(_claims(response, sample), sample)[1]
+
+
+def _citations(claims: Sequence[str], sample: Question) -> tuple[float, float]:
+    supported = needed = total = 0
+    for claim in claims:
+        cited = [int(number) for number in re.findall(r"\[(\d+)", claim)]
+        if not cited or any(not 1 <= number <= sample.documents for number in cited):
+            continue
+        cited = cited[:CITED]
+        total += len(cited)
+        facts = facts_in(without_citations(claim), sample)
+        if not _tell(cited, facts, sample):
+            continue
+        supported += 1
+        needed += sum(
+            _tell([number], facts, sample)
+            or not _tell([n for j, n in enumerate(cited) if j != i], facts, sample)
+            for i, number in enumerate(cited))
+    return supported / max(len(claims), 1), needed / max(total, 1)
+
+
+def _tell(documents: Iterable[int], facts: Sequence[Fact], sample: Question) -> bool:
+    """Whether some documents tell all these facts, of which there is at least one."""
+    told = {fact for fact, number in sample.told if number in documents}
+    return bool(facts) and told.issuperset(facts)
+
+
+def _long(response: str) -> list[str]:
+    return [sentence for sentence in sentences(response) if len(sentence) >= SHORT]
+
+
+def _claims(response: str, sample: Question) -> list[str]:
+    question = sample.after.strip()
+    return [f"{question} {item}" for item in items(response)]
+
+
+def items(response: str) -> list[str]:
+    """The parts of a list, between its commas."""
+    parts = re.sub(r"\n+", " ", response).rstrip(" .,").split(",")
+    return [part.strip() for part in parts if part.strip()]
+
+
+def sentences(response: str) -> list[str]:
+    """The sentences of a text, by their punctuation."""
+    return [part for part in re.split(r"(?<=[.!?])\s+", re.sub(r"\n+", " ", response).strip())
+            if part]
+
+
+def without_citations(text: str) -> str:
+    """A text without "[3]"."""
+    return re.sub(r" ?\[\d+", "", text).replace(" |", "").replace("]", "")
+
+
+def facts_in(sentence: str, sample: Question) -> list[Fact]:
+    """The facts of the context that a sentence states."""
+    said = _words(sentence)
+    named = {fact.subject for fact, _ in sample.told if _words(fact.subject) in said}
+    nobody = named <= {fact.value for fact in sample.asked}
+    return [fact for fact, _ in sample.told if _words(fact.value) in said
+            and (fact.subject in named or nobody and fact in sample.asked)]
+
+
+@lru_cache(maxsize=50_000)
+def _words(text: str) -> str:
+    """Words in lower case without articles, with a space before and after each."""
+    words = [word for word in re.findall(r"\w+", text.lower()) if word not in ("a", "an", "the")]
+    return f" {' '.join(words)} "
+
+
+Metric = Callable[[str, Question], float]
+NDCG = ir_measures.nDCG @ 10
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def normalize(text: str) -> str:
+    """SQuAD's form: lower case, no punctuation, no articles, single spaces."""
+    bare = re.sub(r"\b(a|an|the)\b", " ", text.lower().translate(_PUNCTUATION))
+    return " ".join(bare.split())
+
+
+def parse(response: str, prefix: str) -> str:
+    """What follows the prefix ("Answer:") on its line; without one, the first line."""
+    found = re.search(rf"{re.escape(prefix)}(.*)", response, re.IGNORECASE)
+    line = found[1].strip() if found else response.strip().partition("\n")[0]
+    return re.sub(rf"^{re.escape(prefix)}", "", line, flags=re.IGNORECASE).strip()
+
+
+def substring_exact_match(response: str, sample: Question) -> float:
+    """1 if the response holds one of the golds, both in SQuAD's form."""
+    said = normalize(response)
+    return float(any(normalize(gold) in said for gold in sample.golds))
+
+
+def recall(response: str, sample: Question) -> float:
+    """Share of the golds that the response holds, letter by letter but for their case (RULER)."""
+    return sum(gold.lower() in response.lower() for gold in sample.golds) / len(sample.golds)
+
+
+def label_accuracy(response: str, sample: Question) -> float:
+    """1 if the response is the label, both in SQuAD's form."""
+    return float(normalize(response) == normalize(sample.golds[0]))
+
+
+def choice_exact_match(response: str, sample: Question) -> float:
+    """1 if the response is the letter, or holds "B. " with the right option.
+
+    HELMET compares letters in SQuAD's form, in which an A is an article and vanishes, so that an
+    empty response is right wherever the letter is A. Here it is wrong.
+    """
+    letter, option = sample.golds
+    return float(response.strip(" .():*\n").lower() in (letter.lower(), option.lower())
+                 or option.lower() in response.lower())
+
+
+def ranking(response: str) -> dict[str, int]:
+    """Document -> score, highest first, from the longest chain of numbers with ">" between."""
+    text = re.sub(r"[\[\]:]", "", response).lower().replace("id", "")
+    chains = [match[0] for match in re.finditer(r"\d+(?:\s*>\s*\d+)*", text)]
+    ranks = re.findall(r"\d+", max(chains, key=len, default=""))
+    return {number: len(ranks) - ranks.index(number) for number in ranks}
+
+
+def ndcg(response: str, sample: Question) -> float:
+    """NDCG@10, with the grade of a document as its gain, as in trec_eval."""
+    relevant = {"q": {number: int(grade) for number, _, grade in
+                      (gold.partition(":") for gold in sample.golds)}}
+    return NDCG.calc_aggregate(relevant, {"q": ranking(response)}) if ranking(response) else 0.0
+
+
+def str_em(response: str, sample: Question) -> float:
+    """Share of the golds that the response without its citations holds, in SQuAD's form (ALCE)."""
+    said = normalize(without_citations(response))
+    return sum(normalize(gold) in said for gold in sample.golds) / len(sample.golds)
+
+
+def recall_top5(response: str, sample: Question) -> float:
+    """Of the golds, how many are items of the response, which is a list; five are enough."""
+    said = {normalize(item) for item in items(without_citations(response))}
+    return min(5, sum(normalize(gold) in said for gold in sample.golds)) / min(5, len(sample.golds))
+
+
+def rouge_l_f1(response: str, sample: Question) -> float:
+    """ROUGE-L F1 to the best gold, of the whole response or of what it adds to the question.
+
+    HELMET takes the whole response. A teaching model answers in whole sentences, most of whose
+    words are the question's ("The mayor of Foxmoor is Alan Branbeck."): what is left without these
+    words, and without articles, counts as its short answer.
+    """
+    asked = set(normalize(sample.after).split())
+
+    def added(text: str) -> str:
+        return " ".join(word for word in normalize(text).split() if word not in asked)
+
+    return max((_rouge().score(form(gold), form(response))["rougeL"].fmeasure
+                for gold in sample.golds for form in (str, added)), default=0.0)
+
+
+@cache
+def _rouge() -> RougeScorer:
+    return RougeScorer(["rougeL"], use_stemmer=True)
+
+
+METRICS: dict[str, Metric] = {
+    "substring_exact_match": substring_exact_match, "recall": recall,
+    "label_accuracy": label_accuracy, "choice_exact_match": choice_exact_match,
+    "ndcg@10": ndcg, "str_em": str_em, "recall_top5": recall_top5, "rougeL_f1": rouge_l_f1,
+    "citation_recall": citation_recall,
+    "citation_precision": citation_precision,
+    "list_citation_recall": list_citation_recall,
+    "list_citation_precision": list_citation_precision,
+    "answer_score": answer_score, "key_point_f1": key_point_f1,
+}
+"""Name -> metric."""

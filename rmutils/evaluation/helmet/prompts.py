@@ -1,0 +1,302 @@
+"""What an evaluation asks, how often, and in which form.
+
+Prompts of HELMET's shape: instruction, demonstrations, text, question.
+
+A model of this project's own training has never seen an instruction of HELMET's kind, a
+demonstration, or a prompt without its chat template. It gets the text and the question in its chat
+template and nothing else, unless demonstrations or a bare prompt are asked for.
+
+The questions of a data set, with their prompts.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Annotated
+
+from pydantic import Field, field_validator
+
+from rmutils.core.config import Config
+from rmutils.core.errors import UserError
+from rmutils.corpora.world.lexicon import Split
+from rmutils.corpora.world.questions import Chronicle, Question
+from rmutils.corpora.world.samples import Count, TooShort
+from rmutils.evaluation.helmet.suite import CATEGORIES, DATASETS, Dataset
+from rmutils.models import LanguageModel
+
+
+class EvaluateConfig(Config):
+    """An evaluation. The paper names HELMET and takes its settings (section 4.1, appendix A)."""
+
+    datasets: Annotated[tuple[str, ...], Field(min_length=1)] = tuple(DATASETS)
+    """Names of data sets; the name of a category stands for all of its data sets."""
+    lengths: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] = (512, 2048)
+    """Tokens of prompt and answer together. Section 4.1: "five context lengths ranging from 8K to
+    128K tokens"; ours are for models with smaller windows."""
+    samples: Annotated[int, Field(ge=1)] = 50
+    """Of each data set at each length. HELMET: 100, and 500 in ICL."""
+    seed: int = 42
+    """Of the texts, questions and demonstrations. 42 in HELMET."""
+    shots: Annotated[int, Field(ge=0)] | None = None
+    """Demonstrations. None: HELMET's number, 2 but in ICL and needle tasks; 0 for models of this
+    project's own training, which have never seen any."""
+    chat: bool | None = None
+    """Whether the chat template is used. None: in Cite, LongQA and Summ, as in HELMET; always by
+    models of this project's own training and where a model is to think; never by models without
+    one."""
+    thinking: bool = False
+    """Whether the answer may begin with a chain of thought, which is not scored. Section 4.1: "For
+    Qwen3-8B, we enable reasoning during evaluation"."""
+    thoughts: Annotated[int, Field(ge=1)] = 256
+    """Most tokens of a chain of thought, beyond the length. HELMET: 32,768."""
+
+    @field_validator("datasets")
+    @classmethod
+    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if unknown := [name for name in names if name not in DATASETS and name not in CATEGORIES]:
+            raise ValueError(
+                f"no data set or category is called {', '.join(map(repr, unknown))}. Categories: "
+                f"{', '.join(CATEGORIES)}. Data sets: {', '.join(DATASETS)}")
+        return tuple(d.name for d in DATASETS.values() if {d.name, d.category} & {*names})
+
+    @field_validator("lengths")
+    @classmethod
+    def _in_order(cls, lengths: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(sorted({*lengths}))
+
+    @property
+    def parts(self) -> int:
+        """Data sets at lengths. What is asked together is never more than one."""
+        return len(self.datasets) * len(self.lengths)
+
+    def check(self, lm: LanguageModel) -> None:
+        """Raise `UserError` if the model cannot be asked like that."""
+        longest = max(self.lengths) + self.thinking * self.thoughts
+        if longest > lm.window:
+            beside = f", of which thoughts take {self.thoughts}" * self.thinking
+            raise UserError(f"length {max(self.lengths)}: the window of {lm.name} has {lm.window} "
+                            f"tokens{beside}.")
+        if self.chat and not lm.chat:
+            raise UserError(f"{lm.name} has no chat template: leave chat out, or set it to false.")
+
+
+MARGIN = 8
+"""Tokens that are left free: pieces of text side by side can have more tokens than each alone."""
+NEWLINES = ("\n", "Ċ", "ĊĊ", "<0x0A>")
+"""What tokenizers call the tokens at which HELMET ends an answer of one line."""
+NO_TEXT = "[text]"
+MORE = 24
+"""Tokens of a demonstration's text beside what its answer needs."""
+PHRASES = ("substring_exact_match", "recall", "rougeL_f1", "answer_score")
+"""Metrics to which a phrase is a right answer."""
+
+
+class Demonstrated(Chronicle):
+    """A world for demonstrations: names and phrases that no question has, its wordings."""
+
+    def __init__(self, seed: str, split: Split = "train"):
+        super().__init__(seed, split)
+
+    def wording(self, wordings: Sequence[str]) -> str:
+        return wordings[-1]
+
+
+def counter(lm: LanguageModel) -> Count:
+    """Number of tokens of a text for a model."""
+    return lru_cache(maxsize=100_000)(
+        lambda text: len(lm.tokenizer(text, add_special_tokens=False)["input_ids"]))
+
+
+@dataclass(frozen=True)
+class Prompter:
+    """Writes the prompts of a data set for a model.
+
+    Attributes
+    ----------
+    lm : LanguageModel
+    dataset : Dataset
+    length : int
+        Tokens of prompt and answer together, as in HELMET: the prompt with its demonstrations and
+        its template has at most this less `Dataset.max_new_tokens`.
+    shots : int
+        Demonstrations, which are the same in all prompts. HELMET draws others for each sample.
+    chat : bool
+        Whether the chat template is used. If not, the prompt ends with the answer's prefix.
+    thinking : bool
+        As for `LanguageModel.render`.
+    count : callable
+        Tokens of a text.
+    seed : int
+        Of the demonstrations.
+    """
+
+    lm: LanguageModel
+    dataset: Dataset
+    length: int
+    shots: int
+    chat: bool
+    thinking: bool
+    count: Count
+    seed: int
+
+    @cached_property
+    def opening(self) -> str:
+        """Instruction and demonstrations."""
+        told = "" if self.lm.corpus == "world" else f"{self.dataset.instruction}\n\n"
+        return told + "".join(self._demonstration(i) for i in range(self.shots))
+
+    def _demonstration(self, index: int) -> str:
+        d = self.dataset
+        seed = f"{self.seed} {d.name} {index}"
+        try:
+            example, = d.make(Demonstrated(seed), 1, self.count, 1)
+        except TooShort as error:  # which says what would do
+            example, = d.make(Demonstrated(seed), error.least + MORE, self.count, 1)
+        text = example.context if d.shown else NO_TEXT
+        return f"{example.before}{text}{example.after}\n{d.prefix} {_shortly(d, example)}\n\n"
+
+    @cached_property
+    def room(self) -> int:
+        """Most tokens of a sample's own text and question."""
+        empty = Question("", "", "")
+        return self.length - self.dataset.max_new_tokens - len(self.ids(empty)) - MARGIN
+
+    def ids(self, sample: Question) -> list[int]:
+        """Token ids of a prompt, however long."""
+        text = self.opening + sample.prompt
+        if self.chat:
+            return list(self.lm.render(text, thinking=self.thinking))
+        return self.lm.tokenizer(f"{text}\n{self.dataset.prefix}")["input_ids"]
+
+    def fitted(self, sample: Question) -> list[int]:
+        """Token ids of a prompt; one that is too long loses the end of its context, nothing else.
+
+        Raises
+        ------
+        UserError
+            It is too long without its context, too.
+        """
+        most = self.length - self.dataset.max_new_tokens
+        while (surplus := len(ids := self.ids(sample)) - most) > 0:
+            ends = self.lm.tokenizer(sample.context, add_special_tokens=False,
+                                     return_offsets_mapping=True)["offset_mapping"]
+            if not ends:
+                raise UserError(
+                    f"{self.dataset.name}: question and demonstrations have {len(ids)} tokens, and "
+                    f"{most} are left for them in {self.length}. Take longer prompts, or fewer "
+                    f"demonstrations (shots).")
+            cut = ends[-surplus][0] if surplus <= len(ends) else 0
+            sample = replace(sample, context=sample.context[:cut])
+        return ids
+
+    @cached_property
+    def stop_ids(self) -> set[int]:
+        """Tokens that end an answer."""
+        stop_ids = set(self.lm.stop_ids)
+        if self.dataset.newline_ends and not self.chat:
+            vocabulary = self.lm.tokenizer.get_vocab()
+            stop_ids |= {vocabulary[name] for name in NEWLINES if name in vocabulary}
+        return stop_ids
+
+
+def draw(
+    dataset: Dataset, world: Callable[[], Chronicle], room: int, count: Count, questions: int
+) -> list[Question]:
+    """Questions to one text: as many as are wanted, or as fit beside their text.
+
+    Parameters
+    ----------
+    world : callable
+        Makes the world anew.
+
+    Raises
+    ------
+    TooShort
+        There is no room for a single one.
+    """
+    for number in range(questions, 1, -1):
+        try:
+            return dataset.make(world(), room, count, number)
+        except TooShort:
+            pass
+    return dataset.make(world(), room, count, 1)
+
+
+def _shortly(dataset: Dataset, sample: Question) -> str:
+    """The answer of a demonstration: as short as HELMET's, where a phrase is enough."""
+    if dataset.metrics[0] in PHRASES:
+        return ", ".join(sample.golds)
+    return sample.answer.removeprefix(f"{dataset.prefix} ")
+
+
+DRAWS = 8
+"""So many worlds in a row are tried."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question with its prompt.
+
+    Attributes
+    ----------
+    sample : int
+        Its number.
+    cluster : int
+        Number of the text; questions to the same one are resampled together.
+    question : Question
+    prompt : sequence of int
+        Token ids.
+    """
+
+    sample: int
+    cluster: int
+    question: Question
+    prompt: Sequence[int]
+
+
+def prompter_of(
+    lm: LanguageModel, dataset: Dataset, length: int, config: EvaluateConfig, count: Count
+) -> Prompter:
+    """The prompts of a data set, in the form that suits the model where it is not prescribed."""
+    own = lm.corpus == "world"
+    chat = lm.chat and (own or config.thinking or dataset.chat)
+    shots = 0 if own else dataset.shots
+    return Prompter(lm, dataset, length, shots if config.shots is None else config.shots,
+                    chat if config.chat is None else config.chat, config.thinking, count,
+                    config.seed)
+
+
+def questions(prompter: Prompter, samples: int) -> list[Asked]:
+    """The first samples of a data set; those of a short run are the first ones of a long run.
+
+    Raises
+    ------
+    UserError
+        The length is too short for the data set.
+    """
+    drawn = zip(range(samples), _endless(prompter), strict=False)
+    return [Asked(i, cluster, question, prompter.fitted(question))
+            for i, (cluster, question) in drawn]
+
+
+def _endless(prompter: Prompter) -> Iterator[tuple[int, Question]]:
+    """Questions with the numbers of their texts. Each text has a world of its own; worlds that ask
+    for more room than there is are left out."""
+    dataset, needed = prompter.dataset, []
+    for cluster in itertools.count():
+        seed = f"evaluation {prompter.seed} {dataset.name} {cluster}"
+        try:
+            drawn = draw(dataset, lambda seed=seed: Chronicle(seed), prompter.room,
+                         prompter.count, dataset.questions)
+        except TooShort as error:
+            needed.append(prompter.length - prompter.room + error.least)
+            if len(needed) == DRAWS:
+                raise UserError(
+                    f"{dataset.name} does not fit into {prompter.length} tokens: take at least "
+                    f"{min(needed)}, or fewer demonstrations (shots).") from error
+            continue
+        needed.clear()
+        yield from ((cluster, question) for question in drawn)

@@ -1,0 +1,186 @@
+"""The data sets: what stands for each of HELMET's seven categories, and how it differs.
+
+All texts are about the invented world, in names and wordings that the teaching models have never
+read. HELMET's own data sets are real texts, and larger: what a model knows by heart helps it there,
+and does not here. Each text is asked about several times (`questions`), which HELMET does with its
+books only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from rmutils.corpora.world import document_questions as documents
+from rmutils.corpora.world import document_questions as labels
+from rmutils.corpora.world import text_questions as texts
+from rmutils.corpora.world.questions import Chronicle, Question
+from rmutils.corpora.world.samples import Count
+
+CATEGORIES = ("Recall", "RAG", "Re-rank", "ICL", "Cite", "LongQA", "Summ")
+"""HELMET's, in the order of its tables."""
+Reading = Literal["raw", "parsed"]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One data set.
+
+    Attributes
+    ----------
+    name, category : str
+    stands_for : str
+        HELMET's data sets that it stands for, and what differs.
+    make : callable
+        (world, most tokens of the user turn, count, number of questions) -> questions to one text.
+    metrics : tuple of str
+        Names in `rmutils.evaluation.helmet.metrics.METRICS`.
+    instruction : str
+        What a model is told that was not trained on these tasks.
+    prefix : str
+        Begins the answer: it ends the prompt where there is no chat template, and the parser looks
+        for it.
+    max_new_tokens : int
+        Longest answer: room for every right one in whole sentences, which is what teaching models
+        write. HELMET gives 10 to 1,200 tokens.
+    chat : bool
+        Whether HELMET uses the chat template.
+    shots : int
+        Demonstrations in HELMET.
+    shown : bool
+        Whether a demonstration has its text, which is as short as the task allows. If not, it has
+        "[text]" in its place, as in HELMET's LongQA and Summ.
+    readings : tuple of {"raw", "parsed"}
+        The score is the better one of these readings of the response.
+    newline_ends : bool
+        Whether the answer ends with its first line where there is no chat template.
+    questions : int
+        Most questions to one text.
+    """
+
+    name: str
+    category: str
+    stands_for: str
+    make: Callable[[Chronicle, int, Count, int], list[Question]]
+    metrics: tuple[str, ...]
+    instruction: str
+    prefix: str = "Answer:"
+    max_new_tokens: int = 32
+    chat: bool = False
+    shots: int = 2
+    shown: bool = False
+    readings: tuple[Reading, ...] = ("raw", "parsed")
+    newline_ends: bool = False
+    questions: int = 5
+
+
+_SHORTLY = "Write a concise and short answer, in the following format:\nAnswer: [answer]"
+_DOCUMENTS = f"Use the given documents to answer the question. {_SHORTLY}"
+_LABEL = ('Use the examples to give the text its label. Only output "Label: [label]" and nothing '
+          "else.")
+_CITE = ("Use only the given documents to answer, and cite them with their numbers in square "
+         "brackets.")
+
+DATASETS: dict[str, Dataset] = {d.name: d for d in (
+    Dataset(
+        "needle_rivals", "Recall",
+        "RULER NIAH multikey-2 and -3: one needle among others that are easily taken for it. They "
+        "are half of the text, not all of it; values are phrases, not numbers or UUIDs.",
+        texts.needles_among_rivals, ("recall",),
+        "A fact is hidden within the following text. Memorize it. You will be asked about it.",
+        prefix="The answer mentioned in the text is", shots=0, readings=("raw",)),
+    Dataset(
+        "needle_values", "Recall",
+        "RULER NIAH multivalue: all values of one key. Here two to four different properties of "
+        "one subject.",
+        texts.several_values, ("recall",),
+        "Some facts are hidden within the following text. Memorize them. You will be asked about "
+        "them.", prefix="The answers mentioned in the text are", shots=0, readings=("raw",),
+        max_new_tokens=72),
+    Dataset(
+        "key_value", "Recall",
+        "JSON KV: the value of a key. Codes and phrases in lines, not UUIDs in JSON.",
+        texts.codes, ("substring_exact_match",),
+        "Give the value that belongs to the key in the list below.", prefix="Value:",
+        max_new_tokens=24),
+    Dataset(
+        "document_qa", "RAG",
+        "NQ, TriviaQA and PopQA: a question to many documents, of which one holds the answer, at a "
+        "uniformly drawn place. The other documents are not ranked by a retriever.",
+        documents.document_questions, ("substring_exact_match",), _DOCUMENTS,
+        shown=True, newline_ends=True),
+    Dataset(
+        "document_hops", "RAG",
+        "HotpotQA: the answer takes two documents.",
+        documents.document_hops, ("substring_exact_match",), _DOCUMENTS,
+        shown=True, newline_ends=True),
+    Dataset(
+        "rerank", "Re-rank",
+        "MS MARCO: documents ranked by relevance, NDCG@10. Grades are 0 to 2 where MS MARCO has 0 "
+        "to 3, and only documents with a grade above 0 are asked for.",
+        documents.rankings, ("ndcg@10",),
+        "You are given a list of numbered documents. Rank those that help to answer the question, "
+        "from the most helpful one to the least, in the following format:\n"
+        "Ranking: [3] > [1] > [2]",
+        prefix="Ranking:", shown=True, readings=("raw",), newline_ends=True),
+    Dataset(
+        "labels_coarse", "ICL",
+        "TREC coarse: four classes in place of six. Labels mean nothing by themselves, as in "
+        "HELMET; some are made-up words.",
+        labels.coarse_labels, ("label_accuracy",), _LABEL, prefix="Label:", shots=0,
+        max_new_tokens=12, readings=("parsed",), newline_ends=True, questions=10),
+    Dataset(
+        "labels_fine", "ICL",
+        "TREC fine: twelve classes in place of 50.",
+        labels.fine_labels, ("label_accuracy",), _LABEL, prefix="Label:", shots=0,
+        max_new_tokens=12, readings=("parsed",), newline_ends=True, questions=10),
+    Dataset(
+        "labels_names", "ICL",
+        "Banking77, CLINC150 and NLU, where single words tell the class: twelve classes, each of "
+        "the texts about one person, in place of 68 to 151.",
+        labels.name_labels, ("label_accuracy",), _LABEL, prefix="Label:", shots=0,
+        max_new_tokens=12, readings=("parsed",), newline_ends=True, questions=10),
+    Dataset(
+        "cite_sentences", "Cite",
+        "ASQA: one to three short answers with citations. They are asked for one by one; ASQA has "
+        "one ambiguous question. Support is known, not judged by a model.",
+        documents.document_citations, ("str_em", "citation_recall", "citation_precision"),
+        f"{_CITE} Write a sentence for each answer.", max_new_tokens=80, chat=True,
+        shown=True, readings=("raw",)),
+    Dataset(
+        "cite_list", "Cite",
+        "QAMPARI: a list of all answers with citations. Two or three answers or a few more, where "
+        "QAMPARI has five at least.",
+        documents.listings,
+        ("recall_top5", "list_citation_recall", "list_citation_precision"),
+        f"{_CITE} Give a list of answers and nothing else, in the following format:\n"
+        "[answer 1] [1], [answer 2] [2]", max_new_tokens=64, chat=True, shown=True,
+        readings=("raw",)),
+    Dataset(
+        "free_answer", "LongQA",
+        "NarrativeQA: a free answer, graded for fluency and correctness by rules in place of "
+        "GPT-4o, or by a judge.",
+        texts.free_answers, ("answer_score",),
+        f"You are given a text and a question. {_SHORTLY}", chat=True, readings=("parsed",)),
+    Dataset(
+        "text_hops", "LongQA",
+        "InfiniteBench QA: a short answer by ROUGE-L F1. Here it takes two or three facts.",
+        texts.chains, ("rougeL_f1",),
+        f"You are given a text and a question. {_SHORTLY}", chat=True),
+    Dataset(
+        "choice", "LongQA",
+        "InfiniteBench MC: one letter of four. An answer with no letter in it is wrong, as in "
+        "HELMET, whatever it says.",
+        texts.choices, ("choice_exact_match",),
+        "You are given a text and a question with several choices. Answer with a single letter (A, "
+        "B, C or D) and nothing else.", chat=True, max_new_tokens=16),
+    Dataset(
+        "summary", "Summ",
+        "Multi-LexSum and InfiniteBench Sum: fluency times F1 of key points, by rules in place of "
+        "GPT-4o. What the text says about one subject, not the whole text.",
+        texts.summaries, ("key_point_f1",),
+        "You are given a text. Summarize what it says about what is asked for. Write one sentence "
+        "for each fact.", prefix="Summary:", chat=True, max_new_tokens=112, readings=("raw",)),
+)}
+"""Name -> data set, category by category."""

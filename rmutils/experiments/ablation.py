@@ -1,0 +1,135 @@
+"""What each head is worth: needles lost when it is masked alone, and by many masked together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import pandas as pd
+from pydantic import Field
+
+from rmutils.core.config import Config
+from rmutils.core.journal import Journal
+from rmutils.core.progress import progress_bar
+from rmutils.core.results import Artifact, Compute, Stage
+from rmutils.evaluation.answers import find_needles
+from rmutils.heads import DetectConfig, choose, mask_heads
+from rmutils.heads.detection import detect_stored, even_depths, inputs_of
+from rmutils.heads.scores import Head, HeadScores
+from rmutils.models import LanguageModel, identify, load_model
+from rmutils.models.loading import corpus_of
+from rmutils.stats import cluster_bootstrap, percentiles
+
+ABLATION = Stage("ablation", version=1)
+JOURNAL = ".journal.jsonl"
+
+
+class AblationConfig(Config):
+    """The questions, and which heads count as others."""
+
+    detect: DetectConfig = DetectConfig(lengths=(256, 512), depths=even_depths(5))
+    """The detection that says which heads retrieve; that of the model cards."""
+    grid: DetectConfig = DetectConfig(lengths=(512,), depths=even_depths(5))
+    """The paper masks all retrieval heads at once and no head alone; the questions are ours."""
+    tau: float = 0.1
+    """Lowest score of a retrieval head (section 4.1, Llama-3.1)."""
+    draws: Annotated[int, Field(ge=1)] = 5
+    """Sets of other heads, as many as there are retrieval heads, that are masked together."""
+    seed: int = 0
+    """Of the first of them."""
+
+
+def ablate(
+    lm: LanguageModel, scores: HeadScores, config: AblationConfig, *, journal: Path | None = None
+) -> pd.DataFrame:
+    """Ask for the same needles of the whole model, without each head, and without sets of others.
+
+    Returns
+    -------
+    DataFrame
+        `heads` (as `3.7`, several with a blank between, none for the whole model), `draw` (of a
+        set, else -1), `score` (the highest retrieval score among them), `needle`, `length`,
+        `depth`, `success`.
+    """
+    layers, heads = lm.shape
+    plan: dict[str, tuple[int, list[Head]]] = {"": (-1, [])}
+    plan |= {f"{i}.{j}": (-1, [(i, j)]) for i in range(layers) for j in range(heads)}
+    for draw in range(config.draws):
+        others = choose(scores, "non-retrieval", tau=config.tau, seed=config.seed + draw)
+        plan[" ".join(f"{i}.{j}" for i, j in sorted(others))] = draw, others
+    kept = Journal(journal)
+    todo = [name for name in plan if name not in kept]
+    with progress_bar(f"ablations of {lm.name}", len(plan), unit="maskings",
+                      done=len(plan) - len(todo)) as advance:
+        for name in todo:
+            with mask_heads(lm, plan[name][1]):
+                found = find_needles(lm, config.grid)
+            kept[name] = found.drop(columns="response").to_dict("list")
+            advance(1)
+    return pd.concat([
+        pd.DataFrame(kept[name]).assign(
+            heads=name, draw=draw, score=max((scores.mean[head] for head in masked), default=0.0))
+        for name, (draw, masked) in plan.items()], ignore_index=True)
+
+
+def ablate_stored(
+    model: str, config: AblationConfig = AblationConfig(), *, compute: Compute = "auto"
+) -> tuple[pd.DataFrame, Artifact]:
+    """`ablate` of a model by its name, but a stored result is read instead, and a stopped run goes
+    on."""
+
+    def make(folder: Path) -> dict:
+        lm = load_model(model)
+        scores, _ = detect_stored(lm, config.detect, named=model)
+        table = ablate(lm, scores, config, journal=folder / JOURNAL)
+        table.to_parquet(folder / "cases.parquet", index=False)
+        return {"maskings": table["heads"].nunique(), "cases": len(table)}
+
+    artifact = ABLATION.obtain(
+        config, inputs_of(identify(model), config.grid, corpus_of(model)), make, compute=compute,
+        command="rmutils run teaching_models -p compute_ablation auto")
+    return pd.read_parquet(artifact.path("cases.parquet")), artifact
+
+
+def losses(cases: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
+    """Needles lost by each masking, as a share of all.
+
+    Returns
+    -------
+    DataFrame, ndarray
+        A row per masking: `heads`, `draw`, `score`, `loss`, `low`, `high` (95 % bootstrap over
+        needles); and the resampled losses, (resamples, maskings), in the same order.
+    """
+    order = cases["heads"].drop_duplicates()
+    found = cases.pivot_table(index=["needle", "length", "depth"], columns="heads",
+                              values="success", aggfunc="first").astype(float)[order]
+    lost = found[[""]].to_numpy() - found.drop(columns="").to_numpy()
+    drawn = cluster_bootstrap(lost, found.index.get_level_values("needle").to_numpy())
+    table = cases.drop_duplicates("heads")[["heads", "draw", "score"]].iloc[1:]
+    low, high = percentiles(drawn).T
+    return table.assign(loss=lost.mean(0), low=low, high=high).reset_index(drop=True), drawn
+
+
+def together(cases: pd.DataFrame) -> pd.DataFrame:
+    """Of heads masked together: what is lost, and the sum of what is lost by each of them alone.
+
+    If both agree, the loss is made of many small ones; if more is lost together, the heads stand
+    in for one another.
+
+    Returns
+    -------
+    DataFrame
+        Rows `together` and `sum of each alone`; columns `value`, `low`, `high`: the mean over the
+        sets with its 95 % interval.
+    """
+    table, drawn = losses(cases)
+    place = {name: i for i, name in enumerate(table["heads"])}
+    sets = table.index[table["draw"] >= 0]
+    alone = [[place[name] for name in table["heads"][i].split()] for i in sets]
+    every = np.vstack([table["loss"].to_numpy(), drawn])  # the measured value, then the resamples
+    rows = {"together": every[:, sets].mean(1),
+            "sum of each alone": np.mean([every[:, part].sum(1) for part in alone], axis=0)}
+    return pd.DataFrame(
+        {name: [values[0], *percentiles(values[1:])] for name, values in rows.items()},
+        index=["value", "low", "high"]).T

@@ -1,0 +1,251 @@
+"""How often a masked model loses a name, a format or its reasoning: the counts behind appendix H.
+
+The appendix shows one prompt of each kind with the responses of three models: whole, without its
+retrieval heads, without as many others. Here the same three answer many prompts.
+
+Failures, counted: shares with intervals, paired differences, and examples by a rule.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import pandas as pd
+from pydantic import Field
+
+from rmutils.core.config import Config, digest
+from rmutils.core.results import Artifact, Compute, Stage
+from rmutils.corpora.world.failure_prompts import FailurePrompt, failure_prompts
+from rmutils.evaluation.failure_checks import OUTCOMES, outcome
+from rmutils.heads.detection import DetectConfig, detect_stored, even_depths
+from rmutils.heads.masking import choose
+from rmutils.heads.scores import Head, HeadScores
+from rmutils.models import LanguageModel, identify, load_model
+from rmutils.models.loading import corpus_of
+from rmutils.preference.backends import Transformers
+from rmutils.preference.instructions import Instruction
+from rmutils.preference.responses import ResponseConfig, respond
+from rmutils.stats import RESAMPLES, cluster_bootstrap, percentiles
+
+FAILURE_MODES = Stage("failure-modes", version=1)
+RESPONSES = "responses.parquet"
+Masks = Mapping[str, Sequence[Sequence[Head]]]
+"""What is masked, such as `retrieval` -> a set of heads for each draw."""
+
+
+class FailureConfig(Config):
+    """Which heads are masked and what is asked. The paper counts nothing here: the sizes are ours.
+    """
+
+    lengths: tuple[int, ...] = (256, 512, 768, 1024, 1536, 2048, 3072, 4096)
+    """Detection that tells the retrieval heads: prompt lengths in tokens."""
+    depths: Annotated[int, Field(ge=1)] = 10
+    """Its needle depths, evenly from 0 to 1."""
+    tau: float = 0.1
+    """Lowest score of a retrieval head: "threshold tau = 0.1 for Llama-3.1" (section 4.1)."""
+    draws: Annotated[int, Field(ge=1)] = 4
+    """Sets of other heads that are masked in turn."""
+    mask_seed: int = 42
+    """Of the first of these sets; the next ones count on. 42 in the authors' scripts."""
+    prompts: Annotated[int, Field(ge=1)] = 100
+    """Of each kind."""
+    seed: int = 0
+    """Draws the prompts."""
+    max_new_tokens: Annotated[int, Field(ge=1)] = 64
+    """Longest response. 2,048 in the authors' scripts, whose instructions ask for more."""
+
+    @property
+    def grid(self) -> DetectConfig:
+        """The detection."""
+        return DetectConfig(lengths=self.lengths, depths=even_depths(self.depths))
+
+    def masks(self, scores: HeadScores) -> dict[str, list[list[Head]]]:
+        """The retrieval heads, and as many others in each draw (section 4.1)."""
+        seeds = range(self.mask_seed, self.mask_seed + self.draws)
+        return {"retrieval": [choose(scores, "retrieval", tau=self.tau)],
+                "non-retrieval": [choose(scores, "non-retrieval", tau=self.tau, seed=seed)
+                                  for seed in seeds]}
+
+
+def failure_modes(
+    lm: LanguageModel, masks: Masks, config: FailureConfig, journals: Path | None = None
+) -> FailureModes:
+    """Ask the whole model and each masked one, and check what they say.
+
+    Responses are greedy, so that nothing but the heads differs. Where the model can think, it does
+    for reasoning chains and for nothing else.
+
+    Parameters
+    ----------
+    masks : mapping
+        `retrieval` and `non-retrieval`: the heads to mask, for each draw.
+    config : FailureConfig
+        Only `prompts`, `seed` and `max_new_tokens` are of use here.
+    journals : Path, optional
+        Folder that keeps each response as it comes; a run that was stopped goes on from there.
+    """
+    prompts = failure_prompts(config.prompts, config.seed, lm.corpus)
+    backend, tables = Transformers(lm), []
+    for masked, draw, heads in [(WHOLE, 0, ()), *((name, i, heads) for name, draws in masks.items()
+                                                  for i, heads in enumerate(draws))]:
+        for kind in OUTCOMES:
+            asked = {i: prompt for i, prompt in enumerate(prompts) if prompt.kind == kind}
+            settings = ResponseConfig(
+                heads=tuple(heads), temperature=0, max_new_tokens=config.max_new_tokens,
+                thinking=kind == "reasoning chain")
+            said = respond(backend, [Instruction.of(p.text) for p in asked.values()], settings,
+                           journals and journals / f".{masked}-{draw}.jsonl")
+            tables.append(pd.DataFrame({
+                "prompt": list(asked), "kind": kind, "form": [p.form for p in asked.values()],
+                "masked": masked, "draw": draw, "text": said["text"],
+                "finished": said["finished"]}))
+    return FailureModes.of(prompts, pd.concat(tables, ignore_index=True))
+
+
+def failure_modes_stored(
+    name: str, config: FailureConfig = FailureConfig(), *, compute: Compute = "auto"
+) -> tuple[FailureModes, Artifact]:
+    """`failure_modes` of a model by its name or folder, but stored responses are read instead.
+
+    Responses are kept, not what came out of them: they are checked when they are read. The
+    detection of `config.grid` is looked up likewise, and run if it is not stored.
+
+    Parameters
+    ----------
+    name : str
+    config : FailureConfig
+    compute : {"auto", "always", "never"}
+        Of the responses; "never" holds for the detection, too.
+
+    Raises
+    ------
+    UserError
+        No head reaches `config.tau`, too few heads are left to mask others, or nothing is stored
+        and `compute="never"`; with the command that makes it.
+    """
+    scores, _ = detect_stored(name, config.grid, compute="never" if compute == "never" else "auto")
+    masks, prompts = config.masks(scores), failure_prompts(config.prompts, config.seed,
+                                                           corpus_of(name))
+
+    def make(folder: Path) -> dict:
+        found = failure_modes(load_model(name), masks, config, folder)
+        found.table.drop(columns=["outcome", "passed"]).to_parquet(folder / RESPONSES, index=False)
+        return {"responses": len(found.table), "heads masked": len(masks["retrieval"][0])}
+
+    inputs = {"model": identify(name), "heads": digest(masks),
+              "prompts": digest([prompt.text for prompt in prompts])}
+    artifact = FAILURE_MODES.obtain(config, inputs, make, compute=compute,
+                                    command=command_of(name, config))
+    return FailureModes.of(prompts, pd.read_parquet(artifact.path(RESPONSES))), artifact
+
+
+def command_of(name: str, config: FailureConfig) -> str:
+    """The chapter with these parameters makes this result."""
+    changes = {"model": name, **config.differences(FailureConfig()), "compute": "auto"}
+    return shlex.join(["rmutils", "run", "08_failure_modes",
+                       *(word for item in changes.items() for word in ("-p", *item))])
+
+
+WHOLE = "nothing"
+"""What is masked in the whole model."""
+
+
+@dataclass(frozen=True)
+class FailureModes:
+    """Responses to the same prompts, each with what came out.
+
+    Attributes
+    ----------
+    prompts : tuple of FailurePrompt
+    table : DataFrame
+        A row per response: `prompt` (index of the prompt), `kind`, `form`, `masked` (`nothing` or a
+        key of the masks), `draw`, `text`, `finished` (False if it was cut), `outcome`, `passed`.
+    """
+
+    prompts: tuple[FailurePrompt, ...]
+    table: pd.DataFrame
+
+    @classmethod
+    def of(cls, prompts: Sequence[FailurePrompt], responses: pd.DataFrame) -> FailureModes:
+        """Check responses (the columns up to `finished`)."""
+        found = [outcome(prompts[i], text)
+                 for i, text in zip(responses["prompt"], responses["text"], strict=True)]
+        first = responses["kind"].map(lambda kind: OUTCOMES[kind][0])
+        return cls(tuple(prompts), responses.assign(outcome=found, passed=found == first))
+
+    def shares(self, result: str | None = None, by: str = "kind") -> pd.DataFrame:
+        """How often each masked model's responses pass, or have another outcome.
+
+        Parameters
+        ----------
+        result : str, optional
+            One of `OUTCOMES`. Default: the one that passes.
+        by : {"kind", "form"}
+
+        Returns
+        -------
+        DataFrame
+            The column `by`, `masked`, `prompts`, `value`, `low`, `high` (95 % bootstrap over
+            prompts and over draws of heads).
+        """
+        counted = self.table["outcome"] == result if result else self.table["passed"]
+        rows = []
+        for (group, masked), part in self.table.assign(counted=counted).groupby(
+                [by, "masked"], sort=False):
+            values = _by_draw(part)
+            rows.append({by: group, "masked": masked, "prompts": len(values), **_mean(values)})
+        return pd.DataFrame(rows)
+
+    def outcomes(self) -> pd.DataFrame:
+        """The share of every outcome: `kind`, `outcome`, and the columns of `shares`."""
+        return pd.concat([
+            self.shares(result).query("kind == @kind").assign(outcome=result)
+            for kind, results in OUTCOMES.items() for result in results], ignore_index=True)
+
+    def losses(self) -> pd.DataFrame:
+        """Paired differences in the share that passes: `more` less `less`, the same prompts.
+
+        Returns
+        -------
+        DataFrame
+            `kind`, `more`, `less` (what is masked), `value`, `low`, `high`.
+        """
+        rows = []
+        for kind, part in self.table.assign(counted=self.table["passed"]).groupby(
+                "kind", sort=False):
+            of = {masked: _by_draw(rows_) for masked, rows_ in part.groupby("masked")}
+            for more, less in ((WHOLE, "retrieval"), (WHOLE, "non-retrieval"),
+                               ("non-retrieval", "retrieval")):
+                rows.append({"kind": kind, "more": more, "less": less,
+                             **_mean(of[more] - of[less])})
+        return pd.DataFrame(rows)
+
+    def example(self, kind: str, masked: str) -> int | None:
+        """The first prompt, in the order of the seed, that the whole model passes and the masked
+        one (its first draw) does not; None if there is none."""
+        first = self.table.query("kind == @kind and draw == 0")
+        passed = first.pivot(index="prompt", columns="masked", values="passed")
+        found = passed.index[passed[WHOLE] & ~passed[masked]]
+        return int(found[0]) if len(found) else None
+
+    def responses(self, prompt: int) -> pd.DataFrame:
+        """The rows of one prompt, one for each kind of mask (its first draw)."""
+        return self.table.query("prompt == @prompt and draw == 0")
+
+
+def _by_draw(rows: pd.DataFrame) -> np.ndarray:
+    """Column `counted` as (prompts, draws)."""
+    return rows.pivot(index="prompt", columns="draw", values="counted").to_numpy(dtype=float)
+
+
+def _mean(values: np.ndarray) -> dict[str, float]:
+    """Mean of (prompts, draws), with an interval over both drawn anew."""
+    of_draw = cluster_bootstrap(values, None)
+    draws = np.random.default_rng(0).integers(values.shape[1], size=(RESAMPLES, values.shape[1]))
+    low, high = percentiles(np.take_along_axis(of_draw, draws, 1).mean(1))
+    return {"value": values.mean(), "low": low, "high": high}

@@ -1,0 +1,277 @@
+"""What stays of the ranking of heads under variants of attention, and how scores move.
+
+With 95 % intervals: needles are resampled whole, the same ones under plain attention and a variant.
+
+Needles lost with heads masked, and gained by a training, under variants of attention.
+
+With 95 % intervals: needles are resampled whole, random heads and trainings, too.
+
+What measurements of heads under variants say, by rules that were fixed before any was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pandas as pd
+from scipy.stats import rankdata
+
+from rmutils.experiments.heads_under_variants import DISTANCE, KEYS_TRAIT, TRAINED, WHOLE
+from rmutils.experiments.under_variants import PLAIN, Tables
+from rmutils.heads.head_change import (
+    BeforeAfter,
+    interval,
+    needle_weights,
+    training_effect,
+    weighted_means,
+)
+from rmutils.heads.scores import DECIMALS, Head, HeadScores
+from rmutils.stats import RESAMPLES, bootstrap_mean, percentiles
+
+COLUMNS = ["variant", "quantity", "value", "low", "high"]
+NONE = (np.nan, np.nan)
+
+
+def retrieval_of(tables: Tables) -> list[Head]:
+    """The retrieval heads, highest first."""
+    return [*tables["retrieval"].itertuples(index=False, name=None)]
+
+
+def scores_under(tables: Tables, variant: str) -> HeadScores:
+    """Scores of all heads under a variant.
+
+    Raises
+    ------
+    UserError
+        No needle was found under it.
+    """
+    cases = tables["cases"].query("variant == @variant").drop(columns="variant")
+    wide = tables["scores"].query("variant == @variant").pivot(
+        index="case", columns=["layer", "head"], values="score").loc[cases["case"]]
+    layers, heads = (int(wide.columns.get_level_values(i).max()) + 1 for i in (0, 1))
+    success = cases["success"].to_numpy(bool)
+    runs = wide.to_numpy().reshape(len(cases), layers, heads)[success]
+    return HeadScores(runs, variant, cases["needle"].to_numpy()[success],
+                      cases.reset_index(drop=True))
+
+
+def pairs_of(tables: Tables) -> dict[str, BeforeAfter]:
+    """Each variant against plain; left out are those without a needle found both times."""
+    before = tables["cases"].query("variant == @PLAIN").set_index("case")["success"]
+    if not before.any():
+        return {}
+    plain, retrieval, found = scores_under(tables, PLAIN), retrieval_of(tables), {}
+    for name, part in tables["cases"].groupby("variant", sort=False):
+        if name != PLAIN and (part.set_index("case")["success"] & before).any():
+            found[name] = BeforeAfter(plain, scores_under(tables, name), retrieval)
+    return found
+
+
+def agreement(pair: BeforeAfter, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
+    """How far two rankings of heads agree, on the cases that were successful both times.
+
+    Returns
+    -------
+    DataFrame
+        `quantity`, `value`, `low`, `high` (NaN where one needle only was found both times, from
+        which there is nothing to draw). `rank correlation`: Spearman's, over all heads.
+        `overlap`: share of the highest heads of plain attention, as many as there are retrieval
+        heads, that are among as many highest ones of the variant.
+    """
+    sums, count = pair.sums("both"), len(pair.retrieval)
+    weights = needle_weights(sums.shape[1], resamples, seed)
+    means = weighted_means(sums, weights).round(DECIMALS)
+    known = np.isfinite(means).all((0, 2))
+    values = np.full((2, len(weights)), np.nan)
+    before, after = means[:, known]
+    values[0, known] = _correlations(before, after)
+    tops = [np.argsort(-each, axis=1, kind="stable")[:, :count] for each in (before, after)]
+    values[1, known] = [len(np.intersect1d(*two)) / count for two in zip(*tops, strict=True)]
+    return pd.DataFrame(
+        [(name, drawn[0], *(interval(drawn) if _several(sums) else NONE)) for name, drawn in
+         zip(("rank correlation", "overlap"), values, strict=True)],
+        columns=COLUMNS[1:])
+
+
+def _several(sums: np.ndarray) -> bool:
+    """Whether cases of two needles or more count."""
+    return (sums[0, :, -1] > 0).sum() > 1
+
+
+def _correlations(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """Spearman's, row by row; 0 where all heads of a row score alike."""
+    ranks = [rankdata(each, axis=1) for each in (before, after)]
+    x, y = (each - each.mean(1, keepdims=True) for each in ranks)
+    size = np.sqrt((x**2).sum(1) * (y**2).sum(1))
+    return np.divide((x * y).sum(1), size, out=np.zeros_like(size), where=size > 0)
+
+
+def agreements(tables: Tables) -> pd.DataFrame:
+    """`agreement` of each variant with plain attention.
+
+    Returns
+    -------
+    DataFrame
+        `variant`, `quantity`, `value`, `low`, `high`; a variant without a needle found both times
+        has no rows.
+    """
+    return pd.concat([agreement(pair).assign(variant=name)
+                      for name, pair in pairs_of(tables).items()] or [_none()])[COLUMNS]
+
+
+def moves(tables: Tables) -> pd.DataFrame:
+    """By how much mean scores change from plain attention to each variant, on the cases that were
+    successful both times.
+
+    Returns
+    -------
+    DataFrame
+        As from `agreements`. `quantity` is a group of `rmutils.heads.head_change.training_effect`.
+    """
+    rows = [training_effect([pair], cases="both").query("quantity == 'change'").assign(
+        variant=name, **({} if _several(pair.sums("both")) else {"low": np.nan, "high": np.nan}))
+        for name, pair in pairs_of(tables).items()]
+    found = pd.concat(rows or [_none()])
+    return found.drop(columns="quantity").rename(columns={"group": "quantity"})[COLUMNS] \
+        if rows else found
+
+
+def _none() -> pd.DataFrame:
+    return pd.DataFrame(columns=COLUMNS)
+
+
+MASKED, OTHERS = "retrieval", "non-retrieval"
+KEYS = ["length", "question", "place"]
+
+
+def masking(needles: pd.DataFrame, base: str = PLAIN) -> pd.DataFrame:
+    """Needles that masking loses, as shares of all cases.
+
+    Returns
+    -------
+    DataFrame
+        `variant`, `quantity`, `value`, `low`, `high`. Quantities: `found` by the whole model;
+        `retrieval masked`, `others masked`: lost then; `excess`: the former less the latter;
+        `excess, change`: less that of `base`, in the same cases.
+    """
+    cases = {name: _cases(part) for name, part in needles.groupby("variant", sort=False)}
+    lost = {name: {"found": own[WHOLE], "retrieval masked": own[WHOLE] - own[MASKED],
+                   "others masked": own[WHOLE] - own[OTHERS], "excess": own[OTHERS] - own[MASKED]}
+            for name, own in cases.items()}
+    for quantities in lost.values():
+        quantities["excess, change"] = quantities["excess"] - lost[base]["excess"]
+    return _summary(lost, _clusters(needles))
+
+
+def training(needles: pd.DataFrame, base: str = PLAIN) -> pd.DataFrame:
+    """Needles that trained models find; no rows where none were asked.
+
+    Returns
+    -------
+    DataFrame
+        `variant`, `quantity`, `value`, `low`, `high`. Quantities: found by `trained` models;
+        `gain` over the untrained in the same cases; `gain, change`: less that of `base`.
+    """
+    cases = {name: _cases(part) for name, part in needles.groupby("variant", sort=False)}
+    gained = {name: {"trained": own[TRAINED], "gain": own[TRAINED] - own[WHOLE]}
+              for name, own in cases.items() if TRAINED in own}
+    for quantities in gained.values():
+        quantities["gain, change"] = quantities["gain"] - gained[base]["gain"]
+    return _summary(gained, _clusters(needles))
+
+
+def _cases(part: pd.DataFrame) -> dict[str, np.ndarray]:
+    """(cases, draws) by subject, cases in one order."""
+    return {subject: own.pivot(index=KEYS, columns="draw", values="correct").to_numpy(float)
+            for subject, own in part.groupby("subject")}
+
+
+def _clusters(needles: pd.DataFrame) -> np.ndarray:
+    return needles[KEYS].drop_duplicates().sort_values(KEYS)["question"].to_numpy()
+
+
+def _summary(found: dict[str, dict[str, np.ndarray]], clusters: np.ndarray) -> pd.DataFrame:
+    rows = []
+    for variant, quantities in found.items():
+        for name, values in quantities.items():
+            drawn = bootstrap_mean(values, clusters)
+            rows.append((variant, name, drawn[0], *percentiles(drawn[1:])))
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+HALF = 0.5
+"""Of the retrieval heads, of the needles, and of pairs of heads."""
+ALPHA = 0.05
+DRAWS = 3
+"""Random choices of other heads, at least."""
+MEANING = {KEYS_TRAIT: ("position-aware", "the opposite of position-aware"),
+           DISTANCE: ("unlike other heads", "redundant")}
+"""What it says of retrieval heads if they have more of a trait, or less."""
+
+
+def heads_stay(tables: Tables) -> dict[str, str]:
+    """By variant: whether the highest heads of plain attention are still the highest."""
+    overlap = agreements(tables).query("quantity == 'overlap'").set_index("variant")
+    told = {}
+    for name in tables["cases"]["variant"].unique():
+        if name in overlap.index:
+            row = overlap.loc[name]
+            told[name] = "they stay" if row["low"] >= HALF else (
+                "they are replaced" if row["high"] < HALF else "open")
+        elif name != PLAIN:
+            told[name] = "no needle was found both times, so there are no scores to compare"
+    return told
+
+
+def masking_hurts(tables: Tables) -> dict[str, str]:
+    """By variant: whether masking retrieval heads costs more than masking others."""
+    needles = tables["needles"]
+    others = needles[needles["subject"] == OTHERS].groupby("variant")["draw"].nunique()
+
+    def tell(row: Mapping[str, pd.Series]) -> str:
+        if others[row["found"]["variant"]] < DRAWS:
+            return f"others were drawn fewer than {DRAWS} times"
+        if row["found"]["value"] < HALF:
+            return "too few needles are found"
+        return _sign(row["excess"], "masking them hurts more than others",
+                     "masking them hurts less than others",
+                     "no difference to others that stands out") + _sign(
+            row["excess, change"], ", and more so than under plain attention",
+            ", and less so than under plain attention")
+
+    return _told(masking(tables["needles"]), tell)
+
+
+def training_helps(tables: Tables) -> dict[str, str]:
+    """By variant: whether trained models find more needles."""
+    def tell(row: Mapping[str, pd.Series]) -> str:
+        return _sign(row["gain"], "RetMask gains", "RetMask loses",
+                     "RetMask neither gains nor loses measurably") + _sign(
+            row["gain, change"], "; the difference is higher than under plain attention",
+            "; the difference is lower than under plain attention")
+
+    return _told(training(tables["needles"]), tell)
+
+
+def sets_apart(row: pd.Series) -> str:
+    """Whether a trait sets retrieval heads apart.
+
+    Parameters
+    ----------
+    row : Series
+        Of `rmutils.experiments.heads_under_variants.set_apart`.
+    """
+    if row["p"] >= ALPHA or row["low"] <= HALF <= row["high"]:
+        return "it does not set retrieval heads apart"
+    more, less = MEANING[row["trait"]]
+    return f"retrieval heads are {more if row['value'] > HALF else less}"
+
+
+def _told(frame: pd.DataFrame, tell: Callable[[Mapping[str, pd.Series]], str]) -> dict[str, str]:
+    return {name: tell({row["quantity"]: row for _, row in part.iterrows()})
+            for name, part in frame.groupby("variant", sort=False)}
+
+
+def _sign(row: pd.Series, above: str, below: str, neither: str = "") -> str:
+    return above if row["low"] > 0 else below if row["high"] < 0 else neither

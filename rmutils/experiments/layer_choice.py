@@ -1,0 +1,244 @@
+"""One setting of a method, tried in one layer after the other.
+
+How alike the attention maps of heads are, and the maps of one layer to look at.
+
+Whether the tokens of a needle are among those that a filter layer chooses, for every layer.
+
+Layers up to the filter layer are untouched, whichever layer that is. So one pass of the plain model
+tells what each of them would choose, and by how much of the scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import pandas as pd
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.functional import adaptive_max_pool2d
+from transformers import DynamicCache
+
+from rmutils.attention.gemfilter import Products, chosen_tokens, gemfilter
+from rmutils.attention.select_attention import SelectConfig, Selection, select_attention, top_p
+from rmutils.attention.share_attention import mean_distances
+from rmutils.attention.variants import Plain, Select, Share, Variant
+from rmutils.core.config import Config
+from rmutils.core.errors import UserError
+from rmutils.core.journal import Journal
+from rmutils.core.progress import progress_bar
+from rmutils.corpora.niah import NiahCase
+from rmutils.experiments.under_variants import PLAIN, VariantConfig, measure
+from rmutils.experiments.variant_questions import DocumentsConfig
+from rmutils.experiments.variant_subjects import calibration
+from rmutils.heads.detection import DetectConfig, build_cases, even_depths
+from rmutils.models import LanguageModel
+from rmutils.models.engine.implementations import attached, register_by_layer, using
+
+
+class LayersConfig(Config):
+    """The setting, the layers, and what is asked."""
+
+    variant: Annotated[Share | Select, Field(discriminator="kind")] = Share(threshold=0.9)
+    """Share-Attention: heads share in that layer only. Taniguchi et al., section 5: "th = 0.9", "an
+    extremely high value", in one layer, and 0 in the others. Select-Attention: that layer filters.
+    """
+    layers: tuple[Annotated[int, Field(ge=0)], ...] | None = None
+    """None: all, but for Select-Attention the last, behind which no layer is left."""
+    needles: DetectConfig | None = DetectConfig(lengths=(256,), depths=even_depths(3), needles=6,
+                                                max_new_tokens=24)
+    """Needles in a haystack."""
+    documents: DocumentsConfig | None = DocumentsConfig(lengths=(256,), places=even_depths(3),
+                                                        questions=6)
+    """Questions to documents."""
+
+
+def in_layer(variant: Share | Select, layer: int, layers: int) -> Variant:
+    """The variant with its setting in one of so many layers."""
+    if isinstance(variant, Select):
+        return variant.model_copy(update={"filter_layer": layer})
+    each = tuple(variant.threshold if i == layer else 0.0 for i in range(layers))
+    return variant.model_copy(update={"threshold": each})
+
+
+def layers(
+    lm: LanguageModel, config: LayersConfig, journal: Path | None = None
+) -> dict[str, pd.DataFrame]:
+    """`rmutils.experiments.under_variants` for the plain model and for each layer.
+
+    Returns
+    -------
+    dict of str to DataFrame
+        Its tables, with a column `variant`: the number of the layer, or `plain`.
+
+    Raises
+    ------
+    UserError
+        The model has no such layer.
+    """
+    count = lm.shape[0]
+    tried = range(count - isinstance(config.variant, Select)) if config.layers is None else \
+        config.layers
+    if wrong := [i for i in tried if not 0 <= i < count]:
+        raise UserError(f"{lm.name} has no layer {wrong[0]}: it has {count}, counted from 0.")
+    variants = {PLAIN: Plain()} | {str(i): in_layer(config.variant, i, count) for i in tried}
+    parts: dict[str, list[pd.DataFrame]] = {}
+    for name, variant in variants.items():
+        asked = VariantConfig(variant=variant, needles=config.needles, documents=config.documents,
+                              texts=None)
+        of_layer = journal.with_name(f"{journal.name}.{name}") if journal else None
+        for table, frame in measure(lm, asked, journal=of_layer).items():
+            parts.setdefault(table, []).append(frame.assign(variant=name))
+    return {table: pd.concat(frames, ignore_index=True) for table, frames in parts.items()}
+
+
+Count = Annotated[int, Field(ge=1)]
+
+
+class LikenessConfig(Config):
+    """The prompts, which are those that Share-Attention is calibrated on, and the layer shown."""
+
+    prompts: Count = Share().prompts
+    """Questions to documents over whose maps distances are averaged."""
+    tokens: Count = Share().tokens
+    """Most tokens of each."""
+    layer: Annotated[int, Field(ge=0)] = 0
+    """Whose maps of the first prompt are kept."""
+    cells: Count = 96
+    """Most rows and columns of a map that is kept; each cell is the highest weight of its part."""
+
+
+def likeness(
+    lm: LanguageModel, config: LikenessConfig, journal: Path | None = None
+) -> dict[str, pd.DataFrame]:
+    """Distances of all heads of a layer, and the maps of one layer. It takes no journal.
+
+    Returns
+    -------
+    dict of str to DataFrame
+        `distances`: `layer`, `head`, `other`, `distance` (Equation 9). `maps`: `head`, `row` (of
+        queries), `column` (of keys), `weight`.
+    """
+    if config.layer >= lm.shape[0]:
+        raise UserError(f"there is no layer {config.layer}: {lm.name} has 0 to {lm.shape[0] - 1}.")
+    prompts = calibration(lm, Share(prompts=config.prompts, tokens=config.tokens))
+    with using(lm.model, "eager"), torch.inference_mode():
+        first = torch.tensor([prompts[0]], device=lm.model.device)
+        maps = lm.model(first, use_cache=False, output_attentions=True).attentions[config.layer][0]
+    small = adaptive_max_pool2d(maps.float().cpu(), min(config.cells, maps.shape[-1])).numpy()
+    return {"distances": _long(mean_distances(lm.model, prompts),
+                               ("layer", "head", "other"), "distance"),
+            "maps": _long(small, ("head", "row", "column"), "weight")}
+
+
+def _long(values: np.ndarray, axes: tuple[str, ...], name: str) -> pd.DataFrame:
+    """A row per element, with its indices."""
+    places = (index.ravel() for index in np.indices(values.shape))
+    return pd.DataFrame(dict(zip(axes, places, strict=True)) | {name: values.ravel()})
+
+
+def square(table: pd.DataFrame, name: str) -> np.ndarray:
+    """The array that one of these tables came from, (n, m, m): its last column by the others."""
+    axes = [column for column in table if column != name]
+    shape = tuple(table[axes].max() + 1)
+    return table.sort_values(axes)[name].to_numpy().reshape(shape)
+
+
+NAME = "filter_layers"
+
+
+class RecallConfig(Config):
+    """Needles, and how many tokens are chosen."""
+
+    needles: DetectConfig = DetectConfig(lengths=(256,), depths=even_depths(3), needles=6)
+    """Needles in a haystack."""
+    p: tuple[Annotated[float, Field(gt=0, le=1)], ...] = (0.99, 0.97, 0.95, 0.93, 0.91)
+    """Shares of the scores, those of Table 3."""
+
+
+@dataclass(frozen=True)
+class _Watched:
+    """What both methods choose by in a layer."""
+
+    selection: Selection = field(default_factory=lambda: Selection(SelectConfig()))
+    gems: Products = field(default_factory=Products)
+
+
+def recall(
+    lm: LanguageModel, config: RecallConfig, journal: Path | None = None
+) -> dict[str, pd.DataFrame]:
+    """Have a model read needles and their right answers, and see what is chosen.
+
+    The answer, which is forced, is the sentence with the needle in the very tokens of the prompt,
+    so it is known which token is to be copied next. The needle are the tokens of its value.
+
+    Returns
+    -------
+    dict of str to DataFrame
+        `recall`, a row per case, layer and p: `length`, `question` (number of the needle), `place`
+        (its depth), `layer`, `p`; shares of the needle's tokens among the chosen ones: `prompt`
+        (chosen by the last token of the prompt), `answer` (mean over tokens of the answer),
+        `gemfilter` (as many tokens as of `prompt`, chosen as GemFilter does); `next` (share of the
+        needle's tokens that are among the chosen ones when they are to be copied); and what tokens
+        chosen blindly would have: `prompt_kept`, `answer_kept` (shares of all tokens that are
+        chosen).
+    """
+    kept, rows = Journal(journal), []
+    cases = build_cases(lm, config.needles)
+    with progress_bar(f"{lm.name}, needles among chosen tokens", len(cases), unit="needles",
+                      done=len(kept)) as advance:
+        for case in cases:
+            if case.id not in kept:
+                kept[case.id] = list(_of_case(lm, config, case))
+                advance(1)
+            rows += [{"length": case.length, "question": case.needle_index, "place": case.depth,
+                      **row} for row in kept[case.id]]
+    return {"recall": pd.DataFrame(rows)}
+
+
+def _of_case(lm: LanguageModel, config: RecallConfig, case: NiahCase) -> Iterator[dict]:
+    scores, products = _scores(lm, case)
+    span, first = np.arange(*case.needle_span), case.inserted_span[0]
+    for layer in range(lm.shape[0]):
+        for p in config.p:
+            chosen = [top_p(of_step[layer], p).numpy() for of_step in scores]
+            found = [np.isin(span, places) for places in chosen]
+            sizes = [len(places) / len(of_step[layer])
+                     for places, of_step in zip(chosen, scores, strict=True)]
+            gems = chosen_tokens(products[layer], len(chosen[0])).numpy()
+            # the pass numbered i has read i tokens of the sentence, and is to say the next one
+            ahead = [place in chosen[place - first] for place in span]
+            yield {"layer": layer, "p": p, "prompt": float(found[0].mean()),
+                   "answer": float(np.mean(found[1:])),
+                   "gemfilter": float(np.isin(span, gems).mean()), "next": float(np.mean(ahead)),
+                   "prompt_kept": sizes[0], "answer_kept": float(np.mean(sizes[1:]))}
+
+
+@torch.inference_mode()
+def _scores(lm: LanguageModel, case: NiahCase) -> tuple[list[list[Tensor]], list[Tensor]]:
+    """Scores by pass and layer, and GemFilter's products by layer, when the prompt is read."""
+    cache, layers = DynamicCache(), range(lm.shape[0])
+    watched = {i: _Watched() for i in layers}
+    parts = [case.input_ids, *([token] for token in case.input_ids[slice(*case.inserted_span)])]
+    scores, products = [], []
+    with attached(lm.model, NAME, watched):
+        for part in parts:
+            lm.model.base_model(torch.tensor([part], device=lm.model.device),
+                                past_key_values=cache, use_cache=True)
+            scores.append([watched[i].selection.scores.cpu() for i in layers])
+            products = products or [watched[i].gems.products.cpu() for i in layers]
+    return scores, products
+
+
+def _watch(
+    module: nn.Module, query: Tensor, key: Tensor, *args, given: _Watched, **kwargs
+) -> tuple[Tensor, None]:
+    gemfilter(module, query, key, given=given.gems)
+    return select_attention(module, query, key, *args, given=given.selection, **kwargs)
+
+
+register_by_layer(NAME, _watch)

@@ -1,0 +1,117 @@
+"""The paper's main tables measured here: long contexts before and after every training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from rmutils.core.errors import NotStored
+from rmutils.core.results import Artifact
+from rmutils.evaluation.helmet import EvaluateConfig, averages, evaluate_stored
+from rmutils.evaluation.helmet.averages import OVERALL, samples_of
+from rmutils.evaluation.helmet.evaluation import command_of
+from rmutils.pipeline.planned_runs import BEFORE, planned, stored_runs
+from rmutils.preference.strategies import STRATEGIES
+from rmutils.stats import compare
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What is stored of a model's evaluations.
+
+    Attributes
+    ----------
+    model : str
+    scores : DataFrame
+        `strategy` (`before`, or a key of `STRATEGIES`), `seed`, and the columns of `evaluate`;
+        empty if the model before training is missing.
+    artifacts : tuple of Artifact
+    missing : tuple of str
+        A command line for each planned evaluation, or training, that is not stored.
+    """
+
+    model: str
+    scores: pd.DataFrame
+    artifacts: tuple[Artifact, ...]
+    missing: tuple[str, ...]
+
+
+def evaluated(
+    model: str, config: EvaluateConfig, strategies: Sequence[str] = tuple(STRATEGIES)
+) -> Evaluated:
+    """Read what is stored of a model before training and after all its planned ones.
+
+    A strategy of which a seed is missing is left out: which seeds happen to be stored must not
+    decide what is shown. Without the model before training nothing is shown.
+    """
+    parts, artifacts, missing = [], [], []
+    for strategy in (BEFORE, *strategies):
+        names, lacking = _planned(model, strategy)
+        found = []
+        for seed, name in names:
+            try:
+                table, artifact = evaluate_stored(name, config, compute="never")
+                found.append((table.assign(strategy=strategy, seed=seed), artifact))
+            except NotStored:
+                lacking.append(command_of(name, config))
+        missing += lacking
+        if names and not lacking:
+            parts += [table for table, _ in found]
+            artifacts += [artifact for _, artifact in found]
+    scores = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+    if parts and BEFORE not in set(scores["strategy"]):
+        scores = scores[:0]
+    return Evaluated(model, scores, tuple(artifacts), tuple(missing))
+
+
+def _planned(model: str, strategy: str) -> tuple[list[tuple[int, str]], list[str]]:
+    """Seeds and names of the models to be evaluated, and commands for trainings that are missing.
+    """
+    if strategy == BEFORE:
+        return [(0, model)], []
+    runs, lacking = stored_runs(model, [c for c in planned(model) if c.strategy == strategy])
+    return [(run.artifact.manifest["config"]["seed"], run.training) for run in runs], lacking
+
+
+def levels(found: Evaluated) -> pd.DataFrame:
+    """HELMET's averages of each strategy, at each length, mean over its seeds.
+
+    Returns
+    -------
+    DataFrame
+        `strategy`, `length`, `name` (a category or `overall`), `value`, `missing`.
+    """
+    rows = [averages(part, resamples=1).assign(strategy=strategy, seed=seed)
+            for (strategy, seed), part in found.scores.groupby(["strategy", "seed"], sort=False)]
+    table = pd.concat(rows)
+    table = table[table["level"].isin(["category", OVERALL])]
+    keys = ["strategy", "length", "name"]
+    return table.groupby(keys, sort=False, as_index=False).agg(
+        value=("value", "mean"), missing=("missing", "first"))
+
+
+def gains(found: Evaluated, by: Sequence[str] = (), base: str = BEFORE) -> pd.DataFrame:
+    """What each training gained over the model before it, in points of 0 to 100.
+
+    Parameters
+    ----------
+    by : sequence of {"length", "category"}
+        A comparison of its own for each; without `category`, the effect is the plain mean over the
+        seven. Holm's correction counts the strategies of a comparison.
+    base : str
+        Another training to compare with instead.
+
+    Returns
+    -------
+    DataFrame
+        The columns `by`, then those of `rmutils.stats.compare`.
+    """
+    samples = pd.concat([
+        samples_of(part).assign(strategy=strategy, seed=seed)
+        for (strategy, seed), part in found.scores.groupby(["strategy", "seed"], sort=False)])
+    samples["category"] = samples["stratum"]
+    groups = samples.groupby([*by], sort=False) if by else [((), samples)]
+    return pd.concat([compare(part, base).assign(**dict(zip(by, key, strict=True)))
+                      for key, part in groups], ignore_index=True)

@@ -1,0 +1,219 @@
+"""All methods of `rmutils.longcontext.extension` side by side, as a stored result.
+
+What a comparison of methods comes to, with 95 % intervals over texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+from rmutils.core.journal import Journal, one_thread
+from rmutils.core.progress import progress_bar
+from rmutils.core.results import Artifact, Compute, Stage
+from rmutils.longcontext.extension import (
+    ExtensionConfig,
+    extended,
+    fine_tune,
+    instances,
+    reach,
+    trained_window,
+)
+from rmutils.longcontext.extension_texts import Document
+from rmutils.models import identify, load_model
+from rmutils.models.teaching import RECIPES
+from rmutils.stats import cluster_bootstrap, percentiles
+
+EXTENSION = Stage("extension", version=1)
+TABLES = ("found", "losses", "training")
+
+
+@dataclass(frozen=True)
+class Extension:
+    """Three tables.
+
+    Attributes
+    ----------
+    found : DataFrame
+        A row for each question: `method`, `tokens` (of the fine-tune so far), `length`, `text`,
+        `depth`, `found`.
+    losses : DataFrame
+        `method`, `tokens`, `text`, `position`, `loss` (nats per token of the longest texts).
+    training : DataFrame
+        `method`, `step` (from 0), `loss` (on answers, nats per token).
+    """
+
+    found: pd.DataFrame
+    losses: pd.DataFrame
+    training: pd.DataFrame
+
+
+def extension(
+    name: str, config: ExtensionConfig = ExtensionConfig(), *, journal: Path | None = None
+) -> Extension:
+    """Extend, fine-tune and ask, method by method.
+
+    Parameters
+    ----------
+    name : str
+        A teaching model, a key of `rmutils.models.teaching.RECIPES`.
+    journal : Path, optional
+        A file that takes each method when it is done. What is there already is not done again.
+    """
+    kept = Journal(journal)
+    lm = load_model(name, dtype=torch.float32)
+    packed = instances(lm, RECIPES[name], config)
+    texts = len(config.reach.lengths) * config.reach.texts
+    parts = {method: config.steps + texts * len(config.asked_after(method))
+             for method in config.methods}
+    done = sum(parts[method] for method in parts if method in kept)
+    with one_thread(), progress_bar(  # so that the weights do not depend on the number of cores
+            f"extensions of {name}", sum(parts.values()), unit="steps and texts",
+            done=done) as advance:
+        for method in config.methods:
+            if method not in kept:
+                kept[method] = _run(name, method, config, packed, advance)
+    return Extension(*(pd.concat([pd.DataFrame(kept[method][table]).assign(method=method)
+                                  for method in config.methods], ignore_index=True)
+                       for table in TABLES))
+
+
+def extension_stored(
+    name: str = "tiny-olmo3", config: ExtensionConfig = ExtensionConfig(), *,
+    compute: Compute = "auto",
+) -> tuple[Extension, Artifact]:
+    """`extension`, but a stored result is read instead; a stopped run goes on with the next method.
+
+    Raises
+    ------
+    NotStored
+        Nothing stored and `compute="never"`.
+    """
+
+    def make(folder: Path) -> dict:
+        result = extension(name, config, journal=folder / ".journal.jsonl")
+        for table in TABLES:
+            getattr(result, table).to_parquet(folder / f"{table}.parquet", index=False)
+        return {"methods": len(config.methods), "steps": config.steps}
+
+    inputs = {"model": identify(name, torch.float32), "recipe": RECIPES[name].digest()}
+    artifact = EXTENSION.obtain(config, inputs, make, compute=compute,
+                                command="rmutils run 14_olmo3_recipe -p compute_extension auto")
+    return Extension(*(pd.read_parquet(artifact.path(f"{table}.parquet"))
+                       for table in TABLES)), artifact
+
+
+def _run(
+    name: str, method: str, config: ExtensionConfig, packed: list[list[Document]],
+    advance: Callable[[float], None],
+) -> dict[str, list[dict]]:
+    """One method, from the model as it was trained: the rows of `TABLES`."""
+    lm = extended(load_model(name, dtype=torch.float32), method, config.factor, RECIPES[name])
+    capacity = round(trained_window(RECIPES[name]) * config.factor)
+    rows: dict[str, list[dict]] = {table: [] for table in TABLES}
+    asked = config.asked_after(method)
+
+    def ask(steps: int) -> None:
+        for table, part in zip(TABLES, reach(lm, config.reach, advance), strict=False):
+            rows[table] += [{"tokens": steps * capacity} | row for row in part]
+
+    ask(0)
+    for step, loss in enumerate(fine_tune(lm, packed, capacity, config.rate)):
+        rows["training"].append({"step": step, "loss": loss})
+        advance(1)
+        if step + 1 in asked:
+            ask(step + 1)
+    return rows
+
+
+ENDS = ["value", "low", "high"]
+
+
+def shares(found: pd.DataFrame) -> pd.DataFrame:
+    """Share of facts found.
+
+    Parameters
+    ----------
+    found : DataFrame
+        As in `rmutils.experiments.olmo3.Extension`.
+
+    Returns
+    -------
+    DataFrame
+        `method`, `tokens`, `length`, `value`, `low`, `high`; methods in the order of `found`.
+    """
+    return _means(found, ["method", "tokens", "length"], "found")
+
+
+def at_end(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of each method after its fine-tune."""
+    return table[table["tokens"] == table.groupby("method")["tokens"].transform("max")]
+
+
+def differences(found: pd.DataFrame, to: str) -> pd.DataFrame:
+    """How much more each other method finds than this one after the fine-tune, on the same facts.
+
+    Returns
+    -------
+    DataFrame
+        `method`, `length`, `value` (share), `low`, `high`.
+    """
+    fact = ["length", "text", "depth"]
+    ends = at_end(found).set_index(["method", *fact])["found"].astype(float)
+    reference = ends.loc[to]
+    rows = []
+    for method in found["method"].unique():
+        if method != to:
+            less = (ends.loc[method] - reference).rename("difference").reset_index()
+            rows.append(_means(less, ["length"], "difference").assign(method=method))
+    return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(
+        columns=["method", "length", *ENDS])
+
+
+def gained(found: pd.DataFrame, method: str) -> pd.DataFrame:
+    """How much more a method finds after its fine-tune than before it, on the same facts.
+
+    Returns
+    -------
+    DataFrame
+        `length`, `value` (share), `low`, `high`.
+    """
+    own = found[found["method"] == method]
+    fact = ["length", "text", "depth"]
+    before, after = (own[own["tokens"] == own["tokens"].agg(which)].set_index(fact)["found"]
+                     .astype(float) for which in ("min", "max"))
+    return _means((after - before).rename("difference").reset_index(), ["length"], "difference")
+
+
+def loss_change(losses: pd.DataFrame, to: str) -> pd.DataFrame:
+    """Loss of each method after its fine-tune less that of another one, by position.
+
+    The texts are the same, so what makes one harder than another cancels.
+
+    Parameters
+    ----------
+    losses : DataFrame
+        As in `rmutils.experiments.olmo3.Extension`.
+
+    Returns
+    -------
+    DataFrame
+        `method`, `position`, `value` (nats per token), `low`, `high`.
+    """
+    ends = at_end(losses).set_index(["method", "text", "position"])["loss"]
+    less = ends - ends.loc[to].reindex(ends.index.droplevel("method")).to_numpy()
+    return _means(less.reset_index(), ["method", "position"], "loss")
+
+
+def _means(table: pd.DataFrame, by: list[str], column: str) -> pd.DataFrame:
+    rows = []
+    for key, part in table.groupby(by, sort=False):
+        values = part[column].to_numpy(dtype=float)
+        low, high = percentiles(cluster_bootstrap(values, part["text"].to_numpy()))
+        rows.append({**dict(zip(by, key, strict=True)), "value": values.mean(),
+                     "low": low, "high": high})
+    return pd.DataFrame(rows)

@@ -1,0 +1,137 @@
+"""What preference pairs are like: their lengths, and how chosen and rejected responses differ.
+
+Every measure is a column with a value for each pair; `summarize` gives means with intervals.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from rmutils.models import LanguageModel
+from rmutils.stats import cluster_bootstrap, percentiles
+
+SIDES = ("chosen", "rejected")
+
+_WORD = re.compile(r"\d+(?:[.,]\d+)*|\w+|[^\w\s]")
+_FIRST_WORD = re.compile(r"(?:^|[.!?:\n])\W*[^\W\d_]\w*")
+
+
+def describe(lm: LanguageModel, pairs: pd.DataFrame) -> pd.DataFrame:
+    """Measures of each pair that need its texts only.
+
+    Parameters
+    ----------
+    lm : LanguageModel
+        The model that is trained. Table 12: "The average input/output length is calculated after
+        tokenizing with the corresponding tokenizer". Of the prompt the instruction is counted
+        without the chat template; on that the paper is silent.
+    pairs : DataFrame
+        `rmutils.preference.pairs.Pairs.table`.
+
+    Returns
+    -------
+    DataFrame
+        With the index of `pairs`. `input_tokens`, `chosen_tokens`, `rejected_tokens` and
+        `length_difference` (chosen less rejected); `edit_distance`, words to change as a share of
+        the words of the longer response; `chosen_names`, `rejected_names`, the shares of the
+        instruction's names and numbers that occur in the response, and `names_difference` (NaN
+        where the instruction has none); `chosen_unfinished`, `rejected_unfinished`, and `long` of
+        the pairs, as 0 or 1.
+    """
+    tokens = {side: _count(lm, pairs[side]) for side in SIDES}
+    words = {side: pairs[side].map(_WORD.findall) for side in SIDES}
+    found = pd.DataFrame({
+        "input_tokens": _count(lm, pairs["prompt"]),
+        **{f"{side}_tokens": tokens[side] for side in SIDES},
+        "length_difference": tokens["chosen"] - tokens["rejected"],
+        "edit_distance": [edit_distance(a, b) / max(len(a), len(b))
+                          for a, b in zip(*words.values(), strict=True)]}, index=pairs.index)
+    for side in SIDES:
+        found[f"{side}_names"] = [_share_kept(prompt, answer) for prompt, answer
+                                  in zip(pairs["prompt"], words[side], strict=True)]
+    found["names_difference"] = found["chosen_names"] - found["rejected_names"]
+    for side in SIDES:
+        found[f"{side}_unfinished"] = 1 - pairs[f"{side}_finished"].to_numpy(float)
+    return found.assign(long=pairs["long"].to_numpy(float))
+
+
+def summarize(measures: pd.DataFrame) -> pd.DataFrame:
+    """Mean of each column over the pairs that have it, with a 95 % bootstrap interval over them.
+
+    Returns
+    -------
+    DataFrame
+        `pairs`, `value`, `low`, `high`, by measure. A single pair has no interval: NaN.
+    """
+    rows = {}
+    for name in measures:
+        values = measures[name].dropna().to_numpy(float)
+        low, high = (percentiles(cluster_bootstrap(values, None)) if len(values) > 1
+                     else (np.nan, np.nan))
+        rows[name] = {"pairs": len(values), "value": measures[name].mean(), "low": low,
+                      "high": high}
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("measure")
+
+
+def edit_distance(first: Sequence[str], second: Sequence[str]) -> int:
+    """Fewest words inserted, removed or replaced to turn one list into the other (Levenshtein)."""
+    ids = {word: number for number, word in enumerate({*first, *second})}
+    across = np.array([ids[word] for word in second], dtype=int)
+    columns = np.arange(len(second) + 1)
+    row = columns
+    for number, word in enumerate(first, 1):
+        replaced = row[:-1] + (across != ids[word])
+        best = np.concatenate([[number], np.minimum(row[1:] + 1, replaced)])
+        row = np.minimum.accumulate(best - columns) + columns  # insertions, from left to right
+    return int(row[-1])
+
+
+def names(text: str) -> set[str]:
+    """Words with a capital and numbers, which an answer can only copy.
+
+    First words of sentences have a capital anyway and are left out, as is "I". The rule is ours; it
+    stands for the "entity name" that answers of masked models tend to miss (appendix H).
+    """
+    words = _WORD.findall(_FIRST_WORD.sub(" ", text))
+    return {word for word in words
+            if word[0].isdigit() or (word[0].isupper() and len(word) > 1)}
+
+
+def _share_kept(prompt: str, answer: Sequence[str]) -> float:
+    wanted = names(prompt)
+    return len(wanted & {*answer}) / len(wanted) if wanted else np.nan
+
+
+def _count(lm: LanguageModel, texts: pd.Series) -> np.ndarray:
+    ids = lm.tokenizer(texts.tolist(), add_special_tokens=False)["input_ids"]
+    return np.array([len(row) for row in ids])
+
+
+def cut(encoded: Mapping[str, list], max_length: int) -> pd.DataFrame:
+    """Which sequences DPO cuts to their last `max_length` tokens, as 0 or 1.
+
+    Returns
+    -------
+    DataFrame
+        `chosen_cut`, `rejected_cut`: something is missing; `chosen_alone`, `rejected_alone`: all of
+        the prompt is.
+    """
+    prompt = np.array([len(ids) for ids in encoded["prompt_ids"]])
+    answer = {side: np.array([len(ids) for ids in encoded[f"{side}_ids"]]) for side in SIDES}
+    return pd.DataFrame({f"{side}_cut": prompt + answer[side] > max_length for side in SIDES}
+                        | {f"{side}_alone": answer[side] >= max_length for side in SIDES}
+                        ).astype(float)
+
+
+def share_above(mean: float, limit: float, longest: float) -> tuple[float, float]:
+    """Least and largest share of lengths above `limit` that a mean leaves possible.
+
+    Lengths are from 0 to `longest`, which is above `limit`. The share is least if those above have
+    the greatest length and all others just reach the limit; it is largest if those above just
+    exceed it and all others are empty (Markov's inequality).
+    """
+    return max((mean - limit) / (longest - limit), 0.0), min(mean / limit, 1.0)

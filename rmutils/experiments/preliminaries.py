@@ -1,0 +1,163 @@
+"""One case, looked at closely: what a chapter shows before it counts.
+
+Sliding windows: which needles they reach, and how much of retrieval the full layers do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import torch
+
+from rmutils.attention.capture import capturing
+from rmutils.attention.decoding import Answer, decode
+from rmutils.core.errors import UserError
+from rmutils.corpora.niah import NiahCase
+from rmutils.heads.copy_score import copied
+from rmutils.heads.scores import DECIMALS, Head, HeadScores
+from rmutils.models import LanguageModel
+from rmutils.models.engine.caches import Trunk
+from rmutils.models.engine.implementations import using
+from rmutils.stats import RESAMPLES, cluster_bootstrap, percentiles
+
+
+def answer_case(lm: LanguageModel, case: NiahCase, *, max_new_tokens: int = 50) -> Answer:
+    """The model's greedy answer to one case, with the arg-max rows of all heads."""
+    with capturing(lm.model) as recorder:
+        cache = Trunk(lm.model, []).read(case.input_ids, room=max_new_tokens)
+        return decode(lm.model, recorder, [case.input_ids], [cache],
+                      max_new_tokens=max_new_tokens, stop_ids=lm.stop_ids)[0]
+
+
+@torch.inference_mode()
+def attention_rows(
+    lm: LanguageModel, case: NiahCase, answer: Answer, heads: Sequence[Head]
+) -> np.ndarray:
+    """The attention of some heads in the rows that decided the T tokens of an answer.
+
+    Returns
+    -------
+    ndarray
+        (heads, T, prompt tokens + T - 1): what each row sees of prompt and answer sums to 1.
+    """
+    cache = Trunk(lm.model, []).read(case.input_ids, room=len(answer.tokens))
+    read = torch.tensor([[case.input_ids[-1], *answer.tokens[:-1]]], device=lm.model.device)
+    with using(lm.model, "eager"):  # the only one that gives its weights away
+        layers = lm.model(input_ids=read, past_key_values=cache, use_cache=True,
+                          output_attentions=True).attentions
+    return np.stack([layers[layer][0, head].float().cpu().numpy() for layer, head in heads])
+
+
+def trace(lm: LanguageModel, case: NiahCase, answer: Answer, head: Head) -> pd.DataFrame:
+    """Equation 1 step by step for one head, a row per written token.
+
+    Returns
+    -------
+    DataFrame
+        `written` (y_t), `looks at` (j = arg max a_t), `token there` (x_j; empty if j is a token of
+        the answer itself), `in needle` (j in I_k), `copied` (both conditions hold), and `so far`,
+        the size of the overlap after this step.
+    """
+    layer, index = head
+    hits = copied(answer, case.input_ids, case.needle_span)[:, layer, index]
+    seen: set[int] = set()
+    rows = []
+    looked = answer.positions[:, layer, index]
+    for hit, token, position in zip(hits, answer.tokens, looked, strict=True):
+        if hit:
+            seen.add(int(position))
+        there = case.input_ids[position] if position < len(case.input_ids) else None
+        rows.append({
+            "written": lm.tokenizer.decode([token]), "looks at": int(position),
+            "token there": "" if there is None else lm.tokenizer.decode([there]),
+            "in needle": bool(case.needle_span[0] <= position < case.needle_span[1]),
+            "copied": bool(hit), "so far": len(seen),
+        })
+    return pd.DataFrame(rows)
+
+
+WITHIN, BEYOND, ACROSS = "within the window", "beyond the window", "across its edge"
+"""Where a needle stands for a sliding layer while the answer is written."""
+
+
+def full_layers(layers: int, every: int) -> np.ndarray:
+    """True for the last layer of each `every`: the full ones of Gemma 3 (6) and Olmo 3 (4)."""
+    return np.arange(1, layers + 1) % every == 0
+
+
+def sides(cases: pd.DataFrame, window: int, answer: int) -> np.ndarray:
+    """`WITHIN`, `BEYOND` or `ACROSS` for each case.
+
+    A token at position i sees the positions above i - `window`. `WITHIN`: the last token of the
+    longest answer still comes from a row that sees the whole needle. `BEYOND`: not even the first
+    comes from a row that sees any of it, so a sliding layer cannot score. `ACROSS`: all others.
+
+    Parameters
+    ----------
+    cases : DataFrame
+        `HeadScores.cases`.
+    window : int
+        Tokens that a sliding layer sees, its own included.
+    answer : int
+        Longest answer in tokens, `DetectConfig.max_new_tokens`.
+
+    Raises
+    ------
+    UserError
+        The cases come from a version of this project that did not keep where the needle stands.
+    """
+    if "needle_start" not in cases:
+        raise UserError("this stored detection does not say where its needles stand. Make it anew, "
+                        "with the same command and `--compute always`.")
+    start, last = cases["needle_start"], cases["prompt_tokens"] - 1
+    within = start > last + answer - 1 - window
+    beyond = start + cases["needle_tokens"] - 1 <= last - window
+    return np.select([within, beyond], [WITHIN, BEYOND], ACROSS)
+
+
+def split(scores: HeadScores, window: int, answer: int) -> dict[str, HeadScores]:
+    """The scores of each side of the window, where any needle was found there."""
+    place = sides(scores.cases, window, answer)
+    found = scores.cases["success"].to_numpy()
+    return {side: scores.where(place == side) for side in (WITHIN, BEYOND)
+            if (found & (place == side)).any()}
+
+
+def summarize(
+    scores: HeadScores, *, window: int, every: int, tau: float, answer: int,
+    resamples: int = RESAMPLES, seed: int = 0,
+) -> pd.DataFrame:
+    """Both sides of the window in numbers, each with a 95 % interval over needles.
+
+    Returns
+    -------
+    DataFrame
+        `side`, `cases`, `statistic`, `value`, `low`, `high`; a side without cases has no rows.
+        Statistics: `found`, the share of needles found, 0 to 1; and where any was found:
+        `full_share`, the share of the sum of all scores that heads of full layers have; `heads`,
+        the number of heads at or above `tau`; `full_heads`, those of them in full layers;
+        `full_mean`, `sliding_mean`, the mean score of a head of either kind.
+    """
+    place = sides(scores.cases, window, answer)
+    full = full_layers(scores.shape[0], every)
+    rows = []
+    for side in (side for side in (WITHIN, BEYOND) if side in place):
+        cases = scores.cases[place == side]
+        drawn = cluster_bootstrap(cases["success"].to_numpy(), cases["needle"].to_numpy(),
+                                  resamples=resamples, seed=seed)
+        rows.append((side, len(cases), "found", cases["success"].mean(), *percentiles(drawn)))
+    for side, part in split(scores, window, answer).items():
+        means = part.bootstrap(resamples=resamples, seed=seed)
+        both = np.concatenate([part.mean[None], means]).round(DECIMALS)
+        kinds = both[:, full], both[:, ~full]
+        at_tau = [(kind >= tau).sum((1, 2)) for kind in kinds]
+        for name, values in {
+            "full_share": kinds[0].sum((1, 2)) / np.maximum(both.sum((1, 2)), 1e-12),
+            "heads": at_tau[0] + at_tau[1], "full_heads": at_tau[0],
+            "full_mean": kinds[0].mean((1, 2)), "sliding_mean": kinds[1].mean((1, 2)),
+        }.items():
+            rows.append((side, int((place == side).sum()), name, float(values[0]),
+                         *percentiles(values[1:])))
+    return pd.DataFrame(rows, columns=["side", "cases", "statistic", "value", "low", "high"])

@@ -1,0 +1,242 @@
+"""These measurements as stored results: one way to look up, make and name each of them.
+
+From measurements to lines: what a variant costs and what the model still can under it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from rmutils.core.config import Config
+from rmutils.core.errors import NotStored
+from rmutils.core.results import Artifact, Compute, Stage
+from rmutils.experiments.layer_choice import (
+    LayersConfig,
+    LikenessConfig,
+    RecallConfig,
+    layers,
+    likeness,
+    recall,
+)
+from rmutils.experiments.run_costs import CostsConfig, costs
+from rmutils.experiments.under_variants import PLAIN, Tables, changes, levels, perplexities
+from rmutils.heads.detection import DetectConfig, inputs_of
+from rmutils.models import LanguageModel, identify, load_model
+from rmutils.models.loading import corpus_of
+from rmutils.stats import RESAMPLES, percentiles
+
+JOURNAL = ".journal.jsonl"
+SavedTables = dict[str, pd.DataFrame]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A measurement, with where it is kept and how it is configured."""
+
+    stage: Stage
+    config: type[Config]
+    make: Callable[[LanguageModel, Config, Path | None], SavedTables]
+
+
+MEASUREMENTS = {one.stage.name: one for one in (
+    Measurement(Stage("costs", 1), CostsConfig, costs),
+    Measurement(Stage("layers", 1), LayersConfig, layers),
+    Measurement(Stage("likeness", 1), LikenessConfig, likeness),
+    Measurement(Stage("recall", 1), RecallConfig, recall),
+)}
+"""By the name of the stage."""
+
+
+def saved(
+    model: LanguageModel | str, config: Config, *, compute: Compute = "auto"
+) -> tuple[SavedTables, Artifact]:
+    """Take a measurement, or read it if it is stored; a stopped one goes on.
+
+    Parameters
+    ----------
+    model : LanguageModel or str
+        A name is enough: the model is loaded only if the result has to be computed.
+    config : CostsConfig, LayersConfig, LikenessConfig or RecallConfig
+        Says which measurement it is.
+    compute : {"auto", "always", "never"}
+
+    Raises
+    ------
+    NotStored
+        Nothing is stored and `compute="never"`.
+    """
+    one = _measurement(config)
+    name, identity, corpus = ((model, identify(model), corpus_of(model)) if isinstance(model, str)
+                              else (model.name, model.identity, model.corpus))
+
+    def make(folder: Path) -> dict:
+        lm = load_model(model) if isinstance(model, str) else model
+        tables = one.make(lm, config, folder / JOURNAL)
+        for table, frame in tables.items():
+            frame.to_parquet(folder / f"{table}.parquet", index=False)
+        return {table: len(frame) for table, frame in tables.items()}
+
+    asked = getattr(config, "needles", None) or DetectConfig()
+    artifact = one.stage.obtain(config, inputs_of(identity, asked, corpus), make, compute=compute,
+                                command=command_of(name, config))
+    return {path.stem: pd.read_parquet(path)
+            for path in sorted(artifact.folder.glob("*.parquet"))}, artifact
+
+
+def look_up(
+    model: LanguageModel | str, config: Config, *, compute: Compute = "auto"
+) -> tuple[SavedTables, tuple[Artifact, ...], tuple[str, ...]]:
+    """`saved`, where what is not stored is no error.
+
+    Returns
+    -------
+    dict, tuple of Artifact, tuple of str
+        Tables and artifact; or nothing, nothing and the command line that makes it.
+    """
+    try:
+        tables, artifact = saved(model, config, compute=compute)
+    except NotStored:
+        return {}, (), (command_of(model if isinstance(model, str) else model.name, config),)
+    return tables, (artifact,), ()
+
+
+def command_of(name: str, config: Config) -> str:
+    """The command line that makes this result."""
+    return shlex.join(["rmutils", "variants", _measurement(config).stage.name, name,
+                       config.model_dump_json()])
+
+
+def _measurement(config: Config) -> Measurement:
+    return next(one for one in MEASUREMENTS.values() if type(config) is one.config)
+
+
+def medians(table: pd.DataFrame, column: str) -> pd.DataFrame:
+    """Median of a cost over rounds, for each variant.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As from `rmutils.experiments.run_costs.costs`.
+
+    Returns
+    -------
+    DataFrame
+        `variant`, `value`, `low`, `high` (95 %; rounds are resampled), `samples`.
+    """
+    return pd.DataFrame([(name, *_median(part[column].to_numpy(float)), len(part))
+                         for name, part in table.groupby("variant", sort=False)],
+                        columns=["variant", "value", "low", "high", "samples"])
+
+
+def ratios(table: pd.DataFrame, column: str, base: str = PLAIN) -> pd.DataFrame:
+    """The same for each round's cost over that of another variant in the same round."""
+    costs = table.pivot(index="question", columns="variant", values=column)[
+        list(table["variant"].unique())]
+    shares = costs.div(costs[base], axis=0).melt(
+        var_name="variant", value_name=column, ignore_index=False)
+    return medians(shares.reset_index(), column)
+
+
+def _median(values: np.ndarray, seed: int = 0) -> tuple[float, float, float]:
+    drawn = np.random.default_rng(seed).integers(len(values), size=(RESAMPLES, len(values)))
+    return float(np.median(values)), *map(float, percentiles(np.median(values[drawn], axis=1)))
+
+
+def along(frame: pd.DataFrame, lines: Mapping[str, tuple[str, float]]) -> pd.DataFrame:
+    """Variants as points of lines, for `rmutils.figures.variant_figures.panels`; others are left out.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        With a column `variant`.
+    lines : mapping
+        Variant -> the line that it is a point of, and its x.
+    """
+    part = frame[frame["variant"].isin(lines)]
+    line, x = zip(*(lines[name] for name in part["variant"]), strict=True)
+    return part.assign(line=line, x=x)
+
+
+def quality(
+    tables: Tables, lines: Mapping[str, tuple[str, float]]
+) -> tuple[dict[str, pd.DataFrame], dict[str, tuple[float, ...]]]:
+    """What a model still can along lines of variants, and what the plain model can.
+
+    Parameters
+    ----------
+    tables : dict of str to DataFrame
+        Of `rmutils.experiments.under_variants.Compared`, or of
+        `rmutils.experiments.layer_choice.layers`.
+
+    Returns
+    -------
+    dict of str to DataFrame, dict of str to tuple of float
+        Measure -> points, as from `along`; and -> value, low and high of the plain model.
+    """
+    shown = {label: levels(tables[name], "correct") for name, label in (
+        ("documents", "questions answered"), ("needles", "needles found")) if name in tables}
+    if "texts" in tables:
+        shown["perplexity"] = perplexities(tables["texts"])
+    base = {label: tuple(frame.set_index("variant").loc[PLAIN, ["value", "low", "high"]])
+            for label, frame in shown.items()}
+    return {label: along(frame, lines) for label, frame in shown.items()}, base
+
+
+def by_half(table: pd.DataFrame, layers: int) -> pd.DataFrame:
+    """The setting in one layer, on average over each half of the layers, less the plain model.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Of `rmutils.experiments.layer_choice.layers`.
+    layers : int
+        Of the model.
+
+    Returns
+    -------
+    DataFrame
+        As from `rmutils.experiments.under_variants.changes`; variants are `first half` and `second
+        half`.
+    """
+    halves = {str(i): "first half" if i < layers / 2 else "second half" for i in range(layers)}
+    means = table.assign(variant=table["variant"].replace(halves)).groupby(
+        ["variant", "length", "question", "place"], as_index=False, sort=False)["correct"].mean()
+    return changes(means, "correct")
+
+
+def tokens_kept(tables: Tables) -> pd.DataFrame:
+    """Mean share of tokens (or heads) that is kept while documents and needles are asked for, as
+    from `levels`, by variant. Answers without a second token are left out."""
+    parts = [tables[name].assign(question=name + tables[name]["question"].astype(str))
+             for name in ("documents", "needles")]
+    return levels(pd.concat(parts).dropna(subset=["kept"]), "kept").set_index("variant")
+
+
+def memory(costs: pd.DataFrame, base: str = PLAIN) -> pd.DataFrame:
+    """Mean bytes that are kept behind an answer, by variant.
+
+    Returns
+    -------
+    DataFrame
+        `cache_bytes`, `hidden_bytes`, and as shares of all that `base` keeps: `cache` and `both`.
+    """
+    mean = costs.groupby("variant", sort=False)[["cache_bytes", "hidden_bytes"]].mean()
+    both, whole = mean.sum(axis=1), mean.loc[base].sum()
+    return mean.assign(cache=mean["cache_bytes"] / whole, both=both / whole)
+
+
+def same_as(tables: Tables, other: str, base: str = PLAIN) -> tuple[int, int]:
+    """How many answers and texts are exactly those of another variant, and how many there are."""
+    equal, total = 0, 0
+    for name, table in tables.items():
+        value = "nats" if name == "texts" else "response"
+        ours, theirs = (table.loc[table["variant"] == one, value].tolist() for one in (other, base))
+        equal += sum(a == b for a, b in zip(ours, theirs, strict=True))
+        total += len(ours)
+    return equal, total

@@ -1,0 +1,182 @@
+"""What a model is asked along a sweep of maskings."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+
+import numpy as np
+import pandas as pd
+
+from rmutils.core.errors import UserError
+from rmutils.core.paths import CORPORA
+from rmutils.corpora.haystacks import load_haystacks
+from rmutils.corpora.world import World
+from rmutils.corpora.world.knowledge import KINDS
+from rmutils.corpora.world.samples import Sample
+from rmutils.corpora.world.tasks import task
+from rmutils.evaluation.answers import answer
+from rmutils.evaluation.likelihoods import foretold
+from rmutils.experiments.teaching_models import is_right
+from rmutils.heads.copy_score import SUCCESS_ROUGE, rouge_recall
+from rmutils.heads.detection import DetectConfig, build_cases
+from rmutils.models import LanguageModel
+from rmutils.stats import cluster_bootstrap, percentiles
+
+HAYSTACK, BY_HEART, NEXT_WORDS = "haystack", "by heart", "next words"
+"""What is asked besides the tasks over long texts. The last is no question: a model reads."""
+KNOWN = ("trade", "animal", "season", "calendar", "opposite")
+"""Kinds of short instructions with one right answer, which the instruction does not hold and which
+takes no reasoning: what a baker does, which day comes after Monday."""
+PASSAGE, KNOWN_TOKENS = 64, 16
+"""Tokens of a passage for `next words`, and how many at its beginning are not asked for."""
+_UNITS = re.compile(r"(?<=[.!?])\s+(?!Label:)|\n+")
+"""Between sentences and lines; an example and its label stay together."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A prompt with a check of the answer.
+
+    Attributes
+    ----------
+    task : str
+        `haystack`, `by heart` or a key of `rmutils.corpora.world.tasks.TASKS`.
+    cluster : int
+        Questions of a task with the same number are alike and are resampled together.
+    prompt : sequence of int
+        Token ids, chat template included.
+    right : callable
+        Whether an answer is right.
+    """
+
+    task: str
+    cluster: int
+    prompt: Sequence[int]
+    right: Callable[[str], bool]
+
+
+def needle_questions(lm: LanguageModel, grid: DetectConfig) -> list[Question]:
+    """The cases of a grid, each right as in detection; a needle is a cluster."""
+    def found(value: str, response: str) -> bool:
+        return rouge_recall(value, response) > SUCCESS_ROUGE
+
+    return [Question(HAYSTACK, case.needle_index, case.input_ids,
+                     partial(found, case.needle.real_needle)) for case in build_cases(lm, grid)]
+
+
+def sample_questions(lm: LanguageModel, name: str, samples: Sequence[Sample]) -> list[Question]:
+    """Samples as questions; each is a cluster."""
+    return [Question(name, i, lm.render(sample.prompt), partial(is_right, sample))
+            for i, sample in enumerate(samples)]
+
+
+def task_samples(lm: LanguageModel, kind: str, count: int, length: int, seed: str) -> list[Sample]:
+    """Samples of a task, in names and wordings that the teaching models have never read."""
+    tokens = cache(lambda text: len(lm.tokenizer.encode(text)))
+    return [task(kind, World(f"{seed} {i}", "held_out"), length, tokens) for i in range(count)]
+
+
+def by_heart_samples(count: int, seed: str) -> list[Sample]:
+    """Short instructions of the kinds `KNOWN`, no two alike."""
+    samples: dict[str, Sample] = {}
+    for i in itertools.count():
+        if len(samples) == count:
+            break
+        sample = KINDS[KNOWN[i % len(KNOWN)]](World(f"{seed} {i}", "held_out"))
+        samples.setdefault(sample.prompt, sample)
+    return list(samples.values())
+
+
+def ask(lm: LanguageModel, questions: Sequence[Question], max_new_tokens: int) -> pd.DataFrame:
+    """Greedy answers and whether they are right.
+
+    Returns
+    -------
+    DataFrame
+        `task`, `sample` (number within the task), `cluster`, `correct` (0 or 1), `response`.
+    """
+    rows = []
+    for short in (False, True):  # in one batch, short prompts are padded to the length of long ones
+        part = [q for q in questions if (q.task == BY_HEART) == short]
+        responses = answer(lm, [q.prompt for q in part], max_new_tokens=max_new_tokens)
+        rows += [(q.task, q.cluster, float(q.right(response)), response)
+                 for q, response in zip(part, responses, strict=True)]
+    table = pd.DataFrame(rows, columns=["task", "cluster", "correct", "response"])
+    table.insert(1, "sample", table.groupby("task").cumcount())
+    return table
+
+
+def read_on(lm: LanguageModel, count: int) -> pd.DataFrame:
+    """Next words of plain text, which takes neither a long context nor reasoning.
+
+    Returns
+    -------
+    DataFrame
+        As from `ask`, a row per passage of a haystack; `correct` is the share of tokens that the
+        model expects most.
+    """
+    texts, turn = passages(lm, count, PASSAGE)
+    shares = foretold(lm, texts, turn + KNOWN_TOKENS)
+    return pd.DataFrame({"task": NEXT_WORDS, "sample": range(count), "cluster": range(count),
+                         "correct": shares, "response": ""})
+
+
+def passages(lm: LanguageModel, count: int, tokens: int) -> tuple[list[list[int]], int]:
+    """Plain text that no model of this book was trained on: stretches of its corpus's haystack.
+
+    Returns
+    -------
+    list of lists of int, int
+        Token ids, each stretch after the beginning of a user turn, where the model knows turns; and
+        how many tokens that beginning has.
+
+    Raises
+    ------
+    UserError
+        The haystacks are too short for so many.
+    """
+    turn = lm.tokenizer(lm.user_turn()[0] if lm.chat else "", add_special_tokens=False)["input_ids"]
+    texts = [lm.tokenizer(haystack.text, add_special_tokens=False)["input_ids"]
+             for haystack in load_haystacks(CORPORA[lm.corpus] / "haystack")]
+    room = min((len(texts) * (len(text) // tokens) + part
+                for part, text in enumerate(texts)), default=0)
+    if count > room:
+        raise UserError(f"{count} passages of {tokens} tokens: the haystacks have only {room}.")
+    starts = [(i % len(texts), i // len(texts) * tokens) for i in range(count)]
+    return [[*turn, *texts[part][start : start + tokens]] for part, start in starts], len(turn)
+
+
+def chance(sample: Sample) -> float:
+    """How often somebody is right who repeats any one sentence of the text; 0 without a text."""
+    units = [unit for unit in _UNITS.split(sample.context) if unit]
+    return float(np.mean([is_right(sample, unit) for unit in units])) if units else 0.0
+
+
+def screen(
+    lm: LanguageModel, samples: Mapping[str, Sequence[Sample]], max_new_tokens: int
+) -> pd.DataFrame:
+    """Which tasks a model can do at all: those whose 95 % interval lies above chance.
+
+    Parameters
+    ----------
+    samples : mapping
+        Task -> its samples.
+
+    Returns
+    -------
+    DataFrame
+        `task`, `samples` (how many), `value` (share of right answers) with `low` and `high`,
+        `chance`, `within_reach`.
+    """
+    rows = []
+    for name, of_task in samples.items():
+        right = ask(lm, sample_questions(lm, name, of_task), max_new_tokens)["correct"].to_numpy()
+        low, high = percentiles(cluster_bootstrap(right, None))
+        by_chance = float(np.mean([chance(sample) for sample in of_task]))
+        rows.append((name, len(right), right.mean(), low, high, by_chance, bool(low > by_chance)))
+    return pd.DataFrame(rows, columns=["task", "samples", "value", "low", "high", "chance",
+                                       "within_reach"])

@@ -1,0 +1,225 @@
+"""From the rows of a masking sweep to curves with intervals.
+
+How many heads to mask, and the tau that does it, read off a masking sweep (appendix B).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from rmutils.corpora.world.tasks import TASKS
+from rmutils.experiments.masking_sweep import Sweep, count_at
+from rmutils.experiments.sweep_questions import BY_HEART, HAYSTACK, NEXT_WORDS
+from rmutils.heads.scores import HeadScores
+from rmutils.stats import RESAMPLES, cluster_bootstrap, percentiles
+
+SHARES = {HAYSTACK: (HAYSTACK,), "tasks": tuple(TASKS), BY_HEART: (BY_HEART,),
+          NEXT_WORDS: (NEXT_WORDS,)}
+"""Name of a measure -> what it is the share of right answers to."""
+REPETITION, PERPLEXITY = "repetition", "perplexity"
+KEYS = ["task", "sample"]
+
+
+def share_curves(result: Sweep) -> dict[str, pd.DataFrame]:
+    """Shares of right answers: a curve (see `curve`) for each of `SHARES` that was measured."""
+    parts = {name: result.answers[result.answers["task"].isin(tasks)]
+             for name, tasks in SHARES.items()}
+    return {name: curve(part, "correct") for name, part in parts.items() if len(part)}
+
+
+def speech_curves(result: Sweep) -> dict[str, pd.DataFrame]:
+    """Repetition rate and perplexity of answers to short instructions, a curve each.
+
+    The perplexity of a masking is the geometric mean of that of its answers; its change is a share
+    of that of the whole model.
+    """
+    nats = curve(result.speech, "surprise")
+    return {REPETITION: curve(result.speech, "repetition"), PERPLEXITY: nats.assign(
+        **{name: np.exp(nats[name]) for name in ("value", "low", "high")},
+        **{name: np.expm1(nats[name]) for name in ("change", "change_low", "change_high")})}
+
+
+def by_task(result: Sweep, count: int) -> pd.DataFrame:
+    """Every kind of question by itself, with `count` heads masked.
+
+    Returns
+    -------
+    DataFrame
+        `task`, `samples`, then the columns of `curve`; a row for the whole model (with a policy of
+        `whole`), and one for each policy that has this count.
+    """
+    rows = []
+    for task, part in result.answers.groupby("task", sort=False):
+        one = curve(part[part["count"].isin((0, count))], "correct")
+        one = one.assign(policy=one["policy"].where(one["count"] > 0, "whole"))
+        rows.append(one.drop_duplicates("policy").assign(
+            task=task, samples=part["sample"].nunique()))
+    return pd.concat(rows, ignore_index=True)
+
+
+def curve(rows: pd.DataFrame, value: str, *, resamples: int = RESAMPLES, seed: int = 0
+          ) -> pd.DataFrame:
+    """Mean at each count, and its change against the whole model on the same questions.
+
+    The bootstrap draws whole clusters of questions and, where there are several, random choices of
+    heads; both are resampled at once, so the interval holds either chance.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Of one measure: `policy`, `draw`, `count`, `task`, `sample`, `cluster` and `value`.
+
+    Returns
+    -------
+    DataFrame
+        `policy`, `count`, `value`, `low`, `high`, `change`, `change_low`, `change_high` (95 %). The
+        whole model, with a count of 0, begins the curve of each policy.
+    """
+    one = rows[rows["policy"] == "whole"].set_index(KEYS)
+    whole, clusters = one[value].astype(float), one.groupby(["task", "cluster"]).ngroup()
+    found = []
+    for policy, of_policy in rows[rows["policy"] != "whole"].groupby("policy", sort=False):
+        found.append((policy, 0, *_point(whole, whole.to_frame(), clusters, resamples, seed)))
+        for count, part in of_policy.groupby("count"):
+            draws = part.pivot(index=KEYS, columns="draw", values=value).loc[whole.index]
+            found.append((policy, count, *_point(whole, draws, clusters, resamples, seed)))
+    return pd.DataFrame(found, columns=["policy", "count", "value", "low", "high", "change",
+                                        "change_low", "change_high"])
+
+
+def _point(whole: pd.Series, draws: pd.DataFrame, clusters: pd.Series, resamples: int, seed: int
+           ) -> tuple[float, ...]:
+    columns = np.column_stack([whole, draws]).astype(float)
+    means = cluster_bootstrap(columns, clusters.to_numpy(), resamples=resamples, seed=seed)
+    of = draws.shape[1]
+    weights = np.random.default_rng([seed, 1]).multinomial(of, np.full(of, 1 / of), resamples) / of
+    masked = (means[:, 1:] * weights).sum(1)
+    value = float(draws.to_numpy(dtype=float).mean())
+    return (value, *percentiles(masked), value - whole.mean(), *percentiles(masked - means[:, 0]))
+
+
+COLLAPSED = 0.1
+"""Appendix B: masking more heads "leads to a sharp performance collapse, with scores dropping below
+0.1"."""
+
+
+def worse_from(curve: pd.DataFrame, policy: str = "retrieval", *, sign: int = -1) -> int | None:
+    """Where a measure "begins to degrade noticeably" (appendix B), by a rule of ours.
+
+    The least count such that there, and at every larger count of the sweep, the interval of the
+    change excludes zero.
+
+    Parameters
+    ----------
+    curve : DataFrame
+        As from `rmutils.experiments.sweet_spot.curve`.
+    sign : {-1, 1}
+        Whether falling or rising is worse.
+
+    Returns
+    -------
+    int or None
+        None: not even at the largest count.
+    """
+    one = _masked(curve, policy)
+    nearest = one["change_high"] if sign < 0 else one["change_low"]
+    return _from_then_on(one["count"], sign * nearest > 0)
+
+
+def collapsed_from(curve: pd.DataFrame) -> int | None:
+    """The least number of highest heads such that there and at every larger one of the sweep the
+    value is below `COLLAPSED`; None if the largest is not."""
+    one = _masked(curve, "retrieval")
+    return _from_then_on(one["count"], one["value"] < COLLAPSED)
+
+
+def _masked(curve: pd.DataFrame, policy: str) -> pd.DataFrame:
+    return curve[(curve["policy"] == policy) & (curve["count"] > 0)].sort_values("count")
+
+
+def _from_then_on(counts: Iterable[int], holds: Iterable[bool]) -> int | None:
+    first = None
+    for count, yes in zip(counts, holds, strict=True):
+        first = (count if first is None else first) if yes else None
+    return first
+
+
+def tau_for(scores: HeadScores, count: int) -> tuple[float, float]:
+    """The thresholds that select the `count` highest heads: above the first, up to the second."""
+    means = np.sort(scores.mean.ravel())[::-1]
+    return float(means[count]) if count < len(means) else -np.inf, float(means[count - 1])
+
+
+def in_words(scores: HeadScores, counts: Sequence[int]) -> str | None:
+    """Numbers of heads from the first to the last, their share and the thresholds that select them;
+    None if there are none."""
+    if not counts:
+        return None
+    low, high = tau_for(scores, counts[-1])[0], tau_for(scores, counts[0])[1]
+    ends = sorted({counts[0], counts[-1]})
+    shares = " to ".join(f"{100 * count / scores.mean.size:.1f}" for count in ends)
+    return (f"{' to '.join(map(str, ends))} ({shares} % of heads, tau "
+            + (f"{low:.3f} to {high:.3f})" if np.isfinite(low) else f"up to {high:.3f})"))
+
+
+def read_off(curves: Mapping[str, pd.DataFrame], scores: HeadScores) -> pd.DataFrame:
+    """Where each measure becomes worse and where it collapses.
+
+    Returns
+    -------
+    DataFrame
+        `measure`, `worse from` and `below 0.1 from` (number of highest heads, as `in_words`),
+        `random others: worse from` (a number); missing where it does not happen.
+    """
+    rows = []
+    for name, curve in curves.items():
+        sign = 1 if name in (REPETITION, PERPLEXITY) else -1
+        ends = worse_from(curve, sign=sign), collapsed_from(curve) if sign < 0 else None
+        worse, collapsed = (in_words(scores, [n] if n else []) for n in ends)
+        others = worse_from(curve, "non-retrieval", sign=sign)
+        rows.append({"measure": name, "worse from": worse, f"below {COLLAPSED:g} from": collapsed,
+                     "random others: worse from": str(others) if others else None})
+    return pd.DataFrame(rows)
+
+
+def windows(
+    shares: Mapping[str, pd.DataFrame], repetition: pd.DataFrame
+) -> dict[str, list[int]]:
+    """The sweet spot, as counts of the sweep, by the paper's figure and by its reasons.
+
+    By a measure: "where the model performance degrades but does not collapse" (Figure 6). By
+    contrast and repetition: needles in a haystack are noticeably worse, and answers do not "degrade
+    into incoherent repetitions" (appendix B).
+    """
+    found = {name: _between(curve, worse_from(curve), collapsed_from(curve))
+             for name, curve in shares.items()}
+    haystack = shares[HAYSTACK]
+    return found | {"contrast and repetition": _between(haystack, worse_from(haystack),
+                                                        worse_from(repetition, sign=1))}
+
+
+def _between(curve: pd.DataFrame, start: int | None, end: int | None) -> list[int]:
+    return [] if start is None else [count for count in _masked(curve, "retrieval")["count"]
+                                     if start <= count < (end or np.inf)]
+
+
+def verdicts(
+    shares: Mapping[str, pd.DataFrame], repetition: pd.DataFrame, scores: HeadScores, tau: float
+) -> pd.DataFrame:
+    """Whether a threshold falls into the sweet spot.
+
+    Returns
+    -------
+    DataFrame
+        `sweet spot by`, `heads` (as `in_words`; missing: there is none), `tau in use`
+        with its number of heads, `inside` (yes or no).
+    """
+    used, rows = count_at(scores, tau), []
+    for label, window in windows(shares, repetition).items():
+        inside = bool(window) and window[0] <= used <= window[-1]
+        rows.append({"sweet spot by": label, "heads": in_words(scores, window),
+                     "tau in use": f"{tau:g} ({used} heads)", "inside": "yes" if inside else "no"})
+    return pd.DataFrame(rows)

@@ -1,0 +1,139 @@
+"""What is asked of every variant: needles in haystacks, and documents with the answer in one."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
+
+from pydantic import Field
+
+from rmutils.core.config import Config
+from rmutils.core.errors import UserError
+from rmutils.corpora.world.document_questions import document_question_at
+from rmutils.corpora.world.numbered import gold_positions
+from rmutils.corpora.world.questions import Chronicle, Question
+from rmutils.corpora.world.samples import TooShort
+from rmutils.evaluation.helmet.metrics import substring_exact_match
+from rmutils.evaluation.helmet.prompts import DRAWS, MARGIN, counter
+from rmutils.heads.copy_score import SUCCESS_ROUGE, rouge_recall
+from rmutils.heads.detection import DetectConfig, build_cases, even_depths
+from rmutils.models import LanguageModel
+
+MAX_NEW_TOKENS = 32
+"""Of an answer to documents, as in the data set `document_qa`."""
+
+
+class DocumentsConfig(Config):
+    """Questions to several documents, of which one holds the answer.
+
+    Each question is asked once for each place of that document; nothing else changes.
+    """
+
+    lengths: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] = (512,)
+    """Tokens of prompt and answer together."""
+    places: Annotated[tuple[Annotated[float, Field(ge=0, le=1)], ...], Field(min_length=1)] = (
+        even_depths(5))
+    """Where the document stands, 0 (first) to 1 (last). Liu et al. (2023) have five places of 20
+    documents, too."""
+    questions: Annotated[int, Field(ge=1)] = 20
+    """At each length; the first ones of a long list are those of a short one."""
+    seed: int = 42
+    """Of the texts and questions. -1 is taken: by these questions Share-Attention finds which heads
+    are alike (`rmutils.experiments.variant_subjects.calibration`)."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question with what is known of it.
+
+    Attributes
+    ----------
+    row : dict
+        What tells it from the others of its kind.
+    prompt : sequence of int
+        Token ids.
+    judge : callable
+        Response -> columns of the result.
+    """
+
+    row: dict
+    prompt: Sequence[int]
+    judge: Callable[[str], dict]
+
+
+@dataclass(frozen=True)
+class Questions:
+    """Questions that are asked in the same way."""
+
+    questions: list[Asked]
+    max_new_tokens: int
+
+
+def needle_questions(lm: LanguageModel, grid: DetectConfig) -> Questions:
+    """The cases of a grid. Columns of the result: `recall` (ROUGE-1 of the needle's value, 0 to 1)
+    and `correct` (above 0.5, as in detection)."""
+    def judge(value: str, response: str) -> dict:
+        recall = rouge_recall(value, response)
+        return {"recall": recall, "correct": float(recall > SUCCESS_ROUGE)}
+
+    return Questions([
+        Asked({"length": case.length, "question": case.needle_index, "place": case.depth},
+              case.input_ids, partial(judge, case.needle.real_needle))
+        for case in build_cases(lm, grid)], grid.max_new_tokens)
+
+
+def document_questions(lm: LanguageModel, config: DocumentsConfig) -> Questions:
+    """Questions in the words of the teaching models' task, in the chat template where there is one.
+
+    Liu et al. give no demonstrations either. Column of the result: `correct` (the value stands in
+    the answer).
+
+    Raises
+    ------
+    UserError
+        A length is over the model's window, or too short.
+    """
+    if max(config.lengths) > lm.window:
+        raise UserError(f"length {max(config.lengths)}: the window of {lm.name} has {lm.window} "
+                        f"tokens.")
+    found = [_asked(lm, length, i, place, question) for length in config.lengths
+             for i, moved in enumerate(_moved(lm, length, config))
+             for place, question in zip(config.places, moved, strict=True)]
+    return Questions(found, MAX_NEW_TOKENS)
+
+
+def _moved(lm: LanguageModel, length: int, config: DocumentsConfig) -> Iterator[list[Question]]:
+    """Questions, each at all places, as many as wanted. Worlds that ask for more room than there is
+    are left out."""
+    taken, count = len(_ids(lm, "")) + MAX_NEW_TOKENS + MARGIN, counter(lm)
+    made, misfits = 0, 0
+    for i in itertools.count():
+        if made == config.questions:
+            return
+        try:
+            moved = document_question_at(Chronicle(f"places {config.seed} {i}"), length - taken,
+                                         count, config.places)
+        except TooShort as error:
+            misfits += 1
+            if misfits == DRAWS:
+                raise UserError(f"a question to documents does not fit into {length} tokens: take "
+                                f"at least {taken + error.least}.") from error
+            continue
+        made, misfits = made + 1, 0
+        yield moved
+
+
+def _asked(lm: LanguageModel, length: int, number: int, place: float, question: Question) -> Asked:
+    def judge(response: str) -> dict:
+        return {"correct": float(substring_exact_match(response, question))}
+
+    (gold,), documents = gold_positions(question)
+    return Asked({"length": length, "question": number, "place": place, "document": gold,
+                  "documents": documents}, _ids(lm, question.prompt), judge)
+
+
+def _ids(lm: LanguageModel, text: str) -> list[int]:
+    return list(lm.render(text)) if lm.chat else lm.tokenizer(f"{text}\nAnswer:")["input_ids"]

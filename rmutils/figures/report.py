@@ -1,0 +1,201 @@
+"""Tables and notes for the book's pages. All text that a model wrote is escaped."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Mapping
+from difflib import SequenceMatcher
+from itertools import pairwise
+from math import floor, isnan, log10
+
+import pandas as pd
+from IPython.display import HTML, Markdown
+
+from rmutils.core.files import to_csv
+from rmutils.core.results import Artifact
+from rmutils.corpora.niah import NiahCase
+
+
+def number(value: float, low: float | None = None, high: float | None = None) -> str:
+    """A number with the digits that its interval allows, as `0.62 [0.55, 0.70]`.
+
+    NaN for the interval: there is none, and three digits are shown, or all before the point. No
+    line breaks inside of the brackets, and zero has no sign, whatever was rounded to it.
+    """
+    if low is None or high is None or isnan(low) or isnan(high):
+        return f"{value:,.0f}" if 999.5 <= abs(value) < 1e9 else f"{value:z.3g}"
+    # Bounds that differ by the rounding of sums only are equal.
+    value, low, high = (float(f"{x:.12g}") for x in (value, low, high))
+    whole = all(x.is_integer() for x in (value, low, high))
+    digits = 0 if whole else _decimals(high - low)
+    return f"{value:z.{digits}f} [{low:z.{digits}f},\u00a0{high:z.{digits}f}]"
+
+
+def _decimals(width: float) -> int:
+    """Up to the first digit of a small width, and never less than three decimals then."""
+    if 0 < width < 0.01:
+        return max(3, -floor(log10(width)))
+    return 3 if width == 0 else 2 if width < 1 else 1 if width < 10 else 0
+
+
+def say(text: str) -> Markdown:
+    """A sentence with computed numbers in it."""
+    return Markdown(text)
+
+
+def table(frame: pd.DataFrame, caption: str, by: str | None = None) -> Table:
+    """A table with a caption, in a box that scrolls on a narrow screen.
+
+    What is shown has three digits or all before the point; the CSV that its output carries has all.
+
+    Parameters
+    ----------
+    by : str, optional
+        A column whose values become headings within the table, each above all rows that it holds
+        for, in the order in which they appear first.
+    """
+    if by:
+        frame = frame.sort_values(by, key=lambda names: pd.factorize(names)[0], kind="stable")
+    rows = frame.drop(columns=by) if by else frame
+    shown = rows.to_html(index=False, border=0, escape=True, classes="rm-table",
+                         float_format=number, na_rep="–")
+    headed = _under_headings(shown, frame[by], rows.shape[1]) if by else shown
+    return _scrolling(headed, caption, frame)
+
+
+def _under_headings(shown: str, headings: pd.Series, columns: int) -> str:
+    head, *rows = shown.split("<tr>")  # the row of column names has a style, so it is in the head
+    new = headings != headings.shift()
+    return head + "".join(
+        (f'<tr><th scope="rowgroup" colspan="{columns}">{html.escape(str(heading))}</th></tr>'
+         if first else "") + f"<tr>{row}"
+        for heading, first, row in zip(headings, new, rows, strict=True))
+
+
+class Table(HTML):
+    """A table of the book; in a notebook its output carries the data as CSV."""
+
+    def __init__(self, shown: str, frame: pd.DataFrame):
+        super().__init__(shown)
+        self.csv = to_csv(frame)
+
+    def _repr_mimebundle_(self, **_: object) -> tuple[dict, dict]:
+        return {}, {"rmutils": {"csv": self.csv}}
+
+
+def _scrolling(shown: str, caption: str, frame: pd.DataFrame) -> Table:
+    return Table(f'<div class="rm-scroll" tabindex="0" role="region" '
+                 f'aria-label="{html.escape(caption, quote=True)}">'
+                 f'<p class="rm-caption">{html.escape(caption)}</p>{shown}</div>', frame)
+
+
+def show_case(case: NiahCase) -> HTML:
+    """The whole prompt; the inserted sentence is marked, the answer in it is underlined."""
+    sentence, (start, end) = case.needle.needle, case.needle.answer_span
+    before, after = case.prompt.split(sentence, 1)
+    head, answer, tail = sentence[:start], sentence[start:end], sentence[end:]
+    escaped = [html.escape(part) for part in (before, head, answer, tail, after)]
+    return HTML('<div class="rm-case" tabindex="0" role="region" aria-label="A whole prompt">'
+                "{}<mark>{}<u>{}</u>{}</mark>{}</div>".format(*escaped))
+
+
+def quote(text: str) -> HTML:
+    """Text that a model wrote, as a quotation."""
+    return HTML(f"<blockquote>{html.escape(text)}</blockquote>")
+
+
+def side_by_side(texts: Mapping[str, str], caption: str) -> HTML:
+    """Texts that models wrote, by name, in columns that stand below each other on a phone.
+
+    In all but the first, the words that differ from the first are marked; a caret stands where
+    words of the first are left out.
+    """
+    first, *_ = texts.values()
+    columns = "".join(f"<div><strong>{html.escape(name)}</strong><p>{_compared(first, text)}</p>"
+                      "</div>" for name, text in texts.items())
+    return HTML(f'<p class="rm-caption">{html.escape(caption)}</p>'
+                f'<div class="rm-sides">{columns}</div>')
+
+
+def _compared(first: str, text: str) -> str:
+    old, new = first.split(), re.findall(r"\s*\S+", text)
+    parts = []
+    for what, *_, start, end in SequenceMatcher(
+            None, old, [word.strip() for word in new], autojunk=False).get_opcodes():
+        words = "".join(new[start:end])
+        shown = words.lstrip()
+        gap, shown = words[: len(words) - len(shown)], html.escape(shown)
+        if what == "delete":
+            parts.append('<mark class="rm-gap" title="words are left out"></mark>')
+        else:
+            parts.append(gap + (shown if what == "equal" else f"<mark>{shown}</mark>"))
+    return "".join(parts)
+
+
+def made_by(artifact: Artifact) -> HTML:
+    """How a figure or table was made: result, parameters, command, time, machine."""
+    m = artifact.manifest
+    environment = m["environment"]
+    rows = {
+        "result": f"{artifact.name} ({'shipped' if artifact.shipped else 'computed here'})",
+        "parameters": ", ".join(f"{k} = {_short(v)}" for k, v in m["config"].items()),
+        "command": m["command"],
+        "time": _duration(m["facts"].get("case_seconds", m["seconds"])),
+        "machine": environment["hardware"],
+        "versions": ", ".join(f"{k} {v}" for k, v in environment["packages"].items()),
+        "commit": environment["commit"] or "unknown",
+        "made": environment["created"],
+    }
+    return how_made(rows)
+
+
+def made_from(files: Iterable[str], command: str) -> HTML:
+    """The same for what is drawn from files of the project, without a long run."""
+    return how_made({"data": ", ".join(files), "command": command})
+
+
+def how_made(rows: Mapping[str, str]) -> HTML:
+    """A fold-out that says how something was made: names and what stands under them."""
+    body = "".join(f"<dt>{k}</dt><dd>{html.escape(str(v))}</dd>" for k, v in rows.items())
+    return HTML('<details class="rm-made"><summary>How this was made</summary>'
+                f"<dl>{body}</dl></details>")
+
+
+def _short(value: object) -> str:
+    """Long evenly spaced lists as `512, 1024 ... 4096`."""
+    if not isinstance(value, list) or len(value) < 5 or not isinstance(value[0], int | float):
+        return str(value)
+    steps = [b - a for a, b in pairwise(value)]
+    if max(steps) - min(steps) < 0.001:  # depths are rounded
+        return f"{value[0]:g}, {value[1]:g} ... {value[-1]:g} ({len(value)})"
+    return str(value)
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def comparisons(findings: pd.DataFrame, caption: str) -> Table:
+    """Lines of the audit: each value with its place, the difference with what rounding explains."""
+    rounding = [f"rounding: {f'below {t:.3g}' if t else 'none'}" for t in findings.tolerance]
+    columns = {
+        "what": findings.what.map(html.escape),
+        "value a": map(_with_note, findings.value_a, findings.place_a),
+        "value b": map(_with_note, findings.value_b, findings.place_b),
+        "a - b": map(_with_note, findings.difference.round(4), rounding),
+    }
+    shown = pd.DataFrame({name: list(cells) for name, cells in columns.items()})
+    return _scrolling(shown.to_html(index=False, border=0, escape=False,
+                                    classes="rm-table rm-comparisons"), caption, findings)
+
+
+def _with_note(value: float | str, note: str) -> str:
+    return f"{html.escape(_as_printed(value))}<small>{html.escape(note)}</small>"
+
+
+def _as_printed(value: float | str) -> str:
+    """All digits of a number of the paper (six at most), text as it is."""
+    if isinstance(value, str):
+        return value
+    return "–" if pd.isna(value) else f"{value:.6g}"

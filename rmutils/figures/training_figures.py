@@ -1,0 +1,251 @@
+"""Figures about preference pairs and trainings on them.
+
+Figures of what a training did to the scores of heads.
+
+Figures of the main tables: scores and gains by strategy.
+
+Scores before and after a training: the form of Table 6.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from rmutils.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, colour_of, new_axes
+
+COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, GREY)
+CURVES = {"loss": "loss (nats)", "margin": "reward margin", "accuracy": "accuracy"}
+
+
+def training_curves(trainings: Mapping[str, Sequence[pd.DataFrame]]) -> Figure:
+    """Loss, margin and accuracy by step, each step on its own batch; dotted: ln 2.
+
+    Parameters
+    ----------
+    trainings : mapping
+        Label -> its trainings, which get one colour: as in `curve.csv`, for DPO.
+    """
+    figure = Figure(figsize=(5.8, 5.6))
+    panels = figure.subplots(3, 1, sharex=True)
+    for colour, (label, curves) in zip(COLOURS, trainings.items(), strict=False):
+        for number, curve in enumerate(curves):
+            for axes, column in zip(panels, CURVES, strict=True):
+                axes.plot(curve["step"], curve[column], color=colour, lw=1.4, marker="o", ms=2.5,
+                          label=None if number else label)
+    panels[0].axhline(math.log(2), color=GREY, lw=0.8, ls=":")
+    panels[1].axhline(0, color=GREY, lw=0.8, ls=":")
+    for axes, name in zip(panels, CURVES.values(), strict=True):
+        axes.set(ylabel=name)
+    panels[2].set(xlabel="training step", ylim=(-0.03, 1.03))
+    panels[0].legend(fontsize=8)
+    return figure
+
+
+def dots(table: pd.DataFrame) -> Figure:
+    """Dots with 95 % intervals, a panel per measure, each with its own axis; dotted: 0.
+
+    Parameters
+    ----------
+    table : DataFrame
+        `measure`, `label`, `value`, `low`, `high`; the same labels in each measure.
+    """
+    groups = list(table.groupby("measure", sort=False))
+    labels = list(table["label"].unique())
+    rows = math.ceil(len(groups) / 2)
+    figure = Figure(figsize=(5.8, rows * (0.9 + 0.24 * len(labels))))
+    panels = figure.subplots(rows, 2, sharey=True, squeeze=False).ravel()
+    for axes, (measure, group) in zip(panels, groups, strict=False):
+        places = np.array([labels.index(label) for label in group["label"]])
+        axes.hlines(places, group["low"], group["high"], color=BLUE, lw=1.6)
+        axes.plot(group["value"], places, "o", ms=4.5, color=BLUE)
+        axes.axvline(0, color=GREY, lw=0.8, ls=":")
+        axes.set(xlabel=textwrap.fill(measure, 26), yticks=range(len(labels)),
+                 yticklabels=labels, ylim=(len(labels) - 0.5, -0.5))
+    for axes in panels[len(groups):]:
+        axes.remove()
+    return figure
+
+
+def before_after(heads: pd.DataFrame, top: int) -> Figure:
+    """The layout of Figure 5: scores before and after in the order of the scores before.
+
+    Below them the change of each head, on a scale of its own. The dashed line is the threshold: to
+    its left are the retrieval heads, if these are the highest ones.
+
+    Parameters
+    ----------
+    heads : DataFrame
+        From `rmutils.heads.head_change.head_changes`.
+    top : int
+        How many heads are drawn, from the highest.
+    """
+    figure = Figure(figsize=(5.8, 5.0))
+    scores, changes = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    shown = heads.head(top)
+    size = 4 if len(shown) < 80 else 2.5
+    scores.fill_between(shown["rank"], shown["before_low"], shown["before_high"], color=GREY,
+                        alpha=0.25, lw=0)
+    scores.plot(shown["rank"], shown["before"], color=GREY, lw=1.4, label="before")
+    for retrieval, colour in ((True, RED), (False, GREEN)):
+        part = shown[shown["retrieval"] == retrieval]
+        what = "retrieval heads" if retrieval else "others"
+        for axes, name in ((scores, "after"), (changes, "change")):
+            axes.vlines(part["rank"], part[f"{name}_low"], part[f"{name}_high"], color=colour,
+                        lw=0.9)
+            axes.plot(part["rank"], part[name], "o", ms=size, color=colour,
+                      label=f"after, {what}")
+    changes.axhline(0, color=GREY, lw=0.8)
+    count = int(heads["retrieval"].sum())
+    if heads["retrieval"].head(count).all():
+        for axes in (scores, changes):
+            axes.axvline(count + 0.5, color=RED, lw=1, ls="--")
+    scores.set(ylabel="retrieval score", ylim=(0, None))
+    changes.set(xlabel="heads in order of their score before", ylabel="change",
+                xlim=(0, len(shown) + 1))
+    scores.legend()
+    return figure
+
+
+def changes_by_strategy(
+    changes: pd.DataFrame, xlabel: str = "change of the mean score"
+) -> Figure:
+    """Changes with 95 % intervals: a panel per group of heads, a row per strategy, a dot per model.
+
+    Parameters
+    ----------
+    changes : DataFrame
+        `group`, `strategy`, `model`, `value`, `low`, `high`. Each panel has a scale of its own.
+    """
+    groups, strategies, models = (list(changes[name].unique())
+                                  for name in ("group", "strategy", "model"))
+    height = 1.1 + 0.3 * len(strategies) + 0.1 * len(strategies) * len(models)
+    figure, panels = new_axes(columns=len(groups), size=(5.8, height), sharey=True, squeeze=False)
+    for axes, group in zip(panels[0], groups, strict=True):
+        for place, model in enumerate(models):
+            rows = changes[(changes["group"] == group) & (changes["model"] == model)]
+            y = rows["strategy"].map(strategies.index) + 0.7 * (
+                (place + 0.5) / len(models) - 0.5)
+            axes.hlines(y, rows["low"], rows["high"], color=colour_of(model), lw=1.4)
+            axes.plot(rows["value"], y, "o", ms=4, color=colour_of(model), label=model)
+        axes.axvline(0, color=GREY, lw=0.8)
+        axes.locator_params(axis="x", nbins=4)
+        axes.set(title=group, xlabel=xlabel)
+    panels[0, 0].set_yticks(np.arange(len(strategies)), strategies, fontsize=8)
+    panels[0, 0].set(ylim=(len(strategies) - 0.5, -0.5))
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), ncols=2, loc="outside upper center",
+                  fontsize=8)
+    return figure
+
+
+LOOKS = {"Before": (GREY, "o"), "RetMask": (RED, "D"), "Smaller-Model": (BLUE, "s"),
+         "Win-Lose-Pair": (ORANGE, "^"), "Non-Retrieval-Mask": (GREEN, "v"),
+         "Random-Mask": (PURPLE, "P"), "SFT": (INK, "X"),
+         "RC removed": (BLUE, "s"), "RC un-generated": (ORANGE, "^")}
+"""Colour and marker of a strategy; what is not in here has that of the text."""
+
+
+def scores_by_length(table: pd.DataFrame) -> Figure:
+    """A panel per model, a line per strategy, over input lengths.
+
+    Parameters
+    ----------
+    table : DataFrame
+        `group` (model), `row` (strategy), `column` (length), `value`: as the paper's tables.
+    """
+    groups = list(table["group"].unique())
+    figure, panels = new_axes(columns=len(groups), size=(5.8, 3.4), squeeze=False)
+    for axes, group in zip(panels[0], groups, strict=True):
+        part = table[table["group"] == group]
+        lengths = list(part["column"].unique())
+        for row, line in part.groupby("row", sort=False):
+            colour, marker = LOOKS.get(row, (INK, "x"))
+            axes.plot([lengths.index(c) for c in line["column"]], line["value"], marker=marker,
+                      ms=4, lw=1.2, color=colour, label=row)
+        axes.set_xticks(range(len(lengths)), lengths)
+        axes.set(title=group, xlabel="input length")
+    panels[0, 0].set_ylabel("HELMET score")
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    return figure
+
+
+def gains_by(table: pd.DataFrame, by: str, title: str = "") -> Figure:
+    """Gains over the model before training, with 95 % intervals where there are any.
+
+    Parameters
+    ----------
+    table : DataFrame
+        `strategy`, `effect`, the column `by` (lengths or categories), and `low` and `high`, NaN
+        where the gain has no interval.
+    title : str, optional
+        Whose gains, where several such figures stand below each other.
+    """
+    places, strategies = list(table[by].unique()), list(table["strategy"].unique())
+    figure, axes = new_axes(size=(5.8, 1.6 + 0.11 * len(places) * len(strategies)))
+    for i, strategy in enumerate(strategies):
+        rows = table[table["strategy"] == strategy]
+        y = rows[by].map(places.index) + 0.8 * ((i + 0.5) / len(strategies) - 0.5)
+        colour, marker = LOOKS.get(strategy, (INK, "x"))
+        axes.hlines(y, rows["low"], rows["high"], color=colour, lw=1.3)
+        axes.plot(rows["effect"], y, marker, ms=4, color=colour, label=strategy)
+    for edge in np.arange(len(places) - 1) + 0.5:
+        axes.axhline(edge, color=GREY, lw=0.4)
+    axes.axvline(0, color=GREY, lw=0.8)
+    axes.set_yticks(range(len(places)), [str(place) for place in places])
+    axes.set(title=title, xlabel="points gained over the model before training",
+             ylim=(len(places) - 0.5, -0.5))
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    return figure
+
+
+COLUMNS = 3
+"""Panels side by side."""
+SHIFT = 0.13
+"""Before is drawn so much above a model's row, and after below."""
+
+
+def before_and_after(table: pd.DataFrame, xlabel: str) -> Figure:
+    """A panel for each benchmark, a row for each model: a grey dot before, a coloured one after.
+
+    Parameters
+    ----------
+    table : DataFrame
+        `benchmark`, `model`, `before`, `after`, and optionally the ends of their 95 % intervals:
+        `before_low`, `before_high`, `after_low`, `after_high`.
+    """
+    panels, models = (list(table[name].unique()) for name in ("benchmark", "model"))
+    lines = -(-len(panels) // COLUMNS)
+    figure = Figure(figsize=(5.8, lines * (0.75 + 0.3 * len(models)) + 0.3))
+    grid = figure.subplots(lines, min(COLUMNS, len(panels)), sharey=True, squeeze=False).ravel()
+    for axes, name in zip(grid, panels, strict=False):
+        for row in table[table["benchmark"] == name].itertuples():
+            y, colour = models.index(row.model), colour_of(row.model)
+            axes.plot((row.before, row.after), (y - SHIFT, y + SHIFT), color=colour, lw=1)
+            for when, tone, place in (("before", GREY, y - SHIFT), ("after", colour, y + SHIFT)):
+                if hasattr(row, f"{when}_low"):
+                    ends = getattr(row, f"{when}_low"), getattr(row, f"{when}_high")
+                    axes.hlines(place, *ends, color=tone, lw=1.2)
+                axes.plot(getattr(row, when), place, "o", ms=4.5, color=tone, zorder=3)
+        axes.set_title(name)
+        axes.locator_params(axis="x", nbins=4)
+        axes.tick_params(axis="y", labelsize=8)
+    for axes in grid[len(panels):]:
+        axes.remove()
+    for axes in grid[max(0, len(panels) - COLUMNS):len(panels)]:
+        axes.set_xlabel(xlabel)
+    grid[0].set_yticks(np.arange(len(models)), models)
+    grid[0].set_ylim(len(models) - 0.5, -0.5)
+    return figure
+
+
+def nothing(text: str) -> Figure:
+    """In the place of a figure that lacks its data: a figure that says so."""
+    figure, axes = new_axes(size=(5.8, 0.6))  # without axes a notebook draws nothing
+    axes.text(0.5, 0.5, text, ha="center", va="center", color=GREY)
+    axes.set_axis_off()
+    return figure

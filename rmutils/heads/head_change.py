@@ -1,0 +1,326 @@
+"""Two detections of one model, before and after a training, resampled together.
+
+Equation 1 averages over successful cases, and these are not the same before and after. So all means
+come in two kinds: over the cases that were successful then, as in the paper, or over the cases that
+were successful both times.
+
+What a training did to the retrieval scores (section 5.3), for groups of heads and one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import linear_sum_assignment
+
+from rmutils.core.errors import UserError
+from rmutils.heads.scores import Head, HeadScores
+from rmutils.stats import RESAMPLES, cluster_bootstrap, expansion, percentiles
+
+Cases = Literal["successful", "both"]
+"""Which cases count: before and after each its own successful ones, or those that were successful
+both times."""
+
+ALL, RETRIEVAL, OTHER, NEAREST = (
+    "all heads", "retrieval heads", "other heads", "nearest other heads")
+"""Groups of heads."""
+
+
+@dataclass(frozen=True, eq=False)
+class BeforeAfter:
+    """Two detections on the same cases.
+
+    Attributes
+    ----------
+    before, after : HeadScores
+        Of the model before and after a training, with their tables of cases.
+    heads : sequence of (layer, head)
+        The retrieval heads, which RetMask masks. The other strategies are asked about the same.
+
+    Raises
+    ------
+    UserError
+        Different cases, or none or all of the heads are retrieval heads.
+    """
+
+    before: HeadScores
+    after: HeadScores
+    heads: Sequence[Head]
+
+    def __post_init__(self) -> None:
+        ids = [list(scores.cases.get("case", ())) for scores in (self.before, self.after)]
+        if not ids[0] or ids[0] != ids[1] or self.before.shape != self.after.shape:
+            raise UserError(f"{self.before.model} and {self.after.model}: not the same cases, so "
+                            f"their scores cannot be compared. Detect the heads of both on one "
+                            f"grid: `rmutils detect MODEL --lengths ... --depths ...`.")
+        if not 0 < len(self.retrieval) < self.before.mean.size:
+            raise UserError(f"{len(self.retrieval)} of {self.before.mean.size} heads are retrieval "
+                            f"heads: there must be some, and others to compare them with.")
+
+    @property
+    def success(self) -> np.ndarray:
+        """(2, cases) bool: whether the needle was found, before and after."""
+        return np.stack([s.cases["success"].to_numpy(bool) for s in (self.before, self.after)])
+
+    @property
+    def retrieval(self) -> np.ndarray:
+        """Flat indices of `heads`, ascending."""
+        return np.unique([layer * self.before.shape[1] + head for layer, head in self.heads])
+
+    def groups(self) -> dict[str, np.ndarray]:
+        """Flat indices of the heads in each group.
+
+        The nearest other heads are as many as the retrieval heads (or all others, if these are
+        fewer), paired with them so that the scores before differ least in sum. With all heads above
+        a threshold for retrieval heads, they are the first ones below it.
+        """
+        score, retrieval = self.before.mean.ravel(), self.retrieval
+        others = np.setdiff1d(np.arange(score.size), retrieval)
+        gaps = np.abs(score[retrieval][:, None] - score[others])
+        return {ALL: np.arange(score.size), RETRIEVAL: retrieval, OTHER: others,
+                NEAREST: others[linear_sum_assignment(gaps)[1]]}
+
+    def sums(self, cases: Cases) -> np.ndarray:
+        """(2, needles, heads + 1): scores added up by needle and, last, how many cases count.
+
+        Raises
+        ------
+        UserError
+            No case counts.
+        """
+        success = self.success
+        counted = np.stack([success.all(0)] * 2) if cases == "both" else success
+        if not counted.any():
+            raise UserError(f"no needle was found both before and after the training of "
+                            f"{self.before.model}. Take all successful cases, or a larger grid.")
+        needles = self.before.cases["needle"].to_numpy()
+        of_needle = (np.unique(needles)[:, None] == needles).astype(float)
+        return np.stack([of_needle @ _table(scores, some) for scores, some in
+                         zip((self.before, self.after), counted, strict=True)])
+
+
+def _table(scores: HeadScores, counted: np.ndarray) -> np.ndarray:
+    """(cases, heads + 1): the scores in the cases that count, and a 1 for each of these cases."""
+    table = np.ones((len(counted), scores.mean.size + 1))
+    table[scores.cases["success"].to_numpy(bool), :-1] = scores.runs.reshape(len(scores.runs), -1)
+    return np.where(counted[:, None], table, 0)
+
+
+def needle_weights(needles: int, resamples: int, seed: int) -> np.ndarray:
+    """(1 + resamples, needles): first all needles alike, then as a bootstrap draws them."""
+    drawn = cluster_bootstrap(np.eye(needles), None, resamples=resamples, seed=seed)
+    return np.concatenate([np.full((1, needles), 1 / needles), drawn])
+
+
+def weighted_means(sums: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """(..., draws, heads): mean scores under each draw; NaN if none of its needles was found."""
+    total = weights @ sums
+    with np.errstate(invalid="ignore"):
+        return total[..., :-1] / total[..., -1:]
+
+
+def over_trainings(values: np.ndarray, seed: int) -> np.ndarray:
+    """Mean over trainings; in every resample, trainings are drawn with replacement.
+
+    A few trainings differ less from one another than those they stand for, so what the draws move
+    is spread out (`rmutils.stats.expansion`).
+
+    Parameters
+    ----------
+    values : ndarray
+        (trainings, 1 + resamples, ...), the first of them without resampling.
+    """
+    count = len(values)
+    rng = np.random.default_rng([seed, 1])  # not the draws of the needles once more
+    drawn = rng.multinomial(count, np.full(count, 1 / count), size=values.shape[1] - 1) / count
+    spread = expansion(count) if count > 1 else 1
+    moved = 1 / count + spread * (drawn - 1 / count)
+    weights = np.concatenate([np.full((1, count), 1 / count), moved])
+    return np.einsum("dt,td...->d...", weights, values)
+
+
+def interval(values: np.ndarray) -> np.ndarray:
+    """95 % interval from (1 + resamples, ...); draws in which no needle was found are left out."""
+    drawn = values[1:]
+    known = np.isfinite(drawn.reshape(len(drawn), -1)).all(1)
+    return percentiles(drawn[known]) if known.any() else np.full((*drawn.shape[1:], 2), np.nan)
+
+
+CHOSEN, FOUND = "chosen on other needles", "needles found"
+"""The groups of `split_half` and of `needles_found`."""
+SPLITS = 20
+"""Random halvings of the needles in `split_half`."""
+
+
+def training_effect(
+    pairs: Sequence[BeforeAfter], *, cases: Cases = "successful", resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Mean scores and their change, for groups of heads.
+
+    The bootstrap draws whole needles, the same ones before and after, and whole trainings if there
+    are several. With few of either, intervals are rather too short.
+
+    Parameters
+    ----------
+    pairs : sequence of BeforeAfter
+        One for each training (seeds, say), all of one model on one grid. Their mean is taken.
+    cases : {"successful", "both"}
+        See `Cases`.
+
+    Returns
+    -------
+    DataFrame
+        `group`, `heads` (how many; 0 for a difference), `quantity`, `value`, `low`, `high` (95 %).
+        Quantities are the mean scores `before` and `after`, their `change`, and the `relative
+        change`, a share of `before`. The groups `retrieval less ...` are differences of two groups.
+    """
+    measured = []
+    for pair in pairs:
+        sums = pair.sums(cases)
+        means = weighted_means(sums, needle_weights(sums.shape[1], resamples, seed))
+        groups = {name: _quantities(means[..., heads].mean(-1))
+                  for name, heads in pair.groups().items()}
+        for other in (OTHER, NEAREST):
+            groups[f"retrieval less {other}"] = {
+                name: groups[RETRIEVAL][name] - groups[other][name]
+                for name in ("change", "relative change")}
+        measured.append(groups)
+    sizes = {name: len(heads) for name, heads in pairs[0].groups().items()}
+    return _summary(measured, sizes, seed)
+
+
+def split_half(
+    pairs: Sequence[BeforeAfter], *, cases: Cases = "successful", resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """The change of heads that were chosen on other needles than those that measure the change.
+
+    Heads that are chosen for high scores tend to fall when they are measured again, because some of
+    them were high by luck. Here, the needles are halved at random. One half chooses the heads: the
+    highest before the training, as many as there are retrieval heads. The other half, which had no
+    say in that, measures their change. Then the halves change places, and all is averaged over many
+    halvings.
+
+    Returns
+    -------
+    DataFrame
+        As from `training_effect`, of one group.
+
+    Raises
+    ------
+    UserError
+        There is only one needle.
+    """
+    rng = np.random.default_rng([seed, 2])
+    measured = []
+    for pair in pairs:
+        sums, choosing = pair.sums(cases), pair.sums("successful")[0]
+        needles = sums.shape[1]
+        if needles < 2:
+            raise UserError("one needle cannot be halved: the grid needs two or more.")
+        weights = needle_weights(needles, resamples, seed)
+        halves = [rng.permutation(needles) < needles // 2 for _ in range(SPLITS)]
+        parts = [_chosen_elsewhere(sums, choosing, weights, half, len(pair.retrieval))
+                 for one in halves for half in (one, ~one)]
+        measured.append({CHOSEN: _quantities(_mean_of_known(np.stack(parts)))})
+    return _summary(measured, {CHOSEN: len(pairs[0].retrieval)}, seed)
+
+
+def _chosen_elsewhere(
+    sums: np.ndarray, choosing: np.ndarray, weights: np.ndarray, half: np.ndarray, count: int
+) -> np.ndarray:
+    """(2, draws): mean scores, on the needles not in `half`, of the heads that `half` chooses."""
+    scores = weighted_means(choosing, weights * half)
+    chosen = np.argsort(-scores, axis=-1, kind="stable")[:, :count]
+    means = np.take_along_axis(weighted_means(sums, weights * ~half), chosen[None], -1).mean(-1)
+    return np.where(np.isnan(scores).any(-1) | np.isnan(means).any(0), np.nan, means)
+
+
+def _mean_of_known(parts: np.ndarray) -> np.ndarray:
+    """Mean along the first axis without NaN."""
+    with np.errstate(invalid="ignore"):
+        return np.nansum(parts, axis=0) / np.isfinite(parts).sum(0)
+
+
+def needles_found(
+    pairs: Sequence[BeforeAfter], *, resamples: int = RESAMPLES, seed: int = 0
+) -> pd.DataFrame:
+    """Share of the cases in which the needle is found: `before`, `after`, `both`, and the `change`.
+
+    Returns
+    -------
+    DataFrame
+        As from `training_effect`, of one group, whose name is `needles found`.
+    """
+    measured = []
+    for pair in pairs:
+        before, after = pair.success.astype(float)
+        table = np.stack([before, after, before * after, after - before], axis=-1)
+        drawn = cluster_bootstrap(table, pair.before.cases["needle"].to_numpy(),
+                                  resamples=resamples, seed=seed)
+        values = np.concatenate([table.mean(0)[None], drawn]).T
+        names = ("before", "after", "both", "change")
+        measured.append({FOUND: dict(zip(names, values, strict=True))})
+    return _summary(measured, {}, seed)
+
+
+def head_changes(
+    pairs: Sequence[BeforeAfter], *, cases: Cases = "successful", resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Every head before and after, highest before first: what Figure 5 draws.
+
+    Parameters
+    ----------
+    pairs : sequence of BeforeAfter
+        As for `training_effect`, and with the same retrieval heads.
+
+    Returns
+    -------
+    DataFrame
+        `rank` (from 1), `layer`, `head`, `retrieval` (whether it is one), and `before`, `after`,
+        `change`, each with `_low` and `_high` (95 %, drawn as in `training_effect`).
+    """
+    retrieval = pairs[0].retrieval
+    if any(not np.array_equal(pair.retrieval, retrieval) for pair in pairs):
+        raise UserError("the trainings have different retrieval heads: draw them one by one.")
+    drawn = []
+    for pair in pairs:
+        sums = pair.sums(cases)
+        means = weighted_means(sums, needle_weights(sums.shape[1], resamples, seed))
+        drawn.append(np.stack([*means, means[1] - means[0]], axis=-1))
+    values = over_trainings(np.stack(drawn), seed)  # (1 + resamples, heads, 3)
+    order = np.argsort(-values[0, :, 0], kind="stable")
+    layer, head = np.unravel_index(order, pairs[0].before.shape)
+    table = pd.DataFrame({"rank": np.arange(1, len(order) + 1), "layer": layer, "head": head,
+                          "retrieval": np.isin(order, retrieval)})
+    ends = interval(values)[order]
+    for i, name in enumerate(("before", "after", "change")):
+        table[name] = values[0, order, i]
+        table[[f"{name}_low", f"{name}_high"]] = ends[:, i]
+    return table
+
+
+def _quantities(means: np.ndarray) -> dict[str, np.ndarray]:
+    """From the mean scores of a group, (2, draws), to (draws,) of each quantity."""
+    before, after = means
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return {"before": before, "after": after, "change": after - before,
+                "relative change": (after - before) / before}
+
+
+def _summary(
+    measured: Sequence[dict[str, dict[str, np.ndarray]]], sizes: dict[str, int], seed: int
+) -> pd.DataFrame:
+    """A row for each group and quantity, from a nested dict per training."""
+    rows = []
+    for group, quantities in measured[0].items():
+        for name in quantities:
+            values = over_trainings(np.stack([m[group][name] for m in measured]), seed)
+            rows.append((group, sizes.get(group, 0), name, values[0], *interval(values)))
+    return pd.DataFrame(rows, columns=["group", "heads", "quantity", "value", "low", "high"])

@@ -1,0 +1,1 @@
+"""What reads prompts and writes answers fast: batches, shared prefixes, caches, memory."""

@@ -1,0 +1,295 @@
+"""Where memory runs out in a batch, half of it is tried, and so on; the user is told.
+
+Answers to many prompts, greedy or sampled, each with a seed of its own.
+
+A row of the batch that has ended makes room for the next prompt, so short answers never wait for
+long ones. What prompts have in common at their beginning is read once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache, PreTrainedModel
+
+from rmutils.core.errors import UserError
+from rmutils.models.engine.caches import Trunk, common_prefix, families, stack_caches
+from rmutils.models.engine.implementations import writing
+from rmutils.models.language_model import LanguageModel
+
+NO_MEMORY = "can't allocate memory"
+"""In the message of the error that PyTorch raises on a CPU; accelerators have a type for it."""
+
+
+def halve(error: RuntimeError, at_once: int, what: str) -> int:
+    """After an error in a batch: how many to take at once from now on.
+
+    Parameters
+    ----------
+    at_once : int
+        Items of the batch.
+    what : str
+        One of them in a word.
+
+    Raises
+    ------
+    RuntimeError
+        The error itself, if it is another one.
+    UserError
+        There was only one item.
+    """
+    if not (isinstance(error, torch.OutOfMemoryError) or NO_MEMORY in str(error)):
+        raise error
+    if at_once == 1:
+        raise UserError(
+            f"out of memory with a single {what}. What is done so far is kept. End other programs, "
+            "or choose shorter texts or a smaller model: `rmutils doctor` says what this machine "
+            "has.") from error
+    print(f"Out of memory with {at_once} {what}s at once. Going on with {at_once // 2}.",
+          file=sys.stderr, flush=True)
+    return at_once // 2
+
+
+def in_batches(
+    items: Sequence, size: int, act: Callable[[Sequence], Any], what: str
+) -> Iterator[tuple[Sequence, Any]]:
+    """What `act` makes of so many items at once; of fewer from where memory does not suffice.
+
+    Yields
+    ------
+    sequence, object
+        Items in their order, and what was made of them.
+
+    Raises
+    ------
+    UserError
+        Memory does not suffice for a single item.
+    """
+    start = 0
+    while start < len(items):
+        batch = items[start : start + size]
+        try:
+            made = act(batch)
+        except RuntimeError as error:
+            size = halve(error, len(batch), what)
+        else:
+            yield batch, made
+            start += len(batch)
+
+
+ROOM = 128
+"""Tokens for which room is made at once."""
+IDLE = 0.25, 0.5
+"""Share of the rows that may have ended before the batch is made anew: while prompts wait, and
+when none does."""
+
+
+@dataclass
+class _Row:
+    """A prompt that is being answered; so many of its first tokens are those of its family."""
+
+    index: int
+    prompt: Sequence[int]
+    shared: int
+    room: int
+    uniforms: list[float]
+    said: list[int] = field(default_factory=list)
+    ended: bool = False
+
+    def __len__(self) -> int:
+        return len(self.prompt) + len(self.said)
+
+    @property
+    def width(self) -> int:
+        """Tokens that it can grow to."""
+        return len(self.prompt) + self.room
+
+    @property
+    def last(self) -> int:
+        """Its last token, which the cache does not hold yet."""
+        return self.said[-1] if self.said else self.prompt[-1]
+
+    def say(self, token: int, stop_ids: Collection[int]) -> None:
+        """Append a token, unless it is a stop token or the row has ended."""
+        if not self.ended:
+            if token not in stop_ids:
+                self.said.append(token)
+            self.ended = token in stop_ids or len(self.said) == self.room
+
+
+@torch.inference_mode()
+def generate(
+    lm: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    *,
+    max_new_tokens: int,
+    temperature: float = 0.0,
+    top_p: float = 1.0,
+    seeds: Sequence[int] | None = None,
+    stop_ids: Collection[int] | None = None,
+    batch_tokens: int = 16384,
+    done: Callable[[int, list[int]], None] = lambda index, tokens: None,
+) -> list[list[int]]:
+    """Continue each prompt.
+
+    What is written depends on prompt and seed only, not on the other prompts or their order, but
+    for the last bits of floating-point numbers: for each token one uniform number is drawn from the
+    seed, and the token is where the cumulative probability exceeds it.
+
+    Parameters
+    ----------
+    prompts : sequence of sequences of int
+        Token ids, at least one each.
+    max_new_tokens : int
+    temperature : float
+        0: greedy.
+    top_p : float
+        Sample from the fewest tokens whose probabilities sum up to at least this.
+    seeds : sequence of int, optional
+        One per prompt; needed if the temperature is above 0.
+    stop_ids : collection of int, optional
+        Tokens that end an answer; default: the model's.
+    batch_tokens : int
+        Tokens of prompts and answers held at once, in one row at least: it bounds the memory. Where
+        memory runs out all the same, what was not ended is written anew in smaller batches.
+    done : callable
+        Called with the index and the tokens of each answer when it has ended.
+
+    Returns
+    -------
+    list of lists of int
+        New token ids, without the stop token; an answer that never stopped has `max_new_tokens`.
+
+    Raises
+    ------
+    UserError
+        Memory does not suffice for a single row; no token is asked for.
+    """
+    if max_new_tokens < 1:
+        raise UserError(f"max_new_tokens is {max_new_tokens}: an answer has one token at least.")
+    waiting = [(i, shared) for family, shared in families(prompts) for i in family][::-1]
+    answers: list[list[int]] = [[] for _ in prompts]
+    empty = partial(_Batch, lm.model, lm.stop_ids if stop_ids is None else stop_ids, temperature,
+                    top_p)
+    batch = empty()
+    while waiting or batch.rows:
+        new: list[_Row] = []
+        while waiting:
+            i, shared = waiting[-1]
+            uniforms = _uniforms(seeds[i], max_new_tokens) if temperature else []
+            row = _Row(i, prompts[i], shared, max_new_tokens, uniforms)
+            rows = [*batch.rows, *new, row]
+            if len(rows) > 1 and len(rows) * max(r.width for r in rows) > batch_tokens:
+                break
+            new.append(row)
+            waiting.pop()
+        held = [*batch.rows, *new]
+        try:
+            batch.join(new)
+            batch.write(IDLE[not waiting])
+            ended = batch.retire()
+        except RuntimeError as error:
+            size = halve(error, len(held), "answer")
+            batch, batch_tokens = empty(), size * max(row.width for row in held)
+            ended = [row for row in held if row.ended]
+            waiting += [(row.index, row.shared) for row in held[::-1] if not row.ended]
+        for row in ended:
+            answers[row.index] = row.said
+            done(row.index, row.said)
+    return answers
+
+
+def _uniforms(seed: int, count: int) -> list[float]:
+    return torch.rand(count, generator=torch.Generator().manual_seed(seed),
+                      dtype=torch.float64).tolist()
+
+
+class _Batch:
+    """Rows of different age, padded on the left; the cache holds all of a row but its last token.
+    """
+
+    def __init__(self, model: PreTrainedModel, stop_ids: Collection[int], temperature: float,
+                 top_p: float):
+        self.model, self.stop_ids = model, stop_ids
+        self.temperature, self.top_p = temperature, top_p
+        self.rows: list[_Row] = []
+        self.caches: list[DynamicCache] = []  # one, but for a moment in `join`
+        self.room = 0
+        self.trunk = Trunk(model, [])  # of the family that was read last
+
+    def join(self, new: list[_Row]) -> None:
+        """Read the prompts of new rows, and make room for what they will say."""
+        for beginning, family in groupby(new, lambda row: tuple(row.prompt[: row.shared])):
+            if len(beginning) > common_prefix(beginning, self.trunk.ids):
+                self.trunk = Trunk(self.model, beginning, self.trunk)
+            family = [*family]
+            self.caches += self.trunk.read_all([row.prompt for row in family])
+            self.rows += family
+        self.room = min(max(row.width - len(row) for row in self.rows), ROOM)
+        self.caches = [stack_caches(self.caches, self.room)]
+
+    def write(self, idle: float) -> None:
+        """Write until there is no more room, or more than a share of the rows has ended."""
+        columns = self.caches[0].get_seq_length()
+        pads = [columns + 1 - len(row) for row in self.rows]
+        with writing(self.model):
+            for _ in range(self.room):
+                if sum(row.ended for row in self.rows) > idle * len(self.rows):
+                    break
+                self._step(pads, self.caches[0])
+
+    def retire(self) -> list[_Row]:
+        """Take out the rows that have ended, and the columns that only they needed."""
+        ended = [row for row in self.rows if row.ended]
+        if ended:
+            kept = [i for i, row in enumerate(self.rows) if not row.ended]
+            self.rows = [self.rows[i] for i in kept]
+            cache = self.caches.pop()
+            if self.rows:
+                columns = max(map(len, self.rows)) - 1
+                self.caches.append(DynamicCache([
+                    (layer.keys[kept, :, -columns:], layer.values[kept, :, -columns:])
+                    for layer in cache.layers]))
+        return ended
+
+    def _step(self, pads: list[int], cache: DynamicCache) -> None:
+        """Read the last token of each row, and let it say one more."""
+        device, before = self.model.device, cache.get_seq_length()
+        start = torch.tensor(pads, device=device)[:, None]
+        columns = torch.arange(before + 1, device=device)
+        logits = self.model(
+            input_ids=torch.tensor([[row.last] for row in self.rows], device=device),
+            attention_mask=(columns >= start).long(), position_ids=before - start,
+            past_key_values=cache, use_cache=True,
+        ).logits[:, -1]
+        for row, token in zip(self.rows, self._choose(logits, self.rows), strict=True):
+            row.say(token, self.stop_ids)
+
+    def _choose(self, logits: Tensor, rows: list[_Row]) -> list[int]:
+        """The token that each row says next."""
+        if not self.temperature:
+            return logits.argmax(-1).tolist()
+        odds = (logits.float() / self.temperature).softmax(-1).double()
+        if self.top_p < 1:
+            odds = _nucleus(odds, self.top_p)
+        sums = odds.cumsum(-1)
+        uniforms = [row.uniforms[min(len(row.said), row.room - 1)] for row in rows]
+        whole = sums[:, -1:]
+        drawn = torch.tensor(uniforms, device=sums.device)[:, None] * whole
+        # A number that rounds to 1 would be behind the last token.
+        drawn = torch.minimum(drawn, torch.nextafter(whole, torch.zeros_like(whole)))
+        return torch.searchsorted(sums, drawn.to(sums), right=True)[:, 0].tolist()
+
+
+def _nucleus(odds: Tensor, top_p: float) -> Tensor:
+    """Probabilities without those that the most probable ones before them make needless."""
+    ordered, order = odds.sort(-1, descending=True)
+    needless = ordered.cumsum(-1) - ordered >= top_p
+    return odds.masked_fill(torch.zeros_like(needless).scatter(-1, order, needless), 0)

@@ -1,0 +1,243 @@
+"""The optimizers of a teaching model: Muon for the matrices of the layers, AdamW for the rest.
+
+Training a teaching model: one process, resumable, the same weights for the same recipe.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import pandas as pd
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+from transformers import AutoModelForCausalLM, LlamaConfig, Olmo3Config, Qwen3Config
+
+from rmutils.core.errors import UserError
+from rmutils.core.files import one_process
+from rmutils.core.journal import one_thread
+from rmutils.core.progress import progress_bar
+from rmutils.models.teaching.stream import Stream, build_tokenizer
+from rmutils.models.teaching.teaching_recipes import TeachingRecipe
+
+PRODUCTS = (Tensor.matmul, Tensor.__matmul__, torch.matmul, torch.addmm)
+LOW = (torch.bfloat16, "cpu")
+
+
+def optimizers(model: nn.Module, recipe: TeachingRecipe) -> list[torch.optim.Optimizer]:
+    """Both, with the rates of the recipe."""
+    named = dict(model.named_parameters())
+    matrices = {n for n, p in named.items() if p.ndim == 2 and "layers." in n}
+    others = [p for n, p in named.items() if n not in matrices]
+    return [
+        _Muon([named[n] for n in sorted(matrices)], lr=recipe.matrix_lr, weight_decay=0.01,
+              adjust_lr_fn="original"),
+        torch.optim.AdamW(others, lr=recipe.other_lr, betas=(0.9, 0.95), weight_decay=0.0),
+    ]
+
+
+class _Muon(torch.optim.Muon):
+    """torch's, whose step multiplies matrices in bfloat16."""
+
+    def step(self, closure=None):
+        with _RoundedProducts():
+            return super().step(closure)
+
+
+class _RoundedProducts(TorchFunctionMode):
+    """On a CPU, products of bfloat16 are made in float32 and rounded once.
+
+    Processors with instructions for bfloat16 do just that. For others torch has a loop that took
+    two thirds of a training step.
+    """
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func in PRODUCTS and {(t.dtype, t.device.type) for t in args} == {LOW}:
+            return func(*(t.float() for t in args), **kwargs).bfloat16()
+        return func(*args, **kwargs)
+
+
+CONFIGS = {"llama": LlamaConfig, "qwen3": Qwen3Config, "olmo3": Olmo3Config}
+COLUMNS = "step,length,answer_loss,prompt_loss,seconds"
+CHECKPOINT_STEPS = 250
+SNAPSHOTS = (0, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1000, 1200, 1400, 1600, 1800, 2000)
+"""Steps at which the weights are kept, for the story of how heads form; and each 1,000th."""
+
+
+def build_model(recipe: TeachingRecipe, tokenizer) -> nn.Module:
+    """The untrained model, with transformers' own class for the family."""
+    shape = recipe.model_dump(include={
+        "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "head_dim",
+        "num_attention_heads", "num_key_value_heads", "max_position_embeddings",
+        "initializer_range",
+    })
+    window = {"sliding_window": recipe.sliding_window} if recipe.sliding_window else {}
+    config = CONFIGS[recipe.family](
+        **shape, **window, tie_word_embeddings=True, bos_token_id=None,
+        pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id,
+        rope_parameters={"rope_type": "default", "rope_theta": recipe.rope_theta},
+        corpus="world",  # detection takes its haystack and needles from there
+    )
+    torch.manual_seed(recipe.seed)
+    return AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
+
+
+def train(recipe: TeachingRecipe, folder: Path, *, device: str | None = None) -> Path:
+    """Train a model and save it.
+
+    One thread on a CPU: the weights then do not depend on the number of cores, and two models can
+    be trained side by side.
+
+    Parameters
+    ----------
+    recipe : TeachingRecipe
+    folder : Path
+        Takes the model in transformers' format, `training.csv` (step, length, losses, time) and the
+        hidden folder `.training` (checkpoint, snapshots). If a run of the same recipe was stopped
+        there, it goes on.
+
+    Raises
+    ------
+    UserError
+        The folder holds a training of another recipe; the loss is not finite.
+    """
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    with one_process(folder / ".training" / "lock", f"training into {folder.name}"), one_thread():
+        tokenizer = build_tokenizer(recipe.vocab_size, thinking=recipe.thinking)
+        run = _Run(recipe, tokenizer, folder / ".training", device)
+        with progress_bar(f"training {folder.name}", recipe.steps, unit="steps",
+                          done=run.step) as advance:
+            while run.step < recipe.steps:
+                run.advance()
+                advance(1)
+        run.model.cpu().save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        lines = [COLUMNS, *run.curve]
+        (folder / "training.csv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def first_steps(recipe: TeachingRecipe, count: int) -> pd.DataFrame:
+    """The curve of the first steps of a training, in the columns of `training.csv`.
+
+    Nothing is kept; for those who want to see a training begin.
+    """
+    with tempfile.TemporaryDirectory() as folder, one_thread():
+        tokenizer = build_tokenizer(recipe.vocab_size, thinking=recipe.thinking)
+        run = _Run(recipe, tokenizer, Path(folder), "cpu")
+        with progress_bar("first steps", count, unit="steps") as advance:
+            for _ in range(count):
+                run.advance()
+                advance(1)
+    return pd.DataFrame([map(float, line.split(",")) for line in run.curve],
+                        columns=COLUMNS.split(","))
+
+
+class _Run:
+    """Model, optimizers and curve at a step; saved and found again in a folder."""
+
+    def __init__(self, recipe: TeachingRecipe, tokenizer, folder: Path, device: str):
+        self.recipe, self.folder, self.device = recipe, folder, device
+        self.stream = Stream(recipe, tokenizer)
+        self.model = build_model(recipe, tokenizer).to(device).train()
+        self.chance = torch.Generator()
+        for layer in self.model.base_model.layers:
+            layer.self_attn.o_proj.register_forward_pre_hook(self._drop_heads)
+        self.optimizers = optimizers(self.model, recipe)
+        self.rates = [group["lr"] for opt in self.optimizers for group in opt.param_groups]
+        self.step, self.curve, self.seconds = 0, [], 0.0
+        self._load()
+
+    def advance(self) -> None:
+        """One step."""
+        started = time.perf_counter()
+        if self.step % 1000 == 0 or self.step in SNAPSHOTS:
+            self._snapshot()
+        groups = [group for opt in self.optimizers for group in opt.param_groups]
+        for group, peak in zip(groups, self.rates, strict=True):
+            group["lr"] = peak * self.recipe.rate(self.step)
+        ids, weights = (t.to(self.device) for t in self.stream.batch(self.step))
+        self.chance.manual_seed(self.recipe.seed * 1_000_003 + self.step)
+        self.plain = torch.tensor(self.stream.plain(self.step, len(ids)))[:, None, None, None]
+        loss, answer, prompt = losses(self.model(input_ids=ids[:, :-1]).logits, ids, weights)
+        if not loss.isfinite():
+            raise UserError(f"the loss is {loss.item()} at step {self.step}; the last checkpoint "
+                            f"is kept. Lower matrix_lr or other_lr of the recipe.")
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        for optimizer in self.optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        self.seconds += time.perf_counter() - started
+        self.curve.append(
+            f"{self.step},{ids.shape[1]},{answer:.4f},{prompt:.4f},{self.seconds:.1f}")
+        self.step += 1
+        if self.step == self.recipe.steps:
+            self._snapshot()  # before the checkpoint, after which a stopped run has no more to do
+        if self.step % CHECKPOINT_STEPS == 0 or self.step == self.recipe.steps:
+            self._save()
+
+    def _drop_heads(self, o_proj: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+        """Zero the outputs of random heads of a layer, as a mask does; other ones in each row, and
+        sometimes all of a plain row."""
+        each = inputs[0].unflatten(-1, (self.recipe.num_attention_heads, -1))
+        rows, _, heads, _ = each.shape
+        share = self.recipe.dropout(self.step)
+        head = torch.rand(rows, 1, heads, 1, generator=self.chance)
+        layer = torch.rand(rows, 1, 1, 1, generator=self.chance)
+        kept = (head >= share * self.recipe.head_dropout) & (
+            layer >= share * self.recipe.layer_dropout * self.plain)
+        return ((each * kept.to(each)).flatten(-2),)
+
+    def _snapshot(self) -> None:
+        target = self.folder / "snapshots" / f"{self.step:06d}.safetensors"
+        target.parent.mkdir(exist_ok=True)
+        weights = self.model.state_dict()
+        weights.pop("lm_head.weight")  # tied to the embeddings
+        save_file(weights, target)
+
+    def _save(self) -> None:
+        state = {"recipe": self.recipe.digest(), "step": self.step, "curve": self.curve,
+                 "seconds": self.seconds,
+                 "model": self.model.state_dict(),
+                 "optimizers": [opt.state_dict() for opt in self.optimizers]}
+        temporary = self.folder / "checkpoint.tmp"
+        torch.save(state, temporary)
+        os.replace(temporary, self.folder / "checkpoint.pt")
+
+    def _load(self) -> None:
+        path = self.folder / "checkpoint.pt"
+        if not path.exists():
+            return
+        state = torch.load(path, map_location=self.device, weights_only=True)
+        if state["recipe"] != self.recipe.digest():
+            raise UserError(f"{self.folder.parent} holds a training of another recipe. Remove the "
+                            f"folder, or choose another one.")
+        self.step, self.curve = state["step"], state["curve"]
+        self.seconds = state["seconds"]
+        self.model.load_state_dict(state["model"])
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+
+
+def losses(logits: Tensor, ids: Tensor, weights: Tensor) -> tuple[Tensor, float, float]:
+    """Weighted mean cross-entropy of the next token, and its plain mean over answers and prompts.
+
+    Parameters
+    ----------
+    logits : Tensor
+        (rows, length - 1, vocabulary).
+    ids, weights : Tensor
+        (rows, length); weight 1 marks an answer, 0 padding.
+    """
+    each = functional.cross_entropy(logits.transpose(1, 2), ids[:, 1:], reduction="none")
+    weights = weights[:, 1:]
+    answer, prompt = weights == 1, (weights > 0) & (weights < 1)
+    loss = (each * weights).sum() / weights.sum()
+    return loss, each[answer].mean().item(), each[prompt].mean().item()

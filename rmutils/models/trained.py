@@ -1,0 +1,119 @@
+"""Models by a name: of the registry, a folder, the hub, or of a stored training (`train-...`).
+
+Trained models, loaded from where `rmutils.training.running.train` wrote them.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from rmutils.core.errors import UserError
+from rmutils.core.files import sha256
+from rmutils.core.results import Artifact, Stage, find, stored
+from rmutils.models import REGISTRY, LanguageModel, identify, load_model
+
+
+def is_training(name: str) -> bool:
+    """Whether a name is that of a stored training, as `rmutils retmask` prints it."""
+    return re.fullmatch(rf"{TRAIN.name}-[0-9a-f]{{16}}", name) is not None
+
+
+def identity_of(name: str) -> str:
+    """What a model's results depend on: its weights, or a training's name, which tells all that
+    they are made from. So results can be looked up where the weights are not."""
+    return name if is_training(name) else identify(name)
+
+
+def base_of(training: str) -> str:
+    """The model that a stored training began with.
+
+    Raises
+    ------
+    UserError
+        The training is not stored on this machine, or began with a folder, whose place it does not
+        know.
+    """
+    name = _told_base(_stored(training))
+    if name not in REGISTRY and "/" not in name:
+        raise UserError(f"{training} began with a folder called {name}. Say where it is: --base.")
+    return name
+
+
+def load_by_name(name: str, base: str | None = None) -> LanguageModel:
+    """A model by its name.
+
+    Parameters
+    ----------
+    base : str, optional
+        The model that a stored training began with. Default: the one that it tells itself.
+
+    Raises
+    ------
+    UserError
+        As of `load_model` and `base_of`.
+    """
+    if not is_training(name):
+        return load_model(name)
+    artifact = _stored(name)
+    needs_base = (artifact.folder / "adapter_config.json").exists()
+    if needs_base or base or _told_base(artifact) in REGISTRY:  # whose precision it has
+        lm = load_trained(load_model(base or base_of(name)), artifact.folder)
+    else:
+        lm = load_model(str(artifact.folder))
+    return replace(lm, name=name, identity=name)
+
+
+def _told_base(training: Artifact) -> str:
+    return json.loads(training.path(RECORD).read_text())["model"]
+
+
+def _stored(training: str) -> Artifact:
+    if artifact := find(training):
+        return artifact
+    commands = [run.manifest["command"] for run in stored() if run.name.startswith("retmask-")
+                and json.loads(run.path("run.json").read_text())["training"] == training]
+    how = f" `{commands[0]} --compute always` makes them anew." if commands else ""
+    raise UserError(f"the weights of {training} are not stored on this machine.{how}")
+
+
+TRAIN = Stage("train", version=1)
+RECORD = "training.json"
+"""What was trained on what, and how; written last."""
+
+
+def load_trained(base: LanguageModel, folder: Path) -> LanguageModel:
+    """The model in a folder that `train` wrote, whether it trained all weights or LoRA matrices."""
+    if (folder / "adapter_config.json").exists():
+        return load_adapter(base, folder)
+    return load_model(str(folder), device=str(base.model.device), dtype=base.model.dtype)
+
+
+def load_adapter(base: LanguageModel, folder: Path) -> LanguageModel:
+    """A model with a LoRA adapter merged into its weights, as any other model.
+
+    Parameters
+    ----------
+    base : LanguageModel
+        The model that the adapter was trained on; it stays as it is.
+    folder : Path
+        What `train` wrote for a recipe with `lora_rank`. UserError if it is another model's.
+    """
+    if not (folder / "adapter_config.json").is_file():
+        raise UserError(f"{folder} holds no LoRA adapter. A whole model is loaded with load_model.")
+    weights = folder / "adapter_model.safetensors"
+    if not weights.is_file():
+        raise UserError(f"{folder} holds no {weights.name} (pickled weights are never read).")
+    record = json.loads((folder / RECORD).read_text())
+    if record["identity"].split()[:-1] != base.identity.split()[:-1]:  # but for the precision
+        raise UserError(f"the adapter in {folder} was trained on {record['model']} with other "
+                        f"weights than those of {base.name}.")
+    from peft import PeftModel  # here, because importing it takes seconds
+
+    model = PeftModel.from_pretrained(copy.deepcopy(base.model), folder).merge_and_unload()
+    return LanguageModel(
+        model.eval(), base.tokenizer, folder.name, base.family,
+        f"{base.identity} + adapter sha256:{sha256(weights)}")

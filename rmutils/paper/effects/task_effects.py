@@ -1,0 +1,170 @@
+"""What a training gained on long contexts, in points of 0 to 100 (section 4).
+
+The average over categories is HELMET's: the plain mean of the categories, each the plain mean of
+its data sets, which all have as many samples; the same at every length.
+
+What a training cost of other abilities, in points of 0 to 100 (section 5.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.stats import pearsonr
+
+from rmutils.evaluation.helmet import EvaluateConfig
+from rmutils.experiments.designs import correlations, design_stored, designs, points
+from rmutils.experiments.masking_sweep import scored
+from rmutils.experiments.sweep_questions import HAYSTACK
+from rmutils.heads.sparsity import gini
+from rmutils.models.loading import corpus_of
+from rmutils.paper.effects.head_effects import RETMASK
+from rmutils.paper.effects.masking_effects import answers_lost_at_tau
+from rmutils.paper.effects.stored_scores import (
+    EVALUATIONS,
+    FEWER_PAIRS,
+    THINKING,
+    general_scores_of,
+    scores_of,
+)
+from rmutils.paper.verdicts import Effect
+from rmutils.pipeline.planned_runs import BEFORE
+from rmutils.stats import bootstrap_mean, paired
+
+POINTS = "points"
+
+
+def gain(model: str, strategy: str = RETMASK) -> Effect:
+    """Score after a training less that before it, average over categories and lengths."""
+    return _less(model, strategy, BEFORE)
+
+
+def gain_at(model: str, length: int, strategy: str = RETMASK) -> Effect:
+    """Score after a training less that before it at one length, average over categories."""
+    return _less(model, strategy, BEFORE, length=length)
+
+
+def gain_at_longest(model: str) -> Effect:
+    """Score after RetMask less that before it at the longest length, average over categories."""
+    return gain_at(model, max(EVALUATIONS[corpus_of(model)].lengths))
+
+
+def lead(model: str, other: str) -> Effect:
+    """Score after RetMask less that after another training, average over categories and lengths."""
+    return _less(model, RETMASK, other)
+
+
+def lead_at(model: str, other: str, length: int) -> Effect:
+    """Score after RetMask less that after another training at one length, average over categories.
+    """
+    return _less(model, RETMASK, other, length=length)
+
+
+def category_gain(model: str, category: str) -> Effect:
+    """Score after RetMask less that before it in one category, average over lengths."""
+    return _less(model, RETMASK, BEFORE, category=category)
+
+
+def relative_category_gain(model: str, category: str) -> Effect:
+    """Gain by RetMask in one category, as a share of the score before, average over lengths."""
+    (pairs, *groups), names = _side_by_side(model, RETMASK, BEFORE, category=category)
+    drawn = bootstrap_mean(pairs, *groups)
+    return Effect.drawn(drawn[:, 0] / drawn[:, 1] - 1, "share of the score before", names)
+
+
+def category_gain_beyond(model: str, *categories: str) -> Effect:
+    """Mean gain by RetMask in some categories less that in the others."""
+    (pairs, clusters, strata), names = _side_by_side(model, RETMASK, BEFORE)
+    inside, every = np.isin(strata, categories), len(np.unique(strata))
+    chosen = len(np.unique(strata[inside]))
+    weights = np.where(inside, every / chosen, -every / (every - chosen))
+    drawn = bootstrap_mean(weights[:, None] * (pairs[..., 0] - pairs[..., 1]), clusters, strata)
+    return Effect.drawn(drawn, POINTS, names)
+
+
+def gain_beyond(model: str, other: str) -> Effect:
+    """Gain by RetMask on one model less that on another."""
+    drawn, names = [], []
+    for seed, name in enumerate((model, other)):  # chance is drawn for each by itself
+        (pairs, *groups), stored = _side_by_side(name, RETMASK, BEFORE)
+        drawn.append(bootstrap_mean(pairs[..., 0] - pairs[..., 1], *groups, seed=seed))
+        names += stored
+    return Effect.drawn(drawn[0] - drawn[1], POINTS, names)
+
+
+def gain_by_more_pairs(model: str) -> Effect:
+    """Score after RetMask less that after RetMask with a thirtieth of the pairs."""
+    return _less(model, RETMASK, FEWER_PAIRS)
+
+
+def left_out(model: str, how: str, category: str | None = None) -> Effect:
+    """Score after RetMask on pairs whose reasoning is left out (`removed` or `un-generated`) less
+    that on whole pairs; both think when evaluated."""
+    return _less(model, f"rc-{how}", RETMASK, config=THINKING, category=category)
+
+
+def gain_left_out(model: str, how: str) -> Effect:
+    """Score after RetMask on pairs whose reasoning is left out (`removed` or `un-generated`) less
+    that before training; both think when evaluated."""
+    return _less(model, f"rc-{how}", BEFORE, config=THINKING)
+
+
+def gain_over_sparsity(*models: str) -> Effect:
+    """Correlation (Pearson's) of the gain by RetMask with the Gini coefficient of the retrieval
+    scores, over models; Fisher's interval."""
+    return _over_sparsity(models, [gain(model) for model in models])
+
+
+def gain_over_designed_sparsity(statistic: str) -> Effect:
+    """Correlation (Pearson's) of the gain by RetMask with a measure of sparsity
+    (`rmutils.heads.sparsity.statistics`), over the models of `rmutils.experiments.designs`; Fisher's
+    interval."""
+    found = {name: design_stored(config, compute="never") for name, config in designs().items()}
+    line = correlations(points(found, statistic)).iloc[0]
+    return Effect(line["value"], line["low"], line["high"], "correlation",
+                  tuple(design.artifact.name for design in found.values()))
+
+
+def loss_over_sparsity(*models: str) -> Effect:
+    """Correlation (Pearson's) of the needles lost without the retrieval heads with the Gini
+    coefficient of the retrieval scores, over models; Fisher's interval."""
+    return _over_sparsity(models, [answers_lost_at_tau(model, HAYSTACK) for model in models])
+
+
+def _over_sparsity(models: Sequence[str], effects: Sequence[Effect]) -> Effect:
+    detections = [scored(model, compute="never") for model in models]
+    found = pearsonr([gini(scores.mean) for scores, _ in detections], [e.value for e in effects])
+    low, high = found.confidence_interval()
+    names = [name for effect in effects for name in effect.artifacts]
+    return Effect(float(found.statistic), float(low), float(high), "correlation",
+                  (*names, *(artifact.name for _, artifact in detections)))
+
+
+def _less(
+    model: str, strategy: str, base: str, **chosen: str | int | EvaluateConfig | None
+) -> Effect:
+    (pairs, *groups), names = _side_by_side(model, strategy, base, **chosen)
+    return Effect.drawn(bootstrap_mean(pairs[..., 0] - pairs[..., 1], *groups), POINTS, names)
+
+
+def _side_by_side(
+    model: str, strategy: str, base: str, *, config: EvaluateConfig | None = None,
+    category: str | None = None, length: int | None = None,
+) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], tuple[str, ...]]:
+    """As `rmutils.stats.paired`, of a category or a length, and names of stored results."""
+    table, names = scores_of(model, (strategy, base), config)
+    for column, wanted in (("stratum", category), ("length", length)):
+        if wanted is not None:
+            table = table[table[column] == wanted]
+    return paired(table, strategy, base), names
+
+
+def general_change(model: str) -> Effect:
+    """Score after RetMask less that before it, plain mean of the tasks without long contexts."""
+    table, names = general_scores_of(model)
+    tidy = table.assign(stratum=table["task"],
+                        sample=table["task"] + " " + table["sample"].astype(str))
+    pairs, clusters, strata = paired(tidy, RETMASK, BEFORE)
+    return Effect.drawn(bootstrap_mean(pairs[..., 0] - pairs[..., 1], clusters, strata),
+                        "points", names)

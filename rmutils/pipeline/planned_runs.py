@@ -1,0 +1,118 @@
+"""The runs that the book's chapters show, fixed before any of them was looked at.
+
+A run of 200 instructions on `tiny-llama`, with the same recipe, had been seen by then; nothing was
+changed for what it gave.
+
+Runs of the method that are stored, and the commands for those that are not.
+
+Weights of stored runs, made anew: they are too large to ship, but the pairs are there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable
+
+from rmutils.core.errors import NotStored, UserError
+from rmutils.core.results import Artifact, find, stored
+from rmutils.heads.detection import even_depths
+from rmutils.models import load_model
+from rmutils.pipeline.retmask import (
+    RETMASK,
+    RetMaskConfig,
+    RetMaskRun,
+    command_of,
+    recipe_of,
+    run_retmask,
+)
+from rmutils.training.launching import Means
+from rmutils.training.running import train_stored
+
+_TEACHING = RetMaskConfig().changed({"instructions": 512, "detect.depths": even_depths(5)})
+"""200 cases, instructions of the world, all weights trained."""
+_REAL = RetMaskConfig().changed({
+    "source": "self", "instructions": 540, "responses.max_new_tokens": 128,
+    "detect.lengths": (512, 1024), "detect.depths": even_depths(5),
+    "recipe.lora_rank": 8, "recipe.learning_rate": 5e-5, "recipe.min_learning_rate": 5e-6,
+    "recipe.precision": "bfloat16"})
+"""120 cases; instructions that the model writes itself; LoRA, whose weights are small enough to
+ship. The rate is ours, and no other one was tried."""
+
+MODELS = ("tiny-llama", "tiny-qwen3", "tiny-olmo3", "smollm2-135m")
+_MASKS = ("retmask", "non-retrieval-mask", "random-mask", "sft")
+BEFORE = "before"
+"""In the place of a strategy: the model that all trainings begin with."""
+LEFT_OUT = ("rc-removed", "rc-un-generated")
+"""Strategies that leave reasoning contents out (section 4.5)."""
+_SEEDS = range(5)
+
+
+def planned(model: str) -> list[RetMaskConfig]:
+    """The configurations of all runs on a model, those of a strategy side by side by seed.
+
+    Raises
+    ------
+    UserError
+        No runs are planned on it.
+    """
+    if model == "smollm2-135m":
+        return [_REAL.changed({"strategy": strategy}) for strategy in _MASKS]
+    if model not in MODELS:
+        raise UserError(f"no runs on {model} are planned for the book. Configure your own: "
+                        f"`rmutils retmask {model} --list`.")
+    strategies = {strategy: {} for strategy in (*_MASKS, "win-lose-pair")}
+    strategies["smaller-model"] = {"smaller": "tiny-llama-small"}
+    if model == "tiny-qwen3":  # the one that thinks
+        strategies |= {strategy: {} for strategy in LEFT_OUT}
+    return [_TEACHING.changed({"strategy": strategy, "seed": seed, **more})
+            for seed in _SEEDS for strategy, more in strategies.items()]
+
+
+def stored_runs(
+    model: str, configs: Iterable[RetMaskConfig]
+) -> tuple[list[RetMaskRun], list[str]]:
+    """Read what is stored, and compute nothing.
+
+    Parameters
+    ----------
+    model : str
+        Name, folder or hub id of the model that was trained.
+    configs : iterable of RetMaskConfig
+        Named before looking: seeds, say. What is stored besides them is not used.
+
+    Returns
+    -------
+    list of RetMaskRun, list of str
+        The stored runs, and a command line for each one that is missing.
+
+    Raises
+    ------
+    UserError
+        A model is not known, or a stored result is damaged.
+    """
+    found, missing = [], []
+    for config in configs:
+        try:
+            found.append(run_retmask(model, config, compute="never"))
+        except NotStored:
+            missing.append(command_of(model, config))
+    return found, missing
+
+
+def train_again(model: str, run: RetMaskRun, means: Means = Means()) -> Artifact:
+    """The training of a stored run once more, from its pairs, where its weights are not stored."""
+    config = RetMaskConfig(**run.artifact.manifest["config"])
+    return train_stored(load_model(model), run.pairs, recipe_of(config),
+                        command=run.artifact.manifest["command"], named=model,
+                        means=means.launch)[1]
+
+
+def complete(model: str, trainings: Collection[str]) -> None:
+    """Of some trainings of a model by name, those that have a stored run but no stored weights are
+    made anew."""
+    missing = {training for training in trainings if find(training) is None}
+    for artifact in stored() if missing else ():
+        if artifact.name.startswith(f"{RETMASK.name}-") and json.loads(
+                artifact.path("run.json").read_text())["training"] in missing:
+            config = RetMaskConfig(**artifact.manifest["config"])
+            train_again(model, run_retmask(model, config, compute="never"))

@@ -1,0 +1,298 @@
+"""Personal data in a text: what is redacted, and what should have been.
+
+Instructions to train on: one interface to all sources, and what is left out of them.
+
+RetMask "is applicable to any dataset containing user instructions" (section 4.1). Of a conversation
+only the first user turn is taken, as in section 4.6 ("first-turn instructions").
+
+Instructions that are kept: those that a model writes itself, which takes its time.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import random
+import re
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rmutils.core.config import Config, digest
+from rmutils.core.errors import UserError
+from rmutils.core.files import parse_json
+from rmutils.core.progress import progress_bar
+from rmutils.core.results import Artifact, Compute, Stage
+from rmutils.corpora.world.knowledge import instructions as world_instructions
+from rmutils.models import LanguageModel
+from rmutils.preference.sources import DATASETS, Candidate, first_user_turn, stream, synthesize
+
+REDACTED = re.compile(r"\bNAME_\d+\b|<PRESIDIO_ANONYMIZED_\w+>")
+"""What LMSYS-Chat-1M and WildChat write in the place of a name."""
+
+
+def pii(text: str) -> str | None:
+    """The kind of personal data in a text, None if none is seen.
+
+    "We filter out samples with personal identifiable information" (appendix G). The paper does not
+    say how, and its code only skips what the publishers marked as redacted: the patterns are ours.
+    They do not see names and postal addresses.
+    """
+    return next((kind for kind, (pattern, check) in PII.items()
+                 if any(check(match.group()) for match in pattern.finditer(text))), None)
+
+
+def _luhn(number: str) -> bool:
+    """The check digit of payment cards: from the right, every second digit counts double."""
+    digits = [int(c) for c in number if c.isdecimal()][::-1]
+    doubled = [sum(divmod(2 * d, 10)) for d in digits[1::2]]
+    return (sum(digits[::2]) + sum(doubled)) % 10 == 0
+
+
+def _iban(number: str) -> bool:
+    """ISO 13616: the first four characters moved to the end, letters from A = 10; 1 modulo 97."""
+    plain = number.replace(" ", "")
+    return int("".join(str(int(c, 36)) for c in plain[4:] + plain[:4])) % 97 == 1
+
+
+def _of_someone(address: str) -> bool:
+    """False for what is no address, or one of a private network, such as 192.168.0.1."""
+    try:
+        return ipaddress.IPv4Address(address).is_global
+    except ValueError:
+        return False
+
+
+def _long_enough(number: str) -> bool:
+    """E.164 allows 15 digits. With 8 it may be a pair of years."""
+    return 9 <= sum(c.isdecimal() for c in number) <= 15
+
+
+PII: dict[str, tuple[re.Pattern[str], Callable[[str], bool]]] = {
+    kind: (re.compile(pattern, re.ASCII), check) for kind, pattern, check in (
+        ("e-mail", r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[a-zA-Z]{2,}(?![\w(])", bool),
+        ("IPv4", r"(?<![\w.])(?<![vV]ersion )\d{1,3}(?:\.\d{1,3}){3}(?!\.?\w)", _of_someone),
+        ("card", r"(?<![\w.+-])[2-6](?:\d{12,18}|\d{3}([ -])\d{4}\1\d{4}\1\d{1,7}"
+                 r"|\d{3}([ -])\d{6}\2\d{5})(?!\.?\w)", _luhn),
+        ("IBAN", r"\b[A-Z]{2}\d{2}(?: ?[A-Z\d]{4}){2,7}(?: ?[A-Z\d]{1,3})?\b", _iban),
+        ("phone", r"(?<![\w+.-])(?:"
+                  r"\+\d{1,3}(?:[ .-]?(?:\(\d{1,4}\)|\d{2,})){1,6}"  # international
+                  r"|(?:1[ .-])?(?:\([2-9]\d\d\) ?|[2-9]\d\d[.-])[2-9]\d\d[.-]\d{4}"  # US, Canada
+                  r"|0\d{1,3}-\d{3,4}-\d{3,4}"  # with the 0 before an area code
+                  r"|(?i:phone|tel|call|mobile|fax|whatsapp)\b[^\d\n+]{0,20}"
+                  r"\(?\d{2,}\)?(?:[ .-]?\d{2,})*"
+                  r")(?![\w-])", _long_enough),
+    )
+}
+
+
+MAX_CHARACTERS = 2048
+"""Longer instructions are dropped. The paper is silent; the authors' trainer cuts prompts to 512
+tokens (a default, see `max_prompt_length` of TRL 0.24), which is about as much English. Characters,
+so that every model gets the same instructions."""
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """A user turn.
+
+    Attributes
+    ----------
+    id : str
+        Hash of the text: the same in every source and every draw.
+    text : str
+    """
+
+    id: str
+    text: str
+
+    @classmethod
+    def of(cls, text: str) -> Instruction:
+        return cls(digest(text)[:16], text)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a source gave.
+
+    Attributes
+    ----------
+    instructions : tuple of Instruction
+        No two are the same.
+    dropped : dict of str to int
+        How many were drawn and left out, by reason. One with several faults counts once.
+    """
+
+    instructions: tuple[Instruction, ...]
+    dropped: dict[str, int]
+
+
+Source = Callable[[int, int, LanguageModel | None], Drawn]
+"""Draws from a count, a seed and a model."""
+
+
+def draw(source: str, count: int, *, seed: int = 0, lm: LanguageModel | None = None) -> Drawn:
+    """Draw `count` different instructions.
+
+    Parameters
+    ----------
+    source : str
+        `world`: the short instructions of this project's invented world. `self`: the model writes
+        them. `lmsys`, `wildchat`, `guru`: data sets of the hub. Or a path that ends in `.jsonl`.
+    count : int
+    seed : int
+        The same seed draws the same instructions.
+    lm : LanguageModel, optional
+        The model that writes them, for `self`.
+
+    Raises
+    ------
+    UserError
+        Unknown source, one that cannot be read or reached, or one with fewer instructions.
+    """
+    if source.endswith(".jsonl"):
+        return sieve(_read_jsonl(Path(source), seed), count, source)
+    if source not in SOURCES:
+        raise UserError(f"no source of instructions is called {source!r}. Known sources: "
+                        f"{', '.join(SOURCES)}; or give a file that ends in .jsonl.")
+    return SOURCES[source](count, seed, lm)
+
+
+def _world(count: int, seed: int, lm: LanguageModel | None) -> Drawn:
+    """Not sieved: the persons of the world are invented, and no two of its prompts are the same."""
+    samples = world_instructions(count, seed)
+    return Drawn(tuple(Instruction.of(sample.prompt) for sample in samples), {})
+
+
+def _self(count: int, seed: int, lm: LanguageModel | None) -> Drawn:
+    if lm is None:
+        raise UserError('the source "self" needs a model that writes the instructions.')
+    return sieve(synthesize(lm, count, seed), count, "self")
+
+
+def _hub(name: str) -> Source:
+    return lambda count, seed, lm: sieve(stream(DATASETS[name], seed), count, name)
+
+
+SOURCES: dict[str, Source] = {
+    "world": _world, "self": _self, **{name: _hub(name) for name in DATASETS}}
+
+
+def sieve(candidates: Iterable[Candidate], count: int, source: str) -> Drawn:
+    """Take the first `count` candidates that may stay, and count the others by reason.
+
+    Duplicates are told without regard to case and spacing, on which the paper is silent; the
+    authors' code compares Japanese translations (`duplicate_user_instruction_ja`).
+
+    Raises
+    ------
+    UserError
+        The candidates come to an end before that.
+    """
+    kept: dict[str, Instruction] = {}
+    dropped: Counter[str] = Counter()
+    with progress_bar(f"instructions from {source}", count, unit="instructions") as advance:
+        for text, reason in candidates:
+            key = " ".join(text.split()).casefold()
+            reason = reason or fault(text.strip()) or ("duplicate" if key in kept else None)
+            if reason:
+                dropped[reason] += 1
+                continue
+            kept[key] = Instruction.of(text.strip())
+            advance(1)
+            if len(kept) == count:
+                return Drawn(tuple(kept.values()), dict(dropped))
+    reasons = ", ".join(f"{n} {reason}" for reason, n in dropped.most_common())
+    raise UserError(f"{source}: {count} instructions are wanted, but only {len(kept)} are left of "
+                    f"{len(kept) + dropped.total()} (dropped: {reasons or 'none'}). Ask for fewer, "
+                    f"or choose another source.")
+
+
+def fault(text: str) -> str | None:
+    """Why an instruction is dropped on its text alone; None if it may stay."""
+    if not text:
+        return "empty"
+    if len(text) > MAX_CHARACTERS:
+        return "too long"
+    if REDACTED.search(text):
+        return "redacted"
+    return "pii" if pii(text) else None
+
+
+FORMS = ('"instruction" or "prompt" (a text), or "messages" or "conversation" (a list of '
+         '{"role": ..., "content": ...})')
+
+
+def _read_jsonl(path: Path, seed: int) -> Iterable[Candidate]:
+    """The user turns of a file with an object per line, in an order that depends on the seed."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 (byte {error.start}).") from error
+    found = [_parse(line, f"{path}, line {n}") for n, line in enumerate(lines, 1) if line.strip()]
+    random.Random(seed).shuffle(found)
+    return found
+
+
+def _parse(line: str, place: str) -> Candidate:
+    try:
+        record = parse_json(line)
+        turn = next(record[key] for key in ("instruction", "prompt", "messages", "conversation")
+                    if key in record)
+        text = turn if isinstance(turn, str) else first_user_turn(turn)
+        return text.strip(), "redacted" if record.get("redacted") else None
+    except (ValueError, TypeError, KeyError, AttributeError, StopIteration) as error:
+        raise UserError(f"{place}: expected a JSON object with {FORMS}.") from error
+
+
+INSTRUCTIONS = Stage("instructions", version=1)
+JOURNAL = ".journal.jsonl"
+FILE = "instructions.json"
+
+
+class DrawConfig(Config):
+    """As the arguments of `rmutils.preference.instructions.draw`."""
+
+    count: int
+    seed: int
+
+
+def draw_stored(
+    source: str, count: int, *, seed: int, lm: LanguageModel, compute: Compute = "auto",
+    command: str | None = None,
+) -> tuple[Drawn, tuple[Artifact, ...]]:
+    """`draw`, but instructions of the source `self` are kept, and a stopped run goes on.
+
+    The other sources are files at hand or in the hub's own cache, and cost nothing to read again.
+
+    Returns
+    -------
+    Drawn, tuple of Artifact
+        The instructions; and where they are kept, if they are.
+
+    Raises
+    ------
+    UserError
+        As `draw`.
+    """
+    if source != "self":
+        return draw(source, count, seed=seed, lm=lm), ()
+
+    def make(folder: Path) -> dict:
+        drawn = sieve(synthesize(lm, count, seed, folder / JOURNAL), count, source)
+        (folder / FILE).write_text(json.dumps(asdict(drawn), indent=1, ensure_ascii=False) + "\n",
+                                   encoding="utf-8")
+        return {"instructions": count, "dropped": drawn.dropped}
+
+    artifact = INSTRUCTIONS.obtain(
+        DrawConfig(count=count, seed=seed), {"model": lm.identity}, make, compute=compute,
+        command=command or shlex.join(
+            ["rmutils", "generate", lm.name, "--source", source, "--count", str(count),
+             "--seed", str(seed)]))
+    kept = json.loads(artifact.path(FILE).read_text(encoding="utf-8"))
+    instructions = tuple(Instruction(**instruction) for instruction in kept["instructions"])
+    return Drawn(instructions, kept["dropped"]), (artifact,)

@@ -1,0 +1,285 @@
+"""Judges of responses, for Win-Lose-Pair: a model behind a server, and a proxy that needs none.
+
+Section 4.1: "y_l sampled from the same LLM but with lower quality. The quality is judged by
+Gemma-3-27B-IT". The paper prints neither the question that the judge is asked nor its scale.
+
+What a judge says of two responses to each instruction, kept one by one.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import math
+import os
+import re
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.pool import ThreadPool
+from pathlib import Path
+from typing import Any, Protocol
+
+import pandas as pd
+import torch
+
+from rmutils.core.config import Config, digest
+from rmutils.core.errors import UserError
+from rmutils.core.journal import Journal
+from rmutils.core.progress import progress_bar
+from rmutils.core.results import Artifact, Compute, Stage
+from rmutils.models import LanguageModel
+
+GEMMA = "google/gemma-3-27b-it"
+"""The paper's judge, by its name on the hub."""
+PROMPT = """\
+Rate how good the response to the instruction below is, from 1 (useless) to 10 (excellent).
+Consider whether it is correct, complete, clear, and does what was asked. A response that breaks \
+off or repeats itself is a bad one.
+
+<instruction>
+{instruction}
+</instruction>
+
+<response>
+{response}
+</response>
+
+Reply with your rating in double square brackets and nothing else, for example: [[5]]"""
+"""The wording is ours, and the scale; single ratings from 1 to 10 in double brackets are what the
+judge of MT-Bench gives (Zheng et al., 2023)."""
+MAX_TOKENS = 64
+ATTEMPTS = 3
+"""Both ours: length of a reply, and how often the judge is asked about a response at most."""
+WAIT = 2.0
+"""Seconds before the second attempt, where the server had trouble; twice as many each time."""
+TIMEOUT = 120.0
+"""Seconds without a word from the server."""
+KEY = "RMUTILS_JUDGE_KEY"
+"""Environment variable: the key of a server that wants one. It is sent there, and kept nowhere."""
+REFUSALS = {401: f"it wants a key; set {KEY}", 403: f"it wants another key; set {KEY}",
+            404: "it has no such model, or another interface"}
+"""Status codes of servers that would refuse the next request, too."""
+AGAIN = "When it is well again, run the same command: what it has judged so far is kept."
+BREAKS_OFF = 0.01
+"""Ours: a response breaks off where the model would end it with less than this probability."""
+
+
+class Judge(Protocol):
+    """Something that tells how good responses are."""
+
+    name: str
+    identity: str
+    """What its scores depend on besides the texts, for the key of stored results."""
+    at_once: int
+    """How many instructions it may be asked about at the same time."""
+
+    def score(self, instruction: str, responses: Sequence[str]) -> list[float | None]:
+        """Higher is better; None: unscored."""
+
+
+class ServerJudge:
+    """A model that is asked for ratings, behind a server with OpenAI's interface.
+
+    The first time it is asked greedily, and where the reply is no rating, again with sampling. What
+    has no rating then is unscored, and so is at once what the server calls a bad request, such as
+    one longer than the model's window. A server in trouble is given some time; what it never
+    replied to is not called unscored. The connection is direct, whatever proxy the environment
+    names.
+
+    Parameters
+    ----------
+    url : str
+        With `/v1` at its end or without.
+    model : str
+        The name under which the server has the model.
+
+    Raises
+    ------
+    UserError
+        The URL is none; from `score`: the server cannot be reached, does not have the model, wants
+        a key, or has trouble each time.
+    """
+
+    at_once = 32
+
+    def __init__(self, url: str, model: str = GEMMA):
+        if not re.fullmatch(r"https?://[^\s/:]+(:\d+)?(/\S*)?", url):
+            raise UserError(f"{url!r} is not the URL of a server, such as "
+                            f"http://127.0.0.1:8000.")
+        self.url, self.name = url.rstrip("/").removesuffix("/v1"), model
+        self._open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
+        self.identity = digest(["server judge", 1, model, PROMPT])
+
+    def score(self, instruction: str, responses: Sequence[str]) -> list[float | None]:
+        """Ratings from 1 to 10."""
+        questions = [PROMPT.format(instruction=instruction, response=r) for r in responses]
+        with ThreadPoolExecutor(max(1, len(responses))) as pool:
+            return list(pool.map(lambda question: self.ask(question, rating), questions))
+
+    def ask(self, question: str, read: Callable[[str], Any]) -> Any:
+        """What `read` finds in the reply to a question; None if it never finds anything."""
+        temperature = 0
+        for attempt in range(ATTEMPTS):
+            try:
+                if (found := read(self._reply(question, temperature))) is not None:
+                    return found
+                temperature = 1
+            except urllib.error.HTTPError as error:
+                if cause := REFUSALS.get(error.code):
+                    raise UserError(f"the judge {self.name} at {self.url} answers with status "
+                                    f"{error.code}: {cause}.") from error
+                if error.code < 500 and error.code not in (408, 429):
+                    return None
+                self._wait(attempt, f"answers with status {error.code}. {AGAIN}", error)
+            except urllib.error.URLError as error:
+                self._wait(attempt, f"cannot be reached: {error.reason}. Start it, for example "
+                                    f"with `vllm serve {self.name}`.", error)
+            except (OSError, http.client.HTTPException) as error:
+                self._wait(attempt, f"hangs up, or says nothing for {TIMEOUT:g} s. {AGAIN}", error)
+        return None
+
+    def _wait(self, attempt: int, trouble: str, error: Exception) -> None:
+        if attempt == ATTEMPTS - 1:
+            raise UserError(f"the judge at {self.url} {trouble}") from error
+        time.sleep(WAIT * 2 ** attempt)
+
+    def _reply(self, question: str, temperature: float) -> str:
+        """The text of the reply; empty where the server said something else."""
+        body = {"model": self.name, "messages": [{"role": "user", "content": question}],
+                "temperature": temperature, "max_tokens": MAX_TOKENS}
+        headers = {"Content-Type": "application/json"}
+        if key := os.environ.get(KEY):
+            headers["Authorization"] = f"Bearer {key}"
+        request = urllib.request.Request(
+            f"{self.url}/v1/chat/completions", json.dumps(body).encode(), headers)
+        with self._open(request, timeout=TIMEOUT) as reply:
+            text = reply.read()
+        try:
+            return str(json.loads(text)["choices"][0]["message"]["content"])
+        except (ValueError, LookupError, TypeError):
+            return ""
+
+
+def rating(reply: str) -> float | None:
+    """The rating from 1 to 10 in a reply; None if there is none, or there are several."""
+    found = {float(number) for number in re.findall(r"\[\[ *(\d+(?:\.\d+)?) *\]\]", reply)}
+    return found.pop() if len(found) == 1 and 1 <= min(found) <= 10 else None
+
+
+class Proxy:
+    """How fluent a response is to a model: a stated stand-in for a judge, which needs no other one.
+
+    The score is a sum of three terms:
+
+    - mean log-probability of the response's tokens after the instruction, in nats: what the model
+      itself would hardly say counts as bad;
+    - the logarithm of the share of different ones among the trigrams of tokens, which is 0 where
+      none occurs twice: loops are probable, and yet bad;
+    - where the model would end its turn after the response with a probability p below 0.01, the
+      logarithm of p / 0.01, else 0: a response that breaks off is bad.
+
+    It knows neither truth nor usefulness, and prefers what is usual. A response without tokens, or
+    one that does not fit into the model's window, is unscored.
+
+    Parameters
+    ----------
+    lm : LanguageModel
+        The whole model that gave the responses.
+    thinking : bool
+        Whether the prompts left room for a chain of thought (`ResponseConfig.thinking`).
+
+    Scores are made where the model is when the judge is.
+    """
+
+    at_once = 1
+
+    def __init__(self, lm: LanguageModel, thinking: bool = True):
+        self.lm, self.thinking, self.device = lm, thinking, lm.model.device
+        self.name = f"the likelihood under {lm.name}"
+        self.identity = digest(["proxy", 1, BREAKS_OFF, lm.identity, thinking])
+
+    def score(self, instruction: str, responses: Sequence[str]) -> list[float | None]:
+        """Nats, at most 0."""
+        self.lm.model.to(self.device)  # an engine that answered before may have sent it away
+        prompt = self.lm.render(instruction, thinking=self.thinking)
+        ids = [self.lm.tokenizer(r, add_special_tokens=False)["input_ids"] for r in responses]
+        return [self._score(prompt, answer) for answer in ids]
+
+    @torch.inference_mode()
+    def _score(self, prompt: list[int], answer: list[int]) -> float | None:
+        if not answer or len(prompt) + len(answer) > self.lm.window:
+            return None
+        sequence = torch.tensor([prompt + answer], device=self.lm.model.device)
+        logits = self.lm.model(input_ids=sequence, use_cache=False,
+                               logits_to_keep=len(answer) + 1).logits[0]
+        odds = logits.float().log_softmax(-1)
+        said = odds[:-1].gather(1, sequence[0, len(prompt):, None]).mean().item()
+        end = odds[-1, list(self.lm.stop_ids)].logsumexp(-1).item()
+        trigrams = list(zip(answer, answer[1:], answer[2:], strict=False))
+        different = len(set(trigrams)) / len(trigrams) if trigrams else 1.0
+        return said + math.log(different) + min(0.0, end - math.log(BREAKS_OFF))
+
+
+JUDGED = Stage("judged", version=1)
+JOURNAL = ".journal.jsonl"
+
+
+class JudgeConfig(Config):
+    """Nothing is left to configure: judge and responses are inputs."""
+
+
+def judge_stored(
+    judge: Judge, first: pd.DataFrame, second: pd.DataFrame, *, compute: Compute = "auto",
+    command: str | None = None,
+) -> tuple[pd.DataFrame, Artifact]:
+    """A judge's scores of two responses to each instruction; a stopped run goes on.
+
+    Parameters
+    ----------
+    judge : Judge
+    first, second : DataFrame
+        As from `rmutils.preference.responses.respond`, on the same instructions.
+    compute : {"auto", "always", "never"}
+    command : str, optional
+        The command line that makes these scores, for the manifest.
+
+    Returns
+    -------
+    DataFrame, Artifact
+        `id`, `first`, `second`: the scores, NaN where the judge gave none; and where they are kept.
+    """
+    def make(folder: Path) -> dict:
+        table = _judge(judge, first, second, folder / JOURNAL)
+        table.to_parquet(folder / "scores.parquet", index=False)
+        return {"pairs": len(table), "unscored": int(table.isna().any(axis=1).sum())}
+
+    inputs = {"judge": judge.identity, "instructions": digest(first["id"].tolist()),
+              "first": digest(first["text"].tolist()), "second": digest(second["text"].tolist())}
+    artifact = JUDGED.obtain(
+        JudgeConfig(), inputs, make, compute=compute,
+        command=command or "rmutils pairs MODEL --strategy win-lose-pair --out FILE")
+    return pd.read_parquet(artifact.path("scores.parquet")), artifact
+
+
+def _judge(judge: Judge, first: pd.DataFrame, second: pd.DataFrame, journal: Path) -> pd.DataFrame:
+    kept = Journal(journal)
+    todo = [(a.id, a.instruction, [a.text, b.text])
+            for a, b in zip(first.itertuples(), second.itertuples(), strict=True)
+            if a.id not in kept]
+
+    def ask(pair: tuple[str, str, list[str]]) -> tuple[str, list[float | None]]:
+        name, instruction, texts = pair
+        return name, judge.score(instruction, texts)
+
+    with (progress_bar(f"judgements of {judge.name}", len(first), unit="pairs",
+                       done=len(kept)) as advance,
+          ThreadPool(judge.at_once) as pool):  # its threads never keep a stopped run waiting
+        for name, scores in pool.imap_unordered(ask, todo):
+            kept[name] = scores
+            advance(1)
+    rows = [[name, *kept[name]] for name in first["id"]]
+    table = pd.DataFrame(rows, columns=["id", "first", "second"])
+    return table.astype({"first": float, "second": float})

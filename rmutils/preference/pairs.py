@@ -1,0 +1,155 @@
+"""Preference pairs: a chosen and a rejected response to each instruction (section 3).
+
+The pairs that LongReward released: the existing method of section 4.3.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+from itertools import islice
+
+import pandas as pd
+
+from rmutils.core.errors import UserError
+from rmutils.core.progress import progress_bar
+from rmutils.models import LanguageModel
+from rmutils.preference.instructions import REDACTED, Instruction
+from rmutils.preference.sources import HubDataset, rows
+
+LONG = 2000
+"""Tokens above which the authors' scripts flag a response as a likely repetition. The flag is kept,
+as theirs is, and nothing is dropped for it."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs to train on, and what was left out.
+
+    Attributes
+    ----------
+    table : DataFrame
+        `id`, `prompt` (the instruction), `chosen`, `rejected`, `chosen_tokens`, `rejected_tokens`
+        (as generated: thoughts that were removed count, too), `chosen_finished`,
+        `rejected_finished` (False: cut at the longest that was allowed), `long` (one of them has
+        more than 2,000 tokens).
+    dropped : dict of str to int
+        How many pairs were left out, by reason: `empty`, `redacted`, `equal`. A pair with several
+        faults counts once.
+    """
+
+    table: pd.DataFrame
+    dropped: dict[str, int]
+
+
+def make_pairs(chosen: pd.DataFrame, rejected: pd.DataFrame) -> Pairs:
+    """Put responses to the same instructions side by side.
+
+    Pairs with an empty or redacted response, and those whose responses are exactly equal, teach
+    nothing and are dropped, as in the authors' scripts.
+
+    Parameters
+    ----------
+    chosen, rejected : DataFrame
+        As from `rmutils.preference.responses.respond`.
+
+    Raises
+    ------
+    UserError
+        They answer different instructions, or no pair is left.
+    """
+    if set(chosen["id"]) != set(rejected["id"]):
+        raise UserError("the chosen and the rejected responses answer different instructions: "
+                        f"{len(set(chosen['id']) ^ set(rejected['id']))} are on one side only.")
+    both = chosen.merge(rejected.drop(columns="instruction"), on="id", validate="one_to_one",
+                        suffixes=("_chosen", "_rejected"))
+    table = both.rename(columns={
+        "instruction": "prompt", "text_chosen": "chosen", "text_rejected": "rejected",
+        **{f"{what}_{side}": f"{side}_{what}" for what in ("tokens", "finished")
+           for side in ("chosen", "rejected")}})
+    table["long"] = table[["chosen_tokens", "rejected_tokens"]].max(axis=1) > LONG
+    faults = [_fault(*texts) for texts in zip(table["chosen"], table["rejected"], strict=True)]
+    kept = table[[fault is None for fault in faults]].reset_index(drop=True)
+    dropped = Counter(fault for fault in faults if fault)
+    if kept.empty:
+        raise UserError(f"none of {len(table)} pairs is left ({dict(dropped)}): the two sides do "
+                        f"not differ. Mask more heads, or raise the temperature.")
+    return Pairs(kept[["id", "prompt", "chosen", "rejected", "chosen_tokens", "rejected_tokens",
+                       "chosen_finished", "rejected_finished", "long"]], dict(dropped))
+
+
+def _fault(chosen: str, rejected: str) -> str | None:
+    if not (chosen.strip() and rejected.strip()):
+        return "empty"
+    if REDACTED.search(chosen) or REDACTED.search(rejected):
+        return "redacted"
+    return "equal" if chosen == rejected else None
+
+
+LONGREWARD = HubDataset(
+    "zai-org/LongReward-10k", ("context", "query", "win_response", "lose_response"),
+    split="dpo_llama3.1_8b",
+    buffer=1000,  # of some 100 KB each
+    parquet=False, instead="Or choose another strategy.")
+"""Section 4.3: "For LongReward, we use the officially released dataset", "dpo_llama3.1_8b split".
+The data card names this split, and its file `dpo-llama3.1-8b.jsonl`. The columns are those that
+LongReward's `batch_inference/3_get_pairs.py` writes; that the file has the same could not be
+checked when this was written. One with others is refused, with the name of what is missing."""
+
+
+def longreward_pairs(lm: LanguageModel, count: int | None = None, *, seed: int = 0) -> Pairs:
+    """LongReward's pairs as ours: long prompts, whose responses come from another model.
+
+    The prompt is the context, an empty line and the query, as in the example of LongReward's
+    README. It stays whole; training cuts it (`TrainRecipe.max_prompt_length`). The paper does not
+    say how these pairs were cut.
+
+    Parameters
+    ----------
+    lm : LanguageModel
+        Its tokenizer counts the tokens of the responses.
+    count : int, optional
+        Rows that are drawn, at most; default: all. The data card speaks of 10,000.
+    seed : int
+        Order of the rows.
+
+    Returns
+    -------
+    Pairs
+        Dropped as `empty` is also what has no context or no query, as `duplicate` a prompt that
+        was there before.
+
+    Raises
+    ------
+    UserError
+        The data set cannot be reached or read, or no pair is left.
+    """
+    kept: dict[Instruction, tuple[str, str]] = {}
+    dropped: Counter[str] = Counter()
+    with progress_bar("pairs of LongReward", count or 10_000, unit="pairs") as advance:
+        for row in islice(rows(LONGREWARD, seed), count):
+            context, query, win, lose = (row[column] or "" for column in LONGREWARD.columns)
+            instruction = Instruction.of(f"{context}\n\n{query}")
+            if not (context.strip() and query.strip()):
+                dropped["empty"] += 1
+            elif instruction in kept:
+                dropped["duplicate"] += 1
+            else:
+                kept[instruction] = win, lose
+            advance(1)
+    if not kept:
+        raise UserError(f"{LONGREWARD.folder or LONGREWARD.id} has no usable row.")
+    win, lose = zip(*kept.values(), strict=True)
+    pairs = make_pairs(_responses(lm, kept, win), _responses(lm, kept, lose))
+    return Pairs(pairs.table, dict(dropped + Counter(pairs.dropped)))
+
+
+def _responses(
+    lm: LanguageModel, instructions: Collection[Instruction], texts: Collection[str]
+) -> pd.DataFrame:
+    """One side, as `rmutils.preference.responses.respond` gives it."""
+    tokens = lm.tokenizer([*texts], add_special_tokens=False)["input_ids"]
+    return pd.DataFrame({
+        "id": [i.id for i in instructions], "instruction": [i.text for i in instructions],
+        "text": texts, "tokens": [len(ids) for ids in tokens], "finished": True})

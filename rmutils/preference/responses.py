@@ -1,0 +1,188 @@
+"""Responses of a whole or masked model to instructions, kept one by one.
+
+Section 3 names no sampling settings; the defaults are those of the authors' `2_*` scripts.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Protocol
+
+import pandas as pd
+from pydantic import Field
+
+from rmutils.core.config import Config, digest
+from rmutils.core.journal import Journal, side_by_side
+from rmutils.core.progress import progress_bar
+from rmutils.core.results import Artifact, Compute, Stage
+from rmutils.heads.scores import Head
+from rmutils.preference.instructions import Instruction
+
+RESPONSES = Stage("responses", version=1)
+JOURNAL = ".responses.jsonl"
+
+
+class ResponseConfig(Config):
+    """How responses are sampled, and from which variant of the model."""
+
+    heads: tuple[Head, ...] = ()
+    """Heads (layer, head) that are masked meanwhile; none: the original model."""
+    temperature: Annotated[float, Field(ge=0)] = 0.6
+    """The paper is silent; 0.6 in the authors' scripts."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """The paper is silent; 1.0 in the authors' scripts."""
+    max_new_tokens: Annotated[int, Field(ge=1)] = 2048
+    """The paper is silent; 2,048 in the authors' scripts, 4,096 for Qwen3."""
+    thinking: bool = True
+    """Section 4.1: "enable reasoning during contrastive response generation". Without effect where
+    the chat template knows no thinking."""
+    seed: int = 0
+    """The paper is silent: one sample per instruction."""
+
+    def seed_of(self, instruction: Instruction) -> int:
+        """The seed of one request. Those of a masked and of the whole model are not the same."""
+        return int(digest([self.seed, sorted(self.heads), instruction.id])[:8], 16)
+
+
+@dataclass(frozen=True)
+class Response:
+    """What a model said to an instruction.
+
+    Attributes
+    ----------
+    id : str
+        Of the instruction.
+    text : str
+        Without the turn's end; thoughts included, between `<think>` and `</think>`.
+    tokens : int
+    finished : bool
+        False if it was cut at `max_new_tokens`.
+    """
+
+    id: str
+    text: str
+    tokens: int
+    finished: bool
+
+
+class Backend(Protocol):
+    """Something that answers.
+
+    Attributes
+    ----------
+    name, identity : str
+    together : int or None
+        Instructions that are given to it at once. They are answered anew if one answer is missing,
+        so that a run that was stopped gives what one gives that was not. None: whichever are
+        missing, which does where an answer does not hang together with others.
+    workers : int
+        Processes that answer side by side. More than one needs `elsewhere`, which gives what makes
+        the backend in another process.
+    """
+
+    name: str
+    identity: str
+    together: int | None = None
+    workers: int = 1
+
+    def respond(self, instructions: Sequence[Instruction], config: ResponseConfig,
+                done: Callable[[Response], None]) -> None:
+        """Call `done` with each response, in any order."""
+
+    def close(self) -> None:
+        """Free the memory of an engine, where there is one."""
+
+
+def respond(
+    backend: Backend, instructions: Sequence[Instruction], config: ResponseConfig,
+    journal: Path | None = None,
+) -> pd.DataFrame:
+    """One response to each instruction, in their order.
+
+    Parameters
+    ----------
+    journal : Path, optional
+        Takes each response as it comes; those that are there already are not asked for again, but
+        for the last `backend.together`. Needed by several workers.
+
+    Returns
+    -------
+    DataFrame
+        `id`, `instruction`, `text`, `tokens`, `finished`.
+    """
+    who = f"{backend.name}, {len(config.heads)} heads masked" if config.heads else backend.name
+    doing, total = f"responses of {who}", len(instructions)
+    kept = Journal(journal)
+    workers = min(backend.workers, sum(map(bool, _parts(backend.together, instructions, kept))))
+    if journal and workers > 1:
+        work = partial(_work, backend.elsewhere(), backend.together, instructions, config)
+        side_by_side(work, journal, workers, doing, total, unit="responses")
+        kept = Journal(journal)
+    parts = _parts(backend.together, instructions, kept)
+    with progress_bar(doing, total, unit="responses",
+                      done=total - sum(map(len, parts))) as advance:
+        _answer(backend, parts, config, kept, advance)
+    table = pd.DataFrame([kept[i.id] for i in instructions])
+    table.insert(1, "instruction", [i.text for i in instructions])
+    return table
+
+
+def _parts(
+    together: int | None, instructions: Sequence[Instruction], kept: Journal
+) -> list[list[Instruction]]:
+    """What is still to be asked at once. Parts that are done are empty."""
+    size = together or max(1, len(instructions))
+    parts = [[*instructions[start:start + size]] for start in range(0, len(instructions), size)]
+    left = [[i for i in part if i.id not in kept] for part in parts]
+    return [part if missing and together else missing
+            for part, missing in zip(parts, left, strict=True)]
+
+
+def _answer(
+    backend: Backend, parts: Sequence[Sequence[Instruction]], config: ResponseConfig,
+    kept: Journal, advance: Callable[[float], None],
+) -> None:
+    def done(response: Response) -> None:
+        kept[response.id] = asdict(response)
+        advance(1)
+
+    for part in filter(None, parts):
+        backend.respond(part, config, done)
+
+
+def _work(
+    make: Callable[[], Backend], together: int | None, instructions: Sequence[Instruction],
+    config: ResponseConfig, kept: Journal, share: slice, done: Callable[[float], None],
+) -> None:
+    _answer(make(), _parts(together, instructions, kept)[share], config, kept, done)
+
+
+def respond_stored(
+    backend: Backend, instructions: Sequence[Instruction], config: ResponseConfig, *,
+    compute: Compute = "auto", command: str | None = None,
+) -> tuple[pd.DataFrame, Artifact]:
+    """`respond`, but a stored result is read instead, and a stopped run goes on.
+
+    Parameters
+    ----------
+    compute : {"auto", "always", "never"}
+    command : str, optional
+        The command line that makes these responses, for the manifest. Only the caller knows where
+        the instructions come from.
+    """
+
+    def make(folder: Path) -> dict:
+        table = respond(backend, instructions, config, folder / JOURNAL)
+        table.to_parquet(folder / "responses.parquet", index=False)
+        return {"responses": len(table), "tokens": int(table["tokens"].sum()),
+                "finished": int(table["finished"].sum())}
+
+    inputs = {"model": backend.identity, "instructions": digest([i.id for i in instructions])}
+    artifact = RESPONSES.obtain(
+        config, inputs, make, compute=compute,
+        command=command or shlex.join(["rmutils", "generate", backend.name]))
+    return pd.read_parquet(artifact.path("responses.parquet")), artifact

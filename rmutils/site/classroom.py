@@ -1,0 +1,341 @@
+"""The exercises of a chapter, read from the chapter itself.
+
+They stand in its Markdown cells as the directives `exercise` and `solution` of sphinx-exercise, so
+that the page, the student's worksheet and the teacher's have one source. Stars in a title say how
+hard an exercise is. One that asks for code ends in a block of Python: a function whose body is the
+line `...`, and, from the first unindented `assert` on, checks that the function has to pass. The
+block in its solution has the lines that take the place of `...` and, in the same way, more checks,
+which students do not see.
+
+Worksheets: the exercises of a chapter as two notebooks in nbgrader's format.
+
+A worksheet stands on its own: it needs the package, and neither the chapter's results nor its
+minutes, so that the answers of a class are graded in seconds. The teacher's has solutions and
+hidden checks between nbgrader's marks; the student's is what `nbgrader generate_assignment` makes
+of it.
+
+Slides of a lesson: one HTML file that needs nothing else, made from the executed chapters.
+
+What is on them stands in `book/slides/*.yml`, a list of slides each. A slide has a `title` and any
+of: `text` (Markdown), `figure` (the name of a figure of the book), `said` (chapter/cell: sentences
+that this cell computed), `notes` (for the teacher). No result is written into the lists.
+
+`python -m rmutils.site.classroom`, called by `make class`: the worksheets of all chapters.
+
+`class/` is then a course of nbgrader, and also useful without it.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import shutil
+import sys
+from base64 import b64encode
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import nbformat
+import yaml
+from markdown_it import MarkdownIt
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from rmutils.core import paths
+from rmutils.core.errors import UserError
+from rmutils.site.parameters import load_notebook
+
+BLANK = "    ..."
+"""The line of a stub that the student replaces."""
+STAR = "★"
+
+_DIRECTIVE = re.compile(
+    r"^(?P<fence>:{3,})\{(?P<kind>exercise|solution)\} (?P<title>[^\n]*)\n"
+    r"(?P<options>(?::\w+:[^\n]*\n)*)(?P<body>.*?)^(?P=fence)$", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_CHECKS = re.compile(r"^assert ", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One exercise with its solution.
+
+    Attributes
+    ----------
+    label, title : str
+        The title without its stars.
+    stars : int
+        1 (easy) to 3 (hard).
+    task, solution : str
+        Markdown; of an exercise that asks for code, without the blocks of code.
+    stub, checks : str
+        Python that the student completes, and what it then has to pass; empty where a text is
+        wanted.
+    answer, hidden : str
+        What takes the place of the stub's blank, and the checks that students do not see.
+    """
+
+    label: str
+    title: str
+    stars: int
+    task: str
+    solution: str
+    stub: str
+    checks: str
+    answer: str
+    hidden: str
+
+
+def read_exercises(notebook: Path) -> list[Exercise]:
+    """All exercises of a chapter, in its order.
+
+    Raises
+    ------
+    UserError
+        A label, a solution, stars, or one of the parts of an exercise that asks for code is
+        missing.
+    """
+    text = "\n\n".join(cell.source for cell in load_notebook(notebook).cells
+                       if cell.cell_type == "markdown")
+    found = list(_DIRECTIVE.finditer(text))
+    solutions = {m["title"].strip(): m["body"].strip() for m in found if m["kind"] == "solution"}
+    try:
+        return [_exercise(m, solutions) for m in found if m["kind"] == "exercise"]
+    except ValueError as error:
+        raise UserError(f"{notebook.name}: {error}") from None
+
+
+def _exercise(found: re.Match, solutions: dict[str, str]) -> Exercise:
+    title, _, stars = found["title"].strip().rpartition(" ")
+    label = re.search(r"^:label: (\S+)$", found["options"], re.MULTILINE)
+    if label is None or label[1] not in solutions:
+        raise ValueError(f"the exercise {found['title']!r} has no label, or no solution names it")
+    if not title or set(stars) != {STAR}:
+        raise ValueError(f"the title {found['title']!r} does not end with stars")
+    task, stub, checks = _parts(found["body"].strip())
+    solution, answer, hidden = _parts(solutions[label[1]])
+    if stub and not (BLANK in stub.splitlines() and checks and answer and hidden):
+        raise ValueError(f"{label[1]} asks for code, but lacks a line {BLANK!r}, checks after it, "
+                         "or in its solution the lines that replace it and more checks")
+    return Exercise(label[1], title, len(stars), task, solution if stub else
+                    solutions[label[1]], stub, checks, answer, hidden)
+
+
+def _parts(body: str) -> tuple[str, str, str]:
+    """The text without its block of Python, and that block: what is to be written, and checks."""
+    block = _CODE.search(body)
+    if block is None:
+        return body, "", ""
+    first = _CHECKS.search(block[1])
+    cut = first.start() if first else len(block[1])
+    return (_CODE.sub("", body, count=1).strip(), block[1][:cut].rstrip(),
+            block[1][cut:].rstrip())
+
+
+SCHEMA = 3
+"""Version of nbgrader's metadata, that of nbgrader 0.6 to 0.9."""
+SOURCE, RELEASE = "source", "release"
+"""Folders of a course of nbgrader: the teacher's worksheets and the students'."""
+WANTED = "    # YOUR CODE HERE\n    raise NotImplementedError()"
+ANSWER = "YOUR ANSWER HERE"
+"""nbgrader's own words for what is blank."""
+SETTINGS = """# Made by `make class`, and kept if it is there already.
+c = get_config()
+c.Execute.timeout = 600  # seconds of a cell: on a busy machine the first imports take many
+"""
+HEAD = """# {title}: exercises
+
+These belong to the chapter *{name}* of the book; read it first. Stars say how hard an exercise \
+is and how many points it has. A cell with `raise NotImplementedError()` wants code in that line's \
+place: run the cell, then the checks below it. No cell needs a GPU, a network or an account."""
+QUIET = """import warnings
+
+warnings.filterwarnings("ignore")  # nbgrader takes what a check writes to stderr for a failure"""
+
+
+def make_worksheets(notebooks: Path, course: Path) -> list[str]:
+    """Write both worksheets of every chapter that has exercises; return the chapters' names.
+
+    Parameters
+    ----------
+    notebooks : Path
+        Folder of the chapters.
+    course : Path
+        `source/` and `release/` in it are made anew; settings of nbgrader are added if it has none.
+
+    Raises
+    ------
+    UserError
+        An exercise is not complete.
+    """
+    read = {notebook: read_exercises(notebook) for notebook in sorted(notebooks.glob("*.ipynb"))}
+    chapters = {notebook: exercises for notebook, exercises in read.items() if exercises}
+    for kind in (SOURCE, RELEASE):
+        shutil.rmtree(course / kind, ignore_errors=True)
+        for notebook, exercises in chapters.items():
+            folder = course / kind / notebook.stem
+            folder.mkdir(parents=True)
+            nbformat.write(worksheet(notebook, exercises, kind), folder / notebook.name)
+    settings = course / "nbgrader_config.py"
+    if not settings.exists():
+        settings.write_text(SETTINGS, encoding="utf-8")
+    return [notebook.stem for notebook in chapters]
+
+
+def worksheet(notebook: Path, exercises: list[Exercise], kind: str) -> NotebookNode:
+    """The worksheet of one chapter, as `SOURCE` or as `RELEASE`."""
+    text = load_notebook(notebook).cells[0].source
+    title = next(line for line in text.splitlines() if line.startswith("# "))[2:]
+    cells = [_cell("markdown", HEAD.format(title=title, name=notebook.stem), "head", locked=True)]
+    cells.append(_cell("code", QUIET, "quiet", locked=True))
+    for exercise in exercises:
+        cells += _cells(exercise, blank=kind == RELEASE)
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    return new_notebook(cells=cells, metadata={"kernelspec": kernel})
+
+
+def _cells(exercise: Exercise, *, blank: bool) -> list[NotebookNode]:
+    task = f"## {exercise.title} {exercise.stars * '★'}\n\n{exercise.task}"
+    cells = [_cell("markdown", task, f"{exercise.label}-task", locked=True)]
+    if not exercise.stub:
+        text = ANSWER if blank else exercise.solution
+        return [*cells, _cell("markdown", text, exercise.label, solution=True, grade=True,
+                              points=exercise.stars)]
+    solved = f"    ### BEGIN SOLUTION\n{exercise.answer}\n    ### END SOLUTION"
+    hidden = f"\n### BEGIN HIDDEN TESTS\n{exercise.hidden}\n### END HIDDEN TESTS"
+    code = exercise.stub.replace(BLANK, WANTED if blank else solved)
+    checks = exercise.checks + ("" if blank else hidden)
+    return [*cells, _cell("code", code, exercise.label, solution=True),
+            _cell("code", checks, f"{exercise.label}-checks", locked=True, grade=True,
+                  points=exercise.stars)]
+
+
+def _cell(kind: str, source: str, name: str, *, solution: bool = False, grade: bool = False,
+          locked: bool = False, points: int | None = None) -> NotebookNode:
+    known: dict[str, Any] = {
+        "schema_version": SCHEMA, "grade_id": name, "cell_type": kind, "task": False,
+        "solution": solution, "grade": grade, "locked": locked}
+    new = new_markdown_cell if kind == "markdown" else new_code_cell
+    return new(source, id=name, metadata={
+        "nbgrader": known | ({"points": points} if points is not None else {})})
+
+
+FOLDER = "slides"
+"""Of the lists, in `book/`."""
+PLACE = "_static/slides"
+"""Of the files, in the built pages."""
+FRAME = "frame.html"
+"""Beside the lists: the page that slides are put into."""
+_MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
+
+
+def write_slides(book: Path, pages: Path) -> list[Path]:
+    """Make the slides of all lessons.
+
+    Parameters
+    ----------
+    book : Path
+        With `slides/*.yml`, and the executed chapters in `chapters/`.
+    pages : Path
+        Folder of the HTML.
+
+    Raises
+    ------
+    UserError
+        A slide asks for what no executed chapter has.
+    """
+    lessons = sorted((book / FOLDER).glob("*.yml"))
+    if not lessons:
+        return []
+    (pages / PLACE).mkdir(parents=True, exist_ok=True)
+    chapters = {p.stem: load_notebook(p) for p in sorted((book / "chapters").glob("*.ipynb"))}
+    frame = Template((book / FOLDER / FRAME).read_text(encoding="utf-8"))
+    made = []
+    for lesson in lessons:
+        made.append(pages / PLACE / f"{lesson.stem}.html")
+        try:
+            made[-1].write_text(render(yaml.safe_load(lesson.read_text("utf-8")), chapters, frame),
+                                encoding="utf-8")
+        except UserError as error:
+            raise UserError(f"{lesson.name}: {error}") from None
+    return made
+
+
+def render(
+    lesson: dict[str, Any], chapters: dict[str, NotebookNode], frame: Template
+) -> str:
+    """The HTML of one lesson: `title`, `about` and `slides`."""
+    slides = "\n".join(_slide(slide, number, chapters)
+                       for number, slide in enumerate(lesson["slides"], 1))
+    return frame.substitute(
+        title=html.escape(lesson["title"]), about=html.escape(lesson["about"]), slides=slides,
+        count=len(lesson["slides"]))
+
+
+def _slide(slide: dict[str, Any], number: int, chapters: dict[str, NotebookNode]) -> str:
+    if unknown := set(slide) - {"title", "text", "figure", "said", "notes"}:
+        raise UserError(f"slide {number} has {', '.join(sorted(unknown))}, which no slide has")
+    parts = [f"<h2>{html.escape(slide['title'])}</h2>"]
+    if "text" in slide:
+        parts.append(_MARKDOWN.render(slide["text"]))
+    if "figure" in slide:
+        parts.append(_figure(slide["figure"], chapters))
+    if "said" in slide:
+        parts.append(f'<div class="said">{_said(slide["said"], chapters)}</div>')
+    notes = _MARKDOWN.render(slide.get("notes", ""))
+    body = "\n".join(parts)
+    return (f'<section id="s{number}" aria-label="Slide {number}">\n<div class="slide">\n{body}\n'
+            f'</div>\n<aside class="notes" aria-label="Notes">{notes}</aside>\n</section>')
+
+
+def _figure(name: str, chapters: dict[str, NotebookNode]) -> str:
+    for chapter, notebook in chapters.items():
+        for cell in notebook.cells:
+            shown = cell.metadata.get("mystnb", {})
+            if shown.get("figure", {}).get("name") == name:
+                kind, data = _picture(cell, f"{name} of {chapter}")
+                caption = _MARKDOWN.renderInline(shown["figure"]["caption"])
+                alt = html.escape(shown["image"]["alt"], quote=True)
+                return (f'<figure><img alt="{alt}" src="data:{kind};base64,{data}">'
+                        f"<figcaption>{caption} <small>Chapter {chapter}</small></figcaption>"
+                        "</figure>")
+    raise UserError(f"no chapter has a figure {name}")
+
+
+def _picture(cell: NotebookNode, where: str) -> tuple[str, str]:
+    for output in cell.get("outputs", []):
+        data = output.get("data", {})
+        if "image/svg+xml" in data:
+            return "image/svg+xml", b64encode(data["image/svg+xml"].encode()).decode()
+        if "image/png" in data:
+            return "image/png", data["image/png"].strip()
+    raise UserError(f"{where} shows no picture; run the chapter: `make book`")
+
+
+def _said(place: str, chapters: dict[str, NotebookNode]) -> str:
+    chapter, _, wanted = place.partition("/")
+    for cell in chapters[chapter].cells if chapter in chapters else ():
+        if cell.get("id") == wanted:
+            told = [output["data"]["text/markdown"] for output in cell.get("outputs", [])
+                    if "text/markdown" in output.get("data", {})]
+            if told:
+                return _MARKDOWN.render("\n\n".join(told))
+    raise UserError(f"{place}: no such cell, or it computed no sentence")
+
+
+def main() -> None:
+    """Write the worksheets and say where they are; exit status 2 if an exercise is not complete."""
+    course = paths.ROOT / "class"
+    try:
+        names = make_worksheets(paths.NOTEBOOKS, course)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        raise SystemExit(2) from None
+    print(f"{len(names)} worksheets.\n  for students: {course / RELEASE}\n"
+          f"  with solutions: {course / SOURCE}")
+
+
+if __name__ == "__main__":
+    main()

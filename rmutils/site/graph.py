@@ -1,0 +1,106 @@
+"""Starting Snakemake: one at a time in a project, and with what is to be said where it fails."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from rmutils.core import paths
+from rmutils.site.steps import COMPLETE, FAILURES, RESULTS, STATE
+
+LOCAL = paths.ROOT / "profiles" / "local"
+"""Snakemake's settings for this machine."""
+
+
+class BuildFailed(Exception):
+    """A step failed: a notebook raised, a page has a warning, or a job of a study ended badly."""
+
+
+def run_graph(
+    root: Path, lock: int, config: dict[str, str], *options: str, where: Path = LOCAL
+) -> None:
+    """Have Snakemake run what must run, in a project whose lock is held.
+
+    Parameters
+    ----------
+    lock : int
+        What `only_build` gave.
+    config : dict
+        Read by `Snakefile`.
+    *options
+        A target, and further options of Snakemake.
+    where : Path
+        Folder of a Snakemake profile: on this machine, or on a cluster.
+
+    Raises
+    ------
+    BuildFailed
+        A step failed; with what the steps say.
+    """
+    shutil.rmtree(root / FAILURES, ignore_errors=True)
+    shutil.rmtree(root / "book/chapters/.partial", ignore_errors=True)
+    into_the_present(root, *([Path(config["plan"]).parent] if "plan" in config else []))
+    log = root / STATE / "snakemake.log"
+    # The lock is ours: Snakemake's outlives a kill. A file that was only touched has not changed,
+    # however large it is, so its checksum is always taken.
+    command = [sys.executable, "-m", "snakemake", *options,
+               "--snakefile", str(paths.ROOT / "Snakefile"), "--directory", str(root),
+               "--cores", str(max(2, os.cpu_count() or 1)), "--profile", str(where), "--nolock",
+               "--rerun-incomplete", "--keep-going", "--max-checksum-file-size", "10000000000",
+               "--config", *(f"{name}={value}" for name, value in config.items())]
+    # Steps end with this process, where it runs on their machine.
+    watched = {"RMUTILS_BUILD": str(os.getpid())} if where == LOCAL else {}
+    with log.open("wb") as stream:
+        status = subprocess.run(command, cwd=root, stderr=stream, pass_fds=[lock],
+                                env={**os.environ, **watched}).returncode
+    if status:
+        told = [f.read_text(encoding="utf-8") for f in sorted((root / FAILURES).glob("*.txt"))]
+        raise BuildFailed("\n".join(told) or f"snakemake stopped ({log}):\n{_why(log.read_text())}")
+
+
+def _why(log: str) -> str:
+    """Of jobs that could not say it themselves, as those that a cluster refused."""
+    failed = re.findall(r"^Error in rule (\w+):\n +message: (.+?)\n +(?:sbatch call|jobid):", log,
+                        re.MULTILINE | re.DOTALL)
+    told = dict.fromkeys(f"{rule}: {message}" for rule, message in failed if message != "None")
+    return "\n".join(told) or log[-2000:]
+
+
+def into_the_present(root: Path, *further: Path) -> None:
+    """Give files from the future, which a clock that was set back leaves, the present time.
+
+    Snakemake refuses what is older than what it was made from. What has changed is seen by content
+    (`rmutils.site.build.content`), whatever the times say.
+    """
+    now = time.time()
+    folders = [root / "book", root / "notebooks", root / "data", paths.ROOT / "rmutils", *further]
+    found = [path for folder in folders for path in folder.rglob("*")
+             if STATE.name not in path.relative_to(folder).parts]
+    for path in (*found, root / COMPLETE, root / RESULTS):
+        with suppress(OSError):  # not there, or not ours
+            if path.stat().st_mtime > now and path.is_file():
+                os.utime(path, (now, now))
+
+
+@contextmanager
+def only_build(root: Path) -> Iterator[int]:
+    """Hold the build lock of a project; yields its descriptor.
+
+    A child that inherits the descriptor keeps the lock if this process is killed.
+    """
+    (root / STATE).mkdir(parents=True, exist_ok=True)
+    with (root / STATE / "build.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("Another build of this book is running; waiting for it ...", flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield lock.fileno()

@@ -1,0 +1,268 @@
+"""Faults that the tests have injected, and what came of it, as they have written it down.
+
+Lists of what the chapters hold: figures and tables, parameters; and what a chapter said.
+
+Pages on record: errata of the paper, how to cite, changes.
+
+The directive `generated`: parts of pages that are computed when the book is built.
+
+A page of the book says what stands where; what is listed comes from the executed chapters, from the
+audit and from files of the project.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+from docutils import nodes
+from docutils.statemachine import StringList
+from nbformat import NotebookNode
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from rmutils.core.errors import UserError
+from rmutils.paper import audit, load_tables
+from rmutils.paper.findings import ABOUT_SCORES, ABOUT_SENTENCES, beside_gains
+from rmutils.site.pages import CHANGELOG, CITATION, FAULTS
+from rmutils.site.pages.items import chapters, items, kind_of, literal, shown, title
+from rmutils.site.parameters import read_parameters
+
+COUNTS = ("tried", "kept", "lost")
+
+
+def in_all(book: Path) -> str:
+    """How many faults of how many kinds were injected, and whether anything was lost."""
+    rows = [row for run in _runs() for row in run["faults"]]
+    tried, kept, lost = (sum(row[name] for row in rows) for name in COUNTS)
+    kinds = len({row["kind"] for row in rows})
+    end = "None was lost." if not lost else f"**{lost:,} were lost:** " + "; ".join(
+        literal(f"{row['kind']}: {row['what']}") for row in rows if row["lost"]) + "."
+    return (f"{tried:,} faults of {kinds} kinds were injected, by {len({_test(r) for r in rows})} "
+            f"tests; {kept:,} were kept. {end}")
+
+
+def faults(book: Path) -> str:
+    """All faults by kind, those that were tried most often first; and how the table was made."""
+    runs = _runs()
+    rows = sorted((row for run in runs for row in run["faults"]), key=lambda row: row["kind"])
+    kinds = [(kind, [*group]) for kind, group in groupby(rows, lambda row: row["kind"])]
+    parts = []
+    for kind, group in sorted(kinds, key=lambda item: -sum(r["tried"] for r in item[1])):
+        parts += [f"## {literal(kind[0].upper() + kind[1:])}", "",
+                  "```{table}", ":class: rm-counts", ":width: 100%", ":widths: 73 9 9 9", "",
+                  "| fault, and the test | tried | kept | lost |", "|:--|--:|--:|--:|",
+                  *map(_line, group), "```", ""]
+    parts += ["## How this was made", ""]
+    for run in runs:
+        made = run["environment"]
+        packages = ", ".join(f"{name} {made['packages'][name]}" for name in ("torch", "trl")
+                             if name in made["packages"])
+        parts += [f"- {len(run['faults'])} rows: `{run['command']}`, {made['created'][:10]}, "
+                  f"commit {made['commit']}, {literal(made['hardware'])}, Python "
+                  f"{made['python']}, {packages}"]
+    return "\n".join(parts)
+
+
+def _runs() -> list[dict[str, Any]]:
+    return json.loads(FAULTS.read_text(encoding="utf-8"))["runs"]
+
+
+def _line(row: dict[str, Any]) -> str:
+    counts = " | ".join(f"{row[name]:,}" for name in COUNTS)
+    return f"| {literal(row['what'])}<br>`{_test(row)}` | {counts} |"
+
+
+def _test(row: dict[str, Any]) -> str:
+    return row["test"].removeprefix("tests/")
+
+
+def figures_and_tables(book: Path) -> str:
+    """Number, link and caption of all figures and tables, by chapter."""
+    parts = []
+    for name, notebook in chapters(book):
+        lines = [f"- {{numref}}`{item.label}`: {item.caption}" for item in items(notebook, name)]
+        if lines:
+            parts += [f"## {title(notebook)}", "", *lines, ""]
+    return "\n".join(parts)
+
+
+def parameters(book: Path) -> str:
+    """All parameters of the chapters by name: type, default, meaning, chapters."""
+    places = defaultdict(list)
+    for name, _ in chapters(book):
+        for p in read_parameters(book / "chapters" / f"{name}.ipynb").values():
+            places[p.name, p.annotation, repr(p.default), p.comment].append(name)
+    lines, last = [], ""
+    for (name, typed, default, meaning), where in sorted(places.items()):
+        lines += [f"- **`{name}`**"] * (name != last)
+        lines += [f"  - `{typed}` = `{default}`: {literal(meaning)} ({_links(where)})"]
+        last = name
+    return "\n".join(lines)
+
+
+def said(book: Path, chapter: str, cell: str) -> str:
+    """What a cell of a chapter computed: its text or its table.
+
+    Raises
+    ------
+    UserError
+        There is no such cell, or it said nothing.
+    """
+    for name, notebook in chapters(book):
+        for one in notebook.cells if name == chapter else ():
+            texts = [*filter(None, map(_text, shown(one)))]
+            if one.get("id") == cell and texts:
+                return "\n\n".join(texts)
+    raise UserError(f"the chapter {chapter} has no cell {cell!r} that says something")
+
+
+def _text(output: NotebookNode) -> str | None:
+    """Markdown of a text, or of a table's data."""
+    if kind_of(output) != "table":
+        return output.data.get("text/markdown")
+    head, *rows = csv.reader(io.StringIO(output.metadata["rmutils"]["csv"]))
+    lines = [map(literal, head), ["---"] * len(head), *(map(literal, row) for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _links(names: list[str]) -> str:
+    return ", ".join(f"{{doc}}`{_short(name)} <chapters/{name}>`" for name in names)
+
+
+def _short(name: str) -> str:
+    """The number of a chapter, or its name where it has none."""
+    number = name.partition("_")[0]
+    return str(int(number)) if number.isdigit() else name
+
+
+TOUCHES = {
+    "bold is best": "which value of a table is marked as the best",
+    "caption": "which input lengths a table is about",
+    "fact stated twice": "what a reader would do to repeat the experiment",
+    "unique failure": "what the caption calls unique to masked retrieval heads",
+    "share masked": "the share of heads that section 5.2 says are masked",
+    "published scores": "what is said about retrieval scores",
+}
+"""What a disagreement of a kind bears upon; those about scores and sentences are computed."""
+
+
+def errata(book: Path) -> str:
+    """All disagreements that the audit finds: both values with their places, what they touch."""
+    findings = audit()
+    wrong = findings[~findings["agrees"]]
+    gains = beside_gains(findings, load_tables()).set_index("model")
+    parts = [f"{len(wrong)} of {len(findings)} comparisons disagree.", ""]
+    number = 0
+    for check, rows in wrong.groupby("check", sort=False):
+        parts += [f"## {check[0].upper()}{check[1:]}", ""]
+        for row in rows.itertuples():
+            number += 1
+            parts += [f"**E{number}** {literal(row.what)}", "",
+                      f"- {_value(row.value_a)} ({literal(row.place_a)})",
+                      f"- {_value(row.value_b)} ({literal(row.place_b)})",
+                      f"- touches: {_touched(row, gains)}", ""]
+    return "\n".join(parts)
+
+
+def _value(value: float | str) -> str:
+    if isinstance(value, str):
+        return literal(value)
+    return "–" if pd.isna(value) else f"{value:.6g}"
+
+
+def _touched(row: tuple, gains: pd.DataFrame) -> str:
+    model = row.what.split(",")[0].split(":")[0]
+    if row.check in ABOUT_SENTENCES:
+        return "the sentence that is quoted"
+    if row.check in ABOUT_SCORES and row.what.endswith("Average") and model in gains.index:
+        least, most = gains.loc[model, ["smallest_gain", "largest_gain"]]
+        return (f"an average of {literal(model)}; RetMask is reported to gain {least:.2f} to "
+                f"{most:.2f} points on it, this disagreement is {abs(row.difference):.2f}")
+    return TOUCHES.get(row.check, "the scores in this row")
+
+
+def bibtex(book: Path, *keys: str) -> str:
+    """Entries of the book's bibliography as they stand in its file.
+
+    Raises
+    ------
+    UserError
+        There is no such entry.
+    """
+    text = (book / "references.bib").read_text(encoding="utf-8")
+    entries = {found[1]: found[0] for found in re.finditer(r"^@\w+\{([^,]+),.*?^\}", text,
+                                                           re.MULTILINE | re.DOTALL)}
+    if unknown := set(keys) - set(entries):
+        raise UserError(f"references.bib has no entry {', '.join(sorted(unknown))}")
+    return "\n".join(["```bibtex", "\n\n".join(entries[key] for key in keys), "```"])
+
+
+def citation(book: Path) -> str:
+    """This project as `CITATION.cff` describes it: a line, and an entry for a bibliography."""
+    known = yaml.safe_load(CITATION.read_text(encoding="utf-8"))
+    authors = [one.get("name") or f"{one['family-names']}, {one['given-names']}"
+               for one in known["authors"]]
+    fields = {"title": f"{{{known['title']}}}", "author": " and ".join(f"{{{a}}}" for a in authors),
+              "version": known["version"], "license": known["license"],
+              "year": str(known.get("date-released", ""))[:4],
+              "url": known.get("url") or known.get("repository-code")}
+    entry = [f"  {name:<7} = {{{value}}}," for name, value in fields.items() if value]
+    return "\n".join([
+        f"{literal(', '.join(authors))}. *{literal(known['title'])}*, version "
+        f"{literal(str(known['version']))}. {literal(known['license'])}.", "",
+        "```bibtex", "@software{retmaskreproduced,", *entry, "}", "```"])
+
+
+def changes(book: Path) -> str:
+    """The project's changelog without its heading."""
+    return CHANGELOG.read_text(encoding="utf-8").partition("\n")[2]
+
+
+WRITERS: dict[str, Callable[..., str]] = {
+    "figures-and-tables": figures_and_tables,
+    "parameters": parameters,
+    "said": said,
+    "errata": errata,
+    "bibtex": bibtex,
+    "citation": citation,
+    "changes": changes,
+    "faults": faults,
+    "faults-in-all": in_all,
+}
+"""Each is given the book's folder and the words after its name, and returns Markdown."""
+
+
+class Generated(SphinxDirective):
+    """`{generated} NAME WORDS ...`: what the writer of that name makes of the words."""
+
+    required_arguments = 1
+    optional_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self) -> list[nodes.Node]:
+        """Put the text where the directive stands; with headings it cannot be handed back."""
+        name, *rest = " ".join(self.arguments).split()
+        if name not in WRITERS:
+            raise self.error(f"nothing is generated as {name!r}; there is {', '.join(WRITERS)}")
+        try:
+            text = WRITERS[name](Path(self.env.srcdir), *rest)
+        except UserError as wrong:
+            raise self.error(str(wrong)) from wrong
+        self.state.nested_parse(StringList(text.splitlines(), name), 0, self.state_machine.node,
+                                match_titles=True)
+        return []
+
+
+def connect(app: Sphinx) -> None:
+    """Add this to a build."""
+    app.add_directive("generated", Generated)

@@ -1,0 +1,192 @@
+"""The steps of a build, each a process that Snakemake starts in the project's folder.
+
+`python -m rmutils.site.steps chapter NOTEBOOK OUTPUT PARAMETERS` runs one notebook,
+`python -m rmutils.site.steps pages` turns all chapters and pages into HTML. Of a study,
+`python -m rmutils.site.steps job PLAN NAME THREADS` does one job, and
+`python -m rmutils.site.steps results PLAN` names the results of all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import typer
+
+from rmutils.core.errors import UserError
+from rmutils.core.files import keeping
+from rmutils.site import playground
+from rmutils.site.classroom import write_slides
+from rmutils.site.gallery import write
+
+STATE = Path("book/_build")
+"""What a build leaves behind, relative to the project's folder like all paths here."""
+
+HTML = STATE / "html"
+COMPLETE = HTML / ".complete"
+"""Written last: where it is missing, the pages are built again."""
+
+FAILURES = STATE / "failures"
+"""One text per step that failed in the last build, for its closing message."""
+
+RESULTS = STATE / "results.json"
+"""The results of a study. Chapters run again where they have changed."""
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def chapter(notebook: Path, output: Path, parameters: str) -> None:
+    """Run one notebook."""
+    from rmutils.site.notebooks import NotebookFailed, run_notebook
+
+    _end_with_build()
+    _share_cores()
+    started = time.monotonic()
+    _say(f"{notebook.stem} ...")
+    try:
+        run_notebook(notebook, output, json.loads(parameters))
+    except (NotebookFailed, UserError) as error:
+        _fail(notebook.stem, str(error))
+    _say(f"{notebook.stem} done in {clock(started)}")
+
+
+@app.command()
+def pages() -> None:
+    """Turn chapters and pages into HTML; any warning of Sphinx is an error.
+
+    The HTML is made anew each time (a build of the changed pages alone would not repeat the
+    warnings of the others) and takes the place of the old one when it is whole. It is made from a
+    copy of the book, to which the pages of runs are added.
+    """
+    _end_with_build()
+    started = time.monotonic()
+    _say("pages ...")
+    try:
+        with keeping(STATE, "building the pages", only_full=True,
+                     elsewhere="move the project to a larger disk"):
+            _pages()
+    except UserError as error:
+        _fail("pages", str(error))
+    _say(f"pages done in {clock(started)}")
+
+
+def _pages() -> None:
+    fresh, source = STATE / ".fresh", STATE / ".source"
+    for left in (fresh, source):
+        shutil.rmtree(left, ignore_errors=True)
+    shutil.copytree("book", source, ignore=shutil.ignore_patterns(STATE.name, "runs", ".partial"))
+    write(Path(), source)
+    _sphinx(source, fresh)
+    made = fresh / "_build" / "html"
+    if Path("book", playground.FOLDER).is_dir():
+        playground.write(made)
+    write_slides(Path("book"), made)
+    old = STATE / ".old"
+    shutil.rmtree(old, ignore_errors=True)
+    if HTML.exists():
+        os.replace(HTML, old)
+    os.replace(made, HTML)
+    COMPLETE.write_text(f"{time.time_ns()}\n", encoding="utf-8")
+    for left in (old, fresh, source):
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def _sphinx(source: Path, fresh: Path) -> None:
+    command = [sys.executable, "-m", "rmutils.site.pages", str(source), str(fresh)]
+    result = subprocess.run(command, text=True, encoding="utf-8", errors="replace",
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    log = STATE / "pages.log"
+    told = re.sub(r"\x1b\[[0-9;]*m", "", result.stdout)
+    log.write_text(told.replace(str(source.absolute()), "book"), encoding="utf-8")
+    if result.returncode:
+        lines = log.read_text(encoding="utf-8").splitlines()
+        told = [line for line in lines if re.search(r"\b(WARNING|ERROR|CRITICAL)\b", line)]
+        _fail("pages", "\n".join(["The pages have errors:", *(told or lines[-15:]),
+                                  f"  all that Sphinx said: {log}"]))
+
+
+@app.command()
+def job(plan: Path, name: str, threads: int) -> None:
+    """Do one job of a study."""
+    _end_with_build()
+    _share_cores()
+    os.environ["OMP_NUM_THREADS"] = str(threads)  # a cluster need not hold it to its share
+    started = time.monotonic()
+    _say(f"{name} ...")
+    from rmutils.study.jobs import carry_out
+    from rmutils.study.plan import read
+
+    told = name.replace("/", "-")
+    try:
+        carry_out(read(plan), plan.parent, name, threads=threads)
+    except UserError as error:
+        _fail(told, f"{name}: {error}")
+    (FAILURES / f"{told}.txt").unlink(missing_ok=True)  # of an earlier try
+    _say(f"{name} done in {clock(started)}")
+
+
+@app.command()
+def results(plan: Path) -> None:
+    """Write down what a study gave."""
+    from rmutils.study.jobs import results_of
+    from rmutils.study.plan import read
+
+    text = json.dumps(results_of(read(plan), plan.parent), indent=1)
+    RESULTS.write_text(text + "\n", encoding="utf-8")
+
+
+def clock(started: float) -> str:
+    """Time since a reading of `time.monotonic`, as minutes and seconds."""
+    seconds = round(time.monotonic() - started)
+    return f"{seconds // 60}:{seconds % 60:02d}"
+
+
+def _say(line: str) -> None:
+    """In one piece, with its end: steps that run side by side write to one place."""
+    sys.stdout.write(f"  {line}\n")
+    sys.stdout.flush()
+
+
+def _fail(name: str, message: str) -> None:
+    _say(f"{name} FAILED")
+    try:
+        FAILURES.mkdir(parents=True, exist_ok=True)
+        (FAILURES / f"{name}.txt").write_text(message, encoding="utf-8")
+    except OSError:  # the disk is full
+        print(message, file=sys.stderr, flush=True)
+    raise typer.Exit(1)
+
+
+def _share_cores() -> None:
+    """Steps run side by side, and each may use every core, for often only one is left. Threads that
+    wait must then sleep: two notebooks on two cores take 1.1 times as long as with a thread each,
+    but 3.5 times where waiting threads stay busy."""
+    os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+def _end_with_build() -> None:
+    """Stop this process, and with it its kernel, as soon as the build that started it is gone."""
+    if "RMUTILS_BUILD" not in os.environ:
+        return
+    build = psutil.Process(int(os.environ["RMUTILS_BUILD"]))
+
+    def watch() -> None:
+        while build.is_running() and build.status() != psutil.STATUS_ZOMBIE:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,254 @@
+"""What the jobs of a study do: they call the functions of the commands, and compute nothing anew.
+
+All of these keep their results and go on after a kill by themselves.
+
+Records of jobs that are done: what Snakemake looks at, and where the results are named.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rmutils.core.errors import NotStored, UserError
+from rmutils.core.files import keeping
+from rmutils.core.paths import cache_dir
+from rmutils.core.results import Artifact, Compute, find, roots
+from rmutils.evaluation.abilities.evaluate_abilities import GeneralConfig, evaluate_general_stored
+from rmutils.evaluation.abilities.mt_bench import MTBenchRun
+from rmutils.evaluation.helmet import EvaluateConfig, evaluate_stored
+from rmutils.evaluation.official_runs import official_stored
+from rmutils.experiments.designs import design_stored, designs
+from rmutils.heads.detection import detect_stored, load
+from rmutils.models import identify, load_model
+from rmutils.models.fetch import fetch_hub, fetched, hub_id_of
+from rmutils.pipeline.planned_runs import train_again
+from rmutils.pipeline.retmask import command_of, contrasted, heads_of, masked_heads, run_retmask
+from rmutils.preference.instructions import draw_stored
+from rmutils.preference.responses import respond_stored
+from rmutils.preference.strategies import sides
+from rmutils.study.plan import Job, Plan
+from rmutils.training.launching import Means
+
+Record = dict[str, Any]
+"""What a job leaves: `artifacts` (names of stored results), and what later jobs need of it."""
+
+
+def fetch(job: Job, before: Record, compute: Compute, workers: int) -> Record:
+    from rmutils.cli.models import fetch_model
+    from rmutils.models import REGISTRY
+
+    if job.model in REGISTRY:
+        fetch_model(job.model, None, False)
+    elif not Path(job.model).exists():
+        fetch_hub(job.model)
+    return {"identity": identify(job.model)}
+
+
+def detect(job: Job, before: Record, compute: Compute, workers: int) -> Record:
+    return _told(detect_stored(job.model, job.run.detect, compute=compute)[1])
+
+
+def mask(job: Job, before: Record, compute: Compute, workers: int) -> Record:
+    """From the detection before it, whose key tells the precision: on a node without a GPU, where
+    this may run, that of the model would be another one."""
+    author = job.run.synthesizer or job.model
+    detected = [found for name in before.get("artifacts", ()) if (found := find(name))]
+    if not detected:
+        return {"heads": masked_heads(author, job.run)}
+    return {"heads": heads_of(load(detected[0].folder, author), job.run)}
+
+
+def generate(job: Job, before: Record, compute: Compute, workers: int) -> Record:
+    run, author = job.run, job.run.synthesizer or job.model
+    writer = load_model(author)
+    drawn, _ = draw_stored(run.source, run.instructions, seed=run.seed, lm=writer)
+    who = run.smaller if run.smaller and job.side else author
+    if who != author:
+        writer.model.to("cpu")  # the one that answers wants the GPU
+    config = sides(run.strategy, run.responses.changed({"seed": run.seed}),
+                   [tuple(head) for head in before.get("heads", ())])[job.side]
+    backend = job.means.backend(writer if who == author else load_model(who), who, workers)
+    return _told(respond_stored(backend, drawn.instructions, config, compute=compute,
+                                command=command_of(job.model, run, job.means))[1])
+
+
+def pairs(job: Job, before: Record, compute: Compute, workers: int) -> Record:
+    author = job.run.synthesizer or job.model
+    heads = [tuple(head) for head in before.get("heads", ())]
+    found, made = contrasted(author, load_model(author), job.run, heads, compute=compute,
+                             workers=workers, command=command_of(job.model, job.run, job.means),
+                             means=job.means)
+    return _told(*made) | {"pairs": len(found.table), "dropped": found.dropped}
+
+
+def train(job: Job, before: Record, compute: Compute, workers: int) -> Record:
+    run = run_retmask(job.model, job.run, compute=compute, workers=workers, means=job.means)
+    return _told(run.artifact) | {"training": run.training}
+
+
+def evaluate(job: Job, before: Record, compute: Compute, workers: int) -> Record:
+    """Weights that are stored nowhere, as those of shipped runs, are made anew first."""
+    name = before["training"] if job.run else job.model
+    try:
+        return _told(_evaluated(job, name, "never", workers))
+    except NotStored:
+        if compute == "never":
+            raise
+    if job.run and find(name) is None:
+        train_again(job.model, run_retmask(job.model, job.run, compute="never", means=job.means),
+                    job.means)
+    return _told(_evaluated(job, name, compute, workers))
+
+
+def _evaluated(job: Job, name: str, compute: Compute, workers: int) -> Artifact:
+    if isinstance(job.evaluation, EvaluateConfig):
+        return evaluate_stored(name, job.evaluation, compute=compute, workers=workers)[1]
+    if isinstance(job.evaluation, GeneralConfig):
+        return evaluate_general_stored(name, job.evaluation, compute=compute,
+                                       base=job.model if job.run else None,
+                                       workers=workers)[1]
+    if isinstance(job.evaluation, MTBenchRun):
+        return job.evaluation.obtain(name, compute=compute)[1]
+    return official_stored(name, job.evaluation, compute=compute)[1]
+
+
+def design(job: Job, before: Record, compute: Compute, workers: int) -> Record:
+    return _told(design_stored(designs()[job.model], compute=compute).artifact)
+
+
+def _told(*artifacts: Artifact) -> Record:
+    return {"artifacts": [artifact.name for artifact in artifacts]}
+
+
+STAGES: dict[str, Callable[[Job, Record, Compute, int], Record]] = {
+    "fetch": fetch, "detect": detect, "mask": mask, "generate": generate, "pairs": pairs,
+    "train": train, "evaluate": evaluate, "design": design}
+"""By name: a job, what the jobs before it told, `compute`, and the number of processes -> what is
+to be told. Missing weights and instructions are made where they are needed, so that a record says
+what is there, and nothing depends on a record being true."""
+
+
+RESULTS = ("train", "evaluate", "design")
+"""Stages whose results the book shows. The others only lead there."""
+
+LEFT_OUT = "left out"
+
+
+def home(profile: str) -> Path:
+    """Folder of a study's plan and records."""
+    return cache_dir() / "studies" / profile
+
+
+def record_of(folder: Path, name: str) -> Path:
+    """The record of a job."""
+    return folder / f"{name}.json"
+
+
+def carry_out(jobs: Plan, folder: Path, name: str, *, threads: int) -> None:
+    """Do a job and leave its record."""
+    job = jobs[name]
+    workers = job.means.workers(job.resources.gpu or threads)
+    _write(folder, name, STAGES[job.stage](job, _records_before(folder, jobs, name), "auto", workers))
+
+
+def settle(jobs: Plan, folder: Path) -> None:
+    """Bring the records in line with what is stored, before anything runs.
+
+    A record whose result has gone goes, too. A result that is stored without a record, as those
+    that ship with the project, gets one; and so do all jobs that nothing is left to do for.
+    """
+    for name in jobs:
+        path = record_of(folder, name)
+        if path.exists():
+            told = _read(path)
+            if LEFT_OUT in told or not all(map(_stored, told.get("artifacts", ()))):
+                path.unlink()
+    done = {name for name in jobs if record_of(folder, name).exists()}
+    here = _Here()
+    for name, job in jobs.items():
+        if job.stage not in RESULTS or name in done or not here.has_all_of(job):
+            continue
+        if all(needed in done for needed in job.needs if jobs[needed].stage in RESULTS):
+            with suppress(NotStored):
+                told = STAGES[job.stage](job, _records_before(folder, jobs, name), "never", 1)
+                _write(folder, name, told, old=True)
+                done.add(name)
+    wanted: set[str] = set()
+    for name, job in reversed(jobs.items()):
+        if name in done:
+            continue
+        if job.stage in RESULTS or name in wanted:
+            wanted.update(job.needs)
+        else:
+            _write(folder, name, {LEFT_OUT: "what it leads to is stored"}, old=True)
+
+
+def results_of(jobs: Plan, folder: Path) -> dict[str, list[str]]:
+    """Names of the stored results, by job."""
+    return {name: _read(record_of(folder, name))["artifacts"] for name, job in jobs.items()
+            if job.stage in RESULTS}
+
+
+class _Here:
+    """What this machine knows: of a model of the hub that was never fetched, and without vLLM of
+    what it said, nothing can be looked up."""
+
+    def __init__(self):
+        self.known: dict[str | Means, bool] = {}
+
+    def has_all_of(self, job: Job) -> bool:
+        if job.stage == "design":
+            return True
+        run = job.run
+        names = {job.model, *((run.synthesizer, run.smaller) if run else ())} - {None}
+        return all([*(self._of(name, _model_is_here) for name in sorted(names)),
+                    self._of(job.means, _engine_is_here)])
+
+    def _of(self, what: str | Means, look: Callable[..., bool]) -> bool:
+        if what not in self.known:
+            self.known[what] = look(what)
+        return self.known[what]
+
+
+def _model_is_here(name: str) -> bool:
+    hub_id = hub_id_of(name)
+    return hub_id is None or fetched(hub_id)
+
+
+def _engine_is_here(means: Means) -> bool:
+    try:
+        means.inputs()
+    except UserError:
+        return False
+    return True
+
+
+def _records_before(folder: Path, jobs: Plan, name: str) -> Record:
+    """What the jobs before have told; nothing of those that are not done."""
+    paths = [record_of(folder, needed) for needed in jobs[name].needs]
+    return {key: value for path in paths if path.exists() for key, value in _read(path).items()}
+
+
+def _read(path: Path) -> Record:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _stored(artifact: str) -> bool:
+    return any((root / artifact).is_dir() for root in roots())
+
+
+def _write(folder: Path, name: str, told: Record, *, old: bool = False) -> None:
+    """Whole or not at all. An old one never makes Snakemake run what comes after it."""
+    path = record_of(folder, name)
+    scratch = path.with_suffix(".tmp")
+    with keeping(folder, f"the record of {name}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+        if old:
+            os.utime(scratch, (0, 0))
+        os.replace(scratch, path)

@@ -1,0 +1,162 @@
+"""What is measured is what the models say, one question at a time; a stopped run goes on."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from rmutils.core.errors import UserError
+from rmutils.evaluation.abilities import evaluate_abilities
+from rmutils.evaluation.abilities.ability_tasks import TASKS, Task
+from rmutils.evaluation.abilities.drift import drift_table, passage_drift
+from rmutils.evaluation.abilities.evaluate_abilities import GeneralConfig, evaluate_general
+from rmutils.evaluation.answers import answer
+from rmutils.experiments.sweep_questions import passages
+from tests.conftest import make_lm
+
+SMALL = GeneralConfig(samples=3, passages=2, passage_tokens=20)
+
+
+@pytest.fixture(autouse=True)
+def brief(monkeypatch):
+    """Answers of three tokens are enough here."""
+    short = {name: Task(task.make, task.chance, min(task.max_new_tokens, 3))
+             for name, task in TASKS["book"].items()}
+    monkeypatch.setitem(TASKS, "book", short)
+
+
+def log_odds(lm, prompt: list[int], answer: list[int]) -> float:
+    """One forward pass for each token."""
+    total = 0.0
+    for i, token in enumerate(answer):
+        with torch.inference_mode():
+            row = lm.model(torch.tensor([[*prompt, *answer[:i]]])).logits[0, -1]
+        total += row.double().log_softmax(0)[token].item()
+    return total
+
+
+def test_one_question_at_a_time(lm):
+    found = evaluate_general(lm, SMALL).samples
+    assert found["task"].unique().tolist() == list(TASKS["book"])
+    for name, (task, items) in SMALL.items("book").items():
+        rows = found[found["task"] == name]
+        assert rows["sample"].tolist() == [0, 1, 2]
+        for item, row in zip(items, rows.itertuples(), strict=True):
+            prompt = lm.render(item.prompt)
+            if item.options:
+                ids = [lm.tokenizer.encode(option) for option in item.options]
+                odds = [log_odds(lm, prompt, one) / len(text)
+                        for one, text in zip(ids, item.options, strict=True)]
+                said = item.options[int(np.argmax(odds))]
+            else:
+                said, = answer(lm, [prompt], max_new_tokens=task.max_new_tokens)
+            assert (row.response, row.kind, row.score) == (said, item.kind, item.score(said))
+
+
+def test_options_of_teaching_models_count_per_character(llama, monkeypatch):
+    """Long options would lose if the sum decided."""
+    monkeypatch.setattr(type(llama), "corpus", "world")
+    config = GeneralConfig(samples=12, tasks=("multiple choice",))
+    found = evaluate_general(llama, config).samples
+    (_, items), = config.items("world").values()
+    wins = []
+    for item, said in zip(items, found["response"], strict=True):
+        sums = {o: log_odds(llama, llama.render(item.prompt), llama.tokenizer.encode(o))
+                for o in item.options}
+        assert said == max(sums, key=lambda o: sums[o] / len(o))
+        wins.append(said == max(sums, key=sums.get))
+    assert not all(wins)
+
+
+def test_drift_token_by_token(tokenizer):
+    """Both directions of the divergence, from the sums that define them."""
+    trained, base = make_lm("llama", tokenizer, 1), make_lm("llama", tokenizer, 0)
+    found = evaluate_general(trained, SMALL, base=base).drift
+    texts, turn = passages(trained, 2, 20)
+    for text, row in zip(texts, found.itertuples(), strict=True):
+        sums = np.zeros(4)
+        for place in range(turn + 1, len(text)):
+            with torch.inference_mode():
+                q, p = (lm.model(torch.tensor([text[:place]])).logits[0, -1].double().softmax(0)
+                        .tolist() for lm in (trained, base))
+            token = text[place]
+            sums += [-math.log(p[token]), -math.log(q[token]),
+                     sum(a * math.log(a / b) for a, b in zip(p, q, strict=True)),
+                     sum(b * math.log(b / a) for a, b in zip(p, q, strict=True))]
+        assert row.tokens == 19
+        got = (row.base_nats, row.nats, row.from_base, row.from_trained)
+        np.testing.assert_allclose(got, sums, rtol=1e-4)
+    table = drift_table(found).set_index("measure")["value"]
+    tokens = found["tokens"].sum()
+    assert table["KL from the base model"] == pytest.approx(found["from_base"].sum() / tokens)
+    assert table["perplexity before"] == pytest.approx(
+        math.exp(found["base_nats"].sum() / tokens))
+    assert table["perplexity after / before"] == pytest.approx(
+        table["perplexity after"] / table["perplexity before"])
+    assert table["KL from the base model"] > 0.1 != table["KL from the trained model"] > 0.1
+
+
+def test_more_passages_than_there_is_text(llama):
+    with pytest.raises(UserError, match="100000 passages of 400 tokens: .* only") as refused:
+        passages(llama, 100_000, 400)
+    room = int(re.search(r"only (\d+)", str(refused.value))[1])
+    with pytest.raises(UserError):
+        passages(llama, room + 1, 400)
+    texts, turn = passages(llama, room, 400)
+    assert {len(text) - turn for text in texts} == {400}
+
+
+def test_a_model_has_not_moved_from_itself(llama):
+    drift = evaluate_general(llama, SMALL, base=llama).drift
+    assert np.abs(drift[["from_base", "from_trained"]]).to_numpy().max() < 1e-9
+    assert (drift["nats"] == drift["base_nats"]).all()
+    assert drift_table(drift).set_index("measure").loc["perplexity after / before", "value"] == 1
+    assert evaluate_general(llama, SMALL).drift.empty
+
+
+def test_other_vocabularies_cannot_be_compared(tokenizer):
+    one, other = make_lm("llama", tokenizer), make_lm("llama", tokenizer)
+    other.model.resize_token_embeddings(520)
+    with pytest.raises(UserError, match="has 512 tokens and random-llama 520"):
+        passage_drift(one, other, [3, 4, 5], 1)
+
+
+def test_a_run_that_was_stopped_goes_on(llama, tmp_path, monkeypatch):
+    whole = evaluate_general(llama, SMALL, base=llama)
+    for place in ("generate", "log_probabilities", "passage_drift"):
+        journal, real, left = tmp_path / f"{place}.jsonl", getattr(evaluate_abilities, place), [1]
+
+        def stop(*args, left=left, real=real, **kwargs):
+            left[0] -= 1
+            if left[0] < 0:
+                raise KeyboardInterrupt
+            return real(*args, **kwargs)
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(evaluate_abilities, place, stop)
+            evaluate_general(llama, SMALL, base=llama, journal=journal)
+        kept = len(journal.read_text().splitlines())
+        again = evaluate_general(llama, SMALL, base=llama, journal=journal)
+        pd.testing.assert_frame_equal(again.samples, whole.samples)
+        pd.testing.assert_frame_equal(again.drift, whole.drift)
+        keys = [json.loads(line)[0] for line in journal.read_text().splitlines()]
+        assert 0 < kept < len(keys) == len(set(keys)) == 6 * 3 + 2
+
+
+def test_a_model_without_turns_is_refused(llama, monkeypatch):
+    monkeypatch.setattr(llama.tokenizer, "chat_template", None)
+    with pytest.raises(UserError, match="random-llama has no chat template"):
+        evaluate_general(llama, SMALL)
+
+
+def test_sizes_are_checked():
+    with pytest.raises(UserError, match="samples: Input should be greater than or equal to 1"):
+        GeneralConfig().changed({"samples": "0"})
+    with pytest.raises(UserError, match="no task 'cooking'"):
+        GeneralConfig().changed({"tasks": "code,cooking"}).items("book")

@@ -1,0 +1,135 @@
+"""Stored abilities of a model and its trainings, on a random model with two steps of training."""
+
+from __future__ import annotations
+
+import shutil
+
+import pandas as pd
+import pytest
+
+from rmutils.core import results as artifacts
+from rmutils.core.errors import NotStored, UserError
+from rmutils.evaluation.abilities import evaluate_abilities
+from rmutils.evaluation.abilities.ability_tasks import TASKS, Task
+from rmutils.evaluation.abilities.evaluate_abilities import (
+    GeneralConfig,
+    evaluate_general,
+    evaluate_general_stored,
+)
+from rmutils.experiments import general_abilities as module
+from rmutils.experiments.general_abilities import evaluate_trainings, stored_abilities
+from rmutils.heads import DetectConfig
+from rmutils.models import load_model
+from rmutils.models import trained as by_name
+from rmutils.models.trained import base_of, is_training, load_by_name
+from rmutils.pipeline.retmask import RetMaskConfig, run_retmask
+from rmutils.training import RECIPES
+
+SMALL = GeneralConfig(samples=2, passages=2, passage_tokens=20, tasks=("arithmetic", "letters"))
+QUICK = RetMaskConfig(
+    instructions=3, tau=0.0, recipe=RECIPES["smoke"],
+    detect=DetectConfig(lengths=(200,), depths=(0.5,), needles=2, max_new_tokens=4),
+).changed({"responses.max_new_tokens": 4})
+PLANNED = [QUICK.changed({"strategy": strategy}) for strategy in ("retmask", "sft")]
+
+
+@pytest.fixture
+def model(tiny, monkeypatch):
+    short = {name: Task(task.make, task.chance, min(task.max_new_tokens, 3))
+             for name, task in TASKS["book"].items()}
+    monkeypatch.setitem(TASKS, "book", short)
+    monkeypatch.setattr(module, "planned", lambda model: PLANNED)
+    monkeypatch.setattr(module, "_CONFIGS", {"book": SMALL})
+    yield str(tiny)
+    evaluate_abilities._digest.cache_clear()
+
+
+def test_a_model_is_asked_once(model, monkeypatch):
+    with pytest.raises(NotStored, match="Make it: `rmutils abilities .*tiny model'.*-p samples 2"):
+        evaluate_general_stored(model, SMALL, compute="never")
+    first, artifact = evaluate_general_stored(model, SMALL)
+    direct = evaluate_general(load_model(model), SMALL)
+    pd.testing.assert_frame_equal(first.samples, direct.samples)
+    assert artifact.manifest["facts"] == {"questions": 4, "passages": 0}
+    assert not artifact.problems() and not list(artifact.folder.glob(".*"))
+    monkeypatch.setattr(evaluate_abilities, "load_by_name", None)
+    again, same = evaluate_general_stored(model, SMALL)
+    assert same == artifact
+    pd.testing.assert_frame_equal(again.samples, first.samples)
+    for other in (SMALL.changed({"seed": 1}), SMALL.changed({"samples": 3})):
+        with pytest.raises(NotStored):
+            evaluate_general_stored(model, other, compute="never")
+    with pytest.raises(NotStored, match="--base"):
+        evaluate_general_stored(model, SMALL, base=model, compute="never")
+    # other questions under the same settings are another result
+    monkeypatch.setitem(TASKS, "book", TASKS["book"] | {
+        "letters": TASKS["book"]["written letters"]})
+    evaluate_abilities._digest.cache_clear()
+    with pytest.raises(NotStored):
+        evaluate_general_stored(model, SMALL, compute="never")
+
+
+def test_several_workers_give_the_files_of_one(cache):
+    """Byte for byte, the passages too."""
+    config = GeneralConfig(samples=6, passages=3, passage_tokens=40)
+    _, alone = evaluate_general_stored("tiny-llama-small", config, base="tiny-llama")
+    contents = {path.name: path.read_bytes() for path in alone.folder.glob("*.parquet")}
+    assert len(contents) == 2
+    shutil.rmtree(alone.folder)
+    _, shared = evaluate_general_stored("tiny-llama-small", config, base="tiny-llama",
+                                        workers=2)
+    assert shared.name == alone.name and shared.folder == alone.folder
+    assert {path.name: path.read_bytes()
+            for path in shared.folder.glob("*.parquet")} == contents
+
+
+def test_trainings_one_by_one(model, monkeypatch):
+    """Missing runs, then missing results, then all, also without the weights, which do not ship."""
+    found = stored_abilities(model)
+    assert found.samples.empty and len(found.missing) == 3
+    runs = [run_retmask(model, config) for config in PLANNED]
+    found = stored_abilities(model)
+    assert found.missing == [f"rmutils abilities '{model}' --trainings"]
+
+    made = evaluate_trainings(model)
+    assert not made.missing
+    assert list(made.artifacts) == [("before", 0), ("retmask", 0), ("sft", 0)]
+    assert {a.manifest["command"] for a in made.artifacts.values()} == {*found.missing}
+    trained = load_by_name(runs[0].training, model)
+    direct = evaluate_general(trained, SMALL, base=load_model(model))
+    rows = made.samples.query("strategy == 'retmask'")[direct.samples.columns]
+    pd.testing.assert_frame_equal(rows.reset_index(drop=True), direct.samples)
+    drift = made.drift.query("strategy == 'retmask'")[direct.drift.columns].reset_index(drop=True)
+    pd.testing.assert_frame_equal(drift, direct.drift)
+    assert set(made.drift["strategy"]) == {"retmask", "sft"} and (drift["from_base"] > 0).all()
+
+    for run in runs:
+        shutil.rmtree(artifacts.find(run.training).folder)
+    without = stored_abilities(model)
+    pd.testing.assert_frame_equal(without.samples, made.samples)
+    assert without.artifacts == made.artifacts
+    with pytest.raises(UserError, match=f"{runs[0].training} are not .*`rmutils retmask"):
+        evaluate_general_stored(runs[0].training, SMALL)
+    # weights that are gone are trained again from the stored pairs, and are the same
+    shutil.rmtree(made.artifacts["sft", 0].folder)
+    again = evaluate_trainings(model)
+    assert artifacts.find(runs[1].training) and not artifacts.find(runs[0].training)
+    pd.testing.assert_frame_equal(again.samples, made.samples)
+    pd.testing.assert_frame_equal(again.drift, made.drift)
+
+
+def test_a_training_by_its_name(model, monkeypatch):
+    run = run_retmask(model, PLANNED[0])
+    assert is_training(run.training) and not is_training(model) and not is_training("train-x")
+    named = evaluate_general_stored(run.training, SMALL, base=model)
+    assert named[1].manifest["command"].startswith(f"rmutils abilities {run.training} ")
+    assert "--base" not in named[1].manifest["command"]
+    with pytest.raises(UserError, match="began with a folder called tiny model.*--base"):
+        evaluate_general_stored(run.training, SMALL)
+    record = artifacts.find(run.training).path("training.json")
+    record.write_text(record.read_text().replace('"tiny model"', '"tiny-llama"'))
+    monkeypatch.setattr(by_name, "_stored", lambda name: artifacts.Artifact(record.parent))
+    assert base_of(run.training) == "tiny-llama"
+    monkeypatch.undo()
+    with pytest.raises(UserError, match="train-0123456789abcdef are not stored on this machine"):
+        evaluate_general_stored("train-0123456789abcdef", SMALL)

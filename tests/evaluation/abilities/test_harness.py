@@ -1,0 +1,221 @@
+"""lm-evaluation-harness: the command, its results, and, where it is installed, the whole way.
+
+`harness_results/` is what version 0.4.13 wrote for `tiny-llama` on 20 questions of this project,
+with the command that `command` gives and the tasks that `write_tasks` writes; only the description
+of the machine (`pretty_env_info`) was taken out.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from rmutils.core.errors import UserError
+from rmutils.core.paths import SHIPPED_MODELS
+from rmutils.evaluation.abilities import harness
+from rmutils.evaluation.abilities.ability_tasks import short
+from rmutils.evaluation.abilities.evaluate_abilities import GeneralConfig, evaluate_general
+from rmutils.evaluation.abilities.harness import (
+    BENCHMARKS,
+    Benchmark,
+    HarnessConfig,
+    checkpoint,
+    command,
+    find_results,
+    read_results,
+    run_harness,
+)
+from rmutils.evaluation.abilities.short_tasks import known
+from rmutils.models import load_model
+from rmutils.models.loading import trained_folder
+
+RECORDED = Path(__file__).parent / "harness_results"
+KNOWN = {"choice": Benchmark("world_choice", "acc_norm"),
+         "short": Benchmark("world_short", "exact_match")}
+CONFIG = HarnessConfig(benchmarks=tuple(KNOWN), max_new_tokens=40, batch=4)
+CHOICE, SHORT = 12, 8
+
+
+def write_tasks(folder: Path) -> None:
+    """A group of two tasks with options and a task with written answers, from local files."""
+    def write(name, items, **task):
+        rows = [{"question": i.prompt, "right": i.right, "options": i.options} for i in items]
+        data = folder / f"{name}.jsonl"
+        data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        metrics = [{"metric": metric, "aggregation": "mean", "higher_is_better": True}
+                   for metric in task.pop("metrics")]
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump({
+            "task": name, "dataset_path": "json", "test_split": "test",
+            "dataset_kwargs": {"data_files": {"test": str(data)}}, "doc_to_text": "{{question}}",
+            "doc_to_target": "{{right}}", "metric_list": metrics, "metadata": {"version": 1.0},
+            **task}))
+
+    items = known(CHOICE, 0)
+    for name, some in (("one", items[:6]), ("two", items[6:])):
+        write(f"world_choice_{name}", some, output_type="multiple_choice", target_delimiter="",
+              doc_to_choice="{{options}}", metrics=["acc", "acc_norm"])
+    write("world_short", short(SHORT, 0), output_type="generate_until", metrics=["exact_match"],
+          generation_kwargs={"until": ["\n"], "do_sample": False})
+    (folder / "world_choice.yaml").write_text(yaml.safe_dump({
+        "group": "world_choice", "task": ["world_choice_one", "world_choice_two"],
+        "aggregate_metric_list": [
+            {"metric": "acc_norm", "aggregation": "mean", "weight_by_size": True}]}))
+
+
+@pytest.fixture
+def copied(tmp_path) -> Path:
+    """The recorded results, to be damaged."""
+    shutil.copytree(RECORDED, tmp_path / "results")
+    return tmp_path / "results"
+
+
+def damage(folder: Path, change) -> None:
+    """Change the JSON of the results."""
+    path = find_results(folder)
+    results = json.loads(path.read_text())
+    change(results)
+    path.write_text(json.dumps(results))
+
+
+def test_recorded_results():
+    table, about = read_results(RECORDED, KNOWN)
+    assert table.columns.tolist() == ["task", "kind", "sample", "score", "response"]
+    assert about["version"] == "0.4.13" and about["model"] == "tiny-llama"
+    choice, written = (table[table["task"] == name] for name in KNOWN)
+    assert choice["kind"].tolist() == ["world_choice_one"] * 6 + ["world_choice_two"] * 6
+    assert choice["sample"].tolist() == list(range(CHOICE)) and len(written) == SHORT
+    lines = next(RECORDED.rglob("samples_world_short_*.jsonl")).read_text().splitlines()
+    for row, line in zip(written.itertuples(), map(json.loads, lines), strict=True):
+        assert (row.score, row.response) == (100 * line["exact_match"], line["resps"][0][0])
+    assert round(choice["score"].mean(), 4) == 91.6667  # printed by the harness
+
+
+def test_the_same_questions_asked_here():
+    """The recorded scores and answers are those that this project's own evaluation gives."""
+    lm, (table, _) = load_model("tiny-llama"), read_results(RECORDED, KNOWN)
+    config = GeneralConfig(samples=CHOICE, tasks=("multiple choice",))
+    ours = evaluate_general(lm, config).samples
+    choice = table[table["task"] == "choice"]
+    assert ours["score"].tolist() == choice["score"].tolist()
+    config = GeneralConfig(samples=SHORT, tasks=("short instructions",))
+    ours = evaluate_general(lm, config).samples
+    for mine, theirs in zip(ours["response"], table.query("task == 'short'")["response"],
+                            strict=True):
+        assert mine.startswith(theirs.strip()) or theirs.strip().startswith(mine)
+
+
+def test_newest_results_count(copied):
+    older = find_results(copied)
+    newer = older.with_name("results_2999-01-01T00-00-00.000000.json")
+    newer.write_text("{}")
+    assert find_results(copied) == newer
+    with pytest.raises(UserError, match="2999.*cut short, or is not of lm-evaluation-harness"):
+        read_results(copied, KNOWN)
+
+
+def test_what_was_not_run_is_left_out(copied):
+    table, _ = read_results(copied, KNOWN | BENCHMARKS)
+    assert table["task"].unique().tolist() == ["choice", "short"]
+    with pytest.raises(UserError, match="holds none of gpqa.*, but world_choice_one"):
+        read_results(copied, BENCHMARKS)
+
+
+def test_damaged_results(copied, tmp_path):
+    with pytest.raises(UserError, match="holds no results of lm-evaluation-harness.*--harness"):
+        read_results(tmp_path / "nowhere", KNOWN)
+    samples = next(copied.rglob("samples_world_short_*.jsonl"))
+    whole = samples.read_text()
+    samples.write_text("".join(whole.splitlines(keepends=True)[:-1]))
+    with pytest.raises(UserError, match="has 7 of 8 samples: it was cut short"):
+        read_results(copied, KNOWN)
+    samples.write_text(whole[:-200])
+    with pytest.raises(UserError, match="cannot be read .*cut short"):
+        read_results(copied, KNOWN)
+    samples.write_text(whole.replace('"exact_match": 0.0', '"exact_match": 1.0', 1))
+    with pytest.raises(UserError, match="have a mean of 0.375000, but results_.* says 0.250000"):
+        read_results(copied, KNOWN)
+    samples.unlink()
+    with pytest.raises(UserError, match="is missing: give the harness --log_samples"):
+        read_results(copied, KNOWN)
+
+
+def test_results_of_another_version(copied):
+    def rename(results):
+        scores = results["results"]["world_short"]
+        scores["exact_match"] = scores.pop("exact_match,none")
+
+    damage(copied, rename)
+    with pytest.raises(UserError, match="world_short has no 'exact_match,none', but .*0.4.13"):
+        read_results(copied, KNOWN)
+    find_results(copied).write_text("{")
+    with pytest.raises(UserError, match="was cut short, or is not of"):
+        read_results(copied, KNOWN)
+
+
+def test_command_of_table_6(tmp_path):
+    config = HarnessConfig(backend="vllm", thinking=True, max_new_tokens=32768, limit=5)
+    assert " ".join(command("Qwen/Qwen3-8B", tmp_path, config)) == (
+        "lm_eval --model vllm --model_args pretrained=Qwen/Qwen3-8B,enable_thinking=True,"
+        "think_end_token=</think> --tasks gpqa_diamond_cot_zeroshot,minerva_math500,"
+        "humaneval_instruct,mmlu_pro --apply_chat_template --gen_kwargs max_gen_toks=32768 "
+        f"--batch_size 8 --output_path {tmp_path} --log_samples --limit 5 "
+        "--confirm_run_unsafe_code")
+    words = command("x", tmp_path, HarnessConfig(benchmarks=("GPQA",)))
+    assert "--confirm_run_unsafe_code" not in words and "--limit" not in words
+    with pytest.raises(UserError, match="no benchmark 'MT-Bench'. Known: GPQA, MATH-500"):
+        command("x", tmp_path, HarnessConfig(benchmarks=("MT-Bench",)))
+
+
+def test_checkpoints(llama, tmp_path):
+    """A hub id and a folder stay what they are; what only this project can load is written."""
+    def load(name):
+        assert name in ("smollm2-135m", "train-0123456789abcdef")
+        return llama
+
+    assert checkpoint("qwen3-8b", tmp_path / "a", load) == "Qwen/Qwen3-8B"
+    assert checkpoint("org/model", tmp_path / "a", load) == "org/model"
+    assert checkpoint(str(tmp_path), tmp_path / "a", load) == str(tmp_path)
+    assert checkpoint("tiny-llama", tmp_path / "a", load) == str(trained_folder("tiny-llama"))
+    for name in ("smollm2-135m", "train-0123456789abcdef", "smollm2-135m"):
+        written = checkpoint(name, tmp_path / name, load)
+        assert load_model(written).shape == llama.shape
+
+
+def test_without_the_harness(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(UserError, match=r"not installed here.*pip install \"lm-eval\[hf,math\]\".*"
+                                        r"HF_ALLOW_CODE_EVAL=1 lm_eval --tasks x"):
+        run_harness(["lm_eval", "--tasks", "x"])
+    program = tmp_path / "lm_eval"
+    program.write_text("#!/bin/sh\nexit 3\n")
+    program.chmod(0o755)
+    with pytest.raises(UserError, match="failed with status 3.*hf auth login"):
+        run_harness(["lm_eval"])
+
+
+@pytest.mark.skipif(not shutil.which("lm_eval"), reason=f"no lm_eval: {harness.INSTALL}")
+def test_the_whole_way(tmp_path, monkeypatch):
+    """The harness itself on `tiny-llama`: what is recorded, once more; and data that are missing.
+    """
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+    (tmp_path / "tasks").mkdir()
+    write_tasks(tmp_path / "tasks")
+    words = command(str(SHIPPED_MODELS / "tiny-llama"), tmp_path / "out", CONFIG, known=KNOWN,
+                    include=tmp_path / "tasks")
+    run_harness(words)
+    table, about = read_results(tmp_path / "out", KNOWN)
+    recorded, _ = read_results(RECORDED, KNOWN)
+    pd.testing.assert_frame_equal(table.drop(columns="response"),
+                                  recorded.drop(columns="response"))
+    assert about["model"] == str(SHIPPED_MODELS / "tiny-llama")
+    only = HarnessConfig(benchmarks=("GPQA",))
+    with pytest.raises(UserError, match="failed with status 1.*GPQA's terms"):
+        run_harness(command("org/none", tmp_path / "gpqa", only))

@@ -1,0 +1,266 @@
+"""Evaluations: what is asked and kept; neither order nor sharing changes an answer."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from rmutils.core.errors import NotStored, UserError
+from rmutils.core.results import Artifact
+from rmutils.evaluation.grading import GradingJudge
+from rmutils.evaluation.helmet import EvaluateConfig, evaluate, evaluate_stored
+from rmutils.evaluation.helmet import evaluation as module
+from rmutils.evaluation.helmet.prompts import counter, prompter_of, questions
+from rmutils.evaluation.helmet.suite import DATASETS
+from rmutils.models import REGISTRY, loading, trained
+from rmutils.models.trained import load_by_name
+from rmutils.preference.judges import ServerJudge
+
+SMALL = EvaluateConfig(datasets=("document_qa", "labels_coarse", "free_answer"), lengths=(300,),
+                       samples=6)
+
+
+@pytest.fixture
+def oracle(monkeypatch):
+    """Every answer is the right one, behind a thought if there is room for one."""
+    right = {}
+
+    def listening(prompter, samples):
+        asked = questions(prompter, samples)
+        right.update({tuple(ask.prompt): ask.question.answer for ask in asked})
+        return asked
+
+    def generate(lm, prompts, *, max_new_tokens, done, **options):
+        for i, prompt in enumerate(prompts):
+            text = right[tuple(prompt)]
+            if max_new_tokens > 200:
+                text = f"<think>\nNo: {text[::-1]}\n</think>\n\n{text}"
+            done(i, lm.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    monkeypatch.setattr(module, "questions", listening)
+    monkeypatch.setattr(module, "generate", generate)
+
+
+@pytest.mark.parametrize("form", [{}, {"chat": False}, {"chat": True}, {"thinking": True}])
+def test_an_oracle_scores_100(stranger, oracle, form):
+    table = evaluate(stranger, EvaluateConfig(samples=6, lengths=(800,), **form))
+    assert (table["score"] == 100).all() and not table["unscored"].any()
+    assert {*table["dataset"]} == {*DATASETS}
+    assert not table["response"].str.contains("think|No:").any()
+    rows = sum(6 * len(d.metrics) for d in DATASETS.values())
+    assert len(table) == rows == len(table.drop_duplicates(["dataset", "metric", "sample"]))
+
+
+def test_rows_say_what_was_asked(teaching):
+    table = evaluate(teaching, SMALL)
+    for name in SMALL.datasets:
+        dataset, part = DATASETS[name], table[table["dataset"] == name]
+        asked = questions(prompter_of(teaching, dataset, 300, SMALL, counter(teaching)), 6)
+        assert part["sample"].tolist() == [*range(6)]
+        assert part["cluster"].tolist() == [ask.cluster for ask in asked]
+        assert part["prompt_tokens"].tolist() == [len(ask.prompt) for ask in asked]
+        depths = [ask.question.depth for ask in asked]
+        np.testing.assert_array_equal(part["position"], depths)
+        assert {*part["category"]} == {dataset.category}
+        assert part["position"].notna().all() == (name != "labels_coarse")
+    assert table["score"].between(0, 100).all() and table["score"].max() == 100
+
+
+@torch.inference_mode()
+def slowly(lm, prompt, count):
+    """The whole prompt is read anew for each token, alone."""
+    said = []
+    while len(said) < count:
+        token = lm.model(torch.tensor([[*prompt, *said]])).logits[0, -1].argmax().item()
+        if token in lm.stop_ids:
+            break
+        said.append(token)
+    return lm.tokenizer.decode(said, skip_special_tokens=True).strip()
+
+
+def test_shared_texts_and_order_change_no_answer(teaching):
+    """Each answer is that of slow reading; fewer data sets and samples change none."""
+    table = evaluate(teaching, SMALL)
+    for name in SMALL.datasets:
+        dataset = DATASETS[name]
+        asked = questions(prompter_of(teaching, dataset, 300, SMALL, counter(teaching)), 6)
+        responses = table.loc[table["dataset"] == name, "response"].tolist()
+        assert responses[:3] == [slowly(teaching, ask.prompt, dataset.max_new_tokens)
+                                 for ask in asked[:3]]
+    few = evaluate(teaching, SMALL.changed({"datasets": ["free_answer"], "samples": 4}))
+    same = table.query("dataset == 'free_answer' and sample < 4").reset_index(drop=True)
+    pd.testing.assert_frame_equal(few, same)
+
+
+class Killed(BaseException):
+    """Nothing catches it."""
+
+
+def test_goes_on_per_sample(teaching, tmp_path, monkeypatch):
+    """Killed after seven answers, in the middle of a line of the journal."""
+    journal, generate, given = tmp_path / "journal.jsonl", module.generate, []
+
+    def until_killed(lm, prompts, *, done, **options):
+        def told(index, tokens):
+            if len(given) == 7:
+                raise Killed
+            given.append(tuple(prompts[index]))
+            done(index, tokens)
+        return generate(lm, prompts, done=told, **options)
+
+    monkeypatch.setattr(module, "generate", until_killed)
+    with pytest.raises(Killed):
+        evaluate(teaching, SMALL, journal=journal)
+    with journal.open("a") as file:
+        file.write('["free_answer 300')
+    assert len(journal.read_text().splitlines()) == 8
+    again, count = [], len(given)
+
+    def counted(lm, prompts, **options):
+        again.extend(map(tuple, prompts))
+        return generate(lm, prompts, **options)
+
+    monkeypatch.setattr(module, "generate", counted)
+    table = evaluate(teaching, SMALL, journal=journal)
+    assert len(again) == 18 - count and not {*again} & {*given}
+    monkeypatch.setattr(module, "generate", generate)
+    pd.testing.assert_frame_equal(table, evaluate(teaching, SMALL))
+
+
+def test_what_does_not_fit_is_said_before_anything_runs(teaching, stranger, monkeypatch):
+    monkeypatch.setattr(module, "generate", lambda *args, **kwargs: pytest.fail("asked"))
+    with pytest.raises(UserError, match="rerank does not fit into 400 tokens: take at least"):
+        evaluate(stranger, EvaluateConfig(lengths=(400,), datasets=("needle_rivals", "rerank")))
+    with pytest.raises(UserError, match="the window of tiny-llama has 4096"):
+        evaluate(teaching, EvaluateConfig(lengths=(512, 8192)))
+
+
+def test_stored_and_read(teaching, cache):
+    with pytest.raises(NotStored) as missing:
+        evaluate_stored("tiny-llama", SMALL, compute="never")
+    table, artifact = evaluate_stored("tiny-llama", SMALL)
+    assert artifact.problems() == [] and artifact.manifest["facts"] == {"answers": 18,
+                                                                        "unscored": 0}
+    read, same = evaluate_stored(teaching, SMALL, compute="never")
+    assert same == artifact
+    pd.testing.assert_frame_equal(read, table)
+    pd.testing.assert_frame_equal(table, evaluate(teaching, SMALL))
+    words = shlex.split(str(missing.value).split("`")[1])
+    assert words[:3] == ["rmutils", "evaluate", "tiny-llama"]
+    options = dict(zip(words[3::2], words[4::2], strict=True))
+    assert EvaluateConfig().changed({k[2:]: v for k, v in options.items()}) == SMALL
+
+
+class Server(ServerJudge):
+    """Replies from a list, the last one again and again."""
+
+    def __init__(self, *replies):
+        super().__init__("http://127.0.0.1:9", "judge")
+        self.replies, self.asked = list(replies), []
+
+    def _reply(self, question, temperature):
+        self.asked.append(question)
+        reply = self.replies[0] if len(self.replies) == 1 else self.replies.pop(0)
+        if isinstance(reply, BaseException):
+            raise reply
+        return reply
+
+
+JUDGED = SMALL.changed({"datasets": ["document_qa", "free_answer"], "samples": 3})
+
+
+def test_a_judge_grades(stranger, oracle, tmp_path):
+    """Its grades are kept; rules score what HELMET has no model grade."""
+    config = JUDGED.changed({"lengths": [500]})
+    server = Server('I say {"fluency": 1, "correctness": 2}', 'so {"fluency": 0, "correctness": 3}',
+                    '{"fluency": 1, "correctness": 3}')
+    table = evaluate(stranger, config, journal=tmp_path / "j", judge=GradingJudge(server))
+    scores = table.groupby("dataset")["score"].apply(list)
+    assert scores["free_answer"] == pytest.approx([200 / 3, 0, 100])
+    assert scores["document_qa"] == [100] * 3
+    answer = table.query("dataset == 'free_answer' and sample == 0")["response"].item()
+    assert f"Right answer: {answer}\nAnswer: {answer}" in server.asked[0]
+    prompter = prompter_of(stranger, DATASETS["free_answer"], 500, config, counter(stranger))
+    asked = [ask.question.after.strip() for ask in questions(prompter, 3)]
+    assert all(f"Question: {a}\n" in text for a, text in zip(asked, server.asked, strict=True))
+    silent = Server("nothing")
+    again = evaluate(stranger, config, journal=tmp_path / "j", judge=GradingJudge(silent))
+    pd.testing.assert_frame_equal(again, table)
+    assert silent.asked == []
+
+
+@pytest.mark.parametrize("reply", [
+    "no grade", "", '{"fluency": 1}', '{"fluency": 2, "correctness": 3}',
+    '{"fluency": 1, "correctness": 4}', '{"fluency": 1, "correctness": "3"}',
+    '{"fluency": true, "correctness": 1}', '{"fluency": 1, "correctness": 3',
+    UserError("the judge is down")])
+def test_nonsense_and_silence_are_unscored(stranger, oracle, tmp_path, reply):
+    """Never 0, and asked again in the next run."""
+    config = JUDGED.changed({"lengths": [500]})
+    judge = GradingJudge(Server(reply))
+    table = evaluate(stranger, config, journal=tmp_path / "j", judge=judge)
+    free = table[table["dataset"] == "free_answer"]
+    assert free["score"].isna().all() and free["unscored"].all()
+    assert not table.loc[table["dataset"] == "document_qa", "unscored"].any()
+    assert bool(judge.trouble) == isinstance(reply, UserError)
+    assert len(judge.server.asked) == (1 if judge.trouble else 9)  # three times each
+    good = GradingJudge(Server('{"fluency": 1, "correctness": 3}'))
+    table = evaluate(stranger, config, journal=tmp_path / "j", judge=good)
+    assert (table["score"] == 100).all() and len(good.server.asked) == 3
+
+
+def test_without_its_judge_nothing_is_stored(cache, stranger, oracle, monkeypatch):
+    """And once the judge is there, the model is not asked again."""
+    config = JUDGED.changed({"lengths": [500]})
+    silent = GradingJudge(Server(UserError("the judge is down.")))
+    with pytest.raises(UserError, match="the judge is down.*the same command goes on"):
+        evaluate_stored(stranger, config, judge=silent)
+    asked = []
+    monkeypatch.setattr(module, "generate", lambda lm, prompts, **_: asked.extend(prompts))
+    good = GradingJudge(Server('{"fluency": 1, "correctness": 3}'))
+    assert (evaluate_stored(stranger, config, judge=good)[0]["score"] == 100).all()
+    assert asked == []
+
+
+def test_empty_answers_are_not_shown_to_a_judge(stranger, monkeypatch):
+    def silent(lm, prompts, *, done, **options):
+        for i in range(len(prompts)):
+            done(i, [])
+
+    monkeypatch.setattr(module, "generate", silent)
+    server = Server('{"fluency": 1, "correctness": 3}')
+    table = evaluate(stranger, JUDGED.changed({"lengths": [500]}), judge=GradingJudge(server))
+    assert (table["score"] == 0).all() and server.asked == []
+
+
+def test_trained_models_by_the_name_of_their_training(cache, teaching, monkeypatch):
+    """Read by the name where there are no weights; loaded by it where there are."""
+    name = "train-0123456789abcdef"
+    with pytest.raises(UserError, match=f"the weights of {name} are not stored"):
+        load_by_name(name)
+    run = cache / "artifacts" / "retmask-0123456789abcdef"
+    run.mkdir(parents=True)
+    (run / "run.json").write_text(json.dumps({"training": name}))
+    (run / "manifest.json").write_text(json.dumps({"command": "rmutils retmask x -p seed 3"}))
+    with pytest.raises(UserError, match="`rmutils retmask x -p seed 3 --compute always` makes"):
+        load_by_name(name)
+    folder = cache / "artifacts" / name
+    teaching.model.save_pretrained(folder)
+    teaching.tokenizer.save_pretrained(folder)
+    (folder / "training.json").write_text(json.dumps({"model": "tiny-llama"}))
+    monkeypatch.setattr(trained, "find", lambda key: Artifact(folder))
+    with monkeypatch.context() as patch:  # as on a GPU, where folders are read in half precision
+        known = loading._default_dtype
+        patch.setattr(loading, "_default_dtype", lambda name, device: (
+            known(name, device) if name in REGISTRY else torch.bfloat16))
+        lm = load_by_name(name)
+    assert lm.model.dtype == torch.float32
+    assert lm.name == lm.identity == name == trained.identity_of(name) and lm.corpus == "world"
+    config = EvaluateConfig(datasets=("choice",), lengths=(300,), samples=2)
+    table = evaluate(lm, config)
+    pd.testing.assert_frame_equal(table, evaluate(teaching, config))

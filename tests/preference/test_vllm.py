@@ -1,0 +1,225 @@
+"""vLLM, in its own process and served, says what transformers says of the same model and heads."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import time
+import urllib.request
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from rmutils.core.errors import UserError
+from rmutils.core.paths import ROOT
+from rmutils.heads import export_masked, mask_heads
+from rmutils.models import load_model
+from rmutils.models.engine.generation import generate
+from rmutils.preference import vllm
+from rmutils.preference.backends import Server, Transformers
+from rmutils.preference.instructions import draw
+from rmutils.preference.responses import ResponseConfig, respond
+from rmutils.preference.vllm import VLLM
+
+MODELS = ["tiny-llama", "tiny-qwen3", "tiny-olmo3"]
+ASKED = draw("world", 24).instructions
+HEADS = ((0, 3), (1, 1), (1, 8), (2, 0), (2, 5), (3, 14))
+GREEDY = ResponseConfig(temperature=0, max_new_tokens=24)
+SAMPLED = ResponseConfig(temperature=1, top_p=0.95, max_new_tokens=24, seed=3)
+TIE = 1e-3
+"""Where the two highest logits are as near as this, the last bits may choose."""
+START_S = 500
+"""Of a server on a busy machine."""
+
+
+def masked(config: ResponseConfig) -> ResponseConfig:
+    return config.model_copy(update={"heads": HEADS})
+
+
+def answers(python: Path, tasks: list[dict], **environment: str) -> list[dict]:
+    """What vLLM answers in a process of its own."""
+    asked = [i.text for i in ASKED]
+    tasks = [{"asked": asked, **task, "config": task["config"].model_dump(mode="json")}
+             for task in tasks]
+    done = subprocess.run(
+        [python, Path(__file__).parent / "vllm_answers.py"], input=json.dumps(tasks), text=True,
+        capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT), **environment})
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def alone(vllm_python) -> dict:
+    """Answers of an engine without processes of its own, which starts sooner."""
+    small = {"kv_cache_memory_bytes": 1 << 26, "block_size": 32}  # cached prompts
+    tasks = {f"{model}, {kind}": {"model": model, "config": config, "engine": small}
+             for model in reversed(MODELS)
+             for kind, config in [("whole", GREEDY), ("masked", masked(GREEDY))]}
+    llama = {"model": "tiny-llama", "config": masked(SAMPLED), "engine": small}
+    tasks |= {
+        "whole again": {**llama, "config": GREEDY},
+        "sampled": llama,
+        "reversed": {**llama, "asked": [i.text for i in ASKED[::-1]]},
+        "other seed": {**llama, "config": masked(SAMPLED).model_copy(update={"seed": 4})},
+        "stopped": {**llama, "stop_after": 5},
+        "one by one": {**llama, "engine": {**small, "max_num_seqs": 1}},
+        "short window": {**llama, "engine": {**small, "max_model_len": 8}},
+        "no memory": {**llama, "engine": {"kv_cache_memory_bytes": 1}},
+    }
+    found = answers(vllm_python, list(tasks.values()), VLLM_ENABLE_V1_MULTIPROCESSING="0")
+    return dict(zip(tasks, found, strict=True))
+
+
+@torch.inference_mode()
+def without_ties(lm, config: ResponseConfig) -> list[int]:
+    """Indices of the instructions whose greedy answer meets no tie, stop token included."""
+    kept = []
+    with mask_heads(lm, config.heads):
+        prompts = [lm.render(i.text, thinking=config.thinking) for i in ASKED]
+        said = generate(lm, prompts, max_new_tokens=config.max_new_tokens)
+        for index, (prompt, tokens) in enumerate(zip(prompts, said, strict=True)):
+            logits = lm.model(torch.tensor([prompt + tokens])).logits[0, len(prompt) - 1 :]
+            best = logits[: config.max_new_tokens].topk(2).values
+            if (best[:, 0] - best[:, 1]).min() > TIE:
+                kept.append(index)
+    return kept
+
+
+def assert_same_as_transformers(found: pd.DataFrame, lm, config: ResponseConfig) -> None:
+    kept = without_ties(lm, config)
+    assert len(kept) >= 20
+    pd.testing.assert_frame_equal(found.iloc[kept], respond(Transformers(lm), ASKED, config)
+                                  .iloc[kept])
+
+
+def table(result: dict) -> pd.DataFrame:
+    assert "error" not in result, result
+    columns = "id", "instruction", "text", "tokens", "finished"
+    return pd.DataFrame({column: result[column] for column in columns})
+
+
+def assert_nearly_equal(one: pd.DataFrame, two: pd.DataFrame) -> None:
+    """But for one answer: the batch is in the last bits of the logits, and a draw may be there."""
+    assert one["id"].tolist() == two["id"].tolist()
+    assert (one["text"] != two["text"]).sum() <= 1
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_greedy_answers(alone, model):
+    lm = load_model(model)
+    for kind, config in ("whole", GREEDY), ("masked", masked(GREEDY)):
+        assert_same_as_transformers(table(alone[f"{model}, {kind}"]), lm, config)
+    assert alone[f"{model}, whole"]["text"] != alone[f"{model}, masked"]["text"]
+
+
+def test_identity(alone):
+    lm = load_model("tiny-llama")
+    assert re.fullmatch(rf"{lm.identity}, vllm \d+\.\d+\.\d+", alone["sampled"]["identity"])
+
+
+def test_the_whole_model_comes_back(alone):
+    assert alone["whole again"] == alone["tiny-llama, whole"]
+
+
+def test_order_and_batch_do_not_matter(alone):
+    expected = table(alone["sampled"])
+    assert_nearly_equal(table(alone["reversed"])[::-1].reset_index(drop=True), expected)
+    assert_nearly_equal(table(alone["one by one"]), expected)
+    assert (table(alone["other seed"])["text"] != expected["text"]).sum() >= 12
+
+
+def test_stopped_run_goes_on(alone):
+    assert alone["stopped"]["counts"] == [24, 19]
+    assert_nearly_equal(table(alone["stopped"]), table(alone["sampled"]))
+
+
+def test_refusals_are_told(alone):
+    assert re.match("vLLM cannot run tiny-llama: .* 8 ", alone["short window"]["error"])
+    assert re.match("vLLM cannot run tiny-llama: .*cache", alone["no memory"]["error"])
+
+
+def test_engine_in_processes_of_its_own(vllm_python, alone):
+    """As vLLM runs unless it is told otherwise; weights are changed in another process."""
+    whole, sampled = answers(vllm_python, [{"model": "tiny-llama", "config": config}
+                                           for config in (GREEDY, masked(SAMPLED))])
+    assert whole == alone["tiny-llama, whole"]
+    assert_nearly_equal(table(sampled), table(alone["sampled"]))
+
+
+def test_not_installed(llama, monkeypatch):
+    def missing(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(vllm, "version", missing)
+    with pytest.raises(UserError, match="not installed .* `make vllm`"):
+        VLLM(llama)
+
+
+@pytest.fixture(scope="module")
+def served(vllm_python, tmp_path_factory):
+    """Addresses of two servers, of the whole and the masked model, and their folders."""
+    lm, root = load_model("tiny-llama"), tmp_path_factory.mktemp("served")
+    environment = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_NO_USAGE_STATS": "1"}
+    servers, addresses = [], {}
+    for name, heads in ("whole", ()), ("masked", HEADS):
+        folder = export_masked(lm, heads, root / name)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        with (root / f"{name}.log").open("w") as log:
+            servers.append(subprocess.Popen(
+                [vllm_python.parent / "vllm", "serve", folder, "--dtype", "float32", "--host",
+                 "127.0.0.1", "--port", str(port), "--enforce-eager",
+                 "--kv-cache-memory-bytes", str(1 << 28)],
+                stdout=log, stderr=log, env=environment))
+        addresses[f"http://127.0.0.1:{port}"] = folder
+    try:
+        for address, server, folder in zip(addresses, servers, addresses.values(), strict=True):
+            wait_until_up(address, server, Path(f"{folder}.log"))
+        yield addresses
+    finally:
+        for server in servers:
+            server.terminate()
+        for server in servers:
+            server.wait(60)
+
+
+def wait_until_up(address: str, server: subprocess.Popen, log: Path) -> None:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    for _ in range(START_S):
+        assert server.poll() is None, log.read_text()[-3000:]
+        try:
+            opener.open(f"{address}/health", timeout=5).close()
+            return
+        except OSError:
+            time.sleep(1)
+    raise AssertionError(f"no server in {START_S} s: {log.read_text()[-3000:]}")
+
+
+def test_served(served, alone):
+    lm = load_model("tiny-llama")
+    backend = Server(lm, served)
+    assert re.fullmatch(rf"{lm.identity}, served by vllm \d+\.\d+\.\d+", backend.identity)
+    for config in GREEDY, masked(GREEDY):
+        assert_same_as_transformers(respond(backend, ASKED, config), lm, config)
+    assert_nearly_equal(respond(backend, ASKED, masked(SAMPLED)), table(alone["sampled"]))
+
+
+def test_the_server_is_asked_what_it_serves(served):
+    """The folder of the masked model at the address of the whole one."""
+    whole, masked_folder = next(iter(served)), list(served.values())[1]
+    with pytest.raises(UserError, match=f"serves whole, not {masked_folder}"):
+        Server(load_model("tiny-llama"), {whole: masked_folder})
+
+
+def test_what_a_server_refuses_is_told(served, monkeypatch):
+    monkeypatch.setattr("rmutils.preference.backends.PAUSE", 0.01)
+    backend = Server(load_model("tiny-llama"), served)
+    with pytest.raises(UserError, match="failed 4 times: 400 Bad Request: .*4096"):
+        respond(backend, ASKED[:1], GREEDY.model_copy(update={"max_new_tokens": 5000}))

@@ -1,0 +1,85 @@
+"""The built book, served on this machine, and a browser that may load nothing else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from rmutils.core import paths
+from rmutils.site.build import build
+from rmutils.site.steps import HTML
+
+BROWSERS = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
+FLAGS = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+         "--disable-component-update", "--disable-sync",
+         "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
+"""The last: nothing is reached but this machine."""
+
+
+@pytest.fixture(scope="session")
+def html() -> Path:
+    """Folder of the pages, brought up to date first."""
+    build()
+    return paths.ROOT / HTML
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def end_headers(self) -> None:
+        self.send_header("Cache-Control", "max-age=3600")  # scripts of all pages are read once
+        super().end_headers()
+
+    def log_message(self, *args) -> None:
+        pass
+
+
+@pytest.fixture(scope="session")
+def address(html) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=html))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    executable = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if executable is None:
+        message = f"no browser: install one of {', '.join(BROWSERS)}"
+        (pytest.fail if "RMUTILS_NO_SKIP" in os.environ else pytest.skip)(message)
+    root = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=FLAGS + root)
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def visiting(browser: Browser, address: str, width: int) -> Iterator[tuple[Page, list[str]]]:
+    """A page, and the growing list of what goes wrong on it: also each try to load from afar."""
+    context = browser.new_context(viewport={"width": width, "height": 900})
+    problems: list[str] = []
+
+    def complain(kind: str, text: str) -> None:
+        problems.append(f"{kind}: {text}")
+
+    page = context.new_page()
+    page.set_default_timeout(120_000)  # of milliseconds: machines are busy
+    # Not by `route`, which turns the browser's cache off.
+    page.on("request", lambda request: request.url.startswith((address, "data:", "blob:"))
+            or complain("loads", request.url))
+    page.on("pageerror", lambda error: complain("script error", str(error)))
+    page.on("console", lambda m: complain("console", m.text) if m.type == "error" else None)
+    page.on("response", lambda r: complain(str(r.status), r.url) if r.status >= 400 else None)
+    yield page, problems
+    context.close()

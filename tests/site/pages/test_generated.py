@@ -1,0 +1,74 @@
+"""Lists and records are what the chapters, the audit and the project's files hold."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import yaml
+from bs4 import BeautifulSoup
+
+from rmutils.core import paths
+from rmutils.core.errors import UserError
+from rmutils.paper import audit
+from rmutils.site.pages import inputs
+from rmutils.site.pages.generated import bibtex, changes, citation, errata, said
+from tests.site.pages.conftest import EVIL
+
+
+def test_lists_hold_all_and_lead_to_it(pages):
+    page = BeautifulSoup((pages / "lists.html").read_text(encoding="utf-8"), "html.parser")
+    text = page.select_one("div.body").text
+    assert text.index("So many.") < text.index("One chapter") < text.index("Fig. 1")
+    items = [li.text.strip() for li in page.select("div.body li")]
+    assert items[:4] == ["Fig. 1: A line.", f"Tab. 1: {EVIL}", "Fig. 2: Two more lines.",
+                         "Fig. 3: Two more lines."]
+    assert "str | None = None: of *what* (5)" in items
+    assert "float = 0.1: heads at or above | this score count (5)" in items
+    chapter = BeautifulSoup((pages / "chapters/05_one.html").read_text("utf-8"), "html.parser")
+    for link in page.select("div.body li a"):
+        file, _, anchor = link["href"].partition("#")
+        assert file == "chapters/05_one.html" and (not anchor or chapter.find(id=anchor))
+
+
+def test_only_a_cell_that_says_something_can_be_quoted(book):
+    assert said(book, "05_one", "said") == "So **many**."
+    head, line, first, second = said(book, "05_one", "b").splitlines()
+    assert (head, line) == ("| n | text |", "| --- | --- |") and r"\<script\>" in second
+    assert first.startswith(r"| 0\.3333333")
+    for chapter, cell in (("05_one", "a"), ("05_one", "other"), ("other", "said")):
+        with pytest.raises(UserError, match=cell):
+            said(book, chapter, cell)
+
+
+def test_errata_are_the_disagreements_of_the_audit():
+    findings = audit()
+    wrong = findings[~findings["agrees"]]
+    text = errata(paths.BOOK).replace("\\", "")
+    assert text.startswith(f"{len(wrong)} of {len(findings)} ")
+    entries = re.split(r"\*\*E\d+\*\* ", text)[1:]
+    assert len(entries) == len(wrong)
+    told = set(entries)
+    for row in wrong.itertuples():
+        mine = [e for e in told if e.startswith(f"{row.what}\n") and f"({row.place_a})" in e
+                and f"({row.place_b})" in e]
+        assert mine and "- touches: " in mine[0]
+
+
+def test_citation_and_changes_come_from_the_projects_files():
+    known = yaml.safe_load((paths.ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    told = citation(paths.BOOK)
+    for part in (known["title"], str(known["version"]), known["license"]):
+        assert f"{{{part}}}" in told
+    assert "url" not in told or known.get("url") or known.get("repository-code")
+    assert changes(paths.BOOK).strip() in (paths.ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    entry = bibtex(paths.BOOK, "ma2026retmask")
+    assert entry.count("@") == 1 and "2601.11020" in entry
+    with pytest.raises(UserError, match="nobody1999"):
+        bibtex(paths.BOOK, "nobody1999")
+
+
+def test_pages_are_made_again_when_a_file_behind_them_changes():
+    names = {path.name for path in inputs()}
+    assert {"CITATION.cff", "CHANGELOG.md", "tables.csv"} <= names
+    assert all(path.is_file() for path in inputs())

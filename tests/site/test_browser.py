@@ -1,0 +1,122 @@
+"""The book as a reader sees it, in a real browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote, urldefrag, urljoin
+
+from bs4 import BeautifulSoup
+
+from tests.site.accessibility import barriers, faint
+from tests.site.conftest import visiting
+
+PICTURES = """() => [...document.querySelectorAll('article img')].map(
+    i => [i.getAttribute('src'), i.naturalWidth, i.getAttribute('alt') || ''])"""
+MATH = """() => [...document.querySelectorAll('article .math')].map(
+    m => [m.textContent.slice(0, 60), !!m.querySelector('mjx-container'),
+          !!m.querySelector('mjx-merror')])"""
+SETTLED = """async () => {
+    await window.MathJax?.startup?.promise;
+    await document.fonts.ready;
+    for (const i of document.images) if (!i.complete) await new Promise(on => {
+        i.addEventListener('load', on);
+        i.addEventListener('error', on);
+    });
+}"""
+RAW = r"""() => [...document.querySelectorAll('article :is(p, li, td)')].map(e => e.innerText)
+    .filter(text => /\|[-–—]+\||\*\*\w|\{(ref|doc|cite\S*)\}/.test(text))
+    .map(text => text.slice(0, 80))"""
+"""Marks of Markdown that nothing has set."""
+LINKS = "() => [...document.querySelectorAll('a[href]')].map(a => a.href)"
+IDS = "() => [...document.querySelectorAll('[id]')].map(e => e.id)"
+TOO_WIDE = """() => {
+    const width = document.documentElement.clientWidth;
+    if (document.documentElement.scrollWidth <= width) return [];
+    return [...document.querySelectorAll('body *')]
+        .filter(e => e.getBoundingClientRect().right > width + 1)
+        .map(e => e.tagName + '.' + e.className).slice(0, 5).concat('page is too wide');
+}"""
+
+
+def pages(html: Path) -> list[str]:
+    """Small ones first: what text looks like in them is not looked at again in large ones."""
+    found = sorted(html.rglob("*.html"), key=lambda p: (p.stat().st_size, p))
+    return [str(p.relative_to(html)) for p in found
+            if not p.relative_to(html).parts[0].startswith("_")]
+
+
+def settle(page) -> None:
+    """Until formulas, fonts and pictures are there. Playwright's "networkidle" waits longer, and on
+    a busy machine sometimes for ever."""
+    page.evaluate(SETTLED)
+
+
+def wide(page) -> None:
+    page.goto("about:blank")  # or the page before would be laid out once more
+    page.set_viewport_size({"width": 1200, "height": 900})
+    page.emulate_media(color_scheme="light")
+
+
+def phone_at_night(page) -> None:
+    page.set_viewport_size({"width": 390, "height": 900})
+    page.emulate_media(color_scheme="dark")
+
+
+def test_every_page_is_whole_and_fits_a_phone_and_loads_nothing_from_elsewhere(
+    browser, address, html
+):
+    found, links, ids, looks, dark = {}, {}, {}, set(), set()
+    with visiting(browser, address, 1200) as (page, problems):
+        for name in pages(html):
+            wide(page)
+            page.goto(address + name)
+            settle(page)
+            for src, width, alt in page.evaluate(PICTURES):
+                if not width:
+                    problems.append(f"picture {src} does not show")
+                if not alt or alt.endswith((".png", ".svg")):
+                    problems.append(f"picture {src} has no text for those who cannot see it")
+            for text, rendered, wrong in page.evaluate(MATH):
+                if not rendered or wrong:
+                    problems.append(f"formula is not set: {text}")
+            problems += [f"not set: {text}" for text in page.evaluate(RAW)]
+            links[name], ids[name] = page.evaluate(LINKS), set(page.evaluate(IDS))
+            problems += [*barriers(page, frame=not found), *faint(page, looks)]
+            phone_at_night(page)
+            problems += [*page.evaluate(TOO_WIDE), *faint(page, dark)]
+            found[name] = problems.copy()
+            problems.clear()
+    for name, targets in links.items():
+        for url, anchor in (urldefrag(urljoin(address + name, t)) for t in targets):
+            target = unquote(url.removeprefix(address)) or "index.html"
+            if url.startswith(address) and (
+                not (html / target).is_file()
+                or (anchor and target in ids and unquote(anchor) not in ids[target])
+            ):
+                found[name].append(f"link to {target}#{anchor} leads nowhere")
+    assert len(found) >= 5
+    assert not {name: told for name, told in found.items() if told}
+
+
+def test_search_finds_and_marks_the_term(browser, address):
+    with visiting(browser, address, 1200) as (page, problems):
+        page.goto(f"{address}search.html?q=haystack")
+        hit = page.locator("#search-results li a").first
+        hit.wait_for()
+        hit.click()
+        settle(page)
+        assert "haystack" in page.locator("article").inner_text().lower()
+    assert not problems
+
+
+def test_contents_lead_from_page_to_page(html):
+    """Following "next" from the first page visits every page of the table of contents."""
+    seen, name = [], "index.html"
+    while name not in seen:
+        seen.append(name)
+        text = (html / name).read_text(encoding="utf-8")
+        page = BeautifulSoup(text[text.rfind("prev-next-footer"):], "html.parser")
+        if following := page.select_one("a.right-next"):
+            name = unquote(urljoin(name, following["href"]))
+    made = {"search.html", "genindex.html", "py-modindex.html"}
+    assert set(seen) == set(pages(html)) - made

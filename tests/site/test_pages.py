@@ -1,0 +1,93 @@
+"""The built book: what stands beside figures and tables, and what a first look shows."""
+
+from __future__ import annotations
+
+import re
+
+import nbformat
+import pandas as pd
+from bs4 import BeautifulSoup
+
+from rmutils.core import paths
+from rmutils.site.pages.items import chapters, items
+from tests.site.conftest import visiting
+
+
+def test_every_figure_and_table_of_the_chapters_has_its_files_and_a_note(html):
+    counted = 0
+    for name, notebook in chapters(paths.BOOK):
+        file = html / "chapters" / f"{name}.html"
+        page = BeautifulSoup(file.read_text(encoding="utf-8"), "html.parser")
+        bars = page.select("article .rm-beside")
+        found = items(notebook, name)
+        assert len(bars) == len(found) == len(page.select(
+            "article figure:has(img), article .rm-scroll:has(.rm-caption)")), name
+        for item, bar in zip(found, bars, strict=True):
+            links = {a.text: file.parent / a["href"] for a in bar.select("a")}
+            assert all(target.is_file() for target in links.values()), (name, links)
+            assert ("image (SVG)" in links) == (item.kind == "figure") and "notebook" in links
+            assert bar.select("details.rm-made"), (name, item.label)
+            assert pd.read_csv(links["data (CSV)"]).size, (name, item.label)
+        counted += len(found)
+    assert counted > 100
+
+
+def test_what_chapters_look_up_is_stored(html):
+    """By their defaults: one that is changed may ask for results that do not ship."""
+    lacking = {}
+    for name, _ in chapters(paths.BOOK):
+        text = (html / "chapters" / f"{name}.html").read_text(encoding="utf-8")
+        outputs = BeautifulSoup(text, "html.parser").select(".cell_output")
+        lacking[name] = [found for output in outputs
+                         for found in re.findall(r"[Nn]ot (?:all is )?stored.*", output.text)]
+    assert not {name: found for name, found in lacking.items() if found}
+
+
+def test_sections_that_call_themselves_live_show_nothing_that_was_made_beforehand(html):
+    live, shipped = 0, {}
+    for name, _ in chapters(paths.BOOK):
+        text = (html / "chapters" / f"{name}.html").read_text(encoding="utf-8")
+        for title in BeautifulSoup(text, "html.parser").select("section > :is(h2, h3)"):
+            if re.search(r", live\b|While you read", title.text):
+                live += 1
+                shipped[name, title.text] = re.findall(r"[\w-]+ \(shipped\)", title.parent.text)
+    assert live > 10
+    assert not {place: found for place, found in shipped.items() if found}
+
+
+def test_executed_notebooks_can_be_downloaded_whole(html):
+    for name, _ in chapters(paths.BOOK):
+        nbformat.read(html / "_sources" / "chapters" / f"{name}.ipynb", as_version=4)
+
+
+def test_no_page_tells_of_the_machine(html):
+    """Defaults of functions are shown as the source has them: one is the whole environment."""
+    telling = [str(file.relative_to(html)) for file in sorted(html.rglob("*.html"))
+               if any(words in file.read_text(encoding="utf-8")
+                      for words in (str(paths.ROOT), "environ({"))]
+    assert not telling
+
+
+def test_first_screen_says_what_was_claimed_what_was_found_and_where_to_go(browser, address):
+    with visiting(browser, address, 1200) as (page, _):
+        page.goto(address + "index.html")
+        for shown in ("#retmask-reproduced h1", ".rm-front tbody tr:nth-child(4)",
+                      *(f".rm-front a[href*={name}]" for name in (
+                          "how_to_read", "playground", "claims", "quickstart"))):
+            box = page.locator(shown).first.bounding_box()
+            assert box and box["y"] + box["height"] <= 900, shown
+
+
+def test_search_finds_pages_and_words_of_either_language(browser, address):
+    wanted = {"検索ヘッド": "how_to_read", "検索": "how_to_read",
+              "検索ヘッドの不活性化": "how_to_read", "量子力学": None,
+              "errata": "errata", "compute_large": "parameters"}
+    with visiting(browser, address, 1200) as (page, problems):
+        for query, name in wanted.items():
+            page.goto(f"{address}search.html?q={query}")
+            page.locator("#search-results .search-summary").wait_for()
+            page.wait_for_function("!document.querySelector('#search-progress')?.textContent")
+            links = page.locator("#search-results li > a").all()
+            found = [link.get_attribute("href") for link in links]
+            assert any(name in link for link in found) if name else not found, query
+    assert not problems

@@ -1,0 +1,111 @@
+"""Slides of the lessons: all that they name exists, and they work without anything else."""
+
+from __future__ import annotations
+
+import re
+
+import nbformat
+import pytest
+import yaml
+from nbformat.v4 import new_code_cell, new_notebook, new_output
+
+from rmutils.core import paths
+from rmutils.core.errors import UserError
+from rmutils.site.classroom import FOLDER, write_slides
+
+LESSONS = sorted((paths.BOOK / FOLDER).glob("*.yml"))
+SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="40" height="20"></svg>'
+
+
+@pytest.fixture
+def book(tmp_path):
+    """The lists of slides, and the chapters as if they had been run."""
+    (tmp_path / FOLDER).symlink_to(paths.BOOK / FOLDER)
+    (tmp_path / "chapters").mkdir()
+    for path in paths.NOTEBOOKS.glob("*.ipynb"):
+        notebook = nbformat.read(path, as_version=4)
+        for cell in notebook.cells:
+            if "figure" in cell.metadata.get("mystnb", {}):
+                cell.outputs = [new_output("display_data", {"image/svg+xml": SVG})]
+            elif "report.say(" in cell.source and cell.cell_type == "code":
+                cell.outputs = [new_output("execute_result", {"text/markdown": "It is **0.5**."})]
+        nbformat.write(notebook, tmp_path / "chapters" / path.name)
+    return tmp_path
+
+
+@pytest.fixture
+def made(book):
+    return write_slides(book, book / "html")
+
+
+def test_lessons_show_what_chapters_computed(made):
+    assert len(made) == len(LESSONS) == 2
+    for lesson, file in zip(LESSONS, made, strict=True):
+        slides, text = yaml.safe_load(lesson.read_text("utf-8"))["slides"], file.read_text("utf-8")
+        assert text.count("<section ") == len(slides)
+        assert text.count("<img ") == sum("figure" in slide for slide in slides) >= 4
+        assert text.count("It is <strong>0.5</strong>.") == sum("said" in s for s in slides) >= 1
+        assert not re.findall(r'(?:src|href)="(?!data:)', text)
+
+
+def test_minutes_of_the_notes_rise_to_the_end_of_a_lesson():
+    for lesson in LESSONS:
+        notes = [slide["notes"] for slide in yaml.safe_load(lesson.read_text("utf-8"))["slides"]]
+        minutes = [int(re.match(r"Minute (\d+)\b", note)[1]) for note in notes]
+        assert minutes == sorted(minutes) and minutes[0] == 0 and 85 <= minutes[-1] < 90
+
+
+def test_text_that_a_model_wrote_is_escaped(tmp_path):
+    (tmp_path / FOLDER).mkdir()
+    (tmp_path / FOLDER / "frame.html").write_text("$slides")
+    slide = {"title": "<script>a", "said": "one/cell"}
+    (tmp_path / FOLDER / "a.yml").write_text(yaml.safe_dump(
+        {"title": "a", "about": "a", "slides": [slide]}))
+    (tmp_path / "chapters").mkdir()
+    bad = new_output("execute_result", {"text/markdown": "<script>b</script> <img src=x>"})
+    cell = new_code_cell("1", id="cell", outputs=[bad])
+    nbformat.write(new_notebook(cells=[cell]), tmp_path / "chapters" / "one.ipynb")
+    text = write_slides(tmp_path, tmp_path / "html")[0].read_text("utf-8")
+    assert "<script>" not in text and "<img" not in text and "&lt;script&gt;b" in text
+
+
+@pytest.mark.parametrize(("slide", "told"), [
+    ({"figure": "fig-none"}, "a.yml: no chapter has a figure fig-none"),
+    ({"said": "audit/none"}, "a.yml: audit/none: no such cell"),
+    ({"said": "none/cell-01"}, "a.yml: none/cell-01: no such cell"),
+    ({"picture": "x"}, "a.yml: slide 1 has picture"),
+])
+def test_what_is_missing_is_named(book, slide, told):
+    (book / FOLDER).unlink()
+    (book / FOLDER).mkdir()
+    (book / FOLDER / "frame.html").write_text("$slides")
+    (book / FOLDER / "a.yml").write_text(yaml.safe_dump(
+        {"title": "a", "about": "a", "slides": [{"title": "b", **slide}]}))
+    with pytest.raises(UserError, match=re.escape(told)):
+        write_slides(book, book / "html")
+
+
+def test_keys_turn_the_pages_and_print_shows_all(made, browser):
+    page = browser.new_page(viewport={"width": 1200, "height": 800})
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto(made[0].as_uri())
+    shown = page.locator("section:visible")
+    titles = page.locator("section h2").all_text_contents()
+    assert shown.locator("h2").all_text_contents() == titles[:1]
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowLeft")
+    assert shown.locator("h2").all_text_contents() == titles[1:2]
+    assert not page.locator(".notes:visible").count()
+    page.keyboard.press("n")
+    assert "Minute" in page.locator(".notes:visible").inner_text()
+    page.keyboard.press("End")
+    page.get_by_role("button", name="Next").click()  # there is nothing behind the last one
+    assert shown.locator("h2").all_text_contents() == titles[-1:]
+    assert page.get_by_role("status").inner_text() == f"{len(titles)} of {len(titles)}"
+    page.reload()
+    assert shown.locator("h2").all_text_contents() == titles[-1:]
+    page.emulate_media(media="print")
+    assert shown.count() == len(titles) and not page.locator("nav:visible, .notes:visible").count()
+    assert not problems

@@ -1,0 +1,48 @@
+"""The table of contents and the reference leave nothing out."""
+
+from __future__ import annotations
+
+import re
+
+import yaml
+
+from rmutils.core import paths
+
+TOC = yaml.safe_load((paths.BOOK / "_toc.yml").read_text(encoding="utf-8"))
+
+
+def listed(node) -> list[str]:
+    """All files that a part of the table of contents names."""
+    if isinstance(node, list):
+        return [name for item in node for name in listed(item)]
+    if isinstance(node, dict):
+        own = [node[key] for key in ("root", "file") if key in node]
+        return own + [name for value in node.values() for name in listed(value)]
+    return []
+
+
+def test_contents_list_every_page_and_every_notebook_once():
+    pages = [p.relative_to(paths.BOOK).with_suffix("") for p in paths.BOOK.rglob("*.md")
+             if not {"_build", "runs"} & set(p.relative_to(paths.BOOK).parts)]
+    notebooks = [f"chapters/{p.stem}" for p in paths.NOTEBOOKS.glob("*.ipynb")]
+    assert sorted(listed(TOC)) == sorted([*map(str, pages), *notebooks])
+
+
+def test_reference_lists_every_module_once():
+    """Packages themselves only pass on names; commands explain themselves."""
+    text = "".join(p.read_text(encoding="utf-8") for p in (paths.BOOK / "api").glob("*.md"))
+    documented = re.findall(r"automodule:: (\S+)", text)
+    modules = [".".join(p.relative_to(paths.ROOT).with_suffix("").parts)
+               for p in (paths.ROOT / "rmutils").rglob("*.py")
+               if not p.name.startswith("__") and p.parent.name != "cli"]
+    assert sorted(documented) == sorted(modules)
+
+
+def test_every_citation_has_an_entry():
+    entries = set(re.findall(r"^@\w+\{([^,]+),", (paths.BOOK / "references.bib").read_text(
+        encoding="utf-8"), flags=re.MULTILINE))
+    sources = [*paths.BOOK.glob("*.md"), *paths.NOTEBOOKS.glob("*.ipynb")]
+    cited = {key.strip() for p in sources for group in
+             re.findall(r"\{cite[:a-z]*\}`([^`]+)`", p.read_text(encoding="utf-8"))
+             for key in group.split(",")}
+    assert cited <= entries
