@@ -16,8 +16,7 @@ FEW = ["-p", "samples", "2", "-p", "tasks", "arithmetic,letters", "-p", "passage
 
 
 @pytest.fixture
-def model(tiny, monkeypatch):
-    monkeypatch.setitem(cli.COMMANDS, "abilities", "")
+def model(tiny):
     return str(tiny)
 
 
