@@ -15,7 +15,7 @@ _HOMES = {
     "mask_heads": "rmutils.heads",
 }
 __all__ = list(_HOMES)
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 
 def __getattr__(name: str):

@@ -94,8 +94,8 @@ def test_points_and_their_correlation_by_hand():
     # Gini of x, x, x, 0.8 from its definition: mean absolute difference over twice the mean.
     ginis = [np.abs(np.subtract.outer(x, x)).mean() / (2 * np.mean(x))
              for x in ([level] * 3 + [0.8] for level in levels)]
-    np.testing.assert_allclose(table["sparsity"], ginis)
-    np.testing.assert_allclose(table["gain"], gains, atol=1e-12)
+    np.testing.assert_allclose(table["sparsity"], ginis, atol=1e-12)
+    np.testing.assert_allclose(table["gain"], gains)
     assert (table["found"] == 0.8).all()
     found = correlations(table).set_index("statistic")
     r = np.corrcoef(ginis, gains)[0, 1]
