@@ -8,18 +8,15 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from http.client import HTTPException
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
-from typing import TypeVar
-from urllib.error import HTTPError
-from urllib.request import ProxyHandler, Request, build_opener
+from typing import Any, TypeVar
 
 from rmutils.core.errors import UserError
 from rmutils.core.journal import one_thread
+from rmutils.core.server import Client, ServerError
 from rmutils.heads.masking import RECORD, mask_heads
 from rmutils.heads.scores import Head
 from rmutils.models import REGISTRY, LanguageModel, identify, load_model
@@ -88,10 +85,8 @@ def decode(lm: LanguageModel, instruction: Instruction, tokens: Sequence[int],
 
 T = TypeVar("T")
 
-RETRIES = 3
-"""After the first try. The paper is silent; 3 in the authors' scripts."""
-PAUSE = 1.0
-"""Seconds before the first retry; twice as many before each further one."""
+TRIES = 4
+"""The paper is silent; 3 retries in the authors' scripts."""
 CONCURRENCY = 32
 """Requests at once."""
 
@@ -99,9 +94,8 @@ CONCURRENCY = 32
 class Server(Backend):
     """Servers of one model: of the whole one, of masked ones, or of both.
 
-    Prompts go there as token ids of the model's own chat template, as with the other backends.
-    Connections are direct, whatever proxy the environment names. Tokens of a response are counted
-    by the server.
+    Prompts go there as token ids of the model's own chat template, as with the other backends. The
+    server counts the tokens of a response.
 
     Parameters
     ----------
@@ -201,11 +195,11 @@ class _Served:
         if parts is None:
             raise UserError(f"{address!r} is no address of a server, such as "
                             f"http://127.0.0.1:8000.")
-        self.url, self.timeout = address.rstrip("/").removesuffix("/v1"), timeout
+        self.client = Client(address, timeout=timeout, tries=TRIES)
+        self.url = self.client.url
         self.command = shlex.join([
             "vllm", "serve", checkpoint, "--dtype", str(lm.model.dtype).removeprefix("torch."),
             "--host", parts[1], "--port", parts[2] or "80"])
-        self._open = build_opener(ProxyHandler({})).open
         named = self.call("/v1/models", lambda answer: {
             # vLLM tells the path (root) beside the name, others only a name.
             Path(m.get("root") or m["id"]).name: m for m in answer["data"]})
@@ -221,22 +215,11 @@ class _Served:
         instruction, payload = request
         return self.call("/v1/completions", partial(_response, instruction), payload)
 
-    def call(self, path: str, read: Callable[[dict], T], payload: dict | None = None) -> T:
+    def call(self, path: str, read: Callable[[Any], T], body: dict | None = None) -> T:
         """What `read` takes from the server's answer."""
-        data = None if payload is None else json.dumps(payload).encode()
-        request = Request(self.url + path, data, {"Content-Type": "application/json"})
-        for attempt in range(RETRIES + 1):
-            if attempt:
-                time.sleep(PAUSE * 2 ** (attempt - 1))
-            try:
-                with self._open(request, timeout=self.timeout) as response:
-                    return read(json.load(response))
-            except HTTPError as error:
-                said = error.read(300).decode(errors="replace").strip()
-                cause = f"{error.code} {error.reason}: {said}"
-            except (OSError, HTTPException) as error:
-                cause = str(getattr(error, "reason", error)) or type(error).__name__
-            except (ValueError, LookupError, TypeError, AttributeError) as error:
-                cause = f"its answer is not what was expected ({type(error).__name__}: {error})"
-        raise UserError(f"{self.url}{path} failed {RETRIES + 1} times: {cause}. If no server runs "
-                        f"there: `{self.command}`.")
+        try:
+            return self.client.call(path, read, body)
+        except ServerError as error:
+            times = f" {TRIES} times" if error.passing else ""
+            raise UserError(f"{self.url}{path} failed{times}: {error}. If no server runs there: "
+                            f"`{self.command}`.") from error

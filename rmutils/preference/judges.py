@@ -2,25 +2,18 @@
 
 Section 4.1: "y_l sampled from the same LLM but with lower quality. The quality is judged by
 Gemma-3-27B-IT". The paper prints neither the question that the judge is asked nor its scale.
-
-What a judge says of two responses to each instruction, kept one by one.
 """
 
 from __future__ import annotations
 
-import http.client
-import json
 import math
 import os
 import re
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import pandas as pd
 import torch
@@ -30,7 +23,10 @@ from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal
 from rmutils.core.progress import progress_bar
 from rmutils.core.results import Artifact, Compute, Stage
+from rmutils.core.server import Client, ServerError
 from rmutils.models import LanguageModel
+
+T = TypeVar("T")
 
 GEMMA = "google/gemma-3-27b-it"
 """The paper's judge, by its name on the hub."""
@@ -52,9 +48,8 @@ Reply with your rating in double square brackets and nothing else, for example: 
 judge of MT-Bench gives (Zheng et al., 2023)."""
 MAX_TOKENS = 64
 ATTEMPTS = 3
-"""Both ours: length of a reply, and how often the judge is asked about a response at most."""
-WAIT = 2.0
-"""Seconds before the second attempt, where the server had trouble; twice as many each time."""
+"""Both ours: length of a reply, and how often the judge is asked for a rating, or a server in
+trouble for a reply."""
 TIMEOUT = 120.0
 """Seconds without a word from the server."""
 KEY = "RMUTILS_JUDGE_KEY"
@@ -62,7 +57,7 @@ KEY = "RMUTILS_JUDGE_KEY"
 REFUSALS = {401: f"it wants a key; set {KEY}", 403: f"it wants another key; set {KEY}",
             404: "it has no such model, or another interface"}
 """Status codes of servers that would refuse the next request, too."""
-AGAIN = "When it is well again, run the same command: what it has judged so far is kept."
+AGAIN = "When it works again, run the same command: what it has judged so far is kept."
 BREAKS_OFF = 0.01
 """Ours: a response breaks off where the model would end it with less than this probability."""
 
@@ -83,11 +78,10 @@ class Judge(Protocol):
 class ServerJudge:
     """A model that is asked for ratings, behind a server with OpenAI's interface.
 
-    The first time it is asked greedily, and where the reply is no rating, again with sampling. What
-    has no rating then is unscored, and so is at once what the server calls a bad request, such as
-    one longer than the model's window. A server in trouble is given some time; what it never
-    replied to is not called unscored. The connection is direct, whatever proxy the environment
-    names.
+    It is asked greedily first, and with sampling where the reply is no rating. A response without a
+    rating after three questions is unscored, and so is at once what the server calls a bad request,
+    such as one longer than the model's window. A server in trouble is given some time; responses
+    that it never replied to are not called unscored.
 
     Parameters
     ----------
@@ -106,11 +100,12 @@ class ServerJudge:
     at_once = 32
 
     def __init__(self, url: str, model: str = GEMMA):
-        if not re.fullmatch(r"https?://[^\s/:]+(:\d+)?(/\S*)?", url):
+        try:
+            self._client = Client(url, timeout=TIMEOUT, tries=ATTEMPTS, key=os.environ.get(KEY))
+        except ValueError:
             raise UserError(f"{url!r} is not the URL of a server, such as "
-                            f"http://127.0.0.1:8000.")
-        self.url, self.name = url.rstrip("/").removesuffix("/v1"), model
-        self._open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
+                            f"http://127.0.0.1:8000.") from None
+        self.url, self.name = self._client.url, model
         self.identity = digest(["server judge", 1, model, PROMPT])
 
     def score(self, instruction: str, responses: Sequence[str]) -> list[float | None]:
@@ -119,48 +114,43 @@ class ServerJudge:
         with ThreadPoolExecutor(max(1, len(responses))) as pool:
             return list(pool.map(lambda question: self.ask(question, rating), questions))
 
-    def ask(self, question: str, read: Callable[[str], Any]) -> Any:
+    def ask(self, question: str, read: Callable[[str], T | None]) -> T | None:
         """What `read` finds in the reply to a question; None if it never finds anything."""
-        temperature = 0
-        for attempt in range(ATTEMPTS):
+        for temperature in (0, *[1] * (ATTEMPTS - 1)):
             try:
-                if (found := read(self._reply(question, temperature))) is not None:
-                    return found
-                temperature = 1
-            except urllib.error.HTTPError as error:
-                if cause := REFUSALS.get(error.code):
-                    raise UserError(f"the judge {self.name} at {self.url} answers with status "
-                                    f"{error.code}: {cause}.") from error
-                if error.code < 500 and error.code not in (408, 429):
+                found = read(self.reply(question, temperature))
+            except ServerError as error:
+                if not error.passing and error.status not in REFUSALS:
                     return None
-                self._wait(attempt, f"answers with status {error.code}. {AGAIN}", error)
-            except urllib.error.URLError as error:
-                self._wait(attempt, f"cannot be reached: {error.reason}. Start it, for example "
-                                    f"with `vllm serve {self.name}`.", error)
-            except (OSError, http.client.HTTPException) as error:
-                self._wait(attempt, f"hangs up, or says nothing for {TIMEOUT:g} s. {AGAIN}", error)
+                raise UserError(self._trouble(error)) from error
+            if found is not None:
+                return found
         return None
 
-    def _wait(self, attempt: int, trouble: str, error: Exception) -> None:
-        if attempt == ATTEMPTS - 1:
-            raise UserError(f"the judge at {self.url} {trouble}") from error
-        time.sleep(WAIT * 2 ** attempt)
+    def reply(self, question: str, temperature: float) -> str:
+        """The text of a reply; empty where the server said something else."""
+        return self._client.call("/v1/chat/completions", _text, {
+            "model": self.name, "messages": [{"role": "user", "content": question}],
+            "temperature": temperature, "max_tokens": MAX_TOKENS})
 
-    def _reply(self, question: str, temperature: float) -> str:
-        """The text of the reply; empty where the server said something else."""
-        body = {"model": self.name, "messages": [{"role": "user", "content": question}],
-                "temperature": temperature, "max_tokens": MAX_TOKENS}
-        headers = {"Content-Type": "application/json"}
-        if key := os.environ.get(KEY):
-            headers["Authorization"] = f"Bearer {key}"
-        request = urllib.request.Request(
-            f"{self.url}/v1/chat/completions", json.dumps(body).encode(), headers)
-        with self._open(request, timeout=TIMEOUT) as reply:
-            text = reply.read()
-        try:
-            return str(json.loads(text)["choices"][0]["message"]["content"])
-        except (ValueError, LookupError, TypeError):
-            return ""
+    def _trouble(self, error: ServerError) -> str:
+        if error.status in REFUSALS:
+            return (f"the judge {self.name} at {self.url} answers with status {error.status}: "
+                    f"{REFUSALS[error.status]}.")
+        who = f"the judge at {self.url}"
+        if not error.reached:
+            return f"{who} cannot be reached: {error}. Start it, for example with `vllm serve " \
+                   f"{self.name}`."
+        if error.status:
+            return f"{who} answers with status {error.status}. {AGAIN}"
+        return f"{who} hangs up, or says nothing for {self._client.timeout:g} s. {AGAIN}"
+
+
+def _text(answer: Any) -> str:
+    try:
+        return str(answer["choices"][0]["message"]["content"])
+    except (LookupError, TypeError):
+        return ""
 
 
 def rating(reply: str) -> float | None:

@@ -45,7 +45,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(monkeypatch):
-    monkeypatch.setattr(judges, "WAIT", 0.0)
+    monkeypatch.setattr("rmutils.core.server.PAUSE", 0.0)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.lock, server.log, server.plan = threading.Lock(), [], {}
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()

@@ -115,7 +115,7 @@ def folder(llama, tmp_path):
 @pytest.fixture
 def fake(llama, folder, monkeypatch):
     """A server of the masked model."""
-    monkeypatch.setattr(backends, "PAUSE", 0.01)
+    monkeypatch.setattr("rmutils.core.server.PAUSE", 0.01)
     fake = Fake(llama, folder, HEADS)
     yield fake
     fake.released.set()
@@ -182,7 +182,7 @@ def test_an_answer_that_never_comes(llama, fake, folder, masked):
     (FAULTS["no JSON"], "its answer is not what was expected"), (hang, "timed out")])
 def test_lasting_faults_are_told(llama, fake, folder, masked, fault, said):
     backend = Server(llama, {fake.address: folder})
-    backend._served[frozenset(HEADS)].timeout = 0.2
+    backend._served[frozenset(HEADS)].client.timeout = 0.2
     fake.faults = [fault] * 9
     with pytest.raises(UserError) as error:
         respond(backend, ASKED[:1], masked)

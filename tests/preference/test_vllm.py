@@ -219,7 +219,7 @@ def test_the_server_is_asked_what_it_serves(served):
 
 
 def test_what_a_server_refuses_is_told(served, monkeypatch):
-    monkeypatch.setattr("rmutils.preference.backends.PAUSE", 0.01)
+    monkeypatch.setattr("rmutils.core.server.PAUSE", 0.01)
     backend = Server(load_model("tiny-llama"), served)
     with pytest.raises(UserError, match="failed 4 times: 400 Bad Request: .*4096"):
         respond(backend, ASKED[:1], GREEDY.model_copy(update={"max_new_tokens": 5000}))

@@ -69,7 +69,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def judge(monkeypatch):
-    monkeypatch.setattr(judges, "WAIT", 0.0)
+    monkeypatch.setattr("rmutils.core.server.PAUSE", 0.0)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.lock, server.log = threading.Lock(), []
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()

@@ -163,7 +163,7 @@ class Server(ServerJudge):
         super().__init__("http://127.0.0.1:9", "judge")
         self.replies, self.asked = list(replies), []
 
-    def _reply(self, question, temperature):
+    def reply(self, question, temperature):
         self.asked.append(question)
         reply = self.replies[0] if len(self.replies) == 1 else self.replies.pop(0)
         if isinstance(reply, BaseException):
