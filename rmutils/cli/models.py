@@ -90,7 +90,7 @@ def info(name: str, as_json: Json = False) -> None:
     Example: rmutils models info smollm2-135m
     """
     spec = _known(name)
-    facts = {**asdict(spec), "state": _state(spec)}
+    facts = {**asdict(spec), "tau": spec.tau, "tau_source": spec.tau_source, "state": _state(spec)}
     if as_json:
         print(json.dumps(facts, indent=1))
         return

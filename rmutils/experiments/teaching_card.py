@@ -10,9 +10,9 @@ from rmutils.core.results import environment
 from rmutils.corpora.world.knowledge import KINDS
 from rmutils.corpora.world.tasks import TASKS
 from rmutils.experiments.teaching_models import RANDOM_DRAWS
+from rmutils.models.families import FAMILIES
 from rmutils.models.loading import trained_folder
 from rmutils.models.registry import REGISTRY
-from rmutils.models.teaching.pretraining import CONFIGS
 from rmutils.models.teaching.teaching_recipes import RECIPES
 
 
@@ -30,7 +30,7 @@ def write_card(name: str, folder: Path, scores: pd.DataFrame) -> None:
     made = environment()
     (folder / "README.md").write_text(CARD.format(
         name=name, licence=spec.licence.lower(), recipe=recipe, tau=spec.tau,
-        kind=CONFIGS[recipe.family].__name__.replace("Config", "ForCausalLM"),
+        kind=FAMILIES[recipe.family].config.replace("Config", "ForCausalLM"),
         window=f", windows of {recipe.sliding_window} tokens in three layers of four"
         if recipe.sliding_window else "",
         thinking=" Its chat template knows `enable_thinking`." if recipe.thinking else "",

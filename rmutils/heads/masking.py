@@ -25,6 +25,7 @@ from rmutils import __version__
 from rmutils.core.errors import UserError
 from rmutils.heads.scores import Head, HeadScores
 from rmutils.models import LanguageModel
+from rmutils.models.families import family_of
 
 Policy = Literal["retrieval", "non-retrieval", "random"]
 """Which heads are masked: RetMask, Non-Retrieval-Mask or Random-Mask (section 4.1)."""
@@ -150,9 +151,7 @@ def mask_queries(lm: LanguageModel, heads: Iterable[Head]) -> Iterator[None]:
     with ExitStack() as hooks:
         for layer, group in groupby(heads, key=itemgetter(0)):
             attention = lm.model.base_model.layers[layer].self_attn
-            last, norm = attention.q_proj, getattr(attention, "q_norm", None)
-            if norm is not None and norm.weight.numel() == last.out_features:
-                last = norm
+            last = family_of(lm.family).query_output(attention)
             zero = _zero([head for _, head in group], lm.shape[1])
             hooks.callback(last.register_forward_hook(zero).remove)
         yield

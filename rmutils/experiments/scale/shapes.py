@@ -15,10 +15,8 @@ from transformers import PreTrainedConfig
 
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError
+from rmutils.models.families import FAMILIES
 from rmutils.models.fetch import hub_id_of
-
-NORMS = {"llama": (2, False), "qwen3": (2, True), "olmo3": (2, True), "gemma3_text": (4, True)}
-"""Family -> norms of a layer over the hidden size, and whether queries and keys have norms."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,7 @@ class Shape:
     Attributes
     ----------
     family : str
-        transformers' `model_type`, one of `NORMS`.
+        transformers' `model_type`, a key of `rmutils.models.families.FAMILIES`.
     layers, hidden, heads, key_heads, head_size, inner, vocabulary : int
         `inner`: of the feed-forward layers.
     tied : bool
@@ -74,10 +72,9 @@ class Shape:
     @property
     def parameters(self) -> int:
         """All weights."""
-        count, inside = NORMS[self.family]
-        # Olmo 3 norms all heads together, the others each with the same weights.
-        sizes = (self.heads + self.key_heads) if self.family == "olmo3" else 2
-        norms = count * self.hidden + inside * sizes * self.head_size
+        family = FAMILIES[self.family]
+        sizes = {"": 0, "head": 2, "layer": self.heads + self.key_heads}[family.query_norm]
+        norms = family.norms * self.hidden + sizes * self.head_size
         return (self.layers * (self.layer_weights + norms) + self.hidden
                 + (1 if self.tied else 2) * self.output_weights)
 
@@ -130,12 +127,12 @@ def shape_of(name: str) -> Shape:
     file = Path(name) / "config.json"
     if file.is_file():
         told = json.loads(file.read_text(encoding="utf-8"))
-        if told.get("model_type") in NORMS:
+        if told.get("model_type") in FAMILIES:
             return Shape._read(told)
     where = "on the hub" if hub_id_of(name) else "in its folder"
     raise UserError(f"the shape of {name} is not known. Known: {', '.join(SHAPES)}; or a folder "
                     f"with the config.json that the model has {where}, of a model of the families "
-                    f"{', '.join(NORMS)}.")
+                    f"{', '.join(FAMILIES)}.")
 
 
 Share = Annotated[float, Field(gt=0, le=1)]

@@ -12,16 +12,17 @@ from pathlib import Path
 
 import pandas as pd
 import torch
+import transformers
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
-from transformers import AutoModelForCausalLM, LlamaConfig, Olmo3Config, Qwen3Config
 
 from rmutils.core.errors import UserError
 from rmutils.core.files import one_process
 from rmutils.core.journal import one_thread
 from rmutils.core.progress import progress_bar
+from rmutils.models.families import FAMILIES
 from rmutils.models.teaching.stream import Stream, build_tokenizer
 from rmutils.models.teaching.teaching_recipes import TeachingRecipe
 
@@ -63,7 +64,6 @@ class _RoundedProducts(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-CONFIGS = {"llama": LlamaConfig, "qwen3": Qwen3Config, "olmo3": Olmo3Config}
 COLUMNS = "step,length,answer_loss,prompt_loss,seconds"
 CHECKPOINT_STEPS = 250
 SNAPSHOTS = (0, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1000, 1200, 1400, 1600, 1800, 2000)
@@ -78,14 +78,14 @@ def build_model(recipe: TeachingRecipe, tokenizer) -> nn.Module:
         "initializer_range",
     })
     window = {"sliding_window": recipe.sliding_window} if recipe.sliding_window else {}
-    config = CONFIGS[recipe.family](
+    config = getattr(transformers, FAMILIES[recipe.family].config)(
         **shape, **window, tie_word_embeddings=True, bos_token_id=None,
         pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id,
         rope_parameters={"rope_type": "default", "rope_theta": recipe.rope_theta},
         corpus="world",  # detection takes its haystack and needles from there
     )
     torch.manual_seed(recipe.seed)
-    return AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
+    return transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
 
 
 def train(recipe: TeachingRecipe, folder: Path, *, device: str | None = None) -> Path:

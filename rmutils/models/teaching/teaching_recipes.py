@@ -8,11 +8,12 @@ random tokens, repeated, did not help: copying came from text. All this rests on
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from rmutils.core.config import Config
+from rmutils.models.families import FAMILIES, known_family
 
 
 class TeachingRecipe(Config):
@@ -21,7 +22,7 @@ class TeachingRecipe(Config):
     The architecture fields have the names that transformers' configurations give them.
     """
 
-    family: Literal["llama", "qwen3", "olmo3"]
+    family: Annotated[str, AfterValidator(known_family)]
     seed: int = 0
     vocab_size: int = 1536
     hidden_size: int = 128
@@ -75,8 +76,8 @@ class TeachingRecipe(Config):
 
     @property
     def thinking(self) -> bool:
-        """Whether the model learns to think before it answers, as Qwen3 does."""
-        return self.family == "qwen3"
+        """True if the model learns to think before it answers, as Qwen3 does."""
+        return FAMILIES[self.family].thinking
 
     def row_length(self, step: int) -> int:
         """Longest row at a step, in tokens."""
@@ -93,15 +94,11 @@ class TeachingRecipe(Config):
         return min(1, (step + 1) / self.warmup, max(left / 0.3, 0.02))
 
 
-_BASE = {
-    "tiny-llama": TeachingRecipe(family="llama", steps=5000),  # without QK-norm it learns slower
-    "tiny-qwen3": TeachingRecipe(family="qwen3"),
-    "tiny-olmo3": TeachingRecipe(family="olmo3", steps=4200, sliding_window=64),
-}
-_REPLICATES = {"tiny-llama": (1, 2), "tiny-qwen3": (1,), "tiny-olmo3": (1,)}
-
-RECIPES = _BASE | {f"{name}-s{seed}": _BASE[name].model_copy(update={"seed": seed})
-                   for name, seeds in _REPLICATES.items() for seed in seeds} | {
-    "tiny-llama-small": TeachingRecipe(family="llama", steps=2500, num_hidden_layers=2)}
+RECIPES = {
+    "-".join(["tiny", name, *([f"s{seed}"] if seed else [])]): TeachingRecipe(
+        family=name, seed=seed, **family.teaching)
+    for name, family in FAMILIES.items() if family.teaching is not None
+    for seed in (0, *family.replicates)
+} | {"tiny-llama-small": TeachingRecipe(family="llama", steps=2500, num_hidden_layers=2)}
 """All recipes by the name of the model they make; `-s1` is the same model from another seed, and
-the small one, half as deep, gives Smaller-Model its rejected responses (section 4.1)."""
+the small one, half as deep, writes the rejected responses of Smaller-Model (section 4.1)."""

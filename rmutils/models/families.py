@@ -1,0 +1,120 @@
+"""Families of models: what the project knows of an architecture, in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from torch import nn
+from transformers import PreTrainedModel
+
+from rmutils.core.errors import UserError
+from rmutils.core.registry import Registry
+
+TAU = 0.1
+"""For models of no known family. The paper is silent on them; it tunes tau "from {0.05, 0.10} for
+each model" (appendix A)."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """A family of models: one architecture of transformers, and how the paper treats it.
+
+    Models of a family that is not registered work, too, if they are built like Llama (`lacks`).
+    Sliding windows and grouped queries need no entry: the code reads them from each model's
+    configuration. Subclass it, and override `lacks`, for models that are built in another way.
+
+    Attributes
+    ----------
+    title : str
+        As the paper writes it.
+    tau : float
+        Threshold of a retrieval head.
+    tau_source : str
+        The sentence of the paper that sets it; empty where the paper is silent.
+    nearest : str
+        The family whose threshold is taken where the paper is silent.
+    config : str
+        Name of transformers' configuration class; empty: no teaching model can be built.
+    norms : int
+        Norms of a layer over the hidden size.
+    query_norm : {"", "head", "layer"}
+        Norms of queries and keys: none, of each head by itself, or of all heads of a layer.
+    thinking : bool
+        The chat template knows `enable_thinking`, and a teaching model learns to think.
+    teaching : mapping, optional
+        Fields of `TeachingRecipe` that differ from its defaults; None: there is no teaching model.
+    replicates : tuple of int
+        Further seeds with which the teaching model is trained.
+
+    Examples
+    --------
+    >>> from rmutils.models.families import FAMILIES, Family, family_of
+    >>> family_of("qwen3").tau
+    0.05
+    >>> family_of("an architecture without an entry").tau
+    0.1
+    """
+
+    title: str
+    tau: float = TAU
+    tau_source: str = ""
+    nearest: str = ""
+    config: str = ""
+    norms: int = 2
+    query_norm: Literal["", "head", "layer"] = ""
+    thinking: bool = False
+    teaching: Mapping[str, Any] | None = field(default=None, hash=False)
+    replicates: tuple[int, ...] = ()
+
+    def lacks(self, model: PreTrainedModel) -> str:
+        """Say what a model lacks for its heads to be watched and masked; empty if nothing."""
+        layers = getattr(model.base_model, "layers", ())
+        outputs = [getattr(getattr(layer, "self_attn", None), "o_proj", None) for layer in layers]
+        if len(outputs) != model.config.num_hidden_layers or None in outputs:
+            return "an attention with an output projection `o_proj` in every layer"
+        if getattr(model.base_model, "rotary_emb", None) is None:
+            return "rotary positions"
+        if not getattr(model, "_supports_attention_backend", False):
+            return "an attention that transformers can exchange"
+        return ""
+
+    def query_output(self, attention: nn.Module) -> nn.Module:
+        """Return the module of an attention behind which a head's queries can be zeroed alone.
+
+        A norm over all heads of a layer comes before: zeros in front of it would change the others.
+        """
+        projection, norm = attention.q_proj, getattr(attention, "q_norm", None)
+        together = norm is not None and norm.weight.numel() == projection.out_features
+        return norm if together else projection
+
+
+FAMILIES: Registry[Family] = Registry("model family", "rmutils.families")
+"""Families by transformers' `model_type`."""
+
+_OTHERS = 'section 4.1: "tau = 0.05 for Qwen3 and Olmo-3"'
+FAMILIES.add("llama", Family(
+    "Llama", 0.1, 'section 4.1: "threshold tau = 0.1 for Llama-3.1"',
+    config="LlamaConfig", teaching={"steps": 5000}, replicates=(1, 2)))  # without QK-norm it learns slower
+FAMILIES.add("qwen3", Family(
+    "Qwen3", 0.05, _OTHERS, config="Qwen3Config", query_norm="head", thinking=True, teaching={},
+    replicates=(1,)))
+FAMILIES.add("olmo3", Family(
+    "Olmo-3", 0.05, _OTHERS, config="Olmo3Config", query_norm="layer",
+    teaching={"steps": 4200, "sliding_window": 64}, replicates=(1,)))
+FAMILIES.add("gemma3_text", Family(
+    "Gemma 3", 0.05, nearest="Olmo-3", config="Gemma3TextConfig", norms=4, query_norm="head"))
+
+
+def family_of(model_type: str) -> Family:
+    """Return a family by transformers' `model_type`; one with the defaults if none has that name.
+    """
+    return FAMILIES[model_type] if model_type in FAMILIES else Family(model_type)
+
+
+def known_family(model_type: str) -> str:
+    """Return a family's name, checked: for fields of configurations."""
+    if model_type not in FAMILIES:
+        raise UserError(FAMILIES.unknown(model_type))
+    return model_type
