@@ -1,12 +1,24 @@
-"""Validated, hashable parameters: the base of every stage's configuration."""
+"""Validated parameters: what a stage is configured by, what of it decides its result, and the
+options of the command line that say it.
+
+**What a key holds.** Every value of a configuration is part of the name of its result, so a default
+that changes never finds the result of the old one, and whoever asks for the old value by name still
+does. A field that comes later would orphan all that is stored; it is declared with `added`, which
+says the value that leaves results as they were, and the key holds it only where it has another.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rmutils.core.errors import UserError
 
@@ -17,8 +29,26 @@ class Config(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     def digest(self) -> str:
-        """SHA-256 (hex) of the sorted JSON of all fields."""
-        return digest(self.model_dump(mode="json"))
+        """SHA-256 (hex) of `identity`."""
+        return digest(self.identity())
+
+    def identity(self) -> dict[str, Any]:
+        """All values as JSON, but for `added` ones that leave the result as it was."""
+        values = self.model_dump(mode="json")
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            if any(isinstance(one, _Added) and one.before == value for one in field.metadata):
+                values.pop(name, None)
+            elif name in values:
+                values[name] = _identity(value, values[name])
+        return values
+
+    @classmethod
+    def from_identity(cls, values: dict[str, Any]) -> Self:
+        """The configuration of a manifest: what it does not hold had the value before `added`."""
+        before = {name: one.before for name, field in cls.model_fields.items()
+                  for one in field.metadata if isinstance(one, _Added)}
+        return cls(**before | values)
 
     def changed(self, values: dict[str, Any]) -> Self:
         """A copy with other values.
@@ -63,14 +93,125 @@ class Config(BaseModel):
 
     def differences(self, other: Self) -> dict[str, str]:
         """What `changed` needs to make this out of `other`, as texts."""
-        found = {}
-        for name, value in self:
-            before = getattr(other, name)
-            if isinstance(value, Config) and isinstance(before, Config):
-                found |= {f"{name}.{k}": v for k, v in value.differences(before).items()}
-            elif value != before:
-                found[name] = value if isinstance(value, str) else json.dumps(value, default=_plain)
-        return found
+        return {name: value if isinstance(value, str) else json.dumps(value, default=_plain)
+                for name, value, _ in _changes(self, other)}
+
+
+@dataclass(frozen=True)
+class _Added:
+    before: Any
+
+
+def added(default: Any, *, before: Any = ..., **limits: Any) -> Any:
+    """Declare a field that comes to a configuration of which results are stored.
+
+    Parameters
+    ----------
+    default
+        Its value where none is given.
+    before
+        The value that leaves results as they were when there was no such field: by it, stored
+        results stay theirs. It never changes; the default may. Left out: the default.
+    **limits
+        As for `pydantic.Field`.
+
+    Examples
+    --------
+    >>> class Old(Config):
+    ...     size: int = 3
+    >>> class New(Config):
+    ...     size: int = 3
+    ...     colour: str = added("grey")
+    >>> New().digest() == Old().digest(), New(colour="red").digest() == Old().digest()
+    (True, False)
+    """
+    field: Any = Field(default, **limits)
+    field.metadata.append(_Added(default if before is ... else before))
+    return field
+
+
+def command_line(
+    *words: str, config: Config | None = None, default: Config | None = None,
+    **parts: Config | None,
+) -> str:
+    """The command that makes a result: `rmutils`, the words, and an option for each value that is
+    not the default.
+
+    Parameters
+    ----------
+    *words : str
+        Command and subject. Paths are written relative to the working directory.
+    config : Config, optional
+    default : Config, optional
+        What the command does without options. Left out: the defaults of the configuration.
+    **parts : Config, optional
+        More configurations, whose options begin with that name and a dot.
+
+    Returns
+    -------
+    str
+        Options are spelled as the fields, with hyphens, those of configurations within with a dot:
+        `--detect.lengths 256,512`. Booleans are `--thinking` or `--no-thinking`, tuples have commas
+        between their values, everything else that is no text is JSON. `Config.changed` reads all of
+        these values.
+
+    Examples
+    --------
+    >>> class Grid(Config):
+    ...     lengths: tuple[int, ...] = (256,)
+    ...     whole: bool = False
+    >>> command_line("detect", "tiny-llama", config=Grid(lengths=(256, 512), whole=True))
+    'rmutils detect tiny-llama --lengths 256,512 --whole'
+    """
+    said = ["rmutils", *(os.path.relpath(word) if os.path.exists(word) else word for word in words)]
+    for prefix, one in {"": config, **{f"{name}.": part for name, part in parts.items()}}.items():
+        if one is not None:
+            against = default if default is not None and not prefix else type(one)()
+            said += _options(one, against, prefix)
+    return shlex.join(said)
+
+
+def run_notebook(name: str, parameters: Mapping[str, str]) -> str:
+    """Return the command that runs a notebook of the book with some parameters."""
+    return command_line("run", name, *(word for item in parameters.items()
+                                       for word in ("-p", *item)))
+
+
+def _options(config: Config, default: Config, prefix: str) -> Iterator[str]:
+    for name, value, before in _changes(config, default):
+        option = (prefix + name).replace("_", "-")
+        if isinstance(value, bool):
+            yield f"--{'' if value else 'no-'}{option}"
+            continue
+        yield f"--{option}"
+        if isinstance(value, tuple) and isinstance(before, tuple) and not any(
+                isinstance(one, tuple | list | dict | Config) for one in value):
+            yield ",".join(map(str, value))
+        elif isinstance(value, Path):
+            yield os.path.relpath(value)
+        else:
+            yield value if isinstance(value, str) else json.dumps(value, default=_plain)
+
+
+def _changes(config: Config, other: Config) -> Iterator[tuple[str, Any, Any]]:
+    """Dotted names, values, and values in the other configuration, where they differ."""
+    for name, value in config:
+        before = getattr(other, name)
+        if isinstance(value, Config) and type(value) is type(before):
+            yield from ((f"{name}.{k}", v, b) for k, v, b in _changes(value, before))
+        elif value != before:
+            yield name, value, before
+
+
+def _identity(value: Any, dumped: Any) -> Any:
+    """A value's JSON without what `identity` leaves out of the configurations in it."""
+    if isinstance(value, Config):
+        return value.identity()
+    if isinstance(value, dict) and isinstance(dumped, dict):
+        return {k: _identity(v, d) for (k, d), v in zip(dumped.items(), value.values(), strict=True)}
+    if isinstance(value, tuple | list) and isinstance(dumped, list):
+        return [_identity(v, d) for v, d in zip(value, dumped, strict=True)]
+    return dumped
 
 
 def _plain(value: Any) -> Any:
