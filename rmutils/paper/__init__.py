@@ -2,6 +2,7 @@
 
 from rmutils.paper.table_checks import audit
 from rmutils.paper.tables import (
+    load_published_maps,
     load_published_scores,
     load_published_stability,
     load_published_summary,
@@ -12,6 +13,7 @@ from rmutils.paper.tables import (
 
 __all__ = [
     "audit",
+    "load_published_maps",
     "load_published_scores",
     "load_published_stability",
     "load_published_summary",

@@ -19,8 +19,13 @@ from rmutils.core.errors import UserError
 from rmutils.heads.scores import HeadScores
 from rmutils.heads.sparsity import ranking_stability, summarize
 from rmutils.paper.cells import by
+from rmutils.paper.copies import each_map_once, map_table
 from rmutils.paper.findings import Finding, above, equal
 from rmutils.paper.tables import (
+    DISTINCT_SCORES,
+    DISTINCT_STABILITY,
+    DISTINCT_SUMMARY,
+    PUBLISHED_MAPS,
     PUBLISHED_SCORES,
     PUBLISHED_STABILITY,
     PUBLISHED_SUMMARY,
@@ -54,10 +59,13 @@ def derive(folder: Path) -> dict[Schema, pd.DataFrame]:
         raise UserError(f"{folder}: no *.json with head scores. They are in the repository "
                         f"YoumiMa/RetMask on GitHub.")
     scores = [HeadScores.from_wu_json(path) for path in files]
-    makers = {PUBLISHED_SCORES: head_table, PUBLISHED_SUMMARY: summarize,
-              PUBLISHED_STABILITY: stability_table}
-    return {schema: pd.concat([make(s) for s in scores], ignore_index=True)
-            for schema, make in makers.items()}
+    once = [each_map_once(s) for s in scores]
+    makers = [(PUBLISHED_SCORES, head_table, scores), (PUBLISHED_SUMMARY, summarize, scores),
+              (PUBLISHED_STABILITY, stability_table, scores), (PUBLISHED_MAPS, map_table, scores),
+              (DISTINCT_SCORES, head_table, once), (DISTINCT_SUMMARY, summarize, once),
+              (DISTINCT_STABILITY, stability_table, once)]
+    return {schema: pd.concat([make(s) for s in of], ignore_index=True)
+            for schema, make, of in makers}
 
 
 def write(tables: dict[Schema, pd.DataFrame], out: Path) -> list[Path]:

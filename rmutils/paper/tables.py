@@ -155,18 +155,25 @@ FAILURE_EXAMPLES = _schema(
     key="source place masked")
 SCORE_BINS = _schema("score_bins.csv", "source place group heads low high label value",
                      numbers="low high value", integers="heads", blank="value", key="group label")
-PUBLISHED_SCORES = _schema("published_head_scores.csv", "model layer head runs mean sd low high",
-                           numbers="mean sd low high", integers="layer head runs",
-                           key="model layer head")
-PUBLISHED_SUMMARY = _schema(
-    "published_summary.csv", "model runs heads resamples seed statistic value low high",
-    numbers="value low high", integers="runs heads resamples seed", key="model statistic")
-PUBLISHED_STABILITY = _schema(
-    "published_stability.csv",
-    "model runs draws top_k seed overlap overlap_low overlap_high "
-    "spearman spearman_low spearman_high",
-    numbers="overlap overlap_low overlap_high spearman spearman_low spearman_high",
-    integers="runs draws top_k seed", key="model runs")
+def _published(prefix: str) -> tuple[Schema, Schema, Schema]:
+    """Tables that are derived from the authors' per-run scores: of heads, of models, by runs."""
+    return (
+        _schema(f"{prefix}_head_scores.csv", "model layer head runs mean sd low high",
+                numbers="mean sd low high", integers="layer head runs", key="model layer head"),
+        _schema(f"{prefix}_summary.csv", "model runs heads resamples seed statistic value low high",
+                numbers="value low high", integers="runs heads resamples seed",
+                key="model statistic"),
+        _schema(f"{prefix}_stability.csv",
+                "model runs draws top_k seed overlap overlap_low overlap_high "
+                "spearman spearman_low spearman_high",
+                numbers="overlap overlap_low overlap_high spearman spearman_low spearman_high",
+                integers="runs draws top_k seed", key="model runs"))
+
+
+PUBLISHED_SCORES, PUBLISHED_SUMMARY, PUBLISHED_STABILITY = _published("published")
+DISTINCT_SCORES, DISTINCT_SUMMARY, DISTINCT_STABILITY = _published("distinct")
+"""The same with each distinct map counted once: see `rmutils.paper.copies`."""
+PUBLISHED_MAPS = _schema("published_maps.csv", "model run map", integers="run map", key="model run")
 
 
 def read_records(schema: Schema, folder: Path = PAPER) -> list[dict[str, str]]:
@@ -274,16 +281,27 @@ def load_score_bins(folder: Path = PAPER) -> pd.DataFrame:
     return _frame(SCORE_BINS, folder)
 
 
-def load_published_scores(folder: Path = PAPER) -> pd.DataFrame:
-    """Score of each head over the runs that the authors published, with a 95 % interval."""
-    return _frame(PUBLISHED_SCORES, folder)
+def load_published_scores(folder: Path = PAPER, *, distinct: bool = False) -> pd.DataFrame:
+    """Score of each head over the runs that the authors published, with a 95 % interval.
+
+    Parameters
+    ----------
+    distinct : bool
+        Count each distinct map once: most of the runs are copies (`rmutils.paper.copies`).
+    """
+    return _frame(DISTINCT_SCORES if distinct else PUBLISHED_SCORES, folder)
 
 
-def load_published_summary(folder: Path = PAPER) -> pd.DataFrame:
+def load_published_summary(folder: Path = PAPER, *, distinct: bool = False) -> pd.DataFrame:
     """Whole-model statistics of the published scores, with 95 % intervals over runs."""
-    return _frame(PUBLISHED_SUMMARY, folder)
+    return _frame(DISTINCT_SUMMARY if distinct else PUBLISHED_SUMMARY, folder)
 
 
-def load_published_stability(folder: Path = PAPER) -> pd.DataFrame:
+def load_published_stability(folder: Path = PAPER, *, distinct: bool = False) -> pd.DataFrame:
     """How well the ranking from a few of the published runs agrees with that from all of them."""
-    return _frame(PUBLISHED_STABILITY, folder)
+    return _frame(DISTINCT_STABILITY if distinct else PUBLISHED_STABILITY, folder)
+
+
+def load_published_maps(folder: Path = PAPER) -> pd.DataFrame:
+    """Which of the published runs have the same scores: `model`, `run`, `map`."""
+    return _frame(PUBLISHED_MAPS, folder)

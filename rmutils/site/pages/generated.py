@@ -31,7 +31,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from rmutils.core.errors import UserError
-from rmutils.paper import audit, load_tables
+from rmutils.paper import audit, load_published_maps, load_tables
 from rmutils.paper.findings import ABOUT_SCORES, ABOUT_SENTENCES, beside_gains
 from rmutils.site.pages import CHANGELOG, CITATION, FAULTS
 from rmutils.site.pages.items import chapters, items, kind_of, literal, shown, title
@@ -161,7 +161,8 @@ def errata(book: Path) -> str:
     findings = audit()
     wrong = findings[~findings["agrees"]]
     gains = beside_gains(findings, load_tables()).set_index("model")
-    parts = [f"{len(wrong)} of {len(findings)} comparisons disagree.", ""]
+    parts = [f"{len(wrong)} of {len(findings)} comparisons disagree.", "",
+             "## Copies among the published runs", "", *_copies(load_published_maps()), ""]
     number = 0
     for check, rows in wrong.groupby("check", sort=False):
         parts += [f"## {check[0].upper()}{check[1:]}", ""]
@@ -172,6 +173,13 @@ def errata(book: Path) -> str:
                       f"- {_value(row.value_b)} ({literal(row.place_b)})",
                       f"- touches: {_touched(row, gains)}", ""]
     return "\n".join(parts)
+
+
+def _copies(maps: pd.DataFrame) -> list[str]:
+    return ["Most of the per-run retrieval scores that the authors publish are copies of one another "
+            "({numref}`fig-copies`); intervals over these runs are too narrow.", "",
+            *(f"- {literal(model)}: {own['map'].nunique()} different maps in {len(own)} runs"
+              for model, own in maps.groupby("model", sort=False))]
 
 
 def _value(value: float | str) -> str:

@@ -1,0 +1,50 @@
+"""Copies among published runs: counted in another way, and as the shipped tables have them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rmutils.heads.scores import HeadScores
+from rmutils.paper import load_published_maps, load_published_scores, load_published_summary
+from rmutils.paper.copies import each_map_once, map_numbers, map_table, stretches
+
+
+@pytest.fixture
+def scores():
+    a, b, c = np.random.default_rng(0).random((3, 2, 3))
+    return HeadScores(np.stack([a, a, b, a, c, c, c]), "m")
+
+
+def test_numbers_by_comparing_all_pairs(scores):
+    runs = scores.runs
+    first = [min(j for j in range(i + 1) if (runs[i] == runs[j]).all()) for i in range(len(runs))]
+    assert map_numbers(scores).tolist() == [sorted({*first}).index(i) for i in first]
+    assert map_numbers(scores).tolist() == [0, 0, 1, 0, 2, 2, 2]
+
+
+def test_each_map_once(scores):
+    once = each_map_once(scores)
+    np.testing.assert_array_equal(once.runs, scores.runs[[0, 2, 4]])
+    assert once.model == "m"
+
+
+def test_stretches_cover_all_runs(scores):
+    table = map_table(scores)
+    blocks = stretches(table)
+    assert blocks["length"].tolist() == [2, 1, 1, 3] and blocks["start"].tolist() == [0, 2, 3, 4]
+    again = np.repeat(blocks["map"], blocks["length"]).tolist()
+    assert again == table["map"].tolist()
+
+
+@pytest.mark.parametrize("model, different, runs", [
+    ("Llama-3.1-8B-Instruct", 59, 342), ("Qwen3-8B", 98, 600), ("Olmo-3-7B-Think", 5, 30)])
+def test_the_shipped_tables_agree(model, different, runs):
+    maps = load_published_maps().query("model == @model")["map"]
+    assert (maps.nunique(), len(maps)) == (different, runs)
+    for distinct, count in ((False, runs), (True, different)):
+        summary = load_published_summary(distinct=distinct).query("model == @model")
+        assert set(summary["runs"]) == {count}
+        heads = load_published_scores(distinct=distinct).query("model == @model")
+        found = summary.set_index("statistic")["value"]
+        assert found["heads_at_least_0.1"] == (heads["mean"] >= 0.1).sum()
