@@ -8,10 +8,10 @@ import shlex
 import sys
 from pathlib import Path
 
-from rmutils.site import build, steps
+from rmutils.site import dependencies, steps
 
 ROOT = Path.cwd()
-CHAPTERS = build.chapters(ROOT, config["profile"])
+CHAPTERS = dependencies.chapters(ROOT, config["profile"])
 
 # Of a study (`rmutils study`): its jobs, and the folder that takes their records.
 PLAN = json.loads(Path(config["plan"]).read_text()) if "plan" in config else {}
@@ -29,7 +29,8 @@ rule book:
     output:
         "book/_build/html/.complete",
     params:
-        content=build.content(ROOT, build.sources(ROOT)),
+        content=dependencies.content(ROOT, dependencies.sources(ROOT)),
+        documentation=dependencies.documentation(),
         address=[os.environ.get(name, "") for name in ADDRESS],
     shell:
         STEP + " pages"
@@ -47,7 +48,7 @@ for chapter in CHAPTERS:
             chapter.output,
         params:
             values=json.dumps(chapter.parameters),
-            content=build.content(ROOT, [str(chapter.notebook), *chapter.inputs]),
+            content=dependencies.content(ROOT, [str(chapter.notebook), *chapter.inputs]),
         shell:
             STEP + " chapter {input.notebook:q} {output:q} {params.values:q}"
 

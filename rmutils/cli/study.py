@@ -54,7 +54,7 @@ def study(
 
     Example: rmutils study --profile paper -p models qwen3-8b -p means.launch.nodes 2 --list
     """
-    from rmutils.site.graph import BuildFailed
+    from rmutils.site.build import BuildFailed
     from rmutils.study.jobs import home, record_of, settle
     from rmutils.study.plan import plan
     from rmutils.study.run_study import run_study

@@ -1,110 +1,36 @@
 """Building the book: `python -m rmutils.site.build`, which is what `make book` calls.
 
-Snakemake decides what must run again (`Snakefile`) and runs it (`rmutils.site.steps`); `rmutils.site.graph`
-starts it. This module says what a chapter and the pages depend on, and how a build ended.
+Snakemake decides what must run again (`Snakefile`) and runs it (`rmutils.site.steps`). This module
+starts it, one at a time in a project, and says how the build ended.
 """
 
 from __future__ import annotations
 
-import json
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import sys
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-import yaml
 
 from rmutils.core import paths
-from rmutils.core.config import digest
 from rmutils.core.errors import UserError
-from rmutils.core.files import sha256
-from rmutils.site import pages as listed
-from rmutils.site import playground
-from rmutils.site.gallery import files
-from rmutils.site.graph import BuildFailed, only_build, run_graph
-from rmutils.site.steps import COMPLETE, HTML, clock
+from rmutils.site.dependencies import chapters
+from rmutils.site.steps import COMPLETE, FAILURES, HTML, STATE, clock
+
+LOCAL = paths.ROOT / "profiles" / "local"
+"""Snakemake's settings for this machine."""
 
 
-@dataclass(frozen=True)
-class Chapter:
-    """A notebook of the book and all that its result depends on; paths relative to the project."""
-
-    name: str
-    notebook: Path
-    parameters: dict[str, Any]
-    inputs: list[str]
-
-    @property
-    def output(self) -> str:
-        return f"book/chapters/{self.name}.ipynb"
-
-
-def chapters(root: Path, profile: str) -> list[Chapter]:
-    """All notebooks of a project with the parameters that a profile gives them.
-
-    `notebooks/profiles.yaml` maps profile -> notebook -> parameters; what is not mentioned there
-    keeps the notebook's own default. A notebook names the data that it reads in its metadata:
-    `{"rmutils": {"data": ["data/paper/*.csv"]}}`, and may so name other executed chapters.
-    """
-    from rmutils.site.parameters import check_parameters
-
-    notebooks = sorted((root / "notebooks").glob("*.ipynb"))
-    settings = _profile(root, profile)
-    unknown = sorted(set(settings) - {n.stem for n in notebooks})
-    if unknown:
-        raise UserError(f"notebooks/profiles.yaml: profile {profile!r} names {', '.join(unknown)}, "
-                        "but notebooks/ has no such notebook")
-    outputs = [f"book/chapters/{n.stem}.ipynb" for n in notebooks]
-    found = []
-    for notebook, output in zip(notebooks, outputs, strict=True):
-        parameters = check_parameters(notebook, settings.get(notebook.stem, {}))
-        others = [o for o in outputs if o != output]
-        found.append(Chapter(notebook.stem, notebook.relative_to(root), parameters,
-                             sorted(_data(root, notebook, others)) + code()))
-    return found
-
-
-def code() -> list[str]:
-    """The package and the lock: what every chapter depends on.
-
-    Not the command line, the build and the book's machinery; they only start or show what the other
-    modules do. The page on a model is a part of its chapter.
-    """
-    package = paths.ROOT / "rmutils"
-    apart = {"build.py", "graph.py", "steps.py", "cli", "book"}
-    kept = {"model_page", "model_findings"}
-    modules = [p for p in package.rglob("*.py")
-               if p.relative_to(package).parts[0] not in apart or p.stem in kept]
-    return sorted(map(str, [*modules, paths.ROOT / "requirements.lock"]))
-
-
-def sources(root: Path) -> list[str]:
-    """What the pages are made of besides the chapters: pages, runs, the package, what is listed."""
-    book = root / "book"
-    made = {"_build", "chapters", "runs", ".ipynb_checkpoints"}
-    pages = [p.relative_to(root) for p in book.rglob("*")
-             if p.is_file() and not made & set(p.relative_to(book).parts)]
-    played = playground.inputs() if (book / playground.FOLDER).is_dir() else []
-    runs = [p.relative_to(root) for p in files(root)]
-    modules = (paths.ROOT / "rmutils").rglob("*.py")
-    return [file for files in ([*pages, *runs], modules, played, listed.inputs())
-            for file in sorted(map(str, files))]
-
-
-def content(root: Path, files: Iterable[str]) -> str:
-    """One hash for the content of files, but for those that other steps make.
-
-    Snakemake alone looks only at files that are newer than what was made from them. With this, a
-    change is seen also where a clock was set back.
-    """
-    return digest([[file, _hash(root / file)] for file in files
-                   if not file.startswith("book/chapters/")])
-
-
-_hash = cache(sha256)
+class BuildFailed(Exception):
+    """A step failed: a notebook raised, a page has a warning, or a job of a study ended badly."""
 
 
 def build(root: Path = paths.ROOT, *, profile: str = "embedded") -> None:
@@ -115,7 +41,7 @@ def build(root: Path = paths.ROOT, *, profile: str = "embedded") -> None:
     UserError
         A notebook or a profile is not usable; nothing was started.
     BuildFailed
-        A notebook raised or a page has a warning. What the other notebooks gave is kept.
+        A notebook raised or a page has a warning. Results of the other notebooks are kept.
     """
     chapters(root, profile)
     started = time.monotonic()
@@ -131,24 +57,86 @@ def _stamp(root: Path) -> str | None:
     return stamp.read_text(encoding="utf-8") if stamp.exists() else None
 
 
-def _profile(root: Path, profile: str) -> dict[str, dict]:
-    file = root / "notebooks" / "profiles.yaml"
-    profiles = yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else {}
-    if profile != "embedded" and profile not in profiles:
-        raise UserError(f"no profile {profile!r}; there is embedded, {', '.join(profiles)}")
-    return profiles.get(profile) or {}
+def run_graph(
+    root: Path, lock: int, config: dict[str, str], *options: str, where: Path = LOCAL
+) -> None:
+    """Have Snakemake run what must run, in a project whose lock is held.
+
+    Parameters
+    ----------
+    lock : int
+        What `only_build` yields.
+    config : dict
+        Read by `Snakefile`.
+    *options
+        A target, and further options of Snakemake.
+    where : Path
+        Folder of a Snakemake profile: for this machine, or for a cluster.
+
+    Raises
+    ------
+    BuildFailed
+        A step failed; with what the steps say.
+    """
+    shutil.rmtree(root / FAILURES, ignore_errors=True)
+    shutil.rmtree(root / "book/chapters/.partial", ignore_errors=True)
+    into_the_present(root, *([Path(config["plan"]).parent] if "plan" in config else []))
+    log = root / STATE / "snakemake.log"
+    # The lock is ours: Snakemake's outlives a kill. A file that was only touched has not changed,
+    # however large it is, so its checksum is always taken.
+    command = [sys.executable, "-m", "snakemake", *options,
+               "--snakefile", str(paths.ROOT / "Snakefile"), "--directory", str(root),
+               "--cores", str(max(2, os.cpu_count() or 1)), "--profile", str(where), "--nolock",
+               "--rerun-incomplete", "--keep-going", "--max-checksum-file-size", "10000000000",
+               "--config", *(f"{name}={value}" for name, value in config.items())]
+    # Steps end with this process, where it runs on their machine.
+    watched = {"RMUTILS_BUILD": str(os.getpid())} if where == LOCAL else {}
+    with log.open("wb") as stream:
+        status = subprocess.run(command, cwd=root, stderr=stream, pass_fds=[lock],
+                                env={**os.environ, **watched}).returncode
+    if status:
+        told = [f.read_text(encoding="utf-8") for f in sorted((root / FAILURES).glob("*.txt"))]
+        raise BuildFailed("\n".join(told) or f"snakemake stopped ({log}):\n{_why(log.read_text())}")
 
 
-def _data(root: Path, notebook: Path, outputs: list[str]) -> Iterator[str]:
-    metadata = json.loads(notebook.read_text(encoding="utf-8"))["metadata"]
-    for pattern in metadata.get("rmutils", {}).get("data", []):
-        files = [str(p.relative_to(root)) for p in root.glob(pattern) if p.is_file()]
-        files = [f for f in files if not f.startswith("book/chapters/")]
-        files += [o for o in outputs if Path(o).match(pattern)]
-        if not files:
-            raise UserError(f"{notebook.name} says that it reads {pattern!r}, "
-                            "but no file has such a name")
-        yield from files
+def _why(log: str) -> str:
+    """Say why jobs failed that could not say it themselves, such as those a cluster refused."""
+    failed = re.findall(r"^Error in rule (\w+):\n +message: (.+?)\n +(?:sbatch call|jobid):", log,
+                        re.MULTILINE | re.DOTALL)
+    told = dict.fromkeys(f"{rule}: {message}" for rule, message in failed if message != "None")
+    return "\n".join(told) or log[-2000:]
+
+
+def into_the_present(root: Path, *further: Path) -> None:
+    """Give files from the future, which a clock that was set back leaves, the present time.
+
+    Snakemake refuses what is older than what it was made from. Changes are found by content
+    (`rmutils.site.dependencies.content`), whatever the times say.
+    """
+    now = time.time()
+    folders = [root / "book", root / "notebooks", root / "data", paths.ROOT / "rmutils", *further]
+    found = [path for folder in folders for path in folder.rglob("*")
+             if STATE.name not in path.relative_to(folder).parts]
+    for path in (*found, *(root / STATE).glob("*.json"), root / COMPLETE):
+        with suppress(OSError):  # not there, or not ours
+            if path.stat().st_mtime > now and path.is_file():
+                os.utime(path, (now, now))
+
+
+@contextmanager
+def only_build(root: Path) -> Iterator[int]:
+    """Hold the build lock of a project; yields its descriptor.
+
+    A child that inherits the descriptor keeps the lock if this process is killed.
+    """
+    (root / STATE).mkdir(parents=True, exist_ok=True)
+    with (root / STATE / "build.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("Another build of this book is running; waiting for it ...", flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield lock.fileno()
 
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

@@ -22,7 +22,7 @@ from tests.clock import PATIENCE
 DRY = """
 import sys
 from pathlib import Path
-from rmutils.site.graph import only_build, run_graph
+from rmutils.site.build import only_build, run_graph
 root = Path(sys.argv[1])
 with only_build(root) as lock:
     run_graph(root, lock, {"profile": "embedded"}, "--dry-run", "--quiet", "progress")

@@ -8,7 +8,7 @@ import nbformat
 import pytest
 
 from rmutils.core import paths
-from rmutils.site.build import chapters
+from rmutils.site.dependencies import chapters
 from rmutils.site.parameters import read_parameters
 
 NOTEBOOKS = sorted(paths.NOTEBOOKS.glob("*.ipynb"))

@@ -17,7 +17,7 @@ from rmutils.experiments.teaching_models import DETECTION
 from rmutils.heads.detection import detect_stored
 from rmutils.models import load_model
 from rmutils.site import playground
-from rmutils.site.build import sources
+from rmutils.site.dependencies import sources
 
 
 @pytest.fixture(scope="module")

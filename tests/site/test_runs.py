@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from rmutils.cli import app
 from rmutils.core import paths
 from rmutils.figures.interactive import embed
-from rmutils.site.build import code, sources
+from rmutils.site.dependencies import sources
 from rmutils.site.gallery import files, headings, write
 from tests.clock import until
 
@@ -160,10 +160,6 @@ def test_what_is_no_whole_run_makes_no_page_and_no_build(book):
     assert {*sources(book.root)} - {*before} == {"book/runs/first/mine.ipynb"}
     mine.unlink()
     assert sources(book.root) == before
-
-
-def test_chapters_do_not_depend_on_the_gallery():
-    assert not [file for file in code() if "gallery" in file]
 
 
 @pytest.mark.parametrize(("source", "found"), [

@@ -1,0 +1,111 @@
+"""What runs again after a change: chapters by the modules that they import, pages by those that
+build them."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from rmutils.core import paths
+from rmutils.site import dependencies
+from rmutils.site.dependencies import (
+    PAGES,
+    chapters,
+    code,
+    content,
+    documentation,
+    imported_by,
+    modules,
+    sources,
+)
+
+IMPORTING = """
+import json, sys
+for name in json.loads(sys.argv[1]):
+    __import__(name)
+print(json.dumps([name for name in sys.modules if name.partition(".")[0] == "rmutils"]))
+"""
+
+
+def touched_by(monkeypatch, edited: str) -> set[str]:
+    """Chapters, or "pages", whose content changes where a module is edited."""
+    book = {c.name: [str(c.notebook), *c.inputs] for c in chapters(paths.ROOT, "embedded")}
+    book["pages"] = sources(paths.ROOT)
+    before = {name: content(paths.ROOT, files) for name, files in book.items()}
+    real = dependencies._hash
+    monkeypatch.setattr(dependencies, "_hash", lambda file: "another" if file.match(
+        f"rmutils/{edited}") else real(file))
+    return {name for name, files in book.items() if content(paths.ROOT, files) != before[name]}
+
+
+def test_a_module_that_nothing_imports_reruns_nothing(monkeypatch):
+    assert touched_by(monkeypatch, "doctor.py") == set()
+
+
+def test_a_module_reruns_the_chapters_that_import_it(monkeypatch):
+    assert "01_preliminaries" in touched_by(monkeypatch, "heads/scores.py")
+    monkeypatch.undo()
+    alone = touched_by(monkeypatch, "experiments/olmo3.py")
+    assert "14_olmo3_recipe" in alone and "01_preliminaries" not in alone
+
+
+@pytest.mark.parametrize("edited", ["cli/project.py", "site/build.py", "site/gallery.py"])
+def test_commands_and_the_build_rerun_no_chapter(monkeypatch, edited):
+    assert touched_by(monkeypatch, edited) <= {"pages"}
+
+
+def test_packages_and_imports_within_functions_count():
+    found = modules(["rmutils.heads.detection"])
+    assert {"rmutils", "rmutils.heads", "rmutils.models.registry"} <= found
+    assert "rmutils.site.pages.generated" in modules(PAGES), "imported by a function"
+
+
+def test_modules_named_in_quotes_count_where_their_package_is_asked_for_something():
+    assert "rmutils.heads.detection" in modules(["rmutils"])
+    assert "rmutils.heads.detection" not in modules(["rmutils.core.paths"])
+
+
+def test_settings_of_a_package_count():
+    assert [f for f in code(["rmutils.training.launching"]) if f.endswith("fsdp.yaml")]
+
+
+def test_no_import_is_overlooked():
+    """Against Python itself: what importing all that a chapter names loads."""
+    named = {c.name: sorted(imported_by(paths.ROOT / c.notebook))
+             for c in chapters(paths.ROOT, "embedded")}
+    everything = sorted({name for names in named.values() for name in names})
+    ran = subprocess.run([sys.executable, "-c", IMPORTING, json.dumps(everything)], check=True,
+                         stdout=subprocess.PIPE, text=True).stdout
+    loaded = set(json.loads(ran.splitlines()[-1]))
+    assert len(loaded) > 50 and loaded <= modules(everything)
+
+
+def test_registries_are_filled_by_what_they_import():
+    """Whoever imports a registry so depends on all modules that add to it."""
+    texts = {".".join(file.relative_to(paths.ROOT).with_suffix("").parts).removesuffix(".__init__"):
+             file.read_text(encoding="utf-8") for file in dependencies.PACKAGE.rglob("*.py")}
+    for home, text in texts.items():
+        for name in re.findall(r"^(\w+)(?:: .+)? = Registry\(", text, re.MULTILINE):
+            adding = {m for m, t in texts.items() if re.search(rf"\b{name}\.(register|add)\(", t)}
+            assert adding <= modules([home]), f"{name} of {home}"
+
+
+def test_reference_is_built_again_for_docstrings_but_not_for_comments(tmp_path, monkeypatch):
+    file = tmp_path / "one.py"
+    monkeypatch.setattr(dependencies, "PACKAGE", tmp_path)
+
+    def told(text: str) -> str:
+        file.write_text(text)
+        return documentation()
+
+    text = ('class A:\n    """Says."""\n\n    def f(self, x=1):\n        """Does."""\n'
+            '        return x\n')
+    before = told(text)
+    assert told(text.replace("return x", "return 2 * x  # why")) == before
+    assert told(f"# note\n{text}") == before
+    for old, new in (("Does", "Did"), ("Says", "Said"), ("x=1", "x=2"), ("class A", "class B")):
+        assert told(text.replace(old, new)) != before
