@@ -10,8 +10,8 @@ import psutil
 
 from rmutils.core import paths
 from rmutils.core.errors import UserError
-from rmutils.site.dependencies import chapters
 from rmutils.site.build import LOCAL, only_build, run_graph
+from rmutils.site.dependencies import chapters
 from rmutils.site.steps import HTML, RESULTS, clock
 from rmutils.study.jobs import home, settle
 from rmutils.study.plan import plan, write
