@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Annotated, Literal
 
 import pytest
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from rmutils.core.config import Config, digest
 from rmutils.core.errors import UserError
@@ -13,7 +14,7 @@ from rmutils.core.errors import UserError
 
 class Grid(Config):
     size: int = 3
-    names: tuple[str, ...] = ("a", "ä")
+    names: Annotated[tuple[str, ...], Field(min_length=1)] = ("a", "ä")
 
 
 def test_digest_is_that_of_the_sorted_json():
@@ -35,6 +36,7 @@ class Whole(Config):
     tau: float | None = 0.1
     name: str = "x"
     other: Grid | None = None
+    kind: Literal["any", "own"] = "any"
 
 
 @pytest.mark.parametrize("texts", [
@@ -48,16 +50,24 @@ def test_values_come_from_texts_and_become_texts(texts):
     assert Whole().changed(made.differences(Whole())) == made
 
 
-def test_words_between_commas():
-    assert Whole().changed({"grid.names": "b,c"}).grid.names == ("b", "c")
+@pytest.mark.parametrize(("texts", "changes"), [
+    ({"grid.names": "b,c"}, {"grid": Grid(names=("b", "c"))}),
+    ({"other.size": "7"}, {"other": Grid(size=7)}),  # begins with the defaults, for it was None
+    ({"grid": "size=4", "tau": "none"}, {"grid": Grid(size=4), "tau": None}),
+    ({"name": "17"}, {"name": "17"})])
+def test_what_a_command_line_may_say(texts, changes):
+    assert Whole().changed(texts) == Whole(**changes)
 
 
 @pytest.mark.parametrize(("texts", "message"), [
-    ({"size": "3"}, "there is no size. Known names: grid.size, grid.names, tau, name, other."),
-    ({"grid.sise": "3"}, "there is no sise. Known names: size, names."),
+    ({"size": "3"}, r"there is no size\. Did you mean grid.size\? Known names: grid.size, grid.names, "
+                    r"tau, name, other, kind\."),
+    ({"grid.sise": "3"}, r"there is no grid.sise\. Did you mean grid.size\? Known names: grid.size, grid.names."),
     ({"tau.size": "3"}, "there is no tau.size."),
-    ({"tau": "much"}, "tau: Input should be a valid number.*got 'much'"),
-    ({"grid.size": "2.5"}, "size: .*got 2.5"),
+    ({"grid.names": ""}, "grid.names: expected at least 1 value, got none"),
+    ({"kind": "anny"}, r"kind: expected one of any, own, got 'anny'\. Did you mean any\?$"),
+    ({"tau": "much"}, "tau: expected a number, got .much."),
+    ({"grid.size": "2.5"}, "grid.size: expected a whole number, got '2.5'"),
 ])
 def test_wrong_texts(texts, message):
     with pytest.raises(UserError, match=message):

@@ -9,6 +9,7 @@ says the value that leaves results as they were, and the key holds it only where
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import os
@@ -16,11 +17,13 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
 
 from rmutils.core.errors import UserError
+from rmutils.core.validation import explain, models_in, read
 
 
 class Config(BaseModel):
@@ -57,33 +60,47 @@ class Config(BaseModel):
         ----------
         values : dict
             New values by name, those of configurations within by dotted name
-            (`recipe.learning_rate`). Texts are read as JSON; those for
-            tuples may be words between commas.
+            (`recipe.learning_rate`). Texts are read by `rmutils.core.validation.read`.
 
         Raises
         ------
         UserError
             No such name, or a value that does not fit; with all names or all that is wrong.
         """
-        fields = dict(self)  # not model_dump, which leaves some out
+        return self._changed(values)
+
+    def _changed(self, values: dict[str, Any], before: str = "") -> Self:
+        """`before` precedes the names in messages."""
+        fields: dict[str, Any] = dict(self)  # not model_dump, which leaves some out
         inner: dict[str, dict[str, Any]] = {}
-        for name, value in values.items():
+        kinds = self.fields()
+        for given, value in values.items():
+            name = given.replace("-", "_")
             first, _, rest = name.partition(".")
-            if first not in fields or rest and not isinstance(fields[first], Config):
-                known = ", ".join(self.dotted_names())
-                raise UserError(f"there is no {name}. Known names: {known}.")
+            if first not in kinds or rest and not kinds[first].configs:
+                raise UserError(self._unknown(before + name, before))
             if rest:
                 inner.setdefault(first, {})[rest] = value
             else:
-                fields[first] = _read(value, fields[first])
+                fields[first] = read(value, kinds[first].type) if isinstance(value, str) else value
         for name, changes in inner.items():
-            fields[name] = fields[name].changed(changes)
+            fields[name] = kinds[name].start(fields[name], changes.get("kind"))._changed(
+                changes, f"{before}{name}.")
         try:
             return type(self)(**fields)
         except ValidationError as error:
-            raise UserError("; ".join(
-                f"{'.'.join(map(str, e['loc'])) or 'together'}: {e['msg']} (got {e['input']!r})"
-                for e in error.errors())) from error
+            raise UserError(explain(error, type(self), before)) from error
+
+    def _unknown(self, name: str, before: str) -> str:
+        known = [before + n for n in self.dotted_names()]
+        close = difflib.get_close_matches(name, known, n=1)
+        meant = f" Did you mean {close[0]}?" if close else ""
+        return f"there is no {name}.{meant} Known names: {', '.join(known)}."
+
+    @classmethod
+    def fields(cls) -> dict[str, ConfigField]:
+        """Return the fields by name."""
+        return {name: ConfigField(name, info) for name, info in cls.model_fields.items()}
 
     def dotted_names(self) -> list[str]:
         """All names that `changed` knows, dotted ones included."""
@@ -218,16 +235,40 @@ def _plain(value: Any) -> Any:
     return value.model_dump(mode="json") if isinstance(value, Config) else str(value)
 
 
-def _read(value: Any, before: Any) -> Any:
-    """A value from its text."""
-    if not isinstance(value, str):
-        return value
-    if isinstance(before, tuple) and not value.startswith("["):
-        return [word.strip() for word in value.split(",") if word.strip()]
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value
+class ConfigField:
+    """A field of a configuration, as a command line needs it.
+
+    Attributes
+    ----------
+    type : Any
+        With its constraints, as pydantic takes it.
+    configs : tuple of type
+        The configurations that it may hold; several if `kind` says which.
+    doc : str
+        Its docstring.
+    """
+
+    def __init__(self, name: str, info: FieldInfo):
+        self.name, self.info, self.doc = name, info, info.description or ""
+        self.type: Any = info.annotation
+        for more in info.metadata:
+            self.type = Annotated[self.type, more]
+        if info.discriminator:
+            self.type = Annotated[self.type, Field(discriminator=info.discriminator)]
+        self.configs = tuple(m for m in models_in(self.type, inside=False)
+                             if issubclass(m, Config))
+
+    def start(self, value: Any, kind: str | None) -> Config:
+        """Return what changes within this field are made to: its value, or one of another kind."""
+        if kind and len(self.configs) > 1 and getattr(value, "kind", None) != kind:
+            known = {config.model_fields["kind"].default: config for config in self.configs}
+            if kind not in known:
+                close = difflib.get_close_matches(kind, known, n=1)
+                meant = f" Did you mean {close[0]}?" if close else ""
+                raise UserError(f"{self.name}.kind: expected one of {', '.join(known)}, got "
+                                f"{kind!r}.{meant}")
+            return known[kind]()
+        return value if isinstance(value, Config) else self.configs[0]()
 
 
 def digest(value: Any) -> str:

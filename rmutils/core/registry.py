@@ -5,7 +5,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import entry_points
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
 
 from rmutils.core.errors import UserError
 
@@ -17,6 +20,10 @@ class Registry(Mapping[str, T]):
 
     A package adds its own with the decorator, or by an entry point that names a module: it is
     imported when the registry is first looked at, and registers what it has.
+
+    A field of a configuration that takes one of the names is declared
+    `strategy: Annotated[str, STRATEGIES]`: the configuration checks it, and the command line offers
+    the names.
 
     Parameters
     ----------
@@ -84,6 +91,16 @@ class Registry(Mapping[str, T]):
         close = difflib.get_close_matches(name, self._known, n=1)
         meant = f" Did you mean {close[0]!r}?" if close else ""
         return f"{name!r} is no {self.what}.{meant} There are: {', '.join(self._known)}."
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def _check(self, name: str) -> str:
+        if name not in self:
+            raise ValueError(self.unknown(name).rstrip("."))
+        return name
 
     def _load(self) -> None:
         if not self._loaded:

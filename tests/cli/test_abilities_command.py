@@ -61,8 +61,8 @@ def test_errors_exit_with_2(model, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", "")
     for words, message in {
         (model, "-p", "tasks", "cooking"): "no task 'cooking' for this model. Its tasks: arithm",
-        (model, "-p", "sample", "3"): "there is no sample. Known names: tasks, samples",
-        (model, "-p", "samples", "0"): "samples: Input should be greater than or equal to 1",
+        (model, "-p", "sample", "3"): "there is no sample. Did you mean samples?",
+        (model, "-p", "samples", "0"): "samples: expected at least 1, got '0'",
         (model, *FEW, "--compute", "never"): "Make it: `rmutils abilities",
         (model, "--trainings", "--harness", "x"): "exclude each other",
         (model, "--mt-bench", "x"): "--mt-bench needs a judge",

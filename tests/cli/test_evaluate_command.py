@@ -37,7 +37,7 @@ def test_averages_are_printed_and_stored(cache):
 @pytest.mark.parametrize(("words", "message"), [
     (["--datasets", "Everything"], "no data set or category is called 'Everything'"),
     (["--lengths", "9000", "--workers", "1"], "the window of tiny-llama has 4096 tokens"),
-    (["--lengths", "long"], "lengths.0: Input should be a valid integer"),
+    (["--lengths", "long"], "lengths: expected a whole number, got 'long'"),
     (["--compute", "never"], "Make it: `rmutils evaluate tiny-llama`"),
     (["--suite", "helmet", "--lengths", "512"], "HELMET has no data of 512 tokens"),
     (["--suite", "helmet", "--lengths", "8K"], "--lengths 8K: whole numbers"),

@@ -101,8 +101,8 @@ def test_errors_exit_with_2(tiny, scores, tmp_path, monkeypatch):
         (tiny, "--scores", "nowhere.json"): "nowhere.json cannot be read",
         (tiny, "--source", "moon"): "no source of instructions is called 'moon'",
         (tiny, "--source", "nowhere.jsonl"): "nowhere.jsonl cannot be read",
-        (tiny, "--temperature", -1): "temperature: Input should be greater than or equal to 0",
-        (tiny, "--max-new-tokens", 0): "max_new_tokens: Input should be greater than or equal to 1",
+        (tiny, "--temperature", -1): "temperature: expected at least 0",
+        (tiny, "--max-new-tokens", 0): "max_new_tokens: expected at least 1",
         (base, "--scores", scores, "--tau", 0.4): "base has no chat template",
         ("no-model",): "no model is called 'no-model'",
     }.items():

@@ -202,7 +202,7 @@ def test_errors_exit_with_2(tiny, scores, tmp_path):
             "non-retrieval-mask, random-mask, sft, rc-removed, rc-un-generated, longreward",
         ("no-model", *out, "--strategy", "smaller-model"): "needs --smaller MODEL",
         ("no-model", *out, "--tau", 0.1, "--top-k", 1): "--tau and --top-k exclude each other",
-        ("no-model", *out, "--top-p", 0): "top_p: Input should be greater than 0",
+        ("no-model", *out, "--top-p", 0): "top_p: expected more than 0",
         ("no-model", "--out", tmp_path / "folder"): "is a folder",
         ("no-model", "--out", tmp_path / "file" / "pairs.parquet"): "cannot be written",
         ("no-model", *out): "no model is called 'no-model'",

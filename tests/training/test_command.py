@@ -40,8 +40,8 @@ def test_errors_exit_with_2(tiny, file, tmp_path):
         (tiny, file, *out, "--recipe", "mine"): "--recipe mine: one of paper, embedded, smoke",
         (tiny, tmp_path / "nowhere.parquet", *out): "nowhere.parquet: no such file",
         (tiny, tmp_path / "text.parquet", *out): "text.parquet is not a parquet file",
-        (tiny, file, *out, "--lora", "0"): "lora_rank: Input should be greater than or equal to 1",
-        (tiny, file, *out, "--objective", "ppo"): "objective: Input should be 'dpo' or 'sft'",
+        (tiny, file, *out, "--lora", "0"): "lora_rank: expected at least 1, got '0'",
+        (tiny, file, *out, "--objective", "ppo"): "objective: expected one of dpo, sft, got 'ppo'",
         ("no-model", file, *out): "no model is called 'no-model'",
     }.items():
         done = rmutils(*words)

@@ -135,11 +135,11 @@ def test_command_names_the_means(monkeypatch):
 
 
 @pytest.mark.parametrize(("words", "message"), [
-    (["-p", "means.engine", "mine"], "engine: Input should be 'transformers' or 'vllm'"),
+    (["-p", "means.engine", "mine"], "engine: expected one of transformers, vllm, got 'mine'"),
     (["-p", "recipe", "mine"], "-p recipe mine: one of paper, embedded, smoke"),
-    (["-p", "recipes.beta", "1"], "there is no recipes.beta. Known names: strategy, source"),
-    (["-p", "strategy", "mask"], "strategy: Input should be 'retmask'"),
-    (["-p", "instructions", "0"], "instructions: Input should be greater than or equal to 1"),
+    (["-p", "recipes.beta", "1"], "there is no recipes.beta. Did you mean recipe.beta? Known names: strategy"),
+    (["-p", "strategy", "mask"], "strategy: expected one of retmask"),
+    (["-p", "instructions", "0"], "instructions: expected at least 1, got '0'"),
     (["-p", "strategy", "smaller-model"], "the strategy smaller-model needs a smaller model"),
     (["--compute", "maybe"], "--compute maybe: one of auto, always, never"),
     (["--compute", "never"], "no result retmask-"),

@@ -156,7 +156,7 @@ def test_a_model_without_turns_is_refused(llama, monkeypatch):
 
 
 def test_sizes_are_checked():
-    with pytest.raises(UserError, match="samples: Input should be greater than or equal to 1"):
+    with pytest.raises(UserError, match="samples: expected at least 1, got '0'"):
         GeneralConfig().changed({"samples": "0"})
     with pytest.raises(UserError, match="no task 'cooking'"):
         GeneralConfig().changed({"tasks": "code,cooking"}).items("book")

@@ -1,0 +1,151 @@
+"""Values read from the words of a command line, and validation errors in plain words."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import json
+from collections.abc import Iterator
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+SHOWN = 80
+"""Characters of a wrong value that a message repeats."""
+
+
+def read(text: str, annotation: Any) -> Any:
+    """Read a word of a command line as a value of a type.
+
+    `none` and `null` stand for None, `a,b` for several values, `a=1,b=2` for values by name; JSON is
+    understood everywhere. A text that fits in no reading comes back in its likeliest one, for the
+    validation to say what is wrong with it.
+    """
+    adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+    readings = list(_readings(text))
+    for reading in readings:
+        with contextlib.suppress(ValidationError):
+            return adapter.validate_python(reading)
+    wanted = str(annotation)
+    if text[:1] in ("[", "{"):
+        return next((r for r in readings if not isinstance(r, str)), text)
+    if "tuple[" in wanted:
+        return _words(text)
+    return text
+
+
+def _readings(text: str) -> Iterator[Any]:
+    """Return what a text may mean, likeliest first."""
+    if text.lower() in ("none", "null"):
+        yield None
+    yield text
+    with contextlib.suppress(ValueError):
+        yield json.loads(text)
+    words = _words(text)
+    yield words
+    if words and all("=" in word for word in words):
+        yield dict(word.split("=", 1) for word in words)
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def models_in(annotation: Any, inside: bool = True) -> Iterator[type[BaseModel]]:
+    """Yield the models in an annotation, by default also those in tuples and dictionaries."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    elif inside or get_origin(annotation) in (Annotated, Union, UnionType):
+        for part in get_args(annotation):
+            yield from models_in(part, inside)
+
+
+def explain(error: ValidationError, model: type[BaseModel], before: str = "") -> str:
+    """Say in plain words what is wrong with each value of a model.
+
+    Parameters
+    ----------
+    before : str, optional
+        Precedes the names: `recipe.` for what is wrong within a recipe.
+
+    Examples
+    --------
+    >>> from pydantic import BaseModel
+    >>> class Grid(BaseModel):
+    ...     lengths: tuple[int, ...] = (256,)
+    ...
+    >>> try:
+    ...     Grid(lengths=["512", "many"])
+    ... except ValidationError as error:
+    ...     print(explain(error, Grid))
+    lengths: expected a whole number, got 'many'.
+    """
+    expected: dict[tuple[str, str], list[str]] = {}
+    said = []
+    for one in error.errors():
+        kind, context = one["type"], one.get("ctx", {})
+        names = list(_names(one["loc"], model, whole=kind in ("extra_forbidden", "missing")))
+        name = before + ".".join(names)
+        colon = f"{name}: " if names else ""
+        if kind == "extra_forbidden":
+            said.append(f"there is no {name}")
+        elif kind == "missing":
+            said.append(f"{name} is missing")
+        elif kind in ("value_error", "assertion_error"):
+            said.append(f"{colon}{context['error']}")
+        elif kind == "json_invalid":
+            said.append(f"{colon}this is not valid JSON: {context['error']}")
+        elif kind != "too_short" or not one["input"]:  # else its items are wrong, as said already
+            expected.setdefault((colon, _short(one["input"])), []).append(
+                _expected(kind, context, str(one["msg"])))
+    for (colon, got), wanted in expected.items():
+        what = " or ".join(dict.fromkeys(wanted))
+        close = difflib.get_close_matches(got.strip("'"), what.replace(",", "").split(), n=1)
+        meant = f". Did you mean {close[0]}?" if close and "one of" in what else ""
+        said.append(f"{colon}expected {what}, got {got}{meant}")
+    whole = "; ".join(said)
+    return whole if whole.endswith("?") else whole + "."
+
+
+def _names(loc: tuple[int | str, ...], model: type[BaseModel], whole: bool) -> Iterator[str]:
+    """Yield the names of fields in a location, without positions and members of unions."""
+    models = {model}
+    for i, part in enumerate(loc):
+        fields = [m.model_fields[str(part)] for m in models if part in m.model_fields]
+        if fields or whole and i == len(loc) - 1:
+            yield str(part)
+        if fields:
+            models = {m for field in fields for m in models_in(field.annotation)}
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, (list, tuple, dict)):
+        shown = json.dumps(value, default=str) if value else "none"
+    else:
+        shown = repr(value)
+    return shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}..."
+
+
+_KINDS = {
+    "int": "a whole number", "float": "a number", "bool": "true or false", "string": "text",
+    "path": "a path", "tuple": "a list", "list": "a list", "dict": "values by name",
+    "model": "settings by name", "finite": "a finite number", "none": "nothing"}
+_BOUNDS = {"greater_than_equal": ("ge", "at least"), "greater_than": ("gt", "more than"),
+           "less_than_equal": ("le", "at most"), "less_than": ("lt", "less than")}
+
+
+def _expected(kind: str, context: dict[str, Any], said: str) -> str:
+    if kind in _BOUNDS:
+        name, words = _BOUNDS[kind]
+        return f"{words} {context[name]}"
+    if kind in ("literal_error", "enum"):
+        return "one of " + str(context["expected"]).replace("'", "").replace(" or ", ", ")
+    if kind == "union_tag_invalid":
+        return "one of " + str(context["expected_tags"]).replace("'", "")
+    if kind == "too_short":
+        return f"at least {context['min_length']} value{'s' * (context['min_length'] != 1)}"
+    if kind == "too_long":
+        return f"at most {context['max_length']} values"
+    word = _KINDS.get(kind.split("_")[0])
+    return word or said.replace("Input should be ", "").replace("Input should ", "to ")
