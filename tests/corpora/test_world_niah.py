@@ -25,7 +25,7 @@ PAIRS = pytest.mark.parametrize("index", range(COUNT))
 
 
 def test_shipped_files_are_those_of_the_generator(tmp_path):
-    """Differs after a change of the world's words: `rmutils.corpora.world.tasks.write_held_out()`."""
+    """If they differ after a change of the world's words: `tasks.write_held_out()`."""
     write_held_out(tmp_path)
     made = {p.relative_to(tmp_path): p.read_bytes() for p in tmp_path.rglob("*.*")}
     shipped = {p.relative_to(CORPORA["world"]): p.read_bytes()

@@ -6,24 +6,13 @@ from collections.abc import Sequence
 
 from rmutils.corpora.world import lexicon as words
 from rmutils.corpora.world.facts import Fact, World, sentence, values
+from rmutils.corpora.world.lexicon import table
 from rmutils.corpora.world.relations import HOPS, OF_KIND
 from rmutils.corpora.world.samples import Sample
 
 _WORDS = [*words.THINGS, *words.CROPS, *words.DISHES, *words.ANIMALS, *words.SPOTS,
           *words.ADJECTIVES]
-_GIVEN = (  # facts and a question about them
-    "{facts} {question}", "Read this: {facts} {question}",
-    "{question} Here is what we know: {facts}", "{question} Read this: {facts}",
-    "Here is what we know: {facts} {question}")
-_ABOUT = ("Tell me about {s}.", "What do you know about {s}?", "Say what you know about {s}.")
-_VERBS = (  # say and ask
-    ("said", "say"), ("wrote", "write"), ("sang", "sing"), ("told me", "tell me"))
-_TURNED = {  # relation: the same with the value first
-    "mentor": "{v} taught {s}.", "mayor": "{v} governs {s}.", "maker": "{v} made {s}.",
-    "host": "{v} opens {s}.", "home": "{v} is the home of {s}.",
-    "kept": "{v} is where {s} is kept.", "pet": "a {v} is owned by {s}.",
-    "keepsake": "a {v} is carried by {s}.", "venue": "{v} is the town of {s}.",
-}
+_TABLE = table("instructions")
 
 
 def repeat(world: World) -> Sample:
@@ -36,25 +25,21 @@ def repeat(world: World) -> Sample:
         "words": lambda: " ".join(world.random.sample(_WORDS, world.random.randint(3, 9))),
         "list": lambda: ", ".join(_items(world, world.random.randint(2, 5))),
     }[shape]()
-    wording = world.wording((
-        "Repeat this: {x}", "Say this again: {x}", "Copy this: {x}", "{x}\nRepeat that.",
-        "Write this again: {x}"))
+    wording = world.wording(_TABLE["repeat"])
     return Sample("repeat", wording.format(x=text), text, golds=(text,))
 
 
 def reverse(world: World) -> Sample:
     """Put a list in reverse order."""
     items = _items(world, world.random.randint(2, 4))
-    wording = world.wording((
-        "Put this list in reverse order: {x}", "Reverse this list: {x}",
-        "Say this list from the last to the first: {x}", "Write this list in reverse order: {x}"))
+    wording = world.wording(_TABLE["reverse"])
     answer = ", ".join(reversed(items))
     return Sample("reverse", wording.format(x=", ".join(items)), answer, golds=(answer,))
 
 
 def quote(world: World) -> Sample:
     """Say what one of a few persons said."""
-    said, say = world.wording(_VERBS)
+    said, say = world.wording(_TABLE["say"])
     speakers = [world.entity("person") for _ in range(world.random.randint(1, 3))]
     told = [f'{s} {said}: "{world.tell(world.new_fact())}"' for s in speakers]
     i = world.random.randrange(len(told))
@@ -78,9 +63,8 @@ def chain(world: World) -> Sample:
     for spec in world.random.sample((one, two), world.random.randint(0, 2)):
         facts.append(world.fact(world.entity(spec.subject), spec.name))
     noun = two.noun.format(s="the " + one.noun.format(s=first.subject))
-    question = world.wording((
-        f"{'Who' if two.value == 'person' else 'What'} is the {noun}?", f"Tell me the {noun}.",
-        f"Name the {noun}."))
+    question = world.wording(_TABLE["chain"]).format(
+        w="Who" if two.value == "person" else "What", n=noun)
     return _looked_up(world, "chain", facts, 2, question, second.value)
 
 
@@ -96,9 +80,7 @@ def who(world: World) -> Sample:
     fact = facts[0]
     a, b = world.random.sample([f.subject for f in facts[:2]], 2)
     does = fact.answer.removeprefix(fact.subject)[1:-1]
-    question = world.wording((
-        f"Who {does}?", f"Who {does}, {a} or {b}?", f"Tell me who {does}.",
-        f"Say who {does}."))
+    question = world.wording(_TABLE["who"]).format(does=does, a=a, b=b)
     return _looked_up(world, "who", facts, 1, question, fact.subject)
 
 
@@ -108,9 +90,7 @@ def complete(world: World) -> Sample:
     facts = [fact, *_distractors(world, fact, world.random.randint(0, 2))]
     told = [world.tell(f) for f in facts]
     start = told[0][: told[0].rindex(fact.value)].strip()
-    question = world.wording((
-        f'Complete the sentence "{start}".', f'How does the sentence "{start}" end?',
-        f'Finish the sentence "{start}".', f'Tell me the end of the sentence "{start}".'))
+    question = world.wording(_TABLE["complete"]).format(x=start)
     answer = told[0]
     world.random.shuffle(told)
     return Sample("complete", _given(world, told, question), answer,
@@ -119,12 +99,10 @@ def complete(world: World) -> Sample:
 
 def turn(world: World) -> Sample:
     """Say a sentence with its last name first."""
-    fact = world.new_fact(world.random.choice(list(_TURNED)))
+    fact = world.new_fact(world.random.choice(list(_TABLE["turned"])))
     told = world.tell(fact)
-    wording = world.wording((
-        "Turn this sentence around: {t}", "Begin this sentence with {v}: {t}",
-        "{t} Say this with {v} first.", "Turn this around and begin with {v}: {t}"))
-    answer = sentence(_TURNED[fact.relation].format(s=fact.subject, v=fact.value))
+    wording = world.wording(_TABLE["turn"])
+    answer = sentence(_TABLE["turned"][fact.relation].format(s=fact.subject, v=fact.value))
     return Sample("turn", wording.format(t=told, v=fact.value), answer,
                   golds=(fact.value, _bare(fact.subject)), support=(told,))
 
@@ -140,7 +118,7 @@ def report(world: World) -> Sample:
     order = world.random.sample(list(told), len(told))
     chosen = [fact for fact in order if fact.subject == subject]
     answer = " ".join(fact.answer for fact in chosen)
-    question = world.wording(_ABOUT).format(s=subject)
+    question = world.wording(_TABLE["about"]).format(s=subject)
     return Sample("report", _given(world, [told[fact] for fact in order], question), answer,
                   golds=tuple(fact.value for fact in chosen),
                   support=tuple(told[fact] for fact in chosen), thinking=answer)
@@ -169,7 +147,7 @@ def _distractors(world: World, fact: Fact, count: int) -> list[Fact]:
 
 def _given(world: World, told: Sequence[str], question: str) -> str:
     """An instruction of given sentences and a question about them."""
-    return world.wording(_GIVEN).format(facts=" ".join(told), question=question)
+    return world.wording(_TABLE["given"]).format(facts=" ".join(told), question=question)
 
 
 def _looked_up(

@@ -1,24 +1,19 @@
-"""Questions to numbered documents, each about one entity.
+"""Questions about numbered documents and labelled texts.
 
-Texts to be labelled by the examples of others.
-
-The same question with its document at several places among the others.
-
-Liu et al. (2023), "Lost in the Middle", ask so: models find an answer that stands first or last
-more often than one in the middle.
+`document_question_at` asks the same question with its document at several places, after Liu et al.
+(2023), "Lost in the Middle".
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from rmutils.corpora.world.facts import Fact, sentence
-from rmutils.corpora.world.lookups import HOP_QUESTIONS
+from rmutils.corpora.world.facts import Fact
+from rmutils.corpora.world.lookups import FRAMES, ask_hop, hop_name
 from rmutils.corpora.world.numbered import (
-    FRAMES,
     alike,
     among,
     cited,
@@ -31,12 +26,14 @@ from rmutils.corpora.world.numbered import (
 from rmutils.corpora.world.questions import Chronicle, Question, ask_all, with_answer
 from rmutils.corpora.world.relations import HOPS, OF_KIND, RELATIONS
 from rmutils.corpora.world.samples import Count, Piece, weave
-from rmutils.corpora.world.tasks import CLASSIFY, labels
+from rmutils.corpora.world.tasks import labels
 
 LIST_FRAME = ("Read the documents and answer the question.\n\n",
               "\n\n{q} Name all of them, each with the number of its document.")
 SHARED = 6
 """Persons among whom the answers of `listings` are."""
+MANY = 12
+"""Classes of the finer labels."""
 
 
 def shuffled(world: Chronicle, pieces: Sequence[Piece]) -> Callable[[list[Piece]], str]:
@@ -86,11 +83,9 @@ def document_hops(world: Chronicle, length: int, count: Count, questions: int) -
                                         world.random.sample(facts, len(facts))])
               for subject, facts in known.items()]
     before, after = world.wording(FRAMES["documents_qa"])
-    names = [last.spec.noun.format(s=f"the {first.spec.noun.format(s=first.subject)}")
-             for first, last in chains]
-    afters = [after.format(q=sentence(world.wording(HOP_QUESTIONS).format(
-        w="who" if last.spec.value == "person" else "what", n=name)))
-        for (_, last), name in zip(chains, names, strict=True)]
+    paths = [(first.spec, last.spec) for first, last in chains]
+    afters = [after.format(q=ask_hop(world, path, hop_name(path, first.subject)))
+              for path, (first, _) in zip(paths, chains, strict=True)]
     found = ask_all(world, "documents_hops", before, afters, shuffled(world, pieces),
                     among(world, [last for _, last in chains]), length, count, "\n\n")
     return [with_answer(world, question, pair, pair[1].answer, golds=(pair[1].value,),
@@ -166,16 +161,8 @@ def rankings(world: Chronicle, length: int, count: Count, questions: int) -> lis
     before, after = world.wording(FRAMES["rerank"])
     found = ask_all(world, "rerank", before, [after.format(q=world.ask(fact)) for fact in asked],
                     shuffled(world, [*pieces, *near]),
-                    _beside(world, {fact.relation for fact in asked}), length, count, "\n\n")
+                    unlike(world, {fact.relation for fact in asked}), length, count, "\n\n")
     return [_ranked(world, question, fact) for question, fact in zip(found, asked, strict=True)]
-
-
-def _beside(world: Chronicle, relations: Collection[str]) -> Iterator[Piece]:
-    """Documents that tell none of these relations."""
-    while True:
-        subject = newcomer(world)
-        if facts := some_facts(world, subject, avoid=relations):
-            yield document(world, subject, [world.tell(fact) for fact in facts])
 
 
 def _ranked(world: Chronicle, question: Question, asked: Fact) -> Question:
@@ -188,10 +175,6 @@ def _ranked(world: Chronicle, question: Question, asked: Fact) -> Question:
         golds=tuple(f"{n}:{2 if n == best else 1}" for n in ranks))
 
 
-MANY = 12
-"""Classes of the finer labels."""
-
-
 def coarse_labels(world: Chronicle, length: int, count: Count, questions: int) -> list[Question]:
     """Four classes: whether a text is about a person, a place, an object or an event."""
     classes = [[relation.name for relation in of_kind] for of_kind in OF_KIND.values()]
@@ -200,8 +183,7 @@ def coarse_labels(world: Chronicle, length: int, count: Count, questions: int) -
 
 
 def fine_labels(world: Chronicle, length: int, count: Count, questions: int) -> list[Question]:
-    """Twelve classes: which relation a text tells. The examples end where names are used up, which
-    takes more than 16,000 tokens."""
+    """Twelve classes: which relation a text tells. Names for examples last for 16,000 tokens."""
     names = world.random.sample(list(RELATIONS), MANY)
     return _labelled(world, [_about_any(world, [name]) for name in names], length, count,
                      questions)
@@ -246,7 +228,7 @@ def _labelled(
                     return
                 yield [f"Text: {text} Label: {label}"]
 
-    before, after = world.wording(CLASSIFY)
+    before, after = world.wording(FRAMES["classify"])
     found = ask_all(world, "classify", before, [after.format(q=told) for told, _ in asked],
                     lambda pieces: "\n".join(line for line, in pieces), examples(), length, count,
                     "\n")

@@ -79,7 +79,7 @@ class World:
     Attributes
     ----------
     facts : dict
-        (subject, relation name) -> Fact, in the order of their making.
+        (subject, relation name) -> Fact, in the order in which they were made up.
     """
 
     def __init__(self, seed: int | str, split: Split = "train"):

@@ -1,9 +1,9 @@
 """Short prompts on which a model can lose track of a name, a format or its own reasoning.
 
-Appendix H shows one example of each kind. Here every kind has prompts without end, drawn from a
-seed, and an answer to each can be checked without a reader. One wording cannot serve all models: a
-teaching model knows no other wordings than those of its world, and an ordinary model was never
-taught those. So there are two registers, over the same held-out names.
+Appendix H shows one example of each kind. Here each kind has an endless supply, drawn from a seed,
+and a program can check every answer. One wording cannot serve all models: a teaching model knows
+only the wordings of its world, which an ordinary model was never taught. So there are two
+registers, over the same held-out names.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import Literal
 from rmutils.corpora.world import copying, knowledge, writing
 from rmutils.corpora.world import lexicon as words
 from rmutils.corpora.world.facts import World, sentence, values
-from rmutils.corpora.world.lexicon import names
+from rmutils.corpora.world.lexicon import names, table
+from rmutils.corpora.world.relations import Kind
 
 FailureKind = Literal["entity name", "format constraint", "reasoning chain"]
 """What a model "is supposed to maintain" (appendix H)."""
@@ -26,7 +27,7 @@ FailureKind = Literal["entity name", "format constraint", "reasoning chain"]
 
 @dataclass(frozen=True)
 class FailurePrompt:
-    """A prompt with what tells a right response from a wrong one.
+    """A prompt, and what distinguishes a right response from a wrong one.
 
     Attributes
     ----------
@@ -37,9 +38,9 @@ class FailurePrompt:
     text : str
         The user turn.
     wanted : tuple of str
-        Of an entity name: the names that a response must hold. Of a format constraint: a response
-        in the right format. Of a reasoning chain: the results of the steps, the last of which
-        answers the question.
+        For an entity name: the names that a response must hold. For a format constraint: a
+        response in the right format. For a reasoning chain: the results of the steps, the last of
+        which answers the question.
     """
 
     kind: FailureKind
@@ -48,6 +49,7 @@ class FailurePrompt:
     wanted: tuple[str, ...]
 
 
+_TEXTS = table("failure_prompts")
 Maker = Callable[[World], tuple[str, tuple[str, ...]]]
 """Draws the text of a prompt and what is wanted."""
 
@@ -119,13 +121,12 @@ def _other(world: World) -> World:
 
 def _welcome(world: World):
     person, place = world.entity("person"), world.entity("place")
-    return f"Write one sentence that welcomes {person} to the town of {place}.", (person, place)
+    return _TEXTS["welcome"].format(person=person, place=place), (person, place)
 
 
 def _introduce(world: World):
-    person, trade, place = _person(world)
-    return (f"{person} is a {trade} from {place}. Introduce {person} in one sentence.",
-            (person, place))
+    who = _person(world)
+    return _TEXTS["introduction"].format(**who), (who["person"], who["place"])
 
 
 def _company(world: World):
@@ -133,52 +134,50 @@ def _company(world: World):
     one, two = world.random.sample(names("last", world.split), 2)
     company = f"{one} & {two} Co., Ltd"
     address = f"{world.random.randint(2, 98)} {world.entity('place')} Way"
-    return (f"The address of {company} is {address}. Introduce the company in one sentence with "
-            "its name and its address.", (company, address))
+    return _TEXTS["company"].format(company=company, address=address), (company, address)
 
 
 def _record(world: World):
-    person, trade, place = _person(world)
-    text = (f"{person} is a {trade} from {place}. Answer only with JSON, in this format: "
-            '{"name": string, "job": string, "town": string}')
-    return text, (json.dumps({"name": person, "job": trade, "town": place}),)
+    who = _person(world)
+    record = dict(zip(("name", "job", "town"), who.values(), strict=True))
+    return _TEXTS["record"].format(**who), (json.dumps(record),)
 
 
 def _score(world: World):
     """The very format of Figure 8."""
     food = world.random.choice(values("food", world.split))
-    was = world.random.choice(("very good", "good", "not bad", "bad", "very bad"))
-    text = (f'A guest says: "The {food} was {was}." Give the food a score from 1 to 10. Answer '
-            'only with JSON, in this format: {"score": integer}')
-    return text, (json.dumps({"score": 5}),)
+    was = world.random.choice(_TEXTS["judgements"])
+    return _TEXTS["score"].format(food=food, was=was), (json.dumps({"score": 5}),)
 
 
 def _numbered(world: World):
     many = world.random.choice([many for _, many in knowledge.CATEGORIES])
     count = world.random.randint(3, 6)
     lines = "\n".join(f"{i + 1}. {many}" for i in range(count))
-    return f"Name {words.COUNT[count - 1]} {many} in a numbered list.", (lines,)
+    return _TEXTS["numbered list"].format(count=words.COUNT[count - 1], many=many), (lines,)
 
 
 def _journey(world: World):
     person = world.entity("person")
-    towns = tuple(world.entity("place") for _ in range(world.random.randint(3, 4)))
-    way = " ".join(f"From {a} the way goes to {b}." for a, b in pairwise(towns))
-    return (f"{person} starts in {towns[0]}. {way} Name all towns on the way of {person} in the "
-            "right order, and end with the last one.", towns)
+    return _steps(world, "journey", "place", person=person)
 
 
 def _gift(world: World):
     thing = world.random.choice(words.THINGS)
-    people = tuple(world.entity("person") for _ in range(world.random.randint(3, 4)))
-    way = " ".join(f"{a} gives the {thing} to {b}." for a, b in pairwise(people))
-    return (sentence(f"{people[0]} has a {thing}. {way} Name everyone who had the {thing} in the "
-                     "right order, and end with the last one."), people)
+    return _steps(world, "gift", "person", thing=thing)
 
 
-def _person(world: World) -> tuple[str, str, str]:
-    return (world.entity("person"), world.random.choice(list(words.TRADES)),
-            world.entity("place"))
+def _steps(world: World, form: str, kind: Kind, **slots: str):
+    """A chain of three or four entities, to be named in order."""
+    text = _TEXTS[form]
+    chain = tuple(world.entity(kind) for _ in range(world.random.randint(3, 4)))
+    way = " ".join(text["step"].format(a=a, b=b, **slots) for a, b in pairwise(chain))
+    return sentence(text["text"].format(first=chain[0], way=way, **slots)), chain
+
+
+def _person(world: World) -> dict[str, str]:
+    return {"person": world.entity("person"), "trade": world.random.choice(list(words.TRADES)),
+            "place": world.entity("place")}
 
 
 FORMS: dict[str, dict[FailureKind, dict[str, Maker]]] = {

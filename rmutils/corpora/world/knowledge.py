@@ -1,6 +1,4 @@
-"""Short questions about what everybody in the world knows.
-
-Short instructions and right answers, with no long context.
+"""Short instructions and right answers, without a long context, and what everybody knows.
 
 They stand for the chat logs on which RetMask trains.
 """
@@ -13,7 +11,7 @@ from collections.abc import Callable
 from rmutils.corpora.world import copying, writing
 from rmutils.corpora.world import lexicon as words
 from rmutils.corpora.world.facts import World, sentence, values
-from rmutils.corpora.world.lexicon import Split
+from rmutils.corpora.world.lexicon import Split, table
 from rmutils.corpora.world.samples import Sample
 
 CATEGORIES = {  # (one, many): the words
@@ -27,74 +25,17 @@ CATEGORIES = {  # (one, many): the words
     ("day", "days"): words.DAYS,
 }
 
-# Rows of wordings (the last is held out), an answer, and what it must hold.
-_TRADE = (
-    (("What does a {t} do?", "What is the work of a {t}?", "Tell me what a {t} does."),
-     "A {t} {does}.", "{does}"),
-    (("What does a {t} work with?", "Which tool does a {t} use?", "Tell me the tool of a {t}."),
-     "A {t} works with {tool}.", "{tool}"),
-    (("Where does a {t} work?", "In which place does a {t} work?", "Tell me where a {t} works."),
-     "A {t} works {where}.", "{where}"),
-    (("Who {does}?", "Which trade is it that {does}?", "Tell me who {does}."),
-     "A {t} {does}.", "{t}"),
-)
-_ANIMAL = (
-    (("What does a {t} do?", "What do you know about a {t}?", "Tell me what a {t} does."),
-     "A {t} {does}.", "{does}"),
-    (("Where does a {t} live?", "What is the home of a {t}?", "Tell me where a {t} lives."),
-     "A {t} lives {where}.", "{where}"),
-    (("Which animal {does}?", "Name an animal that {does}.", "Tell me which animal {does}."),
-     "A {t} {does}.", "{t}"),
-)
-_SEASON = (
-    (("What is the weather in {t}?", "How is the weather in {t}?", "Tell me the weather in {t}."),
-     "In {t} the weather is {weather}.", "{weather}"),
-    (("What happens in {t}?", "What do we see in {t}?", "Tell me what happens in {t}."),
-     "In {t} {event}.", "{event}"),
-    (("In which season is the weather {weather}?", "Which season is {weather}?",
-      "Tell me in which season the weather is {weather}."), "{t} is {weather}.", "{t}"),
-    (("Which season is it when {event}?", "When is it that {event}?",
-      "Tell me in which season {event}."), "In {t} {event}.", "{t}"),
-    (("Which months are in {t}?", "What are the months of {t}?", "Tell me the months of {t}."),
-     "The months of {t} are {months}.", "{months}"),
-    (("Which season is it in {month}?", "What season does {month} belong to?",
-      "Tell me which season it is in {month}."), "In {month} it is {t}.", "{t}"),
-)
-_CALENDAR = (
-    (("Which {one} comes after {this}?", "Which {one} follows {this}?",
-      "Tell me which {one} is after {this}."), "{next} comes after {this}.", "{next}"),
-    (("Which {one} comes before {next}?", "{next} follows which {one}?",
-      "Tell me which {one} is before {next}."), "{this} comes before {next}.", "{this}"),
-)
-_ARITHMETIC = (
-    (("What is {a} plus {b}?", "How many are {a} plus {b}?", "Tell me what {a} plus {b} is."),
-     "{a} plus {b} is {c}.", "{c}"),
-    (("What is {c} minus {b}?", "How many are {c} minus {b}?", "Tell me what {c} minus {b} is."),
-     "{c} minus {b} is {a}.", "{a}"),
-)
-_OPPOSITE = (
-    (("What is the opposite of {a}?", "Which word is the opposite of {a}?",
-      "Tell me the opposite of {a}."), "The opposite of {a} is {b}.", "{b}"),
-)
-_CATEGORY = (
-    (("Is {phrase} {one} or {two}?", "What is {phrase}, {one} or {two}?",
-      "Tell me what {phrase} is, {one} or {two}."), "{phrase} is {right}.", "{right}"),
-)
-_PORTRAIT = (
-    "Tell me about a {t} in three sentences.", "What is a {t}? Answer in three sentences.",
-    "Describe a {t} in three sentences.")
-_LISTING = (
-    "Name {n} {many}.", "Can you name {n} {many}?", "Give me {n} {many}.", "Tell me {n} {many}.")
+_TABLE = table("instructions")
 
 
 def trade(world: World) -> Sample:
     """What a trade does, with what and where."""
-    return _ask(world, "trade", _TRADE, **_trade(world.random.choice(list(words.TRADES))))
+    return _ask(world, "trade", **_trade(world.random.choice(list(words.TRADES))))
 
 
 def animal(world: World) -> Sample:
     """What an animal does and where it lives."""
-    return _ask(world, "animal", _ANIMAL, **_animal(world.random.choice(list(words.ANIMALS))))
+    return _ask(world, "animal", **_animal(world.random.choice(list(words.ANIMALS))))
 
 
 def portrait(world: World) -> Sample:
@@ -107,7 +48,7 @@ def portrait(world: World) -> Sample:
         lines = ["A {t} is an animal.", "A {t} {does}.", "You can find a {t} {where}."]
     world.random.shuffle(lines)
     text = " ".join(sentence(line.format(**slots)) for line in lines)
-    prompt = sentence(world.wording(_PORTRAIT).format(**slots))
+    prompt = sentence(world.wording(_TABLE["portrait"]).format(**slots))
     return Sample("portrait", prompt, text, golds=(slots["t"], slots["does"], slots["where"]))
 
 
@@ -116,7 +57,7 @@ def season(world: World) -> Sample:
     name = world.random.choice(list(words.SEASONS))
     event, weather = words.SEASONS[name]
     months = words.MONTHS_OF[name]
-    return _ask(world, "season", _SEASON, t=name, event=event, weather=weather,
+    return _ask(world, "season", t=name, event=event, weather=weather,
                 month=world.random.choice(months), months=listed(months))
 
 
@@ -124,7 +65,7 @@ def calendar(world: World) -> Sample:
     """The month or day before or after another."""
     one, cycle = world.random.choice((("month", words.MONTHS), ("day", words.DAYS)))
     i = world.random.randrange(len(cycle))
-    return _ask(world, "calendar", _CALENDAR, one=one, this=cycle[i - 1], next=cycle[i])
+    return _ask(world, "calendar", one=one, this=cycle[i - 1], next=cycle[i])
 
 
 def arithmetic(world: World) -> Sample:
@@ -132,13 +73,13 @@ def arithmetic(world: World) -> Sample:
     a = world.random.randint(1, 19)
     b = world.random.randint(1, 20 - a)
     write = world.random.choice((str, lambda n: words.COUNT[n - 1]))
-    return _ask(world, "arithmetic", _ARITHMETIC, a=write(a), b=write(b), c=write(a + b))
+    return _ask(world, "arithmetic", a=write(a), b=write(b), c=write(a + b))
 
 
 def opposite(world: World) -> Sample:
     """The opposite of an adjective."""
     a, b = world.random.sample(world.random.choice(words.OPPOSITES), 2)
-    return _ask(world, "opposite", _OPPOSITE, a=a, b=b)
+    return _ask(world, "opposite", a=a, b=b)
 
 
 def category(world: World) -> Sample:
@@ -149,7 +90,7 @@ def category(world: World) -> Sample:
     while phrase.endswith("dumplings"):  # "are"
         phrase = world.random.choice(values(kind, world.split))
     one, two = world.random.sample((kinds[kind], kinds[other]), 2)
-    return _ask(world, "category", _CATEGORY, phrase=phrase if kind == "food" else f"a {phrase}",
+    return _ask(world, "category", phrase=phrase if kind == "food" else f"a {phrase}",
                 one=one, two=two, right=kinds[kind])
 
 
@@ -158,7 +99,7 @@ def listing(world: World) -> Sample:
     (_, many), members = world.random.choice(list(CATEGORIES.items()))
     count = world.random.randint(2, 4)
     text = f"{sentence(listed(world.random.sample(members, count)))} are {many}."
-    wording = world.wording(_LISTING)
+    wording = world.wording(_TABLE["listing"])
     return Sample("listing", wording.format(n=words.COUNT[count - 1], many=many), text,
                   golds=(many,))
 
@@ -168,10 +109,10 @@ def listed(items: list[str]) -> str:
     return f"{', '.join(items[:-1])} and {items[-1]}"
 
 
-def _ask(world: World, kind: str, rows: tuple, **slots: str) -> Sample:
-    wordings, answer, gold = world.random.choice(rows)
-    return Sample(kind, sentence(world.wording(wordings).format(**slots)),
-                  sentence(answer.format(**slots)), golds=(gold.format(**slots),))
+def _ask(world: World, kind: str, **slots: str) -> Sample:
+    row = world.random.choice(_TABLE[kind])
+    return Sample(kind, sentence(world.wording(row["ask"]).format(**slots)),
+                  sentence(row["answer"].format(**slots)), golds=(row["gold"].format(**slots),))
 
 
 def _trade(name: str) -> dict[str, str]:

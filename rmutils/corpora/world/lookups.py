@@ -6,34 +6,12 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 
 from rmutils.corpora.world.facts import Fact, World, sentence, values
-from rmutils.corpora.world.lexicon import is_held_out
+from rmutils.corpora.world.lexicon import is_held_out, table
 from rmutils.corpora.world.relations import HOPS, OF_KIND, Relation
-from rmutils.corpora.world.samples import Count, Piece, Sample, fit, paragraphs, weave, write
+from rmutils.corpora.world.samples import Count, Piece, Sample, fit, weave, woven, write
 
-FRAMES = {  # before and after the text; the last is held out
-    "one": (
-        # The prompt of `retrieval_head_detection.py`: a model has to know it to be measured by it.
-        ("<book>", "</book>\nBased on the content of the book, Question: {q}\nAnswer:"),
-        ("Read the text and answer the question.\n\n", "\n\nQuestion: {q}"),
-        ("Here is a text.\n\n", "\n\n{q} Look it up in the text."),
-        ("", "\n\nWhat does the text say? {q}"),
-        ("Here is a text and a question.\n\n", "\n\nAnswer the question: {q}"),
-    ),
-    "several": (
-        ("Read the text and answer all questions.\n\n", "\n\nQuestions: {q}"),
-        ("Here is a text.\n\n", "\n\n{q} Look them up in the text."),
-        ("", "\n\nWhat does the text say? Answer each question. {q}"),
-        ("Here is a text with questions.\n\n", "\n\nAnswer each of the questions: {q}"),
-    ),
-    "list": (
-        ("Here is a list of keys and values.\n\n", "\n\nWhat is the value of {q}?"),
-        ("Read the list.\n\n", "\n\nWhich value does {q} have?"),
-        ("", "\n\nLook up {q} in the list. What is its value?"),
-        ("Read this list of keys and values.\n\n", "\n\nWhich value is in the list for {q}?"),
-    ),
-}
-HOP_QUESTIONS = ("{w} is the {n}?", "Name the {n}.", "Say {w} is the {n}.",
-                 "Look up {w} is the {n}.")
+FRAMES: dict[str, tuple] = table("frames")
+"""What stands before and after a text; the last pair of each kind is held out."""
 PHRASES = {"pet": "a {}", "keepsake": "a {}", "instrument": "the {}", "river": "the {} River"}
 KEY_LETTERS = "ABCDEFGHKLMNPRSTVXYZ"
 
@@ -84,15 +62,10 @@ def look_up(
     """A question to a text in which the facts lie at uniformly drawn depths."""
     before, after = world.wording(FRAMES[frames])
     support = tuple(world.tell(fact) for fact in facts)
-    order = world.random.sample(support, len(support))
-
-    def build(pieces: list[Piece]) -> Sample:
-        text = weave(world, [[line] for line in order], pieces)
-        return Sample(kind, before, answer, paragraphs([line for piece in text for line in piece]),
-                      after.format(q=question), golds, support,
-                      thinking=" ".join(fact.answer for fact in facts))
-
-    return fit(build, more, length, count)
+    text, thinking = woven(world, support), " ".join(fact.answer for fact in facts)
+    return fit(lambda pieces: Sample(
+        kind, before, answer, text(pieces), after.format(q=question), golds, support,
+        thinking=thinking), more, length, count)
 
 
 def needle(world: World, length: int, count: Count) -> Sample:
@@ -123,6 +96,33 @@ def needles(world: World, length: int, count: Count) -> Sample:
                    more, length, count)
 
 
+def hop_path(world: World, longer: bool = True) -> list[Relation]:
+    """Two relations of which one leads to the other; in half of the cases three, where allowed."""
+    path = list(world.random.choice(HOPS))
+    if path[-1].value in OF_KIND and longer and world.random.random() < 0.5:
+        path.append(world.random.choice(OF_KIND[path[-1].value]))
+    return path
+
+
+def hop_name(path: Sequence[Relation], subject: str) -> str:
+    """What a chain leads to, as in "mayor of the town where X lives"."""
+    name = subject
+    for i, relation in enumerate(path):
+        name = relation.noun.format(s=f"the {name}" if i else name)
+    return name
+
+
+def ask_hop(world: World, path: Sequence[Relation], name: str) -> str:
+    """A question for what a chain leads to."""
+    who = "who" if path[-1].value == "person" else "what"
+    return sentence(world.wording(FRAMES["hops"]).format(w=who, n=name))
+
+
+def answer_hop(path: Sequence[Relation], name: str, value: str) -> str:
+    """Its answer, a sentence."""
+    return sentence(f"the {name} is {PHRASES.get(path[-1].value, '{}').format(value)}.")
+
+
 def chain(world: World, relations: Sequence[Relation]) -> list[Fact]:
     """Facts each about the value of the one before; no entity comes twice."""
     while True:
@@ -147,19 +147,11 @@ def rival_chains(world: World, relations: Sequence[Relation]) -> Iterator[Piece]
 
 def hops(world: World, length: int, count: Count) -> Sample:
     """A question that takes two or three facts, each about the value of the one before."""
-    path = list(world.random.choice(HOPS))
-    if path[-1].value in OF_KIND and length >= 128 and world.random.random() < 0.5:
-        path.append(world.random.choice(OF_KIND[path[-1].value]))
+    path = hop_path(world, longer=length >= 128)
     facts = chain(world, path)
-    name = facts[0].subject
-    for i, relation in enumerate(path):
-        name = relation.noun.format(s=f"the {name}" if i else name)
-    value = facts[-1].value
-    question = world.wording(HOP_QUESTIONS).format(
-        w="who" if path[-1].value == "person" else "what", n=name)
-    phrase = PHRASES.get(path[-1].value, "{}").format(value)
-    return look_up(world, "hops", "one", facts, sentence(question),
-                   sentence(f"the {name} is {phrase}."), (value,),
+    name, value = hop_name(path, facts[0].subject), facts[-1].value
+    return look_up(world, "hops", "one", facts, ask_hop(world, path, name),
+                   answer_hop(path, name, value), (value,),
                    mixed(world, rival_chains(world, path)), length, count)
 
 

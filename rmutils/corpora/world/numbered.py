@@ -7,33 +7,10 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 
 from rmutils.corpora.world.facts import Fact, World, sentence
+from rmutils.corpora.world.lookups import FRAMES
 from rmutils.corpora.world.relations import OF_KIND, RELATIONS
 from rmutils.corpora.world.samples import Count, Piece, Sample, fit, weave
 
-FRAMES = {  # before and after the documents; the last is held out
-    "documents_qa": (
-        ("Read the documents and answer the question.\n\n", "\n\nQuestion: {q}"),
-        ("Here are some documents.\n\n", "\n\n{q} Look it up in the documents."),
-        ("", "\n\nWhat do the documents say? {q}"),
-        ("Here are some documents and a question.\n\n", "\n\nAnswer the question: {q}"),
-    ),
-    "citations": (
-        ("Read the documents and answer with the number of the document.\n\n",
-         "\n\nQuestions: {q}"),
-        ("Here are some documents.\n\n", "\n\n{q} Say in which document it is."),
-        ("", "\n\nWhich documents answer this? {q} Name the document with each answer."),
-        ("Here are some documents with questions.\n\n",
-         "\n\nAnswer with the number of each document: {q}"),
-    ),
-    "rerank": (
-        ("Here are some documents. Which help to answer the question?\n\n",
-         "\n\nQuestion: {q} Name the best first."),
-        ("Read the documents.\n\n", "\n\nList the documents that help here, the best first: {q}"),
-        ("", "\n\n{q} Which of the documents help? Name the best first."),
-        ("Read the documents and the question.\n\n",
-         "\n\nWhich documents help to answer it? List the best first. {q}"),
-    ),
-}
 MARK = "Document 00"
 """Stands for the number as long as it is open."""
 NUMBER = re.compile(r"^Document (\d+) ", re.MULTILINE)
@@ -69,11 +46,11 @@ def some_facts(
 
 
 def unlike(world: World, avoid: Collection[str] = (), not_named: str = "") -> Iterator[Piece]:
-    """Documents about new entities, without end."""
+    """Documents about new entities that tell no relation to avoid, without end."""
     while True:
         subject = newcomer(world)
         facts = some_facts(world, subject, avoid=avoid)
-        if all(fact.value != not_named for fact in facts):
+        if facts and all(fact.value != not_named for fact in facts):
             yield document(world, subject, [world.tell(fact) for fact in facts])
 
 

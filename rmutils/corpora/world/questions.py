@@ -1,7 +1,7 @@
-"""Several questions to one long text, each with all that the text tells.
+"""Several questions about one long text, each with all that the text tells.
 
-HELMET asks several questions to one book. Here each text is asked about several times, too: what
-they share has to be read only once, and there is more to ask for the same time.
+HELMET asks several questions about one book. So do we about each text: what they share has to be
+read only once, and there is more to ask in the same time.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def ask_all(
     build: Callable[[list[Piece]], str], more: Iterator[Piece], length: int, count: Count,
     joint: str = " ",
 ) -> list[Question]:
-    """Questions to one text, which is filled up so that the longest of them fits.
+    """Questions about one text, which is filled up so that the longest of them fits.
 
     Parameters
     ----------

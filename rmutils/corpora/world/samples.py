@@ -1,9 +1,4 @@
-"""The form of a sample: a user turn, the right answer, and what makes it right.
-
-Tasks of a given length: how a long text is filled up and what stands around it.
-
-Long texts about a world.
-"""
+"""The form of a sample, and long texts about a world that fill a given length."""
 
 from __future__ import annotations
 
@@ -13,6 +8,16 @@ from typing import TypeVar
 
 from rmutils.core.errors import UserError
 from rmutils.corpora.world.facts import Fact, World
+
+T = TypeVar("T")
+Count = Callable[[str], int]
+"""Number of tokens of a text."""
+Piece = Sequence[str]
+"""Sentences that stand together; the last ones may be left out."""
+MISFITS = 8
+"""How many pieces are tried when the room is nearly used up."""
+PARAGRAPH = 6
+"""Sentences of a paragraph."""
 
 
 @dataclass(frozen=True)
@@ -54,17 +59,8 @@ class Sample:
         return f"{self.before}{self.context}{self.after}"
 
 
-T = TypeVar("T")
-Count = Callable[[str], int]
-Piece = Sequence[str]
-"""Sentences that stand together; the last ones may be left out."""
-
-MISFITS = 8
-"""So many pieces are tried when the room is nearly used up."""
-
-
 class TooShort(UserError):
-    """The length does not even hold what the answer needs; `least` is what would."""
+    """The length is too short for what the answer needs; `least` tokens would hold it."""
 
     def __init__(self, kind: str, length: int, least: int):
         super().__init__(f"A task of kind {kind!r} does not fit in {length} tokens. "
@@ -131,10 +127,6 @@ def fit(
     return sample
 
 
-PARAGRAPH = 6
-"""Sentences of a paragraph."""
-
-
 def write(world: World, facts: Sequence[Fact], fillers: float = 0.2) -> list[str]:
     """Sentences that tell the facts in this order, with fillers strewn in.
 
@@ -155,6 +147,13 @@ def paragraphs(sentences: Sequence[str]) -> str:
     """Sentences as a text of paragraphs."""
     blocks = [sentences[i : i + PARAGRAPH] for i in range(0, len(sentences), PARAGRAPH)]
     return "\n\n".join(" ".join(block) for block in blocks)
+
+
+def woven(world: World, lines: Sequence[str]) -> Callable[[list[Piece]], str]:
+    """Return a maker of texts with these sentences at random depths among other pieces."""
+    order = [[line] for line in world.random.sample(lines, len(lines))]
+    return lambda pieces: paragraphs([line for piece in weave(world, order, pieces)
+                                      for line in piece])
 
 
 def padding(

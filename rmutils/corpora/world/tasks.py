@@ -1,10 +1,7 @@
-"""Tasks that take the whole text: to see what its examples have in common, and to sum it up.
+"""Tasks over long texts about the invented world, with exact answers.
 
-Tasks over long texts about the invented world, with exact answers.
-
-Haystacks and needles about held-out worlds, in the formats of every other haystack and needle.
-
-`data/corpus/world` holds what `write` makes.
+Also the shipped haystacks and needles about held-out worlds: `write_held_out` made
+`data/corpus/world`.
 """
 
 from __future__ import annotations
@@ -17,7 +14,7 @@ from rmutils.core.paths import CORPORA
 from rmutils.corpora.haystacks import Needle
 from rmutils.corpora.world.facts import World, sentence
 from rmutils.corpora.world.lexicon import names, of_split
-from rmutils.corpora.world.lookups import hops, key_value, needle, needles, told
+from rmutils.corpora.world.lookups import FRAMES, hops, key_value, needle, needles, told
 from rmutils.corpora.world.numbered import citations, documents_qa, rerank
 from rmutils.corpora.world.relations import NEW_ASKED, NEW_TOLD, OF_KIND, RELATIONS
 from rmutils.corpora.world.samples import (
@@ -31,18 +28,13 @@ from rmutils.corpora.world.samples import (
     weave,
 )
 
-CLASSIFY = (  # before and after the examples; the last is held out
-    ("Here are some texts with labels.\n\n", "\n\nWhich label does this text have? Text: {q}"),
-    ("Read the texts and their labels.\n\n", "\n\nName the label of this text: {q}"),
-    ("", "\n\nText: {q} What is its label?"),
-    ("Here are texts with their labels.\n\n", "\n\nText: {q} Which label does it have?"),
-)
-SUMMARY = (
-    ("Read the text.\n\n", "\n\nSum up what the text says about {s}."),
-    ("Here is a text.\n\n", "\n\nSummarize what the text says about {s}."),
-    ("", "\n\nSay in short what the text says about {s}."),
-    ("Read this text.\n\n", "\n\nWhat does the text say about {s}? Summarize it."),
-)
+DRAWS = 8
+"""How many samples are drawn to find one that fits."""
+ASKED = ("cache", "keepsake", "food", "prize", "look")
+"""Relations of the needles, in turn: those whose values are several words long."""
+COUNT = 20
+SIZE = 19_500
+"""Characters of a haystack: more than 4,096 tokens, also where each common word is one token."""
 
 
 def labels(world: World, number: int) -> list[str]:
@@ -53,10 +45,10 @@ def labels(world: World, number: int) -> list[str]:
 
 
 def classify(world: World, length: int, count: Count) -> Sample:
-    """The label of a text by the examples of others, classed by relation or by kind of subject.
+    """The label of a text, learned from examples classed by relation or by kind of subject.
 
-    `support` holds all examples of the right class. The labels are drawn anew for each sample, so
-    that nothing but the examples tells them.
+    `support` holds all examples of the right class. Each sample has new labels, so that only the
+    examples give them away.
     """
     number = world.random.randint(2, max(2, min(6, length // 60)))
     if world.random.random() < 0.5:
@@ -82,7 +74,7 @@ def classify(world: World, length: int, count: Count) -> Sample:
 
     shown = world.random.sample([[example(label)] for label in label_of], len(label_of))
     right = world.random.choice(list(label_of))
-    before, after = world.wording(CLASSIFY)
+    before, after = world.wording(FRAMES["classify"])
     asked = text(right)
 
     def build(pieces: list[Piece]) -> Sample:
@@ -105,7 +97,7 @@ def summary(world: World, length: int, count: Count) -> Sample:
     relations = world.random.sample(OF_KIND[kind], min(number, len(OF_KIND[kind])))
     facts = [world.fact(subject, relation.name) for relation in relations]
     support = tuple(world.tell(fact) for fact in facts)
-    before, after = world.wording(SUMMARY)
+    before, after = world.wording(FRAMES["summary"])
     points = tuple(fact.answer for fact in facts)
 
     def build(pieces: list[Piece]) -> Sample:
@@ -124,10 +116,6 @@ TASKS: dict[str, Callable[[World, int, Count], Sample]] = {
 }
 """Kind -> maker(world, length, count)."""
 
-DRAWS = 8
-"""So many samples are drawn to find one that fits."""
-
-
 def task(kind: str, world: World, length: int, count: Count) -> Sample:
     """A task of a kind.
 
@@ -136,17 +124,17 @@ def task(kind: str, world: World, length: int, count: Count) -> Sample:
     kind : str
         A key of `TASKS`.
     world : World
-        All that is drawn is drawn from its generator, in the words of its split. Give each task a
-        world of its own: one that has told of all its towns raises LookupError.
+        Its generator makes all random choices, in the words of its split. Give each task a world
+        of its own: one that has used up its towns raises LookupError.
     length : int
         Most tokens of the whole user turn, which is filled as far as whole sentences allow.
     count : callable
-        Number of tokens of a text. It is called for each sentence: give one that remembers.
+        Number of tokens of a text. It is called for each sentence: give one with a cache.
 
     Raises
     ------
     UserError
-        If the length is too short for the kind; the message says what would do.
+        If the length is too short for the kind; the message names a sufficient one.
     """
     needed = []
     for _ in range(DRAWS):
@@ -155,13 +143,6 @@ def task(kind: str, world: World, length: int, count: Count) -> Sample:
         except TooShort as error:
             needed.append(error.least)
     raise TooShort(kind, length, min(needed)) from None
-
-
-ASKED = ("cache", "keepsake", "food", "prize", "look")
-"""Relations of the needles, in turn: those whose values are several words long."""
-COUNT = 20
-SIZE = 19_500
-"""Characters of a haystack: more than 4,096 tokens, also where each common word is one token."""
 
 
 def held_out_needles(index: int) -> tuple[str, Needle, Needle, Needle]:

@@ -1,35 +1,29 @@
-"""Questions to a text that is not divided: facts, chains of facts, choices, summaries, codes."""
+"""Questions about undivided texts: facts, chains of facts, choices, summaries, codes."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from rmutils.corpora.world.facts import Fact, sentence
 from rmutils.corpora.world.lookups import (
     FRAMES,
-    HOP_QUESTIONS,
-    PHRASES,
+    answer_hop,
+    ask_hop,
     chain,
     code_lines,
+    hop_name,
+    hop_path,
     mixed,
     rival_chains,
     rivals,
     told,
 )
 from rmutils.corpora.world.questions import Chronicle, Question, ask_all, with_answer
-from rmutils.corpora.world.relations import HOPS, OF_KIND, Relation
-from rmutils.corpora.world.samples import Count, Piece, paragraphs, weave
-from rmutils.corpora.world.tasks import SUMMARY
+from rmutils.corpora.world.relations import OF_KIND
+from rmutils.corpora.world.samples import Count, Piece, weave, woven
 
 LETTERS = "ABCD"
-
-
-def woven(world: Chronicle, lines: Sequence[str]) -> Callable[[list[Piece]], str]:
-    """A text of paragraphs with these sentences at uniformly drawn depths among the others."""
-    order = [[line] for line in world.random.sample(lines, len(lines))]
-    return lambda pieces: paragraphs([line for piece in weave(world, order, pieces)
-                                      for line in piece])
 
 
 def look_ups(
@@ -81,38 +75,18 @@ def free_answers(world: Chronicle, length: int, count: Count, questions: int) ->
 
 def chains(world: Chronicle, length: int, count: Count, questions: int) -> list[Question]:
     """Two or three facts each, where the value of one is the subject of the next."""
-    paths = [_path(world) for _ in range(questions)]
+    paths = [hop_path(world) for _ in range(questions)]
     groups = [chain(world, path) for path in paths]
-    asked = [_named(path, group) for path, group in zip(paths, groups, strict=True)]
+    asked = [hop_name(path, group[0].subject) for path, group in zip(paths, groups, strict=True)]
     before, after = world.wording(FRAMES["one"])
-    afters = [after.format(q=sentence(world.wording(HOP_QUESTIONS).format(
-        w="who" if path[-1].value == "person" else "what", n=name)))
-        for path, name in zip(paths, asked, strict=True)]
+    afters = [after.format(q=ask_hop(world, path, name))
+              for path, name in zip(paths, asked, strict=True)]
     lines = [world.tell(fact) for fact in dict.fromkeys(f for group in groups for f in group)]
     more = mixed(world, rival_chains(world, world.random.choice(paths)))
     found = ask_all(world, "hops", before, afters, woven(world, lines), more, length, count)
-    return [with_answer(world, question, group, _last(path, name, group[-1].value),
+    return [with_answer(world, question, group, answer_hop(path, name, group[-1].value),
                         golds=(group[-1].value,), asked=(group[-1],))
             for question, path, name, group in zip(found, paths, asked, groups, strict=True)]
-
-
-def _path(world: Chronicle) -> list[Relation]:
-    path = list(world.random.choice(HOPS))
-    if path[-1].value in OF_KIND and world.random.random() < 0.5:
-        path.append(world.random.choice(OF_KIND[path[-1].value]))
-    return path
-
-
-def _named(path: Sequence[Relation], facts: Sequence[Fact]) -> str:
-    """What is asked for, as in "mayor of the town where X lives"."""
-    name = facts[0].subject
-    for i, relation in enumerate(path):
-        name = relation.noun.format(s=f"the {name}" if i else name)
-    return name
-
-
-def _last(path: Sequence[Relation], name: str, value: str) -> str:
-    return sentence(f"the {name} is {PHRASES.get(path[-1].value, '{}').format(value)}.")
 
 
 def choices(world: Chronicle, length: int, count: Count, questions: int) -> list[Question]:
@@ -158,7 +132,7 @@ def summaries(world: Chronicle, length: int, count: Count, questions: int) -> li
         lines += [world.tell(fact) for fact in apart[: world.random.randint(3, 5)]]
     more = (piece for piece in told(world) if not any(
         subject in line for line in piece for subject in (*subjects, *map(sentence, subjects))))
-    before, after = world.wording(SUMMARY)
+    before, after = world.wording(FRAMES["summary"])
     found = ask_all(world, "summary", before, [after.format(s=s) for s in subjects],
                     woven(world, lines), more, length, count)
     answered = []

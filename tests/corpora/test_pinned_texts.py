@@ -1,0 +1,77 @@
+"""The invented world's texts stay as they are: models and stored results depend on them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+
+import pytest
+
+from rmutils.corpora.world import World
+from rmutils.corpora.world.failure_prompts import failure_prompts
+from rmutils.corpora.world.knowledge import KINDS, instruction, topic_words
+from rmutils.corpora.world.questions import Chronicle
+from rmutils.corpora.world.samples import TooShort
+from rmutils.corpora.world.tasks import TASKS, held_out_needles, task
+from rmutils.evaluation.helmet.suite import DATASETS
+
+SPLITS = ("train", "held_out")
+
+
+def hashed(things: Iterable[object]) -> str:
+    digest = hashlib.sha256()
+    for thing in things:
+        digest.update(repr(thing).encode())
+    return digest.hexdigest()[:16]
+
+
+def fields(sample: object) -> list[tuple[str, str]]:
+    return sorted((name, repr(value)) for name, value in vars(sample).items())
+
+
+def count(text: str) -> int:
+    return len(text.split())
+
+
+def instructions() -> Iterator[object]:
+    for split in SPLITS:
+        for kind in KINDS:
+            for i in range(4):
+                sample = instruction(World(f"i{i}", split), kind)
+                yield fields(sample), sorted(topic_words(sample))
+
+
+def tasks() -> Iterator[object]:
+    for split in SPLITS:
+        for kind in TASKS:
+            for i, length in enumerate((40, 90, 200)):
+                world = World(f"t{i}", split)
+                try:
+                    yield fields(task(kind, world, length, count)), world.random.random()
+                except TooShort as error:
+                    yield str(error), world.random.random()
+
+
+def questions() -> Iterator[object]:
+    for name in sorted(DATASETS):
+        for number in (1, 3):
+            world = Chronicle("q0")
+            try:
+                asked = DATASETS[name].make(world, 300, count, number)
+                yield name, [fields(question) for question in asked], world.random.random()
+            except TooShort as error:
+                yield name, str(error), world.random.random()
+
+
+def prompts() -> Iterator[object]:
+    for corpus in ("book", "world"):
+        yield from map(fields, failure_prompts(8, 3, corpus))
+
+
+@pytest.mark.parametrize("texts, wanted", [
+    (instructions, "e2a109370c2f6d19"), (tasks, "0870119f4b79fbab"),
+    (questions, "962897fbc4333012"), (prompts, "499eb7b919ce5edc"),
+    (lambda: [held_out_needles(0)], "c6e84f616158d8af"),
+], ids=["instructions", "tasks", "questions", "failure prompts", "needles"])
+def test_texts_are_as_they_were(texts, wanted):
+    assert hashed(texts()) == wanted
