@@ -23,7 +23,7 @@ import typer
 import yaml
 
 from rmutils.core import paths
-from rmutils.core.results import environment
+from rmutils.core.environment import environment
 from rmutils.estimate import Measured
 from rmutils.estimate.notebook_costs import COSTS, TIMINGS, work_seconds
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rmutils.core.config import Config
-from rmutils.core.results import environment
+from rmutils.core.environment import environment
 from rmutils.experiments.speed import FOLDER
 
 SAME = "hardware", "packages", "python"

@@ -46,7 +46,8 @@ def obtain(shipped):
             (folder / "result.json").write_text(str(size**2))
             return {"square": size**2}
 
-        return STAGE.obtain(Setting(size=size), INPUTS, make, command=f"square {size}", **kwargs)
+        return STAGE.obtain_folder(Setting(size=size), INPUTS, make, command=f"square {size}",
+                                   model="tiny", **kwargs)
 
     obtain.calls = calls = []
     return obtain
@@ -64,7 +65,9 @@ def test_key_holds_all_that_matters():
 def test_computed_once_then_read(obtain, cache):
     first = obtain()
     assert obtain() == first and obtain.calls == [3]
-    assert first.folder == cache / "artifacts" / STAGE.key(Setting(), INPUTS)
+    key = STAGE.key(Setting(), INPUTS)
+    assert first.folder == cache / "artifacts" / "square" / "tiny" / f"base-{key[-16:-8]}"
+    assert first.key == key and find(key) == find(first.name) == first
     assert first.path("result.json").read_text() == "9" and not first.shipped
     assert {p.name for p in first.folder.iterdir()} == {MANIFEST, "result.json"}
     obtain(4)
@@ -150,9 +153,9 @@ def test_error_in_the_making_leaves_nothing(shipped, cache):
         return {}
 
     with pytest.raises(KeyboardInterrupt):
-        STAGE.obtain(Setting(), INPUTS, make, command="square")
+        STAGE.obtain_folder(Setting(), INPUTS, make, command="square")
     assert list(stored()) == [] and find(STAGE.key(Setting(), INPUTS)) is None
-    whole = STAGE.obtain(Setting(), INPUTS, make, command="square")
+    whole = STAGE.obtain_folder(Setting(), INPUTS, make, command="square")
     assert seen == [[], [".journal"]]
     assert {p.name for p in whole.folder.iterdir()} == {MANIFEST, "result.json"}
 
@@ -162,7 +165,7 @@ def test_shipped_after_own(obtain, shipped, cache):
     own = obtain()
     (own.folder / ".leftover").write_text("scratch of a run that was killed at its very end")
     copy = promote(own)
-    assert copy.folder.parent == shipped and copy.shipped and copy.problems() == []
+    assert copy.folder == shipped / own.name and copy.shipped and copy.problems() == []
     assert {p.name for p in copy.folder.iterdir()} == {MANIFEST, "result.json"}
     assert [a.shipped for a in stored()] == [False, True] and obtain() == own
     assert promote(copy) == copy and copy.problems() == []
@@ -179,7 +182,7 @@ def test_nothing_stored_is_no_error(shipped, cache):
 CHILD = """
 import sys, time
 from pathlib import Path
-from rmutils import artifacts
+from rmutils.core import results as artifacts
 from rmutils.core.results import Stage
 from rmutils.core.config import Config
 class Setting(Config):
@@ -196,7 +199,7 @@ def make(folder):
     return {}
 artifacts.SHIPPED_ARTIFACTS = Path(sys.argv[2])
 inputs = {"model": "sha256:1", "text": "sha256:2"}
-print(Stage("square", 1).obtain(Setting(), inputs, make, command="square").name, flush=True)
+print(Stage("square", 1).obtain_folder(Setting(), inputs, make, command="square").key, flush=True)
 """
 
 
@@ -229,13 +232,13 @@ def test_second_process_waits_for_the_first(obtain, shipped, cache, tmp_path):
         lines = [process.communicate(timeout=PATIENCE)[0].split() for process in children]
     key = STAGE.key(Setting(), INPUTS)
     assert sorted(lines) == [["making", key], [key]]
-    assert obtain().name == key and obtain.calls == []
+    assert obtain().key == key and obtain.calls == []
 
 
 def test_an_error_ends_the_lock(shipped, cache, obtain):
     """Although the traceback, which a notebook keeps, holds all its frames."""
     with pytest.raises(ZeroDivisionError) as kept:
-        STAGE.obtain(Setting(), INPUTS, lambda folder: 1 / 0, command="square")
+        STAGE.obtain_folder(Setting(), INPUTS, lambda folder: 1 / 0, command="square")
     second = threading.Thread(target=obtain, daemon=True)
     second.start()
     second.join(PATIENCE)

@@ -71,8 +71,8 @@ def test_every_notebook_is_known_and_most_by_several_runs():
 ])
 def test_long_runs_of_the_past_were_foretold_within_a_factor_of_2(name, what, stage, seconds):
     """Those whose results come with the book; no recorded run is of their size."""
-    [took] = filter(None, (seconds(a.manifest) for a in map(artifacts.Artifact, sorted(
-        paths.SHIPPED_ARTIFACTS.glob(f"{stage}-*"))) if a.manifest["stage"] == stage))
+    [took] = filter(None, (
+        seconds(a.manifest) for a in artifacts.stored(stage) if a.shipped))
     costs = load_costs(NOTEBOOKS[name])
     part = next(part for part in costs.parts if part.what == what)
     assert took / 2 <= part.units(costs.own) * costs.rates[part.kind] <= 2 * took

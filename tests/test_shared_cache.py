@@ -20,7 +20,7 @@ from rmutils.models.registry import REGISTRY
 
 SCRIPT = """
 import json, os, sys, tempfile
-from rmutils import artifacts
+from rmutils.core import results as artifacts
 from rmutils.core.results import Stage
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError
@@ -34,7 +34,7 @@ def obtain(size):
         (folder / "square.json").write_text(str(size**2))
         return {}
     try:
-        return str(Stage("square", 1).obtain(Setting(size=size), {}, make, command="x").folder)
+        return str(Stage("square", 1).obtain_folder(Setting(size=size), {}, make, command="x").folder)
     except UserError as error:
         return f"refused: {error}"
 

@@ -1,40 +1,45 @@
 """Stored results: a folder with a payload and a manifest that says where the payload comes from.
 
-A result's name is a hash of what it depends on: stage, stage version, configuration and inputs. It
-is looked up in the user's cache first, then in a cache that is shared, if there is one, then among
-the results that ship with the project. A payload that does not match its manifest is refused.
-
-What a result was made with: versions, commit, machine.
+A result's key is its stage and a hash of what it depends on: stage, stage version, configuration
+(see `rmutils.core.config`) and inputs. Its folder is `stage/model/label-hash`, to be read by people;
+the first digits of the hash tell twins apart. It is looked up in the user's cache first, then in a
+cache that is shared, if there is one, then among the results that ship with the project. A payload
+that does not match its manifest is refused.
 """
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
-import platform
 import re
 import shutil
-import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Generic, Literal, TypeVar
 
-import psutil
+import pandas as pd
 
 from rmutils.core.config import Config, digest
+from rmutils.core.environment import environment
 from rmutils.core.errors import NotStored, UserError
 from rmutils.core.files import one_process, parse_json, sha256
-from rmutils.core.paths import ROOT, SHIPPED_ARTIFACTS, cache_dir, caches
+from rmutils.core.paths import SHIPPED_ARTIFACTS, cache_dir, caches
 
 MANIFEST = "manifest.json"
-NAME = re.compile(r"[a-z][a-z-]*-[0-9a-f]{16}")
-"""Names that results have. No other folder is ever looked at, wherever a name may point."""
+JOURNAL = ".journal.jsonl"
+"""Scratch of a run: what it has done so far."""
+KEY = re.compile(r"([a-z][a-z-]*)-([0-9a-f]{16})")
+PLACE = re.compile(r"([a-z][a-z-]*)/[^/]+/[^/]+-([0-9a-f]{8})")
+DIGITS = 8
+"""Of the hash, in the name of a folder."""
+BASE = "base"
+"""Label of results without another one: of a model as it came."""
 Compute = Literal["auto", "always", "never"]
+Tables = dict[str, pd.DataFrame]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -44,18 +49,41 @@ class Artifact:
     folder: Path
 
     @cached_property
-    def manifest(self) -> dict:
+    def manifest(self) -> dict[str, Any]:
         """stage, version, config, inputs, command, facts, seconds, environment, files."""
-        return parse_json((self.folder / MANIFEST).read_text(encoding="utf-8"))
+        manifest: dict[str, Any] = parse_json((self.folder / MANIFEST).read_text(encoding="utf-8"))
+        return manifest
+
+    @cached_property
+    def key(self) -> str:
+        """Stage and 16 digits: what other results and records name it by."""
+        m = self.manifest
+        return _key(m["stage"], m["version"], m["config"], m["inputs"])
 
     @property
     def name(self) -> str:
-        return self.folder.name
+        """`stage/model/label-hash`, or the key where its folder is called so, as before 1.0."""
+        parts = self.folder.parts
+        return parts[-1] if KEY.fullmatch(parts[-1]) else "/".join(parts[-3:])
+
+    @property
+    def stage(self) -> str:
+        return self.name.split("/")[0] if "/" in self.name else self.name.rpartition("-")[0]
+
+    @property
+    def model(self) -> str:
+        """The model that it is about, empty if its folder does not say so."""
+        return self.folder.parent.name if "/" in self.name else ""
+
+    @property
+    def label(self) -> str:
+        """How it was made: `retmask-seed3`, say."""
+        return self.folder.name.rpartition("-")[0]
 
     @property
     def shipped(self) -> bool:
         """True if it came with the project, False if this machine computed it."""
-        return self.folder.parent == SHIPPED_ARTIFACTS
+        return SHIPPED_ARTIFACTS in self.folder.parents
 
     def path(self, file: str) -> Path:
         """A payload file."""
@@ -64,13 +92,12 @@ class Artifact:
     def problems(self) -> list[str]:
         """What is wrong with the folder, a sentence each; empty if all is well."""
         try:
-            m = self.manifest
-            files = {file: known["sha256"] for file, known in m["files"].items()}
-            name = _name(m["stage"], m["version"], m["config"], m["inputs"])
+            files = {file: known["sha256"] for file, known in self.manifest["files"].items()}
+            key = self.key
             there = {path.name for path in self.folder.iterdir() if path.is_file()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             return [f"{self.name}: {MANIFEST} is unreadable ({type(error).__name__})"]
-        wrong = [] if name == self.name else [f"{self.name}: {MANIFEST} is that of {name}"]
+        wrong = [] if _names(self.name, key) else [f"{self.name}: {MANIFEST} is that of {key}"]
         for file, known in files.items():
             if Path(file).name != file:
                 wrong.append(f"{self.name}: {MANIFEST} names {file!r}, which is not in its folder")
@@ -81,29 +108,91 @@ class Artifact:
         return wrong
 
 
+def write_tables(tables: Any, folder: Path) -> None:
+    """Write tables, a mapping or a dataclass of them, each to a parquet file of its name."""
+    for name, table in _by_name(tables).items():
+        table.to_parquet(folder / f"{name}.parquet", index=False, compression="zstd")
+
+
+def read_tables(folder: Path) -> Tables:
+    """Read what `write_tables` wrote."""
+    return {path.stem: pd.read_parquet(path) for path in sorted(folder.glob("*.parquet"))}
+
+
+def _by_name(tables: Any) -> Mapping[str, pd.DataFrame]:
+    return tables if isinstance(tables, Mapping) else vars(tables)
+
+
+def _rows(tables: Any) -> dict[str, Any]:
+    return {name: len(table) for name, table in _by_name(tables).items()}
+
+
 @dataclass(frozen=True)
-class Stage:
-    """What makes a kind of result.
+class Stage(Generic[T]):
+    """A kind of result: its name, and how its payload is written and read.
 
     Attributes
     ----------
     name : str
     version : int
         Raised whenever the code would give another result for the same configuration.
+    write, read : callable
+        Payload into a folder, and from it. Default: tables by name.
+    facts : callable
+        What the manifest counts of a payload. Default: rows of the tables.
     """
 
     name: str
     version: int
+    write: Callable[[Any, Path], None] = write_tables
+    read: Callable[[Path], Any] = read_tables
+    facts: Callable[[Any], dict[str, Any]] = _rows
+
+    @classmethod
+    def of_tables(
+        cls, name: str, version: int, kind: Callable[..., T],
+        facts: Callable[[Any], dict[str, Any]] = _rows,
+    ) -> Stage[T]:
+        """Return a stage whose payload is a dataclass of tables."""
+        return cls(name, version, read=lambda folder: kind(**read_tables(folder)), facts=facts)
 
     def key(self, config: Config, inputs: dict[str, str]) -> str:
-        """Name of the result's folder: stage and 16 hex digits."""
-        return _name(self.name, self.version, config.model_dump(mode="json"), inputs)
+        """Stage and 16 hex digits of a result."""
+        return _key(self.name, self.version, config.identity(), inputs)
 
     def obtain(
-        self, config: Config, inputs: dict[str, str], make: Callable[[Path], dict], *,
-        compute: Compute = "auto", command: str,
-    ) -> Artifact:
+        self, config: Config, inputs: dict[str, str], make: Callable[[Path], T], *,
+        compute: Compute = "auto", command: str, model: str = "", label: str = "",
+    ) -> tuple[T, Artifact]:
         """Look a result up, or make it and keep it in the user's cache.
+
+        Parameters
+        ----------
+        make : callable
+            Returns the payload. It gets the path of a journal, which is there after a kill.
+        config, inputs, compute, command, model, label
+            As for `obtain_folder`.
+
+        Raises
+        ------
+        NotStored, UserError
+            As `obtain_folder`, or as `make`.
+        """
+        def write(folder: Path) -> dict[str, Any]:
+            payload = make(folder / JOURNAL)
+            self.write(payload, folder)
+            return self.facts(payload)
+
+        artifact = self.obtain_folder(config, inputs, write, compute=compute, command=command,
+                                      model=model, label=label)
+        payload: T = self.read(artifact.folder)
+        return payload, artifact
+
+    def obtain_folder(
+        self, config: Config, inputs: dict[str, str], make: Callable[[Path], dict[str, Any]], *,
+        compute: Compute = "auto", command: str, model: str = "", label: str = "",
+    ) -> Artifact:
+        """Look a result up, or make it, where `make` writes the payload itself.
 
         Parameters
         ----------
@@ -115,9 +204,12 @@ class Stage:
             After a kill it is called again with the same folder, and may go on from what is there;
             files whose names begin with a dot are its scratch and do not become payload.
         compute : {"auto", "always", "never"}
-            Use what is stored and else compute; compute anew; use what is stored or fail.
+            Use what is stored and else compute; recompute; use what is stored or fail.
         command : str
             The command line that makes this result.
+        model, label : str
+            For the name of its folder: the model that it is about, and how it differs from others.
+            Of a stored training it is the training's model and label.
 
         Raises
         ------
@@ -140,20 +232,37 @@ class Stage:
             started = time.perf_counter()
             facts = make(work)
             _seal(work, {
-                "stage": self.name, "version": self.version,
-                "config": config.model_dump(mode="json"), "inputs": inputs, "command": command,
-                "facts": facts, "seconds": round(time.perf_counter() - started, 1),
-                "environment": environment(),
+                "stage": self.name, "version": self.version, "config": config.identity(),
+                "inputs": inputs, "command": command, "facts": facts,
+                "seconds": round(time.perf_counter() - started, 1), "environment": environment(),
             })
-            _publish(work, root / key)
-        return Artifact(root / key)
+            place = next(_folders(root, key), root / _place(key, model, label))
+            _publish(work, place)
+        return Artifact(place)
 
 
-def _name(stage: str, version: int, config: dict, inputs: dict[str, str]) -> str:
+def _key(stage: str, version: int, config: dict[str, Any], inputs: dict[str, str]) -> str:
     return f"{stage}-{digest([stage, version, config, inputs])[:16]}"
 
 
-def _seal(folder: Path, manifest: dict) -> None:
+def _names(name: str, key: str) -> bool:
+    """True if a name is that of a result with this key."""
+    stage, _, digits = key.rpartition("-")
+    place = PLACE.fullmatch(name)
+    return name == key or place is not None and place.groups() == (stage, digits[:DIGITS])
+
+
+def _place(key: str, model: str, label: str) -> Path:
+    """Where a result is published."""
+    stage, _, digits = key.rpartition("-")
+    if KEY.fullmatch(model) and (training := find(model)):
+        model, label = training.model, "-".join(filter(None, (training.label, label)))
+    shown = [re.sub(r"[^\w.]+", "-", text).strip("-.") for text in (
+        Path(model).name if Path(model).exists() else model, label or BASE)]
+    return Path(stage, shown[0] or "any", f"{shown[1]}-{digits[:DIGITS]}")
+
+
+def _seal(folder: Path, manifest: dict[str, Any]) -> None:
     """Hash the payload and write the manifest."""
     files = {p.name: {"sha256": sha256(p), "bytes": p.stat().st_size}
              for p in sorted(folder.glob("[!.]*")) if p.name != MANIFEST}
@@ -163,6 +272,7 @@ def _seal(folder: Path, manifest: dict) -> None:
 
 def _publish(work: Path, target: Path) -> None:
     """Give a finished folder its name. Scratch goes last, so that a kill never costs the work."""
+    target.parent.mkdir(parents=True, exist_ok=True)
     old = target.with_name(f".{target.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     if target.exists():
@@ -178,28 +288,40 @@ def roots() -> list[Path]:
     return [*(cache / "artifacts" for cache in caches()), SHIPPED_ARTIFACTS]
 
 
-def find(key: str) -> Artifact | None:
-    """The stored result of that name, checked; None if there is none.
+def _folders(root: Path, name: str) -> Iterator[Path]:
+    """Folders of a key, or of a place, whatever label it has there."""
+    key = KEY.fullmatch(name)
+    if key and (root / name).is_dir():  # as before 1.0
+        yield root / name
+    if match := key or PLACE.fullmatch(name):
+        yield from (root / match[1]).glob(f"[!.]*/[!.]*-{match[2][:DIGITS]}")
+
+
+def find(name: str) -> Artifact | None:
+    """Return the stored result of a key or a name, checked; None if there is none.
 
     Raises
     ------
     UserError
         It is there, but does not match its manifest.
     """
-    for root in roots() if NAME.fullmatch(key) else ():
-        artifact = Artifact(root / key)
-        if artifact.folder.is_dir():
+    for root in roots():
+        for artifact in map(Artifact, _folders(root, name)):
             if problems := artifact.problems():
                 raise UserError(f"{'; '.join(problems)}. It is not used. Remove the folder "
-                                f"{artifact.folder} to have it computed anew.")
-            return artifact
+                                f"{artifact.folder} to have it recomputed.")
+            if _names(name, artifact.key):
+                return artifact
     return None
 
 
-def stored() -> Iterator[Artifact]:
-    """All stored results, the user's own first."""
+def stored(stage: str | None = None) -> Iterator[Artifact]:
+    """All stored results, or those of a stage: the user's own first."""
     for root in roots():
-        yield from (Artifact(p) for p in sorted(root.glob("[!.]*")) if p.is_dir())
+        folders = [*root.glob("[!.]*/[!.]*/[!.]*"), *root.glob("*-" + "[0-9a-f]" * 16)]
+        for artifact in map(Artifact, sorted(folders)):
+            if artifact.folder.is_dir() and stage in (None, artifact.stage):
+                yield artifact
 
 
 def promote(artifact: Artifact) -> Artifact:
@@ -212,58 +334,3 @@ def promote(artifact: Artifact) -> Artifact:
     shutil.copytree(artifact.folder, target, dirs_exist_ok=True,
                     ignore=shutil.ignore_patterns(".*"))
     return Artifact(target)
-
-
-PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "trl", "peft", "vllm")
-
-
-def environment() -> dict:
-    """Package versions, git commit and hardware, as JSON-able values. Holds no path and no name."""
-    return {
-        "python": platform.python_version(),
-        "packages": {name: version for name in PACKAGES if (version := _version(name))},
-        "commit": commit(),
-        "hardware": hardware(),
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-
-
-def commit() -> str | None:
-    """Short git commit of the checkout, `+` appended if files differ from it; None without git."""
-    head = _git("rev-parse", "--short=12", "HEAD")
-    return head and head + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
-
-
-def hardware() -> str:
-    """One line: processor, cores, memory and, where there are any, accelerators."""
-    parts = [_processor(), f"{len(os.sched_getaffinity(0))} cores" if hasattr(
-        os, "sched_getaffinity") else f"{os.cpu_count()} cores",
-        f"{psutil.virtual_memory().total / 2**30:.0f} GiB memory"]
-    import torch  # here, because importing it takes seconds
-
-    if torch.cuda.is_available():
-        parts.append(f"{torch.cuda.device_count()} x {torch.cuda.get_device_name()}")
-    return ", ".join(parts)
-
-
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo") as lines:
-            return next(x.split(":", 1)[1].strip() for x in lines if x.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
-
-
-def _version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def _git(*arguments: str) -> str | None:
-    try:
-        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
-    except FileNotFoundError:
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None

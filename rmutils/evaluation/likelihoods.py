@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 import pandas as pd
 import torch
 from torch.nn.functional import cross_entropy
 
 from rmutils.core.config import Config, digest
-from rmutils.core.results import Artifact, Compute, Stage
+from rmutils.core.results import Artifact, Compute, Stage, Tables
 from rmutils.corpora.world.samples import Sample
 from rmutils.heads.masking import mask_heads
 from rmutils.heads.scores import Head
 from rmutils.models import LanguageModel
 from rmutils.models.engine.generation import generate, in_batches
 
-LIKELIHOODS = Stage("likelihoods", version=1)
+LIKELIHOODS = Stage[Tables]("likelihoods", version=1)
 BATCH_TOKENS = 2048
 """Tokens read at once, in one sequence at least: the logits of each take memory for the whole
 vocabulary."""
@@ -117,15 +116,12 @@ def log_likelihoods_stored(
     command : str
         The command line that makes this result.
     """
-    def make(folder: Path) -> dict:
-        table = log_likelihoods(lm, encoded)
-        table.to_parquet(folder / "likelihoods.parquet", index=False)
-        return {"pairs": len(table)}
-
     ids = {name: encoded[name] for name in ("prompt_ids", "chosen_ids", "rejected_ids")}
-    artifact = LIKELIHOODS.obtain(LikelihoodConfig(), {"model": lm.identity, "ids": digest(ids)},
-                                  make, compute=compute, command=command)
-    return pd.read_parquet(artifact.path("likelihoods.parquet")), artifact
+    tables, artifact = LIKELIHOODS.obtain(
+        LikelihoodConfig(), {"model": lm.identity, "ids": digest(ids)},
+        lambda journal: {"likelihoods": log_likelihoods(lm, encoded)}, compute=compute,
+        command=command, model=lm.name)
+    return tables["likelihoods"], artifact
 
 
 SPEECH = "speech"

@@ -6,7 +6,6 @@ Both are programs of others, with data of their own, which this project only sta
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -16,10 +15,10 @@ from typing import Annotated
 import pandas as pd
 from pydantic import Field
 
-from rmutils.core.config import Config
+from rmutils.core.config import Config, command_line
 from rmutils.core.errors import UserError
 from rmutils.core.paths import cache_dir
-from rmutils.core.results import Artifact, Compute, Stage
+from rmutils.core.results import Artifact, Compute, Stage, write_tables
 from rmutils.evaluation.abilities import harness
 from rmutils.evaluation.abilities.harness import find_results, read_results
 from rmutils.evaluation.helmet import official
@@ -79,14 +78,15 @@ def official_stored(
 
     def make(folder: Path) -> dict:
         table = run(model, config, work)
-        table.to_parquet(folder / "scores.parquet", index=False)
+        write_tables({"scores": table}, folder)
         return {"model": model, "scores": len(table)}
 
-    words = (["rmutils", "evaluate", model, "--suite", "helmet"] if run is _helmet else
-             ["rmutils", "abilities", model, "--harness", "FOLDER"])
-    artifact = OFFICIAL.obtain(config, inputs, make, compute=compute, command=shlex.join(words))
+    how = ("evaluate", model, "--suite", "helmet") if run is _helmet else (
+        "abilities", model, "--harness", "FOLDER")
+    artifact = OFFICIAL.obtain_folder(config, inputs, make, compute=compute, model=model,
+                                      command=command_line(*how))
     shutil.rmtree(work, ignore_errors=True)  # also weights that were written for it
-    return pd.read_parquet(artifact.path("scores.parquet")), artifact
+    return OFFICIAL.read(artifact.folder)["scores"], artifact
 
 
 def _helmet(model: str, config: HelmetConfig, work: Path) -> pd.DataFrame:

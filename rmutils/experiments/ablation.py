@@ -9,20 +9,21 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from rmutils.core.config import Config
+from rmutils.core.config import Config, command_line
 from rmutils.core.journal import Journal
 from rmutils.core.progress import progress_bar
-from rmutils.core.results import Artifact, Compute, Stage
+from rmutils.core.results import Artifact, Compute, Stage, Tables
 from rmutils.evaluation.answers import find_needles
 from rmutils.heads import DetectConfig, choose, mask_heads
 from rmutils.heads.detection import detect_stored, even_depths, inputs_of
 from rmutils.heads.scores import Head, HeadScores
-from rmutils.models import LanguageModel, identify, load_model
-from rmutils.models.loading import corpus_of
+from rmutils.models import LanguageModel
+from rmutils.models.trained import ModelRef
 from rmutils.stats import cluster_bootstrap, percentiles
 
-ABLATION = Stage("ablation", version=1)
-JOURNAL = ".journal.jsonl"
+ABLATION = Stage[Tables](
+    "ablation", version=1, facts=lambda tables: {
+        "maskings": tables["cases"]["heads"].nunique(), "cases": len(tables["cases"])})
 
 
 class AblationConfig(Config):
@@ -79,17 +80,18 @@ def ablate_stored(
     """`ablate` of a model by its name, but a stored result is read instead, and a stopped run goes
     on."""
 
-    def make(folder: Path) -> dict:
-        lm = load_model(model)
-        scores, _ = detect_stored(lm, config.detect, named=model)
-        table = ablate(lm, scores, config, journal=folder / JOURNAL)
-        table.to_parquet(folder / "cases.parquet", index=False)
-        return {"maskings": table["heads"].nunique(), "cases": len(table)}
+    ref = ModelRef(model)
 
-    artifact = ABLATION.obtain(
-        config, inputs_of(identify(model), config.grid, corpus_of(model)), make, compute=compute,
-        command="rmutils run teaching_models -p compute_ablation auto")
-    return pd.read_parquet(artifact.path("cases.parquet")), artifact
+    def make(journal: Path) -> Tables:
+        lm = ref.load()
+        scores, _ = detect_stored(lm, config.detect, named=model)
+        return {"cases": ablate(lm, scores, config, journal=journal)}
+
+    tables, artifact = ABLATION.obtain(
+        config, inputs_of(ref.identity, config.grid, ref.corpus), make, compute=compute,
+        command=command_line("run", "teaching_models", "-p", "compute_ablation", "auto"),
+        model=model)
+    return tables["cases"], artifact
 
 
 def losses(cases: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:

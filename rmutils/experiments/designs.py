@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import pearsonr, rankdata, spearmanr
 
-from rmutils.core.config import Config
+from rmutils.core.config import Config, command_line
 from rmutils.core.paths import cache_dir
 from rmutils.core.results import Artifact, Compute, Stage
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate_stored
@@ -91,9 +91,10 @@ def design_stored(config: DesignConfig, *, compute: Compute = "auto") -> Design:
     UserError
         No head of the model reaches tau.
     """
-    artifact = DESIGN.obtain(
-        config, {}, lambda folder: _make(config, folder), compute=compute,
-        command="rmutils run 05_score_distribution -p compute_designs auto")
+    artifact = DESIGN.obtain_folder(
+        config, {}, lambda folder: _make(config, folder), compute=compute, model="designed",
+        label=f"{config.recipe.num_attention_heads}-heads-dropout-{config.recipe.head_dropout:g}",
+        command=command_line("run", "05_score_distribution", "-p", "compute_designs", "auto"))
     scores = load(artifact.folder, "designed")
     return Design(scores, pd.read_parquet(artifact.path("samples.parquet")), artifact)
 
@@ -107,11 +108,11 @@ def _make(config: DesignConfig, folder: Path) -> dict:
     for seed in config.seeds:
         run = run_retmask(name, config.retmask.changed({"seed": seed}))
         trained["retmask", seed] = run.training
-    parts, used = [], [detected.name]
+    parts, used = [], [detected.key]
     for (strategy, seed), who in trained.items():
         table, artifact = evaluate_stored(who, config.evaluation)
         parts.append(table.drop(columns="response").assign(strategy=strategy, seed=seed))
-        used.append(artifact.name)
+        used.append(artifact.key)
     pd.concat(parts, ignore_index=True).to_parquet(
         folder / "samples.parquet", index=False, compression="zstd")
     return {"artifacts": used, "heads": len(scores.select(tau=config.retmask.tau))}

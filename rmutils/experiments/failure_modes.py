@@ -8,7 +8,6 @@ Failures, counted: shares with intervals, paired differences, and examples by a 
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +17,8 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from rmutils.core.config import Config, digest
-from rmutils.core.results import Artifact, Compute, Stage
+from rmutils.core.config import Config, digest, run_notebook
+from rmutils.core.results import Artifact, Compute, Stage, Tables
 from rmutils.corpora.world.failure_prompts import FailurePrompt, failure_prompts
 from rmutils.evaluation.failure_checks import OUTCOMES, outcome
 from rmutils.heads.detection import DetectConfig, detect_stored, even_depths
@@ -32,8 +31,7 @@ from rmutils.preference.instructions import Instruction
 from rmutils.preference.responses import ResponseConfig, respond
 from rmutils.stats import RESAMPLES, cluster_bootstrap, percentiles
 
-FAILURE_MODES = Stage("failure-modes", version=1)
-RESPONSES = "responses.parquet"
+FAILURE_MODES = Stage[Tables]("failure-modes", version=1)
 Masks = Mapping[str, Sequence[Sequence[Head]]]
 """What is masked, such as `retrieval` -> a set of heads for each draw."""
 
@@ -132,23 +130,21 @@ def failure_modes_stored(
     masks, prompts = config.masks(scores), failure_prompts(config.prompts, config.seed,
                                                            corpus_of(name))
 
-    def make(folder: Path) -> dict:
-        found = failure_modes(load_model(name), masks, config, folder)
-        found.table.drop(columns=["outcome", "passed"]).to_parquet(folder / RESPONSES, index=False)
-        return {"responses": len(found.table), "heads masked": len(masks["retrieval"][0])}
+    def make(journal: Path) -> Tables:
+        found = failure_modes(load_model(name), masks, config, journal.parent).table
+        return {"responses": found.drop(columns=["outcome", "passed"])}
 
     inputs = {"model": identify(name), "heads": digest(masks),
               "prompts": digest([prompt.text for prompt in prompts])}
-    artifact = FAILURE_MODES.obtain(config, inputs, make, compute=compute,
-                                    command=command_of(name, config))
-    return FailureModes.of(prompts, pd.read_parquet(artifact.path(RESPONSES))), artifact
+    tables, artifact = FAILURE_MODES.obtain(
+        config, inputs, make, compute=compute, command=chapter_command(name, config), model=name)
+    return FailureModes.of(prompts, tables["responses"]), artifact
 
 
-def command_of(name: str, config: FailureConfig) -> str:
-    """The chapter with these parameters makes this result."""
-    changes = {"model": name, **config.differences(FailureConfig()), "compute": "auto"}
-    return shlex.join(["rmutils", "run", "08_failure_modes",
-                       *(word for item in changes.items() for word in ("-p", *item))])
+def chapter_command(name: str, config: FailureConfig) -> str:
+    """Return the command that runs the chapter with these parameters."""
+    return run_notebook("08_failure_modes", {
+        "model": name, **config.differences(FailureConfig()), "compute": "auto"})
 
 
 WHOLE = "nothing"

@@ -8,7 +8,6 @@ So the right answer is forced on it here, and what its heads look at meanwhile i
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -24,7 +23,7 @@ from torch import Tensor
 
 from rmutils.attention.capture import capturing
 from rmutils.attention.decoding import decode
-from rmutils.core.config import Config
+from rmutils.core.config import Config, command_line
 from rmutils.core.errors import UserError
 from rmutils.core.paths import CORPORA
 from rmutils.core.progress import progress_bar
@@ -99,7 +98,6 @@ def induction(lm: LanguageModel, *, rows: int = 16, span: int = 32, seed: int = 
     )
 
 
-FORMATION = Stage("formation", version=1)
 
 
 class FormationConfig(Config):
@@ -140,6 +138,10 @@ class Formation:
 
     heads: pd.DataFrame
     steps: pd.DataFrame
+
+
+FORMATION = Stage.of_tables("formation", 1, Formation, lambda result: {
+    "snapshots": len(result.steps)})
 
 
 def forced_scores(lm: LanguageModel, cases: Sequence[NiahCase]) -> HeadScores:
@@ -242,14 +244,7 @@ def formation_stored(
     told by the weights that it ends with.
     """
 
-    def make(folder: Path) -> dict:
-        result = formation(find_trained(name) or Path(name), config)
-        result.heads.to_parquet(folder / "heads.parquet", index=False)
-        result.steps.to_parquet(folder / "steps.parquet", index=False)
-        return {"snapshots": len(result.steps)}
-
-    inputs = inputs_of(identify(name, torch.float32), config.grid, corpus_of(name))
-    artifact = FORMATION.obtain(config, inputs, make, compute=compute,
-                                command=shlex.join(["rmutils", "models", "train", name]))
-    tables = (pd.read_parquet(artifact.path(f"{table}.parquet")) for table in ("heads", "steps"))
-    return Formation(*tables), artifact
+    return FORMATION.obtain(
+        config, inputs_of(identify(name, torch.float32), config.grid, corpus_of(name)),
+        lambda journal: formation(find_trained(name) or Path(name), config), compute=compute,
+        command=command_line("models", "train", name), model=name)

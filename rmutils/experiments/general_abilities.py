@@ -5,12 +5,12 @@ The abilities that chapter 7 shows: of the models before and after the book's ow
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import pandas as pd
 
+from rmutils.core.config import command_line
 from rmutils.core.errors import NotStored
 from rmutils.core.results import Artifact, Compute, find
 from rmutils.evaluation.abilities.drift import drift_table
@@ -168,7 +168,7 @@ def _evaluate(
 
 
 def _command(model: str) -> str:
-    return shlex.join(["rmutils", "abilities", model, "--trainings"])
+    return command_line("abilities", model, "--trainings")
 
 
 def _collect(

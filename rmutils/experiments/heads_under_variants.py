@@ -6,8 +6,6 @@ trained model finds.
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -19,23 +17,22 @@ from pydantic import Field
 from rmutils.attention.ms_poe import MsPoeConfig, rescaled
 from rmutils.attention.share_attention import mean_distances
 from rmutils.attention.variants import Plain, Share, Variant
-from rmutils.core.config import Config, digest
+from rmutils.core.config import Config, command_line, digest
 from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal, one_thread
 from rmutils.core.progress import progress_bar
-from rmutils.core.results import Artifact, Compute, Stage
+from rmutils.core.results import Artifact, Compute, Stage, Tables
 from rmutils.experiments.masking_sweep import masking_plan, scored
-from rmutils.experiments.under_variants import Tables, answers
+from rmutils.experiments.under_variants import answers
 from rmutils.experiments.variant_questions import needle_questions
 from rmutils.experiments.variant_subjects import calibration, under, watch_of
-from rmutils.heads.detection import DetectConfig, even_depths, inputs_of, run_cases
+from rmutils.heads.detection import DetectConfig, even_depths, inputs_of, label_of, run_cases
 from rmutils.heads.head_change import needle_weights
 from rmutils.heads.masking import mask_heads
 from rmutils.heads.scores import DECIMALS, Head, HeadScores
-from rmutils.models import LanguageModel, identify, load_model
-from rmutils.models.loading import corpus_of
+from rmutils.models import LanguageModel
 from rmutils.models.registry import tau_of
-from rmutils.models.trained import load_by_name
+from rmutils.models.trained import ModelRef, load_by_name
 from rmutils.pipeline.planned_runs import complete
 from rmutils.stats import RESAMPLES, percentiles
 
@@ -135,8 +132,7 @@ def _shuffled(marked: np.ndarray, layers: np.ndarray, rng: np.random.Generator) 
     return drawn
 
 
-HEADS = Stage("variant-heads", version=2)
-JOURNAL = ".journal.jsonl"
+HEADS = Stage[Tables]("variant-heads", version=2)
 WHOLE, TRAINED = "whole", "trained"
 """Subjects that answer, besides those with heads masked, which are named by `Masking.policy`."""
 
@@ -255,24 +251,19 @@ def heads_stored(
     config = config.changed({"tau": tau_of(model) if config.tau is None else config.tau})
     scores, _ = scored(model, compute="never" if compute == "never" else "auto")
 
-    def make(folder: Path) -> dict:
+    ref = ModelRef(model)
+
+    def make(journal: Path) -> Tables:
         complete(model, config.trainings)
-        tables = heads(load_model(model), scores, config, journal=folder / JOURNAL)
-        for table, frame in tables.items():
-            frame.to_parquet(folder / f"{table}.parquet", index=False, compression="zstd")
-        return {table: len(frame) for table, frame in tables.items()}
+        return heads(ref.load(), scores, config, journal=journal)
 
-    inputs = inputs_of(identify(model), config.needles, corpus_of(model)) | {
+    inputs = inputs_of(ref.identity, config.needles, ref.corpus) | {
         "scores": digest(scores.mean.round(DECIMALS).tolist())}
-    artifact = HEADS.obtain(config, inputs, make, compute=compute,
-                            command=command_of(model, config))
-    return {path.stem: pd.read_parquet(path)
-            for path in sorted(artifact.folder.glob("*.parquet"))}, artifact
+    return HEADS.obtain(config, inputs, make, compute=compute, command=heads_command(model, config),
+                        model=model, label="-".join([
+                            f"{len(config.variants)}-variants", label_of(config.needles)]))
 
 
-def command_of(model: str, config: HeadsConfig) -> str:
-    """The command line that makes this result."""
-    changed = config.model_dump(mode="json", exclude_defaults=True)
-    for name, variant in changed.get("variants", {}).items():
-        variant["kind"] = config.variants[name].kind
-    return shlex.join(["rmutils", "variants", "heads", model, json.dumps(changed)])
+def heads_command(model: str, config: HeadsConfig) -> str:
+    """Return the command line that makes this result."""
+    return command_line("variants", "heads", model, config=config)

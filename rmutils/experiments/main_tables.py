@@ -11,7 +11,7 @@ from rmutils.core.errors import NotStored
 from rmutils.core.results import Artifact
 from rmutils.evaluation.helmet import EvaluateConfig, averages, evaluate_stored
 from rmutils.evaluation.helmet.averages import OVERALL, samples_of
-from rmutils.evaluation.helmet.evaluation import command_of
+from rmutils.evaluation.helmet.evaluation import evaluation_command
 from rmutils.pipeline.planned_runs import BEFORE, planned, stored_runs
 from rmutils.preference.strategies import STRATEGIES
 from rmutils.stats import compare
@@ -55,7 +55,7 @@ def evaluated(
                 table, artifact = evaluate_stored(name, config, compute="never")
                 found.append((table.assign(strategy=strategy, seed=seed), artifact))
             except NotStored:
-                lacking.append(command_of(name, config))
+                lacking.append(evaluation_command(name, config))
         missing += lacking
         if names and not lacking:
             parts += [table for table, _ in found]

@@ -6,7 +6,6 @@ What it costs to mask ever more heads: right answers and speech (appendix B, Fig
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Annotated, Literal
 import pandas as pd
 from pydantic import Field
 
-from rmutils.core.config import Config, digest
+from rmutils.core.config import Config, digest, run_notebook
 from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal
 from rmutils.core.progress import progress_bar
@@ -29,8 +28,9 @@ from rmutils.experiments.teaching_models import DETECTION
 from rmutils.heads.detection import DetectConfig, detect_stored, even_depths, inputs_of
 from rmutils.heads.masking import mask_heads
 from rmutils.heads.scores import DECIMALS, Head, HeadScores
-from rmutils.models import LanguageModel, identify, load_model
+from rmutils.models import LanguageModel
 from rmutils.models.loading import corpus_of
+from rmutils.models.trained import ModelRef
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,6 @@ def masking_plan(
     return plan
 
 
-SWEEP = Stage("masking-sweep", version=1)
-JOURNAL = ".journal.jsonl"
 TABLES = ("screening", "answers", "speech")
 SEED = "masking sweep"
 """Of the invented worlds that are asked about. Those of the screening are others."""
@@ -167,6 +165,10 @@ class Sweep:
     screening: pd.DataFrame
     answers: pd.DataFrame
     speech: pd.DataFrame
+
+
+SWEEP = Stage.of_tables("masking-sweep", 1, Sweep, lambda result: {
+    "answers": len(result.answers), "speech": len(result.speech)})
 
 
 def sweep(
@@ -245,18 +247,11 @@ def sweep_stored(
     on. The model is loaded only if the result has to be computed. `command` is the line that makes
     it, by default that of chapter 2."""
 
-    def make(folder: Path) -> dict:
-        result = sweep(load_model(model), scores, config, journal=folder / JOURNAL)
-        for table in TABLES:
-            getattr(result, table).to_parquet(folder / f"{table}.parquet", index=False)
-        return {"answers": len(result.answers), "speech": len(result.speech)}
-
-    inputs = inputs_of(identify(model), config.grid, corpus_of(model)) | {
+    ref = ModelRef(model)
+    inputs = inputs_of(ref.identity, config.grid, ref.corpus) | {
         "scores": digest(scores.mean.round(DECIMALS).tolist())}
-    words = ["rmutils", "run", "02_masking_sweep", "-p", "model", model]
     changed = {"counts": json.dumps(config.counts)} | config.differences(SweepConfig())
-    for field, value in changed.items():
-        words += ["-p", field, value]
-    artifact = SWEEP.obtain(config, inputs, make, compute=compute,
-                            command=command or shlex.join(words))
-    return Sweep(*(pd.read_parquet(artifact.path(f"{t}.parquet")) for t in TABLES)), artifact
+    return SWEEP.obtain(
+        config, inputs, lambda journal: sweep(ref.load(), scores, config, journal=journal),
+        compute=compute, model=model,
+        command=command or run_notebook("02_masking_sweep", {"model": model, **changed}))

@@ -12,6 +12,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 
+from rmutils.core.config import command_line
 from rmutils.core.journal import Journal, one_thread
 from rmutils.core.progress import progress_bar
 from rmutils.core.results import Artifact, Compute, Stage
@@ -28,7 +29,6 @@ from rmutils.models import identify, load_model
 from rmutils.models.teaching import RECIPES
 from rmutils.stats import cluster_bootstrap, percentiles
 
-EXTENSION = Stage("extension", version=1)
 TABLES = ("found", "losses", "training")
 
 
@@ -50,6 +50,10 @@ class Extension:
     found: pd.DataFrame
     losses: pd.DataFrame
     training: pd.DataFrame
+
+
+EXTENSION = Stage.of_tables("extension", 1, Extension, lambda result: {
+    "methods": result.training["method"].nunique(), "steps": result.training["step"].nunique()})
 
 
 def extension(
@@ -94,17 +98,11 @@ def extension_stored(
         Nothing stored and `compute="never"`.
     """
 
-    def make(folder: Path) -> dict:
-        result = extension(name, config, journal=folder / ".journal.jsonl")
-        for table in TABLES:
-            getattr(result, table).to_parquet(folder / f"{table}.parquet", index=False)
-        return {"methods": len(config.methods), "steps": config.steps}
-
     inputs = {"model": identify(name, torch.float32), "recipe": RECIPES[name].digest()}
-    artifact = EXTENSION.obtain(config, inputs, make, compute=compute,
-                                command="rmutils run 14_olmo3_recipe -p compute_extension auto")
-    return Extension(*(pd.read_parquet(artifact.path(f"{table}.parquet"))
-                       for table in TABLES)), artifact
+    return EXTENSION.obtain(
+        config, inputs, lambda journal: extension(name, config, journal=journal), compute=compute,
+        command=command_line("run", "14_olmo3_recipe", "-p", "compute_extension", "auto"),
+        model=name)
 
 
 def _run(

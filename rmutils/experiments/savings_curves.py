@@ -5,7 +5,6 @@ From measurements to lines: what a variant costs and what the model still can un
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from rmutils.core.config import Config
+from rmutils.core.config import Config, command_line
 from rmutils.core.errors import NotStored
-from rmutils.core.results import Artifact, Compute, Stage
+from rmutils.core.results import Artifact, Compute, Stage, Tables
 from rmutils.experiments.layer_choice import (
     LayersConfig,
     LikenessConfig,
@@ -25,14 +24,11 @@ from rmutils.experiments.layer_choice import (
     recall,
 )
 from rmutils.experiments.run_costs import CostsConfig, costs
-from rmutils.experiments.under_variants import PLAIN, Tables, changes, levels, perplexities
+from rmutils.experiments.under_variants import PLAIN, changes, levels, perplexities
 from rmutils.heads.detection import DetectConfig, inputs_of
-from rmutils.models import LanguageModel, identify, load_model
-from rmutils.models.loading import corpus_of
+from rmutils.models import LanguageModel
+from rmutils.models.trained import ModelRef
 from rmutils.stats import RESAMPLES, percentiles
-
-JOURNAL = ".journal.jsonl"
-SavedTables = dict[str, pd.DataFrame]
 
 
 @dataclass(frozen=True)
@@ -41,12 +37,15 @@ class Measurement:
 
     stage: Stage
     config: type[Config]
-    make: Callable[[LanguageModel, Config, Path | None], SavedTables]
+    make: Callable[[LanguageModel, Config, Path | None], Tables]
+    label: Callable[[Config], str] = lambda config: ""
+    """For the name of a result's folder."""
 
 
 MEASUREMENTS = {one.stage.name: one for one in (
-    Measurement(Stage("costs", 1), CostsConfig, costs),
-    Measurement(Stage("layers", 1), LayersConfig, layers),
+    Measurement(Stage("costs", 1), CostsConfig, costs, lambda config: "-".join(
+        dict.fromkeys(variant.kind for variant in config.variants.values()))),
+    Measurement(Stage("layers", 1), LayersConfig, layers, lambda config: config.variant.kind),
     Measurement(Stage("likeness", 1), LikenessConfig, likeness),
     Measurement(Stage("recall", 1), RecallConfig, recall),
 )}
@@ -55,7 +54,7 @@ MEASUREMENTS = {one.stage.name: one for one in (
 
 def saved(
     model: LanguageModel | str, config: Config, *, compute: Compute = "auto"
-) -> tuple[SavedTables, Artifact]:
+) -> tuple[Tables, Artifact]:
     """Take a measurement, or read it if it is stored; a stopped one goes on.
 
     Parameters
@@ -71,27 +70,17 @@ def saved(
     NotStored
         Nothing is stored and `compute="never"`.
     """
-    one = _measurement(config)
-    name, identity, corpus = ((model, identify(model), corpus_of(model)) if isinstance(model, str)
-                              else (model.name, model.identity, model.corpus))
-
-    def make(folder: Path) -> dict:
-        lm = load_model(model) if isinstance(model, str) else model
-        tables = one.make(lm, config, folder / JOURNAL)
-        for table, frame in tables.items():
-            frame.to_parquet(folder / f"{table}.parquet", index=False)
-        return {table: len(frame) for table, frame in tables.items()}
-
+    one, ref = _measurement(config), ModelRef(model)
     asked = getattr(config, "needles", None) or DetectConfig()
-    artifact = one.stage.obtain(config, inputs_of(identity, asked, corpus), make, compute=compute,
-                                command=command_of(name, config))
-    return {path.stem: pd.read_parquet(path)
-            for path in sorted(artifact.folder.glob("*.parquet"))}, artifact
+    return one.stage.obtain(
+        config, inputs_of(ref.identity, asked, ref.corpus),
+        lambda journal: one.make(ref.load(), config, journal), compute=compute,
+        command=measurement_command(ref.name, config), model=ref.name, label=one.label(config))
 
 
 def look_up(
     model: LanguageModel | str, config: Config, *, compute: Compute = "auto"
-) -> tuple[SavedTables, tuple[Artifact, ...], tuple[str, ...]]:
+) -> tuple[Tables, tuple[Artifact, ...], tuple[str, ...]]:
     """`saved`, where what is not stored is no error.
 
     Returns
@@ -102,14 +91,13 @@ def look_up(
     try:
         tables, artifact = saved(model, config, compute=compute)
     except NotStored:
-        return {}, (), (command_of(model if isinstance(model, str) else model.name, config),)
+        return {}, (), (measurement_command(ModelRef(model).name, config),)
     return tables, (artifact,), ()
 
 
-def command_of(name: str, config: Config) -> str:
-    """The command line that makes this result."""
-    return shlex.join(["rmutils", "variants", _measurement(config).stage.name, name,
-                       config.model_dump_json()])
+def measurement_command(name: str, config: Config) -> str:
+    """Return the command line that makes this result."""
+    return command_line("variants", _measurement(config).stage.name, name, config=config)
 
 
 def _measurement(config: Config) -> Measurement:

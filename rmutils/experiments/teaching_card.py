@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from rmutils.core.results import environment
+from rmutils.core.environment import environment
 from rmutils.corpora.world.knowledge import KINDS
 from rmutils.corpora.world.tasks import TASKS
 from rmutils.experiments.teaching_models import RANDOM_DRAWS

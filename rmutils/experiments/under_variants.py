@@ -10,8 +10,6 @@ document stands.
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,11 +22,11 @@ from pydantic import Field
 from torch.nn.functional import cross_entropy
 
 from rmutils.attention.variants import Plain, Variant
-from rmutils.core.config import Config
+from rmutils.core.config import Config, command_line
 from rmutils.core.errors import NotStored, UserError
 from rmutils.core.journal import Journal
 from rmutils.core.progress import progress_bar
-from rmutils.core.results import Artifact, Compute, Stage
+from rmutils.core.results import Artifact, Compute, Stage, Tables
 from rmutils.experiments.sweep_questions import KNOWN_TOKENS, passages
 from rmutils.experiments.variant_questions import (
     DocumentsConfig,
@@ -41,8 +39,7 @@ from rmutils.heads.detection import DetectConfig, even_depths, inputs_of
 from rmutils.heads.masking import mask_heads
 from rmutils.models import LanguageModel
 from rmutils.models.language_model import without_thoughts
-from rmutils.models.loading import corpus_of
-from rmutils.models.trained import base_of, identity_of, is_training, load_by_name
+from rmutils.models.trained import ModelRef
 from rmutils.stats import bootstrap_mean, cluster_bootstrap, compare, percentiles
 
 Count = Annotated[int, Field(ge=1)]
@@ -72,10 +69,6 @@ class VariantConfig(Config):
     """Questions to documents."""
     texts: TextsConfig | None = TextsConfig()
     """Plain text."""
-
-
-Tables = dict[str, pd.DataFrame]
-"""`needles`, `documents`, `texts`: those that were measured, a row per sample."""
 
 
 def measure(lm: LanguageModel, config: VariantConfig, *, journal: Path | None = None) -> Tables:
@@ -170,8 +163,7 @@ def _reading(
     return pd.DataFrame(rows)
 
 
-VARIANT = Stage("variant", version=2)
-JOURNAL = ".journal.jsonl"
+VARIANT = Stage[Tables]("variant", version=2)
 
 
 def measure_stored(
@@ -191,35 +183,16 @@ def measure_stored(
         can only where its weights are.
     compute : {"auto", "always", "never"}
     """
-    named = isinstance(model, str)
-    name = model if named else model.name
-
-    def make(folder: Path) -> dict:
-        lm = load_by_name(model, base) if named else model
-        tables = measure(lm, config, journal=folder / JOURNAL)
-        for table, frame in tables.items():
-            frame.to_parquet(folder / f"{table}.parquet", index=False)
-        return {table: len(frame) for table, frame in tables.items()}
-
-    inputs = inputs_of(identity_of(model) if named else model.identity,
-                       config.needles or DetectConfig(),
-                       _corpus(model, base) if named else model.corpus)
-    artifact = VARIANT.obtain(config, inputs, make, compute=compute,
-                              command=command_of(name, config))
-    return {path.stem: pd.read_parquet(path)
-            for path in sorted(artifact.folder.glob("*.parquet"))}, artifact
+    ref = ModelRef(model, base)
+    return VARIANT.obtain(
+        config, inputs_of(ref.identity, config.needles or DetectConfig(), ref.corpus),
+        lambda journal: measure(ref.load(), config, journal=journal), compute=compute,
+        command=variant_command(ref.name, config), model=ref.name, label=config.variant.kind)
 
 
-def _corpus(name: str, base: str | None) -> str:
-    return corpus_of(base or (base_of(name) if is_training(name) else name))
-
-
-def command_of(name: str, config: VariantConfig) -> str:
-    """The command line that makes this result."""
-    changed = config.model_dump(mode="json", exclude_defaults=True)
-    if "variant" in changed:
-        changed["variant"]["kind"] = config.variant.kind
-    return shlex.join(["rmutils", "variants", "answers", name, json.dumps(changed)])
+def variant_command(name: str, config: VariantConfig) -> str:
+    """Return the command line that makes this result."""
+    return command_line("variants", "answers", name, config=config)
 
 
 @dataclass(frozen=True)
@@ -252,7 +225,7 @@ def compare_stored(
         try:
             tables, artifact = measure_stored(model, one, compute=compute)
         except NotStored:
-            missing.append(command_of(model if isinstance(model, str) else model.name, one))
+            missing.append(variant_command(ModelRef(model).name, one))
             continue
         artifacts.append(artifact)
         for table, frame in tables.items():

@@ -5,8 +5,7 @@ Detections as stored results: looked up where possible, computed once where not.
 
 from __future__ import annotations
 
-import os
-import shlex
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
@@ -17,7 +16,7 @@ from pydantic import Field
 from safetensors.numpy import load_file, save_file
 
 from rmutils.attention.decoding import Answer
-from rmutils.core.config import Config, digest
+from rmutils.core.config import Config, command_line, digest
 from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal
 from rmutils.core.paths import CORPORA
@@ -35,9 +34,9 @@ from rmutils.heads.copy_score import (
     wu_span,
 )
 from rmutils.heads.scores import HeadScores
-from rmutils.models import LanguageModel, identify, load_model
-from rmutils.models.loading import corpus_of
+from rmutils.models import LanguageModel
 from rmutils.models.registry import check
+from rmutils.models.trained import ModelRef
 
 
 class DetectConfig(Config):
@@ -188,8 +187,23 @@ def _record(
     }
 
 
-DETECT = Stage("detect", version=1)
-JOURNAL = ".journal.jsonl"
+def save(scores: HeadScores, folder: Path) -> None:
+    """Write `cases.parquet` and `scores.safetensors`."""
+    scores.cases.to_parquet(folder / "cases.parquet", index=False)
+    save_file({"runs": np.ascontiguousarray(scores.runs)}, folder / "scores.safetensors")
+
+
+def load(folder: Path, model: str = "") -> HeadScores:
+    """Read what `save` wrote."""
+    cases = pd.read_parquet(folder / "cases.parquet")
+    runs = load_file(folder / "scores.safetensors")["runs"]
+    return HeadScores(runs, model, cases["needle"].to_numpy()[cases["success"]], cases)
+
+
+DETECT = Stage[HeadScores](
+    "detect", version=1, write=save, read=load, facts=lambda scores: {
+        "cases": len(scores.cases), "successful": len(scores.runs),
+        "case_seconds": round(float(scores.cases["seconds"].sum()), 1)})
 
 
 def detect_stored(
@@ -219,20 +233,23 @@ def detect_stored(
     UserError
         As of `detect`; or the model is of a kind whose heads cannot be watched.
     """
-    name, identity, corpus = ((model, identify(model), corpus_of(model)) if isinstance(model, str)
-                              else (model.name, model.identity, model.corpus))
+    ref = ModelRef(model)
 
-    def make(folder: Path) -> dict:
-        lm = load_model(model) if isinstance(model, str) else model
+    def make(journal: Path) -> HeadScores:
+        lm = ref.load()
         check(lm)
-        scores = detect(lm, config, journal=folder / JOURNAL)
-        save(scores, folder)
-        return {"cases": len(scores.cases), "successful": len(scores.runs),
-                "case_seconds": round(float(scores.cases["seconds"].sum()), 1)}
+        return detect(lm, config, journal=journal)
 
-    artifact = DETECT.obtain(config, inputs_of(identity, config, corpus), make, compute=compute,
-                             command=command_of(named or name, config))
-    return load(artifact.folder, name), artifact
+    inputs, shown = inputs_of(ref.identity, config, ref.corpus), named or ref.name
+    scores, artifact = DETECT.obtain(
+        config, inputs, make, compute=compute, model=shown, label=label_of(config),
+        command=command_line("detect", shown, config=config))
+    return replace(scores, model=ref.name), artifact
+
+
+def label_of(config: DetectConfig) -> str:
+    """Return how a folder's name tells a detection from others: its lengths, `256-512`."""
+    return "-".join(map(str, sorted({min(config.lengths), max(config.lengths)})))
 
 
 def inputs_of(identity: str, config: DetectConfig, corpus: str) -> dict[str, str]:
@@ -240,28 +257,3 @@ def inputs_of(identity: str, config: DetectConfig, corpus: str) -> dict[str, str
     haystacks, needles = material(config, corpus)
     return {"model": identity, "haystack": digest([[h.name, h.text] for h in haystacks]),
             "needles": digest([vars(n) for n in needles])}
-
-
-def command_of(name: str, config: DetectConfig) -> str:
-    """The command line that makes this result. Paths are relative to the working directory."""
-    default = DetectConfig()
-    words = ["rmutils", "detect", os.path.relpath(name) if Path(name).exists() else name]
-    for field, value in config:
-        if value != getattr(default, field):
-            shown = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-            shown = os.path.relpath(value) if isinstance(value, Path) else shown
-            words += [f"--{field.replace('_', '-')}", shown]
-    return shlex.join(words)
-
-
-def save(scores: HeadScores, folder: Path) -> None:
-    """Write `cases.parquet` and `scores.safetensors`."""
-    scores.cases.to_parquet(folder / "cases.parquet", index=False)
-    save_file({"runs": np.ascontiguousarray(scores.runs)}, folder / "scores.safetensors")
-
-
-def load(folder: Path, model: str) -> HeadScores:
-    """Read what `save` wrote."""
-    cases = pd.read_parquet(folder / "cases.parquet")
-    runs = load_file(folder / "scores.safetensors")["runs"]
-    return HeadScores(runs, model, cases["needle"].to_numpy()[cases["success"]], cases)

@@ -8,13 +8,57 @@ from __future__ import annotations
 import copy
 import json
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from rmutils.core.errors import UserError
 from rmutils.core.files import sha256
 from rmutils.core.results import Artifact, Stage, find, stored
-from rmutils.models import REGISTRY, LanguageModel, identify, load_model
+from rmutils.models.language_model import LanguageModel
+from rmutils.models.loading import corpus_of, identify, load_model
+from rmutils.models.registry import REGISTRY
+
+TRAIN = Stage("train", version=1)
+RECORD = "training.json"
+"""What was trained on what, and how; written last."""
+
+
+@dataclass(frozen=True)
+class ModelRef:
+    """A model that is loaded, or that is named and loaded only if a result has to be computed.
+
+    Parameters
+    ----------
+    given : LanguageModel or str
+        A name may also be that of a stored training, whose results can be read where its weights
+        are not.
+    base : str, optional
+        The model that such a training began with. Default: the one that it names itself.
+    """
+
+    given: LanguageModel | str
+    base: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.given if isinstance(self.given, str) else self.given.name
+
+    @cached_property
+    def identity(self) -> str:
+        """Content of its weights, as in the inputs of results."""
+        return identity_of(self.given) if isinstance(self.given, str) else self.given.identity
+
+    @cached_property
+    def corpus(self) -> str:
+        """Name of the texts that it is asked about."""
+        if not isinstance(self.given, str):
+            return self.given.corpus
+        return corpus_of(self.base or (
+            base_of(self.given) if is_training(self.given) else self.given))
+
+    def load(self) -> LanguageModel:
+        return load_by_name(self.given, self.base) if isinstance(self.given, str) else self.given
 
 
 def is_training(name: str) -> bool:
@@ -74,15 +118,10 @@ def _told_base(training: Artifact) -> str:
 def _stored(training: str) -> Artifact:
     if artifact := find(training):
         return artifact
-    commands = [run.manifest["command"] for run in stored() if run.name.startswith("retmask-")
-                and json.loads(run.path("run.json").read_text())["training"] == training]
+    commands = [run.manifest["command"] for run in stored("retmask")
+                if json.loads(run.path("run.json").read_text())["training"] == training]
     how = f" `{commands[0]} --compute always` makes them anew." if commands else ""
     raise UserError(f"the weights of {training} are not stored on this machine.{how}")
-
-
-TRAIN = Stage("train", version=1)
-RECORD = "training.json"
-"""What was trained on what, and how; written last."""
 
 
 def load_trained(base: LanguageModel, folder: Path) -> LanguageModel:

@@ -21,8 +21,9 @@ from rmutils.pipeline.retmask import (
     RETMASK,
     RetMaskConfig,
     RetMaskRun,
-    command_of,
+    label_of,
     recipe_of,
+    run_command,
     run_retmask,
 )
 from rmutils.training.launching import Means
@@ -95,24 +96,23 @@ def stored_runs(
         try:
             found.append(run_retmask(model, config, compute="never"))
         except NotStored:
-            missing.append(command_of(model, config))
+            missing.append(run_command(model, config))
     return found, missing
 
 
 def train_again(model: str, run: RetMaskRun, means: Means = Means()) -> Artifact:
     """The training of a stored run once more, from its pairs, where its weights are not stored."""
-    config = RetMaskConfig(**run.artifact.manifest["config"])
+    config = RetMaskConfig.from_identity(run.artifact.manifest["config"])
     return train_stored(load_model(model), run.pairs, recipe_of(config),
                         command=run.artifact.manifest["command"], named=model,
-                        means=means.launch)[1]
+                        means=means.launch, label=label_of(config))[1]
 
 
 def complete(model: str, trainings: Collection[str]) -> None:
     """Of some trainings of a model by name, those that have a stored run but no stored weights are
     made anew."""
     missing = {training for training in trainings if find(training) is None}
-    for artifact in stored() if missing else ():
-        if artifact.name.startswith(f"{RETMASK.name}-") and json.loads(
-                artifact.path("run.json").read_text())["training"] in missing:
-            config = RetMaskConfig(**artifact.manifest["config"])
+    for artifact in stored(RETMASK.name) if missing else ():
+        if json.loads(artifact.path("run.json").read_text())["training"] in missing:
+            config = RetMaskConfig.from_identity(artifact.manifest["config"])
             train_again(model, run_retmask(model, config, compute="never"))

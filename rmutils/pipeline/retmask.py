@@ -6,7 +6,6 @@ One whole run of the method (sections 2 and 3): detect, mask, contrast, prefer, 
 from __future__ import annotations
 
 import json
-import shlex
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +14,11 @@ from typing import Annotated, Literal
 import pandas as pd
 from pydantic import Field
 
-from rmutils.core.config import Config
+from rmutils.core.config import Config, command_line
 from rmutils.core.errors import UserError
 from rmutils.core.files import sha256
 from rmutils.core.progress import progress_bar
-from rmutils.core.results import Artifact, Compute, Stage
+from rmutils.core.results import JOURNAL, Artifact, Compute, Stage
 from rmutils.heads import DetectConfig, HeadScores, choose, detect
 from rmutils.heads.detection import detect_stored, inputs_of, load, save
 from rmutils.heads.scores import Head
@@ -82,7 +81,6 @@ def contrasted(
 
 
 RETMASK = Stage("retmask", version=1)
-JOURNAL = ".journal.jsonl"
 
 
 class RetMaskConfig(Config):
@@ -171,10 +169,10 @@ def run_retmask(
             raise UserError(f"{file}: no such file of instructions.")
         inputs["source"] = sha256(file)
     inputs |= means.inputs()
-    command = command_of(model, config, means)
-    artifact = RETMASK.obtain(
+    artifact = RETMASK.obtain_folder(
         config, inputs, lambda folder: _run(model, config, folder, compute, workers, means),
-        compute=compute, command=command)
+        compute=compute, command=run_command(model, config, means), model=model,
+        label=label_of(config))
     record = json.loads(artifact.path("run.json").read_text())
     before, _ = detect_stored(model, config.detect,
                               compute="never" if compute == "never" else "auto")
@@ -196,7 +194,7 @@ def _run(
 ) -> dict:
     """Do the steps, each of which keeps its own result, and write down what they gave."""
     strategy, author = strategy_of(config.strategy), config.synthesizer or model
-    command = command_of(model, config, means)
+    command = run_command(model, config, means)
     lm = load_model(model)
     writer = lm if author == model else load_model(author)
     with progress_bar(f"{strategy.name} for {model}", 4, unit="steps") as advance:
@@ -208,17 +206,18 @@ def _run(
         pairs.table.to_parquet(folder / "pairs.parquet", index=False, compression="zstd")
         advance(1)
         trained, training = train_stored(lm, pairs.table, recipe_of(config), compute=compute,
-                                         command=command, named=model, means=means.launch)
+                                         command=command, named=model, means=means.launch,
+                                         label=label_of(config))
         shutil.copy(training.path("curve.csv"), folder)
         advance(1)
         save(detect(trained, config.detect, journal=folder / JOURNAL), folder)
         advance(1)
     artifacts = (before, *made, training)
     (folder / "run.json").write_text(json.dumps({
-        "heads": heads, "dropped": pairs.dropped, "training": training.name,
-        "artifacts": [artifact.name for artifact in artifacts]}, indent=1) + "\n")
+        "heads": heads, "dropped": pairs.dropped, "training": training.key,
+        "artifacts": [artifact.key for artifact in artifacts]}, indent=1) + "\n")
     return {"pairs": len(pairs.table),
-            "step_seconds": {a.name: a.manifest["seconds"] for a in artifacts}}
+            "step_seconds": {a.key: a.manifest["seconds"] for a in artifacts}}
 
 
 def recipe_of(config: RetMaskConfig) -> TrainRecipe:
@@ -229,9 +228,11 @@ def recipe_of(config: RetMaskConfig) -> TrainRecipe:
         "thinking": config.recipe.thinking and strategy.reasoning == "kept"})
 
 
-def command_of(model: str, config: RetMaskConfig, means: Means = Means()) -> str:
-    """The command line of a run."""
-    changes = config.differences(RetMaskConfig()) | {
-        f"means.{name}": text for name, text in means.differences(Means()).items()}
-    return shlex.join(["rmutils", "retmask", model,
-                       *(word for item in changes.items() for word in ("-p", *item))])
+def label_of(config: RetMaskConfig) -> str:
+    """Return how a folder's name tells a run from others: `retmask-seed3`."""
+    return f"{config.strategy}-seed{config.seed}"
+
+
+def run_command(model: str, config: RetMaskConfig, means: Means = Means()) -> str:
+    """Return the command line of a run."""
+    return command_line("retmask", model, config=config, means=means)

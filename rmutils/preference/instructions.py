@@ -14,13 +14,12 @@ import ipaddress
 import json
 import random
 import re
-import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rmutils.core.config import Config, digest
+from rmutils.core.config import Config, command_line, digest
 from rmutils.core.errors import UserError
 from rmutils.core.files import parse_json
 from rmutils.core.progress import progress_bar
@@ -249,8 +248,6 @@ def _parse(line: str, place: str) -> Candidate:
         raise UserError(f"{place}: expected a JSON object with {FORMS}.") from error
 
 
-INSTRUCTIONS = Stage("instructions", version=1)
-JOURNAL = ".journal.jsonl"
 FILE = "instructions.json"
 
 
@@ -282,17 +279,25 @@ def draw_stored(
     if source != "self":
         return draw(source, count, seed=seed, lm=lm), ()
 
-    def make(folder: Path) -> dict:
-        drawn = sieve(synthesize(lm, count, seed, folder / JOURNAL), count, source)
-        (folder / FILE).write_text(json.dumps(asdict(drawn), indent=1, ensure_ascii=False) + "\n",
-                                   encoding="utf-8")
-        return {"instructions": count, "dropped": drawn.dropped}
+    drawn, artifact = INSTRUCTIONS.obtain(
+        DrawConfig(count=count, seed=seed), {"model": lm.identity},
+        lambda journal: sieve(synthesize(lm, count, seed, journal), count, source),
+        compute=compute, model=lm.name, label=f"{count}-seed{seed}",
+        command=command or command_line("generate", lm.name, "--source", source, "--count",
+                                        str(count), "--seed", str(seed)))
+    return drawn, (artifact,)
 
-    artifact = INSTRUCTIONS.obtain(
-        DrawConfig(count=count, seed=seed), {"model": lm.identity}, make, compute=compute,
-        command=command or shlex.join(
-            ["rmutils", "generate", lm.name, "--source", source, "--count", str(count),
-             "--seed", str(seed)]))
-    kept = json.loads(artifact.path(FILE).read_text(encoding="utf-8"))
-    instructions = tuple(Instruction(**instruction) for instruction in kept["instructions"])
-    return Drawn(instructions, kept["dropped"]), (artifact,)
+
+def _write(drawn: Drawn, folder: Path) -> None:
+    (folder / FILE).write_text(json.dumps(asdict(drawn), indent=1, ensure_ascii=False) + "\n",
+                               encoding="utf-8")
+
+
+def _read(folder: Path) -> Drawn:
+    kept = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    return Drawn(tuple(Instruction(**one) for one in kept["instructions"]), kept["dropped"])
+
+
+INSTRUCTIONS = Stage[Drawn](
+    "instructions", version=1, write=_write, read=_read, facts=lambda drawn: {
+        "instructions": len(drawn.instructions), "dropped": drawn.dropped})

@@ -22,7 +22,7 @@ from rmutils.core.config import Config, digest
 from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal
 from rmutils.core.progress import progress_bar
-from rmutils.core.results import Artifact, Compute, Stage
+from rmutils.core.results import Artifact, Compute, Stage, Tables
 from rmutils.core.server import Client, ServerError
 from rmutils.models import LanguageModel
 
@@ -213,8 +213,8 @@ class Proxy:
         return said + math.log(different) + min(0.0, end - math.log(BREAKS_OFF))
 
 
-JUDGED = Stage("judged", version=1)
-JOURNAL = ".journal.jsonl"
+JUDGED = Stage[Tables]("judged", version=1, facts=lambda tables: {
+    "pairs": len(tables["scores"]), "unscored": int(tables["scores"].isna().any(axis=1).sum())})
 
 
 class JudgeConfig(Config):
@@ -241,17 +241,13 @@ def judge_stored(
     DataFrame, Artifact
         `id`, `first`, `second`: the scores, NaN where the judge gave none; and where they are kept.
     """
-    def make(folder: Path) -> dict:
-        table = _judge(judge, first, second, folder / JOURNAL)
-        table.to_parquet(folder / "scores.parquet", index=False)
-        return {"pairs": len(table), "unscored": int(table.isna().any(axis=1).sum())}
-
     inputs = {"judge": judge.identity, "instructions": digest(first["id"].tolist()),
               "first": digest(first["text"].tolist()), "second": digest(second["text"].tolist())}
-    artifact = JUDGED.obtain(
-        JudgeConfig(), inputs, make, compute=compute,
+    tables, artifact = JUDGED.obtain(
+        JudgeConfig(), inputs, lambda journal: {"scores": _judge(judge, first, second, journal)},
+        compute=compute, model=judge.name,
         command=command or "rmutils pairs MODEL --strategy win-lose-pair --out FILE")
-    return pd.read_parquet(artifact.path("scores.parquet")), artifact
+    return tables["scores"], artifact
 
 
 def _judge(judge: Judge, first: pd.DataFrame, second: pd.DataFrame, journal: Path) -> pd.DataFrame:

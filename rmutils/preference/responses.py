@@ -5,7 +5,6 @@ Section 3 names no sampling settings; the defaults are those of the authors' `2_
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -15,15 +14,16 @@ from typing import Annotated, Protocol
 import pandas as pd
 from pydantic import Field
 
-from rmutils.core.config import Config, digest
+from rmutils.core.config import Config, command_line, digest
 from rmutils.core.journal import Journal, side_by_side
 from rmutils.core.progress import progress_bar
-from rmutils.core.results import Artifact, Compute, Stage
+from rmutils.core.results import Artifact, Compute, Stage, Tables
 from rmutils.heads.scores import Head
 from rmutils.preference.instructions import Instruction
 
-RESPONSES = Stage("responses", version=1)
-JOURNAL = ".responses.jsonl"
+RESPONSES = Stage[Tables]("responses", version=1, facts=lambda tables: {
+    "responses": len(tables["responses"]), "tokens": int(tables["responses"]["tokens"].sum()),
+    "finished": int(tables["responses"]["finished"].sum())})
 
 
 class ResponseConfig(Config):
@@ -175,14 +175,10 @@ def respond_stored(
         the instructions come from.
     """
 
-    def make(folder: Path) -> dict:
-        table = respond(backend, instructions, config, folder / JOURNAL)
-        table.to_parquet(folder / "responses.parquet", index=False)
-        return {"responses": len(table), "tokens": int(table["tokens"].sum()),
-                "finished": int(table["finished"].sum())}
-
     inputs = {"model": backend.identity, "instructions": digest([i.id for i in instructions])}
-    artifact = RESPONSES.obtain(
-        config, inputs, make, compute=compute,
-        command=command or shlex.join(["rmutils", "generate", backend.name]))
-    return pd.read_parquet(artifact.path("responses.parquet")), artifact
+    tables, artifact = RESPONSES.obtain(
+        config, inputs,
+        lambda journal: {"responses": respond(backend, instructions, config, journal)},
+        compute=compute, command=command or command_line("generate", backend.name),
+        model=backend.name)
+    return tables["responses"], artifact

@@ -14,7 +14,8 @@ from base64 import b64encode
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmutils.core.paths import BOOK, CORPORA, SHIPPED_ARTIFACTS, SHIPPED_MODELS
+from rmutils.core.paths import BOOK, CORPORA, SHIPPED_MODELS
+from rmutils.core.results import stored
 
 if TYPE_CHECKING:
     from rmutils.corpora.haystacks import Haystack
@@ -35,7 +36,8 @@ def inputs() -> list[Path]:
     """The files that the data are made from."""
     texts = [NEEDLES, *CORPORA["world"].glob("haystack/*.txt"),
              *CORPORA["world"].glob("needles/*.jsonl")]
-    files = [*MODEL.iterdir(), *texts, *SHIPPED_ARTIFACTS.glob("detect-*/*")]
+    files = [*MODEL.iterdir(), *texts, *(file for one in stored("detect") if one.shipped
+                                     for file in one.folder.iterdir())]
     return sorted(p for p in files if p.is_file())
 
 

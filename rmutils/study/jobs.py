@@ -17,7 +17,7 @@ from typing import Any
 from rmutils.core.errors import NotStored, UserError
 from rmutils.core.files import keeping
 from rmutils.core.paths import cache_dir
-from rmutils.core.results import Artifact, Compute, find, roots
+from rmutils.core.results import Artifact, Compute, find
 from rmutils.evaluation.abilities.evaluate_abilities import GeneralConfig, evaluate_general_stored
 from rmutils.evaluation.abilities.mt_bench import MTBenchRun
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate_stored
@@ -27,7 +27,7 @@ from rmutils.heads.detection import detect_stored, load
 from rmutils.models import identify, load_model
 from rmutils.models.fetch import fetch_hub, fetched, hub_id_of
 from rmutils.pipeline.planned_runs import train_again
-from rmutils.pipeline.retmask import command_of, contrasted, heads_of, masked_heads, run_retmask
+from rmutils.pipeline.retmask import contrasted, heads_of, masked_heads, run_command, run_retmask
 from rmutils.preference.instructions import draw_stored
 from rmutils.preference.responses import respond_stored
 from rmutils.preference.strategies import sides
@@ -74,14 +74,14 @@ def generate(job: Job, before: Record, compute: Compute, workers: int) -> Record
                    [tuple(head) for head in before.get("heads", ())])[job.side]
     backend = job.means.backend(writer if who == author else load_model(who), who, workers)
     return _told(respond_stored(backend, drawn.instructions, config, compute=compute,
-                                command=command_of(job.model, run, job.means))[1])
+                                command=run_command(job.model, run, job.means))[1])
 
 
 def pairs(job: Job, before: Record, compute: Compute, workers: int) -> Record:
     author = job.run.synthesizer or job.model
     heads = [tuple(head) for head in before.get("heads", ())]
     found, made = contrasted(author, load_model(author), job.run, heads, compute=compute,
-                             workers=workers, command=command_of(job.model, job.run, job.means),
+                             workers=workers, command=run_command(job.model, job.run, job.means),
                              means=job.means)
     return _told(*made) | {"pairs": len(found.table), "dropped": found.dropped}
 
@@ -122,7 +122,7 @@ def design(job: Job, before: Record, compute: Compute, workers: int) -> Record:
 
 
 def _told(*artifacts: Artifact) -> Record:
-    return {"artifacts": [artifact.name for artifact in artifacts]}
+    return {"artifacts": [artifact.key for artifact in artifacts]}
 
 
 STAGES: dict[str, Callable[[Job, Record, Compute, int], Record]] = {
@@ -239,7 +239,7 @@ def _read(path: Path) -> Record:
 
 
 def _stored(artifact: str) -> bool:
-    return any((root / artifact).is_dir() for root in roots())
+    return find(artifact) is not None
 
 
 def _write(folder: Path, name: str, told: Record, *, old: bool = False) -> None:

@@ -202,7 +202,7 @@ def _last_checkpoint(work: Path) -> str | None:
 def train_stored(
     lm: LanguageModel, pairs: pd.DataFrame, recipe: TrainRecipe, *, compute: Compute = "auto",
     command: str = "rmutils train MODEL PAIRS --out FOLDER", named: str | None = None,
-    means: Launch | None = None,
+    means: Launch | None = None, label: str | None = None,
 ) -> tuple[LanguageModel, Artifact]:
     """`train`, but a training that is stored already is read instead; a stopped one goes on.
 
@@ -219,6 +219,8 @@ def train_stored(
         What `load_model` takes for the model, if other processes are to train it.
     means : Launch, optional
         How they share the training. None: it takes this process.
+    label : str, optional
+        How it differs from others, for the name of its folder. Default: objective and seed.
 
     Returns
     -------
@@ -237,5 +239,7 @@ def train_stored(
         return {"pairs": len(pairs)}
 
     inputs = {"model": lm.identity, "pairs": digest_of(pairs)}
-    artifact = TRAIN.obtain(recipe, inputs, make, compute=compute, command=command)
+    artifact = TRAIN.obtain_folder(recipe, inputs, make, compute=compute, command=command,
+                                   model=named or lm.name,
+                                   label=label or f"{recipe.objective}-seed{recipe.seed}")
     return load_trained(lm, artifact.folder), artifact

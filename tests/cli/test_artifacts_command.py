@@ -23,7 +23,7 @@ def artifact(cache, tmp_path, monkeypatch):
         (folder / "result.txt").write_text("nine")
         return {}
 
-    return Stage("square", 1).obtain(Config(), {}, make, command="square 3")
+    return Stage("square", 1).obtain_folder(Config(), {}, make, command="square 3")
 
 
 def rmutils(*words):

@@ -84,7 +84,7 @@ def test_detects_once(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(store, "detect", None)
     second = rmutils(tiny, "--out", tmp_path / "b", "--top-k", "5", "--json")
     assert second.exit_code == 0 and json.loads(second.stdout)["heads"] == first["heads"]
-    [detection] = [a for a in results.stored() if a.name.startswith("detect-")]
+    [detection] = results.stored("detect")
     assert shlex.split(detection.manifest["command"])[:3] == [
         "rmutils", "detect", os.path.relpath(tiny)]
 

@@ -19,7 +19,7 @@ from rmutils.experiments.failure_modes import (
     WHOLE,
     FailureConfig,
     FailureModes,
-    command_of,
+    chapter_command,
     failure_modes,
     failure_modes_stored,
 )
@@ -238,7 +238,7 @@ def test_stored_responses_are_checked_when_they_are_read(tiny, monkeypatch):
     runs[0, 1, 2], runs[0, 3, 0] = 0.4, 0.1
     monkeypatch.setattr(module, "detect_stored", lambda *_, **__: (HeadScores(runs, "tiny"), None))
     first, artifact = failure_modes_stored(str(tiny), SMALL)
-    facts = {"responses": 24, "heads masked": 2}
+    facts = {"responses": 24}
     assert not artifact.problems() and artifact.manifest["facts"] == facts
     assert not list(artifact.folder.glob(".*"))
     lm = load_model(str(tiny))
@@ -260,7 +260,7 @@ def test_stored_responses_are_checked_when_they_are_read(tiny, monkeypatch):
 
 def test_the_command_makes_the_very_configuration():
     config = FailureConfig(lengths=(256, 512), depths=5, tau=0.05, draws=3, prompts=100, seed=4)
-    words = shlex.split(command_of("tiny-qwen3", config))
+    words = shlex.split(chapter_command("tiny-qwen3", config))
     assert words[:3] == ["rmutils", "run", "08_failure_modes"]
     given = dict(zip(words[4::3], words[5::3], strict=True))
     parsed = check_parameters(paths.NOTEBOOKS / "08_failure_modes.ipynb", given)

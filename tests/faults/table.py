@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
+from rmutils.core.environment import environment
 from rmutils.core.paths import DATA
-from rmutils.core.results import environment
 
 TABLE = DATA / "faults.json"
 LONG = os.environ.get("RMUTILS_FAULTS") == "long"

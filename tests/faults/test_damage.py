@@ -11,7 +11,7 @@ import pytest
 
 from rmutils.core import files, paths
 from rmutils.core.errors import UserError
-from rmutils.core.results import Artifact
+from rmutils.core.results import Artifact, stored
 from rmutils.corpora.haystacks import load_haystacks, load_needles
 from rmutils.evaluation.abilities import short_tasks
 from rmutils.models import loading
@@ -88,10 +88,10 @@ def test_file_that_ships(data, tally):
 @pytest.mark.fault("flipped byte", "stored result: a file of each kind, or its manifest")
 def test_stored_results(tmp_path, tally):
     """One result of each stage. In a manifest a byte may change what does not decide the result."""
-    of_stage = {p.name.rsplit("-", 1)[0]: p for p in sorted(paths.SHIPPED_ARTIFACTS.iterdir())}
+    of_stage = {artifact.stage: artifact for artifact in stored() if artifact.shipped}
     counts = dict.fromkeys(("tried", "kept", "lost"), 0)
     for shipped in of_stage.values():
-        artifact = Artifact(shutil.copytree(shipped, tmp_path / shipped.name))
+        artifact = Artifact(shutil.copytree(shipped.folder, tmp_path / shipped.name))
         assert not artifact.problems()
         for file in artifact.manifest["files"]:
             good = artifact.path(file).read_bytes()

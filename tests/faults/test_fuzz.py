@@ -21,7 +21,7 @@ from rmutils.attention.share_attention import load_sharing
 from rmutils.core import paths
 from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal
-from rmutils.core.results import Artifact
+from rmutils.core.results import Artifact, stored
 from rmutils.corpora.haystacks import load_needles
 from rmutils.evaluation.abilities.harness import read_results
 from rmutils.evaluation.abilities.mt_bench import read_questions
@@ -105,8 +105,8 @@ def sharing(folder: Path) -> tuple[list[Path], Callable]:
 
 def manifest(folder: Path) -> tuple[list[Path], Callable]:
     """Changed payloads are the business of tests/test_artifacts.py."""
-    shipped = next(p for p in sorted(paths.SHIPPED_ARTIFACTS.glob("detect-*")))
-    copy = shutil.copytree(shipped, folder / shipped.name)
+    shipped = next(a for a in stored("detect") if a.shipped)
+    copy = shutil.copytree(shipped.folder, folder / shipped.name)
     return [copy / "manifest.json"], lambda path: Artifact(path.parent).problems()
 
 

@@ -20,15 +20,14 @@ from tests.clock import until
 
 CHILD = """
 import sys, time
-from rmutils import artifacts
-from rmutils.heads import DetectConfig, detection, store
+from rmutils.heads import DetectConfig, detection
 record = detection._record
 def slow_record(*arguments):  # so slow that the kill comes in the middle
     time.sleep(0.1)
     return record(*arguments)
 detection._record = slow_record
 detection.SUCCESS_ROUGE = -1.0
-store.detect_stored(sys.argv[1], DetectConfig.model_validate_json(sys.argv[2]))
+detection.detect_stored(sys.argv[1], DetectConfig.model_validate_json(sys.argv[2]))
 """
 GRID = DetectConfig(lengths=(240, 300), depths=(0.0, 0.5, 1.0), needles=4, max_new_tokens=4)
 CASES = 4 * 2 * 3

@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 
 from rmutils.cli import app
 from rmutils.core.errors import UserError
-from rmutils.core.paths import CORPORA, SHIPPED_ARTIFACTS
-from rmutils.core.results import Artifact
+from rmutils.core.paths import CORPORA
+from rmutils.core.results import find
 from rmutils.corpora.haystacks import load_needles
 from rmutils.heads import DetectConfig, detect, detection
-from rmutils.heads.detection import DETECT, command_of, detect_stored, inputs_of
-from rmutils.models import identify
+from rmutils.heads.detection import DETECT, detect_stored, inputs_of
+from rmutils.models import identify, trained
 
 SMALL = DetectConfig(lengths=(240, 300), depths=(0.0, 1.0), needles=2, max_new_tokens=4)
 
@@ -40,7 +40,7 @@ def own_needles(home, records=None):
 def test_computed_once_then_read(home, monkeypatch):
     """What is read is what was computed, and reading needs no model."""
     scores, artifact = detect_stored("tiny model", SMALL)
-    monkeypatch.setattr(detection, "load_model", None)
+    monkeypatch.setattr(trained, "load_model", None)
     again, same = detect_stored("tiny model", SMALL)
     assert same == artifact and artifact.problems() == []
     np.testing.assert_array_equal(again.runs, scores.runs)
@@ -83,12 +83,8 @@ def test_command_makes_the_same_key(home, monkeypatch, changes):
     artifact = detect_stored(str(home / "tiny model"), config)[1]
     command = artifact.manifest["command"]
     model, again = parsed(command, monkeypatch)
-    assert DETECT.key(again, inputs_of(identify(model), again, "book")) == artifact.name
+    assert DETECT.key(again, inputs_of(identify(model), again, "book")) == artifact.key
     assert str(home) not in artifact.path("manifest.json").read_text()
-
-
-def test_command_of_defaults_is_short():
-    assert command_of("smollm2-135m", DetectConfig()) == "rmutils detect smollm2-135m"
 
 
 def test_key_follows_content_not_place(home):
@@ -109,7 +105,7 @@ def test_key_follows_content_not_place(home):
 
 def test_name_of_the_shipped_detection_stays(cache):
     """What shipped before there were several corpora is still found."""
-    shipped = Artifact(SHIPPED_ARTIFACTS / "detect-31cc30552b273ce7")
+    shipped = find("detect-31cc30552b273ce7")
     config = DetectConfig(**shipped.manifest["config"])
     assert inputs_of(identify("smollm2-135m"), config, "book") == shipped.manifest["inputs"]
 

@@ -137,18 +137,18 @@ def test_study_of_local_folders_runs(config, tmp_path, monkeypatch):
     for name in jobs:
         records.carry_out(jobs, folder, name, threads=1)
     after = [name for name, job in jobs.items() if job.stage == "evaluate" and job.run]
-    [training] = [a for a in artifacts.stored() if a.name.startswith("train-")]
+    [training] = artifacts.stored("train")
     for name in after:
         [told] = records.results_of(jobs, folder)[name]
-        assert artifacts.find(told).manifest["inputs"] == {"model": training.name}
+        assert artifacts.find(told).manifest["inputs"] == {"model": training.key}
     for one in asked:
-        scores, _ = official_stored(training.name, one, compute="never")
+        scores, _ = official_stored(training.key, one, compute="never")
         assert set(scores["category"]) == {"RAG"} and set(scores["length"]) == {*one.lengths}
     next((clone / "results").glob("kilt_popqa_3_*_in16384_*")).unlink()
     with pytest.raises(UserError, match=r"HELMET has no scores of popqa at 16384; .* same command"):
-        official_stored(training.name, asked[1], compute="always")
-    assert official_stored(training.name, asked[0], compute="always")[0].equals(
-        official_stored(training.name, asked[0])[0])
+        official_stored(training.key, asked[1], compute="always")
+    assert official_stored(training.key, asked[0], compute="always")[0].equals(
+        official_stored(training.key, asked[0])[0])
     shutil.rmtree(folder)
     records.settle(jobs, folder)
     for name in jobs:

@@ -110,11 +110,11 @@ def test_jobs_make_what_the_whole_method_uses(jobs, tmp_path, monkeypatch):
     for name, job in jobs.items():
         if job.stage not in ("train", "evaluate"):
             records.carry_out(jobs, tmp_path, name, threads=1)
-    made = {artifact.name for artifact in results.stored()}
+    made = {artifact.key for artifact in results.stored()}
     [model] = {job.model for job in jobs.values()}
     run = run_retmask(model, RUN)
-    now = {artifact.name for artifact in results.stored()}
-    assert now - made == {run.training, run.artifact.name}
+    now = {artifact.key for artifact in results.stored()}
+    assert now - made == {run.training, run.artifact.key}
     assert set(run.artifact.manifest["facts"]["step_seconds"]) == made | {run.training}
     [mask] = (name for name in jobs if name.startswith("mask/"))
     assert [tuple(head) for head in records._read(

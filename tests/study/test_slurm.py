@@ -154,7 +154,7 @@ def test_training_over_two_nodes(cluster, site, tmp_path):
     for nodes, on in ((2, site), (0, "local")):
         done, cache = trained(nodes, on)
         assert done.returncode == 0, done.stdout + done.stderr
-        [folder] = (cache / "artifacts").glob("train-*")
+        [folder] = (cache / "artifacts").glob("train/*/*")
         curves.append(pd.read_csv(folder / "curve.csv"))
     [training] = [number for number, told in cluster.jobs("COMPLETED").items() if "train" in told]
     assert "NumNodes=2" in cluster.ask("scontrol", "show", "job", training)

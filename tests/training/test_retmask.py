@@ -20,7 +20,7 @@ from rmutils.heads import choose, detect
 from rmutils.models import load_model
 from rmutils.pipeline import retmask
 from rmutils.pipeline.planned_runs import complete
-from rmutils.pipeline.retmask import RetMaskConfig, command_of, run_retmask
+from rmutils.pipeline.retmask import RetMaskConfig, run_command, run_retmask
 from rmutils.preference.backends import Transformers
 from rmutils.preference.instructions import draw
 from rmutils.preference.responses import respond
@@ -90,12 +90,12 @@ def test_stopped_run_goes_on(model, monkeypatch):
         run_retmask(model, QUICK)
     with pytest.raises(UserError, match="is stored and compute"):
         run_retmask(model, QUICK, compute="never")
-    made = {a.name: a.manifest["environment"]["created"] for a in results.stored()}
+    made = {a.key: a.manifest["environment"]["created"] for a in results.stored()}
     run = run_retmask(model, QUICK)
     assert set(run.artifact.manifest["facts"]["step_seconds"]) == set(made)
     again = run_retmask(model, QUICK, compute="never")
     pd.testing.assert_frame_equal(again.pairs, run.pairs)
-    assert made.items() <= {a.name: a.manifest["environment"]["created"]
+    assert made.items() <= {a.key: a.manifest["environment"]["created"]
                             for a in results.stored()}.items()
 
 
@@ -115,7 +115,7 @@ def test_every_strategy(model, strategy):
 def test_command(model, tmp_path):
     """The command in the manifest makes the same run."""
     config = QUICK.changed({"strategy": "random-mask"})
-    words = shlex.split(command_of(model, config))
+    words = shlex.split(run_command(model, config))
     told = CliRunner().invoke(app, [*words[1:], "--json"])
     assert told.exit_code == 0, told.output
     assert json.loads(told.stdout)["artifact"] == run_retmask(
@@ -129,7 +129,7 @@ def test_command_names_the_means(monkeypatch):
                         lambda *given, **how: asked.append((*given, how)) or exit(3))
     means = Means(engine="vllm", engines=4, launch=Launch(settings="fsdp", nodes=2),
                   judge="http://127.0.0.1:8000")
-    words = shlex.split(command_of("tiny-llama", QUICK, means))
+    words = shlex.split(run_command("tiny-llama", QUICK, means))
     assert CliRunner().invoke(app, words[1:]).exit_code == 3
     assert asked == [("tiny-llama", QUICK, {"compute": "auto", "workers": 4, "means": means})]
 

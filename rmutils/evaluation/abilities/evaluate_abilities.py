@@ -7,7 +7,6 @@ Abilities as stored results, of models and of trainings whose weights may be els
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -17,7 +16,7 @@ from typing import Annotated
 import pandas as pd
 from pydantic import Field
 
-from rmutils.core.config import Config, digest
+from rmutils.core.config import Config, command_line, digest
 from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal, one_thread, side_by_side
 from rmutils.core.paths import CORPORA
@@ -32,7 +31,7 @@ from rmutils.experiments.sweep_questions import passages
 from rmutils.models import LanguageModel, identify, load_model
 from rmutils.models.engine.generation import generate
 from rmutils.models.loading import corpus_of
-from rmutils.models.trained import base_of, identity_of, is_training, load_by_name
+from rmutils.models.trained import ModelRef, base_of, is_training, load_by_name
 
 Count = Annotated[int, Field(ge=1)]
 Done = Callable[[float], None]
@@ -209,9 +208,8 @@ def _work(
         part(kept, done)
 
 
-GENERAL = Stage("general", version=1)
-JOURNAL = ".journal.jsonl"
-TABLES = ("samples", "drift")
+GENERAL = Stage.of_tables("general", 1, General, lambda result: {
+    "questions": len(result.samples), "passages": len(result.drift)})
 
 
 def evaluate_general_stored(
@@ -229,8 +227,7 @@ def evaluate_general_stored(
         The model that it was trained from. Default: the one that a stored training began with.
     compute : {"auto", "always", "never"}
     command : str, optional
-        The command line that makes this result, if it is another than that of `command_of`.
-
+        The command line that makes this result, if it is another than `rmutils abilities MODEL`.
     workers : int
         Processes that answer side by side: the result is the same, byte for byte. More than one
         must not be asked for by a script without `if __name__ == "__main__"`, which each would run
@@ -244,26 +241,22 @@ def evaluate_general_stored(
     """
     if base is None and is_training(model):
         base = base_of(model)
-    corpus = corpus_of(base or model)
+    ref = ModelRef(model, base)
 
-    def make(folder: Path) -> dict:
+    def make(journal: Path) -> General:
         if workers > 1:
-            ask_side_by_side(model, config, base, folder / JOURNAL, workers)
-        result = evaluate_general(
-            load_by_name(model, base), config, base=load_model(base) if base else None,
-            journal=folder / JOURNAL)
-        for table in TABLES:
-            getattr(result, table).to_parquet(folder / f"{table}.parquet", index=False)
-        return {"questions": len(result.samples), "passages": len(result.drift)}
+            ask_side_by_side(model, config, base, journal, workers)
+        return evaluate_general(ref.load(), config, base=load_model(base) if base else None,
+                                journal=journal)
 
-    inputs = {"model": identity_of(model),
-              "questions": _digest(config, corpus)}
+    inputs = {"model": ref.identity, "questions": _digest(config, ref.corpus)}
     if base:
         inputs |= {"base": identify(base), "texts": digest(
-            [haystack.text for haystack in load_haystacks(CORPORA[corpus] / "haystack")])}
-    artifact = GENERAL.obtain(config, inputs, make, compute=compute,
-                              command=command or command_of(model, config, base))
-    return General(*(pd.read_parquet(artifact.path(f"{t}.parquet")) for t in TABLES)), artifact
+            [haystack.text for haystack in load_haystacks(CORPORA[ref.corpus] / "haystack")])}
+    named = ("--base", base) if base and not is_training(model) else ()
+    return GENERAL.obtain(
+        config, inputs, make, compute=compute, model=model,
+        command=command or command_line("abilities", model, *named, config=config))
 
 
 @cache
@@ -271,13 +264,3 @@ def _digest(config: GeneralConfig, corpus: str) -> str:
     """Of all questions with their right answers and options."""
     return digest([[name, item.prompt, item.right, item.options]
                    for name, (_, items) in config.items(corpus).items() for item in items])
-
-
-def command_of(model: str, config: Config, base: str | None = None) -> str:
-    """The command line that makes a result."""
-    words = ["rmutils", "abilities", model]
-    if base and not is_training(model):
-        words += ["--base", base]
-    for name, value in config.differences(type(config)()).items():
-        words += ["-p", name, value]
-    return shlex.join(words)

@@ -10,7 +10,6 @@ The method is that of Zheng et al. (2023), "Judging LLM-as-a-judge with MT-Bench
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.pool import ThreadPool
@@ -20,20 +19,22 @@ from typing import Annotated, Self
 import pandas as pd
 from pydantic import Field, model_validator
 
-from rmutils.core.config import Config, digest
+from rmutils.core.config import Config, command_line, digest
 from rmutils.core.errors import UserError
 from rmutils.core.files import parse_json, sha256
 from rmutils.core.journal import Journal
 from rmutils.core.progress import progress_bar
-from rmutils.core.results import Artifact, Compute, Stage
+from rmutils.core.results import Artifact, Compute, Stage, Tables
 from rmutils.models import LanguageModel
 from rmutils.models.engine.generation import generate
 from rmutils.models.language_model import without_thoughts
 from rmutils.models.trained import load_by_name
 from rmutils.preference.judges import ServerJudge, rating
 
-MT_BENCH = Stage("mt-bench", version=1)
-JOURNAL = ".journal.jsonl"
+MT_BENCH = Stage[Tables](
+    "mt-bench", version=1, facts=lambda tables: {
+        "answers": len(tables["samples"]),
+        "unscored": int(tables["samples"]["score"].isna().sum())})
 TEMPERATURES = {"writing": 0.7, "roleplay": 0.7, "extraction": 0.0, "math": 0.0, "coding": 0.0,
                 "reasoning": 0.0, "stem": 0.1, "humanities": 0.1}
 """Category -> temperature of the answers, as in FastChat; 0.7 for others."""
@@ -78,13 +79,12 @@ class MTBenchRun(Config):
         self, model: str, *, compute: Compute = "auto"
     ) -> tuple[pd.DataFrame, Artifact]:
         """`mt_bench_stored` for a model by name: see `rmutils.models.trained.load_by_name`."""
-        words = ["rmutils", "abilities", model, "--mt-bench", str(self.questions), "--judge",
-                 self.judge, "--judge-model", self.judge_model]
-        for change in self.answers.differences(MTBenchConfig()).items():
-            words += ["-p", *change]
+        command = command_line(
+            "abilities", model, "--mt-bench", str(self.questions), "--judge", self.judge,
+            "--judge-model", self.judge_model, config=self.answers)
         return mt_bench_stored(
             load_by_name(model), self.questions, ServerJudge(self.judge, self.judge_model),
-            self.answers, compute=compute, command=shlex.join(words))
+            self.answers, compute=compute, command=command)
 
 
 @dataclass(frozen=True)
@@ -213,13 +213,10 @@ def mt_bench_stored(
         The command line that makes this result.
     """
     questions = read_questions(path)
-
-    def make(folder: Path) -> dict:
-        table = mt_bench(lm, questions, judge, config, journal=folder / JOURNAL)
-        table.to_parquet(folder / "samples.parquet", index=False)
-        return {"answers": len(table), "unscored": int(table["score"].isna().sum())}
-
     inputs = {"model": lm.identity, "questions": sha256(path), "judge": judge.identity,
               "wording": digest(PROMPT)}
-    artifact = MT_BENCH.obtain(config, inputs, make, compute=compute, command=command)
-    return pd.read_parquet(artifact.path("samples.parquet")), artifact
+    tables, artifact = MT_BENCH.obtain(
+        config, inputs, lambda journal: {"samples": mt_bench(
+            lm, questions, judge, config, journal=journal)},
+        compute=compute, command=command, model=lm.name)
+    return tables["samples"], artifact

@@ -9,18 +9,17 @@ Evaluations as stored results, of models and of stored trainings.
 
 from __future__ import annotations
 
-import os
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 import pandas as pd
 
+from rmutils.core.config import command_line
 from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal, one_thread, side_by_side
 from rmutils.core.progress import progress_bar
-from rmutils.core.results import Artifact, Compute, Stage
+from rmutils.core.results import Artifact, Compute, Stage, Tables
 from rmutils.corpora.world.questions import Question
 from rmutils.evaluation.grading import GradingJudge
 from rmutils.evaluation.helmet.metrics import METRICS, parse
@@ -36,7 +35,7 @@ from rmutils.evaluation.helmet.suite import DATASETS, Dataset
 from rmutils.models import LanguageModel
 from rmutils.models.engine.generation import generate
 from rmutils.models.language_model import without_thoughts
-from rmutils.models.trained import identity_of, load_by_name
+from rmutils.models.trained import ModelRef, load_by_name
 
 Grade = Callable[[str, Question], float | None]
 
@@ -215,8 +214,13 @@ def _work(
             for prompter in prompters_of(load_by_name(model), config)[share]]
 
 
-EVALUATION = Stage("evaluation", version=1)
-JOURNAL = ".journal.jsonl"
+def _facts(tables: Tables) -> dict[str, int]:
+    table = tables["scores"]
+    return {"answers": len(table.drop_duplicates(["dataset", "length", "sample"])),
+            "unscored": int(table["unscored"].sum())}
+
+
+EVALUATION = Stage[Tables]("evaluation", version=1, facts=_facts)
 
 
 def evaluate_stored(
@@ -249,39 +253,27 @@ def evaluate_stored(
     UserError
         Not stored and `compute="never"`; the judge could not be asked; or as of `evaluate`.
     """
-    named = isinstance(model, str)
-    shares = min(workers, config.parts)
+    ref, several = ModelRef(model), isinstance(model, str) and min(workers, config.parts) > 1
 
-    def make(folder: Path) -> dict:
-        several = named and shares > 1
+    def make(journal: Path) -> Tables:
         if several:
-            table = evaluate_side_by_side(model, config, folder / JOURNAL, shares)
+            table = evaluate_side_by_side(model, config, journal, min(workers, config.parts))
         if judge or not several:  # a judge is asked by one process only
-            lm = load_by_name(model) if named else model
-            table = evaluate(lm, config, journal=folder / JOURNAL, judge=judge)
+            table = evaluate(ref.load(), config, journal=journal, judge=judge)
         if judge and judge.trouble:
             raise UserError(f"{judge.trouble} All answers are kept: the same command goes on.")
-        table.to_parquet(folder / "scores.parquet", index=False)
-        return {"answers": len(table.drop_duplicates(["dataset", "length", "sample"])),
-                "unscored": int(table["unscored"].sum())}
+        return {"scores": table}
 
-    inputs = {"model": identity_of(model) if named else model.identity}
-    if judge:
-        inputs["judge"] = judge.identity
-    artifact = EVALUATION.obtain(config, inputs, make, compute=compute, command=command_of(
-        model if named else model.name, config, judge))
-    return pd.read_parquet(artifact.path("scores.parquet")), artifact
+    inputs = {"model": ref.identity} | ({"judge": judge.identity} if judge else {})
+    tables, artifact = EVALUATION.obtain(
+        config, inputs, make, compute=compute, model=ref.name,
+        command=evaluation_command(ref.name, config, judge))
+    return tables["scores"], artifact
 
 
-def command_of(name: str, config: EvaluateConfig, judge: GradingJudge | None = None) -> str:
-    """The command line that makes this result. Paths are relative to the working directory."""
-    words = ["rmutils", "evaluate", os.path.relpath(name) if Path(name).exists() else name]
-    for field, text in config.differences(EvaluateConfig()).items():
-        value = getattr(config, field)
-        if isinstance(value, bool):
-            words.append(f"--{'' if value else 'no-'}{field}")
-        else:
-            words += [f"--{field}", ",".join(map(str, value)) if isinstance(value, tuple) else text]
-    if judge:
-        words += ["--judge", judge.server.url, "--judge-model", judge.server.name]
-    return shlex.join(words)
+def evaluation_command(
+    name: str, config: EvaluateConfig, judge: GradingJudge | None = None
+) -> str:
+    """Return the command line that makes an evaluation."""
+    grading = ("--judge", judge.server.url, "--judge-model", judge.server.name) if judge else ()
+    return command_line("evaluate", name, *grading, config=config)

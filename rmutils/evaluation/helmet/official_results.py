@@ -12,7 +12,7 @@ import pandas as pd
 from rmutils.core.config import Config, digest
 from rmutils.core.errors import UserError
 from rmutils.core.files import parse_json, sha256
-from rmutils.core.results import Artifact, Stage, stored
+from rmutils.core.results import Artifact, Stage, stored, write_tables
 from rmutils.evaluation.helmet.official import OFFICIAL
 
 COLLECTED = Stage("helmet", version=1)
@@ -182,16 +182,16 @@ def collect_stored(folder: Path) -> tuple[pd.DataFrame, Artifact]:
     files = {path.name: sha256(path) for path in sorted(folder.glob("*.json*"))}
 
     def make(target: Path) -> dict:
-        table.to_parquet(target / "scores.parquet", index=False)
+        write_tables({"scores": table}, target)
         return {"model": model, "files": len(files)}
 
-    artifact = COLLECTED.obtain(CollectConfig(), {"files": digest(files)}, make,
-                                command="rmutils collect FOLDER")
-    return pd.read_parquet(artifact.path("scores.parquet")), artifact
+    artifact = COLLECTED.obtain_folder(CollectConfig(), {"files": digest(files)}, make,
+                                       command="rmutils collect FOLDER", model=model)
+    return COLLECTED.read(artifact.folder)["scores"], artifact
 
 
 def collected() -> dict[str, tuple[pd.DataFrame, Artifact]]:
     """All results that were collected, by the name of the model."""
     return {artifact.manifest["facts"]["model"]:
-            (pd.read_parquet(artifact.path("scores.parquet")), artifact)
-            for artifact in stored() if artifact.name.startswith(f"{COLLECTED.name}-")}
+            (COLLECTED.read(artifact.folder)["scores"], artifact)
+            for artifact in stored(COLLECTED.name)}

@@ -45,14 +45,14 @@ def model(tiny, monkeypatch):
 
 
 def test_a_model_is_asked_once(model, monkeypatch):
-    with pytest.raises(NotStored, match="Make it: `rmutils abilities .*tiny model'.*-p samples 2"):
+    with pytest.raises(NotStored, match="Make it: `rmutils abilities .*tiny model'.*--samples 2"):
         evaluate_general_stored(model, SMALL, compute="never")
     first, artifact = evaluate_general_stored(model, SMALL)
     direct = evaluate_general(load_model(model), SMALL)
     pd.testing.assert_frame_equal(first.samples, direct.samples)
     assert artifact.manifest["facts"] == {"questions": 4, "passages": 0}
     assert not artifact.problems() and not list(artifact.folder.glob(".*"))
-    monkeypatch.setattr(evaluate_abilities, "load_by_name", None)
+    monkeypatch.setattr(by_name, "load_by_name", None)
     again, same = evaluate_general_stored(model, SMALL)
     assert same == artifact
     pd.testing.assert_frame_equal(again.samples, first.samples)

@@ -18,7 +18,7 @@ from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal, worker_part
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate
 from rmutils.evaluation.helmet import evaluation as stored
-from rmutils.evaluation.helmet.evaluation import command_of, evaluate_side_by_side
+from rmutils.evaluation.helmet.evaluation import evaluate_side_by_side, evaluation_command
 from rmutils.models import load_model
 from tests.clock import PATIENCE, until
 
@@ -84,7 +84,7 @@ def test_a_worker_that_is_killed(tmp_path):
 @pytest.mark.fault("kill -9", "an evaluation with workers")
 def test_a_command_that_is_killed(cache):
     """Its workers end, too, and what they have written stays."""
-    words = [sys.executable, "-m", *command_of("tiny-llama", LONG).split()]
+    words = [sys.executable, "-m", *evaluation_command("tiny-llama", LONG).split()]
     env = os.environ | {"RMUTILS_CACHE": str(cache)}
     parts = lambda: [*(cache / "artifacts").glob(".*/.journal.jsonl.*")]  # noqa: E731
     process = subprocess.Popen([*words, "--workers", "2"], env=env, stderr=subprocess.PIPE)
