@@ -165,7 +165,7 @@ def ours(lm: LanguageModel, cases: Iterable[NiahCase], new_tokens: int,
 
     started = time.perf_counter()
     with patch.object(answering, "decode", timed):
-        answers = {case.id: answer for case, answer, _ in answering.together(
+        answers = {case.id: answer for case, answer, _ in answering.batched(
             lm, cases, max_new_tokens=new_tokens, stop_ids=stop_ids)}
     seconds = time.perf_counter() - started
     for case in cases:

@@ -86,6 +86,11 @@ class Registry(Mapping[str, T]):
         self._load()
         return len(self._known)
 
+    def check(self, name: str) -> str:
+        """Return a name that is known, for the fields of configurations."""
+        self[name]
+        return name
+
     def unknown(self, name: str) -> str:
         """Say that nothing has this name, what may be meant, and what there is."""
         close = difflib.get_close_matches(name, self._known, n=1)

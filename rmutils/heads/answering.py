@@ -1,4 +1,4 @@
-"""Cases answered, with where each head looked: together, or one by one."""
+"""Answers to the cases of a detection, with where each head looked: batched, or one by one."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def one_by_one(cases: list[NiahCase], watch: Watch) -> Answered:
         yield case, answer, time.perf_counter() - started
 
 
-def together(lm: LanguageModel, cases: list[NiahCase], **how) -> Answered:
+def batched(lm: LanguageModel, cases: list[NiahCase], **how) -> Answered:
     """Run the cases haystack by haystack, in batches; what they share is read once.
 
     Further arguments are those of `rmutils.attention.decoding.decode`.

@@ -1,19 +1,18 @@
-"""Equation 1, and the published code's version of it, for one answer.
-
-Records of the cases of a detection, added up to scores.
-"""
+"""The copy score: Equation 1, and the published code's version of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
-import pandas as pd
+from numpy.typing import NDArray
 from rouge_score.rouge_scorer import RougeScorer
 
 from rmutils.attention.decoding import Answer
-from rmutils.corpora.niah import NiahCase
-from rmutils.heads.scores import HeadScores
+from rmutils.corpora.haystacks import Haystack, Needle
+from rmutils.corpora.niah import NiahBuilder, NiahCase
+from rmutils.heads.score_kinds import SCORES, ScoreKind
+from rmutils.heads.scores import Values
 
 SUCCESS_ROUGE = 0.5
 """A case counts if ROUGE-1 recall of the answer is above it (`retrieval_head_detection.py`: 50)."""
@@ -24,12 +23,12 @@ _ROUGE = RougeScorer(["rouge1"], use_stemmer=True)
 
 
 def rouge_recall(answer: str, response: str) -> float:
-    """ROUGE-1 recall of `answer` in `response`, 0 to 1."""
-    return _ROUGE.score(answer, response)["rouge1"].recall
+    """Return the ROUGE-1 recall of `answer` in `response`, 0 to 1."""
+    return float(_ROUGE.score(answer, response)["rouge1"].recall)
 
 
-def copied(answer: Answer, prompt: Sequence[int], span: tuple[int, int]) -> np.ndarray:
-    """Where each head copies a token out of `span`: its arg-max lies there on the token written.
+def copied(answer: Answer, prompt: Sequence[int], span: tuple[int, int]) -> NDArray[np.bool_]:
+    """Find where each head copies a token out of `span`: its arg-max is on the token written.
 
     Returns
     -------
@@ -37,15 +36,15 @@ def copied(answer: Answer, prompt: Sequence[int], span: tuple[int, int]) -> np.n
         (T, layers, heads): y_t = x_j, j = arg max(a_t), j in I_k (section 2).
     """
     start, end = span
-    inside = (answer.positions >= start) & (answer.positions < end)
+    inside: NDArray[np.bool_] = (answer.positions >= start) & (answer.positions < end)
     looked_at = np.asarray(prompt)[np.where(inside, answer.positions, 0)]
     return inside & (looked_at == answer.tokens[:, None, None])
 
 
 def copy_counts(
     answer: Answer, prompt: Sequence[int], span: tuple[int, int], *, repeats: bool = False
-) -> np.ndarray:
-    """How many needle tokens each head copies; divided by the needle's length it is its score.
+) -> NDArray[np.int_]:
+    """Count the needle tokens that each head copies; divided by the needle's length: its score.
 
     Parameters
     ----------
@@ -61,12 +60,13 @@ def copy_counts(
     """
     hits = copied(answer, prompt, span)
     if repeats:
-        return hits.sum(0)
-    return sum(((answer.positions == j) & hits).any(0).astype(int) for j in range(*span))
+        return np.asarray(hits.sum(0))
+    once = [((answer.positions == j) & hits).any(0) for j in range(*span)]
+    return np.sum(once, axis=0, dtype=int)
 
 
 def wu_span(prompt: Sequence[int], needle: Sequence[int]) -> tuple[int, int]:
-    """The needle's place as the published code searches for it.
+    """Find the needle as the published code searches for it.
 
     The first window of the needle's length whose tokens cover more than 90 % of the needle's
     *set* of tokens; `(-1, -1)` if there is none (`find_needle_idx` of RH).
@@ -78,41 +78,36 @@ def wu_span(prompt: Sequence[int], needle: Sequence[int]) -> tuple[int, int]:
     return -1, -1
 
 
-def runs_of(
-    cases: Sequence[NiahCase], records: Mapping[str, dict], shape: tuple[int, int]
-) -> tuple[np.ndarray, pd.DataFrame]:
-    """Share of the needle that each head copied, and a table, in the order of the grid.
+@SCORES.register("paper")
+class CopyScore(ScoreKind):
+    """Equation 1: the share of the needle's tokens that a head copies, each position once."""
 
-    Parameters
-    ----------
-    cases : sequence of NiahCase
-    records : mapping
-        Case -> what is kept of it, in the order of the runs, whatever that is.
-    shape : tuple of int
-        (layers, heads).
+    def score(self, case: NiahCase, answer: Answer) -> Values:
+        return copy_counts(answer, case.input_ids, case.needle_span) / self.needle_tokens(case)
 
-    Returns
-    -------
-    ndarray, DataFrame
-        (cases, layers, heads), and a row per case; failed ones included in both.
+
+@SCORES.register("wu")
+class PublishedCopyScore(ScoreKind):
+    """The score of the published code: every copy counts, in a window that it searches for.
+
+    Its grid is the script's, too, and its answers do not end before `max_new_tokens`.
     """
-    table = pd.DataFrame([records[case.id] for case in cases])
-    runs = np.zeros((len(table), *shape))
-    counted = zip(table.pop("counts"), table["needle_tokens"], strict=True)
-    for row, (counts, size) in enumerate(counted):
-        for head, count in counts.items():
-            layer, index = map(int, head.split("-"))
-            runs[row, layer, index] = count / size
-    return runs, table
 
+    def cases(self, haystacks: Sequence[Haystack], needles: Sequence[Needle]) -> list[NiahCase]:
+        return NiahBuilder(self.lm, haystacks, buffered=True).grid(
+            needles, self.config.lengths, self.config.depths)
 
-def scores_of(model: str, runs: np.ndarray, table: pd.DataFrame) -> HeadScores:
-    """Scores over the successful cases, from what `runs_of` returns.
+    def stop_ids(self) -> set[int]:
+        return set()
 
-    Raises
-    ------
-    UserError
-        No case was successful.
-    """
-    success = table["success"].to_numpy(bool)
-    return HeadScores(runs[success], model, table["needle"].to_numpy()[success], table)
+    def _needle(self, case: NiahCase) -> list[int]:
+        ids: list[int] = self.lm.tokenizer(
+            case.needle.real_needle, add_special_tokens=False)["input_ids"]
+        return ids
+
+    def needle_tokens(self, case: NiahCase) -> int:
+        return len(self._needle(case))
+
+    def score(self, case: NiahCase, answer: Answer) -> Values:
+        span = wu_span(case.input_ids, self._needle(case))
+        return copy_counts(answer, case.input_ids, span, repeats=True) / self.needle_tokens(case)

@@ -1,71 +1,31 @@
-"""Retrieval-head detection: the NIAH grid of section 2, resumable case by case.
-
-Detections as stored results: looked up where possible, computed once where not.
-"""
+"""Retrieval-head detection: the NIAH grid of section 2, resumable case by case, and stored."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
 from safetensors.numpy import load_file, save_file
 
 from rmutils.attention.decoding import Answer
-from rmutils.core.config import Config, command_line, digest
+from rmutils.core.config import command_line, digest
 from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal
 from rmutils.core.paths import CORPORA
 from rmutils.core.progress import progress_bar
 from rmutils.core.results import Artifact, Compute, Stage
 from rmutils.corpora.haystacks import Haystack, Needle, load_haystacks, load_needles
-from rmutils.corpora.niah import NiahBuilder, NiahCase
-from rmutils.heads.answering import Watch, one_by_one, together
-from rmutils.heads.copy_score import (
-    SUCCESS_ROUGE,
-    copy_counts,
-    rouge_recall,
-    runs_of,
-    scores_of,
-    wu_span,
-)
+from rmutils.corpora.niah import NiahCase
+from rmutils.heads.answering import Watch
+from rmutils.heads.copy_score import SUCCESS_ROUGE, rouge_recall
+from rmutils.heads.score_kinds import SCORES, DetectConfig, ScoreKind
 from rmutils.heads.scores import HeadScores
 from rmutils.models import LanguageModel
 from rmutils.models.registry import check
 from rmutils.models.trained import ModelRef
-
-
-class DetectConfig(Config):
-    """The grid and the definition of a detection.
-
-    The paper's grid is "20 different context lengths uniformly distributed between 0 and 5K, with
-    the needle inserted at 10 depth positions for each length" (section 4.1), with three needles.
-    The defaults are a grid that a laptop does in some minutes.
-    """
-
-    lengths: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] = (256, 512)
-    """Prompt lengths in tokens. Section 4.1: "20 different context lengths uniformly distributed
-    between 0 and 5K"."""
-    depths: Annotated[tuple[Annotated[float, Field(ge=0, le=1)], ...], Field(min_length=1)] = (
-        0.0, 0.5, 1.0)
-    """Needle positions, from 0 (start of the context) to 1 (its end). Section 4.1: "the needle
-    inserted at 10 depth positions for each length"."""
-    needles: Annotated[int, Field(ge=1)] | None = None
-    """How many needles of the set, from its start; None: all."""
-    definition: Literal["paper", "wu"] = "paper"
-    """`paper`: Equation 1 as a set overlap, exact needle span, answers end at the stop token.
-    `wu`: the published code as it is (see `rmutils.heads.copy_score`)."""
-    max_new_tokens: Annotated[int, Field(ge=1)] = 50
-    """The paper is silent; 50 in `retrieval_head_detection.py`."""
-    haystack: Annotated[Path | None, Field(exclude=True)] = None
-    """Folder of own haystack text; None: that of the model's corpus. Its content, not its path, is
-    part of a result's identity."""
-    needle_file: Annotated[Path | None, Field(exclude=True)] = None
-    """File of own needles, likewise."""
 
 
 def even_depths(count: int) -> tuple[float, ...]:
@@ -110,8 +70,7 @@ def build_cases(lm: LanguageModel, config: DetectConfig) -> list[NiahCase]:
             f"makes {longest}, but the window of {lm.name} has {lm.window}. Choose lengths up to "
             f"{lm.window - config.max_new_tokens}."
         )
-    builder = NiahBuilder(lm, haystacks, buffered=config.definition == "wu")
-    return builder.grid(needles, config.lengths, config.depths)
+    return SCORES[config.definition](lm, config).cases(haystacks, needles)
 
 
 def detect(
@@ -132,58 +91,57 @@ def detect(
     HeadScores
         With every case, failed ones included, in `.cases`.
     """
-    return scores_of(lm.name, *run_cases(lm, config, journal=journal))
+    runs, table = run_cases(lm, config, journal=journal)
+    return SCORES[config.definition](lm, config).total(runs, table)
 
 
 def run_cases(
     lm: LanguageModel, config: DetectConfig, *, journal: Path | None = None,
     watch: Watch | None = None,
 ) -> tuple[np.ndarray, pd.DataFrame]:
-    """The cases of `detect`; it is no error if no needle is found.
+    """Run the cases of `detect`; it is no error if no needle is found.
 
     Parameters
     ----------
     watch : callable, optional
-        See `Watch`. Default: cases are answered together, and what they share is read once.
+        See `Watch`. Default: cases are answered in batches, and what they share is read once.
 
     Returns
     -------
     ndarray, DataFrame
-        As from `rmutils.heads.copy_score.runs_of`.
+        (cases, layers, heads), the score of each head in each case, and a row for each case; both
+        in the order of the grid, failed cases included.
     """
-    cases = build_cases(lm, config)
+    cases, kind = build_cases(lm, config), SCORES[config.definition](lm, config)
     records = Journal(journal)
-    todo = [case for case in cases if case.id not in records]
-    stop_ids = lm.stop_ids if config.definition == "paper" else set()
-    how = {"max_new_tokens": config.max_new_tokens, "stop_ids": stop_ids}
-    answers = together(lm, todo, **how) if watch is None else one_by_one(
-        todo, partial(watch, **how))
+    todo = [case for case in cases if "scores" not in records.get(case.id, ())]
     with progress_bar(f"detecting heads of {lm.name}", len(cases),
                       done=len(cases) - len(todo)) as advance:
-        for case, answer, seconds in answers:
-            records[case.id] = _record(lm, config, case, answer, seconds)
+        for case, answer, seconds in kind.answers(todo, watch):
+            records[case.id] = _record(kind, case, answer, seconds)
             advance(1)
-    return runs_of(cases, records, lm.shape)
+    table = pd.DataFrame([records[case.id] for case in cases])
+    runs = np.zeros((len(table), *lm.shape))
+    for row, scores in enumerate(table.pop("scores")):
+        for head, score in scores.items():
+            layer, index = map(int, head.split("-"))
+            runs[row, layer, index] = score
+    return runs, table
 
 
-def _record(
-    lm: LanguageModel, config: DetectConfig, case: NiahCase, answer: Answer, seconds: float
-) -> dict:
-    """What is kept of one case. Counts of needle tokens are sparse: {"layer-head": count}."""
-    span, size = case.needle_span, case.needle_span[1] - case.needle_span[0]
-    if config.definition == "wu":
-        ids = lm.tokenizer(case.needle.real_needle, add_special_tokens=False)["input_ids"]
-        span, size = wu_span(case.input_ids, ids), len(ids)
-    counts = copy_counts(answer, case.input_ids, span, repeats=config.definition == "wu")
-    nonzero = zip(*np.nonzero(counts), strict=True)
-    response = lm.tokenizer.decode(answer.tokens, skip_special_tokens=True).strip()
+def _record(kind: ScoreKind, case: NiahCase, answer: Answer, seconds: float) -> dict[str, Any]:
+    """What is kept of one case. Scores are sparse: {"layer-head": score}."""
+    scores = kind.score(case, answer)
+    nonzero = zip(*np.nonzero(scores), strict=True)
+    response = kind.lm.tokenizer.decode(answer.tokens, skip_special_tokens=True).strip()
     recall = rouge_recall(case.needle.real_needle, response)
     return {
         "case": case.id, "needle": case.needle_index, "length": case.length, "depth": case.depth,
         "prompt_tokens": len(case.input_ids), "needle_start": case.needle_span[0],
-        "needle_tokens": size, "response": response,
-        "rouge": recall, "success": recall > SUCCESS_ROUGE, "seconds": round(seconds, 3),
-        "counts": {f"{i}-{j}": int(counts[i, j]) for i, j in nonzero},
+        "needle_tokens": kind.needle_tokens(case), "response": response,
+        "rouge": recall, "success": recall > SUCCESS_ROUGE or not kind.only_found,
+        "seconds": round(seconds, 3),
+        "scores": {f"{i}-{j}": float(scores[i, j]) for i, j in nonzero},
     }
 
 

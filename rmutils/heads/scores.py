@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from rmutils.core.errors import UserError
 from rmutils.core.files import parse_json
@@ -19,6 +20,7 @@ from rmutils.stats import RESAMPLES, cluster_bootstrap, percentiles
 
 Head = tuple[int, int]
 """(layer, head)"""
+Values = NDArray[np.float64]
 
 DECIMALS = 9
 """Means are rounded to these before they meet a threshold or a rank: sums of k/n are inexact."""

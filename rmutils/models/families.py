@@ -9,7 +9,6 @@ from typing import Any, Literal
 from torch import nn
 from transformers import PreTrainedModel
 
-from rmutils.core.errors import UserError
 from rmutils.core.registry import Registry
 
 TAU = 0.1
@@ -95,8 +94,8 @@ FAMILIES: Registry[Family] = Registry("model family", "rmutils.families")
 
 _OTHERS = 'section 4.1: "tau = 0.05 for Qwen3 and Olmo-3"'
 FAMILIES.add("llama", Family(
-    "Llama", 0.1, 'section 4.1: "threshold tau = 0.1 for Llama-3.1"',
-    config="LlamaConfig", teaching={"steps": 5000}, replicates=(1, 2)))  # without QK-norm it learns slower
+    "Llama", 0.1, 'section 4.1: "threshold tau = 0.1 for Llama-3.1"', config="LlamaConfig",
+    teaching={"steps": 5000}, replicates=(1, 2)))  # without QK-norm it learns more slowly
 FAMILIES.add("qwen3", Family(
     "Qwen3", 0.05, _OTHERS, config="Qwen3Config", query_norm="head", thinking=True, teaching={},
     replicates=(1,)))
@@ -111,10 +110,3 @@ def family_of(model_type: str) -> Family:
     """Return a family by transformers' `model_type`; one with the defaults if none has that name.
     """
     return FAMILIES[model_type] if model_type in FAMILIES else Family(model_type)
-
-
-def known_family(model_type: str) -> str:
-    """Return a family's name, checked: for fields of configurations."""
-    if model_type not in FAMILIES:
-        raise UserError(FAMILIES.unknown(model_type))
-    return model_type

@@ -16,7 +16,7 @@ from rmutils.core.paths import CORPORA, HAYSTACK, NEEDLES
 from rmutils.corpora.haystacks import load_haystacks, load_needles
 from rmutils.corpora.niah import NiahBuilder
 from rmutils.heads import DetectConfig, HeadScores, detect, detection
-from rmutils.heads.answering import _parts, together, tokens_together
+from rmutils.heads.answering import _parts, batched, tokens_together
 from rmutils.heads.copy_score import copy_counts
 from rmutils.models.engine import caches as prefixes
 from rmutils.models.engine.caches import Trunk, common_prefix
@@ -89,7 +89,7 @@ def test_what_follows_a_needle_is_read_once(llama, monkeypatch):
         read.extend(map(len, parts)), prefill(model, parts, cache)))
     builder = NiahBuilder(llama, load_haystacks()[:1])
     cases = builder.grid(load_needles()[:2], (240, 300, 480), (0.0, 0.6, 1.0))
-    answered = {case.id: answer for case, answer, _ in together(
+    answered = {case.id: answer for case, answer, _ in batched(
         llama, cases, max_new_tokens=6, stop_ids=set())}
     first = [case for case in cases if case.depth == 0]
     assert len({(case.needle_index, case.inserted_span[0]) for case in first}) == 2
@@ -162,7 +162,7 @@ def test_goes_on_after_a_kill(llama, tmp_path, every_case_counts, monkeypatch):
     journal.write_text("".join([*lines[:4], "\0" * 40 + "\n", *lines[5:11]]) + lines[11][:40])
     seen = []
     record = detection._record
-    monkeypatch.setattr(detection, "_record", lambda *a: seen.append(a[2].id) or record(*a))
+    monkeypatch.setattr(detection, "_record", lambda *a: seen.append(a[1].id) or record(*a))
     again = detect(llama, GRID, journal=journal)
     assert len(seen) == 18 - 10
     np.testing.assert_array_equal(again.runs, whole.runs)
@@ -209,9 +209,11 @@ def test_window_is_checked_with_both_numbers(llama):
 
 
 def test_wrong_parameters_are_refused():
-    for wrong in ({"depths": (1.5,)}, {"lenghts": (256,)}, {"definition": "mine"}):
+    for wrong in ({"depths": (1.5,)}, {"lenghts": (256,)}):
         with pytest.raises(ValueError):
             DetectConfig(**wrong)
+    with pytest.raises(UserError, match="'mine' is no kind of retrieval score. There are: paper"):
+        DetectConfig(definition="mine")
 
 
 def test_published_definition_runs(llama, every_case_counts):

@@ -9,7 +9,7 @@ from rmutils.attention.decoding import Answer
 from rmutils.corpora.haystacks import Needle
 from rmutils.corpora.niah import NiahCase
 from rmutils.heads import DetectConfig, detection
-from rmutils.heads.copy_score import SUCCESS_ROUGE, copy_counts, rouge_recall, wu_span
+from rmutils.heads.copy_score import SUCCESS_ROUGE, CopyScore, copy_counts, rouge_recall, wu_span
 
 
 @pytest.mark.parametrize("prompt, needle, span", [
@@ -57,6 +57,6 @@ def test_a_record_says_whether_it_counts(llama, response, success):
     case = NiahCase("id", 0, 20, 0.5, "part1", "", (1, 2, 3), (1, 3), (0, 3),
                     Needle("n", "q", "red blue green gold"))
     answer = Answer(np.array(ids), np.zeros((len(ids), 4, 4), dtype=int))
-    record = detection._record(llama, DetectConfig(), case, answer, 0.5)
+    record = detection._record(CopyScore(llama, DetectConfig()), case, answer, 0.5)
     assert record["success"] is success and record["response"] == response
-    assert record["needle_tokens"] == 2 and record["counts"] == {}
+    assert record["needle_tokens"] == 2 and record["scores"] == {}

@@ -13,7 +13,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from rmutils.core.config import Config
-from rmutils.models.families import FAMILIES, known_family
+from rmutils.models.families import FAMILIES
 
 
 class TeachingRecipe(Config):
@@ -22,7 +22,7 @@ class TeachingRecipe(Config):
     The architecture fields have the names that transformers' configurations give them.
     """
 
-    family: Annotated[str, AfterValidator(known_family)]
+    family: Annotated[str, AfterValidator(FAMILIES.check)]
     seed: int = 0
     vocab_size: int = 1536
     hidden_size: int = 128

@@ -17,7 +17,7 @@ from rmutils.attention.variants import Extended, GemFilter, MsPoe, Retain, Selec
 from rmutils.corpora.haystacks import load_haystacks, load_needles
 from rmutils.corpora.niah import NiahBuilder
 from rmutils.experiments.variant_subjects import sharing_of, under, watch_of
-from rmutils.heads.answering import one_by_one, together
+from rmutils.heads.answering import batched, one_by_one
 from rmutils.heads.detection import DetectConfig, even_depths, run_cases
 from rmutils.models import load_model
 from rmutils.models.engine.implementations import register, using
@@ -142,7 +142,7 @@ def test_same_tokens_and_rows_as_by_hand(lm, variant):
     with under(lm, variant):
         watch = watch_of(lm, variant)
         found = [*one_by_one(cases, lambda ids: watch(ids, **how))] if watch else \
-            [*together(lm, cases, **how)]
+            [*batched(lm, cases, **how)]
     assert lm.model.config._attn_implementation == "sdpa" and len(found) == 4
     changed = 0
     for case, answer, _ in found[:1] + found[-1:]:

@@ -1,0 +1,143 @@
+"""Kinds of retrieval score: the place where a further one is added.
+
+A kind is a class in a file of its own, registered under the name by which `DetectConfig.definition`
+asks for it. It says which cases it needs, how they are answered and watched, what each head scores
+in a case, and how cases become scores of a model. All but `ScoreKind.score` have a default: cases
+of the paper's grid, greedy answers with the arg-max row of each head, means over successful cases.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+import pandas as pd
+from pydantic import AfterValidator, Field
+
+from rmutils.attention.decoding import Answer
+from rmutils.core.config import Config
+from rmutils.core.registry import Registry
+from rmutils.corpora.haystacks import Haystack, Needle
+from rmutils.corpora.niah import NiahBuilder, NiahCase
+from rmutils.heads.answering import Answered, Watch, batched, one_by_one
+from rmutils.heads.scores import HeadScores, Values
+from rmutils.models import LanguageModel
+
+SCORES: Registry[type[ScoreKind]] = Registry("kind of retrieval score", "rmutils.scores")
+"""Kinds of retrieval score by the name that `DetectConfig.definition` gives them."""
+
+
+class DetectConfig(Config):
+    """The grid of a detection, and the kind of score.
+
+    The paper's grid is "20 different context lengths uniformly distributed between 0 and 5K, with
+    the needle inserted at 10 depth positions for each length" (section 4.1), with three needles.
+    The defaults are a grid that a laptop does in some minutes.
+
+    Examples
+    --------
+    >>> from rmutils import DetectConfig
+    >>> config = DetectConfig(lengths=(256,), depths=(0.0, 0.5, 1.0))
+    >>> config.definition, config.max_new_tokens
+    ('paper', 50)
+    >>> config.changed({"needles": 2}).needles
+    2
+    >>> DetectConfig(definition="papper")
+    Traceback (most recent call last):
+    ...
+    rmutils.core.errors.UserError: 'papper' is no kind of retrieval score. Did you mean 'paper'? \
+There are: paper, wu.
+    """
+
+    lengths: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] = (256, 512)
+    """Prompt lengths in tokens. Section 4.1: "20 different context lengths uniformly distributed
+    between 0 and 5K"."""
+    depths: Annotated[tuple[Annotated[float, Field(ge=0, le=1)], ...], Field(min_length=1)] = (
+        0.0, 0.5, 1.0)
+    """Needle positions, from 0 (start of the context) to 1 (its end). Section 4.1: "the needle
+    inserted at 10 depth positions for each length"."""
+    needles: Annotated[int, Field(ge=1)] | None = None
+    """How many needles of the set, from its start; None: all."""
+    definition: Annotated[str, AfterValidator(SCORES.check)] = "paper"
+    """`paper`: Equation 1 as a set overlap, exact needle span, answers end at the stop token.
+    `wu`: the published code as it is (see `rmutils.heads.copy_score`). Or another registered kind
+    of score."""
+    max_new_tokens: Annotated[int, Field(ge=1)] = 50
+    """The paper is silent; 50 in `retrieval_head_detection.py`."""
+    haystack: Annotated[Path | None, Field(exclude=True)] = None
+    """Folder of own haystack text; None: that of the model's corpus. Its content, not its path, is
+    part of a result's identity."""
+    needle_file: Annotated[Path | None, Field(exclude=True)] = None
+    """File of own needles, likewise."""
+
+
+class ScoreKind(ABC):
+    """One kind of retrieval score, for one model and grid.
+
+    Parameters
+    ----------
+    lm : LanguageModel
+    config : DetectConfig
+    """
+
+    only_found: ClassVar[bool] = True
+    """Only cases in which the model finds the needle are successful; False: all cases are."""
+
+    def __init__(self, lm: LanguageModel, config: DetectConfig):
+        self.lm, self.config = lm, config
+
+    def cases(self, haystacks: Sequence[Haystack], needles: Sequence[Needle]) -> list[NiahCase]:
+        """Return all cases of the grid."""
+        return NiahBuilder(self.lm, haystacks).grid(
+            needles, self.config.lengths, self.config.depths)
+
+    def stop_ids(self) -> set[int]:
+        """Return the tokens that end an answer."""
+        return self.lm.stop_ids
+
+    def answers(self, cases: list[NiahCase], watch: Watch | None) -> Answered:
+        """Answer cases, in any order, and yield what `score` needs of each.
+
+        Override it to capture more than where each head looks hardest, or to run a case more than
+        once: `score` is given whatever stands in the place of the `Answer`, whose `tokens` alone
+        are read elsewhere, to tell whether the needle was found.
+
+        Parameters
+        ----------
+        watch : callable or None
+            How a variant of attention answers one case; None: cases are answered in batches.
+        """
+        how: dict[str, Any] = {"max_new_tokens": self.config.max_new_tokens,
+                               "stop_ids": self.stop_ids()}
+        return batched(self.lm, cases, **how) if watch is None else one_by_one(
+            cases, partial(watch, **how))
+
+    def needle_tokens(self, case: NiahCase) -> int:
+        """Return the length of the needle in tokens."""
+        return case.needle_span[1] - case.needle_span[0]
+
+    @abstractmethod
+    def score(self, case: NiahCase, answer: Answer) -> Values:
+        """Return the score of each head in one case, (layers, heads)."""
+
+    def total(self, runs: Values, table: pd.DataFrame) -> HeadScores:
+        """Sum cases up to scores of the model, with one run for each successful case.
+
+        Parameters
+        ----------
+        runs : ndarray
+            (cases, layers, heads), failed cases included.
+        table : DataFrame
+            A row for each case.
+
+        Raises
+        ------
+        UserError
+            No case was successful.
+        """
+        success = table["success"].to_numpy(bool)
+        return HeadScores(runs[success], self.lm.name, np.asarray(table["needle"])[success], table)
