@@ -212,7 +212,7 @@ def _contents(cache: Path) -> dict[str, object]:
     shown = {p.name: sha256(p) for p in cache.glob("models/packed/*.gguf")}
     for file in cache.glob(f"{STUDY}/*/*.json"):
         shown[f"{file.parent.name}/{file.stem}"] = json.loads(file.read_text())
-    for folder in cache.glob("artifacts/[!.]*"):
+    for folder in cache.glob("artifacts/[!.]*/[!.]*/[!.]*"):
         artifact = Artifact(folder)
         assert not artifact.problems(), artifact.problems()
         files = {file: known["sha256"] for file, known in artifact.manifest["files"].items()}
@@ -220,7 +220,7 @@ def _contents(cache: Path) -> dict[str, object]:
             cases = pd.read_parquet(artifact.path("cases.parquet"))
             files["cases.parquet"] = cases.drop(columns="seconds").to_json()
         kept = {key: artifact.manifest[key] for key in ("config", "inputs", "command")}
-        shown[folder.name] = {"files": files, **kept}
+        shown[artifact.name] = {"files": files, **kept}
     return shown
 
 
