@@ -1,76 +1,216 @@
-"""Bootstrap over clusters: intervals for means of cases that are not independent.
+"""The book's one policy of intervals, and comparisons of strategies on the same samples.
 
-Strategies compared with a base on the same samples: intervals, tests, and what could be seen.
+Intervals are 95 % cluster bootstrap intervals. What is drawn with replacement are clusters of
+samples that are alike (needles, texts, questions), within each stratum (task), and on top of them
+whole columns (trainings, or random choices of heads). Three rules hold for all of them:
 
-A difference is known for each sample and each training (seed), and both are chance: other samples
-and other trainings would have given others. So both are resampled.
+- Draws are spread by `expansion`, since a few values differ less from one another than those they
+  stand for do. Everywhere, because the correction is right for few clusters and vanishes for many.
+- An interval ends where its quantity does: no share is below 0 or above 1.
+- It holds its own estimate. Draws of what is not a mean (a number of heads above a threshold, a
+  Gini coefficient) lie to one side of the estimate, and are moved back (`centred`).
+
+References
+----------
+Hesterberg (2015), "What teachers should know about the bootstrap", American Statistician 69.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from scipy.stats import norm, t
 
 from rmutils.core.errors import UserError
 
+Array = npt.NDArray[Any]
 RESAMPLES = 2000
 LEVEL = 0.95
-
-
-def cluster_bootstrap(
-    values: np.ndarray, clusters: np.ndarray | None, *, resamples: int = RESAMPLES, seed: int = 0
-) -> np.ndarray:
-    """Means of `values` under resampling of whole clusters with replacement.
-
-    Cases with the same needle are alike, so resampling single cases would give intervals that are
-    too short.
-
-    Parameters
-    ----------
-    values : ndarray
-        (cases, ...).
-    clusters : ndarray or None
-        (cases,): labels of the groups drawn together. None: each case is its own group.
-
-    Returns
-    -------
-    ndarray
-        (resamples, ...).
-    """
-    labels = np.arange(len(values)) if clusters is None else clusters
-    groups, member = np.unique(labels, return_inverse=True)
-    sums = np.zeros((len(groups), math.prod(values.shape[1:])))
-    np.add.at(sums, member, np.reshape(values, (len(values), -1)).astype(float))
-    sizes = np.bincount(member)
-    draws = np.random.default_rng(seed).multinomial(
-        len(groups), np.full(len(groups), 1 / len(groups)), size=resamples)
-    return ((draws @ sums) / (draws @ sizes)[:, None]).reshape(resamples, *values.shape[1:])
-
-
-def percentiles(samples: np.ndarray, level: float = LEVEL) -> np.ndarray:
-    """Percentile interval along the first axis; the result ends with an axis (low, high)."""
-    tail = (1 - level) / 2
-    return np.moveaxis(np.quantile(samples, [tail, 1 - tail], axis=0), 0, -1)
-
-
-def expansion(count: int) -> float:
-    """By how much a 95 % percentile interval from so many independent values is too short: at least
-    two. The expanded interval of Hesterberg (2015)."""
-    quantile = (1 + LEVEL) / 2
-    return np.sqrt(count / (count - 1)) * t.ppf(quantile, count - 1) / norm.ppf(quantile)
-
-
 POWER = 0.8
 FLIPS = 9999
 """Most sign patterns of a test: with 13 clusters or fewer, all there are."""
 TIE = 1e-12
-"""Sums that differ by no more than this share are equal but for rounding."""
+"""Numbers that differ by no more than this share are equal but for rounding."""
 AT_ONCE = 1000
 """Patterns that are added up at once: it bounds the memory."""
+RULE_OF_THREE = 3
+"""What never happened in n cases may, at 95 %, happen in up to 3 / n of all."""
+
+Bounds = tuple[float, float]
+ANY: Bounds = (-math.inf, math.inf)
+SHARE: Bounds = (0.0, 1.0)
+DIFFERENCE: Bounds = (-1.0, 1.0)
+"""Of two shares."""
+RELATIVE: Bounds = (-1.0, math.inf)
+"""Change as a share of what cannot be negative: no loss exceeds 100 %."""
+POSITIVE: Bounds = (0.0, math.inf)
+POINTS: Bounds = (0.0, 100.0)
+
+
+class Interval(NamedTuple):
+    """An estimate with the ends of its interval: numbers, or arrays of one shape. Ends are NaN where
+    there was nothing to draw from."""
+
+    value: Any
+    low: Any
+    high: Any
+
+
+def interval(
+    values: npt.ArrayLike, clusters: npt.ArrayLike | None = None,
+    strata: npt.ArrayLike | None = None, *, seeds: bool = False, bounds: Bounds = ANY,
+    cases: int | None = None, resamples: int = RESAMPLES, seed: int = 0,
+) -> Interval:
+    """Mean with its 95 % interval; parameters as for `draws` and `interval_of`.
+
+    Examples
+    --------
+    >>> found = [1, 1, 1, 0, 1, 1, 0, 0, 1, 1]  # two answers about each of five needles
+    >>> value, low, high = interval(found, [0, 0, 1, 1, 2, 2, 3, 3, 4, 4], bounds=SHARE)
+    >>> float(value), float(high)
+    (0.7, 1.0)
+    """
+    return interval_of(draws(values, clusters, strata, seeds=seeds, resamples=resamples, seed=seed),
+                       bounds=bounds, cases=cases)
+
+
+def draws(
+    values: npt.ArrayLike, clusters: npt.ArrayLike | None = None,
+    strata: npt.ArrayLike | None = None, *, seeds: bool = False, resamples: int = RESAMPLES,
+    seed: int = 0, level: float = LEVEL,
+) -> Array:
+    """Mean, followed by draws of it: to be turned into those of quantities that derive from it.
+
+    Every seed is evaluated on the same samples. So a draw moves the mean twice: by other clusters,
+    the same for all seeds, and by other seeds on all samples. Chance that lies in a sample under a
+    seed counts in both, so intervals are rather too long. A single seed is not drawn, and the mean
+    is of that training.
+
+    Parameters
+    ----------
+    values : array_like
+        (samples, ...), or (samples, seeds, ...) with `seeds`.
+    clusters : array_like, optional
+        (samples,): which are drawn together. Default: each by itself.
+    strata : array_like, optional
+        (samples,): tasks. Their means are averaged; clusters are drawn within each.
+    seeds : bool
+        Whether the second axis of `values` is drawn, too: trainings, or random choices of heads.
+    level : float
+        Of the interval that the draws are spread for.
+
+    Returns
+    -------
+    ndarray
+        (1 + resamples, ...): the mean itself, then its draws; NaN where a stratum has one cluster.
+    """
+    table = np.asarray(values, dtype=float)
+    table = table if seeds else table[:, None]
+    labels = np.arange(len(table)) if clusters is None else np.asarray(clusters)
+    tasks = np.zeros(len(table)) if strata is None else np.asarray(strata)
+    parts = [tasks == name for name in np.unique(tasks)]
+    states = [int(x) for x in np.random.SeedSequence(seed).generate_state(len(parts) + 1)]
+    of_seeds = np.mean([table[part].mean(0) for part in parts], axis=0)
+    moved = np.mean([
+        _deviations(table[part].mean(1), labels[part], resamples, state, level)
+        for part, state in zip(parts, states[1:], strict=True)], axis=0)
+    if len(of_seeds) > 1:
+        moved = moved + _deviations(of_seeds, np.arange(len(of_seeds)), resamples, states[0], level)
+    return np.asarray(of_seeds.mean(0) + np.concatenate([np.zeros_like(moved[:1]), moved]))
+
+
+def interval_of(
+    drawn: npt.ArrayLike, *, bounds: Bounds = ANY, centred: bool = False, cases: int | None = None,
+    level: float = LEVEL,
+) -> Interval:
+    """The interval of a quantity from its draws.
+
+    Parameters
+    ----------
+    drawn : array_like
+        (1 + resamples, ...): the quantity itself, then its draws. Draws that are not finite (none of
+        their needles was found, say) are left out.
+    bounds : (float, float)
+        What the quantity cannot leave.
+    centred : bool
+        For what is not a mean: move the draws so that their median is the quantity itself.
+    cases : int, optional
+        For shares: of so many clusters. If all came out alike, so do all draws, though others need
+        not; the interval is then given the width of the rule of three.
+
+    Raises
+    ------
+    ValueError
+        The interval would not hold the quantity itself: its draws are not those of a mean.
+    """
+    every = np.asarray(drawn, dtype=float)
+    value, rest = every[0], every[1:]
+    if not len(rest):
+        return Interval(value, value * math.nan, value * math.nan)
+    tails = [(1 - level) / 2, 0.5, (1 + level) / 2]
+    known = np.isfinite(rest)
+    if not known.all():
+        # A column without any draw is filled to keep numpy quiet, and is blanked again.
+        some = known.any(0)
+        found = np.nanquantile(np.where(known | ~some, np.where(some, rest, 0), np.nan), tails,
+                               axis=0)
+        low, middle, high = np.where(some, found, np.nan)
+    else:
+        low, middle, high = np.quantile(rest, tails, axis=0)
+    if centred:
+        low, high = low + value - middle, high + value - middle
+    rounding = TIE * np.maximum(1, np.abs(value))
+    if cases is not None:
+        width = np.where(high - low > rounding, 0, RULE_OF_THREE / cases)
+        low, high = low - width, high + width
+    low, high = np.clip(low, *bounds), np.clip(high, *bounds)
+    if np.any((low > value + rounding) | (high < value - rounding)):
+        raise ValueError("an interval does not hold its own estimate: its draws are not those of a "
+                         "mean (`centred`), or the estimate lies out of bounds")
+    return Interval(value[()], np.where(np.isnan(low), low, np.minimum(low, value))[()],
+                    np.where(np.isnan(high), high, np.maximum(high, value))[()])
+
+
+def spread(drawn: Array, count: int) -> Array:
+    """Draws of a statistic that `draws` does not make, from so many independent values, spread as
+    far as those: (1 + resamples, ...) as for `interval_of`; NaN from a single value."""
+    return np.concatenate([drawn[:1], drawn[:1] + expansion(count) * (drawn[1:] - drawn[:1])])
+
+
+def expansion(count: int, level: float = LEVEL) -> float:
+    """By how much a percentile interval from so many independent values is too short (Hesterberg,
+    2015); NaN for one value.
+
+    Examples
+    --------
+    >>> [round(expansion(count), 2) for count in (3, 5, 20, 200)]
+    [2.69, 1.58, 1.1, 1.01]
+    """
+    if count < 2:
+        return math.nan
+    quantile = (1 + level) / 2
+    return float(math.sqrt(count / (count - 1)) * t.ppf(quantile, count - 1) / norm.ppf(quantile))
+
+
+def _deviations(
+    values: Array, labels: Array, resamples: int, seed: int, level: float
+) -> Array:
+    """By how much means under resampling of whole clusters leave the mean, spread for their number.
+    """
+    groups, member = np.unique(labels, return_inverse=True)
+    count = len(groups)
+    sums = np.zeros((count, math.prod(values.shape[1:])))
+    np.add.at(sums, member, np.reshape(values, (len(values), -1)))
+    sizes = np.bincount(member)
+    drawn = np.random.default_rng(seed).multinomial(
+        count, np.full(count, 1 / count), size=resamples)
+    means = ((drawn @ sums) / (drawn @ sizes)[:, None]).reshape(resamples, *values.shape[1:])
+    return np.asarray(expansion(count, level) * (means - values.mean(0)))
 
 
 def compare(
@@ -91,7 +231,7 @@ def compare(
     Returns
     -------
     DataFrame
-        A row per strategy: `strategy`, `effect` (its mean less that of the base), `low`, `high`
+        A row per strategy: `strategy`, `effect` (its mean minus that of the base), `low`, `high`
         (95 %, over samples and seeds), `p` (see `sign_flip_test`), `p_holm` (of this table),
         `smallest_effect`, `seeds`, `samples`.
 
@@ -106,9 +246,12 @@ def compare(
     for strategy in table.loc[table["strategy"] != base, "strategy"].unique():
         pairs, clusters, strata = paired(table, strategy, base)
         values = pairs[..., 0] - pairs[..., 1]
-        drawn = bootstrap_mean(values, clusters, strata, resamples=resamples, seed=seed)
-        low, high = percentiles(drawn[1:])
-        rows.append((strategy, drawn[0], low, high,
+        effect, low, high = interval(values, clusters, strata, seeds=True, resamples=resamples,
+                                     seed=seed)
+        if np.isnan(low):
+            raise UserError("an interval needs two or more of what is drawn: questions, needles, "
+                            "texts or samples of each task. Ask for more of them.")
+        rows.append((strategy, effect, low, high,
                      sign_flip_test(values, clusters, strata, seed=seed),
                      smallest_effect(low, high), values.shape[1], len(values)))
     found = pd.DataFrame(rows, columns=["strategy", "effect", "low", "high", "p",
@@ -119,7 +262,7 @@ def compare(
 
 def paired(
     table: pd.DataFrame, strategy: str, base: str
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[Array, Array, Array]:
     """Scores of two strategies side by side, from a table as for `compare`.
 
     Returns
@@ -146,64 +289,8 @@ def paired(
             index.get("stratum", pd.Series(0, index.index)).to_numpy())
 
 
-def bootstrap_mean(
-    values: np.ndarray, clusters: np.ndarray | None = None, strata: np.ndarray | None = None, *,
-    resamples: int = RESAMPLES, seed: int = 0,
-) -> np.ndarray:
-    """Mean over samples and seeds; in every resample, both are drawn anew.
-
-    Every seed is evaluated on the same samples. So a draw moves the mean twice: by other samples,
-    the same for all seeds, and by other seeds on all samples. Chance that lies in a sample under a
-    seed counts in both, so intervals are rather too long. With one seed, only samples are drawn,
-    and the mean is of that training.
-
-    Few values differ less from one another than those they stand for, so a percentile interval from
-    few samples or seeds would be too short. Draws are spread out to make up for it: the expanded
-    interval of Hesterberg (2015), here for 95 %.
-
-    Parameters
-    ----------
-    values : ndarray
-        (samples, seeds, ...).
-    clusters : ndarray, optional
-        (samples,): which are drawn together. Default: each by itself.
-    strata : ndarray, optional
-        (samples,): tasks. Their means are averaged; clusters are drawn within each.
-
-    Returns
-    -------
-    ndarray
-        (1 + resamples, ...): the mean itself, then as the bootstrap draws it.
-
-    References
-    ----------
-    Hesterberg (2015), "What teachers should know about the bootstrap", American Statistician 69.
-    """
-    labels = np.arange(len(values)) if clusters is None else clusters
-    tasks = np.zeros(len(values)) if strata is None else strata
-    names = np.unique(tasks)
-    states = [int(x) for x in np.random.SeedSequence(seed).generate_state(len(names) + 1)]
-    of_seeds = np.mean([values[tasks == name].mean(0) for name in names], axis=0)
-    moved = np.mean([
-        _deviations(values[tasks == name].mean(1), labels[tasks == name], resamples, state)
-        for name, state in zip(names, states[1:], strict=True)], axis=0)
-    if len(of_seeds) > 1:
-        moved = moved + _deviations(of_seeds, np.arange(len(of_seeds)), resamples, states[0])
-    return of_seeds.mean(0) + np.concatenate([np.zeros_like(moved[:1]), moved])
-
-
-def _deviations(values: np.ndarray, labels: np.ndarray, resamples: int, seed: int) -> np.ndarray:
-    """By how much resampled means leave the mean, spread out for the number of clusters."""
-    drawn = cluster_bootstrap(values, labels, resamples=resamples, seed=seed)
-    count = len(np.unique(labels))
-    if count < 2:
-        raise UserError("an interval needs two or more of what is drawn anew: questions, needles, "
-                        "texts or samples of each task. Ask for more of them.")
-    return expansion(count) * (drawn - values.mean(0))
-
-
 def sign_flip_test(
-    values: np.ndarray, clusters: np.ndarray | None = None, strata: np.ndarray | None = None, *,
+    values: Array, clusters: Array | None = None, strata: Array | None = None, *,
     flips: int = FLIPS, seed: int = 0,
 ) -> float:
     """Two-sided p of a mean difference: how often random signs give one as large.
@@ -216,7 +303,7 @@ def sign_flip_test(
     Parameters
     ----------
     values : ndarray
-        (samples, seeds): differences. Clusters and strata are as for `bootstrap_mean`.
+        (samples, seeds): differences. Clusters and strata are as for `draws`.
     """
     frame = pd.DataFrame({"value": values.mean(1),
                           "cluster": np.arange(len(values)) if clusters is None else clusters,
@@ -229,7 +316,7 @@ def sign_flip_test(
     return float(large.mean() if exact else (1 + large.sum()) / (1 + flips))
 
 
-def _flipped(units: np.ndarray, flips: int, exact: bool, seed: int) -> Iterator[np.ndarray]:
+def _flipped(units: Array, flips: int, exact: bool, seed: int) -> Iterator[Array]:
     """Sums of values under all patterns of signs, or drawn ones, a part after the other."""
     patterns = np.arange(2 ** len(units)) if exact else np.arange(flips)
     generator = np.random.default_rng(seed)
@@ -240,24 +327,24 @@ def _flipped(units: np.ndarray, flips: int, exact: bool, seed: int) -> Iterator[
         yield units.sum() - 2 * turned @ units
 
 
-def holm(p: Sequence[float]) -> np.ndarray:
+def holm(p: Sequence[float]) -> Array:
     """P-values of a family of comparisons, corrected by Holm's step-down method.
 
     The smallest is multiplied by their number, the next by one less, and so on; none falls below
     the one before it or exceeds 1.
     """
-    p = np.asarray(p, dtype=float)
-    order = np.argsort(p, kind="stable")
-    steps = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
-    corrected = np.empty_like(p)
+    found = np.asarray(p, dtype=float)
+    order = np.argsort(found, kind="stable")
+    steps = np.maximum.accumulate(found[order] * np.arange(len(found), 0, -1))
+    corrected = np.empty_like(found)
     corrected[order] = np.minimum(steps, 1)
     return corrected
 
 
 def smallest_effect(low: float, high: float) -> float:
-    """The smallest effect that a comparison with this 95 % interval is likely to see.
+    """The smallest effect that a comparison with this 95 % interval is likely to detect.
 
-    In four of five repetitions, the interval of an effect of this size leaves out zero (two-sided,
+    In four of five repetitions, the interval of an effect of this size excludes zero (two-sided,
     5 %, power 0.8). Half the interval is taken as 1.96 standard errors.
     """
-    return (high - low) / 2 * (1 + norm.ppf(POWER) / norm.ppf((1 + LEVEL) / 2))
+    return float((high - low) / 2 * (1 + norm.ppf(POWER) / norm.ppf((1 + LEVEL) / 2)))

@@ -139,11 +139,10 @@ def command_line(ctx: typer.Context) -> str:
 
 def mean(values: np.ndarray) -> dict[str, float]:
     """Mean of independent values, and the ends of its 95 % interval."""
-    from rmutils.stats import cluster_bootstrap, percentiles
+    from rmutils.stats import interval
 
     groups = np.arange(len(values)) % 1000  # as good as single values, and never too many
-    low, high = percentiles(cluster_bootstrap(values, groups))
-    return {"mean": float(values.mean()), "low": float(low), "high": float(high)}
+    return dict(zip(("mean", "low", "high"), map(float, interval(values, groups)), strict=True))
 
 
 def shown(found: dict[str, float]) -> str:

@@ -19,7 +19,7 @@ from rmutils.heads.detection import detect_stored, even_depths, inputs_of
 from rmutils.heads.scores import Head, HeadScores
 from rmutils.models import LanguageModel
 from rmutils.models.trained import ModelRef
-from rmutils.stats import cluster_bootstrap, percentiles
+from rmutils.stats import DIFFERENCE, draws, interval_of
 
 ABLATION = Stage[Tables](
     "ablation", version=1, facts=lambda tables: {
@@ -100,17 +100,17 @@ def losses(cases: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
     Returns
     -------
     DataFrame, ndarray
-        A row per masking: `heads`, `draw`, `score`, `loss`, `low`, `high` (95 % bootstrap over
-        needles); and the resampled losses, (resamples, maskings), in the same order.
+        A row per masking: `heads`, `draw`, `score`, `loss`, `low`, `high` (95 %, over needles);
+        and the losses followed by draws of them, (1 + resamples, maskings), in the same order.
     """
     order = cases["heads"].drop_duplicates()
     found = cases.pivot_table(index=["needle", "length", "depth"], columns="heads",
                               values="success", aggfunc="first").astype(float)[order]
     lost = found[[""]].to_numpy() - found.drop(columns="").to_numpy()
-    drawn = cluster_bootstrap(lost, found.index.get_level_values("needle").to_numpy())
+    drawn = draws(lost, found.index.get_level_values("needle"))
     table = cases.drop_duplicates("heads")[["heads", "draw", "score"]].iloc[1:]
-    low, high = percentiles(drawn).T
-    return table.assign(loss=lost.mean(0), low=low, high=high).reset_index(drop=True), drawn
+    loss, low, high = interval_of(drawn, bounds=DIFFERENCE)
+    return table.assign(loss=loss, low=low, high=high).reset_index(drop=True), drawn
 
 
 def together(cases: pd.DataFrame) -> pd.DataFrame:
@@ -129,9 +129,7 @@ def together(cases: pd.DataFrame) -> pd.DataFrame:
     place = {name: i for i, name in enumerate(table["heads"])}
     sets = table.index[table["draw"] >= 0]
     alone = [[place[name] for name in table["heads"][i].split()] for i in sets]
-    every = np.vstack([table["loss"].to_numpy(), drawn])  # the measured value, then the resamples
-    rows = {"together": every[:, sets].mean(1),
-            "sum of each alone": np.mean([every[:, part].sum(1) for part in alone], axis=0)}
-    return pd.DataFrame(
-        {name: [values[0], *percentiles(values[1:])] for name, values in rows.items()},
-        index=["value", "low", "high"]).T
+    return pd.DataFrame({
+        "together": interval_of(drawn[:, sets].mean(1), bounds=DIFFERENCE),
+        "sum of each alone": interval_of(np.mean([drawn[:, part].sum(1) for part in alone], axis=0)),
+    }, index=["value", "low", "high"]).T

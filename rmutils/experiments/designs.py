@@ -29,7 +29,7 @@ from rmutils.heads.detection import detect_stored, even_depths, load, save
 from rmutils.models.teaching import TeachingRecipe, train
 from rmutils.pipeline.planned_runs import BEFORE
 from rmutils.pipeline.retmask import RetMaskConfig, run_retmask
-from rmutils.stats import RESAMPLES, compare, percentiles
+from rmutils.stats import DIFFERENCE, RESAMPLES, compare, interval_of, spread
 
 DESIGN = Stage("design", version=1)
 HEADS, DROPOUTS = (4, 8, 12, 16), (0.0, 0.1, 0.3)
@@ -172,10 +172,11 @@ def correlations(
     line, ranks = pearsonr(x, y), spearmanr(x, y)
     draws = np.random.default_rng(seed).integers(0, len(x), (resamples, len(x)))
     drawn = _alike(rankdata(x[draws], axis=1), rankdata(y[draws], axis=1))
+    spearman = interval_of(spread(np.array([ranks.statistic, *drawn]), len(x)),
+                           bounds=DIFFERENCE, centred=True)
     return pd.DataFrame([
         ("Pearson's r", line.statistic, *line.confidence_interval(), line.pvalue, len(x)),
-        ("Spearman's rank correlation", ranks.statistic, *percentiles(drawn[~np.isnan(drawn)]),
-         ranks.pvalue, len(x))], columns=["statistic", "value", "low", "high", "p", "models"])
+        ("Spearman's rank correlation", *spearman, ranks.pvalue, len(x))], columns=["statistic", "value", "low", "high", "p", "models"])
 
 
 @np.errstate(invalid="ignore")

@@ -29,7 +29,7 @@ from rmutils.models.loading import corpus_of
 from rmutils.preference.backends import Transformers
 from rmutils.preference.instructions import Instruction
 from rmutils.preference.responses import ResponseConfig, respond
-from rmutils.stats import RESAMPLES, cluster_bootstrap, percentiles
+from rmutils.stats import DIFFERENCE, SHARE, Bounds, interval
 
 FAILURE_MODES = Stage[Tables]("failure-modes", version=1)
 Masks = Mapping[str, Sequence[Sequence[Head]]]
@@ -218,7 +218,7 @@ class FailureModes:
             for more, less in ((WHOLE, "retrieval"), (WHOLE, "non-retrieval"),
                                ("non-retrieval", "retrieval")):
                 rows.append({"kind": kind, "more": more, "less": less,
-                             **_mean(of[more] - of[less])})
+                             **_mean(of[more] - of[less], DIFFERENCE)})
         return pd.DataFrame(rows)
 
     def example(self, kind: str, masked: str) -> int | None:
@@ -239,9 +239,6 @@ def _by_draw(rows: pd.DataFrame) -> np.ndarray:
     return rows.pivot(index="prompt", columns="draw", values="counted").to_numpy(dtype=float)
 
 
-def _mean(values: np.ndarray) -> dict[str, float]:
-    """Mean of (prompts, draws), with an interval over both drawn anew."""
-    of_draw = cluster_bootstrap(values, None)
-    draws = np.random.default_rng(0).integers(values.shape[1], size=(RESAMPLES, values.shape[1]))
-    low, high = percentiles(np.take_along_axis(of_draw, draws, 1).mean(1))
-    return {"value": values.mean(), "low": low, "high": high}
+def _mean(values: np.ndarray, bounds: Bounds = SHARE) -> dict[str, float]:
+    """Mean of (prompts, draws), with an interval over both."""
+    return interval(values, seeds=True, bounds=bounds, cases=len(values))._asdict()

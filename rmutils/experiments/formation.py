@@ -39,7 +39,7 @@ from rmutils.models import LanguageModel, identify, load_model
 from rmutils.models.engine.caches import Trunk
 from rmutils.models.engine.implementations import using
 from rmutils.models.loading import corpus_of, find_trained
-from rmutils.stats import cluster_bootstrap, percentiles
+from rmutils.stats import SHARE, interval
 
 
 @dataclass(frozen=True)
@@ -196,11 +196,11 @@ def formation(folder: Path, config: FormationConfig = FormationConfig()) -> Form
             scores = forced_scores(lm, cases)
             copying = induction(lm, rows=config.rows, span=config.span)
             success = find_needles(lm, config.grid)["success"].to_numpy()
-            low, high = percentiles(cluster_bootstrap(success, scores.clusters))
+            found, low, high = interval(success, scores.clusters, bounds=SHARE)
             heads.append(_head_table(int(path.stem), scores, copying))
             steps.append({
                 "step": int(path.stem), "first_copy_loss": copying.first_loss,
-                "second_copy_loss": copying.second_loss, "found": success.mean(),
+                "second_copy_loss": copying.second_loss, "found": found,
                 "found_low": low, "found_high": high,
             })
             advance(1)

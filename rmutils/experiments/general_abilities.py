@@ -22,7 +22,7 @@ from rmutils.evaluation.abilities.evaluate_abilities import (
 from rmutils.models.loading import corpus_of
 from rmutils.pipeline.planned_runs import BEFORE, planned, stored_runs, train_again
 from rmutils.pipeline.retmask import RetMaskRun
-from rmutils.stats import bootstrap_mean, cluster_bootstrap, compare, holm, percentiles
+from rmutils.stats import POINTS, compare, holm, interval
 
 ALL = "mean of the tasks"
 
@@ -44,10 +44,9 @@ def ability_table(samples: pd.DataFrame, by: str = "task") -> pd.DataFrame:
     """
     rows = []
     for name, part in samples.groupby(by, sort=False):
-        scores = part["score"].dropna().to_numpy()
-        low, high = percentiles(cluster_bootstrap(scores, None)) if len(scores) else (None, None)
+        scores = part["score"].dropna()
         rows.append((name, len(scores), len(part) - len(scores),
-                     scores.mean() if len(scores) else None, low, high))
+                     *(interval(scores, bounds=POINTS) if len(scores) else [None] * 3)))
     columns = [by, "samples", "unscored", "value", "low", "high"]
     return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(columns[3:], float))
 
@@ -68,8 +67,8 @@ def means_by_strategy(samples: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for (strategy, task), part in samples.groupby(["strategy", "task"], sort=False):
         scores = part.pivot(index="sample", columns="seed", values="score").dropna().to_numpy()
-        drawn = bootstrap_mean(scores)
-        rows.append((strategy, task, scores.shape[1], drawn[0], *percentiles(drawn[1:])))
+        rows.append((strategy, task, scores.shape[1],
+                     *interval(scores, seeds=True, bounds=POINTS)))
     return pd.DataFrame(rows, columns=["strategy", "task", "seeds", "value", "low", "high"])
 
 

@@ -21,13 +21,12 @@ from rmutils.experiments.heads_under_variants import DISTANCE, KEYS_TRAIT, TRAIN
 from rmutils.experiments.under_variants import PLAIN, Tables
 from rmutils.heads.head_change import (
     BeforeAfter,
-    interval,
     needle_weights,
     training_effect,
     weighted_means,
 )
 from rmutils.heads.scores import DECIMALS, Head, HeadScores
-from rmutils.stats import RESAMPLES, bootstrap_mean, percentiles
+from rmutils.stats import ANY, DIFFERENCE, RESAMPLES, SHARE, interval, interval_of, spread
 
 COLUMNS = ["variant", "quantity", "value", "low", "high"]
 NONE = (np.nan, np.nan)
@@ -89,8 +88,9 @@ def agreement(pair: BeforeAfter, *, resamples: int = RESAMPLES, seed: int = 0) -
     tops = [np.argsort(-each, axis=1, kind="stable")[:, :count] for each in (before, after)]
     values[1, known] = [len(np.intersect1d(*two)) / count for two in zip(*tops, strict=True)]
     return pd.DataFrame(
-        [(name, drawn[0], *(interval(drawn) if _several(sums) else NONE)) for name, drawn in
-         zip(("rank correlation", "overlap"), values, strict=True)],
+        [(name, drawn[0], *(interval_of(spread(drawn, sums.shape[1]), bounds=bounds, centred=True)[1:]
+                            if _several(sums) else NONE)) for name, drawn, bounds in
+         zip(("rank correlation", "overlap"), values, (DIFFERENCE, SHARE), strict=True)],
         columns=COLUMNS[1:])
 
 
@@ -195,8 +195,9 @@ def _summary(found: dict[str, dict[str, np.ndarray]], clusters: np.ndarray) -> p
     rows = []
     for variant, quantities in found.items():
         for name, values in quantities.items():
-            drawn = bootstrap_mean(values, clusters)
-            rows.append((variant, name, drawn[0], *percentiles(drawn[1:])))
+            bounds = (SHARE if name in ("found", "trained") else
+                      ANY if name.endswith(", change") else DIFFERENCE)
+            rows.append((variant, name, *interval(values, clusters, seeds=True, bounds=bounds)))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 

@@ -27,14 +27,13 @@ from rmutils.experiments.under_variants import answers
 from rmutils.experiments.variant_questions import needle_questions
 from rmutils.experiments.variant_subjects import calibration, under, watch_of
 from rmutils.heads.detection import DetectConfig, even_depths, inputs_of, label_of, run_cases
-from rmutils.heads.head_change import needle_weights
 from rmutils.heads.masking import mask_heads
 from rmutils.heads.scores import DECIMALS, Head, HeadScores
 from rmutils.models import LanguageModel
 from rmutils.models.registry import tau_of
 from rmutils.models.trained import ModelRef, load_by_name
 from rmutils.pipeline.planned_runs import complete
-from rmutils.stats import RESAMPLES, percentiles
+from rmutils.stats import RESAMPLES, SHARE, draws, interval_of
 
 KEYS_TRAIT, DISTANCE = "keys looked at", "distance to the nearest head"
 UNCHANGED = MsPoeConfig(s_min=1, s_max=1, first_layer=0, order="position_aware")
@@ -107,13 +106,13 @@ def set_apart(
         wide = part.pivot_table(index="question", columns=["layer", "head"], values="value")
         marked = np.isin(np.arange(wide.shape[1]), [wide.columns.get_loc(h) for h in retrieval])
         layers = wide.columns.get_level_values("layer").to_numpy()
-        weights = needle_weights(len(wide), resamples, seed)
-        means = weights @ wide.to_numpy()
+        means = draws(wide.to_numpy(), resamples=resamples, seed=seed)
         drawn = np.array([_more_often(mean, marked, layers) for mean in means])
         by_chance = np.array([_more_often(means[0], _shuffled(marked, layers, rng), layers)
                               for _ in range(resamples)])
         extreme = np.abs(by_chance - 0.5) >= abs(drawn[0] - 0.5) - 1e-12
-        rows.append((trait, drawn[0], *percentiles(drawn[1:]),
+        drawn[np.isnan(means).any(1)] = np.nan  # a single question
+        rows.append((trait, *interval_of(drawn, bounds=SHARE, centred=True),
                      (1 + extreme.sum()) / (1 + resamples)))
     return pd.DataFrame(rows, columns=["trait", "value", "low", "high", "p"])
 

@@ -83,7 +83,7 @@ def levels(found: Evaluated) -> pd.DataFrame:
     DataFrame
         `strategy`, `length`, `name` (a category or `overall`), `value`, `missing`.
     """
-    rows = [averages(part, resamples=1).assign(strategy=strategy, seed=seed)
+    rows = [averages(part, resamples=0).assign(strategy=strategy, seed=seed)
             for (strategy, seed), part in found.scores.groupby(["strategy", "seed"], sort=False)]
     table = pd.concat(rows)
     table = table[table["level"].isin(["category", OVERALL])]

@@ -27,7 +27,7 @@ from rmutils.longcontext.extension import (
 from rmutils.longcontext.extension_texts import Document
 from rmutils.models import identify, load_model
 from rmutils.models.teaching import RECIPES
-from rmutils.stats import cluster_bootstrap, percentiles
+from rmutils.stats import interval
 
 TABLES = ("found", "losses", "training")
 
@@ -210,8 +210,5 @@ def loss_change(losses: pd.DataFrame, to: str) -> pd.DataFrame:
 def _means(table: pd.DataFrame, by: list[str], column: str) -> pd.DataFrame:
     rows = []
     for key, part in table.groupby(by, sort=False):
-        values = part[column].to_numpy(dtype=float)
-        low, high = percentiles(cluster_bootstrap(values, part["text"].to_numpy()))
-        rows.append({**dict(zip(by, key, strict=True)), "value": values.mean(),
-                     "low": low, "high": high})
+        rows.append(dict(zip(by, key, strict=True)) | interval(part[column], part["text"])._asdict())
     return pd.DataFrame(rows)

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from rmutils.models import LanguageModel
-from rmutils.stats import cluster_bootstrap, percentiles
+from rmutils.stats import ANY, DIFFERENCE, POSITIVE, SHARE, Interval, interval
 
 SIDES = ("chosen", "rejected")
 
@@ -69,11 +69,11 @@ def summarize(measures: pd.DataFrame) -> pd.DataFrame:
     """
     rows = {}
     for name in measures:
-        values = measures[name].dropna().to_numpy(float)
-        low, high = (percentiles(cluster_bootstrap(values, None)) if len(values) > 1
-                     else (np.nan, np.nan))
-        rows[name] = {"pairs": len(values), "value": measures[name].mean(), "low": low,
-                      "high": high}
+        values = measures[name].dropna()
+        bounds = (ANY if name == "length_difference" else DIFFERENCE if name.endswith("difference")
+                  else POSITIVE if name.endswith("tokens") else SHARE)
+        found = interval(values, bounds=bounds) if len(values) else Interval(*[np.nan] * 3)
+        rows[name] = {"pairs": len(values), **found._asdict()}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("measure")
 
 

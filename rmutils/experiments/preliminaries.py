@@ -16,11 +16,11 @@ from rmutils.attention.decoding import Answer, decode
 from rmutils.core.errors import UserError
 from rmutils.corpora.niah import NiahCase
 from rmutils.heads.copy_score import copied
-from rmutils.heads.scores import DECIMALS, Head, HeadScores
+from rmutils.heads.scores import Head, HeadScores
 from rmutils.models import LanguageModel
 from rmutils.models.engine.caches import Trunk
 from rmutils.models.engine.implementations import using
-from rmutils.stats import RESAMPLES, cluster_bootstrap, percentiles
+from rmutils.stats import POSITIVE, RESAMPLES, SHARE, interval
 
 
 def answer_case(lm: LanguageModel, case: NiahCase, *, max_new_tokens: int = 50) -> Answer:
@@ -145,19 +145,18 @@ def summarize(
     rows = []
     for side in (side for side in (WITHIN, BEYOND) if side in place):
         cases = scores.cases[place == side]
-        drawn = cluster_bootstrap(cases["success"].to_numpy(), cases["needle"].to_numpy(),
-                                  resamples=resamples, seed=seed)
-        rows.append((side, len(cases), "found", cases["success"].mean(), *percentiles(drawn)))
+        rows.append((side, len(cases), "found", *interval(
+            cases["success"], cases["needle"], bounds=SHARE, resamples=resamples, seed=seed)))
     for side, part in split(scores, window, answer).items():
-        means = part.bootstrap(resamples=resamples, seed=seed)
-        both = np.concatenate([part.mean[None], means]).round(DECIMALS)
-        kinds = both[:, full], both[:, ~full]
-        at_tau = [(kind >= tau).sum((1, 2)) for kind in kinds]
-        for name, values in {
-            "full_share": kinds[0].sum((1, 2)) / np.maximum(both.sum((1, 2)), 1e-12),
-            "heads": at_tau[0] + at_tau[1], "full_heads": at_tau[0],
-            "full_mean": kinds[0].mean((1, 2)), "sliding_mean": kinds[1].mean((1, 2)),
-        }.items():
-            rows.append((side, int((place == side).sum()), name, float(values[0]),
-                         *percentiles(values[1:])))
+        statistics = {
+            "full_share": lambda means: means[:, full].sum((1, 2)) / np.maximum(
+                means.sum((1, 2)), 1e-12),
+            "heads": lambda means: (means >= tau).sum((1, 2)),
+            "full_heads": lambda means: (means[:, full] >= tau).sum((1, 2)),
+            "full_mean": lambda means: means[:, full].mean((1, 2)),
+            "sliding_mean": lambda means: means[:, ~full].mean((1, 2))}
+        for name, statistic in statistics.items():
+            rows.append((side, int((place == side).sum()), name, *part.statistic(
+                statistic, bounds=POSITIVE if name.endswith("heads") else SHARE,
+                resamples=resamples, seed=seed)))
     return pd.DataFrame(rows, columns=["side", "cases", "statistic", "value", "low", "high"])

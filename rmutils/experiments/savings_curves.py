@@ -28,7 +28,7 @@ from rmutils.experiments.under_variants import PLAIN, changes, levels, perplexit
 from rmutils.heads.detection import DetectConfig, inputs_of
 from rmutils.models import LanguageModel
 from rmutils.models.trained import ModelRef
-from rmutils.stats import RESAMPLES, percentiles
+from rmutils.stats import POSITIVE, RESAMPLES, interval_of, spread
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,8 @@ def ratios(table: pd.DataFrame, column: str, base: str = PLAIN) -> pd.DataFrame:
 
 def _median(values: np.ndarray, seed: int = 0) -> tuple[float, float, float]:
     drawn = np.random.default_rng(seed).integers(len(values), size=(RESAMPLES, len(values)))
-    return float(np.median(values)), *map(float, percentiles(np.median(values[drawn], axis=1)))
+    medians = np.array([np.median(values), *np.median(values[drawn], axis=1)])
+    return interval_of(spread(medians, len(values)), bounds=POSITIVE)
 
 
 def along(frame: pd.DataFrame, lines: Mapping[str, tuple[str, float]]) -> pd.DataFrame:

@@ -22,7 +22,7 @@ import pandas as pd
 
 from rmutils.core import paths
 from rmutils.core.errors import NotStored
-from rmutils.stats import cluster_bootstrap, expansion, percentiles
+from rmutils.stats import draws, interval_of
 
 __all__ = ["FOLDER", "REFERENCE", "Benchmark", "load", "middle", "ratio", "seconds_of"]
 
@@ -91,7 +91,7 @@ def seconds_of(row: dict) -> list[float]:
 
 def middle(samples: Sequence[float]) -> tuple[float, float, float]:
     """Geometric mean with a 95 % interval, which is NaN for a single sample."""
-    return _interval(_logs(samples), np.mean(np.log(samples)), len(samples) > 1)
+    return interval_of(np.exp(draws(np.log(samples))))
 
 
 def ratio(a: Sequence[float], b: Sequence[float]) -> tuple[float, float, float]:
@@ -99,20 +99,7 @@ def ratio(a: Sequence[float], b: Sequence[float]) -> tuple[float, float, float]:
 
     Samples are drawn independently of each other. NaN for the interval if one of the two is single.
     """
-    return _interval(_logs(a, 1) - _logs(b, 2), np.mean(np.log(a)) - np.mean(np.log(b)),
-                     min(len(a), len(b)) > 1)
-
-
-def _logs(samples: Sequence[float], seed: int = 0) -> np.ndarray:
-    """Means of logarithms under resampling, spread as far as so few samples ask for."""
-    logs = np.log(np.asarray(samples, dtype=float))
-    draws = cluster_bootstrap(logs, None, seed=seed)
-    return logs.mean() + (draws - logs.mean()) * (expansion(len(logs)) if len(logs) > 1 else 1)
-
-
-def _interval(draws: np.ndarray, mean: float, known: bool) -> tuple[float, float, float]:
-    low, high = np.exp(percentiles(draws)) if known else (np.nan, np.nan)
-    return float(np.exp(mean)), float(low), float(high)
+    return interval_of(np.exp(draws(np.log(a), seed=1) - draws(np.log(b), seed=2)))
 
 
 OURS = "rmutils"

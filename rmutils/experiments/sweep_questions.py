@@ -24,7 +24,7 @@ from rmutils.experiments.teaching_models import is_right
 from rmutils.heads.copy_score import SUCCESS_ROUGE, rouge_recall
 from rmutils.heads.detection import DetectConfig, build_cases
 from rmutils.models import LanguageModel
-from rmutils.stats import cluster_bootstrap, percentiles
+from rmutils.stats import SHARE, interval
 
 HAYSTACK, BY_HEART, NEXT_WORDS = "haystack", "by heart", "next words"
 """What is asked besides the tasks over long texts. The last is no question: a model reads."""
@@ -174,9 +174,9 @@ def screen(
     """
     rows = []
     for name, of_task in samples.items():
-        right = ask(lm, sample_questions(lm, name, of_task), max_new_tokens)["correct"].to_numpy()
-        low, high = percentiles(cluster_bootstrap(right, None))
+        right = ask(lm, sample_questions(lm, name, of_task), max_new_tokens)["correct"]
+        value, low, high = interval(right, bounds=SHARE)
         by_chance = float(np.mean([chance(sample) for sample in of_task]))
-        rows.append((name, len(right), right.mean(), low, high, by_chance, bool(low > by_chance)))
+        rows.append((name, len(right), value, low, high, by_chance, bool(low > by_chance)))
     return pd.DataFrame(rows, columns=["task", "samples", "value", "low", "high", "chance",
                                        "within_reach"])

@@ -14,13 +14,16 @@ from rmutils.corpora.world.tasks import TASKS
 from rmutils.experiments.masking_sweep import Sweep, count_at
 from rmutils.experiments.sweep_questions import BY_HEART, HAYSTACK, NEXT_WORDS
 from rmutils.heads.scores import HeadScores
-from rmutils.stats import RESAMPLES, cluster_bootstrap, percentiles
+from rmutils.stats import ANY, DIFFERENCE, POSITIVE, SHARE, Bounds, Interval, interval
 
 SHARES = {HAYSTACK: (HAYSTACK,), "tasks": tuple(TASKS), BY_HEART: (BY_HEART,),
           NEXT_WORDS: (NEXT_WORDS,)}
 """Name of a measure -> what it is the share of right answers to."""
 REPETITION, PERPLEXITY = "repetition", "perplexity"
 KEYS = ["task", "sample"]
+Mask = tuple[str, int]
+"""Policy and number of heads."""
+UNMASKED: Mask = ("whole", 0)
 
 
 def share_curves(result: Sweep) -> dict[str, pd.DataFrame]:
@@ -36,7 +39,7 @@ def speech_curves(result: Sweep) -> dict[str, pd.DataFrame]:
     The perplexity of a masking is the geometric mean of that of its answers; its change is a share
     of that of the whole model.
     """
-    nats = curve(result.speech, "surprise")
+    nats = curve(result.speech, "surprise", bounds=POSITIVE)
     return {REPETITION: curve(result.speech, "repetition"), PERPLEXITY: nats.assign(
         **{name: np.exp(nats[name]) for name in ("value", "low", "high")},
         **{name: np.expm1(nats[name]) for name in ("change", "change_low", "change_high")})}
@@ -60,17 +63,18 @@ def by_task(result: Sweep, count: int) -> pd.DataFrame:
     return pd.concat(rows, ignore_index=True)
 
 
-def curve(rows: pd.DataFrame, value: str, *, resamples: int = RESAMPLES, seed: int = 0
-          ) -> pd.DataFrame:
+def curve(rows: pd.DataFrame, value: str, *, bounds: Bounds = SHARE) -> pd.DataFrame:
     """Mean at each count, and its change against the whole model on the same questions.
 
-    The bootstrap draws whole clusters of questions and, where there are several, random choices of
-    heads; both are resampled at once, so the interval holds either chance.
+    Intervals are over whole clusters of questions and, where there are several, random choices of
+    heads.
 
     Parameters
     ----------
     rows : DataFrame
         Of one measure: `policy`, `draw`, `count`, `task`, `sample`, `cluster` and `value`.
+    bounds : (float, float)
+        Of the value.
 
     Returns
     -------
@@ -78,27 +82,44 @@ def curve(rows: pd.DataFrame, value: str, *, resamples: int = RESAMPLES, seed: i
         `policy`, `count`, `value`, `low`, `high`, `change`, `change_low`, `change_high` (95 %). The
         whole model, with a count of 0, begins the curve of each policy.
     """
-    one = rows[rows["policy"] == "whole"].set_index(KEYS)
-    whole, clusters = one[value].astype(float), one.groupby(["task", "cluster"]).ngroup()
     found = []
-    for policy, of_policy in rows[rows["policy"] != "whole"].groupby("policy", sort=False):
-        found.append((policy, 0, *_point(whole, whole.to_frame(), clusters, resamples, seed)))
-        for count, part in of_policy.groupby("count"):
-            draws = part.pivot(index=KEYS, columns="draw", values=value).loc[whole.index]
-            found.append((policy, count, *_point(whole, draws, clusters, resamples, seed)))
+    for policy in rows.loc[rows["policy"] != "whole", "policy"].unique():
+        for count in [0, *sorted(rows.loc[rows["policy"] == policy, "count"].unique())]:
+            mask = (policy, count) if count else UNMASKED
+            found.append((policy, count, *mean_under(rows, value, mask, bounds=bounds),
+                          *mean_under(rows, value, mask, UNMASKED, bounds=bounds)))
     return pd.DataFrame(found, columns=["policy", "count", "value", "low", "high", "change",
                                         "change_low", "change_high"])
 
 
-def _point(whole: pd.Series, draws: pd.DataFrame, clusters: pd.Series, resamples: int, seed: int
-           ) -> tuple[float, ...]:
-    columns = np.column_stack([whole, draws]).astype(float)
-    means = cluster_bootstrap(columns, clusters.to_numpy(), resamples=resamples, seed=seed)
-    of = draws.shape[1]
-    weights = np.random.default_rng([seed, 1]).multinomial(of, np.full(of, 1 / of), resamples) / of
-    masked = (means[:, 1:] * weights).sum(1)
-    value = float(draws.to_numpy(dtype=float).mean())
-    return (value, *percentiles(masked), value - whole.mean(), *percentiles(masked - means[:, 0]))
+def mean_under(
+    rows: pd.DataFrame, value: str, mask: Mask, minus: Mask | None = None, *,
+    bounds: Bounds = SHARE,
+) -> Interval:
+    """Mean of a measure under a mask, minus that under another one on the same questions.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        As for `curve`.
+    mask, minus : (policy, count)
+    bounds : (float, float)
+        Of the value, not of its difference.
+    """
+    table = _by_question(rows, value, mask)
+    values, clusters = table.to_numpy(), pd.factorize(table.index.droplevel("sample"))[0]
+    if minus is not None:
+        values = values - _by_question(rows, value, minus).loc[table.index].to_numpy()
+        bounds = DIFFERENCE if bounds == SHARE else ANY
+    cases = len(np.unique(clusters)) if bounds in (SHARE, DIFFERENCE) and minus != mask else None
+    return interval(values, clusters, seeds=True, bounds=bounds, cases=cases)
+
+
+def _by_question(rows: pd.DataFrame, value: str, mask: Mask) -> pd.DataFrame:
+    """A row per question (with its cluster), a column per random choice of heads."""
+    policy, count = mask
+    chosen = rows[(rows["policy"] == policy) & (rows["count"] == count)]
+    return chosen.pivot(index=[*KEYS, "cluster"], columns="draw", values=value).astype(float)
 
 
 COLLAPSED = 0.1

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pandas as pd
@@ -26,9 +26,10 @@ from rmutils.heads import DetectConfig, detect, mask_heads
 from rmutils.heads.copy_score import SUCCESS_ROUGE, rouge_recall
 from rmutils.heads.detection import even_depths
 from rmutils.heads.scores import Head, HeadScores
+from rmutils.heads.sparsity import share_above
 from rmutils.models import LanguageModel
 from rmutils.models.language_model import without_thoughts
-from rmutils.stats import cluster_bootstrap, percentiles
+from rmutils.stats import DIFFERENCE, SHARE, interval
 
 _OPEN = {  # words that can stand in each other's place
     "trade": words.TRADES, "animal": words.ANIMALS, "season": words.SEASONS,
@@ -171,17 +172,15 @@ def _judge(row: tuple) -> tuple[str, str]:
 
 def _row(measure: str, condition: str, values, clusters=None) -> tuple:
     """A line of the table: a mean with its interval."""
-    values = np.asarray(values, dtype=float)
-    low, high = percentiles(cluster_bootstrap(values, clusters))
-    return measure, condition, float(values.mean()), float(low), float(high), len(values)
+    bounds = DIFFERENCE if "lost" in measure else SHARE
+    return (measure, condition, *map(float, interval(values, clusters, bounds=bounds)), len(values))
 
 
 def _heads(scores: HeadScores, tau: float) -> Iterator[tuple]:
-    shares = (scores.bootstrap().round(9) >= tau).mean((1, 2))
-    share = (scores.mean.round(9) >= tau).mean()
-    yield ("heads at or above tau", "share", share, *percentiles(shares), len(scores.runs))
-    yield ("heads at or above tau", "count", share * scores.mean.size,
-           *percentiles(shares * scores.mean.size), len(scores.runs))
+    share = scores.statistic(partial(share_above, tau=tau))
+    yield ("heads at or above tau", "share", *share, len(scores.runs))
+    yield ("heads at or above tau", "count", *(scores.mean.size * end for end in share),
+           len(scores.runs))
 
 
 def _needles(lm: LanguageModel, scores: HeadScores, retrieval: list[Head]) -> Iterator[tuple]:

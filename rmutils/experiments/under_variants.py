@@ -40,7 +40,7 @@ from rmutils.heads.masking import mask_heads
 from rmutils.models import LanguageModel
 from rmutils.models.language_model import without_thoughts
 from rmutils.models.trained import ModelRef
-from rmutils.stats import bootstrap_mean, cluster_bootstrap, compare, percentiles
+from rmutils.stats import POSITIVE, SHARE, compare, interval
 
 Count = Annotated[int, Field(ge=1)]
 
@@ -255,9 +255,8 @@ def levels(table: pd.DataFrame, value: str, by: Sequence[str] = ()) -> pd.DataFr
     """
     rows = []
     for keys, part in table.groupby(["variant", *by], sort=False):
-        values = part[value].to_numpy(float)
-        low, high = percentiles(cluster_bootstrap(values, part["question"].to_numpy()))
-        rows.append((*keys, values.mean(), low, high, len(part)))
+        bounds = SHARE if value != "nats" and table[value].max() <= 1 else POSITIVE
+        rows.append((*keys, *interval(part[value], part["question"], bounds=bounds), len(part)))
     return pd.DataFrame(rows, columns=["variant", *by, "value", "low", "high", "samples"])
 
 
@@ -326,5 +325,4 @@ def perplexities(texts: pd.DataFrame, base: str = PLAIN) -> pd.DataFrame:
 
 
 def _difference(values: pd.Series, clusters: Sequence[int]) -> tuple[float, float, float]:
-    drawn = bootstrap_mean(values.to_numpy(float)[:, None], np.asarray(clusters))
-    return float(drawn[0]), *map(float, percentiles(drawn[1:]))
+    return interval(values, clusters)

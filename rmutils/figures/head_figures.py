@@ -20,7 +20,7 @@ from rmutils.corpora.niah import NiahCase
 from rmutils.figures.style import BLUE, GREY, ORANGE, RED, SEQUENTIAL, colour_of, new_axes
 from rmutils.heads.scores import Head, HeadScores
 from rmutils.paper.copies import stretches
-from rmutils.stats import cluster_bootstrap, percentiles
+from rmutils.stats import SHARE, interval
 
 
 def arg_max_rows(
@@ -77,10 +77,10 @@ def success_curves(cases: pd.DataFrame) -> Figure:
     for axes, (column, label) in zip(panels, labels.items(), strict=True):
         x, centre, ends = [], [], []
         for value, group in cases.groupby(column):
-            found = group["success"].to_numpy(dtype=float)
+            share, *around = interval(group["success"], group["needle"], bounds=SHARE)
             x.append(value)
-            centre.append(found.mean())
-            ends.append(percentiles(cluster_bootstrap(found, group["needle"].to_numpy())))
+            centre.append(share)
+            ends.append(around)
         errors = np.abs(np.array(ends).T - np.array(centre))
         axes.errorbar(x, centre, yerr=errors, marker="o", ms=4, capsize=3, color=BLUE)
         axes.set(xlabel=label, ylim=(0, 1.03))
@@ -175,11 +175,11 @@ def ranked_scores(models: Mapping[str, tuple[np.ndarray, np.ndarray]], tau: floa
         Model -> means (heads,) and intervals (heads, 2).
     """
     figure, axes = new_axes(size=(5.8, 3.8))
-    for model, (mean, interval) in models.items():
+    for model, (mean, ends) in models.items():
         order = np.argsort(-mean, kind="stable")
         share = (np.arange(len(mean)) + 1) / len(mean)
         colour = colour_of(model)
-        axes.fill_between(share, *interval[order].T, color=colour, alpha=0.2, lw=0, step="mid")
+        axes.fill_between(share, *ends[order].T, color=colour, alpha=0.2, lw=0, step="mid")
         axes.plot(share, mean[order], color=colour, lw=1.6, label=model)
     axes.axhline(tau, color=GREY, lw=0.8, ls=":")
     axes.annotate(f"tau = {tau:g}", (1, tau), xytext=(0, 2), textcoords="offset points",

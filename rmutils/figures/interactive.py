@@ -26,7 +26,6 @@ from rmutils.figures.report import number
 from rmutils.figures.style import SEQUENTIAL
 from rmutils.heads.copy_score import copied
 from rmutils.heads.scores import DECIMALS, Head, HeadScores
-from rmutils.stats import percentiles
 
 if TYPE_CHECKING:
     from rmutils.models import LanguageModel
@@ -63,9 +62,10 @@ def head_map(scores: HeadScores, tau: float) -> HTML:
     highest = max(scores.mean.max(), tau)
     colours = mpl.colormaps[SEQUENTIAL]
     taus = np.arange(STEPS + 1) / STEPS
-    drawn = np.sort(scores.bootstrap().round(DECIMALS).reshape(-1, scores.mean.size))
     mean = scores.mean.round(DECIMALS).ravel()
-    reach = [number((mean >= one).sum(), *percentiles((drawn >= one).sum(1))) for one in taus]
+    reach = [number(*one) for one in zip(*scores.statistic(
+        lambda maps: np.stack([(maps >= one).sum((1, 2)) for one in taus], axis=1),
+        bounds=(0, mean.size)), strict=True)]
     shown = map(number, mean, *scores.interval().reshape(-1, 2).T)
     return embed("heads", {
         "layers": scores.shape[0], "heads": scores.shape[1], "tau": tau, "steps": STEPS,

@@ -19,7 +19,17 @@ from scipy.optimize import linear_sum_assignment
 
 from rmutils.core.errors import UserError
 from rmutils.heads.scores import Head, HeadScores
-from rmutils.stats import RESAMPLES, cluster_bootstrap, expansion, percentiles
+from rmutils.stats import (
+    ANY,
+    DIFFERENCE,
+    RELATIVE,
+    RESAMPLES,
+    SHARE,
+    Interval,
+    expansion,
+    interval_of,
+    spread,
+)
 
 Cases = Literal["successful", "both"]
 """Which cases count: before and after each its own successful ones, or those that were successful
@@ -112,7 +122,8 @@ def _table(scores: HeadScores, counted: np.ndarray) -> np.ndarray:
 
 def needle_weights(needles: int, resamples: int, seed: int) -> np.ndarray:
     """(1 + resamples, needles): first all needles alike, then as a bootstrap draws them."""
-    drawn = cluster_bootstrap(np.eye(needles), None, resamples=resamples, seed=seed)
+    drawn = np.random.default_rng(seed).multinomial(
+        needles, np.full(needles, 1 / needles), size=resamples) / needles
     return np.concatenate([np.full((1, needles), 1 / needles), drawn])
 
 
@@ -123,31 +134,36 @@ def weighted_means(sums: np.ndarray, weights: np.ndarray) -> np.ndarray:
         return total[..., :-1] / total[..., -1:]
 
 
-def over_trainings(values: np.ndarray, seed: int) -> np.ndarray:
+def over_trainings(values: np.ndarray, needles: int, seed: int) -> np.ndarray:
     """Mean over trainings; in every resample, trainings are drawn with replacement.
 
-    A few trainings differ less from one another than those they stand for, so what the draws move
-    is spread out (`rmutils.stats.expansion`).
+    Draws are spread for the number of needles and of trainings (`rmutils.stats.expansion`).
 
     Parameters
     ----------
     values : ndarray
-        (trainings, 1 + resamples, ...), the first of them without resampling.
+        (trainings, 1 + resamples, ...), the first of them without resampling; the others with
+        `needle_weights`.
     """
     count = len(values)
+    values = np.stack([spread(each, needles) for each in values])
     rng = np.random.default_rng([seed, 1])  # not the draws of the needles once more
     drawn = rng.multinomial(count, np.full(count, 1 / count), size=values.shape[1] - 1) / count
-    spread = expansion(count) if count > 1 else 1
-    moved = 1 / count + spread * (drawn - 1 / count)
+    moved = 1 / count + (expansion(count) if count > 1 else 1) * (drawn - 1 / count)
     weights = np.concatenate([np.full((1, count), 1 / count), moved])
     return np.einsum("dt,td...->d...", weights, values)
 
 
-def interval(values: np.ndarray) -> np.ndarray:
-    """95 % interval from (1 + resamples, ...); draws in which no needle was found are left out."""
-    drawn = values[1:]
-    known = np.isfinite(drawn.reshape(len(drawn), -1)).all(1)
-    return percentiles(drawn[known]) if known.any() else np.full((*drawn.shape[1:], 2), np.nan)
+_BOUNDS = {"before": SHARE, "after": SHARE, "both": SHARE, "change": DIFFERENCE,
+           "relative change": RELATIVE}
+
+
+def _interval(values: np.ndarray, group: str, quantity: str) -> Interval:
+    """The interval of a quantity; a score by the definition of Wu et al. can exceed 1, and a
+    difference of relative changes knows no bounds."""
+    free = (quantity == "relative change" and group.startswith("retrieval less")
+            or (np.abs(values[0]) > 1).any())
+    return interval_of(values, bounds=ANY if free else _BOUNDS[quantity], centred=group == CHOSEN)
 
 
 CHOSEN, FOUND = "chosen on other needles", "needles found"
@@ -191,7 +207,7 @@ def training_effect(
                 for name in ("change", "relative change")}
         measured.append(groups)
     sizes = {name: len(heads) for name, heads in pairs[0].groups().items()}
-    return _summary(measured, sizes, seed)
+    return _summary(measured, sizes, sums.shape[1], seed)
 
 
 def split_half(
@@ -228,7 +244,7 @@ def split_half(
         parts = [_chosen_elsewhere(sums, choosing, weights, half, len(pair.retrieval))
                  for one in halves for half in (one, ~one)]
         measured.append({CHOSEN: _quantities(_mean_of_known(np.stack(parts)))})
-    return _summary(measured, {CHOSEN: len(pairs[0].retrieval)}, seed)
+    return _summary(measured, {CHOSEN: len(pairs[0].retrieval)}, needles, seed)
 
 
 def _chosen_elsewhere(
@@ -261,12 +277,13 @@ def needles_found(
     for pair in pairs:
         before, after = pair.success.astype(float)
         table = np.stack([before, after, before * after, after - before], axis=-1)
-        drawn = cluster_bootstrap(table, pair.before.cases["needle"].to_numpy(),
-                                  resamples=resamples, seed=seed)
-        values = np.concatenate([table.mean(0)[None], drawn]).T
+        needles = pair.before.cases["needle"].to_numpy()
+        counted = np.column_stack([table, np.ones(len(table))])
+        sums = (np.unique(needles)[:, None] == needles).astype(float) @ counted
+        values = weighted_means(sums, needle_weights(len(sums), resamples, seed)).T
         names = ("before", "after", "both", "change")
         measured.append({FOUND: dict(zip(names, values, strict=True))})
-    return _summary(measured, {}, seed)
+    return _summary(measured, {}, len(sums), seed)
 
 
 def head_changes(
@@ -294,15 +311,14 @@ def head_changes(
         sums = pair.sums(cases)
         means = weighted_means(sums, needle_weights(sums.shape[1], resamples, seed))
         drawn.append(np.stack([*means, means[1] - means[0]], axis=-1))
-    values = over_trainings(np.stack(drawn), seed)  # (1 + resamples, heads, 3)
+    values = over_trainings(np.stack(drawn), sums.shape[1], seed)  # (1 + resamples, heads, 3)
     order = np.argsort(-values[0, :, 0], kind="stable")
     layer, head = np.unravel_index(order, pairs[0].before.shape)
     table = pd.DataFrame({"rank": np.arange(1, len(order) + 1), "layer": layer, "head": head,
                           "retrieval": np.isin(order, retrieval)})
-    ends = interval(values)[order]
     for i, name in enumerate(("before", "after", "change")):
-        table[name] = values[0, order, i]
-        table[[f"{name}_low", f"{name}_high"]] = ends[:, i]
+        table[name], table[f"{name}_low"], table[f"{name}_high"] = _interval(
+            values[:, order, i], ALL, name)
     return table
 
 
@@ -315,12 +331,13 @@ def _quantities(means: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _summary(
-    measured: Sequence[dict[str, dict[str, np.ndarray]]], sizes: dict[str, int], seed: int
+    measured: Sequence[dict[str, dict[str, np.ndarray]]], sizes: dict[str, int], needles: int,
+    seed: int,
 ) -> pd.DataFrame:
     """A row for each group and quantity, from a nested dict per training."""
     rows = []
     for group, quantities in measured[0].items():
         for name in quantities:
-            values = over_trainings(np.stack([m[group][name] for m in measured]), seed)
-            rows.append((group, sizes.get(group, 0), name, values[0], *interval(values)))
+            values = over_trainings(np.stack([m[group][name] for m in measured]), needles, seed)
+            rows.append((group, sizes.get(group, 0), name, *_interval(values, group, name)))
     return pd.DataFrame(rows, columns=["group", "heads", "quantity", "value", "low", "high"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rmutils.core.errors import UserError
 from rmutils.core.files import parse_json
-from rmutils.stats import RESAMPLES, cluster_bootstrap, percentiles
+from rmutils.stats import LEVEL, RESAMPLES, SHARE, Bounds, Interval, draws, interval_of
 
 Head = tuple[int, int]
 """(layer, head)"""
@@ -64,18 +64,39 @@ class HeadScores:
         """(layers, heads) float64: RetrievalScore(h), the mean over successful runs."""
         return self.runs.mean(0)
 
-    def bootstrap(self, *, resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:
-        """Mean maps under resampling of clusters, (resamples, layers, heads).
+    def draws(
+        self, *, resamples: int = RESAMPLES, seed: int = 0, level: float = LEVEL
+    ) -> np.ndarray:
+        """The map of means, followed by draws of it: (1 + resamples, layers, heads).
 
-        All heads are resampled together, so that statistics over heads are right.
+        Whole clusters are drawn, and all heads together, so that statistics over heads are right.
+        See `rmutils.stats.draws`; no score is drawn below 0 or above the highest of a run.
         """
-        return cluster_bootstrap(self.runs, self.clusters, resamples=resamples, seed=seed)
+        drawn = draws(self.runs, self.clusters, resamples=resamples, seed=seed, level=level)
+        return np.clip(drawn, 0, max(1.0, self.runs.max()))
 
     def interval(
-        self, level: float = 0.95, *, resamples: int = RESAMPLES, seed: int = 0
+        self, level: float = LEVEL, *, resamples: int = RESAMPLES, seed: int = 0
     ) -> np.ndarray:
-        """Percentile bootstrap interval of each head's mean, (layers, heads, 2)."""
-        return percentiles(self.bootstrap(resamples=resamples, seed=seed), level)
+        """Bootstrap interval of each head's mean, (layers, heads, 2); NaN from a single cluster."""
+        drawn = self.draws(resamples=resamples, seed=seed, level=level)
+        return np.stack(interval_of(drawn, level=level)[1:], axis=-1)
+
+    def statistic(
+        self, function: Callable[[np.ndarray], np.ndarray], *, bounds: Bounds = SHARE,
+        resamples: int = RESAMPLES, seed: int = 0,
+    ) -> Interval:
+        """A number about the whole map of means, with its 95 % interval.
+
+        Parameters
+        ----------
+        function : callable
+            From maps (..., layers, heads), rounded to `DECIMALS`, to a number for each.
+        """
+        drawn = self.draws(resamples=resamples, seed=seed).round(DECIMALS)
+        values = np.asarray(function(drawn), dtype=float)
+        values[np.isnan(drawn).any((1, 2))] = np.nan
+        return interval_of(values, bounds=bounds, centred=True)
 
     def where(self, chosen: np.ndarray) -> HeadScores:
         """The scores of some of the cases only.

@@ -18,7 +18,7 @@ from scipy.special import entr
 from scipy.stats import spearmanr
 
 from rmutils.heads.scores import DECIMALS, HeadScores
-from rmutils.stats import RESAMPLES, percentiles
+from rmutils.stats import POSITIVE, RESAMPLES, SHARE, interval_of
 
 
 def _in_rows(mean: np.ndarray) -> np.ndarray:
@@ -106,10 +106,10 @@ def summarize(scores: HeadScores, *, resamples: int = RESAMPLES, seed: int = 0) 
     DataFrame
         `model`, `runs`, `heads`, `resamples`, `seed`, `statistic`, `value`, `low`, `high`.
     """
-    means = scores.bootstrap(resamples=resamples, seed=seed).round(DECIMALS)
     rows = [(scores.model, len(scores.runs), scores.mean.size, resamples, seed, name,
-             float(statistic(scores.mean.round(DECIMALS))),
-             *percentiles(statistic(means)))
+             *scores.statistic(statistic, resamples=resamples, seed=seed, bounds=(
+                 SHARE if name.startswith("share") or name in ("gini", "hoyer") else
+                 (0, scores.mean.size) if "heads" in name else POSITIVE)))
             for name, statistic in statistics().items()]
     return pd.DataFrame(rows, columns=["model", "runs", "heads", "resamples", "seed",
                                        "statistic", "value", "low", "high"])
@@ -151,8 +151,8 @@ def ranking_stability(
         means = [runs[chosen].mean(0).round(DECIMALS) for chosen in drawn]
         overlap = [len(top & _top(mean, top_k, rng)) / len(top) for mean in means]
         spearman = [_correlation(mean, full) for mean in means]
-        rows.append((count, np.mean(overlap), *percentiles(np.array(overlap)),
-                     np.mean(spearman), *percentiles(np.array(spearman))))
+        rows.append((count, *interval_of([np.mean(overlap), *overlap]),
+                     *interval_of([np.mean(spearman), *spearman])))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -168,11 +168,12 @@ def top_overlap(a: HeadScores, b: HeadScores, top_k: int, *, seed: int = 0) -> n
     """
     tops = []
     for scores in (a, b):
-        means = np.concatenate([scores.mean[None], scores.bootstrap(seed=seed)]).round(DECIMALS)
+        means = scores.draws(seed=seed).round(DECIMALS)
         order = np.argsort(-means.reshape(len(means), -1), axis=1, kind="stable")
-        tops.append(order[:, :top_k])
-    counts = np.array([len(np.intersect1d(x, y)) for x, y in zip(*tops, strict=True)])
-    return np.array([counts[0], *percentiles(counts[1:])])
+        tops.append(np.where(np.isnan(means).any((1, 2))[:, None], -1, order[:, :top_k]))
+    counts = [np.nan if -1 in x or -1 in y else len(np.intersect1d(x, y))
+              for x, y in zip(*tops, strict=True)]
+    return np.array(interval_of(counts, bounds=(0, top_k), centred=True))
 
 
 def _top(mean: np.ndarray, top_k: int, rng: np.random.Generator) -> set[int]:

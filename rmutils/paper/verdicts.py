@@ -25,20 +25,18 @@ reason is given with it.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, Self
 
 import numpy as np
 from pydantic import model_validator
 
 from rmutils.core.config import Config
-from rmutils.stats import percentiles, smallest_effect
+from rmutils.stats import Interval, smallest_effect
 
 Verdict = Literal["reproduced", "partly", "not reproduced", "undecided", "not run yet",
                   "not testable at this size"]
 REPRODUCED, PARTLY, NOT, UNDECIDED, NOT_RUN, UNTESTABLE = VERDICTS = Verdict.__args__
-RULE_OF_THREE = 3
-"""What never happened in n cases may, at 95 %, happen in up to 3 / n of all."""
 
 
 @dataclass(frozen=True)
@@ -61,24 +59,9 @@ class Effect:
     artifacts: tuple[str, ...]
 
     @classmethod
-    def drawn(cls, values: np.ndarray, unit: str, artifacts: Collection[str]) -> Self:
-        """From (1 + resamples,): the value itself, then as a bootstrap draws it."""
-        return cls(float(values[0]), *map(float, percentiles(values[1:])), unit, tuple(artifacts))
-
-    def of_shares(self, cases: int, *, least: float = -1.0) -> Self:
-        """The same, as a share of so many cases or as a difference of two: it has an interval with
-        a width, and within what can be.
-
-        If all cases came out alike, so do all resamples, though other cases need not. The interval
-        is then given the width of the rule of three.
-
-        Parameters
-        ----------
-        least : float
-            What a share (0) or a difference of shares (-1) cannot fall below.
-        """
-        width = 0 if self.low < self.high else RULE_OF_THREE / cases
-        return replace(self, low=max(self.low - width, least), high=min(self.high + width, 1.0))
+    def of(cls, found: Interval, unit: str, artifacts: Collection[str]) -> Self:
+        """From an interval of `rmutils.stats`."""
+        return cls(*map(float, found), unit, tuple(artifacts))
 
     @property
     def smallest(self) -> float:

@@ -15,7 +15,7 @@ import torch
 from rmutils.core.errors import UserError
 from rmutils.evaluation.likelihoods import next_token_logits
 from rmutils.models import LanguageModel
-from rmutils.stats import bootstrap_mean, percentiles
+from rmutils.stats import draws, interval_of
 
 FROM_BASE, FROM_TRAINED = "KL from the base model", "KL from the trained model"
 PERPLEXITY_BEFORE, PERPLEXITY = "perplexity before", "perplexity after"
@@ -76,12 +76,11 @@ def drift_table(passages: pd.DataFrame) -> pd.DataFrame:
     of_seeds = passages if "seed" in passages else passages.assign(seed=0)
     sums = np.stack([of_seeds.pivot(index="passage", columns="seed", values=name)
                      for name in _SUMS], axis=-1)
-    drawn = bootstrap_mean(sums)
+    drawn = draws(sums, seeds=True)
     per_token = dict(zip(_SUMS, (drawn / drawn[:, :1]).T, strict=True))
     rows = []
     for measure, of in _MEASURES.items():
-        values = of(per_token)
-        rows.append((measure, values[0], *percentiles(values[1:])))
+        rows.append((measure, *interval_of(of(per_token))))
     return pd.DataFrame(rows, columns=["measure", "value", "low", "high"])
 
 

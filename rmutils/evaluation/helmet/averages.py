@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from rmutils.evaluation.helmet.suite import CATEGORIES, DATASETS
-from rmutils.stats import RESAMPLES, cluster_bootstrap, percentiles
+from rmutils.stats import POINTS, RESAMPLES, interval_of
+from rmutils.stats import draws as draws_of_mean
 
 OVERALL = "overall"
 WORLD = {category: tuple(d.name for d in DATASETS.values() if d.category == category)
@@ -98,11 +99,8 @@ def samples_of(table: pd.DataFrame) -> pd.DataFrame:
 def _draws(scores: np.ndarray, clusters: np.ndarray, resamples: int, seed: int) -> np.ndarray:
     """Means of samples x metrics, of all and of drawn clusters."""
     known = np.isfinite(scores)
-    both = np.stack([np.where(known, scores, 0), known], axis=-1)
-    drawn = cluster_bootstrap(both, clusters, resamples=resamples, seed=seed)
-    if len({*clusters}) < 2:
-        drawn[:] = np.nan
-    both = np.concatenate([both.mean(0)[None], drawn])
+    both = draws_of_mean(np.stack([np.where(known, scores, 0), known], axis=-1), clusters,
+                         resamples=resamples, seed=seed)
     with np.errstate(invalid="ignore", divide="ignore"):
         return (both[..., 0] / both[..., 1]).mean(-1)
 
@@ -146,8 +144,6 @@ def _row(
     length: int, level: str, name: str, values: np.ndarray, counts: tuple[int, int],
     missing: Sequence[str] = (),
 ) -> dict:
-    known = values[1:][np.isfinite(values[1:])]  # all of a draw can be unscored
-    low, high = percentiles(known) if len(known) else (np.nan, np.nan)
-    return {"length": length, "level": level, "name": name, "value": values[0], "low": low,
-            "high": high, "samples": counts[0], "unscored": int(counts[1]),
-            "missing": ", ".join(missing)}
+    return {"length": length, "level": level, "name": name,
+            **interval_of(values, bounds=POINTS)._asdict(), "samples": counts[0],
+            "unscored": int(counts[1]), "missing": ", ".join(missing)}

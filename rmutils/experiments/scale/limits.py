@@ -17,7 +17,7 @@ from rmutils.experiments.scale import work
 from rmutils.experiments.scale.shapes import Shape
 from rmutils.experiments.scale.step_costs import Rates, reading, writing
 from rmutils.models import LanguageModel
-from rmutils.stats import cluster_bootstrap, percentiles
+from rmutils.stats import POSITIVE, draws, interval_of
 
 LONGEST = 1 << 30
 """Tokens beyond which nobody asks."""
@@ -154,10 +154,9 @@ def foretold(times: pd.DataFrame, work: dict[int, float]) -> tuple[float, np.nda
         the operations per second that the shorter texts show.
     """
     table = times.pivot(index="round", columns="length", values="seconds")
-    drawn = cluster_bootstrap(table.to_numpy(), None)
-    found = _ratio(table.to_numpy().mean(0)[None], [*table.columns], work)
-    ratios = _ratio(drawn, [*table.columns], work)[0]
-    return float(found[0][0]), percentiles(ratios), float(found[1][0])
+    ratios, rates = _ratio(draws(table.to_numpy()), [*table.columns], work)
+    value, *ends = interval_of(ratios, bounds=POSITIVE, centred=True)
+    return float(value), np.array(ends), float(rates[0])
 
 
 def _ratio(

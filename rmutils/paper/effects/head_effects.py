@@ -8,7 +8,7 @@ depend on which of them happen to be stored.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pandas as pd
@@ -24,7 +24,6 @@ from rmutils.heads.head_change import (
     needles_found,
     training_effect,
 )
-from rmutils.heads.scores import DECIMALS
 from rmutils.heads.sparsity import ranking_stability, share_above
 from rmutils.models.registry import tau_of
 from rmutils.paper.verdicts import Effect
@@ -39,17 +38,19 @@ TENTH = 0.1
 def share_of_retrieval_heads(model: str) -> Effect:
     """Share of heads at or above the model's threshold."""
     scores, artifact = scored(model, compute="never")
-    means = np.concatenate([scores.mean[None], scores.bootstrap()]).round(DECIMALS)
-    return Effect.drawn(share_above(means, tau_of(model)), "share of heads", [artifact.name])
+    share = scores.statistic(partial(share_above, tau=tau_of(model)))
+    return Effect.of(share, "share of heads", [artifact.name])
 
 
 def scores_held_by_top_tenth(model: str) -> Effect:
     """Share of all retrieval scores, added up, that the highest tenth of the heads hold."""
     scores, artifact = scored(model, compute="never")
-    means = np.concatenate([scores.mean[None], scores.bootstrap()])
+    return Effect.of(scores.statistic(_held_by_top_tenth), "share of scores", [artifact.name])
+
+
+def _held_by_top_tenth(means: np.ndarray) -> np.ndarray:
     ranked = -np.sort(-means.reshape(len(means), -1), axis=1)
-    top = ranked[:, :round(TENTH * ranked.shape[1])]
-    return Effect.drawn(top.sum(1) / ranked.sum(1), "share of scores", [artifact.name])
+    return ranked[:, :round(TENTH * ranked.shape[1])].sum(1) / ranked.sum(1)
 
 
 def retrieval_heads_from_few_needles(model: str) -> Effect:

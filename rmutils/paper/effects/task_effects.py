@@ -15,6 +15,7 @@ from scipy.stats import pearsonr
 
 from rmutils.evaluation.helmet import EvaluateConfig
 from rmutils.experiments.designs import correlations, design_stored, designs, points
+from rmutils.experiments.general_abilities import ALL, changes
 from rmutils.experiments.masking_sweep import scored
 from rmutils.experiments.sweep_questions import HAYSTACK
 from rmutils.heads.sparsity import gini
@@ -30,7 +31,7 @@ from rmutils.paper.effects.stored_scores import (
 )
 from rmutils.paper.verdicts import Effect
 from rmutils.pipeline.planned_runs import BEFORE
-from rmutils.stats import bootstrap_mean, paired
+from rmutils.stats import RELATIVE, Interval, draws, interval, interval_of, paired
 
 POINTS = "points"
 
@@ -69,8 +70,9 @@ def category_gain(model: str, category: str) -> Effect:
 def relative_category_gain(model: str, category: str) -> Effect:
     """Gain by RetMask in one category, as a share of the score before, average over lengths."""
     (pairs, *groups), names = _side_by_side(model, RETMASK, BEFORE, category=category)
-    drawn = bootstrap_mean(pairs, *groups)
-    return Effect.drawn(drawn[:, 0] / drawn[:, 1] - 1, "share of the score before", names)
+    drawn = draws(pairs, *groups, seeds=True)
+    change = interval_of(drawn[:, 0] / drawn[:, 1] - 1, bounds=RELATIVE)
+    return Effect.of(change, "share of the score before", names)
 
 
 def category_gain_beyond(model: str, *categories: str) -> Effect:
@@ -79,8 +81,8 @@ def category_gain_beyond(model: str, *categories: str) -> Effect:
     inside, every = np.isin(strata, categories), len(np.unique(strata))
     chosen = len(np.unique(strata[inside]))
     weights = np.where(inside, every / chosen, -every / (every - chosen))
-    drawn = bootstrap_mean(weights[:, None] * (pairs[..., 0] - pairs[..., 1]), clusters, strata)
-    return Effect.drawn(drawn, POINTS, names)
+    gains = weights[:, None] * (pairs[..., 0] - pairs[..., 1])
+    return Effect.of(interval(gains, clusters, strata, seeds=True), POINTS, names)
 
 
 def gain_beyond(model: str, other: str) -> Effect:
@@ -88,9 +90,9 @@ def gain_beyond(model: str, other: str) -> Effect:
     drawn, names = [], []
     for seed, name in enumerate((model, other)):  # chance is drawn for each by itself
         (pairs, *groups), stored = _side_by_side(name, RETMASK, BEFORE)
-        drawn.append(bootstrap_mean(pairs[..., 0] - pairs[..., 1], *groups, seed=seed))
+        drawn.append(draws(pairs[..., 0] - pairs[..., 1], *groups, seeds=True, seed=seed))
         names += stored
-    return Effect.drawn(drawn[0] - drawn[1], POINTS, names)
+    return Effect.of(interval_of(drawn[0] - drawn[1]), POINTS, names)
 
 
 def gain_by_more_pairs(model: str) -> Effect:
@@ -145,7 +147,8 @@ def _less(
     model: str, strategy: str, base: str, **chosen: str | int | EvaluateConfig | None
 ) -> Effect:
     (pairs, *groups), names = _side_by_side(model, strategy, base, **chosen)
-    return Effect.drawn(bootstrap_mean(pairs[..., 0] - pairs[..., 1], *groups), POINTS, names)
+    gained = interval(pairs[..., 0] - pairs[..., 1], *groups, seeds=True)
+    return Effect.of(gained, POINTS, names)
 
 
 def _side_by_side(
@@ -163,8 +166,6 @@ def _side_by_side(
 def general_change(model: str) -> Effect:
     """Score after RetMask less that before it, plain mean of the tasks without long contexts."""
     table, names = general_scores_of(model)
-    tidy = table.assign(stratum=table["task"],
-                        sample=table["task"] + " " + table["sample"].astype(str))
-    pairs, clusters, strata = paired(tidy, RETMASK, BEFORE)
-    return Effect.drawn(bootstrap_mean(pairs[..., 0] - pairs[..., 1], clusters, strata),
-                        "points", names)
+    found = changes(table, BEFORE)
+    mean = found[found["task"] == ALL].iloc[0]
+    return Effect.of(Interval(mean["effect"], mean["low"], mean["high"]), POINTS, names)

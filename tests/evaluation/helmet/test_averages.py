@@ -8,6 +8,7 @@ import pytest
 
 from rmutils.evaluation.helmet.averages import WORLD, averages, draws
 from rmutils.evaluation.helmet.suite import CATEGORIES, DATASETS
+from rmutils.stats import expansion
 
 
 @pytest.fixture
@@ -79,10 +80,10 @@ def test_intervals_draw_whole_texts(table):
     part["score"] = levels[part["cluster"]]
     values = draws(part, resamples=20_000)["document_qa"]
     assert values[0] == levels.mean()
-    assert values[1:].std() == pytest.approx(levels.std() / 2, rel=0.03)
+    assert values[1:].std() == pytest.approx(expansion(4) * levels.std() / 2, rel=0.03)
     part["cluster"] = part["sample"]
     alone = draws(part, resamples=20_000)["document_qa"]
-    assert alone[1:].std() == pytest.approx(levels.std() / np.sqrt(12), rel=0.03)
+    assert alone[1:].std() == pytest.approx(expansion(12) * levels.std() / np.sqrt(12), rel=0.03)
     part["cluster"] = 0
     assert np.isnan(averages(part)[["low", "high"]].to_numpy()).all()
 
