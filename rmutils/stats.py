@@ -121,7 +121,7 @@ def draws(
         for part, state in zip(parts, states[1:], strict=True)], axis=0)
     if len(of_seeds) > 1:
         moved = moved + _deviations(of_seeds, np.arange(len(of_seeds)), resamples, states[0], level)
-    return np.asarray(of_seeds.mean(0) + np.concatenate([np.zeros_like(moved[:1]), moved]))
+    return np.asarray(of_seeds.mean(0) + np.concatenate([np.zeros((1, *moved.shape[1:])), moved]))
 
 
 def interval_of(

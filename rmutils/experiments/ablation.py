@@ -131,5 +131,6 @@ def together(cases: pd.DataFrame) -> pd.DataFrame:
     alone = [[place[name] for name in table["heads"][i].split()] for i in sets]
     return pd.DataFrame({
         "together": interval_of(drawn[:, sets].mean(1), bounds=DIFFERENCE),
-        "sum of each alone": interval_of(np.mean([drawn[:, part].sum(1) for part in alone], axis=0)),
+        "sum of each alone": interval_of(np.mean([drawn[:, part].sum(1) for part in alone], axis=0),
+                                         bounds=(-len(alone[0]), len(alone[0]))),
     }, index=["value", "low", "high"]).T

@@ -173,7 +173,7 @@ def correlations(
     draws = np.random.default_rng(seed).integers(0, len(x), (resamples, len(x)))
     drawn = _alike(rankdata(x[draws], axis=1), rankdata(y[draws], axis=1))
     spearman = interval_of(spread(np.array([ranks.statistic, *drawn]), len(x)),
-                           bounds=DIFFERENCE, centred=True)
+                           bounds=DIFFERENCE)
     return pd.DataFrame([
         ("Pearson's r", line.statistic, *line.confidence_interval(), line.pvalue, len(x)),
         ("Spearman's rank correlation", *spearman, ranks.pvalue, len(x))], columns=["statistic", "value", "low", "high", "p", "models"])

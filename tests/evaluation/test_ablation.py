@@ -60,6 +60,6 @@ def test_losses_by_hand(llama, scores, asked):
     assert table["draw"].tolist() == [-1] * 16 + [0, 1]
     parts = together(cases)
     assert parts["value"].to_dict() == {"together": 1.0, "sum of each alone": 1.5}
-    # Resampled, the two needles are 0 and 0, 0 and 1, or 1 and 1.
-    assert parts.loc["sum of each alone", ["low", "high"]].tolist() == [0.0, 3.0]
+    # Two needles say next to nothing: the interval ends where three losses of all needles do.
+    assert parts.loc["sum of each alone", ["low", "high"]].tolist() == [-3.0, 3.0]
     assert heads_alone(table, 0.1).axes[0].get_legend() is not None

@@ -19,6 +19,7 @@ from rmutils.paper.verdicts import (
     together,
     verdict,
 )
+from rmutils.stats import Interval
 
 
 def effect(low: float, high: float, value: float | None = None) -> Effect:
@@ -76,18 +77,8 @@ def test_words():
     assert Claimed(above=0.04, below=0.1).words == "above 0.04 and below 0.1"
 
 
-def test_an_interval_from_equal_cases_has_a_width():
-    """Of 50 cases none was lost: up to 3 in 50 may be lost elsewhere."""
-    assert effect(0, 0).of_shares(50) == effect(-0.06, 0.06)
-    assert effect(1, 1).of_shares(4, least=0) == Effect(1, 0.25, 1, "points", ())
-    assert effect(-0.3, 1.2, 0.4).of_shares(4, least=0) == Effect(0.4, 0, 1, "points", ())
-    assert effect(0.1, 0.2).of_shares(1) == effect(0.1, 0.2)
-
-
-def test_from_draws():
-    found = Effect.drawn(np.array([5.0, *np.arange(1001)]), "points", ["a"])
-    assert (found.value, found.artifacts) == (5, ("a",))
-    assert (found.low, found.high) == pytest.approx((25, 975))
+def test_from_an_interval():
+    assert Effect.of(Interval(5, 2.5, 7), "points", ["a"]) == Effect(5, 2.5, 7, "points", ("a",))
 
 
 def test_distance_and_what_would_decide():

@@ -142,8 +142,9 @@ def test_intervals_hold_prompts_and_draws():
     assert [low, high] == pytest.approx([0.5 - 0.155, 0.5 + 0.155], abs=0.03)
     assert rows.loc["non-retrieval", ["low", "high"]].tolist() == [0, 1]
     losses = modes.losses().set_index(["more", "less"])
-    # the same prompts fail: nothing is lost, for sure, though each share is uncertain
-    assert losses.loc[(WHOLE, "retrieval"), ["value", "low", "high"]].tolist() == [0, 0, 0]
+    # the same prompts fail: up to 3 / 40 may be lost elsewhere, though each share is uncertain
+    assert losses.loc[(WHOLE, "retrieval"), ["value", "low", "high"]].tolist() == [
+        0, -0.075, 0.075]
     value, low, high = losses.loc[("non-retrieval", "retrieval"), ["value", "low", "high"]]
     assert value == 0 and low < -0.5 and high > 0.5
     near = modes.shares("near miss").set_index("masked")
