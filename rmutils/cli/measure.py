@@ -77,7 +77,7 @@ def evaluate(
 def _judge(url: str | None, model: str | None):
     if url is None:
         return None
-    from rmutils.evaluation.grading import GradingJudge
+    from rmutils.evaluation.helmet.grading import GradingJudge
     from rmutils.preference.judges import GEMMA, ServerJudge
 
     return GradingJudge(ServerJudge(url, model or GEMMA))

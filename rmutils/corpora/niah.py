@@ -6,17 +6,25 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from rmutils.core.errors import UserError
 from rmutils.corpora.haystacks import Haystack, Needle
 
-if TYPE_CHECKING:
-    from rmutils.models import LanguageModel
-
 SENTENCE_END = re.compile(r"""[.!?]["')\]]*(?=\s)""")
 WU_BUFFER = 200
 """Tokens that `retrieval_head_detection.py` of Wu et al. keeps free for question and answer."""
+
+
+class Prompted(Protocol):
+    """What a case takes from a model (`rmutils.models.LanguageModel`)."""
+
+    tokenizer: Any
+
+    @property
+    def chat(self) -> bool: ...
+
+    def user_turn(self) -> tuple[str, str]: ...
 
 
 @dataclass(frozen=True)
@@ -68,7 +76,7 @@ class NiahBuilder:
         `length - 200` tokens, whatever the rest, as in `retrieval_head_detection.py`.
     """
 
-    def __init__(self, lm: LanguageModel, haystacks: Sequence[Haystack], *, buffered: bool = False):
+    def __init__(self, lm: Prompted, haystacks: Sequence[Haystack], *, buffered: bool = False):
         self.lm = lm
         self.buffered = buffered
         self.haystacks = haystacks

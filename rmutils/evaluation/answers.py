@@ -1,7 +1,4 @@
-"""Greedy answers to many prompts.
-
-How many needles a model finds, without a look at its heads.
-"""
+"""Greedy answers to many prompts, and whether they are right."""
 
 from __future__ import annotations
 
@@ -9,10 +6,12 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from rmutils.corpora.world.samples import Sample
 from rmutils.heads.copy_score import SUCCESS_ROUGE, rouge_recall
 from rmutils.heads.detection import DetectConfig, build_cases
 from rmutils.models import LanguageModel
 from rmutils.models.engine.generation import generate
+from rmutils.models.language_model import without_thoughts
 
 
 def answer(
@@ -55,3 +54,13 @@ def find_needles(lm: LanguageModel, config: DetectConfig) -> pd.DataFrame:
          "response": response,
          "success": rouge_recall(case.needle.real_needle, response) > SUCCESS_ROUGE}
         for case, response in zip(cases, responses, strict=True)])
+
+
+def is_right(sample: Sample, text: str) -> bool:
+    """Return whether an answer holds all gold values, or the whole right ranking; case is ignored.
+
+    Thoughts do not count, and a thought that never ends leaves no answer.
+    """
+    said = without_thoughts(text).lower()
+    golds = (sample.answer,) if sample.kind == "rerank" else sample.golds
+    return all(gold.lower() in said for gold in golds)

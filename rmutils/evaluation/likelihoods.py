@@ -14,7 +14,10 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from rmutils.core.config import Config, digest
+from rmutils.core.errors import UserError
+from rmutils.core.paths import CORPORA
 from rmutils.core.results import Artifact, Compute, Stage, Tables
+from rmutils.corpora.haystacks import load_haystacks
 from rmutils.corpora.world.samples import Sample
 from rmutils.heads.masking import mask_heads
 from rmutils.heads.scores import Head
@@ -205,7 +208,7 @@ def surprise(
     return found
 
 
-def foretold(lm: LanguageModel, texts: Sequence[Sequence[int]], known: int) -> list[float]:
+def next_words_right(lm: LanguageModel, texts: Sequence[Sequence[int]], known: int) -> list[float]:
     """Share of the tokens of each text that a model expects most, given all before.
 
     Parameters
@@ -224,3 +227,28 @@ def next_token_logits(lm: LanguageModel, ids: Sequence[int]) -> torch.Tensor:
     """(tokens, vocabulary), float32 on the CPU: row i is about token i + 1."""
     return lm.model(torch.tensor([ids], device=lm.model.device),
                     use_cache=False).logits[0].float().cpu()
+
+
+def passages(lm: LanguageModel, count: int, tokens: int) -> tuple[list[list[int]], int]:
+    """Plain text that no model of this book was trained on: stretches of its corpus's haystack.
+
+    Returns
+    -------
+    list of lists of int, int
+        Token ids, each stretch after the beginning of a user turn, where the model knows turns; and
+        how many tokens that beginning has.
+
+    Raises
+    ------
+    UserError
+        The haystacks are too short for so many.
+    """
+    turn = lm.tokenizer(lm.user_turn()[0] if lm.chat else "", add_special_tokens=False)["input_ids"]
+    texts = [lm.tokenizer(haystack.text, add_special_tokens=False)["input_ids"]
+             for haystack in load_haystacks(CORPORA[lm.corpus] / "haystack")]
+    room = min((len(texts) * (len(text) // tokens) + part
+                for part, text in enumerate(texts)), default=0)
+    if count > room:
+        raise UserError(f"{count} passages of {tokens} tokens: the haystacks have only {room}.")
+    starts = [(i % len(texts), i // len(texts) * tokens) for i in range(count)]
+    return [[*turn, *texts[part][start : start + tokens]] for part, start in starts], len(turn)

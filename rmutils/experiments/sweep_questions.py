@@ -11,16 +11,12 @@ from functools import cache, partial
 import numpy as np
 import pandas as pd
 
-from rmutils.core.errors import UserError
-from rmutils.core.paths import CORPORA
-from rmutils.corpora.haystacks import load_haystacks
 from rmutils.corpora.world import World
-from rmutils.corpora.world.knowledge import KINDS
+from rmutils.corpora.world.knowledge import KINDS, KNOWN
 from rmutils.corpora.world.samples import Sample
 from rmutils.corpora.world.tasks import task
-from rmutils.evaluation.answers import answer
-from rmutils.evaluation.likelihoods import foretold
-from rmutils.experiments.teaching_models import is_right
+from rmutils.evaluation.answers import answer, is_right
+from rmutils.evaluation.likelihoods import next_words_right, passages
 from rmutils.heads.copy_score import SUCCESS_ROUGE, rouge_recall
 from rmutils.heads.detection import DetectConfig, build_cases
 from rmutils.models import LanguageModel
@@ -28,9 +24,6 @@ from rmutils.stats import SHARE, interval
 
 HAYSTACK, BY_HEART, NEXT_WORDS = "haystack", "by heart", "next words"
 """What is asked besides the tasks over long texts. The last is no question: a model reads."""
-KNOWN = ("trade", "animal", "season", "calendar", "opposite")
-"""Kinds of short instructions with one right answer, which the instruction does not hold and which
-takes no reasoning: what a baker does, which day comes after Monday."""
 PASSAGE, KNOWN_TOKENS = 64, 16
 """Tokens of a passage for `next words`, and how many at its beginning are not asked for."""
 _UNITS = re.compile(r"(?<=[.!?])\s+(?!Label:)|\n+")
@@ -120,34 +113,9 @@ def read_on(lm: LanguageModel, count: int) -> pd.DataFrame:
         model expects most.
     """
     texts, turn = passages(lm, count, PASSAGE)
-    shares = foretold(lm, texts, turn + KNOWN_TOKENS)
+    shares = next_words_right(lm, texts, turn + KNOWN_TOKENS)
     return pd.DataFrame({"task": NEXT_WORDS, "sample": range(count), "cluster": range(count),
                          "correct": shares, "response": ""})
-
-
-def passages(lm: LanguageModel, count: int, tokens: int) -> tuple[list[list[int]], int]:
-    """Plain text that no model of this book was trained on: stretches of its corpus's haystack.
-
-    Returns
-    -------
-    list of lists of int, int
-        Token ids, each stretch after the beginning of a user turn, where the model knows turns; and
-        how many tokens that beginning has.
-
-    Raises
-    ------
-    UserError
-        The haystacks are too short for so many.
-    """
-    turn = lm.tokenizer(lm.user_turn()[0] if lm.chat else "", add_special_tokens=False)["input_ids"]
-    texts = [lm.tokenizer(haystack.text, add_special_tokens=False)["input_ids"]
-             for haystack in load_haystacks(CORPORA[lm.corpus] / "haystack")]
-    room = min((len(texts) * (len(text) // tokens) + part
-                for part, text in enumerate(texts)), default=0)
-    if count > room:
-        raise UserError(f"{count} passages of {tokens} tokens: the haystacks have only {room}.")
-    starts = [(i % len(texts), i // len(texts) * tokens) for i in range(count)]
-    return [[*turn, *texts[part][start : start + tokens]] for part, start in starts], len(turn)
 
 
 def chance(sample: Sample) -> float:

@@ -21,14 +21,13 @@ from rmutils.corpora.world.knowledge import ON_TOPIC, instructions, topic_words,
 from rmutils.corpora.world.lexicon import names
 from rmutils.corpora.world.samples import Sample
 from rmutils.corpora.world.tasks import ASKED, TASKS, task
-from rmutils.evaluation.answers import answer, find_needles
+from rmutils.evaluation.answers import answer, find_needles, is_right
 from rmutils.heads import DetectConfig, detect, mask_heads
 from rmutils.heads.copy_score import SUCCESS_ROUGE, rouge_recall
 from rmutils.heads.detection import even_depths
 from rmutils.heads.scores import Head, HeadScores
 from rmutils.heads.sparsity import share_above
 from rmutils.models import LanguageModel
-from rmutils.models.language_model import without_thoughts
 from rmutils.stats import DIFFERENCE, SHARE, interval
 
 _OPEN = {  # words that can stand in each other's place
@@ -247,13 +246,3 @@ def _tasks(lm: LanguageModel) -> Iterator[tuple]:
             answers = answer(lm, prompts, max_new_tokens=160)
             right = [is_right(*pair) for pair in zip(samples, answers, strict=True)]
             yield _row(f"task: {kind}", "thinking" if thinking else f"{TASK_LENGTH} tokens", right)
-
-
-def is_right(sample: Sample, text: str) -> bool:
-    """Whether an answer holds all gold values, or the whole right ranking, in either case.
-
-    Thoughts do not count, and a thought that never ends leaves no answer.
-    """
-    said = without_thoughts(text).lower()
-    golds = (sample.answer,) if sample.kind == "rerank" else sample.golds
-    return all(gold.lower() in said for gold in golds)

@@ -27,7 +27,8 @@ from rmutils.core.errors import NotStored, UserError
 from rmutils.core.journal import Journal
 from rmutils.core.progress import progress_bar
 from rmutils.core.results import Artifact, Compute, Stage, Tables
-from rmutils.experiments.sweep_questions import KNOWN_TOKENS, passages
+from rmutils.evaluation.likelihoods import passages
+from rmutils.experiments.sweep_questions import KNOWN_TOKENS
 from rmutils.experiments.variant_questions import (
     DocumentsConfig,
     Questions,

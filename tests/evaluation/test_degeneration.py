@@ -9,7 +9,7 @@ import torch
 
 from rmutils.corpora.world.knowledge import instructions
 from rmutils.evaluation import likelihoods
-from rmutils.evaluation.likelihoods import foretold, repetition_rate, speak, surprise
+from rmutils.evaluation.likelihoods import next_words_right, repetition_rate, speak, surprise
 from rmutils.heads import mask_heads
 
 PROMPTS = [list(range(20, 60)), [9, 8, 7], [100, 200]]
@@ -54,13 +54,13 @@ def test_surprise_is_the_slow_one(lm):
 
 def test_next_words_are_the_slow_ones(lm):
     text = list(range(30, 50))
-    for known in (1, 7):  # greedy tokens are put into the text, so that some are foretold
+    for known in (1, 7):  # greedy tokens are put into the text, so that some are next_words_right
         for i in (9, 13):
             text[i] = max(enumerate(odds(lm, text[:i])), key=lambda pair: pair[1])[0]
         right = [odds(lm, text[:i])[text[i]] == max(odds(lm, text[:i]))
                  for i in range(known, len(text))]
         assert 0 < sum(right) < len(right)
-        assert foretold(lm, [text, text[:9]], known)[0] == pytest.approx(sum(right) / len(right))
+        assert next_words_right(lm, [text, text[:9]], known)[0] == pytest.approx(sum(right) / len(right))
 
 
 def test_the_masked_model_speaks_and_the_whole_one_judges(llama, monkeypatch):

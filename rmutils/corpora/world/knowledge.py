@@ -25,6 +25,9 @@ CATEGORIES = {  # (one, many): the words
     ("day", "days"): words.DAYS,
 }
 
+KNOWN = ("trade", "animal", "season", "calendar", "opposite")
+"""Kinds of short instructions with one right answer, which the instruction does not hold and which
+takes no reasoning: what a baker does, which day comes after Monday."""
 _TABLE = table("instructions")
 
 

@@ -27,7 +27,7 @@ from rmutils.evaluation.abilities.short_tasks import (
     passes,
     reading,
 )
-from rmutils.experiments.teaching_models import is_right
+from rmutils.evaluation.answers import is_right
 
 
 @dataclass(frozen=True)

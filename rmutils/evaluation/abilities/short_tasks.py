@@ -39,13 +39,12 @@ from rmutils.corpora.world import World
 from rmutils.corpora.world import lexicon as words
 from rmutils.corpora.world.facts import Fact, sentence
 from rmutils.corpora.world.failure_prompts import FORMS, FailurePrompt
-from rmutils.corpora.world.knowledge import instruction, words_of
+from rmutils.corpora.world.knowledge import KNOWN, instruction, words_of
 from rmutils.corpora.world.lexicon import names
 from rmutils.corpora.world.relations import RELATIONS
 from rmutils.corpora.world.samples import Sample
 from rmutils.evaluation.abilities.sandbox import call
 from rmutils.evaluation.failure_checks import FORMAT, outcome
-from rmutils.experiments.sweep_questions import KNOWN
 
 
 @dataclass(frozen=True)
@@ -213,7 +212,7 @@ def letter_of(answer: str, values: tuple[str, ...]) -> str | None:
 
 
 def known(count: int, seed: int) -> list[Item]:
-    """Short questions of the kinds `KNOWN` of `rmutils.experiments.sweep_questions`; the wrong
+    """Short questions of the kinds `KNOWN` of `rmutils.corpora.world.knowledge`; the wrong
     options are the right answer with another value."""
     return different(_known(count, seed), count)
 

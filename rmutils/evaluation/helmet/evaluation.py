@@ -21,7 +21,7 @@ from rmutils.core.journal import Journal, one_thread, side_by_side
 from rmutils.core.progress import progress_bar
 from rmutils.core.results import Artifact, Compute, Stage, Tables
 from rmutils.corpora.world.questions import Question
-from rmutils.evaluation.grading import GradingJudge
+from rmutils.evaluation.helmet.grading import GradingJudge
 from rmutils.evaluation.helmet.metrics import METRICS, parse
 from rmutils.evaluation.helmet.prompts import (
     Asked,

@@ -17,7 +17,7 @@ from rmutils.evaluation.abilities.ability_tasks import TASKS, Task
 from rmutils.evaluation.abilities.drift import drift_table, passage_drift
 from rmutils.evaluation.abilities.evaluate_abilities import GeneralConfig, evaluate_general
 from rmutils.evaluation.answers import answer
-from rmutils.experiments.sweep_questions import passages
+from rmutils.evaluation.likelihoods import passages
 from tests.conftest import make_lm
 
 SMALL = GeneralConfig(samples=3, passages=2, passage_tokens=20)

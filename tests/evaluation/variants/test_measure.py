@@ -12,8 +12,9 @@ from rmutils.attention.variants import MsPoe, Plain, Select, Share
 from rmutils.cli.measure import variants as command_line
 from rmutils.core.errors import UserError
 from rmutils.evaluation.answers import find_needles
+from rmutils.evaluation.likelihoods import passages
 from rmutils.experiments import variant_subjects as module
-from rmutils.experiments.sweep_questions import KNOWN_TOKENS, passages
+from rmutils.experiments.sweep_questions import KNOWN_TOKENS
 from rmutils.experiments.under_variants import (
     TextsConfig,
     VariantConfig,
