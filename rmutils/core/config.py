@@ -19,11 +19,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 
 from rmutils.core.errors import UserError
 from rmutils.core.validation import explain, models_in, read
+
+_STORED = "read from a manifest"
 
 
 class Config(BaseModel):
@@ -48,10 +57,16 @@ class Config(BaseModel):
 
     @classmethod
     def from_identity(cls, values: dict[str, Any]) -> Self:
-        """The configuration of a manifest: what it does not hold had the value before `added`."""
-        before = {name: one.before for name, field in cls.model_fields.items()
-                  for one in field.metadata if isinstance(one, _Added)}
-        return cls(**before | values)
+        """Return the configuration of a manifest, where `added` fields may be missing."""
+        return cls.model_validate(values, context=_STORED)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _missing(cls, values: Any, info: ValidationInfo) -> Any:
+        if info.context is not _STORED or not isinstance(values, dict):
+            return values
+        return {name: one.before for name, field in cls.model_fields.items()
+                for one in field.metadata if isinstance(one, _Added)} | values
 
     def changed(self, values: dict[str, Any]) -> Self:
         """A copy with other values.

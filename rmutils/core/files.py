@@ -168,7 +168,8 @@ def to_csv(frame: pd.DataFrame) -> str:
             for end, place in (("low", 1), ("high", 2)):
                 columns[f"{name}, {end}"] = [
                     cell[place] if isinstance(cell, tuple) else None for cell in cells]
-    return pd.DataFrame(columns, dtype=object).to_csv(index=False, lineterminator="\n")
+    text: str = pd.DataFrame(columns, dtype=object).to_csv(index=False, lineterminator="\n")
+    return text
 
 
 def _names(frame: pd.DataFrame) -> list[str]:

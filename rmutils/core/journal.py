@@ -29,7 +29,7 @@ from rmutils.core.files import parse_json
 from rmutils.core.progress import progress_bar
 
 
-class Journal(UserDict):
+class Journal(UserDict[str, Any]):
     """Results by name. Each is written to a file when it is set, as a line of JSON.
 
     Parameters

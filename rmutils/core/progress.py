@@ -46,7 +46,8 @@ def progress_bar(
     """
     if sys.stderr.isatty():
         with _display() as display:
-            task = display.add_task(description, total=total, completed=done, unit=unit)
+            task = display.add_task(description, total=total, unit=unit)
+            display.update(task, completed=done)
             yield lambda amount: display.advance(task, amount)
         return
     started = last = time.monotonic()

@@ -104,7 +104,7 @@ def sharing(folder: Path) -> tuple[list[Path], Callable]:
 
 
 def manifest(folder: Path) -> tuple[list[Path], Callable]:
-    """Changed payloads are the business of tests/test_artifacts.py."""
+    """Changed payloads are the business of tests/core/test_results.py."""
     shipped = next(a for a in stored("detect") if a.shipped)
     copy = shutil.copytree(shipped.folder, folder / shipped.name)
     return [copy / "manifest.json"], lambda path: Artifact(path.parent).problems()

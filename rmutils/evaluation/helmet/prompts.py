@@ -24,15 +24,15 @@ from rmutils.core.errors import UserError
 from rmutils.corpora.world.lexicon import Split
 from rmutils.corpora.world.questions import Chronicle, Question
 from rmutils.corpora.world.samples import Count, TooShort
-from rmutils.evaluation.helmet.suite import CATEGORIES, DATASETS, Dataset
+from rmutils.evaluation.helmet.suite import CATEGORIES, DATASETS, SUITES, Dataset
 from rmutils.models import LanguageModel
 
 
 class EvaluateConfig(Config):
     """An evaluation. The paper names HELMET and takes its settings (section 4.1, appendix A)."""
 
-    datasets: Annotated[tuple[str, ...], Field(min_length=1)] = tuple(DATASETS)
-    """Names of data sets; the name of a category stands for all of its data sets."""
+    datasets: Annotated[tuple[str, ...], Field(min_length=1)] = SUITES["helmet"]
+    """Names of data sets; that of a suite (`helmet`) or a category stands for all of its data sets."""
     lengths: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] = (512, 2048)
     """Tokens of prompt and answer together. Section 4.1: "five context lengths ranging from 8K to
     128K tokens"; ours are for models with smaller windows."""
@@ -56,11 +56,13 @@ class EvaluateConfig(Config):
     @field_validator("datasets")
     @classmethod
     def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        if unknown := [name for name in names if name not in DATASETS and name not in CATEGORIES]:
+        if unknown := [name for name in names
+                       if not any(name in known for known in (DATASETS, CATEGORIES, SUITES))]:
             raise ValueError(
                 f"no data set or category is called {', '.join(map(repr, unknown))}. Categories: "
                 f"{', '.join(CATEGORIES)}. Data sets: {', '.join(DATASETS)}")
-        return tuple(d.name for d in DATASETS.values() if {d.name, d.category} & {*names})
+        asked = {*names}.union(*(SUITES.get(name, ()) for name in names))
+        return tuple(d.name for d in DATASETS.values() if {d.name, d.category} & asked)
 
     @field_validator("lengths")
     @classmethod

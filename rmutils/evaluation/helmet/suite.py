@@ -184,3 +184,10 @@ DATASETS: dict[str, Dataset] = {d.name: d for d in (
         "for each fact.", prefix="Summary:", chat=True, max_new_tokens=112, readings=("raw",)),
 )}
 """Name -> data set, category by category."""
+
+SUITES = {"helmet": (
+    "needle_rivals", "needle_values", "key_value", "document_qa", "document_hops", "rerank",
+    "labels_coarse", "labels_fine", "labels_names", "cite_sentences", "cite_list", "free_answer",
+    "text_hops", "choice", "summary")}
+"""Data sets that are asked together, by name. Stored evaluations are of these very ones: a data set
+that is added to `DATASETS` joins no suite, and a longer suite is another one, with another name."""

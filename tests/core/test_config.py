@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from typing import Annotated, Literal
 
 import pytest
 from pydantic import Field, ValidationError
 
-from rmutils.core.config import Config, digest
+from rmutils.core.config import Config, command_line, digest
 from rmutils.core.errors import UserError
 
 
@@ -72,3 +73,14 @@ def test_what_a_command_line_may_say(texts, changes):
 def test_wrong_texts(texts, message):
     with pytest.raises(UserError, match=message):
         Whole().changed(texts)
+
+
+def test_a_command_has_an_option_for_each_value_that_is_not_the_default(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my model").mkdir()
+    config = Whole(grid=Grid(size=7, names=("b", "c")), tau=None, other=Grid(), name="two words")
+    assert shlex.split(command_line("do", str(tmp_path / "my model"), config=config)) == [
+        "rmutils", "do", "my model", "--grid.size", "7", "--grid.names", "b,c", "--tau", "null",
+        "--name", "two words", "--other", '{"size": 3, "names": ["a", "\\u00e4"]}']
+    assert command_line("do", config=Whole(), more=Grid(size=1)) == "rmutils do --more.size 1"
+    assert command_line("do", config=Whole(), default=Whole(tau=None)) == "rmutils do --tau 0.1"

@@ -1,0 +1,144 @@
+"""Keys hold what changes a result's value, so what is stored stays found when the code grows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rmutils.core.config import Config, added
+from rmutils.core.results import Stage, find, stored
+from rmutils.evaluation.abilities.evaluate_abilities import GENERAL, GeneralConfig
+from rmutils.evaluation.helmet import EvaluateConfig, evaluate_stored
+from rmutils.evaluation.helmet.evaluation import EVALUATION
+from rmutils.evaluation.helmet.suite import DATASETS, SUITES
+from rmutils.evaluation.likelihoods import LIKELIHOODS, LikelihoodConfig
+from rmutils.experiments.ablation import ABLATION, AblationConfig
+from rmutils.experiments.designs import DESIGN, DesignConfig
+from rmutils.experiments.failure_modes import FAILURE_MODES, FailureConfig
+from rmutils.experiments.formation import FORMATION, FormationConfig
+from rmutils.experiments.heads_under_variants import HEADS, HeadsConfig
+from rmutils.experiments.masking_sweep import SWEEP, SweepConfig
+from rmutils.experiments.olmo3 import EXTENSION
+from rmutils.experiments.savings_curves import MEASUREMENTS
+from rmutils.experiments.under_variants import VARIANT, VariantConfig
+from rmutils.heads.detection import DETECT, DetectConfig
+from rmutils.longcontext.extension import ExtensionConfig
+from rmutils.models.trained import TRAIN
+from rmutils.pipeline.retmask import RETMASK, RetMaskConfig
+from rmutils.training.recipes import TrainRecipe
+
+STAGES = {stage.name: (stage, config) for stage, config in (
+    (ABLATION, AblationConfig), (DESIGN, DesignConfig), (DETECT, DetectConfig),
+    (EVALUATION, EvaluateConfig), (EXTENSION, ExtensionConfig), (FAILURE_MODES, FailureConfig),
+    (FORMATION, FormationConfig), (GENERAL, GeneralConfig), (HEADS, HeadsConfig),
+    (LIKELIHOODS, LikelihoodConfig), (RETMASK, RetMaskConfig), (SWEEP, SweepConfig),
+    (TRAIN, TrainRecipe), (VARIANT, VariantConfig),
+    *((one.stage, one.config) for one in MEASUREMENTS.values()))}
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    return [artifact for artifact in stored() if artifact.shipped]
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_every_shipped_result_is_found_from_its_configuration(name, shipped):
+    stage, kind = STAGES[name]
+    of_stage = [artifact for artifact in shipped if artifact.stage == name]
+    assert of_stage
+    for artifact in of_stage:
+        config = kind.from_identity(artifact.manifest["config"])
+        key = stage.key(config, artifact.manifest["inputs"])
+        assert key == artifact.key, (
+            f"{artifact.name} is orphaned. A new field of {kind.__name__} is declared with `added` "
+            "(rmutils/core/config.py), or its default; what else changes the value of results "
+            "raises the version of the stage, and the results are computed and shipped again.")
+        assert artifact.folder.name.endswith(key[-16:-8])
+
+
+def test_all_that_ship_are_of_known_stages(shipped):
+    assert {artifact.stage for artifact in shipped} == {*STAGES} and len(shipped) >= 400
+
+
+class Before(Config):
+    size: int = 3
+
+
+class Within(Config):
+    part: Before = Before()
+
+
+class After(Config):
+    size: int = 3
+    colour: str = added("grey")
+
+
+class AfterWithin(Config):
+    part: After = After()
+
+
+class Later(Config):
+    size: int = 3
+    colour: str = added("red", before="grey")
+
+
+class OtherDefault(Config):
+    size: int = 4
+
+
+def test_a_new_field_leaves_results_where_they_are():
+    assert After().identity() == Before().identity() == {"size": 3}
+    assert AfterWithin().digest() == Within().digest()
+    assert After(colour="red").digest() != Before().digest()
+
+
+def test_its_default_may_change_later():
+    """The new default is not the old result, and the old value still finds it."""
+    assert Later().digest() == After(colour="red").digest() != Before().digest()
+    assert Later(colour="grey").digest() == Before().digest()
+    assert Later.from_identity({"size": 3}).colour == "grey"
+    assert AfterWithin.from_identity({"part": {"size": 5}}).part == After(size=5)
+
+
+def test_another_default_is_another_result():
+    assert OtherDefault().digest() != Before().digest() == OtherDefault(size=3).digest()
+
+
+def test_a_new_data_set_leaves_evaluations_where_they_are(monkeypatch):
+    before = EvaluateConfig().digest()
+    config = EvaluateConfig(lengths=(256, 512, 1024, 2048), samples=20)
+    _, artifact = evaluate_stored("tiny-llama", config, compute="never")
+    assert artifact.shipped and artifact.name.startswith("evaluation/tiny-llama/base-")
+    monkeypatch.setitem(DATASETS, "new", replace(DATASETS["summary"], name="new"))
+    assert EvaluateConfig().digest() == before
+    assert EvaluateConfig(datasets=("helmet",)) == EvaluateConfig()
+    assert EvaluateConfig(datasets=("helmet", "new")).datasets == (*SUITES["helmet"], "new")
+
+
+def test_folders_say_what_is_inside(cache, tmp_path):
+    """Results of a training are called as the training."""
+    def make(folder: Path) -> dict:
+        (folder / "weights").write_text("w")
+        return {}
+
+    train, about = Stage("train", 1), {"command": "x"}
+    training = train.obtain_folder(Before(), {}, make, model="tiny-llama", label="retmask-seed3",
+                                   **about)
+    assert training.name == f"train/tiny-llama/retmask-seed3-{training.key[-16:-8]}"
+    asked = Stage("asked", 1).obtain_folder(Before(), {}, make, model=training.key, **about)
+    assert (asked.model, asked.label) == ("tiny-llama", "retmask-seed3")
+    (tmp_path / "my model").mkdir()
+    for model, shown in ((str(tmp_path / "my model"), "my-model"), ("org/name", "org-name"),
+                         ("../..", "any"), ("", "any")):
+        one = Stage("asked", 1).obtain_folder(Before(), {"model": model}, make, model=model, **about)
+        assert one.name == f"asked/{shown}/base-{one.key[-16:-8]}" and find(one.key) == one
+
+
+def test_caches_of_earlier_states_are_read(cache):
+    stage = Stage("asked", 1)
+    made = stage.obtain_folder(Before(), {}, lambda folder: {}, command="x")
+    made.folder.rename(cache / "artifacts" / made.key)
+    old = stage.obtain_folder(Before(), {}, lambda folder: {}, command="x", compute="never")
+    assert old.name == old.key == made.key and [*stored("asked")] == [old]
