@@ -20,7 +20,7 @@ RESULTS = [str(steps.RESULTS)] if PLAN or steps.RESULTS.exists() else []
 # Where the book and its repository are: pages say it (rmutils/site/pages/extras.py, launch.py).
 ADDRESS = ["RMUTILS_ADDRESS", "GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_REF_TYPE",
            "GITHUB_REF_NAME"]
-STEP = f"{shlex.quote(sys.executable)} -m rmutils.site.steps"
+PYTHON = shlex.quote(sys.executable)
 
 
 rule book:
@@ -33,7 +33,7 @@ rule book:
         documentation=dependencies.documentation(),
         address=[os.environ.get(name, "") for name in ADDRESS],
     shell:
-        STEP + " pages"
+        PYTHON + " -m rmutils.site.steps pages"
 
 
 for chapter in CHAPTERS:
@@ -50,7 +50,7 @@ for chapter in CHAPTERS:
             values=json.dumps(chapter.parameters),
             content=dependencies.content(ROOT, [str(chapter.notebook), *chapter.inputs]),
         shell:
-            STEP + " chapter {input.notebook:q} {output:q} {params.values:q}"
+            PYTHON + " -m rmutils.site.steps chapter {input.notebook:q} {output:q} {params.values:q}"
 
 
 if PLAN:
@@ -68,7 +68,7 @@ if PLAN:
         params:
             plan=config["plan"],
         shell:
-            STEP + " results {params.plan:q}"
+            PYTHON + " -m rmutils.study results {params.plan:q}"
 
 
 def job(stage, wildcards):
@@ -119,4 +119,4 @@ for stage in sorted({name.split("/")[0] for name in PLAN}):
             plan=config["plan"],
             stage=stage,
         shell:
-            STEP + " job {params.plan:q} {params.stage}/{wildcards.name:q} {threads}"
+            PYTHON + " -m rmutils.study job {params.plan:q} {params.stage}/{wildcards.name:q} {threads}"

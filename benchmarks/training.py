@@ -22,7 +22,7 @@ from rmutils import load_model
 from rmutils.core.config import Config
 from rmutils.experiments.speed import FOLDER
 from rmutils.models.loading import trained_folder
-from rmutils.pipeline.planned_runs import planned, stored_runs
+from rmutils.pipeline.planned_runs import planned_runs, stored_runs
 from rmutils.training.recipes import RECIPES
 from rmutils.training.running import train
 
@@ -85,7 +85,7 @@ def measure(settings: Settings = Settings(), folder: Path = FOLDER) -> bool:
 def main(way: str, asked: Annotated[str, typer.Argument(help="JSON")]) -> None:
     """Print a row: seconds of each round for all pairs."""
     settings = Settings.model_validate_json(asked)
-    config = next(c for c in planned(settings.model) if c.strategy == "retmask")
+    config = next(c for c in planned_runs(settings.model) if c.strategy == "retmask")
     (run,), _ = stored_runs(settings.model, [config])
     pairs, seconds = run.pairs[: settings.pairs], []
     stay_within_memory()

@@ -95,8 +95,8 @@ def pairs(
     model: options.Model,
     out: Annotated[Path, typer.Option(help="File (.parquet) for the pairs.")],
     strategy: Annotated[str, typer.Option(
-        help="retmask, smaller-model, win-lose-pair, non-retrieval-mask, random-mask, sft; or "
-             "longreward, which reads released pairs.")] = "retmask",
+        help="retmask, smaller-model, win-lose-pair, non-retrieval-mask, random-mask, sft, longreward "
+             "(which reads released pairs), or one that a package has added.")] = "retmask",
     source: options.Source = "world",
     number: Annotated[int, typer.Option(
         "--pairs", min=1, help="How many instructions. Pairs that teach nothing are dropped.")
@@ -131,30 +131,27 @@ def pairs(
     Example: rmutils pairs tiny-llama --strategy retmask --pairs 1000 --out pairs.parquet
     """
     from rmutils.preference.instructions import draw_stored
-    from rmutils.preference.pairs import longreward_pairs
     from rmutils.preference.responses import ResponseConfig
     from rmutils.preference.strategies import STRATEGIES, contrast
 
-    if strategy not in (*STRATEGIES, "longreward"):
-        raise UserError(f"--strategy {strategy}: one of {', '.join(STRATEGIES)}, longreward.")
-    if strategy == "smaller-model" and not smaller:
-        raise UserError("--strategy smaller-model needs --smaller MODEL.")
+    way = STRATEGIES[strategy]
+    if way.smaller and not smaller:
+        raise UserError(f"--strategy {strategy} needs --smaller MODEL.")
     tau = options.threshold(model, tau, top_k)
     config = ResponseConfig().changed({
         "max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p,
         "thinking": thinking, "seed": seed})
     options.check_room(out)
     lm = options.load_chat_model(model)
-    if strategy == "longreward":
-        found, origin = longreward_pairs(lm, number, seed=seed), {}
+    if way.released:
+        found, origin = way.released(lm, number, seed), {}
     else:
-        policy = STRATEGIES[strategy].policy
-        heads = options.choose_heads(lm, model, policy, tau=tau, top_k=top_k, seed=head_seed,
-                                     scores=scores) if policy else []
+        heads = way.choose_heads(options.scores_of(lm, model, scores), tau=tau, top_k=top_k,
+                                 seed=head_seed) if way.policy else []
         other = (options.backend_of(options.load_chat_model(smaller), smaller, engine,
                                     workers=workers)
-                 if strategy == "smaller-model" else None)
-        rater = _judge(judge, judge_model, lm, thinking) if strategy == "win-lose-pair" else None
+                 if way.smaller else None)
+        rater = _judge(judge, judge_model, lm, thinking) if way.judged else None
         drawn, _ = draw_stored(source, number, seed=seed, lm=lm)
         made = contrast(
             strategy, options.backend_of(lm, model, engine, server, workers), drawn.instructions,
@@ -255,7 +252,7 @@ def train(
 
 
 retmask_app = typer.Typer(add_completion=False)
-MEANS = "means."
+BACKEND = "compute_backend."
 
 
 # Typer has no repeatable option with two values, so `-p` arrives among the arguments.
@@ -273,30 +270,30 @@ def retmask(
 
     A run that was stopped goes on when the same command is given again. The recipe is named
     (embedded, paper or smoke), and its values can be changed one by one. Those of
-    `means` say who answers, and over how many GPUs the training is shared.
+    `compute_backend` say who answers, and over how many GPUs the training is shared.
 
     Example: rmutils retmask tiny-llama -p instructions 500 -p recipe.learning_rate 5e-5
     """
     from rmutils.core.journal import default_workers
     from rmutils.pipeline.retmask import RetMaskConfig, run_retmask
     from rmutils.training import RECIPES
-    from rmutils.training.launching import Means
+    from rmutils.training.compute_backend import ComputeBackend, with_new_names
 
     if compute not in ("auto", "always", "never"):
         raise UserError(f"--compute {compute}: one of auto, always, never.")
-    given = parameter_pairs(parameters or [])
+    given = with_new_names(parameter_pairs(parameters or []))
     name = given.pop("recipe", "embedded")
     if name not in RECIPES:
         raise UserError(f"-p recipe {name}: one of {', '.join(RECIPES)}.")
-    means = Means().changed({key.removeprefix(MEANS): given.pop(key)
-                             for key in [*given] if key.startswith(MEANS)})
+    backend = ComputeBackend().changed({key.removeprefix(BACKEND): given.pop(key)
+                                        for key in [*given] if key.startswith(BACKEND)})
     config = RetMaskConfig(recipe=RECIPES[name]).changed(given)
     if show:
         _list(config)
-        _list(means, MEANS)
+        _list(backend, BACKEND)
         return
-    run = run_retmask(model, config, compute=compute, means=means,
-                      workers=workers or means.workers(default_workers()))
+    run = run_retmask(model, config, compute=compute, compute_backend=backend,
+                      workers=workers or backend.workers(default_workers()))
     summary = {
         "model": model, "artifact": run.artifact.name, "training": run.training,
         "heads": run.heads, "pairs": len(run.pairs), "dropped": run.dropped,

@@ -14,7 +14,7 @@ import typer
 from rmutils.core.errors import UserError
 
 if TYPE_CHECKING:
-    from rmutils.heads.scores import Head
+    from rmutils.heads.scores import Head, HeadScores
     from rmutils.models import LanguageModel
     from rmutils.preference.responses import Backend
 
@@ -67,15 +67,21 @@ def choose_heads(
     lm: LanguageModel, model: str, policy: Policy, *, tau: float | None, top_k: int | None,
     seed: int, scores: Path | None,
 ) -> list[Head]:
-    """The heads to mask, by the scores of a file or those of `rmutils detect MODEL`."""
-    from rmutils.heads import HeadScores, choose
+    """The heads to mask, by the scores of `scores_of`."""
+    from rmutils.heads import choose
+
+    return choose(scores_of(lm, model, scores), policy, tau=tau, top_k=top_k, seed=seed)
+
+
+def scores_of(lm: LanguageModel, model: str, file: Path | None) -> HeadScores:
+    """The head scores of a file, or those of `rmutils detect MODEL`."""
+    from rmutils.heads import HeadScores
     from rmutils.heads.detection import detect_stored
     from rmutils.models.registry import check
 
     check(lm)
-    found = (HeadScores.from_wu_json(scores, shape=lm.shape) if scores
-             else detect_stored(lm, named=model)[0])
-    return choose(found, policy, tau=tau, top_k=top_k, seed=seed)
+    return (HeadScores.from_wu_json(file, shape=lm.shape) if file
+            else detect_stored(lm, named=model)[0])
 
 
 def check_room(out: Path) -> None:
@@ -107,17 +113,18 @@ def backend_of(
 ) -> Backend:
     """Who answers for a model, which was asked for by that name."""
     if servers:
-        from rmutils.preference.backends import Server
+        from rmutils.preference.served import Server
 
         parts = (server.partition("=") for server in servers)
         return Server(lm, {address: checkpoint or model for address, _, checkpoint in parts})
     import torch
 
     from rmutils.core.journal import default_workers
-    from rmutils.training.launching import Means
+    from rmutils.preference.backends import BACKENDS
+    from rmutils.training.compute_backend import ComputeBackend
 
-    usual = default_workers() if engine == "transformers" else max(1, torch.cuda.device_count())
-    return Means(engine=engine).backend(lm, model, workers or usual)
+    usual = max(1, torch.cuda.device_count()) if BACKENDS[engine].own_gpus else default_workers()
+    return ComputeBackend(engine=engine).backend(lm, model, workers or usual)
 
 
 def command_line(ctx: typer.Context) -> str:

@@ -52,7 +52,7 @@ def study(
 
     Example: rmutils study --profile embedded --on slurm
 
-    Example: rmutils study --profile paper -p models qwen3-8b -p means.launch.nodes 2 --list
+    Example: rmutils study --profile paper -p models qwen3-8b -p compute_backend.launch.nodes 2 --list
     """
     from rmutils.site.build import BuildFailed
     from rmutils.study.jobs import home, record_of, settle

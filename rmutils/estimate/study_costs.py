@@ -21,6 +21,7 @@ from rmutils.experiments.scale.step_costs import Cost, Rates, together
 from rmutils.heads.answering import BATCH_TOKENS
 from rmutils.paper.tables import load_text_numbers
 from rmutils.preference.judges import GEMMA
+from rmutils.preference.strategies import STRATEGIES
 from rmutils.study import published_experiments
 from rmutils.study.plan import Job, Plan, plan
 from rmutils.study.published_experiments import PRINTED, training_data
@@ -89,11 +90,11 @@ def _generate(job: Job, pricing: Pricing) -> Cost:
     who = run.smaller if run.smaller and job.side else run.synthesizer or job.model
     return step_costs.generating(
         pricing.shape(who), run.instructions, data["Avg. Input Length"],
-        data["Avg. Output Length"], pricing.rates, job.means.tensor_parallel, job.means.engines)
+        data["Avg. Output Length"], pricing.rates, job.compute_backend.tensor_parallel, job.compute_backend.engines)
 
 
 def _pairs(job: Job, pricing: Pricing) -> Cost:
-    if job.run.strategy != "win-lose-pair":
+    if not STRATEGIES[job.run.strategy].judged:
         return Cost()
     data = pricing.data(job)
     asked = JUDGED + data["Avg. Input Length"] + data["Avg. Output Length"]
@@ -105,12 +106,12 @@ def _pairs(job: Job, pricing: Pricing) -> Cost:
 def _train(job: Job, pricing: Pricing) -> Cost:
     """With the detection after it."""
     run, recipe, data = job.run, job.run.recipe, pricing.data(job)
-    launch, shape = job.means.launch, pricing.shape(job.model)
+    launch, shape = job.compute_backend.launch, pricing.shape(job.model)
     tokens = round(min(recipe.max_length, data["Avg. Input Length"] + data["Avg. Output Length"]))
     cost = step_costs.training(
         shape, launch.settings if launch else "alone", max(1, job.resources.gpu),
         pairs=run.instructions, tokens=tokens, epochs=recipe.epochs,
-        sides=1 if run.strategy == "sft" else 2, per_device=recipe.per_device_batch,
+        sides=1 if STRATEGIES[run.strategy].objective == "sft" else 2, per_device=recipe.per_device_batch,
         rates=pricing.rates)
     after = _detect(job, pricing)
     return replace(cost, gpu_hours=cost.gpu_hours + after.gpu_hours,

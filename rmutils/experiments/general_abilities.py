@@ -20,7 +20,7 @@ from rmutils.evaluation.abilities.evaluate_abilities import (
     evaluate_general_stored,
 )
 from rmutils.models.loading import corpus_of
-from rmutils.pipeline.planned_runs import BEFORE, planned, stored_runs, train_again
+from rmutils.pipeline.planned_runs import BEFORE, planned_runs, retrain, stored_runs
 from rmutils.pipeline.retmask import RetMaskRun
 from rmutils.stats import POINTS, compare, holm, interval
 
@@ -152,7 +152,7 @@ def evaluate_trainings(model: str, workers: int = 1) -> Abilities:
             return _evaluate(model, run, config, "never")
         except NotStored:
             if run and find(run.training) is None:
-                train_again(model, run)
+                retrain(model, run)
             return _evaluate(model, run, config, "auto", workers)
 
     return _collect(model, evaluate)
@@ -175,7 +175,7 @@ def _collect(
 ) -> Abilities:
     config, missing = planned_abilities(model), []
     runs: list[tuple[str, int, RetMaskRun | None]] = [(BEFORE, 0, None)]
-    for wanted in planned(model):
+    for wanted in planned_runs(model):
         stored, lacking = stored_runs(model, [wanted])
         runs += [(wanted.strategy, wanted.seed, run) for run in stored]
         missing += lacking

@@ -32,7 +32,7 @@ from rmutils.heads.scores import DECIMALS, Head, HeadScores
 from rmutils.models import LanguageModel
 from rmutils.models.registry import tau_of
 from rmutils.models.trained import ModelRef, load_by_name
-from rmutils.pipeline.planned_runs import complete
+from rmutils.pipeline.planned_runs import retrain_missing
 from rmutils.stats import RESAMPLES, SHARE, draws, interval_of
 
 KEYS_TRAIT, DISTANCE = "keys looked at", "distance to the nearest head"
@@ -253,7 +253,7 @@ def heads_stored(
     ref = ModelRef(model)
 
     def make(journal: Path) -> Tables:
-        complete(model, config.trainings)
+        retrain_missing(model, config.trainings)
         return heads(ref.load(), scores, config, journal=journal)
 
     inputs = inputs_of(ref.identity, config.needles, ref.corpus) | {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -12,7 +12,7 @@ from rmutils.core.results import Artifact
 from rmutils.evaluation.helmet import EvaluateConfig, averages, evaluate_stored
 from rmutils.evaluation.helmet.averages import OVERALL, samples_of
 from rmutils.evaluation.helmet.evaluation import evaluation_command
-from rmutils.pipeline.planned_runs import BEFORE, planned, stored_runs
+from rmutils.pipeline.planned_runs import BEFORE, planned_runs, stored_runs
 from rmutils.preference.strategies import STRATEGIES
 from rmutils.stats import compare
 
@@ -39,7 +39,7 @@ class Evaluated:
 
 
 def evaluated(
-    model: str, config: EvaluateConfig, strategies: Sequence[str] = tuple(STRATEGIES)
+    model: str, config: EvaluateConfig, strategies: Iterable[str] = STRATEGIES
 ) -> Evaluated:
     """Read what is stored of a model before training and after all its planned ones.
 
@@ -71,7 +71,7 @@ def _planned(model: str, strategy: str) -> tuple[list[tuple[int, str]], list[str
     """
     if strategy == BEFORE:
         return [(0, model)], []
-    runs, lacking = stored_runs(model, [c for c in planned(model) if c.strategy == strategy])
+    runs, lacking = stored_runs(model, [c for c in planned_runs(model) if c.strategy == strategy])
     return [(run.artifact.manifest["config"]["seed"], run.training) for run in runs], lacking
 
 

@@ -1,11 +1,7 @@
 """The runs that the book's chapters show, fixed before any of them was looked at.
 
-A run of 200 instructions on `tiny-llama`, with the same recipe, had been seen by then; nothing was
-changed for what it gave.
-
-Runs of the method that are stored, and the commands for those that are not.
-
-Weights of stored runs, made anew: they are too large to ship, but the pairs are there.
+A run of 200 instructions on `tiny-llama`, with the same recipe, had been seen by then; its results
+changed nothing.
 """
 
 from __future__ import annotations
@@ -16,18 +12,15 @@ from collections.abc import Collection, Iterable
 from rmutils.core.errors import NotStored, UserError
 from rmutils.core.results import Artifact, find, stored
 from rmutils.heads.detection import even_depths
-from rmutils.models import load_model
 from rmutils.pipeline.retmask import (
     RETMASK,
     RetMaskConfig,
     RetMaskRun,
-    label_of,
-    recipe_of,
+    RetMaskSteps,
     run_command,
     run_retmask,
 )
-from rmutils.training.launching import Means
-from rmutils.training.running import train_stored
+from rmutils.training.compute_backend import ComputeBackend
 
 _TEACHING = RetMaskConfig().changed({"instructions": 512, "detect.depths": even_depths(5)})
 """200 cases, instructions of the world, all weights trained."""
@@ -43,12 +36,10 @@ MODELS = ("tiny-llama", "tiny-qwen3", "tiny-olmo3", "smollm2-135m")
 _MASKS = ("retmask", "non-retrieval-mask", "random-mask", "sft")
 BEFORE = "before"
 """In the place of a strategy: the model that all trainings begin with."""
-LEFT_OUT = ("rc-removed", "rc-un-generated")
-"""Strategies that leave reasoning contents out (section 4.5)."""
 _SEEDS = range(5)
 
 
-def planned(model: str) -> list[RetMaskConfig]:
+def planned_runs(model: str) -> list[RetMaskConfig]:
     """The configurations of all runs on a model, those of a strategy side by side by seed.
 
     Raises
@@ -64,7 +55,7 @@ def planned(model: str) -> list[RetMaskConfig]:
     strategies = {strategy: {} for strategy in (*_MASKS, "win-lose-pair")}
     strategies["smaller-model"] = {"smaller": "tiny-llama-small"}
     if model == "tiny-qwen3":  # the one that thinks
-        strategies |= {strategy: {} for strategy in LEFT_OUT}
+        strategies |= {"rc-removed": {}, "rc-un-generated": {}}
     return [_TEACHING.changed({"strategy": strategy, "seed": seed, **more})
             for seed in _SEEDS for strategy, more in strategies.items()]
 
@@ -100,19 +91,22 @@ def stored_runs(
     return found, missing
 
 
-def train_again(model: str, run: RetMaskRun, means: Means = Means()) -> Artifact:
-    """The training of a stored run once more, from its pairs, where its weights are not stored."""
+def retrain(
+    model: str, run: RetMaskRun, compute_backend: ComputeBackend = ComputeBackend()
+) -> Artifact:
+    """Repeat the training of a stored run from its pairs, where its weights are not stored.
+
+    Weights are too large to ship, but the pairs are there.
+    """
     config = RetMaskConfig.from_identity(run.artifact.manifest["config"])
-    return train_stored(load_model(model), run.pairs, recipe_of(config),
-                        command=run.artifact.manifest["command"], named=model,
-                        means=means.launch, label=label_of(config))[1]
+    return RetMaskSteps(model, config, compute_backend).train(run.pairs)[1]
 
 
-def complete(model: str, trainings: Collection[str]) -> None:
-    """Of some trainings of a model by name, those that have a stored run but no stored weights are
-    made anew."""
+def retrain_missing(model: str, trainings: Collection[str]) -> None:
+    """Retrain, of some trainings of a model by name, those that have a stored run but no weights.
+    """
     missing = {training for training in trainings if find(training) is None}
     for artifact in stored(RETMASK.name) if missing else ():
         if json.loads(artifact.path("run.json").read_text())["training"] in missing:
             config = RetMaskConfig.from_identity(artifact.manifest["config"])
-            train_again(model, run_retmask(model, config, compute="never"))
+            retrain(model, run_retmask(model, config, compute="never"))

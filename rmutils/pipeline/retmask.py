@@ -1,15 +1,18 @@
-"""The steps of a run up to its pairs: which heads are masked, and who answers what.
+"""One whole run of the method (sections 2 and 3): detect, mask, generate, pair, train, detect again.
 
-One whole run of the method (sections 2 and 3): detect, mask, contrast, prefer, detect again.
+`RetMaskSteps` has the steps. `run_retmask` takes them in this process, `rmutils.study` in a job
+each.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import pandas as pd
 from pydantic import Field
@@ -19,66 +22,19 @@ from rmutils.core.errors import UserError
 from rmutils.core.files import sha256
 from rmutils.core.progress import progress_bar
 from rmutils.core.results import JOURNAL, Artifact, Compute, Stage
-from rmutils.heads import DetectConfig, HeadScores, choose, detect
+from rmutils.heads import DetectConfig, HeadScores, detect
 from rmutils.heads.detection import detect_stored, inputs_of, load, save
 from rmutils.heads.scores import Head
 from rmutils.models import LanguageModel, identify, load_model
 from rmutils.models.loading import corpus_of
 from rmutils.models.registry import tau_of
 from rmutils.preference.instructions import draw_stored
-from rmutils.preference.pairs import Pairs, longreward_pairs
-from rmutils.preference.responses import ResponseConfig
-from rmutils.preference.strategies import RELEASED, STRATEGIES, contrast, strategy_of
-from rmutils.training.launching import Means
+from rmutils.preference.pairs import Pairs
+from rmutils.preference.responses import Backend, ResponseConfig, respond_stored
+from rmutils.preference.strategies import STRATEGIES, Strategy, contrast
+from rmutils.training.compute_backend import ComputeBackend
 from rmutils.training.recipes import RECIPES, TrainRecipe
 from rmutils.training.running import train_stored
-
-
-def masked_heads(author: LanguageModel | str, config: RetMaskConfig) -> list[Head]:
-    """The heads that are masked on the rejected side; none for some strategies.
-
-    Parameters
-    ----------
-    author : LanguageModel or str
-        The model that answers.
-    """
-    if not strategy_of(config.strategy).policy:
-        return []
-    return heads_of(detect_stored(author, config.detect)[0], config)
-
-
-def heads_of(scores: HeadScores, config: RetMaskConfig) -> list[Head]:
-    """The same from scores that are at hand."""
-    return choose(scores, strategy_of(config.strategy).policy, tau=config.tau, seed=config.seed)
-
-
-def contrasted(
-    author: str, writer: LanguageModel, config: RetMaskConfig, heads: list[Head], *,
-    compute: Compute, workers: int, command: str, means: Means = Means(),
-) -> tuple[Pairs, tuple[Artifact, ...]]:
-    """The pairs of a run, and the stored results that they were made from.
-
-    Parameters
-    ----------
-    author, writer : str, LanguageModel
-        The model that answers: its name, and it.
-    """
-    if config.strategy == RELEASED:
-        return longreward_pairs(writer, config.instructions, seed=config.seed), ()
-    kept = {"compute": compute, "command": command}
-    drawn, written = draw_stored(config.source, config.instructions, seed=config.seed, lm=writer)
-    other = config.smaller and means.backend(load_model(config.smaller), config.smaller, workers)
-    judge, device = means.judging(writer, config.responses.thinking), writer.model.device
-    backend = means.backend(writer, author, workers)
-    made = contrast(
-        config.strategy, backend, drawn.instructions,
-        config.responses.changed({"seed": config.seed}), heads=heads, other=other,
-        judge=judge, **kept)
-    for engine in filter(None, (backend, other)):
-        engine.close()
-    writer.model.to(device)
-    return made.pairs, (*written, *made.artifacts)
-
 
 RETMASK = Stage("retmask", version=1)
 
@@ -86,7 +42,8 @@ RETMASK = Stage("retmask", version=1)
 class RetMaskConfig(Config):
     """A run. Its seed takes the place of those in its parts."""
 
-    strategy: Literal[(*STRATEGIES, RELEASED)] = "retmask"
+    strategy: Annotated[str, STRATEGIES] = "retmask"
+    """One of `rmutils.preference.strategies.STRATEGIES`."""
     source: str = "world"
     """Of the instructions, as for `rmutils.preference.draw`."""
     instructions: Annotated[int, Field(ge=1)] = 1000
@@ -140,9 +97,116 @@ class RetMaskRun:
     artifact: Artifact
 
 
+class RetMaskSteps:
+    """The steps of one run. Each keeps its own result and reads it where it is stored.
+
+    Parameters
+    ----------
+    model : str
+        Name, folder or hub id of the model to be trained.
+    config : RetMaskConfig
+    compute_backend : ComputeBackend
+    compute : {"auto", "always", "never"}
+    workers : int
+        Processes that answer side by side.
+    """
+
+    def __init__(
+        self, model: str, config: RetMaskConfig, compute_backend: ComputeBackend, *,
+        compute: Compute = "auto", workers: int = 1,
+    ):
+        self.model, self.config = model, resolved(model, config)
+        self.compute_backend, self.workers = compute_backend, workers
+        self.author = config.synthesizer or model
+        self.strategy: Strategy = STRATEGIES[config.strategy]
+        self._kept = {"compute": compute, "command": run_command(model, config, compute_backend)}
+
+    @cached_property
+    def lm(self) -> LanguageModel:
+        """The model to be trained."""
+        return load_model(self.model)
+
+    @cached_property
+    def writer(self) -> LanguageModel:
+        """The model that answers."""
+        return self.lm if self.author == self.model else load_model(self.author)
+
+    def detect(self) -> tuple[HeadScores, Artifact]:
+        """Score the heads of the model before training."""
+        return detect_stored(self.lm, self.config.detect, named=self.model)
+
+    def mask(self, scores: HeadScores | None = None) -> list[Head]:
+        """Choose the heads that are masked on the rejected side; none for some strategies.
+
+        Parameters
+        ----------
+        scores : HeadScores, optional
+            Of the model that answers, where they are at hand.
+        """
+        if self.strategy.policy is None:
+            return []
+        if scores is None:
+            scores, _ = detect_stored(self.author, self.config.detect)
+        return self.strategy.choose_heads(scores, tau=self.config.tau, seed=self.config.seed)
+
+    def generate(self, side: int, heads: Iterable[Head]) -> tuple[pd.DataFrame, Artifact]:
+        """Sample the responses of the chosen (0) or the rejected (1) side alone."""
+        drawn, _ = self._instructions()
+        if smaller := self._smaller(side):
+            self.writer.model.to("cpu")  # the one that answers wants the GPU
+        sides = self.strategy.sides(self._sampling(), [*heads])
+        return respond_stored(self._backend(smaller or self.author), drawn.instructions,
+                              sides[side], **self._kept)
+
+    def pair(self, heads: list[Head]) -> tuple[Pairs, tuple[Artifact, ...]]:
+        """Make the pairs, from responses of both sides; return what they were made from, too."""
+        if self.strategy.released:
+            count, seed = self.config.instructions, self.config.seed
+            return self.strategy.released(self.writer, count, seed), ()
+        drawn, written = self._instructions()
+        smaller, device = self._smaller(1), self.writer.model.device
+        other = self._backend(smaller) if smaller else None
+        backend = self._backend(self.author)
+        judge = self.compute_backend.judging(self.writer, self.config.responses.thinking)
+        made = contrast(self.config.strategy, backend, drawn.instructions, self._sampling(),
+                        heads=heads, other=other, judge=judge, **self._kept)
+        for engine in filter(None, (backend, other)):
+            engine.close()
+        self.writer.model.to(device)
+        return made.pairs, (*written, *made.artifacts)
+
+    def train(self, pairs: pd.DataFrame) -> tuple[LanguageModel, Artifact]:
+        """Train on the pairs."""
+        return train_stored(self.lm, pairs, self.recipe, named=self.model,
+                            means=self.compute_backend.launch, label=label_of(self.config),
+                            **self._kept)
+
+    @property
+    def recipe(self) -> TrainRecipe:
+        """How the run trains."""
+        return self.config.recipe.changed({
+            "seed": self.config.seed, "objective": self.strategy.objective,
+            "thinking": self.config.recipe.thinking and self.strategy.reasoning == "kept"})
+
+    def _instructions(self):
+        return draw_stored(self.config.source, self.config.instructions, seed=self.config.seed,
+                           lm=self.writer)
+
+    def _sampling(self) -> ResponseConfig:
+        return self.config.responses.changed({"seed": self.config.seed})
+
+    def _smaller(self, side: int) -> str | None:
+        """The smaller model, if it answers on this side."""
+        return self.config.smaller if side and self.strategy.smaller else None
+
+    def _backend(self, name: str) -> Backend:
+        lm = self.writer if name == self.author else load_model(name)
+        return self.compute_backend.backend(lm, name, self.workers)
+
+
 def run_retmask(
     model: str, config: RetMaskConfig = RetMaskConfig(), *, compute: Compute = "auto",
-    workers: int = 1, means: Means = Means(),
+    workers: int = 1, compute_backend: ComputeBackend = ComputeBackend(),
 ) -> RetMaskRun:
     """Do all steps, or read them where they are stored. A stopped run goes on.
 
@@ -152,13 +216,13 @@ def run_retmask(
         Name, folder or hub id of the model to be trained.
     workers : int
         Processes that answer side by side (see `rmutils.preference.backends.Transformers`).
-    means : Means
+    compute_backend : ComputeBackend
         Who answers, and how the training is shared.
 
     Raises
     ------
     UserError
-        As of the steps.
+        As the steps do.
     """
     config = resolved(model, config)
     inputs = inputs_of(identify(model), config.detect, corpus_of(model))
@@ -168,11 +232,11 @@ def run_retmask(
         if not (file := Path(config.source)).is_file():
             raise UserError(f"{file}: no such file of instructions.")
         inputs["source"] = sha256(file)
-    inputs |= means.inputs()
+    inputs |= compute_backend.inputs()
+    steps = RetMaskSteps(model, config, compute_backend, compute=compute, workers=workers)
     artifact = RETMASK.obtain_folder(
-        config, inputs, lambda folder: _run(model, config, folder, compute, workers, means),
-        compute=compute, command=run_command(model, config, means), model=model,
-        label=label_of(config))
+        config, inputs, lambda folder: _run(steps, folder), compute=compute,
+        command=run_command(model, config, compute_backend), model=model, label=label_of(config))
     record = json.loads(artifact.path("run.json").read_text())
     before, _ = detect_stored(model, config.detect,
                               compute="never" if compute == "never" else "auto")
@@ -182,35 +246,19 @@ def run_retmask(
         record["dropped"], pd.read_csv(artifact.path("curve.csv")), record["training"], artifact)
 
 
-def resolved(model: str, config: RetMaskConfig) -> RetMaskConfig:
-    """A configuration with the threshold of the model whose heads are masked."""
-    if config.tau is not None:
-        return config
-    return config.changed({"tau": tau_of(config.synthesizer or model)})
-
-
-def _run(
-    model: str, config: RetMaskConfig, folder: Path, compute: Compute, workers: int, means: Means
-) -> dict:
-    """Do the steps, each of which keeps its own result, and write down what they gave."""
-    strategy, author = strategy_of(config.strategy), config.synthesizer or model
-    command = run_command(model, config, means)
-    lm = load_model(model)
-    writer = lm if author == model else load_model(author)
-    with progress_bar(f"{strategy.name} for {model}", 4, unit="steps") as advance:
-        _, before = detect_stored(lm, config.detect, named=model)
-        heads = masked_heads(writer, config)
+def _run(steps: RetMaskSteps, folder: Path) -> dict:
+    """Do the steps and write down what they gave."""
+    with progress_bar(f"{steps.strategy.name} for {steps.model}", 4, unit="steps") as advance:
+        _, before = steps.detect()
+        heads = steps.mask()
         advance(1)
-        pairs, made = contrasted(author, writer, config, heads, compute=compute, workers=workers,
-                                 command=command, means=means)
+        pairs, made = steps.pair(heads)
         pairs.table.to_parquet(folder / "pairs.parquet", index=False, compression="zstd")
         advance(1)
-        trained, training = train_stored(lm, pairs.table, recipe_of(config), compute=compute,
-                                         command=command, named=model, means=means.launch,
-                                         label=label_of(config))
+        trained, training = steps.train(pairs.table)
         shutil.copy(training.path("curve.csv"), folder)
         advance(1)
-        save(detect(trained, config.detect, journal=folder / JOURNAL), folder)
+        save(detect(trained, steps.config.detect, journal=folder / JOURNAL), folder)
         advance(1)
     artifacts = (before, *made, training)
     (folder / "run.json").write_text(json.dumps({
@@ -220,12 +268,11 @@ def _run(
             "step_seconds": {a.key: a.manifest["seconds"] for a in artifacts}}
 
 
-def recipe_of(config: RetMaskConfig) -> TrainRecipe:
-    """How a run trains."""
-    strategy = strategy_of(config.strategy)
-    return config.recipe.changed({
-        "seed": config.seed, "objective": strategy.objective,
-        "thinking": config.recipe.thinking and strategy.reasoning == "kept"})
+def resolved(model: str, config: RetMaskConfig) -> RetMaskConfig:
+    """A configuration with the threshold of the model whose heads are masked."""
+    if config.tau is not None:
+        return config
+    return config.changed({"tau": tau_of(config.synthesizer or model)})
 
 
 def label_of(config: RetMaskConfig) -> str:
@@ -233,6 +280,8 @@ def label_of(config: RetMaskConfig) -> str:
     return f"{config.strategy}-seed{config.seed}"
 
 
-def run_command(model: str, config: RetMaskConfig, means: Means = Means()) -> str:
+def run_command(
+    model: str, config: RetMaskConfig, compute_backend: ComputeBackend = ComputeBackend()
+) -> str:
     """Return the command line of a run."""
-    return command_line("retmask", model, config=config, means=means)
+    return command_line("retmask", model, config=config, compute_backend=compute_backend)

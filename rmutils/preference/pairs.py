@@ -98,7 +98,7 @@ LongReward's `batch_inference/3_get_pairs.py` writes; that the file has the same
 checked when this was written. One with others is refused, with the name of what is missing."""
 
 
-def longreward_pairs(lm: LanguageModel, count: int | None = None, *, seed: int = 0) -> Pairs:
+def longreward_pairs(lm: LanguageModel, count: int | None = None, seed: int = 0) -> Pairs:
     """LongReward's pairs as ours: long prompts, whose responses come from another model.
 
     The prompt is the context, an empty line and the query, as in the example of LongReward's

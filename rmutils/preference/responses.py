@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated, ClassVar
 
 import pandas as pd
 from pydantic import Field
@@ -17,8 +17,10 @@ from pydantic import Field
 from rmutils.core.config import Config, command_line, digest
 from rmutils.core.journal import Journal, side_by_side
 from rmutils.core.progress import progress_bar
+from rmutils.core.registry import Registry
 from rmutils.core.results import Artifact, Compute, Stage, Tables
 from rmutils.heads.scores import Head
+from rmutils.models import LanguageModel
 from rmutils.preference.instructions import Instruction
 
 RESPONSES = Stage[Tables]("responses", version=1, facts=lambda tables: {
@@ -69,7 +71,7 @@ class Response:
     finished: bool
 
 
-class Backend(Protocol):
+class Backend:
     """Something that answers.
 
     Attributes
@@ -77,24 +79,51 @@ class Backend(Protocol):
     name, identity : str
     together : int or None
         Instructions that are given to it at once. They are answered anew if one answer is missing,
-        so that a run that was stopped gives what one gives that was not. None: whichever are
-        missing, which does where an answer does not hang together with others.
+        so that a run that was stopped gives the same as one that was not. None: only the missing
+        ones, which is enough where an answer does not depend on the others.
     workers : int
-        Processes that answer side by side. More than one needs `elsewhere`, which gives what makes
-        the backend in another process.
+        Processes that answer side by side. More than one needs `elsewhere`, which returns what
+        makes the backend in another process.
+    own_gpus : bool
+        It holds weights of its own, on GPUs of its own: `engines` and `tensor_parallel` of
+        `rmutils.training.compute_backend.ComputeBackend` say how many.
     """
 
     name: str
     identity: str
     together: int | None = None
     workers: int = 1
+    own_gpus: ClassVar[bool] = False
+
+    @classmethod
+    def start(cls, lm: LanguageModel, named: str, *, workers: int = 1,
+              tensor_parallel: int = 1) -> Backend:
+        """The backend of a model, which `load_model` loads by the name `named`."""
+        raise NotImplementedError
+
+    @classmethod
+    def version(cls) -> str | None:
+        """What results depend on besides the model; None: nothing. UserError if it cannot run."""
+        return None
 
     def respond(self, instructions: Sequence[Instruction], config: ResponseConfig,
                 done: Callable[[Response], None]) -> None:
         """Call `done` with each response, in any order."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Free the memory of an engine, where there is one."""
+
+
+BACKENDS: Registry[type[Backend]] = Registry("response backend", "rmutils.backends")
+"""By name; `rmutils.preference.backends` adds those of this project."""
+
+
+def decode(lm: LanguageModel, instruction: Instruction, tokens: Sequence[int],
+           finished: bool) -> Response:
+    """A response from its token ids, which are without the stop token."""
+    text = lm.tokenizer.decode(tokens, skip_special_tokens=True).strip()
+    return Response(instruction.id, text, len(tokens), finished)
 
 
 def respond(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,13 +10,15 @@ import numpy as np
 import pandas as pd
 
 from rmutils.core.errors import UserError
+from rmutils.core.registry import Registry
 from rmutils.core.results import Artifact, Compute
-from rmutils.heads.masking import Policy
-from rmutils.heads.scores import Head
+from rmutils.heads.masking import choose
+from rmutils.heads.scores import Head, HeadScores
+from rmutils.models import LanguageModel
 from rmutils.models.language_model import without_thoughts
 from rmutils.preference.instructions import Instruction
 from rmutils.preference.judges import Judge, judge_stored
-from rmutils.preference.pairs import Pairs, make_pairs
+from rmutils.preference.pairs import Pairs, longreward_pairs, make_pairs
 from rmutils.preference.responses import Backend, ResponseConfig, respond_stored
 
 
@@ -24,45 +26,102 @@ from rmutils.preference.responses import Backend, ResponseConfig, respond_stored
 class Strategy:
     """A way to come by rejected responses.
 
+    What a strategy does is said here and nowhere else: another one is an instance with other
+    values, or of a subclass with other methods, in `STRATEGIES`.
+
     Attributes
     ----------
     name : str
         As the paper prints it.
     policy : {"retrieval", "non-retrieval", "random"} or None
-        Which heads are masked for the rejected side; None: none.
+        Which heads are masked for the rejected side; None: none. A subclass with a `choose_heads`
+        of its own may name another one.
     objective : {"dpo", "sft"}
         What is trained on the pairs.
     reasoning : {"kept", "removed", "un-generated"}
         What becomes of chains of thought (section 4.5): responses have them where the model
         thinks, lose them, or are generated without.
+    smaller : bool
+        A smaller model gives the rejected responses.
+    judged : bool
+        A judge rates the responses of both sides before they become pairs.
+    released : callable, optional
+        Reads pairs that others have published, from a model, a count and a seed; nothing is
+        generated then.
     """
 
     name: str
-    policy: Policy | None = None
-    objective: str = "dpo"
+    policy: str | None = None
+    objective: Literal["dpo", "sft"] = "dpo"
     reasoning: Literal["kept", "removed", "un-generated"] = "kept"
+    smaller: bool = False
+    judged: bool = False
+    released: Callable[[LanguageModel, int, int], Pairs] | None = None
+
+    def choose_heads(self, scores: HeadScores, *, tau: float | None = None,
+                     top_k: int | None = None, seed: int = 42) -> list[Head]:
+        """The heads to mask for the rejected side; none where there is no `policy`."""
+        if self.policy is None:
+            return []
+        return choose(scores, self.policy, tau=tau, top_k=top_k, seed=seed)
+
+    def sides(self, config: ResponseConfig, heads: Sequence[Head] = ()) -> tuple[
+            ResponseConfig, ...]:
+        """How the responses of the chosen and the rejected side are sampled."""
+        if self.released:
+            return ()
+        if self.reasoning == "un-generated":
+            config = config.changed({"thinking": False})
+        masked = config.changed({"heads": tuple(sorted(heads))}) if self.policy else config
+        return config, masked
+
+    def pairs(self, chosen: pd.DataFrame, rejected: pd.DataFrame,
+              ratings: pd.DataFrame | None = None) -> Pairs:
+        """Make pairs of the responses of both sides, and of a judge's ratings, if it is asked."""
+        if self.reasoning == "removed":
+            chosen, rejected = (side.assign(text=side["text"].map(without_thoughts))
+                                for side in (chosen, rejected))
+        return make_pairs(chosen, rejected)
 
 
-STRATEGIES = {
+@dataclass(frozen=True)
+class WinLosePair(Strategy):
+    """Two responses of the same model: the better one is chosen. Ties make no pair."""
+
+    judged: bool = True
+
+    def sides(self, config: ResponseConfig, heads: Sequence[Head] = ()) -> tuple[
+            ResponseConfig, ...]:
+        """The second response has another seed."""
+        return config, config.changed({"seed": config.seed + 1})
+
+    def pairs(self, chosen: pd.DataFrame, rejected: pd.DataFrame,
+              ratings: pd.DataFrame | None = None) -> Pairs:
+        """The response with the higher rating is chosen."""
+        gap = (ratings["first"] - ratings["second"]).to_numpy()
+        dropped = {"unscored": int(np.isnan(gap).sum()), "tie": int((gap == 0).sum())}
+        better, worse = gap > 0, gap < 0
+        pairs = make_pairs(pd.concat([chosen[better], rejected[worse]]).sort_index(),
+                           pd.concat([rejected[better], chosen[worse]]).sort_index())
+        return Pairs(pairs.table, pairs.dropped | {why: n for why, n in dropped.items() if n})
+
+
+STRATEGIES: Registry[Strategy] = Registry("strategy", "rmutils.strategies")
+"""By name. SFT trains "on (x, y_w) only" of RetMask's "preference tuples" (appendix D). RC are the
+reasoning contents of section 4.5. Section 4.3 trains on "the officially released dataset" of
+LongReward."""
+for _name, _strategy in {
     "retmask": Strategy("RetMask", "retrieval"),
-    "smaller-model": Strategy("Smaller-Model"),
-    "win-lose-pair": Strategy("Win-Lose-Pair"),
+    "smaller-model": Strategy("Smaller-Model", smaller=True),
+    "win-lose-pair": WinLosePair("Win-Lose-Pair"),
     "non-retrieval-mask": Strategy("Non-Retrieval-Mask", "non-retrieval"),
     "random-mask": Strategy("Random-Mask", "random"),
     "sft": Strategy("SFT", "retrieval", "sft"),
     "rc-removed": Strategy("RC removed", "retrieval", reasoning="removed"),
     "rc-un-generated": Strategy("RC un-generated", "retrieval", reasoning="un-generated"),
-}
-"""By name. SFT trains "on (x, y_w) only" of RetMask's "preference tuples" (appendix D). RC are the
-reasoning contents of section 4.5."""
-RELEASED = "longreward"
-"""Section 4.3 trains on "the officially released dataset" of LongReward. Nothing is generated, so
-it is none of `STRATEGIES`."""
-
-
-def strategy_of(name: str) -> Strategy:
-    """A strategy by the name of a run, released pairs among them."""
-    return Strategy("LongReward") if name == RELEASED else STRATEGIES[name]
+    "longreward": Strategy("LongReward", released=longreward_pairs),
+}.items():
+    STRATEGIES.add(_name, _strategy)
 
 
 @dataclass(frozen=True)
@@ -80,24 +139,24 @@ def contrast(
 ) -> Contrast:
     """Preference pairs by one of the strategies.
 
-    All strategies share the chosen responses, those of the whole model; but for Win-Lose-Pair,
-    which draws a second one of the same model, and where a judge tells which of both is chosen.
+    All strategies share the chosen responses, those of the whole model, except Win-Lose-Pair: it
+    draws a second response of the same model, and a judge tells which of the two is chosen.
 
     Parameters
     ----------
     strategy : str
-        One of `STRATEGIES`.
+        One of `STRATEGIES` that does not read released pairs.
     backend : Backend
         The model. Section 3: "the model used for response generation is the same as the target
         model, by default"; appendix E trains on the pairs of another one.
     config : ResponseConfig
         Of the chosen side; its `heads` are to be empty.
     heads : sequence of (layer, head)
-        What is masked for the rejected side, for the strategies with a `policy`.
+        Masked for the rejected side, by strategies with a `policy`.
     other : Backend, optional
-        The smaller model, for Smaller-Model.
+        The smaller model, for strategies with `smaller`.
     judge : Judge, optional
-        For Win-Lose-Pair.
+        For strategies with `judged`.
     compute : {"auto", "always", "never"}
     command : str, optional
         The command line that makes these pairs, for the manifests.
@@ -107,46 +166,25 @@ def contrast(
     UserError
         There is no such strategy, it lacks what it needs, or no pair is left.
     """
-    if strategy not in STRATEGIES:
-        raise UserError(f"no strategy is called {strategy!r}. Strategies: {', '.join(STRATEGIES)}.")
-    needs = {"smaller-model": (other, "a smaller model"), "win-lose-pair": (judge, "a judge")}
-    given, what = needs.get(strategy, (heads, "heads to mask"))
-    if not given:
-        raise UserError(f"the strategy {strategy} needs {what}.")
+    found = STRATEGIES[strategy]
+    if found.released:
+        raise UserError(f"the strategy {strategy} reads released pairs; nothing is generated.")
+    for needed, given, what in ((found.policy, heads, "heads to mask"),
+                                (found.smaller, other, "a smaller model"),
+                                (found.judged, judge, "a judge")):
+        if needed and not given:
+            raise UserError(f"the strategy {strategy} needs {what}.")
     stored = {"compute": compute, "command": command}
-    one, two = sides(strategy, config, heads)
-    chosen, first = respond_stored(backend, instructions, one, **stored)
-    if strategy == "smaller-model":
+    one, two = found.sides(config, heads)
+    chosen, *made = respond_stored(backend, instructions, one, **stored)
+    if found.smaller:
         backend.close()  # a GPU has no room for the engines of both
         backend = other
-    rejected, second = respond_stored(backend, instructions, two, **stored)
-    if strategy == "win-lose-pair":
+    rejected, artifact = respond_stored(backend, instructions, two, **stored)
+    made.append(artifact)
+    ratings = None
+    if found.judged:
         backend.close()  # the judge may want the memory
-        scores, judged = judge_stored(judge, chosen, rejected, **stored)
-        return Contrast(_win_lose(chosen, rejected, scores), (first, second, judged))
-    if STRATEGIES[strategy].reasoning == "removed":
-        chosen, rejected = (side.assign(text=side["text"].map(without_thoughts))
-                            for side in (chosen, rejected))
-    return Contrast(make_pairs(chosen, rejected), (first, second))
-
-
-def sides(
-    strategy: str, config: ResponseConfig, heads: Sequence[Head] = ()
-) -> tuple[ResponseConfig, ResponseConfig]:
-    """How the responses of both sides of a strategy are sampled."""
-    found = STRATEGIES[strategy]
-    if found.reasoning == "un-generated":
-        config = config.changed({"thinking": False})
-    if strategy == "win-lose-pair":
-        return config, config.changed({"seed": config.seed + 1})
-    return config, config.changed({"heads": tuple(sorted(heads))}) if found.policy else config
-
-
-def _win_lose(first: pd.DataFrame, second: pd.DataFrame, scores: pd.DataFrame) -> Pairs:
-    """The better response of each two is chosen. Where there is no telling, there is no pair."""
-    gap = (scores["first"] - scores["second"]).to_numpy()
-    dropped = {"unscored": int(np.isnan(gap).sum()), "tie": int((gap == 0).sum())}
-    better, worse = gap > 0, gap < 0
-    pairs = make_pairs(pd.concat([first[better], second[worse]]).sort_index(),
-                       pd.concat([second[better], first[worse]]).sort_index())
-    return Pairs(pairs.table, pairs.dropped | {why: n for why, n in dropped.items() if n})
+        ratings, artifact = judge_stored(judge, chosen, rejected, **stored)
+        made.append(artifact)
+    return Contrast(found.pairs(chosen, rejected, ratings), tuple(made))

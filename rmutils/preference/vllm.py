@@ -18,9 +18,8 @@ from rmutils.core.errors import UserError
 from rmutils.heads.masking import export_masked
 from rmutils.heads.scores import Head
 from rmutils.models import LanguageModel, load_model
-from rmutils.preference.backends import decode
 from rmutils.preference.instructions import Instruction
-from rmutils.preference.responses import Backend, Response, ResponseConfig
+from rmutils.preference.responses import Backend, Response, ResponseConfig, decode
 
 TOGETHER = 2048
 """Instructions that a worker is given at once, where several answer. Ours: enough to fill a GPU."""
@@ -67,8 +66,23 @@ class VLLM(Backend):
         self.lm, self.settings, self.named = lm, engine, named
         self.workers = workers if named else 1
         self.together = TOGETHER if self.workers > 1 else None
-        self.name, self.identity = lm.name, f"{lm.identity}, vllm {version_of_vllm()}"
+        self.name, self.identity = lm.name, f"{lm.identity}, {self.version()}"
         self._engine, self._heads = None, frozenset()
+
+    own_gpus = True
+
+    @classmethod
+    def start(cls, lm: LanguageModel, named: str, *, workers: int = 1,
+              tensor_parallel: int = 1) -> VLLM:
+        """The model itself leaves its GPU: it is only exported."""
+        lm.model.to("cpu")
+        torch.cuda.empty_cache()
+        return cls(lm, named=named, workers=workers, tensor_parallel_size=tensor_parallel)
+
+    @classmethod
+    def version(cls) -> str:
+        """Its name and version."""
+        return f"vllm {version_of_vllm()}"
 
     def elsewhere(self) -> Callable[[], VLLM]:
         """What makes the same in another process, on GPUs of its own."""

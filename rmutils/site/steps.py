@@ -1,9 +1,7 @@
 """The steps of a build, each a process that Snakemake starts in the project's folder.
 
 `python -m rmutils.site.steps chapter NOTEBOOK OUTPUT PARAMETERS` runs one notebook,
-`python -m rmutils.site.steps pages` turns all chapters and pages into HTML. Of a study,
-`python -m rmutils.site.steps job PLAN NAME THREADS` does one job, and
-`python -m rmutils.site.steps results PLAN` names the results of all.
+`python -m rmutils.site.steps pages` turns all chapters and pages into HTML.
 """
 
 from __future__ import annotations
@@ -17,6 +15,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import NoReturn
 
 import psutil
 import typer
@@ -48,15 +47,15 @@ def chapter(notebook: Path, output: Path, parameters: str) -> None:
     """Run one notebook."""
     from rmutils.site.notebooks import NotebookFailed, run_notebook
 
-    _end_with_build()
-    _share_cores()
+    end_with_build()
+    share_cores()
     started = time.monotonic()
-    _say(f"{notebook.stem} ...")
+    say(f"{notebook.stem} ...")
     try:
         run_notebook(notebook, output, json.loads(parameters))
     except (NotebookFailed, UserError) as error:
-        _fail(notebook.stem, str(error))
-    _say(f"{notebook.stem} done in {clock(started)}")
+        fail(notebook.stem, str(error))
+    say(f"{notebook.stem} done in {clock(started)}")
 
 
 @app.command()
@@ -67,16 +66,16 @@ def pages() -> None:
     warnings of the others) and takes the place of the old one when it is whole. It is made from a
     copy of the book, to which the pages of runs are added.
     """
-    _end_with_build()
+    end_with_build()
     started = time.monotonic()
-    _say("pages ...")
+    say("pages ...")
     try:
         with keeping(STATE, "building the pages", only_full=True,
                      elsewhere="move the project to a larger disk"):
             _pages()
     except UserError as error:
-        _fail("pages", str(error))
-    _say(f"pages done in {clock(started)}")
+        fail("pages", str(error))
+    say(f"pages done in {clock(started)}")
 
 
 def _pages() -> None:
@@ -110,38 +109,8 @@ def _sphinx(source: Path, fresh: Path) -> None:
     if result.returncode:
         lines = log.read_text(encoding="utf-8").splitlines()
         told = [line for line in lines if re.search(r"\b(WARNING|ERROR|CRITICAL)\b", line)]
-        _fail("pages", "\n".join(["The pages have errors:", *(told or lines[-15:]),
+        fail("pages", "\n".join(["The pages have errors:", *(told or lines[-15:]),
                                   f"  all that Sphinx said: {log}"]))
-
-
-@app.command()
-def job(plan: Path, name: str, threads: int) -> None:
-    """Do one job of a study."""
-    _end_with_build()
-    _share_cores()
-    os.environ["OMP_NUM_THREADS"] = str(threads)  # a cluster need not hold it to its share
-    started = time.monotonic()
-    _say(f"{name} ...")
-    from rmutils.study.jobs import carry_out
-    from rmutils.study.plan import read
-
-    told = name.replace("/", "-")
-    try:
-        carry_out(read(plan), plan.parent, name, threads=threads)
-    except UserError as error:
-        _fail(told, f"{name}: {error}")
-    (FAILURES / f"{told}.txt").unlink(missing_ok=True)  # of an earlier try
-    _say(f"{name} done in {clock(started)}")
-
-
-@app.command()
-def results(plan: Path) -> None:
-    """Write down what a study gave."""
-    from rmutils.study.jobs import results_of
-    from rmutils.study.plan import read
-
-    text = json.dumps(results_of(read(plan), plan.parent), indent=1)
-    RESULTS.write_text(text + "\n", encoding="utf-8")
 
 
 def clock(started: float) -> str:
@@ -150,14 +119,15 @@ def clock(started: float) -> str:
     return f"{seconds // 60}:{seconds % 60:02d}"
 
 
-def _say(line: str) -> None:
-    """In one piece, with its end: steps that run side by side write to one place."""
+def say(line: str) -> None:
+    """Print a line in one piece, with its end: steps that run side by side write to one place."""
     sys.stdout.write(f"  {line}\n")
     sys.stdout.flush()
 
 
-def _fail(name: str, message: str) -> None:
-    _say(f"{name} FAILED")
+def fail(name: str, message: str) -> NoReturn:
+    """Keep the message of a step that failed, and end it."""
+    say(f"{name} FAILED")
     try:
         FAILURES.mkdir(parents=True, exist_ok=True)
         (FAILURES / f"{name}.txt").write_text(message, encoding="utf-8")
@@ -166,15 +136,18 @@ def _fail(name: str, message: str) -> None:
     raise typer.Exit(1)
 
 
-def _share_cores() -> None:
-    """Steps run side by side, and each may use every core, for often only one is left. Threads that
-    wait must then sleep: two notebooks on two cores take 1.1 times as long as with a thread each,
-    but 3.5 times where waiting threads stay busy."""
+def share_cores() -> None:
+    """Make waiting threads sleep.
+
+    Steps run side by side, and each may use every core, for often only one is left. Two
+    notebooks on two cores take 1.1 times as long as with a thread each, but 3.5 times where waiting
+    threads stay busy.
+    """
     os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
-def _end_with_build() -> None:
+def end_with_build() -> None:
     """Stop this process, and with it its kernel, as soon as the build that started it is gone."""
     if "RMUTILS_BUILD" not in os.environ:
         return

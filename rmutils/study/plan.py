@@ -17,9 +17,10 @@ from rmutils.core.config import Config, digest
 from rmutils.heads import DetectConfig
 from rmutils.models import REGISTRY
 from rmutils.pipeline.retmask import RetMaskConfig, resolved
-from rmutils.preference.strategies import RELEASED, sides, strategy_of
+from rmutils.preference.backends import BACKENDS
+from rmutils.preference.strategies import STRATEGIES
 from rmutils.study.studies import Asked, Study
-from rmutils.training.launching import Means
+from rmutils.training.compute_backend import ComputeBackend
 
 Count = Annotated[int, Field(ge=0)]
 
@@ -61,16 +62,16 @@ OF_ENGINE, BESIDES = 25000, 60000
 starts them all, with its pairs."""
 
 
-def resources_of(stage: str, model: str, means: Means | None = None) -> Resources:
+def resources_of(stage: str, model: str, backend: ComputeBackend | None = None) -> Resources:
     """What a stage needs for a model: one of this project's, the real small one, or a large one."""
     found = _usual(stage, model)
-    if means and stage == "train" and (launch := means.launch):
+    if backend and stage == "train" and (launch := backend.launch):
         return found.changed({"gpu": launch.gpus * launch.nodes, "nodes": launch.nodes,
                               "mem_mb": OF_PROCESS[launch.settings] * launch.gpus + BESIDES})
-    if means and stage == "generate" and means.engine == "vllm":
-        return found.changed({"gpu": means.engines * means.tensor_parallel,
-                              "threads": found.threads * means.engines,
-                              "mem_mb": OF_ENGINE * means.engines + BESIDES})
+    if backend and stage == "generate" and BACKENDS[backend.engine].own_gpus:
+        return found.changed({"gpu": backend.engines * backend.tensor_parallel,
+                              "threads": found.threads * backend.engines,
+                              "mem_mb": OF_ENGINE * backend.engines + BESIDES})
     return found
 
 
@@ -100,7 +101,7 @@ class Job(Config):
     side: Literal[0, 1] = 0
     """Of `generate`: the chosen or the rejected one."""
     evaluation: Asked | None = None
-    means: Means = Means()
+    compute_backend: ComputeBackend = ComputeBackend()
     resources: Resources
 
 
@@ -114,16 +115,16 @@ def plan(study: Study) -> Plan:
     """All jobs of a study."""
     jobs: Plan = {}
     for model, runs in study.runs.items():
-        means = study.means.get(model, Means())
+        backend = study.compute_backends.get(model, ComputeBackend())
         trained = {None: _fetch(jobs, model)}
-        trained |= {run: _train(jobs, model, resolved(model, run), means) for run in runs}
+        trained |= {run: _train(jobs, model, resolved(model, run), backend) for run in runs}
         for evaluation in study.evaluations[model]:
             for run, before in trained.items():
                 if evaluation.asks(run):
                     label = f"{model}-{run.strategy}-{run.seed}" if run else model
                     _add(jobs, "evaluate", label, [before, evaluation.config.model_dump()],
                          model=model, needs=(before,), run=run and resolved(model, run),
-                         evaluation=evaluation.config, means=means)
+                         evaluation=evaluation.config, compute_backend=backend)
     for name in study.designs:
         _add(jobs, "design", name, [name], model=name)
     return jobs
@@ -138,7 +139,7 @@ def _add(jobs: Plan, stage: Stage, label: str, key: Any, **what: Any) -> str:
     for name, job in jobs.items():
         if job.stage == stage and name.endswith(end):
             return name
-    resources = resources_of(stage, what["model"], what.get("means"))
+    resources = resources_of(stage, what["model"], what.get("compute_backend"))
     jobs[f"{stage}/{plain}{end}"] = Job(stage=stage, resources=resources, **what)
     return f"{stage}/{plain}{end}"
 
@@ -148,9 +149,9 @@ def _fetch(jobs: Plan, model: str) -> str:
     return _add(jobs, "fetch", model, [model, local] if local else model, model=model)
 
 
-def _train(jobs: Plan, model: str, run: RetMaskConfig, means: Means) -> str:
+def _train(jobs: Plan, model: str, run: RetMaskConfig, backend: ComputeBackend) -> str:
     """A training with all that comes before it."""
-    author, strategy = run.synthesizer or model, strategy_of(run.strategy)
+    author, strategy = run.synthesizer or model, STRATEGIES[run.strategy]
     fetched = {name: _fetch(jobs, name) for name in (model, author, run.smaller) if name}
     texts = _own_texts(run.detect)
     detect = [run.detect.model_dump() | texts, *map(_state, texts.values())]
@@ -164,23 +165,22 @@ def _train(jobs: Plan, model: str, run: RetMaskConfig, means: Means) -> str:
         masked = (_add(jobs, "mask", label, [detected[author], policy, run.tau, drawn],
                        model=model, needs=(detected[author],), run=run),)
     said = []
-    other = [how] if (how := means.model_dump(include={"engine", "judge"}, exclude_defaults=True)) \
+    other = [how] if (how := backend.model_dump(include={"engine", "judge"}, exclude_defaults=True)) \
         else []
-    for side, config in enumerate(sides(run.strategy, run.responses.changed({"seed": run.seed}))
-                                  if run.strategy != RELEASED else ()):
+    for side, config in enumerate(strategy.sides(run.responses.changed({"seed": run.seed}))):
         who = run.smaller if run.smaller and side else author
         before = masked if side and masked else (fetched[who], fetched[author])
         what = f"{who}-{run.seed}-{strategy.policy if side and masked else 'whole'}"
         said.append(_add(
             jobs, "generate", what,
             [before, run.source, run.instructions, run.seed, config.model_dump(), *other, *own],
-            model=model, needs=tuple(dict.fromkeys(before)), run=run, side=side, means=means))
+            model=model, needs=tuple(dict.fromkeys(before)), run=run, side=side, compute_backend=backend))
     paired = _add(jobs, "pairs", f"{author}-{run.strategy}-{run.seed}",
                   [said or [run.strategy, run.instructions, run.seed], strategy.reasoning],
-                  model=model, needs=(*said, *masked) or (fetched[author],), run=run, means=means)
+                  model=model, needs=(*said, *masked) or (fetched[author],), run=run, compute_backend=backend)
     return _add(jobs, "train", f"{model}-{run.strategy}-{run.seed}",
                 [fetched[model], paired, sorted(detected.values()), run.model_dump()], model=model,
-                needs=(paired, *sorted(detected.values())), run=run, means=means)
+                needs=(paired, *sorted(detected.values())), run=run, compute_backend=backend)
 
 
 def _own_texts(config: DetectConfig) -> dict[str, str]:

@@ -9,7 +9,6 @@ import pandas as pd
 
 from rmutils.models import REGISTRY
 from rmutils.paper.tables import load_tables
-from rmutils.preference.strategies import RELEASED
 
 LLAMA, QWEN, INSTRUCT, THINK = (
     "llama-3.1-8b-instruct", "qwen3-8b", "olmo-3-7b-instruct", "olmo-3-7b-think")
@@ -66,7 +65,7 @@ class Experiment:
 EXPERIMENTS = (
     Experiment("Table 1", LLAMA, (*BASELINES, "retmask")),
     Experiment("Table 1", QWEN, (*BASELINES, "retmask")),
-    Experiment("Table 3", LLAMA, (RELEASED, "retmask"), changes={"instructions": 10_000}),
+    Experiment("Table 3", LLAMA, ("longreward", "retmask"), changes={"instructions": 10_000}),
     Experiment("Table 4", INSTRUCT, ("smaller-model", "non-retrieval-mask", "retmask")),
     Experiment("Table 4", THINK, ("smaller-model", "non-retrieval-mask", "retmask")),
     Experiment("Figure 3", QWEN, ("rc-removed", "rc-un-generated"), lengths=ALL[-1:]),

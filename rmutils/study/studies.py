@@ -28,11 +28,12 @@ from rmutils.heads import DetectConfig
 from rmutils.heads.detection import even_depths
 from rmutils.models.loading import corpus_of
 from rmutils.paper.effects.stored_scores import EVALUATIONS, FEW, THINKING
-from rmutils.pipeline.planned_runs import BEFORE, LEFT_OUT, MODELS, planned
+from rmutils.pipeline.planned_runs import BEFORE, MODELS, planned_runs
 from rmutils.pipeline.retmask import RetMaskConfig
 from rmutils.preference.responses import ResponseConfig
+from rmutils.preference.strategies import STRATEGIES
 from rmutils.study import published_experiments as known
-from rmutils.training.launching import Launch, Means
+from rmutils.training.compute_backend import ComputeBackend, Launch, with_new_names
 from rmutils.training.recipes import RECIPES
 
 Asked = EvaluateConfig | GeneralConfig | HelmetConfig | HarnessConfig | MTBenchRun
@@ -63,13 +64,13 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Study:
-    """Models with their runs and evaluations, by name, and designs; and by what means the runs of a
-    model are done, if not by those of one machine."""
+    """Models with their runs and evaluations, by name, and designs; and with what the runs of a model
+    are computed, if not on one machine."""
 
     runs: dict[str, list[RetMaskConfig]]
     evaluations: dict[str, list[Evaluation]]
     designs: tuple[str, ...] = ()
-    means: Mapping[str, Means] = field(default_factory=dict)
+    compute_backends: Mapping[str, ComputeBackend] = field(default_factory=dict)
 
 
 def smoke() -> Study:
@@ -89,11 +90,13 @@ def embedded() -> Study:
     """
     runs, asked = {}, {}
     for model in MODELS:
-        runs[model] = planned(model)
+        runs[model] = planned_runs(model)
         asked[model] = [Evaluation(EVALUATIONS[corpus_of(model)]),
                         Evaluation(planned_abilities(model))]
-        if any(run.strategy in LEFT_OUT for run in runs[model]):
-            asked[model].append(Evaluation(THINKING, (BEFORE, "retmask", *LEFT_OUT)))
+        thoughtless = {run.strategy for run in runs[model]
+                       if STRATEGIES[run.strategy].reasoning != "kept"}
+        if thoughtless:
+            asked[model].append(Evaluation(THINKING, (BEFORE, "retmask", *sorted(thoughtless))))
     few = [run.changed({"instructions": FEW}) for run in runs["tiny-llama"]
            if run.strategy == "retmask"]
     runs["tiny-llama"] = [*runs["tiny-llama"], *few]
@@ -101,8 +104,7 @@ def embedded() -> Study:
 
 
 def _paper(changes: Mapping[str, str]) -> Study:
-
-    return paper(PaperConfig().changed(changes))
+    return paper(PaperConfig().changed(with_new_names(changes)))
 
 
 STUDIES: dict[str, Callable[..., Study]] = {"smoke": smoke, "embedded": embedded, "paper": _paper}
@@ -150,7 +152,7 @@ PlaceName = Literal[tuple(dict.fromkeys(e.place for e in known.EXPERIMENTS))]
 
 
 class PaperConfig(Config):
-    """Which part of the study, and by what means. The defaults are all of it."""
+    """Which part of the study, and what computes it. The defaults are all of it."""
 
     models: Annotated[tuple[Literal[tuple(known.PRINTED)], ...], Field(min_length=1)] = tuple(
         known.PRINTED)
@@ -174,7 +176,7 @@ class PaperConfig(Config):
     detect: DetectConfig = GRID
     """With `detect.haystack` and `detect.needle_file` the texts of Wu et al. Without, those that
     ship with this project."""
-    means: Means = Means(engine="vllm", launch=Launch())
+    compute_backend: ComputeBackend = ComputeBackend(engine="vllm", launch=Launch())
     """The trainings of Qwen3 have ZeRO-2 where others have ZeRO-1, as in the authors' scripts."""
 
     def copy_of(self, name: str) -> str:
@@ -187,19 +189,19 @@ def paper(config: PaperConfig = PaperConfig()) -> Study:
     """The plan's content."""
     runs: dict[str, list[RetMaskConfig]] = {}
     evaluations: dict[str, list[Evaluation]] = {}
-    means: dict[str, Means] = {}
+    backends: dict[str, ComputeBackend] = {}
     for model in config.models:
         name = config.copy_of(model)
         found = {run: experiment.lengths for experiment in known.EXPERIMENTS
                  if experiment.model == model and experiment.place in config.places
                  for run in _runs(experiment, config)}
-        runs[name], means[name] = list(found), _means(model, config)
+        runs[name], backends[name] = list(found), _compute_backend(model, config)
         evaluations[name] = list(_evaluations(model, config, found))
     for checkpoint, model in config.checkpoints.items():
         if model in config.models:
             name = config.copy_of(checkpoint)
             runs[name], evaluations[name] = [], list(_evaluations(model, config, {}))
-    return Study(runs, evaluations, means=means)
+    return Study(runs, evaluations, compute_backends=backends)
 
 
 def _runs(experiment: known.Experiment, config: PaperConfig) -> Iterator[RetMaskConfig]:
@@ -217,15 +219,15 @@ def _runs(experiment: known.Experiment, config: PaperConfig) -> Iterator[RetMask
     # A folder's name does not tell tau.
     tau = run.tau if run.tau is not None else known.TAU[author or model]
     for strategy in experiment.strategies:
-        smaller = config.copy_of(known.SMALLER[model]) if strategy == "smaller-model" else None
+        smaller = config.copy_of(known.SMALLER[model]) if STRATEGIES[strategy].smaller else None
         yield run.changed({"strategy": strategy, "tau": tau, "smaller": smaller})
 
 
-def _means(model: str, config: PaperConfig) -> Means:
-    launch = config.means.launch
+def _compute_backend(model: str, config: PaperConfig) -> ComputeBackend:
+    launch = config.compute_backend.launch
     if model == known.QWEN and launch and launch.settings == "zero1":
-        return config.means.changed({"launch.settings": "zero2"})
-    return config.means
+        return config.compute_backend.changed({"launch.settings": "zero2"})
+    return config.compute_backend
 
 
 def _evaluations(

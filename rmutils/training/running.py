@@ -27,8 +27,9 @@ from rmutils.core.results import Artifact, Compute
 from rmutils.models import LanguageModel, identify, load_model
 from rmutils.models.engine.generation import halve
 from rmutils.models.trained import RECORD, TRAIN, load_trained
+from rmutils.training.compute_backend import Launch
 from rmutils.training.encoding import check_pairs, digest_of, encode
-from rmutils.training.launching import Launch, launch
+from rmutils.training.launching import launch
 from rmutils.training.recipes import TrainRecipe
 from rmutils.training.trainers import Progress, arguments, build
 

@@ -22,7 +22,7 @@ from rmutils.paper.effects import (
     stored_scores,
     task_effects,
 )
-from rmutils.pipeline.planned_runs import planned
+from rmutils.pipeline.planned_runs import planned_runs
 
 ARTIFACT = SimpleNamespace(name="stored-1")
 RNG = np.random.default_rng(0)
@@ -146,7 +146,7 @@ def runs(monkeypatch, cleared):
 
     monkeypatch.setattr(head_effects, "stored_runs", stored_runs)
     monkeypatch.setattr(head_effects, "planned", lambda model: [
-        config for config in planned("tiny-llama") if config.seed < 2])
+        config for config in planned_runs("tiny-llama") if config.seed < 2])
 
 
 def test_training(runs):

@@ -59,7 +59,7 @@ def test_a_step_says_each_line_in_one_piece(monkeypatch):
     written = []
     monkeypatch.setattr(steps.sys, "stdout", SimpleNamespace(
         write=written.append, flush=lambda: None))
-    steps._say("one done in 0:01")
+    steps.say("one done in 0:01")
     assert written == ["  one done in 0:01\n"]
 
 
@@ -161,7 +161,7 @@ def test_a_full_disk_is_told_instead_of_pages(tmp_path, monkeypatch, full_disk, 
     (html / "index.html").write_text("before")
     (tmp_path / "book" / "long.md").write_text("much " * 10_000)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(steps, "_end_with_build", lambda: None)
+    monkeypatch.setattr(steps, "end_with_build", lambda: None)
     with full_disk(), pytest.raises(typer.Exit):
         steps.pages()
     told = (html.parent / "failures" / "pages.txt").read_text()

@@ -20,10 +20,11 @@ from rmutils.heads import export_masked, mask_heads
 from rmutils.heads.masking import RECORD
 from rmutils.models import load_model
 from rmutils.models.engine.generation import generate
-from rmutils.preference import backends
-from rmutils.preference.backends import Server, Transformers
+from rmutils.preference import served
+from rmutils.preference.backends import Transformers
 from rmutils.preference.instructions import Instruction
 from rmutils.preference.responses import ResponseConfig, respond
+from rmutils.preference.served import Server
 
 ASKED = [Instruction.of(f"Name {n} animals that live near the river.") for n in range(7)]
 HEADS = ((0, 1), (2, 3))
@@ -205,7 +206,7 @@ def test_no_server_there(llama, fake, folder):
 @pytest.mark.fault("server", "still owes answers when the run is stopped")
 def test_stopped_run_ends_at_once_and_goes_on(llama, fake, folder, masked, tmp_path, monkeypatch):
     """Though the server still owes answers, and without asking again for what has come."""
-    monkeypatch.setattr(backends, "CONCURRENCY", 2)
+    monkeypatch.setattr(served, "CONCURRENCY", 2)
     backend, journal = Server(llama, {fake.address: folder}), tmp_path / "journal"
     fake.faults = [hang]
     give_out = backend.respond
@@ -236,7 +237,7 @@ def test_requests_go_together(llama, fake, folder, masked):
     many = [Instruction.of(f"Sing {n} songs.") for n in range(80)]
     table = respond(backend, many, masked.model_copy(update={"max_new_tokens": 1}))
     assert table["id"].tolist() == [i.id for i in many]
-    assert 4 < fake.most <= backends.CONCURRENCY
+    assert 4 < fake.most <= served.CONCURRENCY
 
 
 def test_only_heads_that_the_server_has_masked(llama, fake, folder, masked):

@@ -22,9 +22,10 @@ from rmutils.heads import export_masked, mask_heads
 from rmutils.models import load_model
 from rmutils.models.engine.generation import generate
 from rmutils.preference import vllm
-from rmutils.preference.backends import Server, Transformers
+from rmutils.preference.backends import Transformers
 from rmutils.preference.instructions import draw
 from rmutils.preference.responses import ResponseConfig, respond
+from rmutils.preference.served import Server
 from rmutils.preference.vllm import VLLM
 
 MODELS = ["tiny-llama", "tiny-qwen3", "tiny-olmo3"]
@@ -221,5 +222,5 @@ def test_the_server_is_asked_what_it_serves(served):
 def test_what_a_server_refuses_is_told(served, monkeypatch):
     monkeypatch.setattr("rmutils.core.server.PAUSE", 0.01)
     backend = Server(load_model("tiny-llama"), served)
-    with pytest.raises(UserError, match="failed 4 times: 400 Bad Request: .*4096"):
+    with pytest.raises(UserError, match="failed: 400 Bad Request: .*4096"):
         respond(backend, ASKED[:1], GREEDY.model_copy(update={"max_new_tokens": 5000}))

@@ -14,12 +14,12 @@ from rmutils.core.errors import UserError
 from rmutils.evaluation.official_runs import HelmetConfig, official_stored
 from rmutils.heads.scores import HeadScores
 from rmutils.paper.tables import load_tables
-from rmutils.preference.strategies import strategy_of
+from rmutils.preference.strategies import STRATEGIES
 from rmutils.study import jobs as records
 from rmutils.study.plan import plan, read, write
 from rmutils.study.published_experiments import CHECKPOINTS, EXPERIMENTS, LLAMA, PRINTED, QWEN
 from rmutils.study.studies import Evaluation, PaperConfig, Study, paper, study_of
-from rmutils.training.launching import Means
+from rmutils.training.compute_backend import ComputeBackend
 from tests.evaluation.helmet import helmet_files
 
 HELMET = """\
@@ -44,7 +44,7 @@ def test_trainings_are_the_rows_of_the_papers_tables(table):
     told = told[(told["source"] == "en") & (told["table"] == table)]
     rows = {(model, row) for model, row in zip(told["group"], told["row"], strict=True)
             if row != "Before"}
-    ours = {(PRINTED[e.model], strategy_of(s).name) for e in EXPERIMENTS for s in e.strategies
+    ours = {(PRINTED[e.model], STRATEGIES[s].name) for e in EXPERIMENTS for s in e.strategies
             if e.place in (f"Table {table}", "Table 1" if table == 9 else "")}
     assert rows <= ours and (table == 9 or rows == ours)
 
@@ -53,7 +53,7 @@ def test_plan_has_all_of_it_once_and_shares_what_can_be_shared(tmp_path):
     jobs = plan(study_of("paper"))
     trained = [job.run for job in jobs.values() if job.stage == "train"]
     assert len(trained) == sum(len(e.strategies) for e in EXPERIMENTS)
-    assert {job.means.launch.settings for job in jobs.values() if job.stage == "train"
+    assert {job.compute_backend.launch.settings for job in jobs.values() if job.stage == "train"
             and job.model == QWEN} == {"zero2"}
     whole = [job for job in jobs.values() if job.stage == "generate" and not job.side
              and job.model == LLAMA and job.run.instructions == 294_121]
@@ -110,7 +110,7 @@ def config(tiny, tmp_path, monkeypatch) -> PaperConfig:
     (tmp_path / "needles.jsonl").write_text(json.dumps(needle))
     return PaperConfig().changed({
         "models": LLAMA, "copies": {LLAMA: str(tiny)}, "places": "Table 9", "checkpoints": {},
-        "instructions": 6, "abilities": False, "means": Means(),
+        "instructions": 6, "abilities": False, "compute_backend": ComputeBackend(),
         "detect.lengths": "240", "detect.depths": "0.5", "detect.max_new_tokens": 4,
         "detect.haystack": haystack, "detect.needle_file": tmp_path / "needles.jsonl"})
 

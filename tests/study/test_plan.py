@@ -13,7 +13,7 @@ from rmutils.core.errors import UserError
 from rmutils.evaluation.helmet import EvaluateConfig
 from rmutils.heads.scores import HeadScores
 from rmutils.pipeline import retmask as pairing
-from rmutils.pipeline.planned_runs import MODELS, planned
+from rmutils.pipeline.planned_runs import MODELS, planned_runs
 from rmutils.pipeline.retmask import RetMaskConfig, run_retmask
 from rmutils.study import jobs as records
 from rmutils.study.plan import plan, read, write
@@ -90,7 +90,7 @@ def test_what_is_planned_for_the_book_is_in_its_study():
     jobs = plan(study_of("embedded"))
     trained = Counter((job.model, job.run.strategy, job.run.seed)
                       for job in jobs.values() if job.stage == "train")
-    wanted = {(model, run.strategy, run.seed) for model in MODELS for run in planned(model)}
+    wanted = {(model, run.strategy, run.seed) for model in MODELS for run in planned_runs(model)}
     assert set(trained) == wanted
     assert {key for key, count in trained.items() if count > 1} == {
         ("tiny-llama", "retmask", seed) for seed in range(5)}  # with fewer instructions, too

@@ -112,20 +112,22 @@ TWO_NODES = """
 import sys
 from pathlib import Path
 
-from rmutils.study import running, studies
-from rmutils.training.launching import Launch, Means
+from rmutils.study import run_study as running
+from rmutils.study import studies
+from rmutils.training.compute_backend import ComputeBackend, Launch
 
 small = studies.smoke()
 runs = {"tiny-llama": small.runs["tiny-llama"][:1]}
 if nodes := int(sys.argv[1]):
-    means = {"tiny-llama": Means(launch=Launch(settings="fsdp", gpus=1, nodes=nodes))}
-running.study_of = lambda *_: studies.Study(runs, {"tiny-llama": []}, means=means if nodes else {})
+    backends = {"tiny-llama": ComputeBackend(launch=Launch(settings="fsdp", gpus=1, nodes=nodes))}
+running.study_of = lambda *_: studies.Study(
+    runs, {"tiny-llama": []}, compute_backends=backends if nodes else {})
 running.run_study("smoke", root=Path(sys.argv[2]), on=sys.argv[3], book=False)
 """
 AS_GPUS = """
 import sys
 
-if "rmutils.training.launching" in sys.orig_argv[1:4]:
+if "rmutils.training" in sys.orig_argv[1:4]:
     from tests.training.two_cpus import pass_off
 
     pass_off()

@@ -23,7 +23,7 @@ def test_found_missing_and_damaged(tiny):
     made = run_retmask(str(tiny), seeds[1])
     (found,), (command,) = stored_runs(str(tiny), seeds)
     assert found.artifact.name == made.artifact.name and found.heads == made.heads
-    assert command == missing[0] and "-p seed" not in command and "-p seed 1" in missing[1]
+    assert command == missing[0] and "--seed" not in command and "--seed 1" in missing[1]
     made.artifact.path("curve.csv").write_text("step\n")
     with pytest.raises(UserError, match="curve.csv: content differs"):
         stored_runs(str(tiny), seeds)

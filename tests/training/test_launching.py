@@ -11,8 +11,9 @@ from accelerate.commands.launch import launch_command_parser
 
 from rmutils.core.errors import UserError
 from rmutils.preference.vllm import own_gpus
-from rmutils.training import RECIPES, launching
-from rmutils.training.launching import Launch, Means, command, launch
+from rmutils.training import RECIPES, __main__, launching
+from rmutils.training.compute_backend import ComputeBackend, Launch
+from rmutils.training.launching import command, launch
 
 
 def parsed(words: list[str]):
@@ -24,7 +25,7 @@ def test_one_node(tmp_path):
     args = parsed(command(tmp_path / "a task.json", Launch(settings="zero2", gpus=4)))
     assert (args.num_machines, args.num_processes, args.main_process_port) == (1, 4, 0)
     assert args.config_file.endswith("zero2.yaml") and args.module
-    assert args.training_script == "rmutils.training.launching"
+    assert args.training_script == "rmutils.training"
     assert args.training_script_args == [str(tmp_path / "a task.json")]
 
 
@@ -67,7 +68,7 @@ def test_failing_process_is_told(tmp_path, pairs, monkeypatch):
 
 def test_task_is_the_training(tmp_path, pairs, tiny, monkeypatch):
     """What a process is told is enough to train: here it is the only one."""
-    monkeypatch.setattr(launching.subprocess, "run", lambda words: launching.main(
+    monkeypatch.setattr(launching.subprocess, "run", lambda words: __main__.main(
         launching.Path(words[-1])) or type("Done", (), {"returncode": 0}))
     recipe = RECIPES["smoke"].changed({"max_steps": 1, "seed": 7})
     launch(str(tiny), pairs, recipe, tmp_path / "out", Launch(gpus=1))
@@ -82,6 +83,6 @@ def test_each_engine_has_gpus_of_its_own():
         own_gpus(1, 4, None, 6)
 
 
-def test_means_of_one_machine_leave_results_as_they_were():
-    assert Means().inputs() == {} == Means(launch=Launch(gpus=8, nodes=2)).inputs()
-    assert set(Means(judge="http://127.0.0.1:1").inputs()) == {"judge"}
+def test_one_machine_leaves_results_as_they_were():
+    assert ComputeBackend().inputs() == {} == ComputeBackend(launch=Launch(gpus=8, nodes=2)).inputs()
+    assert set(ComputeBackend(judge="http://127.0.0.1:1").inputs()) == {"judge"}

@@ -19,13 +19,13 @@ from rmutils.core.errors import UserError
 from rmutils.heads import choose, detect
 from rmutils.models import load_model
 from rmutils.pipeline import retmask
-from rmutils.pipeline.planned_runs import complete
+from rmutils.pipeline.planned_runs import retrain_missing
 from rmutils.pipeline.retmask import RetMaskConfig, run_command, run_retmask
 from rmutils.preference.backends import Transformers
 from rmutils.preference.instructions import draw
 from rmutils.preference.responses import respond
 from rmutils.preference.strategies import STRATEGIES
-from rmutils.training.launching import Launch, Means
+from rmutils.training.compute_backend import ComputeBackend, Launch
 from rmutils.training.running import load_trained
 
 QUICK = RetMaskConfig().changed({
@@ -69,12 +69,12 @@ def test_weights_that_are_stored_nowhere_are_made_anew(model):
     run = run_retmask(model, QUICK)
     folder = results.find(run.training).folder
     before = load_file(folder / "adapter_model.safetensors")
-    complete(model, [run.training])
+    retrain_missing(model, [run.training])
     assert folder.stat().st_ino == results.find(run.training).folder.stat().st_ino, "were there"
     shutil.rmtree(folder)
-    complete(model, ["train-0000000000000000"])
+    retrain_missing(model, ["train-0000000000000000"])
     assert results.find(run.training) is None, "nobody asked for these"
-    complete(model, ["train-0000000000000000", run.training])
+    retrain_missing(model, ["train-0000000000000000", run.training])
     after = load_file(results.find(run.training).folder / "adapter_model.safetensors")
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
@@ -99,7 +99,8 @@ def test_stopped_run_goes_on(model, monkeypatch):
                             for a in results.stored()}.items()
 
 
-@pytest.mark.parametrize("strategy", [*STRATEGIES, "other author"])
+@pytest.mark.parametrize("strategy", [
+    *(name for name, strategy in STRATEGIES.items() if not strategy.released), "other author"])
 def test_every_strategy(model, strategy):
     changes = {"synthesizer": "tiny-llama"} if strategy == "other author" else {
         "strategy": strategy, **({"smaller": "tiny-llama"} if strategy == "smaller-model" else {})}
@@ -122,23 +123,25 @@ def test_command(model, tmp_path):
         model, config, compute="never").artifact.name
 
 
-def test_command_names_the_means(monkeypatch):
+def test_command_names_the_compute_backend(monkeypatch):
     """Without them the same words would make another result: by another engine, for example."""
     asked = []
     monkeypatch.setattr("rmutils.pipeline.retmask.run_retmask",
                         lambda *given, **how: asked.append((*given, how)) or exit(3))
-    means = Means(engine="vllm", engines=4, launch=Launch(settings="fsdp", nodes=2),
+    backend = ComputeBackend(engine="vllm", engines=4, launch=Launch(settings="fsdp", nodes=2),
                   judge="http://127.0.0.1:8000")
-    words = shlex.split(run_command("tiny-llama", QUICK, means))
-    assert CliRunner().invoke(app, words[1:]).exit_code == 3
-    assert asked == [("tiny-llama", QUICK, {"compute": "auto", "workers": 4, "means": means})]
+    words = shlex.split(run_command("tiny-llama", QUICK, backend))
+    for given in (words[1:], [w.replace("compute_backend.", "means.") for w in words[1:]]):
+        assert CliRunner().invoke(app, given).exit_code == 3
+        assert asked.pop() == ("tiny-llama", QUICK, {"compute": "auto", "workers": 4,
+                                                     "compute_backend": backend})
 
 
 @pytest.mark.parametrize(("words", "message"), [
-    (["-p", "means.engine", "mine"], "engine: expected one of transformers, vllm, got 'mine'"),
+    (["-p", "means.engine", "mine"], "'mine' is no response backend. There are: transformers, vllm"),
     (["-p", "recipe", "mine"], "-p recipe mine: one of paper, embedded, smoke"),
     (["-p", "recipes.beta", "1"], "there is no recipes.beta. Did you mean recipe.beta? Known names: strategy"),
-    (["-p", "strategy", "mask"], "strategy: expected one of retmask"),
+    (["-p", "strategy", "mask"], "'mask' is no strategy. "),
     (["-p", "instructions", "0"], "instructions: expected at least 1, got '0'"),
     (["-p", "strategy", "smaller-model"], "the strategy smaller-model needs a smaller model"),
     (["--compute", "maybe"], "--compute maybe: one of auto, always, never"),
@@ -157,4 +160,4 @@ def test_list():
                                     "-p", "recipe.lora_rank", "8", "--list"])
     assert "recipe.learning_rate = 5e-07\n" in told.stdout and "lora_rank = 8\n" in told.stdout
     assert told.exit_code == 0 and "detect.lengths = (256, 512)\n" in told.stdout
-    assert "means.engine = transformers\n" in told.stdout
+    assert "compute_backend.engine = transformers\n" in told.stdout

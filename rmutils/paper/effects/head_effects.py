@@ -27,7 +27,7 @@ from rmutils.heads.head_change import (
 from rmutils.heads.sparsity import ranking_stability, share_above
 from rmutils.models.registry import tau_of
 from rmutils.paper.verdicts import Effect
-from rmutils.pipeline.planned_runs import planned, stored_runs
+from rmutils.pipeline.planned_runs import planned_runs, stored_runs
 from rmutils.pipeline.retmask import RetMaskRun
 
 NEEDLES = 3
@@ -117,7 +117,7 @@ def trainings(model: str, strategy: str, **changes: object) -> list[RetMaskRun]:
     NotStored
         Some are not stored; with the command that makes the first of them.
     """
-    configs = [config.changed(changes) for config in planned(model)
+    configs = [config.changed(changes) for config in planned_runs(model)
                if config.strategy == strategy]
     runs, missing = stored_runs(model, configs)
     if missing:

@@ -1,0 +1,165 @@
+"""Answers of servers with OpenAI's interface, such as `vllm serve`.
+
+Each serves one checkpoint, of the whole model or of one with masked heads.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from multiprocessing.pool import ThreadPool
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rmutils.core.errors import UserError
+from rmutils.core.server import Client, ServerError
+from rmutils.heads.masking import RECORD
+from rmutils.heads.scores import Head
+from rmutils.models import REGISTRY, LanguageModel, identify
+from rmutils.models.loading import trained_folder
+from rmutils.preference.instructions import Instruction
+from rmutils.preference.responses import Backend, Response, ResponseConfig
+
+T = TypeVar("T")
+
+TRIES = 4
+"""The paper is silent; 3 retries in the authors' scripts."""
+CONCURRENCY = 32
+"""Requests at once."""
+
+
+class Server(Backend):
+    """Servers of one model: of the whole one, of masked ones, or of both.
+
+    Prompts go there as token ids of the model's own chat template, as with the other backends. The
+    server counts the tokens of a response.
+
+    Parameters
+    ----------
+    lm : LanguageModel
+        The whole model. Only its tokenizer and settings are used: what is served elsewhere can be
+        loaded with `device="meta"` and the precision (`dtype`) that it has there.
+    served : mapping of str to (str or Path)
+        What each server serves, by its address, as `{"http://127.0.0.1:8000": "masked-model"}`: a
+        folder that `export_masked` or `rmutils mask` wrote (of a copy, `masked_heads.json` is
+        enough), or, for a model without masked heads, what `load_model` takes.
+    timeout : float
+        Seconds for a response.
+
+    Raises
+    ------
+    UserError
+        A server does not answer, serves something else, or serves another model's weights.
+    """
+
+    def __init__(self, lm: LanguageModel, served: Mapping[str, str | Path], *,
+                 timeout: float = 1800):
+        self.lm, self.name = lm, lm.name
+        self._served: dict[frozenset[Head], _Served] = {}
+        for address, checkpoint in served.items():
+            heads = _masked_heads(lm, str(checkpoint))
+            self._served[heads] = _Served(lm, address, _servable(str(checkpoint)), timeout)
+        engines = sorted({server.engine for server in self._served.values()})
+        self.identity = f"{lm.identity}, served by {', '.join(engines)}"
+
+    def respond(self, instructions: Sequence[Instruction], config: ResponseConfig,
+                done: Callable[[Response], None]) -> None:
+        """Sample a response to each instruction.
+
+        Raises
+        ------
+        UserError
+            No server has just these heads masked, or one fails and goes on failing.
+        """
+        server = self._served.get(frozenset(config.heads))
+        if server is None:
+            known = "; ".join(f"{s.url}: {len(heads)}" for heads, s in self._served.items())
+            raise UserError(f"no server answers for {self.name} with these {len(config.heads)} "
+                            f"heads masked (masked at {known}). Write that model with `rmutils "
+                            f"mask` or export_masked, start `vllm serve FOLDER`, and name both.")
+
+        # Made by one thread: tokenizers are not safe in many.
+        requests = ((instruction, {
+            "model": server.model, "max_tokens": config.max_new_tokens,
+            "prompt": self.lm.render(instruction.text, thinking=config.thinking),
+            "temperature": config.temperature, "top_p": config.top_p,
+            "seed": config.seed_of(instruction), "stop_token_ids": sorted(self.lm.stop_ids),
+            # Else a model's generation_config.json may bring its own.
+            "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0,
+        }) for instruction in instructions)
+        with ThreadPool(CONCURRENCY) as pool:  # its threads never keep a stopped run waiting
+            for response in pool.imap_unordered(server.ask, requests):
+                done(response)
+
+
+def _response(instruction: Instruction, answer: dict) -> Response:
+    choice = answer["choices"][0]
+    finished = choice["finish_reason"] == "stop"
+    tokens = answer["usage"]["completion_tokens"] - finished  # the stop token is counted there
+    return Response(instruction.id, choice["text"].strip(), tokens, finished)
+
+
+def _masked_heads(lm: LanguageModel, checkpoint: str) -> frozenset[Head]:
+    """The heads that are masked in a checkpoint, which must be one of this model."""
+    record = Path(checkpoint) / RECORD
+    if record.is_file():
+        said = json.loads(record.read_text(encoding="utf-8"))
+        identity, heads = said["identity"], frozenset(map(tuple, said["heads"]))
+    else:
+        identity, heads = identify(checkpoint, lm.model.dtype), frozenset()
+    if identity != lm.identity:
+        raise UserError(f"{checkpoint} is a checkpoint of {identity}, not of {lm.name} "
+                        f"({lm.identity}).")
+    return heads
+
+
+def _servable(checkpoint: str) -> str:
+    """What a server takes for a name: a folder or a hub id."""
+    spec = REGISTRY.get(checkpoint)
+    if spec is None:
+        return checkpoint
+    if spec.wheel:
+        raise UserError(f"{checkpoint} is no folder that a server could load. Write one with "
+                        f"`export_masked(lm, [], 'FOLDER')`, serve it, and name it here.")
+    return spec.hub_id or str(trained_folder(checkpoint))
+
+
+class _Served:
+    """One server and the model on it."""
+
+    def __init__(self, lm: LanguageModel, address: str, checkpoint: str, timeout: float):
+        parts = re.fullmatch(r"https?://([^/:]+)(?::(\d+))?(?:/.*)?", address)
+        if parts is None:
+            raise UserError(f"{address!r} is no address of a server, such as "
+                            f"http://127.0.0.1:8000.")
+        self.client = Client(address, timeout=timeout, tries=TRIES)
+        self.url = self.client.url
+        self.command = shlex.join([
+            "vllm", "serve", checkpoint, "--dtype", str(lm.model.dtype).removeprefix("torch."),
+            "--host", parts[1], "--port", parts[2] or "80"])
+        named = self.call("/v1/models", lambda answer: {
+            # vLLM tells the path (root) beside the name, others only a name.
+            Path(m.get("root") or m["id"]).name: m for m in answer["data"]})
+        if Path(checkpoint).name not in named:
+            raise UserError(f"the server at {self.url} serves {', '.join(named)}, not "
+                            f"{checkpoint}. Start it: `{self.command}`.")
+        model = named[Path(checkpoint).name]
+        self.model, self.engine = model["id"], model.get("owned_by", "unknown")
+        if self.engine == "vllm":
+            self.engine = self.call("/version", lambda answer: f"vllm {answer['version']}")
+
+    def ask(self, request: tuple[Instruction, dict]) -> Response:
+        instruction, payload = request
+        return self.call("/v1/completions", partial(_response, instruction), payload)
+
+    def call(self, path: str, read: Callable[[Any], T], body: dict | None = None) -> T:
+        """What `read` takes from the server's answer."""
+        try:
+            return self.client.call(path, read, body)
+        except ServerError as error:
+            times = f" {TRIES} times" if error.passing else ""
+            raise UserError(f"{self.url}{path} failed{times}: {error}. If no server runs there: "
+                            f"`{self.command}`.") from error
