@@ -1,9 +1,10 @@
-"""Measure the runs of data/timings.json anew: what `rmutils estimate` is made from.
+"""Measure the runs of data/timings.json again, and compare them with what `rmutils estimate` says.
 
     python benchmarks/notebooks.py 01_preliminaries audit      # all of them without names
 
 Each runs on one core with an empty cache, but for the models. `stored` ones find the results of the
-run before them. The machine should have nothing else to do.
+run before them. The machine should have nothing else to do. Where the estimate is far off, correct
+the seconds in notebooks/costs.yml.
 """
 
 from __future__ import annotations
@@ -20,16 +21,15 @@ from typing import Annotated
 
 import nbformat
 import typer
-import yaml
 
 from rmutils.core import paths
 from rmutils.core.environment import environment
-from rmutils.estimate import Measured
-from rmutils.estimate.notebook_costs import COSTS, TIMINGS, work_seconds
+from rmutils.estimate import estimate, load_costs
+from rmutils.estimate.notebook_costs import TIMINGS, Measured, work_seconds
 
 
 def measure(run: Measured, folder: Path) -> Measured:
-    """The same run with what it took now; its results go to the cache in `folder`."""
+    """Return the same run with what it took now; its results go to the cache in `folder`."""
     folder.mkdir(exist_ok=True)
     if not (folder / "models").exists():
         (folder / "models").symlink_to(paths.cache_dir() / "models")
@@ -39,23 +39,10 @@ def measure(run: Measured, folder: Path) -> Measured:
     subprocess.run([sys.executable, "-m", "rmutils", "run", run.notebook, *words, "--output", copy],
                    check=True, env={**os.environ, "RMUTILS_CACHE": str(folder),
                                     "OMP_NUM_THREADS": "1"})
-    executed = nbformat.read(copy, as_version=4)
-    record = executed.metadata["rmutils"]
+    record = nbformat.read(copy, as_version=4).metadata["rmutils"]
     return run.model_copy(update={
-        "seconds": record["cpu_seconds"], "parts": parts(executed), "memory": record["memory"],
+        "seconds": record["cpu_seconds"], "memory": record["memory"],
         "disk": _size(folder) - before})
-
-
-def parts(executed: nbformat.NotebookNode) -> dict[str, float]:
-    """Processor seconds of the parts that have cells of their own, by their share of the time."""
-    record = executed.metadata["rmutils"]
-    spent = {cell.id: cell.metadata.get("papermill", {}).get("duration") or 0
-             for cell in executed.cells}
-    known = yaml.safe_load(COSTS.read_text(encoding="utf-8"))
-    return {part["what"]: round(sum(spent[cell] for cell in part["cells"])
-                                * record["cpu_seconds"] / record["seconds"], 2)
-            for part in known[Path(executed.metadata.papermill.input_path).stem]
-            if "cells" in part}
 
 
 def _size(folder: Path) -> int:
@@ -82,9 +69,11 @@ def main(
                 speeds.append(work_seconds(time.process_time))
                 known |= {"machine": environment()["hardware"],
                           "work_seconds": round(statistics.median(speeds), 4)}
-            known["runs"][number] = measure(run, Path(scratch, str(cache))).model_dump(
-                exclude_defaults=True)
-            print(known["runs"][number], flush=True)
+            took = measure(run, Path(scratch, str(cache)))
+            known["runs"][number] = took.model_dump(exclude_defaults=True)
+            costs = load_costs(paths.NOTEBOOKS / f"{run.notebook}.ipynb")
+            said = estimate(costs, run.given, stored=run.stored).seconds
+            print(f"{took} (estimate: {said:.0f} s)", flush=True)
             rows = ",\n".join(f"  {json.dumps(row, ensure_ascii=False)}" for row in known["runs"])
             head = json.dumps({k: v for k, v in known.items() if k != "runs"}, indent=1)
             TIMINGS.write_text(f'{head[:-2]},\n "runs": [\n{rows}\n ]\n}}\n', encoding="utf-8")

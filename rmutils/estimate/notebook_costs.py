@@ -1,8 +1,9 @@
-"""How fast this machine is, beside the one on which the recorded runs were made.
+"""Cost of a notebook's run: recorded seconds, scaled by the counts that matter.
 
-How large a model is, from its name or its files, without loading it.
-
-The parts of a notebook's run, what multiplies in each, and seconds per unit from past runs.
+`notebooks/costs.yml` lists the parts of each notebook with the seconds that they take with the
+notebook's own parameters and the counts that these seconds grow by. Memory and disk are those of
+recorded runs (`data/timings.json`). A fixed piece of work shows how fast this machine is compared
+with the one of the record.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,83 +21,51 @@ from typing import Any
 
 import numpy as np
 import yaml
-from scipy.optimize import nnls
 
 from rmutils.core import paths
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError
+from rmutils.models.fetch import fetched, hub_id_of
 from rmutils.models.registry import REGISTRY
+from rmutils.site.notebooks import RUNS
 from rmutils.site.parameters import defaults
 
+COSTS = paths.NOTEBOOKS / "costs.yml"
 TIMINGS = paths.DATA / "timings.json"
-"""Recorded runs, and what `_work` took on their machine."""
-
-
-def _work() -> None:
-    """A fixed piece of work like that of a notebook: Python, products of matrices, functions."""
-    sum(i * i for i in range(400_000))
-    a = np.linspace(0, 1, 48 * 48).reshape(48, 48)
-    for _ in range(400):
-        a = np.tanh(a @ a / 48)  # from 65 x 65 on OpenBLAS takes several cores, and waits for them
-    np.exp(np.linspace(0, 1, 400_000)).sum()
-
-
-def work_seconds(clock=time.perf_counter) -> float:
-    """Seconds of that piece, the median of nine."""
-    taken = []
-    for _ in range(9):
-        started = clock()
-        _work()
-        taken.append(clock() - started)
-    return float(np.median(taken))
-
-
-def slowness(clock=time.perf_counter) -> float:
-    """How many times as long a run takes on this machine just now as on that of the record.
-
-    2 is half as fast. Other work on the machine counts. It is the square root of what the piece of
-    work says, since a glance of a third of a second sees more of the ups and downs of a shared
-    machine than a run feels. That is a rule of thumb, chosen after looking at runs of one machine;
-    on one that is steadily several times slower, it says too little.
-    """
-    reference = json.loads(TIMINGS.read_text(encoding="utf-8"))["work_seconds"]
-    return math.sqrt(work_seconds(clock) / reference)
-
-
+"""Recorded runs, and the seconds of `_work` on their machine."""
+START = "start, tables and figures"
 SMALL = 135e6
 """Weights of smollm2-135m, to which `weight` is anchored."""
 SLOWER = 13
-"""Per token, smollm2-135m takes about so many times as long as a teaching model; of the teaching
+"""Seconds per token of smollm2-135m, as a multiple of those of a teaching model; of the teaching
 models none takes more than twice as long as another."""
+BYTES, HALF = 4, 2
+"""Bytes of a weight: in memory, where models run in float32 on a CPU; in the files of the hub."""
+OWN_COPY = 2_000_000
+"""Bytes of the executed notebook, at most."""
 
 
 def parameters(name: str) -> float | None:
-    """Number of weights, roughly; None if neither name nor files tell."""
+    """Return the number of a model's weights, roughly, without loading it; None if neither its name
+    nor its files tell."""
     if name in REGISTRY and REGISTRY[name].seed is not None:
         return 1e6
     folder = Path(name)
     if folder.is_dir() and (sizes := [p.stat().st_size for p in folder.glob("*.safetensors")]):
-        return sum(sizes) / 2  # the usual half precision
+        return sum(sizes) / HALF
     if found := re.search(r"(\d+(?:\.\d+)?)([bm])(?![a-z])", folder.name.lower()):
         return float(found[1]) * {"b": 1e9, "m": 1e6}[found[2]]
     return None
 
 
 def weight(name: str) -> float:
-    """Time per token as a multiple of a teaching model's."""
+    """Return a model's time per token as a multiple of a teaching model's."""
     size = parameters(name)
     return max(1.0, SLOWER * (SMALL if size is None else size) / SMALL)
 
 
-COSTS = paths.NOTEBOOKS / "costs.yml"
-
 FUNCTIONS = {"len": len, "sum": sum, "min": min, "max": max, "weight": weight}
-"""What `work` may call besides arithmetic."""
-
-SHARED = 0.05
-"""How strongly kinds that the runs cannot tell apart are drawn to each other, a ridge."""
-
-START = "start, tables and figures"
+"""What `by` may call besides arithmetic."""
 
 
 class Part(Config):
@@ -106,70 +75,44 @@ class Part(Config):
     ----------
     what : str
         What it does, in words.
-    kind : str
-        Parts of one kind have the same seconds per unit of work.
-    work : str
-        How much, as arithmetic over the notebook's parameters.
+    seconds : float
+        With the notebook's own parameters, on one core of the recorded machine.
+    by : str
+        Arithmetic over the notebook's parameters that the seconds are proportional to.
     when : str, optional
-        The parameter (auto, always, never) that says whether it is computed; without it, it always
+        The parameter (auto, always, never) that says whether it is computed; without one, it always
         is.
-    also : tuple of str
-        Parameters, besides those in `work`, that its result depends on.
-    cells : tuple of str
-        The notebook's cells, by id, that do nothing else; their time is the part's.
     shipped : bool
         Its result for the notebook's own parameters comes with the book.
-    seconds : float, optional
-        Seconds with the notebook's own parameters, where no recorded run computes the part.
+    also : tuple of str
+        Parameters, besides those in `by`, that a shipped result depends on.
     """
 
-    what: str
-    kind: str
-    work: str
+    what: str = START
+    seconds: float
+    by: str = "1"
     when: str | None = None
-    also: tuple[str, ...] = ()
-    cells: tuple[str, ...] = ()
     shipped: bool = False
-    seconds: float | None = None
-
-    @property
-    def tree(self) -> ast.expr:
-        return ast.parse(self.work, mode="eval").body
+    also: tuple[str, ...] = ()
 
     @property
     def depends(self) -> list[str]:
-        """Parameters that its result depends on."""
-        named = {node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name)}
+        """Parameters that its result depends on, as far as is declared."""
+        named = {node.id for node in ast.walk(ast.parse(self.by)) if isinstance(node, ast.Name)}
         return sorted((named - set(FUNCTIONS)) | set(self.also))
 
-    def units(self, parameters: Mapping[str, Any]) -> float:
-        """Its work with these parameters."""
-        code = compile(ast.Expression(self.tree), self.work, "eval")
-        return float(eval(code, {"__builtins__": {}}, {**FUNCTIONS, **parameters}))
+    def units(self, values: Mapping[str, Any]) -> float:
+        """Return `by` with these parameters."""
+        return float(eval(self.by, {"__builtins__": {}}, {**FUNCTIONS, **values}))
 
 
 class Measured(Config):
-    """A run that was made to know what it costs.
-
-    Attributes
-    ----------
-    notebook : str
-    given : dict
-        Parameters other than the notebook's own.
-    seconds : float
-        Processor seconds, on one core.
-    parts : dict
-        How many of them were spent in the cells of each part.
-    memory, disk : int
-        Peak memory, and what was added to the cache, in bytes.
-    stored : bool
-        True where all results were in the cache already.
-    """
+    """A recorded run: parameters other than the notebook's own, processor seconds on one core, peak
+    memory, and what was added to the cache (bytes). `stored`: all results were there already."""
 
     notebook: str
     given: dict[str, Any] = {}
     seconds: float
-    parts: dict[str, float] = {}
     memory: int
     disk: int
     stored: bool = False
@@ -177,7 +120,7 @@ class Measured(Config):
 
 @dataclass(frozen=True)
 class Costs:
-    """What is known of one notebook's cost."""
+    """The parts of a notebook, and its recorded runs."""
 
     notebook: Path
     parts: tuple[Part, ...]
@@ -188,58 +131,41 @@ class Costs:
         """The notebook's own parameters."""
         return defaults(self.notebook)
 
-    @cached_property
-    def rates(self) -> dict[str, float]:
-        """Seconds per unit of work by kind, and `START` in seconds.
+    def spared(self, part: Part, values: Mapping[str, Any], *, stored: bool | None = None
+               ) -> str | None:
+        """Return why a part is not computed; None if it is.
 
-        Least squares of relative errors, none below zero; where the runs cannot tell kinds apart,
-        these share what is to be explained. Of a kind that no recorded run computes, the seconds
-        are those that the part states.
+        Parameters
+        ----------
+        stored : bool, optional
+            Whether an earlier run left its results. Without it, the cache tells.
         """
-        stated = {p.kind: p.seconds / p.units(self.own) for p in self.parts if p.seconds}
-        kinds = [START, *dict.fromkeys(p.kind for p in self.parts if p.kind not in stated)]
-        rows = [[work.get(kind, 0.0) / seconds for kind in kinds]
-                for run in self.measured for work, seconds in self._equations(run, stated)]
-        scale = np.maximum(np.max(rows, axis=0), 1e-300)
-        found, _ = nnls(np.vstack([rows / scale, SHARED * np.eye(len(kinds))]),
-                        np.array([1.0] * len(rows) + [0.0] * len(kinds)))
-        return dict(zip(kinds, (found / scale).tolist(), strict=True)) | stated
+        choice = values[part.when] if part.when else "always"
+        if choice == "never":
+            return f"{part.when} is never"
+        if choice == "auto" and part.shipped and all(
+                values[name] == self.own[name] for name in part.depends):
+            return "its result comes with the book"
+        if choice == "auto" and (self._stored(part, values) if stored is None else stored):
+            return "its result is stored by an earlier run"
+        return None
 
-    def _equations(
-        self, run: Measured, stated: Mapping[str, float]
-    ) -> Iterator[tuple[dict[str, float], float]]:
-        """Work by kind, and the seconds that it took: of parts with cells of their own, and of the
-        rest together."""
-        rest, seconds = {START: 1.0}, run.seconds
-        values = self.own | run.given
-        for part in self.computed(values, stored=run.stored):
-            units = part.units(values)
-            spent = run.parts.get(part.what)
-            if part.kind in stated:
-                seconds -= spent or units * stated[part.kind]
-            elif spent:
-                seconds -= spent
-                yield {part.kind: units}, spent
-            else:
-                rest[part.kind] = rest.get(part.kind, 0.0) + units
-        yield rest, max(seconds, 0.1 * run.seconds)
-
-    def computed(self, values: Mapping[str, Any], *, stored: bool = False) -> list[Part]:
-        """The parts that a run computes which finds nothing stored, or all that can be."""
-        def wanted(part: Part) -> bool:
-            choice = values[part.when] if part.when else "always"
-            return choice == "always" or (
-                choice == "auto" and not stored and not self.comes(part, values))
-
-        return [part for part in self.parts if wanted(part)]
-
-    def comes(self, part: Part, parameters: Mapping[str, Any]) -> bool:
-        """True if a part's result comes with the book."""
-        return part.shipped and all(parameters[name] == self.own[name] for name in part.depends)
+    def _stored(self, part: Part, values: Mapping[str, Any]) -> bool:
+        """An earlier run with the same parameters computed or found a part."""
+        switches = {p.when for p in self.parts}
+        for root in paths.caches():
+            file = root / RUNS
+            for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
+                run = json.loads(line)
+                earlier = run["parameters"]
+                if run["notebook"] == self.notebook.stem and earlier.get(part.when) != "never" and (
+                        all(earlier.get(k) == v for k, v in values.items() if k not in switches)):
+                    return True
+        return False
 
 
 def load_costs(notebook: Path) -> Costs:
-    """What `notebooks/costs.yml` and the record say of a notebook.
+    """Read what `notebooks/costs.yml` and the record say of a notebook.
 
     Raises
     ------
@@ -252,4 +178,123 @@ def load_costs(notebook: Path) -> Costs:
     if notebook.stem not in known or not runs:
         raise UserError(f"nothing is known of what {notebook.stem} costs: {COSTS.name} names its "
                         "parts, and `python benchmarks/notebooks.py` measures it")
-    return Costs(notebook, tuple(Part(**part) for part in known[notebook.stem] or ()), tuple(runs))
+    return Costs(notebook, tuple(Part(**part) for part in known[notebook.stem]), tuple(runs))
+
+
+@dataclass(frozen=True)
+class Step:
+    """A part of the run, its seconds, and how they were found."""
+
+    what: str
+    seconds: float
+    why: str
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The cost of a run on this machine: seconds, and memory and disk in bytes."""
+
+    notebook: str
+    steps: tuple[Step, ...]
+    memory: int
+    disk: int
+    slowness: float
+
+    @property
+    def seconds(self) -> float:
+        return sum(step.seconds for step in self.steps)
+
+
+def estimate(
+    costs: Costs, changed: Mapping[str, Any], *, slowness: float = 1.0, stored: bool | None = None,
+) -> Estimate:
+    """Estimate the cost of a run with other parameters.
+
+    Parameters
+    ----------
+    costs : Costs
+    changed : mapping
+        Checked parameters that are not the notebook's own.
+    slowness : float
+        Seconds of this machine as a multiple of those recorded.
+    stored : bool, optional
+        Whether an earlier run left all results. Without it, the cache tells.
+    """
+    values = costs.own | dict(changed)
+    steps, computed = [], []
+    for part in costs.parts:
+        why = costs.spared(part, values, stored=stored)
+        grown = part.units(values) / part.units(costs.own)
+        computed += [] if why else [part]
+        steps.append(Step(part.what, 0.0 if why else part.seconds * grown * slowness,
+                          why or _derived(part, grown)))
+    added = max(r.disk for r in costs.measured) if any(part.when for part in computed) else 0
+    fetching = sum(map(_fetched, _models(costs, values)))
+    return Estimate(costs.notebook.stem, tuple(steps), _memory(costs, values),
+                    OWN_COPY + added + fetching, slowness)
+
+
+def _derived(part: Part, grown: float) -> str:
+    scaled = f", times {grown:.3g} for {' '.join(part.by.split())}" if grown != 1 else ""
+    return f"{part.seconds:g} s were measured with the notebook's own parameters{scaled}"
+
+
+def _models(costs: Costs, values: Mapping[str, Any]) -> set[str]:
+    """Names of the models that a run computes with, unless its results come with the book."""
+    names = {name for part in costs.parts for name in part.depends
+             if costs.spared(part, values, stored=False) is None}
+    return {values[name] for name in names if isinstance(values[name], str) and values[name]
+            and (values[name] in REGISTRY or name in ("model", "checkpoint"))}
+
+
+def _memory(costs: Costs, values: Mapping[str, Any]) -> int:
+    """The memory of the recorded run whose largest model is nearest in size, and the difference."""
+    def largest(values: Mapping[str, Any]) -> float:
+        return max((parameters(name) or 0 for name in _models(costs, values)), default=0.0)
+
+    size = largest(values)
+    memory, nearest = min(
+        ((run.memory, largest(costs.own | run.given)) for run in costs.measured),
+        key=lambda found: (abs(found[1] - size), -found[0]))
+    return round(memory + BYTES * (size - nearest))
+
+
+def _fetched(name: str) -> int:
+    """Bytes of a model that is not on this machine yet."""
+    spec = REGISTRY.get(name)
+    if spec and spec.wheel:
+        there = any((root / "models" / name).is_dir() for root in paths.caches())
+        return 0 if there else spec.download
+    hub_id = hub_id_of(name)
+    return round(HALF * (parameters(name) or 0)) if hub_id and not fetched(hub_id) else 0
+
+
+def _work() -> None:
+    """A fixed piece of work like that of a notebook: Python, products of matrices, functions."""
+    sum(i * i for i in range(400_000))
+    a = np.linspace(0, 1, 48 * 48).reshape(48, 48)
+    for _ in range(400):
+        a = np.tanh(a @ a / 48)  # from 65 x 65 on OpenBLAS takes several cores, and waits for them
+    np.exp(np.linspace(0, 1, 400_000)).sum()
+
+
+def work_seconds(clock=time.perf_counter) -> float:
+    """Return the seconds of that piece, the median of nine."""
+    taken = []
+    for _ in range(9):
+        started = clock()
+        _work()
+        taken.append(clock() - started)
+    return float(np.median(taken))
+
+
+def slowness(clock=time.perf_counter) -> float:
+    """Return how many times as long a run takes on this machine just now as on the recorded one.
+
+    2 is half as fast. Other work on the machine counts. It is the square root of what the piece of
+    work says, because a glance of a third of a second sees more of the ups and downs of a shared
+    machine than a run feels. That is a rule of thumb; on a machine that is steadily several times
+    slower, it says too little.
+    """
+    reference = json.loads(TIMINGS.read_text(encoding="utf-8"))["work_seconds"]
+    return math.sqrt(work_seconds(clock) / reference)

@@ -121,11 +121,41 @@ READERS = {
     journal: "a journal"}
 
 
+class Tries:
+    """Counts attempts that ended well, and those that did not: all are made, whatever happens."""
+
+    def __init__(self):
+        self.kept, self.losses = 0, []
+
+    def __call__(self, attempt: Callable[[], object]) -> None:
+        try:
+            attempt()
+            self.kept += 1
+        except Exception as error:
+            self.losses.append(error)
+
+    def count(self, tally: Callable, what: str) -> None:
+        """Write the counts down for the page on reliability; raises the first loss."""
+        lost = len(self.losses)
+        tally(what=what, tried=self.kept + lost, kept=self.kept, lost=lost)
+        if self.losses:
+            raise self.losses[0]
+
+
+def test_what_is_lost_is_counted():
+    tries, counts = Tries(), []
+    for divisor in (1, 0, 2, 0):
+        tries(lambda divisor=divisor: 1 / divisor)
+    with pytest.raises(ZeroDivisionError):
+        tries.count(lambda **row: counts.append(row), "quotients")
+    assert counts == [{"what": "quotients", "tried": 4, "kept": 2, "lost": 2}]
+
+
 @pytest.mark.fault("foreign file", "damaged")
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
 def test_damaged_file(reader, tmp_path, tally):
     files, read = reader(tmp_path)
-    tried = []
+    tries = Tries()
     good = {file: file.read_bytes() for file in files}
     for file in files:
         read(file)  # as it should be, it can be read
@@ -135,14 +165,11 @@ def test_damaged_file(reader, tmp_path, tally):
     def check(data):
         file = data.draw(st.sampled_from(files))
         file.write_bytes(data.draw(damaged(good[file])))
-        try:
-            told_or_read(read, file)
-            tried.append(file)
-        finally:
-            file.write_bytes(good[file])
+        tries(lambda: told_or_read(read, file))
+        file.write_bytes(good[file])
 
     check()
-    counted(tally, READERS[reader], tried)
+    tries.count(tally, READERS[reader])
 
 
 def told_or_read(read: Callable, *given) -> None:
@@ -165,7 +192,11 @@ def _hangs(*_):
 
 @pytest.mark.fault("parameter", "anything, also code, brackets and a megabyte")
 def test_parameter_of_a_notebook(tally):
-    tried = []
+    tries = Tries()
+
+    def attempt(name, value):
+        told_or_read(check_parameters, paths.NOTEBOOKS / "01_preliminaries.ipynb", {name: value})
+        assert not Path("hacked").exists()
 
     @fuzz
     @given(st.sampled_from(["tau", "lengths", "model", "no_such"]), SCALARS | VALUES | st.text())
@@ -174,29 +205,24 @@ def test_parameter_of_a_notebook(tally):
     @example("model", "x" * 1_000_000)
     @example("model", "'\"\n{}\\")
     def check(name, value):
-        told_or_read(check_parameters, paths.NOTEBOOKS / "01_preliminaries.ipynb", {name: value})
-        assert not Path("hacked").exists()
-        tried.append(name)
+        tries(lambda: attempt(name, value))
 
     check()
-    counted(tally, "anything, also code, brackets and a megabyte", tried)
+    tries.count(tally, "anything, also code, brackets and a megabyte")
 
 
 @pytest.mark.fault("foreign file", "replies of a judge")
 def test_reply_of_a_judge(tally):
-    tried = []
+    tries = Tries()
+
+    def attempt(reply):
+        grades = read_grades(reply.decode(errors="replace"), "fluency", "correctness")
+        assert grades is None or {*grades} == {"fluency", "correctness"}
 
     @fuzz
     @given(damaged(b'{"fluency": 3, "correctness": 2}'))
     def check(reply):
-        grades = read_grades(reply.decode(errors="replace"), "fluency", "correctness")
-        assert grades is None or {*grades} == {"fluency", "correctness"}
-        tried.append(1)
+        tries(lambda: attempt(reply))
 
     check()
-    counted(tally, "replies of a judge", tried)
-
-
-def counted(tally: Callable, what: str, tried: list) -> None:
-    """None was lost: a test ends with the first that is."""
-    tally(what=what, tried=len(tried), kept=len(tried), lost=0)
+    tries.count(tally, "replies of a judge")
