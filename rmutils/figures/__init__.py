@@ -1,20 +1,25 @@
-"""Figures of the book: one style, one colour per model, intervals always drawn."""
+"""Figures of the book: one style, one colour per model, intervals always drawn.
 
-from rmutils.figures.head_figures import (
-    agreement,
-    arg_max_rows,
-    head_map,
-    ranked_scores,
-    score_bins,
-    scores_by_layer,
-    stability,
-    success_curves,
-    success_map,
-)
-from rmutils.figures.masking_figures import by_length, heads_alone, shares
-from rmutils.figures.sparsity_figures import curve, plot_formation
-from rmutils.figures.style import use_style
+The names below are imported when they are first used: tables and notes need no torch.
+"""
 
-__all__ = ["agreement", "arg_max_rows", "by_length", "curve", "head_map", "heads_alone",
-           "plot_formation", "ranked_scores", "score_bins", "scores_by_layer", "shares",
-           "stability", "success_curves", "success_map", "use_style"]
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_HOMES = {
+    **dict.fromkeys(("agreement", "arg_max_rows", "head_map", "ranked_scores", "score_bins",
+                     "scores_by_layer", "stability", "success_curves", "success_map"),
+                    "rmutils.figures.head_figures"),
+    **dict.fromkeys(("by_length", "heads_alone", "shares"), "rmutils.figures.masking_figures"),
+    **dict.fromkeys(("curve", "plot_formation"), "rmutils.figures.sparsity_figures"),
+    "use_style": "rmutils.figures.style",
+}
+__all__ = list(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,6 +6,7 @@ Figures about how scores are spread over the heads.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -15,12 +16,14 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from rmutils.attention.decoding import Answer
 from rmutils.corpora.niah import NiahCase
 from rmutils.figures.style import BLUE, GREY, ORANGE, RED, SEQUENTIAL, colour_of, new_axes
 from rmutils.heads.scores import Head, HeadScores
 from rmutils.paper.copies import stretches
 from rmutils.stats import SHARE, interval
+
+if TYPE_CHECKING:
+    from rmutils.attention.decoding import Answer
 
 
 def arg_max_rows(

@@ -1,8 +1,24 @@
-"""Attention rows become retrieval scores, measures and chosen heads."""
+"""Attention rows become retrieval scores, measures and chosen heads.
 
-from rmutils.heads.detection import DetectConfig, detect
-from rmutils.heads.masking import choose, export_masked, mask_heads, mask_queries
-from rmutils.heads.scores import HeadScores
+The names below are imported when they are first used: whoever only reads scores need not wait for
+torch.
+"""
 
-__all__ = ["DetectConfig", "HeadScores", "choose", "detect", "export_masked", "mask_heads",
-           "mask_queries"]
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_HOMES = {
+    "DetectConfig": "rmutils.heads.detection", "detect": "rmutils.heads.detection",
+    "HeadScores": "rmutils.heads.scores",
+    **dict.fromkeys(("choose", "export_masked", "mask_heads", "mask_queries"),
+                    "rmutils.heads.masking"),
+}
+__all__ = list(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
