@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -203,13 +204,35 @@ def _named(name: str) -> Artifact:
 @artifacts_app.command("list")
 def list_artifacts(as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
     """All stored results: the user's own, then the ones that ship with the project."""
-    rows = [{"name": a.name, "shipped": a.shipped, "command": a.manifest.get("command")}
-            for a in stored() if not a.problems()]
+    chapters = _chapters()
+    rows = [{"name": a.name, "key": a.key, "model": a.model, **_training(a),
+             "chapters": chapters.get(a.stage, []), "shipped": a.shipped,
+             "command": a.manifest.get("command")} for a in stored() if not a.problems()]
     if as_json:
         print(json.dumps(rows, indent=1))
         return
+    width = max((len(row["name"]) for row in rows), default=0)
     for row in rows:
-        print(f"{row['name']}  {'shipped' if row['shipped'] else 'own    '}  {row['command']}")
+        print(f"{row['name']:{width}}  {'shipped' if row['shipped'] else 'own    '}  "
+              f"{row['model'] or '-':14} {row['training'] or '-':20} seed "
+              f"{'-' if row['seed'] is None else row['seed']}  {', '.join(row['chapters'])}".rstrip())
+
+
+def _training(artifact: Artifact) -> dict[str, str | int | None]:
+    """Return strategy and seed of the training that a result is about, from its folder's name."""
+    found = re.match(r"(.+)-seed(\d+)(?:-|$)", artifact.label)
+    return {"training": found[1] if found else None, "seed": int(found[2]) if found else None}
+
+
+def _chapters() -> dict[str, list[str]]:
+    """Stage -> the notebooks that say that they read results of it; `10_claims` reads all."""
+    found: dict[str, list[str]] = {}
+    for notebook in sorted(paths.NOTEBOOKS.glob("*.ipynb")):
+        metadata = json.loads(notebook.read_text(encoding="utf-8"))["metadata"]
+        for pattern in metadata.get("rmutils", {}).get("data", []):
+            if pattern.startswith("data/artifacts/") and (stage := pattern.split("/")[2]) != "*":
+                found.setdefault(stage, []).append(notebook.stem)
+    return found
 
 
 @artifacts_app.command()
@@ -224,7 +247,7 @@ def verify() -> None:
 def show(name: str) -> None:
     """Print a result's manifest.
 
-    Example: rmutils artifacts show detect-0123456789abcdef
+    Example: rmutils artifacts show retmask/tiny-llama/retmask-seed3-7d88cd44
     """
     print(json.dumps(_named(name).manifest, indent=1, ensure_ascii=False))
 

@@ -23,7 +23,8 @@ def artifact(cache, tmp_path, monkeypatch):
         (folder / "result.txt").write_text("nine")
         return {}
 
-    return Stage("square", 1).obtain_folder(Config(), {}, make, command="square 3")
+    return Stage("detect", 1).obtain_folder(Config(), {}, make, command="square 3",
+                                            model="tiny-llama", label="retmask-seed3")
 
 
 def rmutils(*words):
@@ -31,9 +32,13 @@ def rmutils(*words):
 
 
 def test_list_and_show(artifact):
-    assert json.loads(rmutils("list", "--json").stdout) == [
-        {"name": artifact.name, "shipped": False, "command": "square 3"}]
-    assert rmutils("list").stdout == f"{artifact.name}  own      square 3\n"
+    [row] = json.loads(rmutils("list", "--json").stdout)
+    assert "01_preliminaries" in row.pop("chapters")
+    assert row == {"name": artifact.name, "key": artifact.key, "model": "tiny-llama", "seed": 3,
+                   "training": "retmask", "shipped": False, "command": "square 3"}
+    words = rmutils("list").stdout.split()
+    assert words[:6] == [artifact.name, "own", "tiny-llama", "retmask", "seed", "3"]
+    assert json.loads(rmutils("show", artifact.key).stdout) == artifact.manifest
     assert json.loads(rmutils("show", artifact.name).stdout) == artifact.manifest
 
 
