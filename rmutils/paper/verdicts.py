@@ -24,7 +24,7 @@ reason is given with it.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal, Self
 
@@ -32,6 +32,7 @@ import numpy as np
 from pydantic import model_validator
 
 from rmutils.core.config import Config
+from rmutils.core.registry import Registry
 from rmutils.stats import Interval, smallest_effect
 
 Verdict = Literal["reproduced", "partly", "not reproduced", "undecided", "not run yet",
@@ -68,6 +69,15 @@ class Effect:
         """The smallest effect that would likely have been seen (see
         `rmutils.stats.smallest_effect`)."""
         return float(smallest_effect(self.low, self.high))
+
+
+QUANTITIES: Registry[Callable[..., Effect]] = Registry("quantity", "rmutils.quantities")
+"""What claims can be decided by: name in `data/paper/claims.yml` -> function."""
+
+
+def quantity(function: Callable[..., Effect]) -> Callable[..., Effect]:
+    """Decorator: claims can be decided by what this function measures, under its name."""
+    return QUANTITIES.add(function.__name__, function)
 
 
 class Claimed(Config):

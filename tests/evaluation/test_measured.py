@@ -333,6 +333,6 @@ def test_every_measure_of_effects_can_decide_a_claim():
                if inspect.isfunction(function) and function.__module__ == module.__name__
                and not name.startswith("_")
                and inspect.signature(function).return_annotation == "Effect"}
-    assert defined == QUANTITIES
+    assert defined == dict(QUANTITIES)
     assert all(function.__doc__ for function in defined.values())
     assert {measure.quantity for claim in load_claims() for measure in claim.measures} == {*defined}

@@ -26,7 +26,7 @@ from rmutils.heads.head_change import (
 )
 from rmutils.heads.sparsity import ranking_stability, share_above
 from rmutils.models.registry import tau_of
-from rmutils.paper.verdicts import Effect
+from rmutils.paper.verdicts import Effect, quantity
 from rmutils.pipeline.planned_runs import planned_runs, stored_runs
 from rmutils.pipeline.retmask import RetMaskRun
 
@@ -35,6 +35,7 @@ NEEDLES = 3
 TENTH = 0.1
 
 
+@quantity
 def share_of_retrieval_heads(model: str) -> Effect:
     """Share of heads at or above the model's threshold."""
     scores, artifact = scored(model, compute="never")
@@ -42,6 +43,7 @@ def share_of_retrieval_heads(model: str) -> Effect:
     return Effect.of(share, "share of heads", [artifact.name])
 
 
+@quantity
 def scores_held_by_top_tenth(model: str) -> Effect:
     """Share of all retrieval scores, added up, that the highest tenth of the heads hold."""
     scores, artifact = scored(model, compute="never")
@@ -53,6 +55,7 @@ def _held_by_top_tenth(means: np.ndarray) -> np.ndarray:
     return ranked[:, :round(TENTH * ranked.shape[1])].sum(1) / ranked.sum(1)
 
 
+@quantity
 def retrieval_heads_from_few_needles(model: str) -> Effect:
     """Share of the retrieval heads that a detection with three of the needles finds, too; the
     interval holds 95 % of the choices of three."""
@@ -67,26 +70,31 @@ RETMASK = "retmask"
 SCORE, SHARE = "score", "share of the score before"
 
 
+@quantity
 def mean_score_change(model: str, cases: Cases = "successful") -> Effect:
     """Change of the mean retrieval score of all heads by RetMask, as a share of it before."""
     return _change(model, ALL, "relative change", cases)
 
 
+@quantity
 def retrieval_heads_change(model: str, cases: Cases = "successful") -> Effect:
     """Change of the mean score of the retrieval heads by RetMask."""
     return _change(model, RETRIEVAL, "change", cases)
 
 
+@quantity
 def retrieval_heads_change_beyond_others(model: str, cases: Cases = "successful") -> Effect:
     """Change of the mean score of the retrieval heads by RetMask, less that of all other heads."""
     return _change(model, f"retrieval less {OTHER}", "change", cases)
 
 
+@quantity
 def selective_change(model: str, cases: Cases = "both") -> Effect:
     """Relative change of the retrieval heads by RetMask, less that of all other heads."""
     return _change(model, f"retrieval less {OTHER}", "relative change", cases)
 
 
+@quantity
 def retrieval_heads_change_beyond(model: str, strategy: str) -> Effect:
     """Score of the retrieval heads after RetMask, less that after another strategy, seed by seed,
     over the cases that both trained models solve."""
@@ -97,6 +105,7 @@ def retrieval_heads_change_beyond(model: str, strategy: str) -> Effect:
                 RETRIEVAL)
 
 
+@quantity
 def needles_found_change(model: str) -> Effect:
     """Change of the share of needles found, by RetMask, on the grid of the detection."""
     runs = trainings(model, RETMASK)

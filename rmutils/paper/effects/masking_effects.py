@@ -17,12 +17,13 @@ from rmutils.experiments.sweep_questions import HAYSTACK
 from rmutils.experiments.sweet_spot import REPETITION, SHARES, UNMASKED, Mask, mean_under
 from rmutils.heads.scores import HeadScores
 from rmutils.models.registry import tau_of
-from rmutils.paper.verdicts import Effect
+from rmutils.paper.verdicts import Effect, quantity
 
 LLAMA_HEADS = 1024
 RETRIEVAL, OTHERS = "retrieval", "non-retrieval"
 
 
+@quantity
 def needles_lost_beyond_others(model: str) -> Effect:
     """Share of needles that are found with as many other heads masked, but not without the
     retrieval heads; less those of which the opposite holds."""
@@ -31,6 +32,7 @@ def needles_lost_beyond_others(model: str) -> Effect:
     return _answers(swept, HAYSTACK, (OTHERS, count), (RETRIEVAL, count), artifact)
 
 
+@quantity
 def answers_lost_at_tau(model: str, measure: str) -> Effect:
     """Share of right answers of a kind that is lost without the retrieval heads."""
     swept, scores, artifact = _stored(model)
@@ -38,6 +40,7 @@ def answers_lost_at_tau(model: str, measure: str) -> Effect:
                        artifact)
 
 
+@quantity
 def answers_lost(model: str, measure: str, heads: int) -> Effect:
     """Share of right answers of a kind that is lost without so many of the highest heads."""
     swept, scores, artifact = _stored(model)
@@ -45,12 +48,14 @@ def answers_lost(model: str, measure: str, heads: int) -> Effect:
                        artifact)
 
 
+@quantity
 def answers_left(model: str, measure: str, heads: int) -> Effect:
     """Share of right answers of a kind that is left without so many of the highest heads."""
     swept, scores, artifact = _stored(model)
     return _answers(swept, measure, (RETRIEVAL, _nearest(swept, scores, heads)), None, artifact)
 
 
+@quantity
 def needles_lost_by_more_heads(model: str, heads: int) -> Effect:
     """Share of needles that is lost without so many of the highest heads, less what is lost without
     the fewest of the sweep."""
@@ -59,12 +64,14 @@ def needles_lost_by_more_heads(model: str, heads: int) -> Effect:
                        (RETRIEVAL, _nearest(swept, scores, heads)), artifact)
 
 
+@quantity
 def repetition_added_at_tau(model: str) -> Effect:
     """Rise of the repetition rate of short answers without the retrieval heads."""
     swept, scores, artifact = _stored(model)
     return _repetition(swept, count_at(scores, tau_of(model)), artifact)
 
 
+@quantity
 def repetition_added_at_most(model: str) -> Effect:
     """Rise of the repetition rate of short answers at the largest number of masked heads."""
     swept, _, artifact = _stored(model)
@@ -100,18 +107,21 @@ def _repetition(swept: Sweep, count: int, artifact: str) -> Effect:
     return Effect.of(added, "share of spans", [artifact])
 
 
+@quantity
 def failures_added(model: str, kind: str) -> Effect:
     """Share of prompts of a kind that the whole model passes, but not without its retrieval heads;
     less those of which the opposite holds."""
     return _lost(model, kind, WHOLE, RETRIEVAL)
 
 
+@quantity
 def failures_added_by_others(model: str, kind: str) -> Effect:
     """Share of prompts of a kind that the whole model passes, but not without as many other heads;
     less those of which the opposite holds."""
     return _lost(model, kind, WHOLE, OTHERS)
 
 
+@quantity
 def failures_added_beyond_others(model: str, kind: str) -> Effect:
     """Share of prompts of a kind that the model passes without other heads, but not without its
     retrieval heads; less those of which the opposite holds."""

@@ -29,44 +29,51 @@ from rmutils.paper.effects.stored_scores import (
     general_scores_of,
     scores_of,
 )
-from rmutils.paper.verdicts import Effect
+from rmutils.paper.verdicts import Effect, quantity
 from rmutils.pipeline.planned_runs import BEFORE
 from rmutils.stats import RELATIVE, Interval, draws, interval, interval_of, paired
 
 POINTS = "points"
 
 
+@quantity
 def gain(model: str, strategy: str = RETMASK) -> Effect:
     """Score after a training less that before it, average over categories and lengths."""
     return _less(model, strategy, BEFORE)
 
 
+@quantity
 def gain_at(model: str, length: int, strategy: str = RETMASK) -> Effect:
     """Score after a training less that before it at one length, average over categories."""
     return _less(model, strategy, BEFORE, length=length)
 
 
+@quantity
 def gain_at_longest(model: str) -> Effect:
     """Score after RetMask less that before it at the longest length, average over categories."""
     return gain_at(model, max(EVALUATIONS[corpus_of(model)].lengths))
 
 
+@quantity
 def lead(model: str, other: str) -> Effect:
     """Score after RetMask less that after another training, average over categories and lengths."""
     return _less(model, RETMASK, other)
 
 
+@quantity
 def lead_at(model: str, other: str, length: int) -> Effect:
     """Score after RetMask less that after another training at one length, average over categories.
     """
     return _less(model, RETMASK, other, length=length)
 
 
+@quantity
 def category_gain(model: str, category: str) -> Effect:
     """Score after RetMask less that before it in one category, average over lengths."""
     return _less(model, RETMASK, BEFORE, category=category)
 
 
+@quantity
 def relative_category_gain(model: str, category: str) -> Effect:
     """Gain by RetMask in one category, as a share of the score before, average over lengths."""
     (pairs, *groups), names = _side_by_side(model, RETMASK, BEFORE, category=category)
@@ -75,6 +82,7 @@ def relative_category_gain(model: str, category: str) -> Effect:
     return Effect.of(change, "share of the score before", names)
 
 
+@quantity
 def category_gain_beyond(model: str, *categories: str) -> Effect:
     """Mean gain by RetMask in some categories less that in the others."""
     (pairs, clusters, strata), names = _side_by_side(model, RETMASK, BEFORE)
@@ -85,6 +93,7 @@ def category_gain_beyond(model: str, *categories: str) -> Effect:
     return Effect.of(interval(gains, clusters, strata, seeds=True), POINTS, names)
 
 
+@quantity
 def gain_beyond(model: str, other: str) -> Effect:
     """Gain by RetMask on one model less that on another."""
     drawn, names = [], []
@@ -95,29 +104,34 @@ def gain_beyond(model: str, other: str) -> Effect:
     return Effect.of(interval_of(drawn[0] - drawn[1]), POINTS, names)
 
 
+@quantity
 def gain_by_more_pairs(model: str) -> Effect:
     """Score after RetMask less that after RetMask with a thirtieth of the pairs."""
     return _less(model, RETMASK, FEWER_PAIRS)
 
 
+@quantity
 def left_out(model: str, how: str, category: str | None = None) -> Effect:
     """Score after RetMask on pairs whose reasoning is left out (`removed` or `un-generated`) less
     that on whole pairs; both think when evaluated."""
     return _less(model, f"rc-{how}", RETMASK, config=THINKING, category=category)
 
 
+@quantity
 def gain_left_out(model: str, how: str) -> Effect:
     """Score after RetMask on pairs whose reasoning is left out (`removed` or `un-generated`) less
     that before training; both think when evaluated."""
     return _less(model, f"rc-{how}", BEFORE, config=THINKING)
 
 
+@quantity
 def gain_over_sparsity(*models: str) -> Effect:
     """Correlation (Pearson's) of the gain by RetMask with the Gini coefficient of the retrieval
     scores, over models; Fisher's interval."""
     return _over_sparsity(models, [gain(model) for model in models])
 
 
+@quantity
 def gain_over_designed_sparsity(statistic: str) -> Effect:
     """Correlation (Pearson's) of the gain by RetMask with a measure of sparsity
     (`rmutils.heads.sparsity.statistics`), over the models of `rmutils.experiments.designs`; Fisher's
@@ -128,6 +142,7 @@ def gain_over_designed_sparsity(statistic: str) -> Effect:
                   tuple(design.artifact.name for design in found.values()))
 
 
+@quantity
 def loss_over_sparsity(*models: str) -> Effect:
     """Correlation (Pearson's) of the needles lost without the retrieval heads with the Gini
     coefficient of the retrieval scores, over models; Fisher's interval."""
@@ -163,6 +178,7 @@ def _side_by_side(
     return paired(table, strategy, base), names
 
 
+@quantity
 def general_change(model: str) -> Effect:
     """Score after RetMask less that before it, plain mean of the tasks without long contexts."""
     table, names = general_scores_of(model)
