@@ -1,4 +1,4 @@
-"""What each head is worth: needles lost when it is masked alone, and by many masked together."""
+"""The worth of each head: needles lost when it is masked alone, and by many masked together."""
 
 from __future__ import annotations
 
@@ -114,10 +114,10 @@ def losses(cases: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
 
 
 def together(cases: pd.DataFrame) -> pd.DataFrame:
-    """Of heads masked together: what is lost, and the sum of what is lost by each of them alone.
+    """Loss of heads masked together, and the sum of what is lost by each of them alone.
 
-    If both agree, the loss is made of many small ones; if more is lost together, the heads stand
-    in for one another.
+    If both agree, the loss is made of many small ones; if more is lost together, the heads can
+    replace one another.
 
     Returns
     -------

@@ -51,7 +51,7 @@ class DesignConfig(Config):
 
 @dataclass(frozen=True)
 class Design:
-    """What was found on a model.
+    """Results on a model.
 
     Attributes
     ----------
@@ -153,7 +153,7 @@ def points(found: Mapping[str, Design], statistic: str = "gini") -> pd.DataFrame
 def correlations(
     table: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> pd.DataFrame:
-    """How gain and sparsity go together over models.
+    """Correlation of gain and sparsity over models.
 
     That each point is uncertain itself makes a correlation weaker than that of the true values.
 
@@ -176,7 +176,8 @@ def correlations(
                            bounds=DIFFERENCE)
     return pd.DataFrame([
         ("Pearson's r", line.statistic, *line.confidence_interval(), line.pvalue, len(x)),
-        ("Spearman's rank correlation", *spearman, ranks.pvalue, len(x))], columns=["statistic", "value", "low", "high", "p", "models"])
+        ("Spearman's rank correlation", *spearman, ranks.pvalue, len(x))],
+        columns=["statistic", "value", "low", "high", "p", "models"])
 
 
 @np.errstate(invalid="ignore")

@@ -1,4 +1,4 @@
-"""How often a masked model loses a name, a format or its reasoning: the counts behind appendix H.
+"""Counts behind appendix H: how often a masked model loses a name, a format or its reasoning.
 
 The appendix shows one prompt of each kind with the responses of three models: whole, without its
 retrieval heads, without as many others. Here the same three answer many prompts.
@@ -175,7 +175,7 @@ class FailureModes:
         return cls(tuple(prompts), responses.assign(outcome=found, passed=found == first))
 
     def shares(self, result: str | None = None, by: str = "kind") -> pd.DataFrame:
-        """How often each masked model's responses pass, or have another outcome.
+        """Share of each masked model's responses that pass, or have another outcome.
 
         Parameters
         ----------

@@ -3,7 +3,7 @@
 How retrieval heads form: the heads of one model at every snapshot of its training.
 
 A model that cannot answer yet has no retrieval score, as Equation 1 counts successful answers only.
-So the right answer is forced on it here, and what its heads look at meanwhile is counted.
+So the right answer is forced on it here, and we count what its heads look at meanwhile.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from rmutils.stats import SHARE, interval
 
 @dataclass(frozen=True)
 class Induction:
-    """How well a model copies, and which heads find what is to be copied.
+    """Copying: how well a model does it, and which heads find what is to be copied.
 
     Attributes
     ----------
@@ -101,7 +101,7 @@ def induction(lm: LanguageModel, *, rows: int = 16, span: int = 32, seed: int = 
 
 
 class FormationConfig(Config):
-    """What is asked of each snapshot; the sizes are ours."""
+    """The questions to each snapshot; the sizes are ours."""
 
     lengths: tuple[int, ...] = (256,)
     """Prompt lengths in tokens."""
@@ -184,7 +184,7 @@ def formation(folder: Path, config: FormationConfig = FormationConfig()) -> Form
     paths = sorted((folder / ".training" / "snapshots").glob("*.safetensors"))
     if not paths:
         raise UserError(f"{folder.name} has no snapshots of its training on this machine. Train "
-                        f"it anew: `rmutils models train {folder.name}`.")
+                        f"it again: `rmutils models train {folder.name}`.")
     lm = load_model(str(folder), dtype=torch.float32)
     cases = build_cases(lm, config.grid)
     heads, steps = [], []
@@ -241,7 +241,7 @@ def formation_stored(
     """`formation` of a model by its name or folder, but a stored result is read instead.
 
     Reading needs the trained model, but none of the snapshots, which do not ship: the training is
-    told by the weights that it ends with.
+    identified by the weights that it ends with.
     """
 
     return FORMATION.obtain(

@@ -73,7 +73,7 @@ def means_by_strategy(samples: pd.DataFrame) -> pd.DataFrame:
 
 
 def changes(samples: pd.DataFrame, base: str) -> pd.DataFrame:
-    """What became of each task, and of their plain mean, under each strategy.
+    """Changes of each task, and of their plain mean, under each strategy.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ _CONFIGS = {"world": GeneralConfig(samples=480), "book": GeneralConfig()}
 
 
 def planned_abilities(model: str) -> GeneralConfig:
-    """What a model and its trainings are asked."""
+    """The questions for a model and its trainings."""
     return _CONFIGS[corpus_of(model)]
 
 
@@ -144,8 +144,8 @@ def stored_abilities(model: str) -> Abilities:
 def evaluate_trainings(model: str, workers: int = 1) -> Abilities:
     """All planned results of a model: what is not stored is computed, by so many processes.
 
-    Trainings whose runs are stored (`rmutils retmask`) but whose weights are not are made anew from
-    their stored pairs.
+    Trainings whose runs are stored (`rmutils retmask`) but whose weights are not are trained again
+    from their stored pairs.
     """
     def evaluate(run: RetMaskRun | None, config: GeneralConfig) -> Result:
         try:

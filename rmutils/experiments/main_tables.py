@@ -19,7 +19,7 @@ from rmutils.stats import compare
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What is stored of a model's evaluations.
+    """The stored evaluations of a model.
 
     Attributes
     ----------
@@ -93,7 +93,7 @@ def levels(found: Evaluated) -> pd.DataFrame:
 
 
 def gains(found: Evaluated, by: Sequence[str] = (), base: str = BEFORE) -> pd.DataFrame:
-    """What each training gained over the model before it, in points of 0 to 100.
+    """Gains of each training over the model before it, in points of 0 to 100.
 
     Parameters
     ----------

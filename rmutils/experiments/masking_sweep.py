@@ -109,7 +109,7 @@ an hour on two cores, and ships for `smollm2-135m`."""
 
 
 class SweepConfig(Config):
-    """How many heads are masked, and what is asked meanwhile.
+    """The numbers of heads to mask, and the questions to ask.
 
     Appendix B evaluates Llama-3.1-8B-Instruct "with the top-N retrieval-scored heads masked" on
     MATH-500. Counts and questions are ours, for models of any size.
@@ -150,7 +150,7 @@ class SweepConfig(Config):
 
 @dataclass(frozen=True)
 class Sweep:
-    """What was measured. `policy`, `draw` and `count` are those of `Masking.key`.
+    """The measurements. `policy`, `draw` and `count` are those of `Masking.key`.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What preference pairs are like: their lengths, and how chosen and rejected responses differ.
+"""Properties of preference pairs: their lengths, and how chosen and rejected responses differ.
 
 Every measure is a column with a value for each pair; `summarize` gives means with intervals.
 """

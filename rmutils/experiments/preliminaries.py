@@ -109,8 +109,8 @@ def sides(cases: pd.DataFrame, window: int, answer: int) -> np.ndarray:
         The cases come from a version of this project that did not keep where the needle stands.
     """
     if "needle_start" not in cases:
-        raise UserError("this stored detection does not say where its needles stand. Make it anew, "
-                        "with the same command and `--compute always`.")
+        raise UserError("this stored detection does not say where its needles stand. Make it "
+                        "again, with the same command and `--compute always`.")
     start, last = cases["needle_start"], cases["prompt_tokens"] - 1
     within = start > last + answer - 1 - window
     beyond = start + cases["needle_tokens"] - 1 <= last - window

@@ -1,4 +1,4 @@
-"""What a model is asked along a sweep of maskings."""
+"""The questions that a model is asked along a sweep of maskings."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def read_on(lm: LanguageModel, count: int) -> pd.DataFrame:
 
 
 def chance(sample: Sample) -> float:
-    """How often somebody is right who repeats any one sentence of the text; 0 without a text."""
+    """Share of the sentences of the text that would be a right answer; 0 without a text."""
     units = [unit for unit in _UNITS.split(sample.context) if unit]
     return float(np.mean([is_right(sample, unit) for unit in units])) if units else 0.0
 

@@ -230,7 +230,7 @@ def _between(curve: pd.DataFrame, start: int | None, end: int | None) -> list[in
 def verdicts(
     shares: Mapping[str, pd.DataFrame], repetition: pd.DataFrame, scores: HeadScores, tau: float
 ) -> pd.DataFrame:
-    """Whether a threshold falls into the sweet spot.
+    """Say whether a threshold falls into the sweet spot.
 
     Returns
     -------

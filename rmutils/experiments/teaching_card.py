@@ -54,7 +54,7 @@ def _missed(scores: pd.DataFrame) -> str:
 
 
 def _why(scores: pd.DataFrame) -> str:
-    """What the foreign frame of the questions has to do with missed needles."""
+    """Measure what the foreign frame of the questions has to do with missed needles."""
     found = scores[scores.measure == "needles found"].set_index("condition").value
     return (f"Asked plainly, in words that training has, {found['512 tokens, asked plainly']:.3f} "
             f"of the same needles are found instead of {found['512 tokens']:.3f}. What single "

@@ -1,4 +1,4 @@
-"""Whether short texts are English of the invented world, without asking a model.
+"""Judge short texts without asking a model: are they English of the invented world?
 
 What a teaching model can do, on texts that it was not trained on.
 """
@@ -76,7 +76,7 @@ def has_sentences(text: str) -> bool:
 
 
 def on_topic(sample: Sample, text: str) -> bool:
-    """Whether an answer holds a word that belongs to the topic of the instruction.
+    """Return whether an answer holds a word that belongs to the topic of the instruction.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""What RetMask would gain on a model that it was not run on, judged by sparsity (section 5.2).
+"""The gain of RetMask on a model that it was not run on, judged by sparsity (section 5.2).
 
 "RetMask's effectiveness correlates with the sparsity of the retrieval score distribution", says the
-paper. If so, models on which the gain is known foretell that on another: gain = a + b x sparsity,
+paper. If so, models on which the gain is known predict that on another: gain = a + b x sparsity,
 by least squares, with the interval in which one more model of their kind is expected. When such a
 line is no forecast was fixed before any was drawn: see `reasons_against`.
 
@@ -46,7 +46,7 @@ class Line:
     slope_low, slope_high : float
         Its 95 % interval.
     error, error_of_mean : float
-        Mean absolute error in points when each model in turn is foretold by the others: by their
+        Mean absolute error in points when each model in turn is predicted by the others: by their
         line, and by their mean gain without a look at sparsity.
     """
 
@@ -77,7 +77,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a line says of a model.
+    """The prediction of a line for a model.
 
     Attributes
     ----------
@@ -101,7 +101,7 @@ class Forecast:
 
     @property
     def models(self) -> int:
-        """How many they are."""
+        """Their number."""
         return len(self.known)
 
 
@@ -122,7 +122,7 @@ def fit(known: pd.DataFrame) -> Line | None:
 
 
 def forecast(known: pd.DataFrame, sparsity: tuple[float, float, float]) -> Forecast:
-    """Foretell the gain on a model.
+    """Predict the gain on a model.
 
     Parameters
     ----------
@@ -142,10 +142,10 @@ def forecast(known: pd.DataFrame, sparsity: tuple[float, float, float]) -> Forec
 
 
 def reasons_against(line: Line, sparsity: float) -> list[str]:
-    """Why a line does not foretell the gain at some sparsity; empty if nothing speaks against it.
+    """Say why a line does not predict the gain at some sparsity; empty if it does.
 
-    There must be `FEWEST` models; the interval of the slope must leave out zero; the line must
-    foretell each of its own models from the others better than their mean gain does; and the
+    There must be `FEWEST` models; the interval of the slope must exclude zero; the line must
+    predict each of its own models from the others better than their mean gain does; and the
     sparsity must lie within that of the models.
     """
     count, lowest, highest = len(line.known), *line.known["sparsity"].agg(["min", "max"])
@@ -158,7 +158,7 @@ def reasons_against(line: Line, sparsity: float) -> list[str]:
                        f"{line.slope:.0f} points per unit of sparsity [{line.slope_low:.0f}, "
                        f"{line.slope_high:.0f}]")
     if line.error >= line.error_of_mean:
-        against.append("each of them is foretold worse by the line through the others "
+        against.append("each of them is predicted worse by the line through the others "
                        f"(off by {line.error:.1f} points) than by their mean "
                        f"({line.error_of_mean:.1f})")
     if not lowest <= sparsity <= highest:
@@ -172,8 +172,8 @@ def _quantile(freedom: int) -> float:
 
 
 class OwnModelConfig(Config):
-    """What is measured of a model. What its window or its number of heads has no room for is left
-    out: see `fitted`."""
+    """The measurements of a model. Those that its window or its number of heads has no room for are
+    left out: see `fitted`."""
 
     detect: DetectConfig = DETECTION
     """Section 4.1 has 20 lengths up to 5K and 10 depths; two and five are minutes instead of hours.
@@ -186,7 +186,7 @@ class OwnModelConfig(Config):
 
 @dataclass(frozen=True)
 class OwnModel:
-    """What was found.
+    """Results on a model.
 
     Attributes
     ----------
@@ -214,7 +214,7 @@ class OwnModel:
 
     @property
     def reached(self) -> int:
-        """How many heads reach tau."""
+        """Number of heads that reach tau."""
         return count_at(self.scores, self.tau)
 
 
@@ -275,7 +275,7 @@ def fitted(config: OwnModelConfig, lm: LanguageModel) -> OwnModelConfig:
 
 
 def describe(lm: LanguageModel) -> dict[str, str]:
-    """What a model is, in words."""
+    """Describe a model in words."""
     config = lm.model.config
     layers, heads = lm.shape
     shared = getattr(config, "num_key_value_heads", None) or heads

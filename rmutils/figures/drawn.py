@@ -1,4 +1,4 @@
-"""What a figure draws, as a table: a row for each point, line, area and cell.
+"""The content of a figure as a table: a row for each point, line, area and cell.
 
 So each figure of the book comes with its data, whatever it was drawn from. The data are those of
 the drawing, with all digits: marks that are moved a little, so that none hides another, are where
@@ -62,7 +62,7 @@ def drawn_data(figure: Figure) -> pd.DataFrame:
 
 
 def carried(figure: Figure) -> tuple[dict, dict]:
-    """What a figure's output carries in a notebook, besides the picture: its data as CSV.
+    """The output of a figure in a notebook, besides the picture: its data as CSV.
 
     Returns
     -------

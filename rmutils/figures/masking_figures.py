@@ -20,7 +20,7 @@ from rmutils.figures.style import BLUE, GREY, INK, ORANGE, RED, colour_of, new_a
 
 
 def heads_alone(losses: pd.DataFrame, tau: float) -> Figure:
-    """What is lost without each head, layer by layer, with 95 % intervals.
+    """Needles lost without each head, layer by layer, with 95 % intervals.
 
     Parameters
     ----------

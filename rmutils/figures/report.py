@@ -134,7 +134,7 @@ def _compared(first: str, text: str) -> str:
 
 
 def made_by(artifact: Artifact) -> HTML:
-    """How a figure or table was made: result, parameters, command, time, machine."""
+    """Note on how a figure or table was made: result, parameters, command, time, machine."""
     m = artifact.manifest
     environment = m["environment"]
     rows = {

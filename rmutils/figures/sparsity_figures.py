@@ -65,7 +65,7 @@ def forecast_figure(found: Mapping[str, Forecast], sparsity: tuple[float, float,
     Parameters
     ----------
     found : mapping
-        Kind of models -> what they foretell.
+        Kind of models -> what they predict.
     sparsity : tuple of float
         Of the model in question, with its 95 % interval: the upright line and its shade.
     name : str

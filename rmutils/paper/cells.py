@@ -1,4 +1,4 @@
-"""What each cell of the tables is about, so that the same quantity is known wherever it stands."""
+"""The subject of each cell of the tables, so that the same quantity is known wherever it stands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JUDGED = ("LongQA", "Summ", "Average")
 
 
 class Quantity(NamedTuple):
-    """What was measured: two cells with the same quantity ought to hold the same number."""
+    """A measured quantity: two cells with the same quantity ought to hold the same number."""
 
     model: str
     method: str

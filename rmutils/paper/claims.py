@@ -113,15 +113,15 @@ def load_claims(folder: Path = PAPER) -> tuple[Claim, ...]:
         not exist.
     """
     path = Path(folder) / CLAIMS
-    mend = f"Restore it with: git checkout -- {path}"
+    fix = f"Restore it with: git checkout -- {path}"
     try:
         records = yaml.safe_load(intact(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UserError(f"{path} does not exist. {mend}") from None
+        raise UserError(f"{path} does not exist. {fix}") from None
     except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UserError(f"{path} is no YAML: {' '.join(str(error).split())}. {mend}") from error
+        raise UserError(f"{path} is no YAML: {' '.join(str(error).split())}. {fix}") from error
     if not isinstance(records, list):
-        raise UserError(f"{path}: a list of claims is expected. {mend}")
+        raise UserError(f"{path}: a list of claims is expected. {fix}")
     claims = tuple(_claim(record, number, path) for number, record in enumerate(records, 1))
     ids = [claim.id for claim in claims]
     if twice := sorted({name for name in ids if ids.count(name) > 1}):
@@ -186,7 +186,7 @@ def claim_table(judged: Sequence[Judged]) -> pd.DataFrame:
 def part_table(judged: Sequence[Judged]) -> pd.DataFrame:
     """A row per part of a claim whose result is stored: `id`, `quantity`, `of`, `claimed`,
     `value`, `low`, `high` (95 %), `unit`, `verdict`, `smallest` (the smallest difference from a
-    bound that would likely have been seen), `against` (see `contradiction`), `more_needed`,
+    bound that would likely have been detected), `against` (see `contradiction`), `more_needed`,
     `artifacts`."""
     rows = [{"id": j.claim.id, "quantity": part.measure.quantity,
              "of": ", ".join(map(str, part.of)), "claimed": part.measure.words,

@@ -22,7 +22,7 @@ COMPANIONS = Schema(
 
 
 def load_companions(folder: Path = PAPER) -> pd.DataFrame:
-    """What these texts print in tables and lists.
+    """The tables and lists that these texts print.
 
     Returns
     -------

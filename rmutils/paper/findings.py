@@ -1,4 +1,4 @@
-"""One line of the audit, and the two rules by which numbers are held against each other.
+"""One line of the audit, and the two rules by which numbers are compared.
 
 What the audit's disagreements touch: the paper's sentences, and the gains that it reports.
 """
@@ -68,13 +68,13 @@ def same_text(check: str, what: str, a: str, place_a: str, b: str, place_b: str)
 
 ABOUT_SENTENCES = ("statement", "order of gains", "value in the text", "gain in the text",
                    "relative gain in the text")
-"""Checks that hold a sentence against a table."""
+"""Checks that compare a sentence with a table."""
 ABOUT_SCORES = ("mean of tasks", "same cell", "English against Japanese")
-"""Checks that hold a printed score against another."""
+"""Checks that compare two printed scores."""
 
 
 def sentences(findings: pd.DataFrame) -> pd.DataFrame:
-    """How often each sentence of the papers was held against a table, and how often it agrees.
+    """How often each sentence of the papers was compared with a table, and how often it agrees.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def beside_gains(findings: pd.DataFrame, tables: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        `model`; `smallest_gain`, `largest_gain`: RetMask less the model before training, over the
+        `model`; `smallest_gain`, `largest_gain`: RetMask minus the model before training, over the
         input lengths of Tables 1 and 4 (English paper); `disagreements`, `largest`: how many, and
         the largest (NaN if there is none). In HELMET points.
     """

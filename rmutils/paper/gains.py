@@ -1,4 +1,4 @@
-"""What section 5.3 says about the gain in retrieval scores, and what follows from its numbers.
+"""Statements of section 5.3 about the gain in retrieval scores, and what follows from its numbers.
 
 Table 6 once more: each gain, with what rounding and chance may have added to it.
 
@@ -80,7 +80,7 @@ TABLE = 6
 
 
 def general_gains(source: str = "en", folder: Path = PAPER) -> pd.DataFrame:
-    """What RetMask changed in the paper's benchmarks, in points of 0 to 100.
+    """Changes by RetMask in the paper's benchmarks, in points of 0 to 100.
 
     The table has no intervals. As a yardstick, `chance` is half a 95 % interval of the gain under
     the assumption that each question is a coin of its own that falls right with the printed share,

@@ -127,7 +127,7 @@ class HeadNumbers:
         return found[0]
 
     def at_least(self, model: str) -> bool:
-        """Whether the text gives the share of heads above zero as a lower bound."""
+        """Return whether the text gives the share of heads above zero as a lower bound."""
         return any(r["quantity"] == "at least" and r["group"] == model for r in self._text)
 
     def tau(self, model: str) -> Fraction:
@@ -138,7 +138,7 @@ class HeadNumbers:
         """Percent of heads at or above tau: what the bins below tau leave of 100."""
         below = [r for r in self.bins[model] if Printed.read(r["high"]).value <= self.tau(model)]
         rest = Printed.exact(100) - sum((Printed.read(r["value"]) for r in below), Printed.exact(0))
-        return rest, f"{_place(below[0])}: 100 % less the bins below tau"
+        return rest, f"{_place(below[0])}: 100 % minus the bins below tau"
 
     def statistic(self, model: str, name: str) -> Value:
         """A statistic of the published scores. It is exact: nobody rounded it for print."""
@@ -165,7 +165,7 @@ def score_bins(numbers: HeadNumbers) -> Iterator[Finding]:
         rule = above if numbers.at_least(model) else equal
         for stated in numbers.stated(ABOVE_ZERO, model):
             yield rule("score bins", f"{model}: tenths of heads above zero", nonzero,
-                       f"{_place(zero)}: 100 % less the share at zero", *stated)
+                       f"{_place(zero)}: 100 % minus the share at zero", *stated)
 
 
 def masked_shares(numbers: HeadNumbers) -> Iterator[Finding]:

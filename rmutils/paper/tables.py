@@ -186,29 +186,29 @@ def read_records(schema: Schema, folder: Path = PAPER) -> list[dict[str, str]]:
         fit; the message names file and line.
     """
     path = Path(folder) / schema.file
-    mend = f"Restore it with: git checkout -- {path}"
+    fix = f"Restore it with: git checkout -- {path}"
     try:
         with intact(path).open(encoding="utf-8", newline="") as file:
             reader = csv.reader(file, strict=True)
             header = next(reader, [])
             if tuple(header) != schema.columns:
                 raise UserError(f"{path}, line 1: columns are {','.join(header)!r}, "
-                                f"expected {','.join(schema.columns)!r}. {mend}")
+                                f"expected {','.join(schema.columns)!r}. {fix}")
             records, seen = [], {}
             for fields in reader:
                 problem = _problem(schema, fields, seen, reader.line_num)
                 if problem:
-                    raise UserError(f"{path}, line {reader.line_num}: {problem}. {mend}")
+                    raise UserError(f"{path}, line {reader.line_num}: {problem}. {fix}")
                 records.append(dict(zip(schema.columns, fields, strict=True)))
     except FileNotFoundError:
-        raise UserError(f"{path} does not exist. {mend}") from None
+        raise UserError(f"{path} does not exist. {fix}") from None
     except (UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"{path} is not a CSV file in UTF-8 ({error}). {mend}") from error
+        raise UserError(f"{path} is not a CSV file in UTF-8 ({error}). {fix}") from error
     return records
 
 
 def _problem(schema: Schema, fields: list[str], seen: dict, line: int) -> str | None:
-    """What is wrong with one row; `seen` remembers the keys of earlier rows and their lines."""
+    """Say what is wrong with one row; `seen` remembers the keys of earlier rows and their lines."""
     if len(fields) != len(schema.columns):
         return f"{len(fields)} fields, expected {len(schema.columns)}"
     record = dict(zip(schema.columns, fields, strict=True))
@@ -298,7 +298,7 @@ def load_published_summary(folder: Path = PAPER, *, distinct: bool = False) -> p
 
 
 def load_published_stability(folder: Path = PAPER, *, distinct: bool = False) -> pd.DataFrame:
-    """How well the ranking from a few of the published runs agrees with that from all of them."""
+    """Agreement of the ranking from a few of the published runs with that from all of them."""
     return _frame(DISTINCT_STABILITY if distinct else PUBLISHED_STABILITY, folder)
 
 

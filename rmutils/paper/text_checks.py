@@ -70,7 +70,7 @@ def unique_failures(folder: Path) -> Iterator[Finding]:
 def quoted_numbers(cells: list[Cell], folder: Path) -> Iterator[Finding]:
     """Values and gains in the text against the tables, or against numbers of the text itself.
 
-    A sentence about a table is held against every table that has the same quantities.
+    A sentence about a table is compared with every table that has the same quantities.
     """
     records = read_records(TEXT_NUMBERS, folder)
     for r in records:
@@ -139,7 +139,7 @@ def _dangling(file: str, r: dict) -> UserError:
 
 
 def _comparisons(r: dict, members: list[Cell]) -> dict[tuple, tuple[Value, list[Value]]]:
-    """Per model and column: the value of the row in question, and those it is held against."""
+    """Per model and column: the value of the row in question, and those it is compared with."""
     compared = {}
     for model, cells in by(lambda c: c.model, members).items():
         rows = {name: _columns(row) for name, row in by(lambda c: c.row, cells).items()}

@@ -66,7 +66,7 @@ class Effect:
 
     @property
     def smallest(self) -> float:
-        """The smallest effect that would likely have been seen (see
+        """The smallest effect that would likely have been detected (see
         `rmutils.stats.smallest_effect`)."""
         return float(smallest_effect(self.low, self.high))
 
@@ -81,7 +81,7 @@ def quantity(function: Callable[..., Effect]) -> Callable[..., Effect]:
 
 
 class Claimed(Config):
-    """What is claimed of an effect."""
+    """A claim about an effect."""
 
     above: float | None = None
     below: float | None = None
@@ -139,16 +139,16 @@ def together(parts: Collection[Verdict]) -> Verdict:
 
 
 def contradiction(effect: Effect, claimed: Claimed) -> float:
-    """How far the effect lies outside of the bounds, in units of half its interval; 0 if it does
-    not. From 1 on the part is not reproduced, if the interval is symmetric."""
+    """Distance of the effect from its bounds, in units of half its interval; 0 within them. From 1
+    on the part is not reproduced, if the interval is symmetric."""
     lower, upper = claimed.bounds
     outside, half = max(lower - effect.value, effect.value - upper, 0), effect.high - effect.low
     return outside / (half / 2) if half else np.inf * outside if outside else 0.0
 
 
 def more_needed(effect: Effect, claimed: Claimed) -> float:
-    """How many times as much data would likely decide an undecided part, if the effect is as large
-    as it seems: the smallest effect seen shrinks with the root of the number of samples or
+    """Factor of data that would likely decide an undecided part, if the effect is as large as it
+    seems: the smallest effect seen shrinks with the root of the number of samples or
     trainings, whichever of them the chance comes from."""
     distance = min(abs(effect.value - bound) for bound in claimed.bounds)
     return (effect.smallest / distance) ** 2 if distance else np.inf

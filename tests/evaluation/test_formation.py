@@ -190,7 +190,7 @@ def test_stored_result_needs_no_snapshots(trained):
     assert same == artifact and artifact.problems() == []
     pd.testing.assert_frame_equal(again.heads, first.heads)
     pd.testing.assert_frame_equal(again.steps, first.steps)
-    with pytest.raises(UserError, match="no snapshots.*Train it anew"):
+    with pytest.raises(UserError, match="no snapshots.*Train it again"):
         formation_stored(str(trained))
 
 

@@ -1,4 +1,4 @@
-"""What decides the claims: quantities that are computed from stored results, by name.
+"""The quantities that decide the claims, computed from stored results.
 
 Each takes what it is measured on (a model first), and returns an `Effect`. Nothing is computed that
 takes long: a result that is not stored is a `NotStored` that names the command which makes it.

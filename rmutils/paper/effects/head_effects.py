@@ -1,6 +1,5 @@
-"""What is measured of retrieval heads themselves, from stored detections.
-
-What a training did to the retrieval scores, from the stored runs of the book (section 5.3).
+"""Measures of retrieval heads, from stored detections, and of what a training did to their scores,
+from the stored runs of the book (section 5.3).
 
 All runs of a strategy that were planned count, or none: a result that only some seeds support would
 depend on which of them happen to be stored.
@@ -84,19 +83,19 @@ def retrieval_heads_change(model: str, cases: Cases = "successful") -> Effect:
 
 @quantity
 def retrieval_heads_change_beyond_others(model: str, cases: Cases = "successful") -> Effect:
-    """Change of the mean score of the retrieval heads by RetMask, less that of all other heads."""
+    """Change of the mean score of the retrieval heads by RetMask, minus that of all other heads."""
     return _change(model, f"retrieval less {OTHER}", "change", cases)
 
 
 @quantity
 def selective_change(model: str, cases: Cases = "both") -> Effect:
-    """Relative change of the retrieval heads by RetMask, less that of all other heads."""
+    """Relative change of the retrieval heads by RetMask, minus that of all other heads."""
     return _change(model, f"retrieval less {OTHER}", "relative change", cases)
 
 
 @quantity
 def retrieval_heads_change_beyond(model: str, strategy: str) -> Effect:
-    """Score of the retrieval heads after RetMask, less that after another strategy, seed by seed,
+    """Score of the retrieval heads after RetMask, minus that after another strategy, seed by seed,
     over the cases that both trained models solve."""
     ours, theirs = trainings(model, RETMASK), trainings(model, strategy)
     pairs = [BeforeAfter(other.after, own.after, _retrieval_heads(own))

@@ -1,9 +1,9 @@
-"""What masking heads costs, from stored masking sweeps (chapter on appendix B).
+"""Losses by masking heads, from stored masking sweeps (chapter on appendix B).
 
 Numbers of heads are those of Llama-3.1-8B-Instruct, which has 1,024: the model at hand is masked in
 as large a share of its own, at the nearest number that its sweep has.
 
-What masked models fail in, from stored responses (chapter on appendix H).
+Failures of masked models, from stored responses (chapter on appendix H).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RETRIEVAL, OTHERS = "retrieval", "non-retrieval"
 @quantity
 def needles_lost_beyond_others(model: str) -> Effect:
     """Share of needles that are found with as many other heads masked, but not without the
-    retrieval heads; less those of which the opposite holds."""
+    retrieval heads; minus those of which the opposite holds."""
     swept, scores, artifact = _stored(model)
     count = count_at(scores, tau_of(model))
     return _answers(swept, HAYSTACK, (OTHERS, count), (RETRIEVAL, count), artifact)
@@ -57,8 +57,8 @@ def answers_left(model: str, measure: str, heads: int) -> Effect:
 
 @quantity
 def needles_lost_by_more_heads(model: str, heads: int) -> Effect:
-    """Share of needles that is lost without so many of the highest heads, less what is lost without
-    the fewest of the sweep."""
+    """Share of needles lost without so many of the highest heads, minus the share lost without the
+    fewest of the sweep."""
     swept, scores, artifact = _stored(model)
     return _answers(swept, HAYSTACK, (RETRIEVAL, min(_counts(swept))),
                        (RETRIEVAL, _nearest(swept, scores, heads)), artifact)
@@ -85,7 +85,7 @@ def _stored(model: str) -> tuple[Sweep, HeadScores, str]:
 
 
 def _counts(swept: Sweep) -> list[int]:
-    """How many of the highest heads were masked."""
+    """Numbers of highest heads that were masked."""
     return sorted(swept.answers.loc[swept.answers["policy"] == RETRIEVAL, "count"].unique())
 
 
@@ -110,21 +110,21 @@ def _repetition(swept: Sweep, count: int, artifact: str) -> Effect:
 @quantity
 def failures_added(model: str, kind: str) -> Effect:
     """Share of prompts of a kind that the whole model passes, but not without its retrieval heads;
-    less those of which the opposite holds."""
+    minus those of which the opposite holds."""
     return _lost(model, kind, WHOLE, RETRIEVAL)
 
 
 @quantity
 def failures_added_by_others(model: str, kind: str) -> Effect:
     """Share of prompts of a kind that the whole model passes, but not without as many other heads;
-    less those of which the opposite holds."""
+    minus those of which the opposite holds."""
     return _lost(model, kind, WHOLE, OTHERS)
 
 
 @quantity
 def failures_added_beyond_others(model: str, kind: str) -> Effect:
     """Share of prompts of a kind that the model passes without other heads, but not without its
-    retrieval heads; less those of which the opposite holds."""
+    retrieval heads; minus those of which the opposite holds."""
     return _lost(model, kind, OTHERS, RETRIEVAL)
 
 

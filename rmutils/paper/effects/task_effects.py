@@ -1,9 +1,9 @@
-"""What a training gained on long contexts, in points of 0 to 100 (section 4).
+"""Gains by training on long contexts, in points of 0 to 100 (section 4).
 
 The average over categories is HELMET's: the plain mean of the categories, each the plain mean of
 its data sets, which all have as many samples; the same at every length.
 
-What a training cost of other abilities, in points of 0 to 100 (section 5.1).
+Losses of other abilities, in points of 0 to 100 (section 5.1).
 """
 
 from __future__ import annotations
@@ -38,38 +38,38 @@ POINTS = "points"
 
 @quantity
 def gain(model: str, strategy: str = RETMASK) -> Effect:
-    """Score after a training less that before it, average over categories and lengths."""
+    """Score after a training minus that before it, average over categories and lengths."""
     return _less(model, strategy, BEFORE)
 
 
 @quantity
 def gain_at(model: str, length: int, strategy: str = RETMASK) -> Effect:
-    """Score after a training less that before it at one length, average over categories."""
+    """Score after a training minus that before it at one length, average over categories."""
     return _less(model, strategy, BEFORE, length=length)
 
 
 @quantity
 def gain_at_longest(model: str) -> Effect:
-    """Score after RetMask less that before it at the longest length, average over categories."""
+    """Score after RetMask minus that before it at the longest length, average over categories."""
     return gain_at(model, max(EVALUATIONS[corpus_of(model)].lengths))
 
 
 @quantity
 def lead(model: str, other: str) -> Effect:
-    """Score after RetMask less that after another training, average over categories and lengths."""
+    """Score after RetMask minus that after another training, over categories and lengths."""
     return _less(model, RETMASK, other)
 
 
 @quantity
 def lead_at(model: str, other: str, length: int) -> Effect:
-    """Score after RetMask less that after another training at one length, average over categories.
+    """Score after RetMask minus that after another training at one length, average over categories.
     """
     return _less(model, RETMASK, other, length=length)
 
 
 @quantity
 def category_gain(model: str, category: str) -> Effect:
-    """Score after RetMask less that before it in one category, average over lengths."""
+    """Score after RetMask minus that before it in one category, average over lengths."""
     return _less(model, RETMASK, BEFORE, category=category)
 
 
@@ -84,7 +84,7 @@ def relative_category_gain(model: str, category: str) -> Effect:
 
 @quantity
 def category_gain_beyond(model: str, *categories: str) -> Effect:
-    """Mean gain by RetMask in some categories less that in the others."""
+    """Mean gain by RetMask in some categories minus that in the others."""
     (pairs, clusters, strata), names = _side_by_side(model, RETMASK, BEFORE)
     inside, every = np.isin(strata, categories), len(np.unique(strata))
     chosen = len(np.unique(strata[inside]))
@@ -95,7 +95,7 @@ def category_gain_beyond(model: str, *categories: str) -> Effect:
 
 @quantity
 def gain_beyond(model: str, other: str) -> Effect:
-    """Gain by RetMask on one model less that on another."""
+    """Gain by RetMask on one model minus that on another."""
     drawn, names = [], []
     for seed, name in enumerate((model, other)):  # chance is drawn for each by itself
         (pairs, *groups), stored = _side_by_side(name, RETMASK, BEFORE)
@@ -106,7 +106,7 @@ def gain_beyond(model: str, other: str) -> Effect:
 
 @quantity
 def gain_by_more_pairs(model: str) -> Effect:
-    """Score after RetMask less that after RetMask with a thirtieth of the pairs."""
+    """Score after RetMask minus that after RetMask with a thirtieth of the pairs."""
     return _less(model, RETMASK, FEWER_PAIRS)
 
 
@@ -134,8 +134,8 @@ def gain_over_sparsity(*models: str) -> Effect:
 @quantity
 def gain_over_designed_sparsity(statistic: str) -> Effect:
     """Correlation (Pearson's) of the gain by RetMask with a measure of sparsity
-    (`rmutils.heads.sparsity.statistics`), over the models of `rmutils.experiments.designs`; Fisher's
-    interval."""
+    (`rmutils.heads.sparsity.statistics`), over the models of `rmutils.experiments.designs`;
+    Fisher's interval."""
     found = {name: design_stored(config, compute="never") for name, config in designs().items()}
     line = correlations(points(found, statistic)).iloc[0]
     return Effect(line["value"], line["low"], line["high"], "correlation",
@@ -180,7 +180,7 @@ def _side_by_side(
 
 @quantity
 def general_change(model: str) -> Effect:
-    """Score after RetMask less that before it, plain mean of the tasks without long contexts."""
+    """Score after RetMask minus that before it, plain mean of the tasks without long contexts."""
     table, names = general_scores_of(model)
     found = changes(table, BEFORE)
     mean = found[found["task"] == ALL].iloc[0]
