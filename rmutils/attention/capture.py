@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
@@ -29,7 +30,7 @@ class ArgMaxRecorder:
         self._places: Tensor | None = None
 
     def among(self, places: Tensor) -> ArgMaxRecorder:
-        """The same recorder, for layers whose keys are those at some places of the text only.
+        """Return a view of this recorder for layers that have the keys of some places only.
 
         Parameters
         ----------
@@ -45,14 +46,14 @@ class ArgMaxRecorder:
         self._layers[layer] = index if self._places is None else self._places[index]
 
     def take(self) -> Tensor:
-        """All layers, shape (batch, layers, heads); empties the recorder."""
+        """Return the indices of all layers, (batch, layers, heads), and empty the recorder."""
         stacked = torch.stack([self._layers[layer] for layer in sorted(self._layers)], dim=1)
         self._layers.clear()
         return stacked
 
 
 def retrieval_capture(
-    module: nn.Module,
+    module: Any,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -60,7 +61,7 @@ def retrieval_capture(
     *,
     scaling: float,
     recorder: ArgMaxRecorder | None = None,
-    **kwargs,
+    **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Attention that also records the arg-max key of every head, in the row of the newest token.
 
@@ -95,7 +96,7 @@ def retrieval_capture(
 def newest_products(
     query: Tensor, key: Tensor, attention_mask: Tensor | None, scaling: float
 ) -> Tensor:
-    """Products of the newest query with all keys, before softmax, in float32.
+    """Multiply the newest query with all keys: products before softmax, in float32.
 
     Shapes are those of `retrieval_capture`.
 
@@ -105,8 +106,8 @@ def newest_products(
         (batch, key heads, heads that share each, keys); minus infinity where nothing may be seen.
     """
     # float32: in bfloat16 neighbouring scores tie. Grouped by key head: no copy of the keys.
-    grouped = query[:, :, -1].float().unflatten(1, (key.shape[1], -1))
-    products = grouped @ key.float().transpose(2, 3) * scaling
+    grouped = query[:, :, -1].float().view(len(query), key.shape[1], -1, query.shape[-1])
+    products: Tensor = grouped @ key.float().transpose(2, 3) * scaling
     if attention_mask is not None:
         products = products.masked_fill(~attention_mask[:, :, -1:], -torch.inf)
     return products
@@ -124,7 +125,7 @@ def capturing(model: PreTrainedModel) -> Iterator[ArgMaxRecorder]:
 
 
 def recording_by_layer(name: str, attention: Callable[..., tuple[Tensor, None]]) -> None:
-    """`register_by_layer` for an attention that takes a recorder, as all other layers do then."""
+    """Register an attention that takes a recorder; layers without it use `retrieval_capture`."""
     register_by_layer(name, attention, otherwise=retrieval_capture)
     RECORDING.add(name)
 

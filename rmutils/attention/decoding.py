@@ -1,8 +1,7 @@
-"""Greedy answers with the arg-max rows of all heads: shared prefill, batched decoding.
+"""Greedy answers, decoded in batches, with the key at which each head looks hardest.
 
-Prefill takes most of the time of a detection, and the cases of one haystack begin alike: up to the
-needle they are the same text. So the longest such text is read once
-(`rmutils.models.engine.caches.Trunk`), and each case reads on from where it leaves the trunk.
+Prefill is done before (`rmutils.models.engine.caches`): the cases of one haystack share the text up
+to the needle, which is read once.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ def decode(
         Tokens that end an answer; empty: every answer has `max_new_tokens` tokens.
     forced : sequence of sequences of int, optional
         B answers, of any length, to be written in place of the model's own choice (teacher
-        forcing). They alone say then where an answer ends, not the other two parameters.
+        forcing). The other two parameters are then ignored.
     """
     if forced is not None:
         max_new_tokens, stop_ids = max(map(len, forced)), {NOTHING}
@@ -92,7 +91,9 @@ def decode(
     return _answers(np.stack(tokens, 1), np.stack(looked, 1), pads, stop_ids)
 
 
-def _answers(tokens: np.ndarray, looked: np.ndarray, pads: list[int], stop_ids: Collection[int]):
+def _answers(
+    tokens: np.ndarray, looked: np.ndarray, pads: list[int], stop_ids: Collection[int]
+) -> list[Answer]:
     """Cut each row of the batch at its first stop token; indices become prompt positions."""
     answers = []
     for row, seen, pad in zip(tokens, looked, pads, strict=True):

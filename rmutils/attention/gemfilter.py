@@ -7,19 +7,20 @@ chosen once; an answer cannot come back to the others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool1d
 
-from rmutils.core.config import Config
+from rmutils.attention.rope import layers_of
+from rmutils.attention.variants import VARIANTS, AttachedModel, AttentionVariant, PromptView
 from rmutils.core.errors import UserError
 from rmutils.models import LanguageModel
-from rmutils.models.engine.generation import generate
 from rmutils.models.engine.implementations import attached, register_by_layer
 
 NAME = "gemfilter"
@@ -27,8 +28,12 @@ POOL = 5
 """Width of the average over neighbouring tokens (`kernel_size=5` in the published code)."""
 
 
-class GemFilterConfig(Config):
-    """Which layer chooses, and how many tokens."""
+@VARIANTS.register("gemfilter")
+class GemFilter(AttentionVariant):
+    """GemFilter: one layer chooses the tokens of the prompt that the model then reads."""
+
+    kind: Literal["gemfilter"] = "gemfilter"
+    label = "GemFilter"
 
     filter_layer: Annotated[int, Field(ge=0)] = 13
     """The published code's `select_layer_idx=13` for Llama 3.1 8B, which has 32 layers."""
@@ -36,16 +41,36 @@ class GemFilterConfig(Config):
     """How many (k); all if the prompt has no more. `--topk 1024` in the published example;
     Taniguchi et al., Table 2: "k=2049"."""
 
+    @contextmanager
+    def attached(self, lm: LanguageModel) -> Iterator[AttachedModel]:
+        yield FilteredModel(lm, variant=self)
+
+    def by_layer(self, layers: int) -> dict[int, AttentionVariant]:
+        return {i: self.model_copy(update={"filter_layer": i}) for i in range(layers)}
+
+
+@dataclass(frozen=True)
+class FilteredModel(AttachedModel):
+    """Chooses among the tokens of each prompt, or of the known beginning of a text."""
+
+    variant: GemFilter = GemFilter()
+    batched = False
+
+    @contextmanager
+    def viewing(self, prompt: Sequence[int]) -> Iterator[PromptView]:
+        places = choose(self.lm, prompt, self.variant)
+        yield PromptView([prompt[i] for i in places], len(places) / len(prompt), places)
+
 
 @dataclass
 class Products:
-    """Of one layer: the newest query times each key, summed over heads, (tokens,)."""
+    """The newest query of a layer times each key, summed over heads, (tokens,)."""
 
-    products: Tensor | None = None
+    products: Tensor = field(default_factory=lambda: torch.empty(0))
 
 
 def gemfilter(
-    module: nn.Module, query: Tensor, key: Tensor, *args, given: Products, **kwargs
+    module: nn.Module, query: Tensor, key: Tensor, *args: Any, given: Products, **kwargs: Any
 ) -> tuple[Tensor, None]:
     """Keep the products of the newest query. No query is answered: nothing is read behind the layer
     that chooses.
@@ -68,8 +93,8 @@ def chosen_tokens(products: Tensor, count: int) -> Tensor:
 
 
 @torch.inference_mode()
-def choose(lm: LanguageModel, prompt: Sequence[int], config: GemFilterConfig) -> list[int]:
-    """The tokens of a prompt that one layer chooses, by their places.
+def choose(lm: LanguageModel, prompt: Sequence[int], config: GemFilter) -> list[int]:
+    """Return the places of the tokens that one layer chooses in a prompt.
 
     Layers up to that one read the prompt, once and without a cache.
 
@@ -79,7 +104,7 @@ def choose(lm: LanguageModel, prompt: Sequence[int], config: GemFilterConfig) ->
         There is no such layer.
     """
     inner, kept = lm.model.base_model, Products()
-    layers = inner.layers
+    layers = layers_of(lm.model)
     if config.filter_layer >= len(layers):
         raise UserError(f"there is no layer {config.filter_layer}: the model has 0 to "
                         f"{len(layers) - 1}. Set filter_layer.")
@@ -90,16 +115,6 @@ def choose(lm: LanguageModel, prompt: Sequence[int], config: GemFilterConfig) ->
     finally:
         inner.layers = layers
     return chosen_tokens(kept.products, config.tokens).tolist()
-
-
-def answer_filtered(
-    lm: LanguageModel, prompt: Sequence[int], config: GemFilterConfig, *, max_new_tokens: int
-) -> tuple[list[int], list[int]]:
-    """The most likely answer to the chosen tokens, read as if they were the prompt; and their
-    places in it."""
-    places = choose(lm, prompt, config)
-    said, = generate(lm, [[prompt[i] for i in places]], max_new_tokens=max_new_tokens)
-    return said, places
 
 
 register_by_layer(NAME, gemfilter)

@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
 
 from rmutils.attention.capture import ArgMaxRecorder, recording_by_layer
 from rmutils.attention.rope import check_turns, inverse_frequencies, layers_of, turn
-from rmutils.core.config import Config
+from rmutils.attention.variants import VARIANTS, AttachedModel, AttentionVariant, PromptView
 from rmutils.core.errors import UserError
+from rmutils.models import LanguageModel
 from rmutils.models.engine.implementations import attached
 
 NAME = "ms_poe"
@@ -28,8 +29,12 @@ OUTLIER = 3
 """A key is looked at if it gets more than so many times the mean. 3 in the authors' code."""
 
 
-class MsPoeConfig(Config):
-    """Ratios of the heads, and where they hold."""
+@VARIANTS.register("ms-poe")
+class MsPoe(AttentionVariant):
+    """Ms-PoE: each head reads positions on a scale of its own."""
+
+    kind: Literal["ms-poe"] = "ms-poe"
+    label = "Ms-PoE"
 
     s_min: Annotated[float, Field(gt=0)] = 1.2
     """Lowest ratio. 1.2 in the authors' code; 1 in the summary that this book began with."""
@@ -52,14 +57,35 @@ class MsPoeConfig(Config):
             raise ValueError("s_min is above s_max")
         return self
 
+    @contextmanager
+    def attached(self, lm: LanguageModel) -> Iterator[AttachedModel]:
+        if self.order == "linear":
+            with rescaled(lm.model, self):
+                yield AttachedModel(lm)
+        else:
+            yield OrderedModel(lm, variant=self)
+
+
+@dataclass(frozen=True)
+class OrderedModel(AttachedModel):
+    """Heads are ordered by each prompt, or by the known beginning of a text."""
+
+    variant: MsPoe = MsPoe(order="position_aware")
+    batched = False
+
+    @contextmanager
+    def viewing(self, prompt: Sequence[int]) -> Iterator[PromptView]:
+        with rescaled(self.lm.model, self.variant, prompt):
+            yield PromptView(prompt)
+
 
 @dataclass
 class HeadScales:
-    """Of one layer.
+    """What the attention of one layer is given.
 
     Attributes
     ----------
-    config : MsPoeConfig
+    config : MsPoe
     frequencies : Tensor
         (head size / 2,), as from `rmutils.attention.rope.inverse_frequencies`.
     ratios : Tensor or None
@@ -68,15 +94,15 @@ class HeadScales:
         (heads,): `looked_at`, by which they were ordered.
     """
 
-    config: MsPoeConfig
+    config: MsPoe
     frequencies: Tensor
     ratios: Tensor | None
     shares: Tensor | None = None
 
 
 def ms_poe(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
-    scaling: float, given: HeadScales, recorder: ArgMaxRecorder | None = None, **kwargs,
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
+    scaling: float, given: HeadScales, recorder: ArgMaxRecorder | None = None, **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """SDPA on queries and keys whose positions are divided by each head's ratio.
 
@@ -153,7 +179,7 @@ def ranks(shares: Tensor, order: str) -> Tensor:
     return by_share if order == "reference" else by_share.argsort()
 
 
-def ratios_of(rank: Tensor, config: MsPoeConfig) -> Tensor:
+def ratios_of(rank: Tensor, config: MsPoe) -> Tensor:
     """Ratio of each head from its rank among those of its layer, both (heads,)."""
     steps = len(rank) if config.order == "reference" else max(len(rank) - 1, 1)
     return config.s_min + (config.s_max - config.s_min) * rank / steps
@@ -161,7 +187,7 @@ def ratios_of(rank: Tensor, config: MsPoeConfig) -> Tensor:
 
 @contextmanager
 def rescaled(
-    model: PreTrainedModel, config: MsPoeConfig = MsPoeConfig(), prompt: Sequence[int] = ()
+    model: PreTrainedModel, config: MsPoe = MsPoe(), prompt: Sequence[int] = ()
 ) -> Iterator[dict[int, HeadScales]]:
     """Switch a model to Ms-PoE; on exit its own attention comes back, also after an error.
 
@@ -169,7 +195,7 @@ def rescaled(
     ----------
     model : PreTrainedModel
         With rotary positions.
-    config : MsPoeConfig
+    config : MsPoe
     prompt : sequence of int
         Token ids by which the heads are ordered, for the orders that depend on a prompt. One pass
         reads it whole; then ratios stay.
@@ -177,7 +203,7 @@ def rescaled(
     Yields
     ------
     dict of int to HeadScales
-        Layer -> what its heads got.
+        Layer -> the ratios of its heads.
 
     Raises
     ------

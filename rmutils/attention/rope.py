@@ -1,21 +1,19 @@
-"""Rotary positions (RoPE), turned on after the model has turned queries and keys by its own.
+"""Rotary positions (RoPE): changed after the model has applied its own, or made to reach further.
 
 A rotation by the angle of one position, then one by a difference of angles, is a rotation by the
 sum: so positions can be changed in the attention, and no model file has to be. Attention depends on
 differences of positions only, hence indices of the keys may stand for positions.
 
-Rotary positions made to reach further: four methods, on all layers or on those that see far.
-
 A pair of dimensions of a head turns by one angle per position, its inverse frequency. A model knows
-the angles that occur within its window; the methods differ in how they keep those of a longer text
-within what is known.
+the angles that occur within its window; four methods of extension differ in how they keep those of
+a longer text within what is known.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from weakref import WeakKeyDictionary
 
 import torch
@@ -29,11 +27,12 @@ from rmutils.core.errors import UserError
 from rmutils.models.engine.implementations import attached, register_by_layer
 
 NAME = "watch_turns"
+FULL = "full_attention"
 FAR = 100
 """Position at which a token is looked at, besides 0."""
 TOLERANCE = 0.05
-"""Of the difference to what is expected, as a share: more than bfloat16 takes, less than a layer
-does that turns otherwise."""
+"""Largest relative difference to what is expected: more than the rounding of bfloat16, less than
+that of a layer which turns otherwise."""
 _CHECKED: WeakKeyDictionary[PreTrainedModel, set[int]] = WeakKeyDictionary()
 
 
@@ -47,18 +46,20 @@ def inverse_frequencies(model: PreTrainedModel, layer: int) -> Tensor:
     """
     rope = getattr(model.base_model, "rotary_emb", None)
     kinds = getattr(model.config, "layer_types", None) or ["full_attention"] * (layer + 1)
-    found = getattr(rope, f"{kinds[layer]}_inv_freq", getattr(rope, "inv_freq", None))
+    found: Tensor | None = getattr(rope, f"{kinds[layer]}_inv_freq",
+                                   getattr(rope, "inv_freq", None))
     size = getattr(model.config, "head_dim", None) or (
         model.config.hidden_size // model.config.num_attention_heads)
     if found is None or 2 * len(found) != size:
         raise UserError(f"{model.config.model_type}: layer {layer} has no rotary positions (RoPE) "
-                        f"over whole heads, so there is none to be rescaled.")
+                        f"over whole heads, so there are none to rescale.")
     return found
 
 
 def layers_of(model: PreTrainedModel) -> nn.ModuleList:
-    """The decoder's layers. UserError where the model is built in another way."""
-    if (layers := getattr(model.base_model, "layers", None)) is None:
+    """Return the decoder's layers; UserError where the model is built in another way."""
+    layers: nn.ModuleList | None = getattr(model.base_model, "layers", None)
+    if layers is None:
         raise UserError(f"{model.config.model_type}: its layers are not where those of Llama, "
                         f"Qwen3 and Olmo 3 are, so its attention cannot be changed here.")
     return layers
@@ -92,9 +93,14 @@ def check_turns(model: PreTrainedModel, layers: Iterable[int]) -> None:
         known.add(i)
 
 
-def _watch(module, query, key, value, attention_mask, *, given: list[Tensor], **kwargs):
+def _watch(
+    module: nn.Module, query: Tensor, *args: Any, given: list[Tensor], **kwargs: Any
+) -> tuple[Tensor, None]:
     given.append(query)
-    return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
+    return sdpa_attention_forward(module, query, *args, **kwargs)
+
+
+register_by_layer(NAME, _watch)
 
 
 def position_embeddings(
@@ -109,9 +115,11 @@ def position_embeddings(
     positions : Tensor
         (batch, tokens).
     """
-    rope, kinds = model.base_model.rotary_emb, getattr(model.config, "layer_types", None)
-    by_kind = kinds and hasattr(rope, f"{kinds[layer]}_inv_freq")
-    return rope(hidden, positions, kinds[layer]) if by_kind else rope(hidden, positions)
+    rope: Any = model.base_model.rotary_emb
+    kinds = getattr(model.config, "layer_types", None) or [""] * (layer + 1)
+    by_kind = hasattr(rope, f"{kinds[layer]}_inv_freq")
+    turns: tuple[Tensor, Tensor] = rope(hidden, positions, *([kinds[layer]] if by_kind else []))
+    return turns
 
 
 def turn(states: Tensor, positions: Tensor, frequencies: Tensor) -> Tensor:
@@ -135,12 +143,6 @@ def turn(states: Tensor, positions: Tensor, frequencies: Tensor) -> Tensor:
     cos, sin = (torch.cat([part, part], dim=-1) for part in (angles.cos(), angles.sin()))
     first, second = states.float().chunk(2, dim=-1)
     return (states.float() * cos + torch.cat([-second, first], dim=-1) * sin).to(states.dtype)
-
-
-register_by_layer(NAME, _watch)
-
-
-FULL = "full_attention"
 
 
 class RopeExtension(Config):
@@ -210,7 +212,7 @@ def new_base(base: float, size: int, how: RopeExtension) -> float:
     """The base of the methods `ntk` (for heads of this size) and `base`."""
     if how.method == "base":
         return how.theta or base * how.factor
-    return base * how.factor ** (size / (size - 2))
+    return float(base * how.factor ** (size / (size - 2)))
 
 
 def wavelengths(frequencies: Tensor) -> Tensor:
@@ -224,8 +226,8 @@ def extend(model: PreTrainedModel, how: RopeExtension = RopeExtension()) -> PreT
     Raises
     ------
     UserError
-        The model has no rotary positions, or extended ones already; or transformers does other
-        than asked in some layer, as versions did that took YaRN to all layers of Olmo 3.
+        The model has no rotary positions, or extended ones already; or transformers does not do
+        what is asked in some layer, as in versions that applied YaRN to all layers of Olmo 3.
     """
     config = model.config
     trained = how.trained or config.max_position_embeddings
@@ -250,13 +252,13 @@ def extend(model: PreTrainedModel, how: RopeExtension = RopeExtension()) -> PreT
             frequencies, own[kind]["rope_theta"], trained, how)[0]
         if not torch.allclose(inverse_frequencies(model, i), wanted, rtol=1e-4):
             raise UserError(f"transformers turns layer {i} ({kind}) of this {config.model_type} "
-                            f"other than {how.method} on {how.layers} layers asks for. Install the "
-                            f"version that this project pins.")
+                            f"in another way than {how.method} on {how.layers} layers asks "
+                            "for. Install the version that this project pins.")
     return model
 
 
-def _parameters(theta: float, size: int, trained: int, how: RopeExtension) -> dict:
-    """transformers' own words for an extension."""
+def _parameters(theta: float, size: int, trained: int, how: RopeExtension) -> dict[str, Any]:
+    """Describe an extension in transformers' own terms."""
     if how.method == "yarn":
         return {"rope_type": "yarn", "rope_theta": theta, "factor": how.factor,
                 "beta_fast": how.beta_fast, "beta_slow": how.beta_slow,

@@ -1,7 +1,7 @@
-"""Select-Attention: one layer chooses the tokens that all later layers see, anew at each step.
+"""Select-Attention: at each step one layer chooses the tokens that all later layers see.
 
 Taniguchi and others (undated), section 4.2. Later layers keep no keys and values: those of the
-chosen tokens are made anew at each step. For that the hidden states behind the filter layer are
+chosen tokens are recomputed at each step. For that the hidden states behind the filter layer are
 kept here; the paper does not mention them.
 """
 
@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
@@ -23,17 +24,31 @@ from rmutils.attention.capture import (
     recording_by_layer,
     retrieval_capture,
 )
+from rmutils.attention.decoding import Answer
 from rmutils.attention.rope import layers_of, position_embeddings
-from rmutils.core.config import Config
+from rmutils.attention.variants import (
+    VARIANTS,
+    AttachedModel,
+    AttentionVariant,
+    Done,
+    PromptView,
+)
 from rmutils.core.errors import UserError
 from rmutils.models import LanguageModel
 from rmutils.models.engine.implementations import attached
 
 NAME = "select_attention"
+Options = dict[str, Any]
+Hooked = tuple[tuple[Tensor, ...], Options]
+"""Arguments of a layer, as a hook changes them."""
 
 
-class SelectConfig(Config):
-    """Which layer chooses, and how many tokens."""
+@VARIANTS.register("select")
+class Select(AttentionVariant):
+    """Select-Attention: one layer chooses the tokens that all later layers see."""
+
+    kind: Literal["select"] = "select"
+    label = "Select-Attention"
 
     filter_layer: Annotated[int, Field(ge=0)] = 15
     """Section 4.2: layer 15 "is the most suitable" for Llama 3 with 32 layers."""
@@ -43,6 +58,13 @@ class SelectConfig(Config):
     at_prefill: bool = False
     """Whether the prompt's tokens are chosen, too, when it is read (Table 3 has both)."""
 
+    @contextmanager
+    def attached(self, lm: LanguageModel) -> Iterator[AttachedModel]:
+        yield SelectingModel(lm, variant=self)
+
+    def by_layer(self, layers: int) -> dict[int, AttentionVariant]:
+        return {i: self.model_copy(update={"filter_layer": i}) for i in range(layers - 1)}
+
 
 @dataclass
 class Selection:
@@ -50,21 +72,21 @@ class Selection:
 
     Attributes
     ----------
-    config : SelectConfig
-    hidden : Tensor or None
-        (1, tokens, hidden size): behind the filter layer.
-    scores : Tensor or None
+    config : Select
+    hidden : Tensor
+        (1, tokens, hidden size): behind the filter layer; empty before the first pass.
+    scores : Tensor
         (tokens,): attention of the newest token in the filter layer, mean over its heads.
     chosen : list of Tensor
-        Of each pass: indices of the tokens that later layers saw.
+        For each pass, the indices of the tokens that later layers saw.
     looked : list of Tensor
-        Of each pass, if that is recorded: index of the token that each head looked at most from the
-        newest one, (layers, heads).
+        For each pass, if that is recorded, the index of the token that each head looked at most
+        from the newest one, (layers, heads).
     """
 
-    config: SelectConfig
-    hidden: Tensor | None = None
-    scores: Tensor | None = None
+    config: Select
+    hidden: Tensor = field(default_factory=lambda: torch.empty(1, 0, 0))
+    scores: Tensor = field(default_factory=lambda: torch.empty(0))
     chosen: list[Tensor] = field(default_factory=list)
     looked: list[Tensor] = field(default_factory=list)
 
@@ -75,7 +97,8 @@ def top_p(scores: Tensor, p: float) -> Tensor:
     before = highest.cumsum(0) - highest
     kept = order[before < p * scores.sum()] if p < 1 else order
     newest = torch.tensor([len(scores) - 1], device=scores.device)
-    return torch.cat([kept, newest]).unique()
+    found: Tensor = torch.unique(torch.cat([kept, newest]))
+    return found
 
 
 def select_attention(
@@ -87,7 +110,7 @@ def select_attention(
     *,
     scaling: float,
     given: Selection,
-    **kwargs,
+    **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """SDPA of the filter layer, which keeps the scores of the newest token.
 
@@ -100,7 +123,7 @@ def select_attention(
 
 
 @contextmanager
-def selecting(model: PreTrainedModel, config: SelectConfig) -> Iterator[Selection]:
+def selecting(model: PreTrainedModel, config: Select) -> Iterator[Selection]:
     """Switch a model to Select-Attention, for one text; on exit its own attention comes back.
 
     Passes are to be those of one prompt and its answer: the prompt whole, then token by token, with
@@ -118,17 +141,17 @@ def selecting(model: PreTrainedModel, config: SelectConfig) -> Iterator[Selectio
                         f"{len(layers) - 1}. Set filter_layer.")
     selection = Selection(config)
 
-    def choose(layer: nn.Module, args: tuple[Tensor], kwargs: dict) -> tuple[tuple, dict]:
+    def choose(layer: nn.Module, args: tuple[Tensor], kwargs: Options) -> Hooked:
         (new,) = args
         kept = selection.hidden
-        selection.hidden = new if kept is None else torch.cat([kept, new], dim=1)
+        selection.hidden = torch.cat([kept, new], dim=1) if kept.numel() else new
         total = selection.hidden.shape[1]
         whole = new.shape[1] > 1 and not config.at_prefill
         selection.chosen.append(torch.arange(total, device=new.device) if whole else
                                 top_p(selection.scores, config.p))
         return later(layer, (selection.hidden[:, selection.chosen[-1]],), kwargs)
 
-    def later(layer: nn.Module, args: tuple[Tensor], kwargs: dict) -> tuple[tuple, dict]:
+    def later(layer: Any, args: tuple[Tensor], kwargs: Options) -> Hooked:
         places, number = selection.chosen[-1], layer.self_attn.layer_idx
         seen = places[:, None] >= places
         if window := getattr(layer.self_attn, "sliding_window", None):
@@ -152,19 +175,20 @@ def selecting(model: PreTrainedModel, config: SelectConfig) -> Iterator[Selectio
 
 @torch.inference_mode()
 def answer_selecting(
-    lm: LanguageModel, prompt: Sequence[int], config: SelectConfig, *, max_new_tokens: int,
+    lm: LanguageModel, prompt: Sequence[int], config: Select, *, max_new_tokens: int,
     stop_ids: Collection[int] | None = None, recorder: ArgMaxRecorder | None = None,
-) -> tuple[list[int], Selection, DynamicCache]:
-    """The most likely answer to a prompt; what was chosen; and the cache, for its size.
+) -> tuple[list[int], Selection]:
+    """Answer a prompt greedily; also return what was chosen.
 
     Parameters
     ----------
     stop_ids : collection of int, optional
         Tokens that end the answer; default: the model's.
     recorder : ArgMaxRecorder, optional
-        Where to keep what is told in `Selection.looked`; the model attends as usual without.
+        Where to keep what `Selection.looked` holds; without one, nothing is recorded.
     """
-    cache, ids, said = DynamicCache(), list(prompt), []
+    cache, ids = DynamicCache(), list(prompt)
+    said: list[int] = []
     stop_ids = lm.stop_ids if stop_ids is None else stop_ids
     with selecting(lm.model, config) as selection:
         while len(said) < max_new_tokens:
@@ -176,17 +200,67 @@ def answer_selecting(
             if ids[0] in stop_ids:
                 break
             said += ids
-    return said, selection, cache
+    return said, selection
 
 
-def kept_bytes(selection: Selection, cache: DynamicCache) -> tuple[int, int]:
-    """Bytes of keys and values that are kept, and of hidden states, which take the place of the
-    later layers' keys and values and which the paper does not count."""
-    def size(tensor: Tensor) -> int:
-        return tensor.numel() * tensor.element_size()
+@dataclass(frozen=True)
+class SelectedView(PromptView):
+    """A prompt that is read whole, with what later layers see of it."""
 
-    return (sum(size(layer.keys) + size(layer.values) for layer in cache.layers
-                if layer.is_initialized), size(selection.hidden))
+    selection: Selection = field(default_factory=lambda: Selection(Select()))
+
+    def kept(self) -> float:
+        """Mean share of the tokens that later layers saw in the steps after the prompt; NaN if
+        there was no such step."""
+        shares = [len(places) / (len(self.ids) + i)
+                  for i, places in enumerate(self.selection.chosen)]
+        return float(np.mean(shares[1:])) if len(shares) > 1 else float("nan")
+
+    def hidden_bytes(self) -> int:
+        """Bytes of the hidden states, which take the place of the later layers' keys and values
+        and which the paper does not count."""
+        return self.selection.hidden.nbytes
+
+
+@dataclass(frozen=True)
+class SelectingModel(AttachedModel):
+    """Reads a prompt whole, and what follows token by token."""
+
+    variant: Select = Select()
+    batched = False
+
+    @contextmanager
+    def viewing(self, prompt: Sequence[int]) -> Iterator[SelectedView]:
+        with selecting(self.lm.model, self.variant) as selection:
+            yield SelectedView(prompt, selection=selection)
+
+    def answer(self, prompts: Sequence[Sequence[int]], *, max_new_tokens: int,
+               done: Done) -> None:
+        for i, prompt in enumerate(prompts):
+            tokens, selection = answer_selecting(self.lm, prompt, self.variant,
+                                                 max_new_tokens=max_new_tokens)
+            done(i, tokens, SelectedView(prompt, selection=selection).kept())
+
+    @torch.inference_mode()
+    def next_logits(self, text: Sequence[int], known: int) -> tuple[Tensor, float]:
+        cache, rows = DynamicCache(), []
+        parts = [text[:known], *([token] for token in text[known:-1])]
+        with self.viewing(text[:known]) as view:
+            for part in parts:
+                rows.append(self.lm.model(torch.tensor([part], device=self.lm.model.device),
+                                          past_key_values=cache, use_cache=True,
+                                          logits_to_keep=1).logits[0, -1])
+        return torch.stack(rows).float().cpu(), view.kept()
+
+    def watch(
+        self, prompt: Sequence[int], *, max_new_tokens: int, stop_ids: Collection[int]
+    ) -> Answer:
+        """Positions are those in the text: the recorder looks them up among the selected tokens."""
+        said, selection = answer_selecting(
+            self.lm, prompt, self.variant, max_new_tokens=max_new_tokens, stop_ids=stop_ids,
+            recorder=ArgMaxRecorder())
+        looked = torch.stack(selection.looked)[: len(said)]
+        return Answer(np.array(said, dtype=int), looked.cpu().numpy())
 
 
 recording_by_layer(NAME, select_attention)

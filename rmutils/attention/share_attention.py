@@ -1,98 +1,144 @@
 """Share-Attention: heads of a layer that look alike are given the weights of one of them.
 
 Taniguchi and others (undated), section 4.1. Which heads share is found beforehand
-(`rmutils.attention.share_attention`); at run time queries and keys of the other heads are not
+(`rmutils.attention.sharing_plans`); at run time queries and keys of the other heads are not
 compared at all. Each head keeps its own values.
-
-Which heads share: those whose attention maps are alike, or heads drawn for comparison.
-
-Taniguchi and others (undated), section 3.1.
 """
 
 from __future__ import annotations
 
-import json
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
-import numpy as np
 import torch
-from scipy.cluster.hierarchy import fcluster, linkage
-from scipy.spatial.distance import squareform
-from torch import Tensor, nn
+from pydantic import BeforeValidator, Field
+from torch import Tensor
 from transformers import PreTrainedModel
 
+from rmutils.attention.calibration import calibration_prompts
 from rmutils.attention.capture import ArgMaxRecorder, newest_products, recording_by_layer
+from rmutils.attention.sharing_plans import (
+    Distances,
+    Sharing,
+    load_sharing,
+    mean_distances,
+    retention,
+    sharing_at,
+    shuffled,
+    threshold_for,
+)
+from rmutils.attention.variants import VARIANTS, AttachedModel, AttentionVariant
 from rmutils.core.errors import UserError
-from rmutils.core.files import parse_json
-from rmutils.models.engine.implementations import attached, using
+from rmutils.models import LanguageModel
+from rmutils.models.engine.implementations import attached
 
 NAME = "share_attention"
-Sharing = dict[int, dict[int, list[int]]]
-"""Layer -> head that is computed (an essential head) -> heads that its weights are given to."""
 
 
-def head_counts(sharing: Sharing) -> tuple[int, int]:
-    """Essential heads, and all heads."""
-    return (sum(map(len, sharing.values())),
-            sum(1 + len(others) for layer in sharing.values() for others in layer.values()))
+class _Calibrated(AttentionVariant):
+    """Share-Attention whose plan comes from the attention maps of some prompts."""
+
+    prompts: Annotated[int, Field(ge=1)] = 4
+    """Questions to documents whose attention maps say which heads share. Section 4.1 takes those of
+    a benchmark; how many, it does not say. Ours are about other worlds than what is asked later."""
+    tokens: Annotated[int, Field(ge=1)] = 512
+    """Most tokens of each; memory grows with their square."""
+
+    def plan(self, lm: LanguageModel) -> Sharing:
+        """Find which heads of a model share."""
+        raise NotImplementedError
+
+    def distances(self, lm: LanguageModel) -> Distances:
+        """Mean distances of all heads, (layers, heads, heads)."""
+        return mean_distances(lm.model, calibration_prompts(lm, self.prompts, self.tokens))
+
+    def prepared(self, lm: LanguageModel) -> GivenSharing:
+        return GivenSharing(sharing=self.plan(lm))
+
+    @contextmanager
+    def attached(self, lm: LanguageModel) -> Iterator[AttachedModel]:
+        with self.prepared(lm).attached(lm) as model:
+            yield model
 
 
-def retention(sharing: Sharing) -> float:
-    """Share of all heads whose weights are computed (the paper's retention rate), 0 to 1."""
-    essential, heads = head_counts(sharing)
-    return essential / heads
+@VARIANTS.register("share")
+class Share(_Calibrated):
+    """Share-Attention: heads of a layer that look alike are given the weights of one of them."""
+
+    kind: Literal["share"] = "share"
+    label = "Share-Attention"
+    threshold: float | tuple[float, ...] = 0.18
+    """Largest distance (Equation 9) of heads that share, of all layers or layer by layer. Taniguchi
+    et al., section 3.1: "th = 0.18" in the example of layer 13."""
+    at_random: int | None = None
+    """A seed: as many heads share as are alike, but random ones. For comparison; ours."""
+
+    def plan(self, lm: LanguageModel) -> Sharing:
+        sharing = sharing_at(self.distances(lm), self.threshold)
+        return sharing if self.at_random is None else shuffled(sharing, self.at_random)
+
+    def by_layer(self, layers: int) -> dict[int, AttentionVariant]:
+        """The threshold in one layer, and 0 in all others."""
+        return {i: self.model_copy(update={"threshold": tuple(
+            self.threshold if i == j else 0.0 for j in range(layers))}) for i in range(layers)}
 
 
-def multiply_adds(
-    sharing: Sharing, queries: int, keys: int, head_size: int
-) -> tuple[int, int]:
-    """Multiply-adds of attention with sharing, and without: weights of essential heads, then the
-    sum of values of every head."""
-    each = queries * keys * head_size
-    essential, heads = head_counts(sharing)
-    return (essential + heads) * each, 2 * heads * each
+@VARIANTS.register("retain")
+class Retain(_Calibrated):
+    """Share-Attention with as many heads sharing as are wanted, at whatever threshold."""
+
+    kind: Literal["retain"] = "retain"
+    label = "Share-Attention, by retention rate"
+    kept: Annotated[float, Field(gt=0, le=1)] = 0.691
+    """Most heads that still compute weights, as a share of all (retention rate). Taniguchi et al.,
+    Table 1, have 81.6 and 69.1 percent."""
+
+    def plan(self, lm: LanguageModel) -> Sharing:
+        apart = self.distances(lm)
+        return sharing_at(apart, threshold_for(apart, self.kept))
 
 
-def sharing_json(sharing: Sharing) -> str:
-    """The file of section 4.1, a line per layer: `essential_heads` and `share_to`."""
-    lines = [json.dumps(str(i)) + ": " + json.dumps({
-        "essential_heads": list(layer),
-        "share_to": {str(head): others for head, others in layer.items() if others}})
-        for i, layer in sharing.items()]
-    return "{" + ",\n ".join(lines) + "}"
+def _read_file(value: object) -> object:
+    return load_sharing(Path(value)) if isinstance(value, str) else value
 
 
-def save_sharing(sharing: Sharing, path: Path) -> None:
-    """Write `sharing_json` to a file."""
-    path.write_text(sharing_json(sharing) + "\n")
+@VARIANTS.register("given-sharing")
+class GivenSharing(AttentionVariant):
+    """Share-Attention by a given plan."""
+
+    kind: Literal["given-sharing"] = "given-sharing"
+    label = "Share-Attention, by a given plan"
+    sharing: Annotated[Sharing, BeforeValidator(_read_file)]
+    """The plan, or the path of a file of `rmutils.attention.sharing_plans.sharing_json`."""
+
+    @contextmanager
+    def attached(self, lm: LanguageModel) -> Iterator[AttachedModel]:
+        with sharing_heads(lm.model, self.sharing):
+            yield AttachedModel(lm, retention(self.sharing))
 
 
-def load_sharing(path: Path) -> Sharing:
-    """Read what `save_sharing` wrote.
+@VARIANTS.register("unshared")
+class Unshared(AttentionVariant):
+    """Share-Attention's own code in which no head shares. SDPA is a kernel of another make, so only
+    this tells what sharing itself saves."""
 
-    Raises
-    ------
-    UserError
-        The file cannot be read, or is of another form.
-    """
-    try:
-        return {int(i): {int(head): [*map(int, layer["share_to"].get(str(head), []))]
-                         for head in layer["essential_heads"]}
-                for i, layer in parse_json(path.read_text(encoding="utf-8")).items()}
-    except (OSError, ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
-        raise UserError(
-            f'{path}: expected {{"layer": {{"essential_heads": [head, ...], "share_to": {{"head": '
-            f"[head, ...]}}}}}} ({type(error).__name__}: {error}).") from error
+    kind: Literal["unshared"] = "unshared"
+    label = "Share-Attention's code without sharing"
+
+    @contextmanager
+    def attached(self, lm: LanguageModel) -> Iterator[AttachedModel]:
+        layers, heads = lm.shape
+        own = Shared(torch.arange(heads), torch.arange(heads))
+        with attached(lm.model, NAME, dict.fromkeys(range(layers), own)):
+            yield AttachedModel(lm)
 
 
 @dataclass(frozen=True)
 class Shared:
-    """Of one layer.
+    """What the attention of one layer is given.
 
     Attributes
     ----------
@@ -107,7 +153,7 @@ class Shared:
 
 
 def share_attention(
-    module: nn.Module,
+    module: Any,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -116,7 +162,7 @@ def share_attention(
     scaling: float,
     given: Shared,
     recorder: ArgMaxRecorder | None = None,
-    **kwargs,
+    **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Attention whose weights are computed for essential heads only.
 
@@ -159,7 +205,7 @@ def sharing_heads(model: PreTrainedModel, sharing: Sharing) -> Iterator[None]:
                   for head in (essential, *others)}
         if i >= layers or sorted(source) != list(range(count)):
             raise UserError(f"layer {i} of the sharing is not one of this model, which has "
-                            f"{layers} layers of {count} heads. Find it anew.")
+                            f"{layers} layers of {count} heads. Find another for this model.")
         if len(layer) < count:
             shared[i] = Shared(torch.tensor(list(layer)),
                                torch.tensor([source[head] for head in range(count)]))
@@ -168,139 +214,3 @@ def sharing_heads(model: PreTrainedModel, sharing: Sharing) -> Iterator[None]:
 
 
 recording_by_layer(NAME, share_attention)
-
-
-STEPS = 1000
-"""Thresholds are tried in steps of one thousandth."""
-FURTHEST = 1.5
-"""No two attention maps lie further apart by Equation 9, whose largest value is the root of two."""
-
-
-def distances(maps: Tensor) -> np.ndarray:
-    """Equation 9: root of the summed squared differences of two maps, over that of their length.
-
-    Parameters
-    ----------
-    maps : Tensor
-        (heads, tokens, tokens): attention weights.
-
-    Returns
-    -------
-    ndarray
-        (heads, heads).
-    """
-    flat = maps.double().flatten(1)
-    return (torch.cdist(flat, flat, compute_mode="donot_use_mm_for_euclid_dist")
-            / maps.shape[-1] ** 0.5).numpy()
-
-
-def clusters(distance: np.ndarray, threshold: float) -> dict[int, list[int]]:
-    """Heads that share, by complete linkage: no two of a cluster lie further apart than allowed.
-
-    The paper names the threshold and no way of clustering; this one is ours.
-
-    Parameters
-    ----------
-    distance : ndarray
-        (heads, heads).
-    threshold : float
-
-    Returns
-    -------
-    dict of int to list of int
-        Essential head, the one nearest to all of its cluster -> the others of it.
-    """
-    tree = linkage(squareform(distance, checks=False), method="complete")
-    label = fcluster(tree, threshold, criterion="distance")
-    found = {}
-    for which in np.unique(label):
-        members = np.flatnonzero(label == which)
-        essential = int(members[distance[np.ix_(members, members)].sum(1).argmin()])
-        found[essential] = [int(head) for head in members if head != essential]
-    return dict(sorted(found.items()))
-
-
-def mean_distances(model: PreTrainedModel, prompts: Sequence[Sequence[int]]) -> np.ndarray:
-    """`distances` in each layer, averaged over prompts, (layers, heads, heads).
-
-    Parameters
-    ----------
-    prompts : sequence of sequence of int
-        Token ids. Memory grows with the square of their length.
-    """
-    total = 0
-    with using(model, "eager"), torch.inference_mode():
-        for prompt in prompts:
-            maps = model(torch.tensor([prompt], device=model.device), use_cache=False,
-                         output_attentions=True).attentions
-            total = total + np.stack([distances(of_layer[0].cpu()) for of_layer in maps])
-    return total / len(prompts)
-
-
-def sharing_at(apart: np.ndarray, threshold: float | Sequence[float]) -> Sharing:
-    """Which heads share.
-
-    Parameters
-    ----------
-    apart : ndarray
-        (layers, heads, heads), as from `mean_distances`.
-    threshold : float or sequence of float
-        Largest distance within a cluster, of all layers or layer by layer (the paper shares less in
-        first and last layers).
-    """
-    each = [threshold] * len(apart) if isinstance(threshold, (int, float)) else list(threshold)
-    if len(each) != len(apart):
-        raise UserError(f"{len(each)} thresholds for {len(apart)} layers: give one, or one for "
-                        f"each.")
-    return {i: clusters(*layer) for i, layer in enumerate(zip(apart, each, strict=True))}
-
-
-def find_sharing(
-    model: PreTrainedModel, prompts: Sequence[Sequence[int]], threshold: float | Sequence[float]
-) -> Sharing:
-    """Which heads share, from the maps of some prompts. See `mean_distances`, `sharing_at`."""
-    return sharing_at(mean_distances(model, prompts), threshold)
-
-
-def threshold_for(apart: np.ndarray, kept: float) -> float:
-    """The lowest threshold at which no more than this share of all heads is computed.
-
-    The paper names retention rates, but not all of the thresholds that they come from. Where even
-    one head for each layer is more, it is the largest threshold.
-
-    Parameters
-    ----------
-    apart : ndarray
-        (layers, heads, heads), as from `mean_distances`.
-    kept : float
-        Retention rate, 0 to 1.
-    """
-    step = bisect_left(range(int(FURTHEST * STEPS)), -kept,
-                       key=lambda i: -retention(sharing_at(apart, i / STEPS)))
-    return step / STEPS
-
-
-def most_alike(distance: np.ndarray, threshold: float) -> list[int]:
-    """Heads of the largest cluster, the first of those of the same size; where each head is a
-    cluster of its own, the two that lie nearest to each other."""
-    found = [sorted([head, *others]) for head, others in clusters(distance, threshold).items()]
-    largest = max(found, key=len)
-    if len(largest) > 1:
-        return largest
-    apart = distance + np.diag(np.full(len(distance), np.inf))
-    return [int(head) for head in np.unravel_index(apart.argmin(), apart.shape)]
-
-
-def by_layer(sharing: Sharing) -> list[float]:
-    """Share of the heads of each layer that are computed."""
-    return [retention({i: layer}) for i, layer in sharing.items()]
-
-
-def shuffled(sharing: Sharing, seed: int) -> Sharing:
-    """In each layer as many heads share with as many others, but which ones is drawn."""
-    draw, found = np.random.default_rng(seed), {}
-    for i, layer in sharing.items():
-        heads = iter(draw.permutation(len(layer) + sum(map(len, layer.values()))).tolist())
-        found[i] = dict(sorted((next(heads), sorted(islice(heads, len(others))))
-                               for others in layer.values()))
-    return found

@@ -1,80 +1,206 @@
-"""Variants of a model's attention under one roof."""
+"""Attention variants: what each of them offers, and the registry that other code adds to.
+
+A variant is a configuration that can be put on a model. It needs a `kind`, by which stored results
+and the command line know it, a `label` for readers, and `attached`:
+
+>>> from contextlib import contextmanager
+>>> from typing import Literal
+>>> from rmutils.heads.masking import mask_heads
+>>> from rmutils.models import load_model
+>>> @VARIANTS.register("headless")
+... class Headless(AttentionVariant):
+...     kind: Literal["headless"] = "headless"
+...     label = "without the heads of one layer"
+...     layer: int = 0
+...
+...     @contextmanager
+...     def attached(self, lm):
+...         with mask_heads(lm, [(self.layer, head) for head in range(lm.shape[1])]):
+...             yield AttachedModel(lm)
+>>> with Headless(layer=1).attached(load_model("tiny-llama")) as model:
+...     logits, kept = model.next_logits([5, 6, 7, 8], known=2)
+>>> logits.shape[0], kept
+(2, 1.0)
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import Field
+import numpy as np
+from pydantic import BeforeValidator, SerializeAsAny, ValidationError
+from pydantic_core import PydanticCustomError
+from torch import Tensor
 
-from rmutils.attention.gemfilter import GemFilterConfig
-from rmutils.attention.ms_poe import MsPoeConfig
-from rmutils.attention.rope import RopeExtension
-from rmutils.attention.select_attention import SelectConfig
+from rmutils.attention.capture import capturing
+from rmutils.attention.decoding import Answer, decode
 from rmutils.core.config import Config
+from rmutils.core.errors import UserError
+from rmutils.core.registry import Registry
+from rmutils.models import LanguageModel
+from rmutils.models.engine.caches import Trunk
+from rmutils.models.engine.generation import generate, next_token_logits
+
+PLAIN: Final = "plain"
+"""Name of the model's own attention, as a variant and in comparisons."""
+Done = Callable[[int, list[int], float], None]
+"""Is told of each answer: its number, its tokens, and the share of the attention that was kept."""
 
 
-class Plain(Config):
+class AttentionVariant(Config):
+    """Base of all variants."""
+
+    kind: str
+    """A `Literal` in each variant: its name in the registry."""
+    label: ClassVar[str]
+    """Its name for readers."""
+
+    @contextmanager
+    def attached(self, lm: LanguageModel) -> Iterator[AttachedModel]:
+        """Put the variant on a model; on exit its own attention comes back, also after an error.
+
+        Raises
+        ------
+        UserError
+            The variant does not fit the model.
+        """
+        yield AttachedModel(lm)
+
+    def prepared(self, lm: LanguageModel) -> AttentionVariant:
+        """Return the variant with all that it finds out about a model before it is attached, for
+        those who attach it more than once."""
+        return self
+
+    def by_layer(self, layers: int) -> dict[int, AttentionVariant]:
+        """Return the variant set in one layer alone, for each layer of a model where it can be.
+
+        Raises
+        ------
+        UserError
+            It is not set layer by layer.
+        """
+        raise UserError(f"{self.label} cannot be set in a single layer.")
+
+
+@dataclass(frozen=True)
+class PromptView:
+    """A prompt as a model under a variant reads it.
+
+    Attributes
+    ----------
+    ids : sequence of int
+        The token ids that are read.
+    share : float
+        Share of the attention that is computed; see `AttachedModel.kept`.
+    places : sequence of int or None
+        Where these tokens stand in the prompt; None: it is read as it is.
+    """
+
+    ids: Sequence[int]
+    share: float = 1.0
+    places: Sequence[int] | None = None
+
+    def kept(self) -> float:
+        """Share of the attention that has been computed so far."""
+        return self.share
+
+    def hidden_bytes(self) -> int:
+        """Bytes that are kept besides keys and values."""
+        return 0
+
+
+@dataclass(frozen=True)
+class AttachedModel:
+    """A model under a variant: it answers, reads, and can be watched.
+
+    Attributes
+    ----------
+    lm : LanguageModel
+    kept : float
+        Share of the attention that is computed: of heads with weights of their own
+        (Share-Attention), of tokens that later layers see (Select-Attention), or of the prompt's
+        tokens that the model reads (GemFilter), else 1.
+    """
+
+    lm: LanguageModel
+    kept: float = 1.0
+    batched: ClassVar[bool] = True
+    """Texts are read side by side. False: one by one, each within `viewing`."""
+
+    @contextmanager
+    def viewing(self, prompt: Sequence[int]) -> Iterator[PromptView]:
+        """Get ready for one prompt and what follows it."""
+        yield PromptView(prompt, self.kept)
+
+    def answer(self, prompts: Sequence[Sequence[int]], *, max_new_tokens: int,
+               done: Done) -> None:
+        """Answer greedily, and tell `done` of each answer when it is there."""
+        if self.batched:
+            generate(self.lm, prompts, max_new_tokens=max_new_tokens,
+                     done=lambda index, tokens: done(index, tokens, self.kept))
+            return
+        for i, prompt in enumerate(prompts):
+            with self.viewing(prompt) as view:
+                tokens, = generate(self.lm, [view.ids], max_new_tokens=max_new_tokens)
+            done(i, tokens, view.kept())
+
+    def next_logits(self, text: Sequence[int], known: int) -> tuple[Tensor, float]:
+        """Logits of each token of a text after the first `known` ones, and the share kept.
+
+        Returns
+        -------
+        Tensor, float
+            (tokens - known, vocabulary), and `PromptView.kept`.
+        """
+        with self.viewing(text[:known]) as view:
+            logits = next_token_logits(self.lm, [*view.ids, *text[known:]])
+        return logits[len(view.ids) - 1 : -1], view.kept()
+
+    def watch(
+        self, prompt: Sequence[int], *, max_new_tokens: int, stop_ids: Collection[int]
+    ) -> Answer:
+        """Answer one prompt, and say where each head looks, as positions in the prompt."""
+        with self.viewing(prompt) as view, capturing(self.lm.model) as recorder:
+            answer, = decode(self.lm.model, recorder, [view.ids],
+                             [Trunk(self.lm.model, view.ids[:-1]).cache],
+                             max_new_tokens=max_new_tokens, stop_ids=stop_ids)
+        if view.places is None:
+            return answer
+        behind = range(len(prompt), len(prompt) + max_new_tokens)
+        return Answer(answer.tokens, np.array([*view.places, *behind])[answer.positions])
+
+
+VARIANTS: Registry[type[AttentionVariant]] = Registry(
+    "attention variant", "rmutils.attention_variants", package="rmutils.attention")
+"""All variants by `kind`. A file of `rmutils.attention` registers its own; so does
+`rmutils.longcontext.extension`."""
+
+
+def _read(value: Any) -> Any:
+    """The variant that a mapping describes; `kind` says which."""
+    if not isinstance(value, Mapping):
+        return value
+    kind = str(value.get("kind", ""))
+    try:
+        return VARIANTS[kind](**value)
+    except UserError as error:
+        why = str(error)
+    except ValidationError as error:
+        why = "; ".join(f"{'.'.join((kind, *map(str, e['loc'])))}: {e['msg']}"
+                        for e in error.errors())
+    raise PydanticCustomError("variant", "{why}", {"why": why})
+
+
+Variant = Annotated[SerializeAsAny[AttentionVariant], BeforeValidator(_read)]
+"""Type of a configuration's field that holds any registered variant."""
+
+
+@VARIANTS.register(PLAIN)
+class Plain(AttentionVariant):
     """The attention that the model was trained with."""
 
-    kind: Literal["plain"] = "plain"
-
-
-class MsPoe(MsPoeConfig):
-    """Ms-PoE: each head reads positions on a scale of its own."""
-
-    kind: Literal["ms-poe"] = "ms-poe"
-
-
-class Share(Config):
-    """Share-Attention: heads of a layer that look alike are given the weights of one of them."""
-
-    kind: Literal["share"] = "share"
-    threshold: float | tuple[float, ...] = 0.18
-    """Largest distance (Equation 9) of heads that share, of all layers or layer by layer. Taniguchi
-    et al., section 3.1: "th = 0.18" in the example of layer 13."""
-    prompts: Annotated[int, Field(ge=1)] = 4
-    """Questions to documents whose attention maps say which heads share. Section 4.1 takes those of
-    a benchmark; how many, it does not say. Ours are about other worlds than what is asked later."""
-    tokens: Annotated[int, Field(ge=1)] = 512
-    """Most tokens of each; memory grows with their square."""
-    at_random: int | None = None
-    """A seed: as many heads share as are alike, but which ones is drawn. For comparison; ours."""
-
-
-class Retain(Config):
-    """Share-Attention with as many heads sharing as are wanted, at whatever threshold."""
-
-    kind: Literal["retain"] = "retain"
-    kept: Annotated[float, Field(gt=0, le=1)] = 0.691
-    """Most heads that still compute weights, as a share of all (retention rate). Taniguchi et al.,
-    Table 1, have 81.6 and 69.1 percent."""
-    prompts: Annotated[int, Field(ge=1)] = 4
-    """As of `Share`."""
-    tokens: Annotated[int, Field(ge=1)] = 512
-    """As of `Share`."""
-
-
-class Select(SelectConfig):
-    """Select-Attention: one layer chooses the tokens that all later layers see."""
-
-    kind: Literal["select"] = "select"
-
-
-class GemFilter(GemFilterConfig):
-    """GemFilter: one layer chooses the tokens of the prompt that the model then reads."""
-
-    kind: Literal["gemfilter"] = "gemfilter"
-
-
-class Extended(RopeExtension):
-    """Rotary positions that reach further, as Olmo 3's do."""
-
-    kind: Literal["extended"] = "extended"
-    fine_tune_steps: Annotated[int, Field(ge=0)] = 0
-    """Steps of `rmutils.longcontext.extension.fine_tune` behind it, of teaching models only; 0: no
-    training."""
-
-
-Variant = Annotated[Plain | MsPoe | Share | Retain | Select | GemFilter | Extended,
-                    Field(discriminator="kind")]
-"""Any of them; `kind` says which."""
+    kind: Literal["plain"] = PLAIN
+    label = "plain attention"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import pkgutil
 from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
@@ -18,7 +20,7 @@ T = TypeVar("T")
 class Registry(Mapping[str, T]):
     """Named things of one kind, in the order in which they were added.
 
-    A package adds its own with the decorator, or by an entry point that names a module: it is
+    Outside code adds its own with the decorator, or by an entry point that names a module: it is
     imported when the registry is first looked at, and registers what it has.
 
     A field of a configuration that takes one of the names is declared
@@ -31,6 +33,9 @@ class Registry(Mapping[str, T]):
         One of them, for messages: ``"strategy"``.
     group : str
         Entry point group: ``"rmutils.strategies"``.
+    package : str, optional
+        A package of this project whose modules register themselves: all of them are imported when
+        the registry is first looked at, so that a new one is a new file and nothing else.
 
     Raises
     ------
@@ -51,8 +56,8 @@ class Registry(Mapping[str, T]):
     rmutils.core.errors.UserError: 'rad' is no colour. Did you mean 'red'? There are: red.
     """
 
-    def __init__(self, what: str, group: str):
-        self.what, self.group = what, group
+    def __init__(self, what: str, group: str, package: str | None = None):
+        self.what, self.group, self.package = what, group, package
         self._known: dict[str, T] = {}
         self._loaded = False
 
@@ -110,5 +115,8 @@ class Registry(Mapping[str, T]):
     def _load(self) -> None:
         if not self._loaded:
             self._loaded = True  # first: what is imported may look things up itself
+            if self.package:
+                for module in pkgutil.iter_modules(import_module(self.package).__path__):
+                    import_module(f"{self.package}.{module.name}")
             for point in entry_points(group=self.group):
                 point.load()

@@ -22,7 +22,7 @@ from rmutils.corpora.world.samples import Sample
 from rmutils.heads.masking import mask_heads
 from rmutils.heads.scores import Head
 from rmutils.models import LanguageModel
-from rmutils.models.engine.generation import generate, in_batches
+from rmutils.models.engine.generation import generate, in_batches, next_token_logits
 
 LIKELIHOODS = Stage[Tables]("likelihoods", version=1)
 BATCH_TOKENS = 2048
@@ -220,13 +220,6 @@ def next_words_right(lm: LanguageModel, texts: Sequence[Sequence[int]], known: i
     """
     return [(next_token_logits(lm, text)[known - 1:-1].argmax(-1) == torch.tensor(text[known:]))
             .float().mean().item() for text in texts]
-
-
-@torch.inference_mode()
-def next_token_logits(lm: LanguageModel, ids: Sequence[int]) -> torch.Tensor:
-    """(tokens, vocabulary), float32 on the CPU: row i is about token i + 1."""
-    return lm.model(torch.tensor([ids], device=lm.model.device),
-                    use_cache=False).logits[0].float().cpu()
 
 
 def passages(lm: LanguageModel, count: int, tokens: int) -> tuple[list[list[int]], int]:

@@ -17,8 +17,9 @@ import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
+from rmutils.attention.variants import PLAIN
 from rmutils.experiments.heads_under_variants import DISTANCE, KEYS_TRAIT, TRAINED, WHOLE
-from rmutils.experiments.under_variants import PLAIN, Tables
+from rmutils.experiments.under_variants import Tables
 from rmutils.heads.head_change import (
     BeforeAfter,
     needle_weights,

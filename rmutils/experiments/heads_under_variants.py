@@ -14,9 +14,11 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from rmutils.attention.ms_poe import MsPoeConfig, rescaled
-from rmutils.attention.share_attention import mean_distances
-from rmutils.attention.variants import Plain, Share, Variant
+from rmutils.attention.calibration import calibration_prompts
+from rmutils.attention.ms_poe import MsPoe, rescaled
+from rmutils.attention.share_attention import Share
+from rmutils.attention.sharing_plans import mean_distances
+from rmutils.attention.variants import Plain, Variant
 from rmutils.core.config import Config, command_line, digest
 from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal, one_thread
@@ -25,7 +27,6 @@ from rmutils.core.results import Artifact, Compute, Stage, Tables
 from rmutils.experiments.masking_sweep import masking_plan, scored
 from rmutils.experiments.under_variants import answers
 from rmutils.experiments.variant_questions import needle_questions
-from rmutils.experiments.variant_subjects import calibration, under, watch_of
 from rmutils.heads.detection import DetectConfig, even_depths, inputs_of, label_of, run_cases
 from rmutils.heads.masking import mask_heads
 from rmutils.heads.scores import DECIMALS, Head, HeadScores
@@ -36,7 +37,7 @@ from rmutils.pipeline.planned_runs import retrain_missing
 from rmutils.stats import RESAMPLES, SHARE, draws, interval_of
 
 KEYS_TRAIT, DISTANCE = "keys looked at", "distance to the nearest head"
-UNCHANGED = MsPoeConfig(s_min=1, s_max=1, first_layer=0, order="position_aware")
+UNCHANGED = MsPoe(s_min=1, s_max=1, first_layer=0, order="position_aware")
 """All layers, and ratios that change nothing."""
 
 
@@ -69,7 +70,7 @@ def traits(
         with rescaled(lm.model, UNCHANGED, prompt) as scales:
             looked.append([scales[i].shares.tolist() for i in sorted(scales)])
     nearest = []
-    for prompt in calibration(lm, share):
+    for prompt in calibration_prompts(lm, share.prompts, share.tokens):
         apart = mean_distances(lm.model, [prompt])
         apart[:, range(lm.shape[1]), range(lm.shape[1])] = np.inf
         nearest.append(apart.min(-1))
@@ -205,13 +206,13 @@ def heads(
                                     total, unit="answers", done=len(kept)) as advance:
         for i, (name, variant) in enumerate(config.variants.items()):
             own = journal.with_name(f"{journal.name}.{i}") if journal else None
-            with under(lm, variant) as subject:
+            with variant.attached(lm) as model:
                 runs, cases = run_cases(lm, config.needles, journal=own,
-                                        watch=watch_of(lm, variant))
+                                        watch=None if model.batched else model.watch)
                 for masked in (retrieval, *others):
                     with mask_heads(lm, masked.heads):
                         keep(name, masked.policy, masked.draw, answers(
-                            subject, f"{name}, {masked.policy} {masked.draw}:", asked, kept,
+                            model, f"{name}, {masked.policy} {masked.draw}:", asked, kept,
                             advance))
             keep(name, WHOLE, 0, cases.rename(columns={
                 "needle": "question", "depth": "place"}).assign(
@@ -221,9 +222,9 @@ def heads(
         for i, training in enumerate(config.trainings):
             trained = load(training)
             for name, variant in config.variants.items():
-                with under(trained, variant) as subject:
+                with variant.attached(trained) as model:
                     keep(name, TRAINED, i, answers(
-                        subject, f"{name}, {training}:", asked, kept, advance))
+                        model, f"{name}, {training}:", asked, kept, advance))
     return {table: pd.concat(parts, ignore_index=True) for table, parts in found.items()} | {
         "retrieval": pd.DataFrame(retrieval.heads, columns=["layer", "head"]),
         "traits": traits(lm, [one.prompt for one in asked.questions],

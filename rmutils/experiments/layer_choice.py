@@ -1,8 +1,4 @@
-"""One setting of a method, tried in one layer after the other.
-
-How alike the attention maps of heads are, and the maps of one layer to look at.
-
-Whether the tokens of a needle are among those that a filter layer chooses, for every layer.
+"""Layer by layer: a variant set in one layer, how alike heads are, what a filter layer chooses.
 
 Layers up to the filter layer are untouched, whichever layer that is. So one pass of the plain model
 tells what each of them would choose, and by how much of the scores.
@@ -23,46 +19,41 @@ from torch import Tensor, nn
 from torch.nn.functional import adaptive_max_pool2d
 from transformers import DynamicCache
 
+from rmutils.attention.calibration import calibration_prompts
 from rmutils.attention.gemfilter import Products, chosen_tokens, gemfilter
-from rmutils.attention.select_attention import SelectConfig, Selection, select_attention, top_p
-from rmutils.attention.share_attention import mean_distances
-from rmutils.attention.variants import Plain, Select, Share, Variant
+from rmutils.attention.select_attention import Select, Selection, select_attention, top_p
+from rmutils.attention.share_attention import Share
+from rmutils.attention.sharing_plans import mean_distances
+from rmutils.attention.variants import PLAIN, Plain, Variant
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal
 from rmutils.core.progress import progress_bar
 from rmutils.corpora.niah import NiahCase
-from rmutils.experiments.under_variants import PLAIN, VariantConfig, measure
+from rmutils.experiments.under_variants import VariantConfig, measure
 from rmutils.experiments.variant_questions import DocumentsConfig
-from rmutils.experiments.variant_subjects import calibration
 from rmutils.heads.detection import DetectConfig, build_cases, even_depths
 from rmutils.models import LanguageModel
 from rmutils.models.engine.implementations import attached, register_by_layer, using
+
+Count = Annotated[int, Field(ge=1)]
 
 
 class LayersConfig(Config):
     """The setting, the layers, and what is asked."""
 
-    variant: Annotated[Share | Select, Field(discriminator="kind")] = Share(threshold=0.9)
-    """Share-Attention: heads share in that layer only. Taniguchi et al., section 5: "th = 0.9", "an
-    extremely high value", in one layer, and 0 in the others. Select-Attention: that layer filters.
-    """
+    variant: Variant = Share(threshold=0.9)
+    """One that can be set in a single layer. Share-Attention: heads share in that layer only.
+    Taniguchi et al., section 5: "th = 0.9", "an extremely high value", in one layer, and 0 in the
+    others. Select-Attention and GemFilter: that layer filters."""
     layers: tuple[Annotated[int, Field(ge=0)], ...] | None = None
-    """None: all, but for Select-Attention the last, behind which no layer is left."""
+    """None: all; for Select-Attention all but the last, which no layer follows."""
     needles: DetectConfig | None = DetectConfig(lengths=(256,), depths=even_depths(3), needles=6,
                                                 max_new_tokens=24)
     """Needles in a haystack."""
     documents: DocumentsConfig | None = DocumentsConfig(lengths=(256,), places=even_depths(3),
                                                         questions=6)
     """Questions to documents."""
-
-
-def in_layer(variant: Share | Select, layer: int, layers: int) -> Variant:
-    """The variant with its setting in one of so many layers."""
-    if isinstance(variant, Select):
-        return variant.model_copy(update={"filter_layer": layer})
-    each = tuple(variant.threshold if i == layer else 0.0 for i in range(layers))
-    return variant.model_copy(update={"threshold": each})
 
 
 def layers(
@@ -78,14 +69,16 @@ def layers(
     Raises
     ------
     UserError
-        The model has no such layer.
+        The variant cannot be set in such a layer of the model, or in no single one.
     """
     count = lm.shape[0]
-    tried = range(count - isinstance(config.variant, Select)) if config.layers is None else \
-        config.layers
-    if wrong := [i for i in tried if not 0 <= i < count]:
-        raise UserError(f"{lm.name} has no layer {wrong[0]}: it has {count}, counted from 0.")
-    variants = {PLAIN: Plain()} | {str(i): in_layer(config.variant, i, count) for i in tried}
+    settings = config.variant.by_layer(count)
+    tried = settings if config.layers is None else config.layers
+    if wrong := [i for i in tried if i not in settings]:
+        raise UserError(f"{lm.name} has no layer {wrong[0]}: it has {count}, counted from 0."
+                        if wrong[0] >= count else
+                        f"{config.variant.label} cannot be set in layer {wrong[0]} of {lm.name}.")
+    variants = {PLAIN: Plain()} | {str(i): settings[i] for i in tried}
     parts: dict[str, list[pd.DataFrame]] = {}
     for name, variant in variants.items():
         asked = VariantConfig(variant=variant, needles=config.needles, documents=config.documents,
@@ -94,9 +87,6 @@ def layers(
         for table, frame in measure(lm, asked, journal=of_layer).items():
             parts.setdefault(table, []).append(frame.assign(variant=name))
     return {table: pd.concat(frames, ignore_index=True) for table, frames in parts.items()}
-
-
-Count = Annotated[int, Field(ge=1)]
 
 
 class LikenessConfig(Config):
@@ -125,7 +115,7 @@ def likeness(
     """
     if config.layer >= lm.shape[0]:
         raise UserError(f"there is no layer {config.layer}: {lm.name} has 0 to {lm.shape[0] - 1}.")
-    prompts = calibration(lm, Share(prompts=config.prompts, tokens=config.tokens))
+    prompts = calibration_prompts(lm, config.prompts, config.tokens)
     with using(lm.model, "eager"), torch.inference_mode():
         first = torch.tensor([prompts[0]], device=lm.model.device)
         maps = lm.model(first, use_cache=False, output_attentions=True).attentions[config.layer][0]
@@ -164,7 +154,7 @@ class RecallConfig(Config):
 class _Watched:
     """What both methods choose by in a layer."""
 
-    selection: Selection = field(default_factory=lambda: Selection(SelectConfig()))
+    selection: Selection = field(default_factory=lambda: Selection(Select()))
     gems: Products = field(default_factory=Products)
 
 

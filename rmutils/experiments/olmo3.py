@@ -21,10 +21,10 @@ from rmutils.longcontext.extension import (
     extended,
     fine_tune,
     instances,
-    reach,
-    trained_window,
+    window_wanted,
 )
 from rmutils.longcontext.extension_texts import Document
+from rmutils.longcontext.reach import reach
 from rmutils.models import identify, load_model
 from rmutils.models.teaching import RECIPES
 from rmutils.stats import interval
@@ -111,7 +111,7 @@ def _run(
 ) -> dict[str, list[dict]]:
     """One method, from the model as it was trained: the rows of `TABLES`."""
     lm = extended(load_model(name, dtype=torch.float32), method, config.factor, RECIPES[name])
-    capacity = round(trained_window(RECIPES[name]) * config.factor)
+    capacity = window_wanted(RECIPES[name], config.factor)
     rows: dict[str, list[dict]] = {table: [] for table in TABLES}
     asked = config.asked_after(method)
 

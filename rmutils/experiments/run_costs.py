@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import ExitStack
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import pandas as pd
 import torch
@@ -15,39 +15,24 @@ from pydantic import Field
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import DynamicCache
 
-from rmutils.attention.gemfilter import choose
-from rmutils.attention.select_attention import Selection, selecting
-from rmutils.attention.share_attention import NAME, Shared, Sharing, retention, sharing_heads
-from rmutils.attention.variants import GemFilter, Plain, Select, Share
+from rmutils.attention.variants import AttentionVariant, Plain, PromptView, Variant
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal, one_thread
 from rmutils.core.progress import progress_bar
 from rmutils.corpora.niah import NiahCase
-from rmutils.experiments.variant_subjects import sharing_of
 from rmutils.heads.detection import DetectConfig, build_cases
 from rmutils.models import LanguageModel
-from rmutils.models.engine.implementations import attached
 
 Count = Annotated[int, Field(ge=1)]
 _ATEN = torch.ops.aten
 _LINEAR = {_ATEN.mm, _ATEN.addmm}
 
 
-class Unshared(Config):
-    """Share-Attention's own code in which no head shares. SDPA is a kernel of another make, so only
-    this tells what sharing itself saves."""
-
-    kind: Literal["unshared"] = "unshared"
-
-
-Costed = Annotated[Plain | Unshared | Share | Select | GemFilter, Field(discriminator="kind")]
-
-
 class CostsConfig(Config):
     """What is timed. The paper does not say on what its Figure 9 was measured."""
 
-    variants: dict[str, Costed] = {"plain": Plain()}
+    variants: dict[str, Variant] = {"plain": Plain()}
     """Name -> attention."""
     length: Count = 512
     """Tokens of a prompt."""
@@ -76,7 +61,7 @@ def costs(
         `prefill_work`, `step_work` (multiply-adds), `prefill_attention`, `step_attention` (those of
         scores and weighted sums), `cache_bytes` (keys and values at the end), `hidden_bytes`
         (hidden states that Select-Attention keeps in their place), `kept` (share of heads or
-        tokens, as of `rmutils.experiments.variant_subjects.Subject`).
+        tokens, as in `rmutils.attention.variants.AttachedModel`).
 
     Raises
     ------
@@ -89,15 +74,15 @@ def costs(
     kept, rows = Journal(journal), []
     cases = build_cases(lm, DetectConfig(lengths=(config.length,), depths=(0.5,),
                                          needles=config.rounds, max_new_tokens=config.steps))
-    plans: dict[str, Sharing] = {}
+    prepared: dict[str, AttentionVariant] = {}
     with progress_bar(f"{lm.name}, costs", len(cases) * len(config.variants), unit="passes",
                       done=len(kept)) as advance, one_thread():
         for i, case in enumerate(cases):
             for name, variant in config.variants.items():
                 if (key := f"{i} {name}") not in kept:
-                    if isinstance(variant, Share) and name not in plans:
-                        plans[name] = sharing_of(lm, variant)
-                    kept[key] = _measured(lm, variant, plans.get(name), case, config.steps)
+                    if name not in prepared:
+                        prepared[name] = variant.prepared(lm)
+                    kept[key] = _measured(lm, prepared[name], case, config.steps)
                     advance(1)
                 rows.append({"question": i, "variant": name, **kept[key]})
     return {"costs": pd.DataFrame(rows)}
@@ -105,12 +90,12 @@ def costs(
 
 @torch.inference_mode()
 def _measured(
-    lm: LanguageModel, variant: Costed, plan: Sharing | None, case: NiahCase, steps: int
+    lm: LanguageModel, variant: AttentionVariant, case: NiahCase, steps: int
 ) -> dict:
     """A row of the table: a pass against the clock, then one that is counted."""
     answer = [*islice(cycle(case.input_ids[slice(*case.inserted_span)]), steps)]
-    _, seconds = _pass(lm, variant, plan, case.input_ids, answer, _seconds)
-    found, work = _pass(lm, variant, plan, case.input_ids, answer, _work)
+    _, seconds = _pass(lm, variant, case.input_ids, answer, _seconds)
+    found, work = _pass(lm, variant, case.input_ids, answer, _work)
     (prefill, prefill_attention), (decode, decode_attention) = work
     return {"tokens": len(case.input_ids),
             "prefill_seconds": seconds[0], "step_seconds": seconds[1] / steps,
@@ -120,53 +105,31 @@ def _measured(
 
 
 def _pass(
-    lm: LanguageModel, variant: Costed, plan: Sharing | None, prompt: Sequence[int],
-    answer: Sequence[int], measured: Callable,
+    lm: LanguageModel, variant: AttentionVariant, prompt: Sequence[int], answer: Sequence[int],
+    measured: Callable,
 ) -> tuple[dict, list]:
     """What is kept in memory, and what reading and writing cost by a measure."""
-    cache, read = DynamicCache(), len(prompt)
+    cache = DynamicCache()
 
     def forward(ids: Sequence[int]) -> None:
         lm.model(torch.tensor([ids], device=lm.model.device), past_key_values=cache, use_cache=True,
                  logits_to_keep=1)
 
     def prefill() -> None:
-        nonlocal read
-        ids = prompt
-        if isinstance(variant, GemFilter):
-            ids = [prompt[i] for i in choose(lm, prompt, variant)]
-            read = len(ids)
-        forward(ids)
+        nonlocal view
+        view = stack.enter_context(model.viewing(prompt))
+        forward(view.ids)
 
     def decode() -> None:
         for token in answer:
             forward([token])
 
-    with _switched(lm, variant, plan) as selection:
+    with variant.attached(lm) as model, ExitStack() as stack:
+        view = PromptView(prompt)
         costs = [measured(prefill), measured(decode)]
-    share = read / len(prompt) if plan is None else retention(plan)
-    if selection:
-        share = sum(len(places) / (len(prompt) + i)
-                    for i, places in enumerate(selection.chosen[1:], 1)) / len(answer)
     return {"cache_bytes": sum(tensor.nbytes for layer in cache.layers if layer.is_initialized
                                for tensor in (layer.keys, layer.values)),
-            "hidden_bytes": selection.hidden.nbytes if selection else 0, "kept": share}, costs
-
-
-def _switched(
-    lm: LanguageModel, variant: Costed, plan: Sharing | None
-) -> AbstractContextManager[Selection | None]:
-    match variant:
-        case Select():
-            return selecting(lm.model, variant)
-        case Share():
-            return sharing_heads(lm.model, plan)
-        case Unshared():
-            layers, heads = lm.shape
-            own = Shared(torch.arange(heads), torch.arange(heads))
-            return attached(lm.model, NAME, dict.fromkeys(range(layers), own))
-        case _:
-            return nullcontext()
+            "hidden_bytes": view.hidden_bytes(), "kept": view.kept()}, costs
 
 
 def _seconds(work: Callable[[], None]) -> float:
@@ -186,6 +149,6 @@ def _work(work: Callable[[], None]) -> tuple[float, float]:
 
 
 def _sdpa(query, key, value, *args, **kwargs) -> int:
-    """Of SDPA's kernel for processors, which torch does not count; a multiply-add is two."""
+    """Count SDPA's kernel for processors, which torch does not; a multiply-add is two."""
     batch, heads, queries, size = query
     return 2 * batch * heads * queries * key[2] * (size + value[3])

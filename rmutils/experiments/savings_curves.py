@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from rmutils.attention.variants import PLAIN
 from rmutils.core.config import Config, command_line
 from rmutils.core.errors import NotStored
 from rmutils.core.results import Artifact, Compute, Stage, Tables
@@ -24,7 +25,7 @@ from rmutils.experiments.layer_choice import (
     recall,
 )
 from rmutils.experiments.run_costs import CostsConfig, costs
-from rmutils.experiments.under_variants import PLAIN, changes, levels, perplexities
+from rmutils.experiments.under_variants import changes, levels, perplexities
 from rmutils.heads.detection import DetectConfig, inputs_of
 from rmutils.models import LanguageModel
 from rmutils.models.trained import ModelRef

@@ -21,7 +21,7 @@ import torch
 from pydantic import Field
 from torch.nn.functional import cross_entropy
 
-from rmutils.attention.variants import Plain, Variant
+from rmutils.attention.variants import PLAIN, AttachedModel, Plain, Variant
 from rmutils.core.config import Config, command_line
 from rmutils.core.errors import NotStored, UserError
 from rmutils.core.journal import Journal
@@ -35,9 +35,9 @@ from rmutils.experiments.variant_questions import (
     document_questions,
     needle_questions,
 )
-from rmutils.experiments.variant_subjects import Subject, under
 from rmutils.heads.detection import DetectConfig, even_depths, inputs_of
 from rmutils.heads.masking import mask_heads
+from rmutils.longcontext import extension  # noqa: F401, registers a variant
 from rmutils.models import LanguageModel
 from rmutils.models.language_model import without_thoughts
 from rmutils.models.trained import ModelRef
@@ -86,7 +86,7 @@ def measure(lm: LanguageModel, config: VariantConfig, *, journal: Path | None = 
     dict of str to DataFrame
         `needles`: `length`, `question` (number of the needle), `place` (0 is the start of the
         context, 1 its end), `recall`, `correct`, `response`, `kept` (see
-        `rmutils.experiments.variant_subjects.Subject`). `documents`: the same without `recall`, and
+        `rmutils.attention.variants.AttachedModel`). `documents`: the same without `recall`, and
         `document` (number of the one that holds the answer), `documents` (how many there are).
         `texts`: `question` (number of the passage), `nats` (negative log-likelihood per token),
         `kept`.
@@ -97,7 +97,7 @@ def measure(lm: LanguageModel, config: VariantConfig, *, journal: Path | None = 
         Variant, masked heads or lengths do not fit the model.
     """
     kept, found = Journal(journal), {}
-    with under(lm, config.variant) as subject, mask_heads(lm, config.masked):
+    with config.variant.attached(lm) as model, mask_heads(lm, config.masked):
         asked = {name: make(lm, wanted) for name, make, wanted in (
             ("needles", needle_questions, config.needles),
             ("documents", document_questions, config.documents)) if wanted}
@@ -106,21 +106,21 @@ def measure(lm: LanguageModel, config: VariantConfig, *, journal: Path | None = 
         with progress_bar(f"{lm.name}, {config.variant.kind}", total, unit="answers",
                           done=len(kept)) as advance:
             for name, part in asked.items():
-                found[name] = answers(subject, name, part, kept, advance)
+                found[name] = answers(model, name, part, kept, advance)
             if config.texts:
-                found["texts"] = _reading(subject, config.texts, kept, advance)
+                found["texts"] = _reading(model, config.texts, kept, advance)
     return found
 
 
 def answers(
-    subject: Subject, name: str, part: Questions, kept: Journal, advance: Callable[[float], None]
+    model: AttachedModel, name: str, part: Questions, kept: Journal, advance: Callable[[float], None]
 ) -> pd.DataFrame:
     """Have the questions answered that are not yet, and judge all answers.
 
     Parameters
     ----------
     name : str
-        Of these answers in the journal `kept`.
+        The name of these answers in the journal `kept`.
 
     Returns
     -------
@@ -133,12 +133,12 @@ def answers(
     todo = [i for i in range(len(part.questions)) if key(i) not in kept]
 
     def done(index: int, tokens: list[int], share: float) -> None:
-        text = subject.lm.tokenizer.decode(tokens, skip_special_tokens=True).strip()
+        text = model.lm.tokenizer.decode(tokens, skip_special_tokens=True).strip()
         kept[key(todo[index])] = text, share
         advance(1)
 
-    subject.answer([part.questions[i].prompt for i in todo], max_new_tokens=part.max_new_tokens,
-                   done=done)
+    model.answer([part.questions[i].prompt for i in todo], max_new_tokens=part.max_new_tokens,
+                 done=done)
     rows = []
     for i, question in enumerate(part.questions):
         response, share = kept[key(i)]
@@ -148,14 +148,14 @@ def answers(
 
 
 def _reading(
-    subject: Subject, config: TextsConfig, kept: Journal, advance: Callable[[float], None]
+    model: AttachedModel, config: TextsConfig, kept: Journal, advance: Callable[[float], None]
 ) -> pd.DataFrame:
     """How improbable the tokens of short texts are to the model."""
-    texts, turn = passages(subject.lm, config.count, config.tokens)
+    texts, turn = passages(model.lm, config.count, config.tokens)
     known, rows = turn + KNOWN_TOKENS, []
     for i, text in enumerate(texts):
         if (key := f"texts {i}") not in kept:
-            logits, share = subject.foresee(text, known)
+            logits, share = model.next_logits(text, known)
             kept[key] = cross_entropy(
                 logits, torch.tensor(text[known:])).item(), share
             advance(1)
@@ -233,10 +233,6 @@ def compare_stored(
             parts.setdefault(table, []).append(frame.assign(variant=name))
     return Compared({table: pd.concat(frames, ignore_index=True)
                      for table, frames in parts.items()}, tuple(artifacts), tuple(missing))
-
-
-PLAIN = "plain"
-"""Name of the model's own attention in a comparison."""
 
 
 def levels(table: pd.DataFrame, value: str, by: Sequence[str] = ()) -> pd.DataFrame:

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Annotated
 
 from pydantic import Field
 
+from rmutils.attention.calibration import (
+    ANSWER_TOKENS,
+    check_window,
+    document_prompt,
+    document_questions_at,
+)
 from rmutils.core.config import Config
-from rmutils.core.errors import UserError
-from rmutils.corpora.world.document_questions import document_question_at
 from rmutils.corpora.world.numbered import gold_positions
-from rmutils.corpora.world.questions import Chronicle, Question
-from rmutils.corpora.world.samples import TooShort
+from rmutils.corpora.world.questions import Question
 from rmutils.evaluation.helmet.metrics import substring_exact_match
-from rmutils.evaluation.helmet.prompts import DRAWS, MARGIN, counter
 from rmutils.heads.copy_score import SUCCESS_ROUGE, rouge_recall
 from rmutils.heads.detection import DetectConfig, build_cases, even_depths
 from rmutils.models import LanguageModel
-
-MAX_NEW_TOKENS = 32
-"""Of an answer to documents, as in the data set `document_qa`."""
 
 
 class DocumentsConfig(Config):
@@ -41,8 +40,8 @@ class DocumentsConfig(Config):
     questions: Annotated[int, Field(ge=1)] = 20
     """At each length; the first ones of a long list are those of a short one."""
     seed: int = 42
-    """Of the texts and questions. -1 is taken: by these questions Share-Attention finds which heads
-    are alike (`rmutils.experiments.variant_subjects.calibration`)."""
+    """Seed of the texts and questions. -1 is taken: by these questions Share-Attention finds which
+    heads are alike (`rmutils.attention.calibration`)."""
 
 
 @dataclass(frozen=True)
@@ -96,34 +95,12 @@ def document_questions(lm: LanguageModel, config: DocumentsConfig) -> Questions:
     UserError
         A length is over the model's window, or too short.
     """
-    if max(config.lengths) > lm.window:
-        raise UserError(f"length {max(config.lengths)}: the window of {lm.name} has {lm.window} "
-                        f"tokens.")
+    check_window(lm, max(config.lengths))
     found = [_asked(lm, length, i, place, question) for length in config.lengths
-             for i, moved in enumerate(_moved(lm, length, config))
+             for i, moved in enumerate(islice(document_questions_at(
+                 lm, length, config.places, config.seed), config.questions))
              for place, question in zip(config.places, moved, strict=True)]
-    return Questions(found, MAX_NEW_TOKENS)
-
-
-def _moved(lm: LanguageModel, length: int, config: DocumentsConfig) -> Iterator[list[Question]]:
-    """Questions, each at all places, as many as wanted. Worlds that ask for more room than there is
-    are left out."""
-    taken, count = len(_ids(lm, "")) + MAX_NEW_TOKENS + MARGIN, counter(lm)
-    made, misfits = 0, 0
-    for i in itertools.count():
-        if made == config.questions:
-            return
-        try:
-            moved = document_question_at(Chronicle(f"places {config.seed} {i}"), length - taken,
-                                         count, config.places)
-        except TooShort as error:
-            misfits += 1
-            if misfits == DRAWS:
-                raise UserError(f"a question to documents does not fit into {length} tokens: take "
-                                f"at least {taken + error.least}.") from error
-            continue
-        made, misfits = made + 1, 0
-        yield moved
+    return Questions(found, ANSWER_TOKENS)
 
 
 def _asked(lm: LanguageModel, length: int, number: int, place: float, question: Question) -> Asked:
@@ -132,8 +109,4 @@ def _asked(lm: LanguageModel, length: int, number: int, place: float, question: 
 
     (gold,), documents = gold_positions(question)
     return Asked({"length": length, "question": number, "place": place, "document": gold,
-                  "documents": documents}, _ids(lm, question.prompt), judge)
-
-
-def _ids(lm: LanguageModel, text: str) -> list[int]:
-    return list(lm.render(text)) if lm.chat else lm.tokenizer(f"{text}\nAnswer:")["input_ids"]
+                  "documents": documents}, document_prompt(lm, question.prompt), judge)

@@ -6,10 +6,14 @@ Chains of thought, as Qwen3 and Olmo 3 Think write them before an answer.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
+MARGIN = 8
+"""Tokens that are left free: pieces of text side by side can have more tokens than each alone."""
 _SENTINEL = "\N{OBJECT REPLACEMENT CHARACTER}user\N{OBJECT REPLACEMENT CHARACTER}"
 
 
@@ -99,6 +103,12 @@ class LanguageModel:
         )
         before, after = rendered.split(_SENTINEL)
         return before, after
+
+
+def counter(lm: LanguageModel) -> Callable[[str], int]:
+    """Return a function that counts the tokens of a text for a model."""
+    return lru_cache(maxsize=100_000)(
+        lambda text: len(lm.tokenizer(text, add_special_tokens=False)["input_ids"]))
 
 
 def without_thoughts(text: str) -> str:

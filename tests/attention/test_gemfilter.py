@@ -6,10 +6,9 @@ import pytest
 import torch
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
-from rmutils.attention.gemfilter import GemFilterConfig, answer_filtered, choose, chosen_tokens
+from rmutils.attention.gemfilter import GemFilter, choose, chosen_tokens
 from rmutils.core.errors import UserError
-from rmutils.evaluation.likelihoods import next_token_logits
-from rmutils.models.engine.generation import generate
+from rmutils.models.engine.generation import next_token_logits
 
 PROMPT = list(range(7, 47))
 
@@ -34,26 +33,22 @@ def slowly(llama, layer, count):
 
 @pytest.mark.parametrize("layer", [0, 2, 3])
 def test_the_last_query_chooses(llama, layer):
-    config = GemFilterConfig(filter_layer=layer, tokens=12)
+    config = GemFilter(filter_layer=layer, tokens=12)
     assert choose(llama, PROMPT, config) == slowly(llama, layer, 12)
 
 
 def test_the_whole_model_reads_the_chosen_tokens_only(lm):
     plain = next_token_logits(lm, PROMPT)
-    said, places = answer_filtered(lm, PROMPT, GemFilterConfig(filter_layer=1, tokens=15),
-                                   max_new_tokens=5)
-    ids = [PROMPT[i] for i in places]
-    assert len(ids) == 15 and ids == sorted(ids)
+    config, found = GemFilter(filter_layer=1, tokens=15), []
+    with config.attached(lm) as model:
+        model.answer([PROMPT], max_new_tokens=5, done=lambda *given: found.extend(given))
+    _, said, kept = found
+    ids = [PROMPT[i] for i in choose(lm, PROMPT, config)]
+    assert len(ids) == 15 and ids == sorted(ids) and kept == 15 / 40
     for token in said:
         assert int(next_token_logits(lm, ids)[-1].argmax()) == token
         ids.append(token)
     torch.testing.assert_close(next_token_logits(lm, PROMPT), plain, rtol=0, atol=0)  # restored
-
-
-def test_all_tokens_are_the_plain_model(lm):
-    said, places = answer_filtered(lm, PROMPT, GemFilterConfig(filter_layer=1, tokens=40),
-                                   max_new_tokens=6)
-    assert places == [*range(40)] and said == generate(lm, [PROMPT], max_new_tokens=6)[0]
 
 
 def test_neighbours_by_hand():
@@ -68,5 +63,5 @@ def test_neighbours_by_hand():
 def test_refused(llama):
     layers = llama.model.base_model.layers
     with pytest.raises(UserError, match="no layer 4: the model has 0 to 3"):
-        choose(llama, PROMPT, GemFilterConfig(filter_layer=4))
+        choose(llama, PROMPT, GemFilter(filter_layer=4))
     assert llama.model.base_model.layers is layers

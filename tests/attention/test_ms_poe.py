@@ -10,15 +10,15 @@ import torch
 from transformers import AttentionInterface, GPT2Config, GPT2LMHeadModel
 
 from rmutils.attention import rope as rotation
-from rmutils.attention.ms_poe import MsPoeConfig, looked_at, ranks, ratios_of, rescaled
+from rmutils.attention.ms_poe import MsPoe, looked_at, ranks, ratios_of, rescaled
 from rmutils.attention.rope import turn
-from rmutils.attention.select_attention import SelectConfig, selecting
+from rmutils.attention.select_attention import Select, selecting
 from rmutils.core.errors import UserError
 from rmutils.models.engine.generation import generate
 from rmutils.models.engine.implementations import register, using
 
 PROMPT = torch.arange(7, 47)[None]
-WIDE = MsPoeConfig(s_min=1, s_max=8, first_layer=1)
+WIDE = MsPoe(s_min=1, s_max=8, first_layer=1)
 
 
 def logits(lm, ids=PROMPT, **kwargs):
@@ -68,7 +68,7 @@ def test_each_head_on_its_own_scale(lm, divided):
     torch.testing.assert_close(divided({}), logits(lm), rtol=1e-4, atol=1e-4)
     plain = logits(lm)
     ratios = {i: [1, 1 + 7 / 3, 1 + 14 / 3, 8] for i in (1, 2)}
-    with rescaled(lm.model, MsPoeConfig(s_min=1, s_max=8, first_layer=1, last_layer=2)):
+    with rescaled(lm.model, MsPoe(s_min=1, s_max=8, first_layer=1, last_layer=2)):
         found = logits(lm)
     torch.testing.assert_close(found, divided(ratios), rtol=1e-4, atol=1e-4)
     assert (found - plain).abs().max() > 0.01
@@ -76,7 +76,7 @@ def test_each_head_on_its_own_scale(lm, divided):
 
 
 def test_a_ratio_of_one_changes_nothing(lm):
-    with rescaled(lm.model, MsPoeConfig(s_min=1, s_max=1, first_layer=0)):
+    with rescaled(lm.model, MsPoe(s_min=1, s_max=1, first_layer=0)):
         same = logits(lm)
     torch.testing.assert_close(same, logits(lm), rtol=0, atol=0)
 
@@ -101,7 +101,7 @@ def test_cached_decoding_is_the_full_pass(lm):
 
 
 def test_order_by_the_prompt(lm):
-    config = MsPoeConfig(first_layer=1, order="position_aware")
+    config = MsPoe(first_layer=1, order="position_aware")
     with rescaled(lm.model, config, PROMPT[0].tolist()) as scales:
         found = {layer: own.ratios.tolist() for layer, own in scales.items()}
         once = logits(lm)
@@ -133,7 +133,7 @@ def test_keys_looked_at_by_hand():
 
 def test_ranks_and_the_reference_that_confuses_them():
     shares = torch.tensor([0.1, 0.4, 0.2, 0.3])
-    aware, as_written = MsPoeConfig(order="position_aware"), MsPoeConfig(order="reference")
+    aware, as_written = MsPoe(order="position_aware"), MsPoe(order="reference")
     # head 1 looks at most keys, then 3, 2, 0
     assert ranks(shares, "position_aware").tolist() == [3, 0, 2, 1]
     assert ranks(shares, "reference").tolist() == [1, 3, 2, 0]
@@ -146,16 +146,16 @@ def test_ranks_and_the_reference_that_confuses_them():
 def test_reference_keys_stand_on_the_scale_of_their_group(llama):
     """So a model whose two groups have equal ratios differs from `position_aware` by nothing else,
     and one whose ratios differ within a group breaks what depends on differences of positions."""
-    config = MsPoeConfig(first_layer=1, order="reference")
+    config = MsPoe(first_layer=1, order="reference")
     with rescaled(llama.model, config, PROMPT[0].tolist()) as scales:
         for own in scales.values():
             own.ratios = torch.tensor([1.2, 1.2, 1.5, 1.5])
         here = logits(llama)
-    with rescaled(llama.model, MsPoeConfig(first_layer=1)) as scales:
+    with rescaled(llama.model, MsPoe(first_layer=1)) as scales:
         for own in scales.values():
             own.ratios = torch.tensor([1.2, 1.2, 1.5, 1.5])
         torch.testing.assert_close(logits(llama), here, rtol=0, atol=0)
-    moved = {order: moved_by_hidden_tokens(llama, MsPoeConfig(first_layer=1, order=order))
+    moved = {order: moved_by_hidden_tokens(llama, MsPoe(first_layer=1, order=order))
              for order in ("linear", "reference")}
     assert moved["linear"] < 1e-4 and moved["reference"] > 0.01
 
@@ -175,9 +175,9 @@ def moved_by_hidden_tokens(lm, config):
 
 
 @pytest.mark.parametrize(("config", "prompt", "message"), [
-    (MsPoeConfig(last_layer=9), (), "layers 2 to 9: the model has 0 to 3"),
-    (MsPoeConfig(first_layer=5), (), "layers 5 to 3"),
-    (MsPoeConfig(order="reference"), (), "depends on the prompt")])
+    (MsPoe(last_layer=9), (), "layers 2 to 9: the model has 0 to 3"),
+    (MsPoe(first_layer=5), (), "layers 5 to 3"),
+    (MsPoe(order="reference"), (), "depends on the prompt")])
 def test_refused(llama, config, prompt, message):
     with pytest.raises(UserError, match=message), rescaled(llama.model, config, prompt):
         pass
@@ -208,7 +208,7 @@ def test_layers_that_turn_otherwise(llama, monkeypatch, layer):
 
 def test_models_built_otherwise():
     model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=8, n_head=2, vocab_size=20))
-    for switched in (rescaled(model), selecting(model, SelectConfig(filter_layer=0))):
+    for switched in (rescaled(model), selecting(model, Select(filter_layer=0))):
         with pytest.raises(UserError, match="gpt2: its layers are not where"), switched:
             pass
 
@@ -219,4 +219,4 @@ def test_models_without_rotary_positions(llama):
             rescaled(llama.model):
         pass
     with pytest.raises(ValueError, match="s_min is above s_max"):
-        MsPoeConfig(s_min=2)
+        MsPoe(s_min=2)

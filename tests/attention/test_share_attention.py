@@ -7,15 +7,15 @@ import pytest
 import torch
 from transformers import AttentionInterface
 
-from rmutils.attention.share_attention import (
+from rmutils.attention.share_attention import sharing_heads
+from rmutils.attention.sharing_plans import (
     clusters,
     distances,
-    find_sharing,
     load_sharing,
-    multiply_adds,
+    mean_distances,
     retention,
-    save_sharing,
-    sharing_heads,
+    sharing_at,
+    sharing_json,
 )
 from rmutils.core.errors import UserError
 from rmutils.models.engine.generation import generate
@@ -71,15 +71,15 @@ def test_cached_decoding_is_the_full_pass(lm):
 
 
 def test_a_threshold_of_zero_changes_nothing(lm):
-    sharing = find_sharing(lm.model, [PROMPT[0].tolist()], 0)
+    apart = mean_distances(lm.model, [PROMPT[0].tolist()])
+    sharing = sharing_at(apart, 0)
     assert retention(sharing) == 1
     with sharing_heads(lm.model, sharing):
         same = logits(lm)
     torch.testing.assert_close(same, logits(lm), rtol=0, atol=0)
-    everything = find_sharing(lm.model, [PROMPT[0].tolist()], 100)
-    assert retention(everything) == 0.25
+    assert retention(sharing_at(apart, 100)) == 0.25
     with pytest.raises(UserError, match="3 thresholds for 4 layers"):
-        find_sharing(lm.model, [PROMPT[0].tolist()], [0, 1, 2])
+        sharing_at(apart, [0, 1, 2])
 
 
 def test_equation_9_by_hand():
@@ -94,15 +94,9 @@ def test_equation_9_by_hand():
     assert clusters(want, 1.05) == {0: [1], 2: []}
 
 
-def test_work_that_is_saved():
-    """8 heads of 16 are computed. 10 queries, 20 keys, heads of 8."""
-    assert retention(SHARING) == 8 / 16
-    ours, plain = multiply_adds(SHARING, 10, 20, 8)
-    assert plain == 16 * 2 * 10 * 20 * 8 and ours == (8 + 16) * 10 * 20 * 8
-
-
 def test_file(tmp_path, llama):
-    save_sharing(SHARING, tmp_path / "heads.json")
+    (tmp_path / "heads.json").write_text(sharing_json(SHARING))
+    assert retention(SHARING) == 8 / 16
     assert load_sharing(tmp_path / "heads.json") == SHARING
     for wrong in ({9: {0: [1, 2, 3]}}, {0: {0: [1, 2]}}):
         with pytest.raises(UserError, match="which has 4 layers of 4 heads"), \

@@ -7,10 +7,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from rmutils.attention.share_attention import (
-    by_layer,
+from rmutils.attention.sharing_plans import (
     most_alike,
     retention,
+    retention_by_layer,
     sharing_at,
     shuffled,
     threshold_for,
@@ -33,7 +33,7 @@ def test_lowest_threshold_that_leaves_so_many(kept, threshold, heads):
 
 def test_layers_add_up():
     sharing = sharing_at(APART, 0.3)
-    assert by_layer(sharing) == [0.5, 0.75] and retention(sharing) == 0.625
+    assert retention_by_layer(sharing) == [0.5, 0.75] and retention(sharing) == 0.625
 
 
 def test_heads_that_are_most_alike():

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from rmutils.attention.share_attention import load_sharing
+from rmutils.attention.sharing_plans import load_sharing
 from rmutils.core import paths
 from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rmutils import load_model
-from rmutils.longcontext.extension import ReachConfig, encode, reach, read, readings
+from rmutils.longcontext.reach import ReachConfig, encode, reach, read, readings
 
 CONFIG = ReachConfig(lengths=(300, 520), texts=2, questions=5)
 

@@ -16,6 +16,8 @@ Piece = Sequence[str]
 """Sentences that stand together; the last ones may be left out."""
 MISFITS = 8
 """How many pieces are tried when the room is nearly used up."""
+DRAWS = 8
+"""How many worlds in a row are tried if what they ask for does not fit."""
 PARAGRAPH = 6
 """Sentences of a paragraph."""
 

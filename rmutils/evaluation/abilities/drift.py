@@ -13,8 +13,8 @@ import pandas as pd
 import torch
 
 from rmutils.core.errors import UserError
-from rmutils.evaluation.likelihoods import next_token_logits
 from rmutils.models import LanguageModel
+from rmutils.models.engine.generation import next_token_logits
 from rmutils.stats import draws, interval_of
 
 FROM_BASE, FROM_TRAINED = "KL from the base model", "KL from the trained model"

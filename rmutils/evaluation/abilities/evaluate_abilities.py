@@ -26,9 +26,9 @@ from rmutils.corpora.haystacks import load_haystacks
 from rmutils.evaluation.abilities.ability_tasks import Task, tasks_of
 from rmutils.evaluation.abilities.drift import passage_drift
 from rmutils.evaluation.abilities.short_tasks import Item
-from rmutils.evaluation.likelihoods import log_probabilities, next_token_logits, passages
+from rmutils.evaluation.likelihoods import log_probabilities, passages
 from rmutils.models import LanguageModel, identify, load_model
-from rmutils.models.engine.generation import generate
+from rmutils.models.engine.generation import generate, next_token_logits
 from rmutils.models.loading import corpus_of
 from rmutils.models.trained import ModelRef, base_of, is_training, load_by_name
 

@@ -27,14 +27,13 @@ from rmutils.evaluation.helmet.prompts import (
     Asked,
     EvaluateConfig,
     Prompter,
-    counter,
     prompter_of,
     questions,
 )
 from rmutils.evaluation.helmet.suite import DATASETS, Dataset
 from rmutils.models import LanguageModel
 from rmutils.models.engine.generation import generate
-from rmutils.models.language_model import without_thoughts
+from rmutils.models.language_model import counter, without_thoughts
 from rmutils.models.trained import ModelRef, load_by_name
 
 Grade = Callable[[str, Question], float | None]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Annotated
 
 from pydantic import Field, field_validator
@@ -23,9 +23,10 @@ from rmutils.core.config import Config
 from rmutils.core.errors import UserError
 from rmutils.corpora.world.lexicon import Split
 from rmutils.corpora.world.questions import Chronicle, Question
-from rmutils.corpora.world.samples import Count, TooShort
+from rmutils.corpora.world.samples import DRAWS, Count, TooShort
 from rmutils.evaluation.helmet.suite import CATEGORIES, DATASETS, SUITES, Dataset
 from rmutils.models import LanguageModel
+from rmutils.models.language_model import MARGIN
 
 
 class EvaluateConfig(Config):
@@ -85,8 +86,6 @@ class EvaluateConfig(Config):
             raise UserError(f"{lm.name} has no chat template: leave chat out, or set it to false.")
 
 
-MARGIN = 8
-"""Tokens that are left free: pieces of text side by side can have more tokens than each alone."""
 NEWLINES = ("\n", "Ċ", "ĊĊ", "<0x0A>")
 """What tokenizers call the tokens at which HELMET ends an answer of one line."""
 NO_TEXT = "[text]"
@@ -104,12 +103,6 @@ class Demonstrated(Chronicle):
 
     def wording(self, wordings: Sequence[str]) -> str:
         return wordings[-1]
-
-
-def counter(lm: LanguageModel) -> Count:
-    """Number of tokens of a text for a model."""
-    return lru_cache(maxsize=100_000)(
-        lambda text: len(lm.tokenizer(text, add_special_tokens=False)["input_ids"]))
 
 
 @dataclass(frozen=True)
@@ -232,10 +225,6 @@ def _shortly(dataset: Dataset, sample: Question) -> str:
     if dataset.metrics[0] in PHRASES:
         return ", ".join(sample.golds)
     return sample.answer.removeprefix(f"{dataset.prefix} ")
-
-
-DRAWS = 8
-"""So many worlds in a row are tried."""
 
 
 @dataclass(frozen=True)

@@ -293,3 +293,11 @@ def _nucleus(odds: Tensor, top_p: float) -> Tensor:
     ordered, order = odds.sort(-1, descending=True)
     needless = ordered.cumsum(-1) - ordered >= top_p
     return odds.masked_fill(torch.zeros_like(needless).scatter(-1, order, needless), 0)
+
+
+@torch.inference_mode()
+def next_token_logits(lm: LanguageModel, ids: Sequence[int]) -> Tensor:
+    """Return the logits of a text, (tokens, vocabulary), float32 on the CPU: row i is about token
+    i + 1."""
+    return lm.model(torch.tensor([ids], device=lm.model.device),
+                    use_cache=False).logits[0].float().cpu()

@@ -15,9 +15,10 @@ from rmutils.core.results import Artifact
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate, evaluate_stored
 from rmutils.evaluation.helmet import evaluation as module
 from rmutils.evaluation.helmet.grading import GradingJudge
-from rmutils.evaluation.helmet.prompts import counter, prompter_of, questions
+from rmutils.evaluation.helmet.prompts import prompter_of, questions
 from rmutils.evaluation.helmet.suite import DATASETS
 from rmutils.models import REGISTRY, loading, trained
+from rmutils.models.language_model import counter
 from rmutils.models.trained import load_by_name
 from rmutils.preference.judges import ServerJudge
 

@@ -15,11 +15,11 @@ from rmutils.evaluation.helmet.metrics import METRICS
 from rmutils.evaluation.helmet.prompts import (
     Demonstrated,
     EvaluateConfig,
-    counter,
     prompter_of,
     questions,
 )
 from rmutils.evaluation.helmet.suite import CATEGORIES, DATASETS
+from rmutils.models.language_model import counter
 
 CHANCE = {"choice": 25, "labels_coarse": 25, "labels_fine": 100 / 12,
           "labels_names": 100 / 12, "rerank": 15}

@@ -101,5 +101,5 @@ def test_transformers_that_extends_all_layers_is_caught(tokenizer):
             self.sliding_attention_inv_freq = self.full_attention_inv_freq
 
     model.base_model.rotary_emb.__class__ = Everywhere
-    with pytest.raises(UserError, match=r"layer 0 \(sliding_attention\) of this olmo3 other than"):
+    with pytest.raises(UserError, match=r"layer 0 \(sliding_attention\) of this olmo3 in another"):
         extend(model)

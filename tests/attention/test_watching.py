@@ -11,14 +11,15 @@ import pytest
 import torch
 from transformers import AttentionInterface
 
-from rmutils.attention.gemfilter import choose
-from rmutils.attention.ms_poe import rescaled
-from rmutils.attention.variants import Extended, GemFilter, MsPoe, Retain, Select, Share
+from rmutils.attention.gemfilter import GemFilter, choose
+from rmutils.attention.ms_poe import MsPoe, rescaled
+from rmutils.attention.select_attention import Select
+from rmutils.attention.share_attention import Retain, Share
 from rmutils.corpora.haystacks import load_haystacks, load_needles
 from rmutils.corpora.niah import NiahBuilder
-from rmutils.experiments.variant_subjects import sharing_of, under, watch_of
 from rmutils.heads.answering import batched, one_by_one
 from rmutils.heads.detection import DetectConfig, even_depths, run_cases
+from rmutils.longcontext.extension import Extended
 from rmutils.models import load_model
 from rmutils.models.engine.implementations import register, using
 from tests.heads.test_detection import slow_answer
@@ -119,14 +120,14 @@ def expected(lm, variant, prompt):
                 ratios = {layer: own.ratios.tolist() for layer, own in scales.items()}
             return read_again(lm, prompt, ratios, {})
         case Retain():
-            return read_again(lm, prompt, {}, sharing_of(lm, variant))
+            return read_again(lm, prompt, {}, variant.plan(lm))
         case Select():
             return selected(lm, prompt, variant.p)
         case GemFilter():
             places = choose(lm, prompt, variant)
             tokens, looked = slow_answer(lm, [prompt[i] for i in places], STEPS)
             return tokens, np.array([*places, *range(len(prompt), 999)])[looked]
-    with under(lm, variant):
+    with variant.attached(lm):
         return slow_answer(lm, prompt, STEPS)
 
 
@@ -139,10 +140,12 @@ def test_same_tokens_and_rows_as_by_hand(lm, variant):
     """Of cases that are read side by side, with what they share read once, or one by one."""
     cases = NiahBuilder(lm, load_haystacks()[:1]).grid(load_needles()[:1], (160, 200), (0.0, 1.0))
     how = {"max_new_tokens": STEPS, "stop_ids": set()}
-    with under(lm, variant):
-        watch = watch_of(lm, variant)
-        found = [*one_by_one(cases, lambda ids: watch(ids, **how))] if watch else \
-            [*batched(lm, cases, **how)]
+    with variant.attached(lm) as model:
+        found = [*batched(lm, cases, **how)] if model.batched else \
+            [*one_by_one(cases, lambda ids: model.watch(ids, **how))]
+        if model.batched:  # one by one is the same
+            alone = model.watch(found[-1][0].input_ids, **how)
+            np.testing.assert_array_equal(alone.positions, found[-1][1].positions)
     assert lm.model.config._attn_implementation == "sdpa" and len(found) == 4
     changed = 0
     for case, answer, _ in found[:1] + found[-1:]:
@@ -165,7 +168,7 @@ def test_variants_that_change_nothing_score_as_plain_detection(name):
                     MsPoe(s_min=1, s_max=1, first_layer=0, order="position_aware"),
                     Share(threshold=0, prompts=1, tokens=200), Select(filter_layer=1, p=1),
                     GemFilter(filter_layer=1, tokens=999), Extended(method="ntk", factor=1)):
-        with under(lm, variant):
-            runs, same = run_cases(lm, GRID, watch=watch_of(lm, variant))
+        with variant.attached(lm) as model:
+            runs, same = run_cases(lm, GRID, watch=None if model.batched else model.watch)
         np.testing.assert_array_equal(runs, plain)
         assert same["response"].equals(table["response"])

@@ -10,10 +10,12 @@ import pytest
 import torch
 from transformers import DynamicCache
 
-from rmutils.attention.gemfilter import GemFilterConfig, choose
-from rmutils.attention.select_attention import SelectConfig, selecting
-from rmutils.attention.share_attention import sharing_at
-from rmutils.attention.variants import GemFilter, Plain, Select, Share
+from rmutils.attention.calibration import calibration_prompts
+from rmutils.attention.gemfilter import GemFilter, choose
+from rmutils.attention.select_attention import Select, selecting
+from rmutils.attention.share_attention import Share, Unshared
+from rmutils.attention.sharing_plans import sharing_at
+from rmutils.attention.variants import Plain
 from rmutils.cli.measure import variants as command_line
 from rmutils.core.errors import UserError
 from rmutils.experiments import run_costs as costs_module
@@ -26,11 +28,10 @@ from rmutils.experiments.layer_choice import (
     recall,
     square,
 )
-from rmutils.experiments.run_costs import CostsConfig, Unshared, costs
+from rmutils.experiments.run_costs import CostsConfig, costs
 from rmutils.experiments.savings_curves import look_up
 from rmutils.experiments.under_variants import VariantConfig, measure
 from rmutils.experiments.variant_questions import DocumentsConfig
-from rmutils.experiments.variant_subjects import calibration, sharing_of
 from rmutils.heads.detection import DetectConfig, build_cases
 from rmutils.models import load_model
 from rmutils.models.engine.implementations import using
@@ -118,7 +119,7 @@ def test_recall_is_that_of_the_methods_themselves(lm):
         case = cases[row.question, row.place]
         needle, n = {*range(*case.needle_span)}, len(case.input_ids)
         sentence = range(*case.inserted_span)
-        with torch.inference_mode(), selecting(lm.model, SelectConfig(
+        with torch.inference_mode(), selecting(lm.model, Select(
                 filter_layer=row.layer, p=row.p, at_prefill=True)) as selection:
             cache = DynamicCache()
             for ids in (case.input_ids, *([case.input_ids[i]] for i in sentence)):
@@ -132,7 +133,7 @@ def test_recall_is_that_of_the_methods_themselves(lm):
             np.mean([len(one) / (n + i) for i, one in enumerate(chosen[1:], 1)]))
         copied = [place in chosen[i] for i, place in enumerate(sentence) if place in needle]
         assert len(copied) == len(needle) and row.next == pytest.approx(np.mean(copied))
-        gems = choose(lm, case.input_ids, GemFilterConfig(filter_layer=row.layer,
+        gems = choose(lm, case.input_ids, GemFilter(filter_layer=row.layer,
                                                           tokens=len(chosen[0])))
         assert row.gemfilter == pytest.approx(len({*gems} & needle) / len(needle))
     wide = found.pivot(index=["question", "place", "layer"], columns="p", values="answer")
@@ -161,8 +162,8 @@ def test_one_layer_after_the_other(lm):
 def test_likeness_is_what_heads_share_by(lm):
     config = LikenessConfig(prompts=1, tokens=200, layer=2, cells=4096)
     found = likeness(lm, config)
-    assert sharing_at(square(found["distances"], "distance"), 0.9) == sharing_of(lm, SHARE)
-    prompt, = calibration(lm, SHARE)
+    assert sharing_at(square(found["distances"], "distance"), 0.9) == SHARE.plan(lm)
+    prompt, = calibration_prompts(lm, 1, 200)
     with using(lm.model, "eager"), torch.inference_mode():
         maps = lm.model(torch.tensor([prompt]), output_attentions=True).attentions[2][0]
     np.testing.assert_allclose(square(found["maps"], "weight"), maps.numpy(), atol=1e-6)

@@ -8,8 +8,10 @@ import pandas as pd
 import pytest
 from scipy.stats import mannwhitneyu, spearmanr
 
-from rmutils.attention.share_attention import retention
-from rmutils.attention.variants import MsPoe, Plain, Retain
+from rmutils.attention.ms_poe import MsPoe
+from rmutils.attention.share_attention import Retain
+from rmutils.attention.sharing_plans import retention
+from rmutils.attention.variants import Plain
 from rmutils.core.errors import NotStored, UserError
 from rmutils.evaluation.answers import find_needles
 from rmutils.experiments import head_ranking
@@ -23,7 +25,6 @@ from rmutils.experiments.head_ranking import (
     training,
 )
 from rmutils.experiments.heads_under_variants import HeadsConfig, heads, heads_stored, set_apart
-from rmutils.experiments.variant_subjects import sharing_of
 from rmutils.heads import DetectConfig, HeadScores, detect, mask_heads
 from rmutils.models import load_model
 
@@ -68,7 +69,7 @@ def test_tables_are_those_of_detection_and_masking(lm, made):
 
 def test_what_is_done_is_not_done_again(lm, made, monkeypatch):
     scores, journal, tables = made
-    monkeypatch.setattr("rmutils.experiments.variant_subjects.generate",
+    monkeypatch.setattr("rmutils.attention.variants.generate",
                         lambda lm, prompts, **kwargs: [pytest.fail("asked again")
                                                        for _ in prompts])
     monkeypatch.setattr("rmutils.heads.answering.decode", lambda *a, **k: pytest.fail("again"))
@@ -86,7 +87,7 @@ def test_refused(lm, made, cache):
 
 
 def test_as_many_heads_share_as_are_wanted(lm):
-    shares = [retention(sharing_of(lm, Retain(kept=kept, prompts=1, tokens=200)))
+    shares = [retention(Retain(kept=kept, prompts=1, tokens=200).plan(lm))
               for kept in (0.9, 0.5)]
     assert 0.5 < shares[0] <= 0.9 and shares[1] <= 0.5
 

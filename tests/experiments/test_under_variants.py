@@ -8,12 +8,15 @@ import pandas as pd
 import pytest
 import torch
 
-from rmutils.attention.variants import MsPoe, Plain, Select, Share
+from rmutils.attention import variants as module
+from rmutils.attention.calibration import calibration_prompts
+from rmutils.attention.ms_poe import MsPoe
+from rmutils.attention.select_attention import Select
+from rmutils.attention.variants import Plain
 from rmutils.cli.measure import variants as command_line
 from rmutils.core.errors import UserError
 from rmutils.evaluation.answers import find_needles
 from rmutils.evaluation.likelihoods import passages
-from rmutils.experiments import variant_subjects as module
 from rmutils.experiments.sweep_questions import KNOWN_TOKENS
 from rmutils.experiments.under_variants import (
     TextsConfig,
@@ -23,7 +26,6 @@ from rmutils.experiments.under_variants import (
     measure_stored,
 )
 from rmutils.experiments.variant_questions import DocumentsConfig, document_questions
-from rmutils.experiments.variant_subjects import calibration
 from rmutils.heads import DetectConfig, mask_heads
 from rmutils.models import load_model
 
@@ -106,7 +108,7 @@ def test_variants_and_masks_act_on_all_that_is_measured(teaching, plain):
 
 
 def test_sharing_is_calibrated_on_other_questions(teaching):
-    prompts = calibration(teaching, Share(prompts=2, tokens=256))
+    prompts = calibration_prompts(teaching, 2, 256)
     asked = {tuple(q.prompt) for q in document_questions(teaching, SMALL.documents).questions}
     assert len(prompts) == 2 and asked.isdisjoint(map(tuple, prompts))
 

@@ -1,0 +1,192 @@
+"""Plans of sharing: which heads of a layer take the attention weights of which other head.
+
+Heads share whose attention maps are alike, or random heads for comparison. Taniguchi and others
+(undated), section 3.1.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import squareform
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from rmutils.core.errors import UserError
+from rmutils.core.files import parse_json
+from rmutils.models.engine.implementations import using
+
+Sharing = dict[int, dict[int, list[int]]]
+"""Layer -> head whose weights are computed (an essential head) -> heads that they are given to."""
+Distances = NDArray[np.floating[Any]]
+STEPS = 1000
+"""Thresholds are tried in steps of one thousandth."""
+FURTHEST = 1.5
+"""No two attention maps lie further apart by Equation 9, whose largest value is the root of two."""
+
+
+def retention(sharing: Sharing) -> float:
+    """Share of all heads whose weights are computed (the paper's retention rate), 0 to 1."""
+    heads = sum(1 + len(others) for layer in sharing.values() for others in layer.values())
+    return sum(map(len, sharing.values())) / heads
+
+
+def retention_by_layer(sharing: Sharing) -> list[float]:
+    """`retention` of each layer."""
+    return [retention({i: layer}) for i, layer in sharing.items()]
+
+
+def sharing_json(sharing: Sharing) -> str:
+    """Return the file of section 4.1, a line per layer: `essential_heads` and `share_to`."""
+    lines = [json.dumps(str(i)) + ": " + json.dumps({
+        "essential_heads": list(layer),
+        "share_to": {str(head): others for head, others in layer.items() if others}})
+        for i, layer in sharing.items()]
+    return "{" + ",\n ".join(lines) + "}"
+
+
+def load_sharing(path: Path) -> Sharing:
+    """Read a file of the form of `sharing_json`.
+
+    Raises
+    ------
+    UserError
+        The file cannot be read, or is of another form.
+    """
+    try:
+        return {int(i): {int(head): [*map(int, layer["share_to"].get(str(head), []))]
+                         for head in layer["essential_heads"]}
+                for i, layer in parse_json(path.read_text(encoding="utf-8")).items()}
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
+        raise UserError(
+            f'{path}: expected {{"layer": {{"essential_heads": [head, ...], "share_to": {{"head": '
+            f"[head, ...]}}}}}} ({type(error).__name__}: {error}).") from error
+
+
+def distances(maps: Tensor) -> Distances:
+    """Equation 9: root of the summed squared differences of two maps, over that of their length.
+
+    Parameters
+    ----------
+    maps : Tensor
+        (heads, tokens, tokens): attention weights.
+
+    Returns
+    -------
+    ndarray
+        (heads, heads).
+    """
+    flat = maps.double().flatten(1)
+    found: Distances = (torch.cdist(flat, flat, compute_mode="donot_use_mm_for_euclid_dist")
+                        / maps.shape[-1] ** 0.5).numpy()
+    return found
+
+
+def clusters(distance: Distances, threshold: float) -> dict[int, list[int]]:
+    """Group heads by complete linkage: no two of a cluster lie further apart than allowed.
+
+    The paper names the threshold and no way of clustering; this one is ours.
+
+    Parameters
+    ----------
+    distance : ndarray
+        (heads, heads).
+    threshold : float
+
+    Returns
+    -------
+    dict of int to list of int
+        Essential head, the one nearest to all others of its cluster -> those others.
+    """
+    tree = linkage(squareform(distance, checks=False), method="complete")
+    label = fcluster(tree, threshold, criterion="distance")
+    found = {}
+    for which in np.unique(label):
+        members = np.flatnonzero(label == which)
+        essential = int(members[distance[np.ix_(members, members)].sum(1).argmin()])
+        found[essential] = [int(head) for head in members if head != essential]
+    return dict(sorted(found.items()))
+
+
+def mean_distances(model: PreTrainedModel, prompts: Sequence[Sequence[int]]) -> Distances:
+    """`distances` in each layer, averaged over prompts, (layers, heads, heads).
+
+    Parameters
+    ----------
+    prompts : sequence of sequence of int
+        Token ids. Memory grows with the square of their length.
+    """
+    found = []
+    with using(model, "eager"), torch.inference_mode():
+        for prompt in prompts:
+            maps = model(torch.tensor([prompt], device=model.device), use_cache=False,
+                         output_attentions=True).attentions
+            found.append(np.stack([distances(of_layer[0].cpu()) for of_layer in maps]))
+    total: Distances = sum(found[1:], start=found[0])
+    return total / len(prompts)
+
+
+def sharing_at(apart: Distances, threshold: float | Sequence[float]) -> Sharing:
+    """Decide which heads share.
+
+    Parameters
+    ----------
+    apart : ndarray
+        (layers, heads, heads), as from `mean_distances`.
+    threshold : float or sequence of float
+        Largest distance within a cluster, of all layers or layer by layer (the paper shares less in
+        first and last layers).
+    """
+    each = [threshold] * len(apart) if isinstance(threshold, (int, float)) else list(threshold)
+    if len(each) != len(apart):
+        raise UserError(f"{len(each)} thresholds for {len(apart)} layers: give one, or one for "
+                        f"each.")
+    return {i: clusters(*layer) for i, layer in enumerate(zip(apart, each, strict=True))}
+
+
+def threshold_for(apart: Distances, kept: float) -> float:
+    """Find the lowest threshold at which no more than this share of all heads is computed.
+
+    The paper names retention rates, but not all of the thresholds that they come from. Where even
+    one head for each layer is more, it is the largest threshold.
+
+    Parameters
+    ----------
+    apart : ndarray
+        (layers, heads, heads), as from `mean_distances`.
+    kept : float
+        Retention rate, 0 to 1.
+    """
+    step = bisect_left(range(int(FURTHEST * STEPS)), -kept,
+                       key=lambda i: -retention(sharing_at(apart, i / STEPS)))
+    return step / STEPS
+
+
+def most_alike(distance: Distances, threshold: float) -> list[int]:
+    """Return the heads of the largest cluster, the first of those of the same size; where each head
+    is a cluster of its own, the two that lie nearest to each other."""
+    found = [sorted([head, *others]) for head, others in clusters(distance, threshold).items()]
+    largest = max(found, key=len)
+    if len(largest) > 1:
+        return largest
+    apart = distance + np.diag(np.full(len(distance), np.inf))
+    return [int(head) for head in np.unravel_index(apart.argmin(), apart.shape)]
+
+
+def shuffled(sharing: Sharing, seed: int) -> Sharing:
+    """In each layer let as many heads share with as many others, but random ones."""
+    draw, found = np.random.default_rng(seed), {}
+    for i, layer in sharing.items():
+        heads = iter(draw.permutation(len(layer) + sum(map(len, layer.values()))).tolist())
+        found[i] = dict(sorted((next(heads), sorted(islice(heads, len(others))))
+                               for others in layer.values()))
+    return found
