@@ -111,8 +111,9 @@ class GivenSharing(AttentionVariant):
 
     kind: Literal["given-sharing"] = "given-sharing"
     label = "Share-Attention, by a given plan"
-    sharing: Annotated[Sharing, BeforeValidator(_read_file)]
-    """The plan, or the path of a file of `rmutils.attention.sharing_plans.sharing_json`."""
+    sharing: Annotated[Sharing, BeforeValidator(_read_file)] = {}
+    """The plan, or the path of a file of `rmutils.attention.sharing_plans.sharing_json`; empty: no
+    head shares."""
 
     @contextmanager
     def attached(self, lm: LanguageModel) -> Iterator[AttachedModel]:

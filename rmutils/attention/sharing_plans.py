@@ -37,7 +37,7 @@ FURTHEST = 1.5
 def retention(sharing: Sharing) -> float:
     """Share of all heads whose weights are computed (the paper's retention rate), 0 to 1."""
     heads = sum(1 + len(others) for layer in sharing.values() for others in layer.values())
-    return sum(map(len, sharing.values())) / heads
+    return sum(map(len, sharing.values())) / heads if heads else 1.0
 
 
 def retention_by_layer(sharing: Sharing) -> list[float]:

@@ -25,14 +25,12 @@ and the command line know it, a `label` for readers, and `attached`:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 import numpy as np
-from pydantic import BeforeValidator, SerializeAsAny, ValidationError
-from pydantic_core import PydanticCustomError
 from torch import Tensor
 
 from rmutils.attention.capture import capturing
@@ -177,24 +175,7 @@ VARIANTS: Registry[type[AttentionVariant]] = Registry(
     "attention variant", "rmutils.attention_variants", package="rmutils.attention")
 """All variants by `kind`. A file of `rmutils.attention` registers its own; so does
 `rmutils.longcontext.extension`."""
-
-
-def _read(value: Any) -> Any:
-    """The variant that a mapping describes; `kind` says which."""
-    if not isinstance(value, Mapping):
-        return value
-    kind = str(value.get("kind", ""))
-    try:
-        return VARIANTS[kind](**value)
-    except UserError as error:
-        why = str(error)
-    except ValidationError as error:
-        why = "; ".join(f"{'.'.join((kind, *map(str, e['loc'])))}: {e['msg']}"
-                        for e in error.errors())
-    raise PydanticCustomError("variant", "{why}", {"why": why})
-
-
-Variant = Annotated[SerializeAsAny[AttentionVariant], BeforeValidator(_read)]
+Variant = Annotated[AttentionVariant, VARIANTS]
 """Type of a configuration's field that holds any registered variant."""
 
 

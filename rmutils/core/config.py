@@ -30,6 +30,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 
 from rmutils.core.errors import UserError
+from rmutils.core.registry import Registry
 from rmutils.core.validation import explain, models_in, read
 
 _STORED = "read from a manifest"
@@ -270,8 +271,10 @@ class ConfigField:
             self.type = Annotated[self.type, more]
         if info.discriminator:
             self.type = Annotated[self.type, Field(discriminator=info.discriminator)]
-        self.configs = tuple(m for m in models_in(self.type, inside=False)
-                             if issubclass(m, Config))
+        open_to = [more for more in info.metadata if isinstance(more, Registry)]
+        self.configs: tuple[type[Config], ...] = tuple(
+            m for m in (open_to[0].values() if open_to else models_in(self.type, inside=False))
+            if isinstance(m, type) and issubclass(m, Config))
 
     def start(self, value: Any, kind: str | None) -> Config:
         """Return what changes within this field are made to: its value, or one of another kind."""

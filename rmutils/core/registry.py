@@ -9,10 +9,11 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
-from pydantic import GetCoreSchemaHandler
+from pydantic import BaseModel, GetCoreSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, core_schema
 
 from rmutils.core.errors import UserError
+from rmutils.core.validation import InnerError
 
 T = TypeVar("T")
 
@@ -25,7 +26,8 @@ class Registry(Mapping[str, T]):
 
     A field of a configuration that takes one of the names is declared
     `strategy: Annotated[str, STRATEGIES]`: the configuration checks it, and the command line offers
-    the names.
+    the names. Where the things are configurations with a `kind`, a field that holds any of them is
+    declared `variant: Annotated[AttentionVariant, VARIANTS]`, by their common base.
 
     Parameters
     ----------
@@ -105,12 +107,28 @@ class Registry(Mapping[str, T]):
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
+        if isinstance(source, type) and issubclass(source, BaseModel):
+            schema = core_schema.no_info_before_validator_function(self._read, handler(source))
+            return schema | {"serialization": core_schema.simple_ser_schema("any")}
         return core_schema.no_info_after_validator_function(self._check, handler(source))
 
     def _check(self, name: str) -> str:
         if name not in self:
             raise ValueError(self.unknown(name).rstrip("."))
         return name
+
+    def _read(self, value: Any) -> Any:
+        """The configuration that a mapping describes; `kind` says which."""
+        if not isinstance(value, Mapping):
+            return value
+        kind = str(value.get("kind", ""))
+        if kind not in self:
+            raise ValueError(self.unknown(kind).rstrip("."))
+        model: Any = self[kind]
+        try:
+            return model(**value)
+        except ValidationError as error:
+            raise InnerError(error, model) from error
 
     def _load(self) -> None:
         if not self._loaded:

@@ -15,6 +15,14 @@ SHOWN = 80
 """Characters of a wrong value that a message repeats."""
 
 
+class InnerError(ValueError):
+    """What is wrong within a value whose model is found out while it is read."""
+
+    def __init__(self, error: ValidationError, model: type[BaseModel]):
+        super().__init__(explain(error, model))
+        self.error, self.model = error, model
+
+
 def read(text: str, annotation: Any) -> Any:
     """Read a word of a command line as a value of a type.
 
@@ -92,6 +100,8 @@ def explain(error: ValidationError, model: type[BaseModel], before: str = "") ->
             said.append(f"there is no {name}")
         elif kind == "missing":
             said.append(f"{name} is missing")
+        elif isinstance(inner := context.get("error"), InnerError):
+            said.append(explain(inner.error, inner.model, f"{name}.").removesuffix("."))
         elif kind in ("value_error", "assertion_error"):
             said.append(f"{colon}{context['error']}")
         elif kind == "json_invalid":
