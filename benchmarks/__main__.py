@@ -27,7 +27,7 @@ NAMES = {
     "training": "Preference training, against a plain script of TRL (3 minutes).",
     "evaluation": "Evaluation, against prompts that are answered one by one (2 minutes).",
     "imports": "What importing the package and asking the command for help take.",
-    "book": "The book built cold, warm, and with one notebook changed (20 minutes).",
+    "book": "The book built cold, warm, and with one notebook or one module changed (20 minutes).",
     "gpu": "The grid by a Llama of eight billion random weights, on a GPU.",
 }
 Quick = Annotated[bool, typer.Option(help="Small sizes; results are thrown away.")]

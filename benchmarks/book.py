@@ -1,4 +1,5 @@
-"""The book built in a copy: cold, with nothing changed, and with one notebook changed.
+"""The book built in a copy: cold, with nothing changed, with one notebook changed, and with a
+module changed that no chapter imports.
 
 Models and shipped results are there beforehand; the cache of results is empty at first.
 """
@@ -19,52 +20,65 @@ from rmutils.core import paths
 from rmutils.core.config import Config
 from rmutils.experiments.speed import FOLDER
 
-MADE = shutil.ignore_patterns("_build", "chapters", "runs", "_generated", ".ipynb_checkpoints")
+MADE = shutil.ignore_patterns("_build", "chapters", "runs", "_generated", ".ipynb_checkpoints",
+                              "__pycache__")
+COPIED = ("book", "notebooks", "rmutils", "profiles", "Snakefile", "requirements.lock",
+          "CITATION.cff", "CHANGELOG.md")
+"""What a build reads besides the data, which are linked."""
 
 
 class Settings(Config):
-    """Which book, and the notebook that is changed in it."""
+    """Which book, and the notebook and the module that are changed in it."""
 
     profile: str = "embedded"
     edited: str = "10_claims"
+    module: str = "doctor"
 
 
 QUICK = {"profile": "smoke"}
 
 
 def measure(settings: Settings = Settings(), folder: Path = FOLDER) -> bool:
-    """Measure, unless all three are measured. Raises CalledProcessError if a build fails."""
+    """Measure, unless all four are measured. Raises CalledProcessError if a build fails."""
     results = Results("book", settings, folder)
-    if len(results.rows) == 3:
+    if len(results.rows) == 4:
         return True
     results.rows.clear()
     with tempfile.TemporaryDirectory() as scratch:
         project, cache = Path(scratch, "project"), Path(scratch, "cache")
-        for part in ("book", "notebooks"):
-            shutil.copytree(paths.ROOT / part, project / part, ignore=MADE)
+        project.mkdir()
+        for part in COPIED:
+            source, target = paths.ROOT / part, project / part
+            shutil.copytree(source, target, ignore=MADE) if source.is_dir() else shutil.copy(
+                source, target)
         (project / "data").symlink_to(paths.DATA)
         cache.mkdir()
         (cache / "models").symlink_to(paths.cache_dir() / "models")
         rows = [{"way": way, **_build(project, cache, settings.profile)}
                 for way in ("cold", "warm")]
-        _change(project / "notebooks" / f"{settings.edited}.ipynb")
+        _change_notebook(project / "notebooks" / f"{settings.edited}.ipynb")
         rows.append({"way": "one notebook changed", **_build(project, cache, settings.profile)})
+        with (project / "rmutils" / f"{settings.module}.py").open("a", encoding="utf-8") as file:
+            file.write("\n# One more comment.\n")
+        rows.append({"way": "one unrelated module changed",
+                     **_build(project, cache, settings.profile)})
     for row in rows:  # only now: what is written here is an input of chapters
         results.add(row)
     return True
 
 
 def _build(project: Path, cache: Path, profile: str) -> dict:
+    """Build by the package of the copy."""
     started = time.perf_counter()
     done = subprocess.run(
-        [PYTHON, "-m", "rmutils.site.build", "--profile", profile, "--project", project], check=True,
-        cwd=paths.ROOT, env={**os.environ, "RMUTILS_CACHE": str(cache)}, stdout=subprocess.PIPE,
-        text=True).stdout
+        [PYTHON, "-m", "rmutils.site.build", "--profile", profile], check=True, cwd=project,
+        env={**os.environ, "RMUTILS_CACHE": str(cache), "PYTHONPATH": str(project)},
+        stdout=subprocess.PIPE, text=True).stdout
     steps = [line.split()[0] for line in done.splitlines() if " done in " in line]
     return {"seconds": [round(time.perf_counter() - started, 1)], "steps": len(steps)}
 
 
-def _change(notebook: Path) -> None:
+def _change_notebook(notebook: Path) -> None:
     """Add a line to the notebook's first cell."""
     content = json.loads(notebook.read_text(encoding="utf-8"))
     content["cells"][0]["source"] += ["\n\nOne more sentence."]

@@ -1,28 +1,21 @@
-"""The exercises of a chapter, read from the chapter itself.
+"""Exercises of the chapters as worksheets for nbgrader, and slides of lessons.
 
-They stand in its Markdown cells as the directives `exercise` and `solution` of sphinx-exercise, so
-that the page, the student's worksheet and the teacher's have one source. Stars in a title say how
-hard an exercise is. One that asks for code ends in a block of Python: a function whose body is the
-line `...`, and, from the first unindented `assert` on, checks that the function has to pass. The
-block in its solution has the lines that take the place of `...` and, in the same way, more checks,
-which students do not see.
+**Exercises** are the directives `exercise` and `solution` of sphinx-exercise in the Markdown cells
+of a chapter, so the page, the student's worksheet and the teacher's have one source. Stars in a title say
+how hard an exercise is. One that asks for code ends in a block of Python: a function whose body is
+the line `...` and, from the first unindented `assert` on, checks that the function has to pass. The
+block in its solution has the lines that replace `...` and, in the same way, checks that students do
+not see.
 
-Worksheets: the exercises of a chapter as two notebooks in nbgrader's format.
-
-A worksheet stands on its own: it needs the package, and neither the chapter's results nor its
-minutes, so that the answers of a class are graded in seconds. The teacher's has solutions and
+**Worksheets** (`python -m rmutils.site.classroom`, called by `make class`) stand on their own: they
+need the package, but neither the chapter's results nor its minutes. The teacher's has solutions and
 hidden checks between nbgrader's marks; the student's is what `nbgrader generate_assignment` makes
-of it.
+of it. The folder `class/` is a course of nbgrader, and useful without it.
 
-Slides of a lesson: one HTML file that needs nothing else, made from the executed chapters.
-
-What is on them stands in `book/slides/*.yml`, a list of slides each. A slide has a `title` and any
-of: `text` (Markdown), `figure` (the name of a figure of the book), `said` (chapter/cell: sentences
-that this cell computed), `notes` (for the teacher). No result is written into the lists.
-
-`python -m rmutils.site.classroom`, called by `make class`: the worksheets of all chapters.
-
-`class/` is then a course of nbgrader, and also useful without it.
+**Slides** of a lesson are one HTML file that needs nothing else. `book/slides/*.yml` lists them. A
+slide has a `title` and any of: `text` (Markdown), `figure` (the name of a figure of the book),
+`said` (chapter/cell: sentences that this cell computed), `notes` (for the teacher). No result is
+written into the lists.
 """
 
 from __future__ import annotations
@@ -56,6 +49,34 @@ _DIRECTIVE = re.compile(
     r"(?P<options>(?::\w+:[^\n]*\n)*)(?P<body>.*?)^(?P=fence)$", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _CHECKS = re.compile(r"^assert ", re.MULTILINE)
+
+SCHEMA = 3
+"""Version of nbgrader's metadata, that of nbgrader 0.6 to 0.9."""
+SOURCE, RELEASE = "source", "release"
+"""Folders of a course of nbgrader: the teacher's worksheets and the students'."""
+WANTED = "    # YOUR CODE HERE\n    raise NotImplementedError()"
+ANSWER = "YOUR ANSWER HERE"
+"""nbgrader's own words for what is blank."""
+SETTINGS = """# Made by `make class`, and kept if it is there already.
+c = get_config()
+c.Execute.timeout = 600  # seconds of a cell: on a busy machine the first imports take many
+"""
+HEAD = """# {title}: exercises
+
+These belong to the chapter *{name}* of the book; read it first. Stars say how hard an exercise \
+is and how many points it has. A cell with `raise NotImplementedError()` wants code in that line's \
+place: run the cell, then the checks below it. No cell needs a GPU, a network or an account."""
+QUIET = """import warnings
+
+warnings.filterwarnings("ignore")  # nbgrader takes what a check writes to stderr for a failure"""
+
+FOLDER = "slides"
+"""Of the lists, in `book/`."""
+PLACE = "_static/slides"
+"""Of the files, in the built pages."""
+FRAME = "frame.html"
+"""Beside the lists: the page that slides are put into."""
+_MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
 
 
 @dataclass(frozen=True)
@@ -134,27 +155,6 @@ def _parts(body: str) -> tuple[str, str, str]:
             block[1][cut:].rstrip())
 
 
-SCHEMA = 3
-"""Version of nbgrader's metadata, that of nbgrader 0.6 to 0.9."""
-SOURCE, RELEASE = "source", "release"
-"""Folders of a course of nbgrader: the teacher's worksheets and the students'."""
-WANTED = "    # YOUR CODE HERE\n    raise NotImplementedError()"
-ANSWER = "YOUR ANSWER HERE"
-"""nbgrader's own words for what is blank."""
-SETTINGS = """# Made by `make class`, and kept if it is there already.
-c = get_config()
-c.Execute.timeout = 600  # seconds of a cell: on a busy machine the first imports take many
-"""
-HEAD = """# {title}: exercises
-
-These belong to the chapter *{name}* of the book; read it first. Stars say how hard an exercise \
-is and how many points it has. A cell with `raise NotImplementedError()` wants code in that line's \
-place: run the cell, then the checks below it. No cell needs a GPU, a network or an account."""
-QUIET = """import warnings
-
-warnings.filterwarnings("ignore")  # nbgrader takes what a check writes to stderr for a failure"""
-
-
 def make_worksheets(notebooks: Path, course: Path) -> list[str]:
     """Write both worksheets of every chapter that has exercises; return the chapters' names.
 
@@ -163,7 +163,7 @@ def make_worksheets(notebooks: Path, course: Path) -> list[str]:
     notebooks : Path
         Folder of the chapters.
     course : Path
-        `source/` and `release/` in it are made anew; settings of nbgrader are added if it has none.
+        `source/` and `release/` in it are replaced; settings of nbgrader are added if it has none.
 
     Raises
     ------
@@ -220,15 +220,6 @@ def _cell(kind: str, source: str, name: str, *, solution: bool = False, grade: b
     new = new_markdown_cell if kind == "markdown" else new_code_cell
     return new(source, id=name, metadata={
         "nbgrader": known | ({"points": points} if points is not None else {})})
-
-
-FOLDER = "slides"
-"""Of the lists, in `book/`."""
-PLACE = "_static/slides"
-"""Of the files, in the built pages."""
-FRAME = "frame.html"
-"""Beside the lists: the page that slides are put into."""
-_MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
 
 
 def write_slides(book: Path, pages: Path) -> list[Path]:

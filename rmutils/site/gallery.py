@@ -1,11 +1,9 @@
-"""Notebooks that were run with other parameters: what is on record of each.
+"""Runs of notebooks with other parameters, as pages beside the chapters.
 
-Two executions of one notebook beside each other, output by output, as cells of a page.
-
-Headings are the notebook's; the prose, which is written about its own parameters, is left out. The
-outputs are taken as they were executed. Figures lose their label, which the chapter has already.
-
-The pages of runs, made for one build: they stand in the copy of the book that is rendered.
+A page shows two executions of one notebook beside each other, output by output, as they were
+executed. Headings are the notebook's; its prose is about its own parameters and is left out.
+Figures lose their label, which the chapter has already. The pages are written into the copy of the
+book that is rendered.
 """
 
 from __future__ import annotations
@@ -32,6 +30,24 @@ FOLDER = "gallery"
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 """Names that runs may have: they become names of files and parts of addresses."""
+
+PAGE = "run_gallery"
+"""The page of the book that explains runs; the pages of runs stand under it."""
+
+NONE = "There is none yet: the book has been built with the chapters' own parameters only.\n"
+
+SIDES = {"rm-default": "The chapter", "rm-run": "This run"}
+"""Tags of the cells that stand beside each other, which are CSS classes too, and what they hold."""
+
+SAME = {"code_prompt_show": "Show the output that is the same in both",
+        "code_prompt_hide": "Hide the output that is the same in both"}
+
+VIEW = 'class="rm-figure"'
+"""Marks the data of a view (`rmutils.figures.interactive`)."""
+
+_FENCE = re.compile(r"\s*(`{3,}|~{3,}|:{3,})")
+_HEADING = re.compile(r"(#{1,6})\s+(.*\S)")
+_CODE_OR_TAG = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)|<(?=[a-zA-Z/!?])", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -83,14 +99,14 @@ class Run:
 
     @property
     def command(self) -> str:
-        """The command that makes the run again."""
+        """The command that repeats the run."""
         given = self.record["parameters"]
         pairs = [word for k in self.record["changed"] for word in ("-p", k, as_word(given[k]))]
         return shlex.join(["rmutils", "run", self.notebook, *pairs, "--name", self.name])
 
 
 def files(root: Path) -> list[Path]:
-    """Notebooks that a run has finished; not what runs left that failed or were interrupted."""
+    """Return the notebooks of finished runs, not of those that failed or were interrupted."""
     found = (root / "book" / "runs").glob("*/*.ipynb")
     return sorted(f for f in found if NAME.fullmatch(f.stem) and NAME.fullmatch(f.parent.name)
                   and _whole(f))
@@ -102,20 +118,6 @@ def _whole(file: Path) -> bool:
         return {"parameters", "changed", "started", "seconds"} <= set(record)
     except (OSError, ValueError, KeyError, TypeError):
         return False
-
-
-SIDES = {"rm-default": "The chapter", "rm-run": "This run"}
-"""Tags of the cells that stand beside each other, which are CSS classes too, and what they hold."""
-
-SAME = {"code_prompt_show": "Show the output that is the same in both",
-        "code_prompt_hide": "Hide the output that is the same in both"}
-
-VIEW = 'class="rm-figure"'
-"""Marks the data of a view (`rmutils.figures.interactive`)."""
-
-_FENCE = re.compile(r"\s*(`{3,}|~{3,}|:{3,})")
-_HEADING = re.compile(r"(#{1,6})\s+(.*\S)")
-_CODE_OR_TAG = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)|<(?=[a-zA-Z/!?])", re.DOTALL)
 
 
 def title(notebook: NotebookNode | None) -> str | None:
@@ -161,10 +163,10 @@ def compared(run: NotebookNode, default: NotebookNode | None) -> list[NotebookNo
 
 
 def shown(cell: NotebookNode) -> list[NotebookNode]:
-    """What a reader sees of a cell's outputs.
+    """Return the outputs of a cell that a reader sees.
 
-    Without warnings, which name files of a machine, and the data of interactive views: side by side
-    there is only room for the pictures.
+    Left out are warnings, which name files of a machine, and interactive views, which have no room
+    side by side.
     """
     removed = {"remove-output", "remove-cell"} & {*cell.metadata.get("tags", [])}
     if cell.cell_type != "code" or removed:
@@ -208,12 +210,6 @@ def _cell(cell: NotebookNode, outputs: list, tags: list[str], settings: dict) ->
 
 def _label(text: str) -> NotebookNode:
     return new_output("display_data", {"text/html": f'<p class="rm-side">{text}</p>'})
-
-
-PAGE = "run_gallery"
-"""The page of the book that explains runs; the pages of runs stand under it."""
-
-NONE = "There is none yet: the book has been built with the chapters' own parameters only.\n"
 
 
 def write(root: Path, book: Path) -> None:

@@ -1,9 +1,7 @@
-"""What a report says of a model: sentences, a forecast of RetMask's gain, and all its numbers.
+"""The one-page report of `rmutils report`: everything about a model in one HTML file or as JSON.
 
-The one-page report of `rmutils report`: everything about a model in one file.
-
-A model's name and whatever else comes with a checkpoint is escaped; the page runs no script and
-loads nothing.
+Names and all else that comes with a checkpoint are escaped; the page runs no script and loads
+nothing.
 """
 
 from __future__ import annotations
@@ -31,15 +29,56 @@ from rmutils.figures.training_figures import nothing
 from rmutils.paper.gains import sparsity_gains
 
 SPARSITY = "gini"
-"""The measure by which gains are foretold: that of chapter 5, named there before its models were
+"""The measure by which gains are predicted: that of chapter 5, named there before its models were
 trained."""
 DESIGNED, PAPER = "models by design", "the paper's models"
 NO_CHAT = ("A model without a chat template cannot be given instructions, and RetMask trains on "
-           "answers to instructions. So nothing was masked, and no gain can be foretold.")
+           "answers to instructions. So nothing was masked, and no gain can be predicted.")
+MEASURES = {"share_zero": "share of heads at zero", "heads_at_least_0.1": "heads at 0.1 or above",
+            "gini": "Gini coefficient", "hoyer": "Hoyer's sparseness",
+            "effective_heads": "effective heads"}
+LIMITS = (
+    "Brackets: 95 % bootstrap intervals, over needles, questions and, for random heads, choices. "
+    "Gains are points of 100 over the seven categories of HELMET. The models by design are toys; "
+    "the paper's have 8 billion parameters and one training each. A forecast is given only where "
+    "four models or more are known, the slope's interval excludes zero, the line predicts these "
+    "models better than their mean does, and the model's sparsity is among theirs. Sparsity "
+    "depends on the grid of needles: with more needles, fewer heads stay at zero.")
+STYLE = """
+@page { size: A4; margin: 11mm; }
+html { font-size: 14px; }
+body { margin: 0; background: #fff; color: #14181e; font: 1rem/1.4 'Liberation Sans', sans-serif; }
+main { max-width: 60rem; margin: 0 auto; padding: 1rem; }
+h1 { margin: 0 0 .6rem; font-size: 1.5rem; overflow-wrap: anywhere; }
+h2 { margin: .4rem 0 .2rem; font-size: 1rem; }
+.two { display: grid; grid-template-columns: minmax(14rem, 1fr) 2fr; gap: 0 1.5rem; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: 0 .8rem; margin: 0; }
+dt { color: #4a5560; } dd { margin: 0; overflow-wrap: anywhere; }
+ul { margin: 0; padding-left: 1.1rem; overflow-wrap: anywhere; }
+.figures { display: grid; grid-template-columns: 1fr 1fr; gap: .6rem 1.2rem; margin: .6rem 0;
+           align-items: start; }
+.figures figure:nth-child(2) { grid-row: span 2; }
+figure { margin: 0; break-inside: avoid; }
+figure img { display: block; width: 100%; max-height: 26rem; object-fit: contain; }
+figcaption, footer { color: #4a5560; font-size: .8rem; }
+table { width: 100%; border-collapse: collapse; font-size: .85rem; }
+th, td { padding: .1rem .4rem; border-bottom: 1px solid #c9d1d9; text-align: left; }
+footer p { margin: .4rem 0 0; overflow-wrap: anywhere; }
+@media (max-width: 40rem) {
+  .two, .figures { grid-template-columns: minmax(0, 1fr); }
+  .wide { overflow-x: auto; }
+}
+@media print {
+  html { font-size: 11px; } main { max-width: none; padding: 0; }
+  figure img { max-height: 88mm; }
+  .figures figure:nth-child(2) img { max-height: 130mm; }
+}
+"""
 
 
 def forecasts(own: OwnModel) -> dict[str, Forecast]:
-    """What the designed models and the paper's foretell for a model; only what is stored counts."""
+    """Predict a model's gain from the designed models and from the paper's, as far as they are
+    stored."""
     found = {}
     for name, config in designs().items():
         with suppress(NotStored):
@@ -50,7 +89,7 @@ def forecasts(own: OwnModel) -> dict[str, Forecast]:
 
 
 def findings(own: OwnModel, found: dict[str, Forecast]) -> list[str]:
-    """What was found, in sentences, the forecast last."""
+    """Return the findings in sentences, the forecast last."""
     heads, cases = own.scores.mean.size, len(own.scores.cases)
     told = [f"It finds {len(own.scores.runs)} of {cases} needles. {own.reached} of its {heads} "
             f"heads ({100 * own.reached / heads:.0f} %) reach τ = {own.tau:g}."]
@@ -61,10 +100,10 @@ def findings(own: OwnModel, found: dict[str, Forecast]) -> list[str]:
     else:
         told.append("RetMask masks the heads that reach τ. Here there is none to mask, so RetMask "
                     "cannot be run with this τ.")
-    return told + [foretold(kind, one) for kind, one in found.items()]
+    return told + [predicted(kind, one) for kind, one in found.items()]
 
 
-def foretold(kind: str, one: Forecast) -> str:
+def predicted(kind: str, one: Forecast) -> str:
     """A forecast in words, or why there is none."""
     if one.reasons:
         gains = one.known["gain"]
@@ -88,7 +127,7 @@ def _without_heads(own: OwnModel) -> str:
 
 
 def as_json(own: OwnModel, found: dict[str, Forecast]) -> str:
-    """All numbers of the page."""
+    """Return all numbers of the page as JSON."""
     interval = own.scores.interval()
     reached = own.scores.ranking()[: own.reached]
     return json.dumps({
@@ -119,18 +158,13 @@ def curves(own: OwnModel) -> dict[str, pd.DataFrame]:
 
 
 def sparsity_of(own: OwnModel) -> tuple[float, float, float]:
-    """Of a model, with the ends of its 95 % interval."""
+    """Return a model's sparsity with the ends of its 95 % interval."""
     row = own.sparsity.set_index("statistic").loc[SPARSITY]
     return row["value"], row["low"], row["high"]
 
 
 def _records(frame: pd.DataFrame) -> list[dict]:
     return json.loads(frame.to_json(orient="records"))  # numbers that are none become null
-
-
-MEASURES = {"share_zero": "share of heads at zero", "heads_at_least_0.1": "heads at 0.1 or above",
-            "gini": "Gini coefficient", "hoyer": "Hoyer's sparseness",
-            "effective_heads": "effective heads"}
 
 
 def page(own: OwnModel, found: dict[str, Forecast]) -> str:
@@ -171,8 +205,8 @@ def _figures(own: OwnModel, found: dict[str, Forecast]) -> dict[str, Figure]:
 
 
 def measures(own: OwnModel) -> pd.DataFrame:
-    """How concentrated retrieval is, beside the paper's models whose scores are published; with
-    95 % intervals, as text."""
+    """Return how concentrated retrieval is, beside the paper's models whose scores are published,
+    with 95 % intervals as text."""
     tables = {"this model": own.sparsity} | dict(
         [*paper.load_published_summary().groupby("model", sort=False)])
     rows = {}
@@ -195,42 +229,3 @@ def _figure(figure: Figure, caption: str) -> str:
     data, words = base64.b64encode(drawn.getvalue()).decode(), html.escape(caption)
     return (f'<figure><img alt="{words}" src="data:image/svg+xml;base64,{data}">'
             f"<figcaption>{words}</figcaption></figure>")
-
-
-LIMITS = (
-    "Brackets: 95 % bootstrap intervals, over needles, questions and, for random heads, choices. "
-    "Gains are points of 100 over the seven categories of HELMET. The models by design are toys; "
-    "the paper's have 8 billion parameters and one training each. A forecast is given only where "
-    "four models or more are known, the slope's interval leaves out zero, the line foretells these "
-    "models better than their mean does, and the model's sparsity is among theirs. Sparsity "
-    "depends on the grid of needles: with more needles, fewer heads stay at zero.")
-STYLE = """
-@page { size: A4; margin: 11mm; }
-html { font-size: 14px; }
-body { margin: 0; background: #fff; color: #14181e; font: 1rem/1.4 'Liberation Sans', sans-serif; }
-main { max-width: 60rem; margin: 0 auto; padding: 1rem; }
-h1 { margin: 0 0 .6rem; font-size: 1.5rem; overflow-wrap: anywhere; }
-h2 { margin: .4rem 0 .2rem; font-size: 1rem; }
-.two { display: grid; grid-template-columns: minmax(14rem, 1fr) 2fr; gap: 0 1.5rem; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: 0 .8rem; margin: 0; }
-dt { color: #4a5560; } dd { margin: 0; overflow-wrap: anywhere; }
-ul { margin: 0; padding-left: 1.1rem; overflow-wrap: anywhere; }
-.figures { display: grid; grid-template-columns: 1fr 1fr; gap: .6rem 1.2rem; margin: .6rem 0;
-           align-items: start; }
-.figures figure:nth-child(2) { grid-row: span 2; }
-figure { margin: 0; break-inside: avoid; }
-figure img { display: block; width: 100%; max-height: 26rem; object-fit: contain; }
-figcaption, footer { color: #4a5560; font-size: .8rem; }
-table { width: 100%; border-collapse: collapse; font-size: .85rem; }
-th, td { padding: .1rem .4rem; border-bottom: 1px solid #c9d1d9; text-align: left; }
-footer p { margin: .4rem 0 0; overflow-wrap: anywhere; }
-@media (max-width: 40rem) {
-  .two, .figures { grid-template-columns: minmax(0, 1fr); }
-  .wide { overflow-x: auto; }
-}
-@media print {
-  html { font-size: 11px; } main { max-width: none; padding: 0; }
-  figure img { max-height: 88mm; }
-  .figures figure:nth-child(2) img { max-height: 130mm; }
-}
-"""

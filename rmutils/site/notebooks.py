@@ -1,7 +1,4 @@
-"""The kernel that runs the book's notebooks.
-
-Running a notebook: parameters checked first, the executed copy written whole or not at all.
-"""
+"""Running a notebook: parameters checked first, the executed copy written whole or not at all."""
 
 from __future__ import annotations
 
@@ -28,6 +25,13 @@ from rmutils.core.files import keeping
 from rmutils.core.paths import NOTEBOOKS, cache_dir
 from rmutils.site.parameters import check_parameters, defaults, load_notebook
 
+RUNS = "notebook-runs.jsonl"
+"""File of the cache: notebooks whose results are there, with their parameters, one a line."""
+
+START_SECONDS = 60
+"""So long may a kernel take to answer."""
+NO_START = ("Kernel didn't respond", "Kernel died before replying")
+
 
 class ThisPython(AsyncKernelManager):
     """Starts ipykernel with the running interpreter.
@@ -49,14 +53,6 @@ class ThisPython(AsyncKernelManager):
             ["--HistoryManager.enabled=False"]))
 
 
-RUNS = "notebook-runs.jsonl"
-"""File of the cache: notebooks whose results are there, with their parameters, one a line."""
-
-START_SECONDS = 60
-"""So long may a kernel take to answer."""
-NO_START = ("Kernel didn't respond", "Kernel died before replying")
-
-
 class NotebookFailed(Exception):
     """A cell raised, or the kernel died: the message names notebook, cell and error."""
 
@@ -66,8 +62,8 @@ def run_notebook(
 ) -> nbformat.NotebookNode:
     """Run a notebook from top to bottom with this very interpreter; write the executed copy.
 
-    The copy appears under its name only when it is whole. What was run is on record in its
-    metadata (`rmutils`): all parameters with their values, start (UTC), seconds, processor seconds
+    The copy appears under its name only when it is whole. Its metadata (`rmutils`) says what
+    was run: all parameters with their values, start (UTC), seconds, processor seconds
     and peak memory in bytes.
 
     Raises
@@ -135,7 +131,6 @@ def _execute(notebook: Path, partial: Path, parameters: dict, progress: bool):
     from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import strip_color
     from papermill.log import logger
-
 
     # It warns of parameters whose annotation or comment it cannot read. Ours have been checked.
     logger.setLevel("ERROR")

@@ -50,7 +50,8 @@ def built(root: Path, repository: dict) -> dict[str, str]:
     (root / "chapters").mkdir(parents=True)
     config = {"title": "T", "author": "A", "only_build_toc_files": True,
               "execute": {"execute_notebooks": "off"},
-              "sphinx": {"extra_extensions": ["rmutils.site.pages.extras"]}, "repository": repository}
+              "sphinx": {"extra_extensions": ["rmutils.site.pages.extras"]},
+              "repository": repository}
     (root / "_config.yml").write_text(yaml.safe_dump(config))
     (root / "_toc.yml").write_text("format: jb-book\nroot: index\nchapters:\n- file: quickstart\n"
                                    "- file: chapters/01_first\n")

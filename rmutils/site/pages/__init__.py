@@ -1,10 +1,8 @@
 """What the book's pages get when they are built: a Sphinx extension.
 
 Beside each figure and table of a chapter stand its picture, its data, its notebook and how it was
-made (`rmutils.site.pages.beside`). The directive `generated` writes lists and records that nobody
-types (`rmutils.site.pages.generated`). With the book's address, pages get cards and a map
-(`rmutils.site.pages.extras`). Search finds Japanese words (`rmutils.site.pages.extras`), and long
-values of constants are left out (`rmutils.site.pages.extras`).
+made (`beside`). The directive `generated` writes lists and records that nobody types. The book's
+address, its search and long constants of the reference are the business of `extras`.
 """
 
 from __future__ import annotations
@@ -32,15 +30,15 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Sphinx calls this."""
     from rmutils.site.pages import beside, extras, generated
 
-    for part in (extras, beside, extras, generated, extras):
+    for part in (extras, beside, generated):
         part.connect(app)
     app.connect("env-before-read-docs", _declare)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
 def _declare(app: Sphinx, *_: object) -> None:
-    """What some extensions do not say of themselves: several processes may read pages. They copy
-    files when all is done, number sections when all is read, or have to do with LaTeX only."""
+    """Say for some extensions that several processes may read pages. They copy files
+    when all is done, number sections when all is read, or have to do with LaTeX only."""
     for name in ("sphinx-mathjax-offline", "sphinx_multitoc_numbering", "sphinx_jupyterbook_latex"):
         if extension := app.extensions.get(name):
             extension.parallel_read_safe = True

@@ -1,7 +1,7 @@
 """Beside each figure and table of a chapter: its picture, data and notebook, and how it was made.
 
-Outputs carry their data as CSV (`rmutils.figures.report.table`, `rmutils.figures.drawn`). Here they become
-files beside the pages, tables get numbers as figures have them, and what no note explains
+Outputs carry their data as CSV (`rmutils.figures.report.table`, `rmutils.figures.drawn`). Here they
+become files beside the pages, tables get numbers as figures have them, and what no note explains
 (`rmutils.figures.report.made_by`) gets one from the record of the chapter's run.
 """
 

@@ -1,22 +1,15 @@
-"""Cards for links to a page (Open Graph) and a map of the site: both need the book's address.
+"""Extension of Sphinx: the book's address, launch buttons, short constants, Japanese search.
 
-The address is set in one place, `html: baseurl` of `book/_config.yml`, or by the environment
-variable `RMUTILS_ADDRESS`, as the workflow that publishes the book does. Without it no page names
-an address, and there are neither cards nor a map: both would be wrong.
-
-Buttons that open a chapter's notebook on Binder or Colab: an extension of Sphinx.
-
-They appear once the repository has an address: `repository.url` in `book/_config.yml`, or what
-GitHub's workflows say of the repository that they run for. Without one a page has no such button.
-Binder makes the environment from `environment.yml`; on Colab the lines of `COLAB` do.
-
-The reference shows short values of constants; a long one would fill pages, and a path of this
-machine tells a reader nothing.
-
-Search finds Japanese words in English pages, whole ones and parts of them.
-
-The search of an English book takes what stands between blanks for a word, and Japanese has none. So
-stretches of Kanji and Katakana are indexed, and searched for, as pairs of neighbouring characters.
+- **Address.** Cards for links to a page (Open Graph) and a map of the site need the book's address,
+  `html: baseurl` of `book/_config.yml` or the environment variable `RMUTILS_ADDRESS`. Without it
+  there are neither.
+- **Launch buttons** open a chapter's notebook on Binder or Colab once the repository is known:
+  `repository.url` in `book/_config.yml`, or what GitHub's workflows say of the repository that they
+  run for. Binder makes the environment from `environment.yml`; on Colab the lines of `COLAB` do.
+- **Constants.** The reference shows short values; a long one would fill pages, and a path of this
+  machine tells a reader nothing.
+- **Search.** An English index takes what stands between blanks for a word, and Japanese has none.
+  So stretches of Kanji and Katakana are indexed and searched as pairs of neighbouring characters.
 """
 
 from __future__ import annotations
@@ -36,24 +29,6 @@ from rmutils.core.errors import UserError
 from rmutils.core.paths import ROOT
 
 VARIABLE = "RMUTILS_ADDRESS"
-
-
-def connect_address(app: Sphinx) -> None:
-    """Add this to a build."""
-    address = os.environ.get(VARIABLE) or app.config.html_baseurl
-    if not address:
-        return
-    address = address.rstrip("/") + "/"
-    app.config.html_baseurl = address
-    for extension in ("sphinxext.opengraph", "sphinx_sitemap"):
-        app.setup_extension(extension)
-    app.config.ogp_site_url = address
-    app.config.ogp_site_name = app.config.html_title
-    app.config.ogp_enable_meta_description = True
-    app.config.sitemap_url_scheme = "{link}"
-    app.config.sitemap_excludes = ["search.html", "genindex.html", "py-modindex.html"]
-
-
 COLAB = """\
 !git clone --quiet --depth 1 --branch {branch} {url} retmask-book
 !pip install --quiet --editable retmask-book
@@ -79,6 +54,30 @@ QUICKSTART = "quickstart"
 
 PROVIDERS = {"binderhub_url": "https://mybinder.org", "notebook_interface": "jupyterlab",
              "colab_url": "https://colab.research.google.com"}
+LONGEST = 160
+"""Letters of a value that is shown, two lines or so."""
+LETTERS = r"\u30a1-\u30ff\u3400-\u9fff"
+"""Katakana and Kanji. Hiragana holds words together and is no help in finding one."""
+
+PARTS = re.compile(f"[{LETTERS}]+|[^{LETTERS}]+")
+
+
+def connect(app: Sphinx) -> None:
+    """Add address, constants and search to a build; `setup` adds the launch buttons."""
+    app.connect("doctree-read", shorten)
+    app.add_search_language(English)
+    address = os.environ.get(VARIABLE) or app.config.html_baseurl
+    if not address:
+        return
+    address = address.rstrip("/") + "/"
+    app.config.html_baseurl = address
+    for extension in ("sphinxext.opengraph", "sphinx_sitemap"):
+        app.setup_extension(extension)
+    app.config.ogp_site_url = address
+    app.config.ogp_site_name = app.config.html_title
+    app.config.ogp_enable_meta_description = True
+    app.config.sitemap_url_scheme = "{link}"
+    app.config.sitemap_excludes = ["search.html", "genindex.html", "py-modindex.html"]
 
 
 def address(settings: dict, environment: dict[str, str]) -> tuple[str, str] | None:
@@ -145,27 +144,12 @@ def lead_to_notebooks(app, page: str, template: str, context: dict[str, Any], do
             "url": f"{context['pathto'](QUICKSTART)}#in-the-cloud"})
 
 
-LONGEST = 160
-"""Letters of a value that is shown, two lines or so."""
-
-
-def connect_constants(app: Sphinx) -> None:
-    """Add this to a build."""
-    app.connect("doctree-read", shorten)
-
-
 def shorten(app: Sphinx, doctree: nodes.document) -> None:
     """Leave out long values, and paths; the link to the source leads to them."""
     for value in doctree.findall(desc_annotation):
         text = value.astext()
         if text.lstrip().startswith("=") and (len(text) > LONGEST or str(ROOT) in text):
             value.children = [nodes.Text(" = …")]
-
-
-LETTERS = r"\u30a1-\u30ff\u3400-\u9fff"
-"""Katakana and Kanji. Hiragana holds words together and is no help in finding one."""
-
-PARTS = re.compile(f"[{LETTERS}]+|[^{LETTERS}]+")
 
 
 def pieces(word: str) -> list[str]:
@@ -197,8 +181,3 @@ function splitQuery(query) {{  // as rmutils.site.pages.extras.pieces
     def split(self, input: str) -> list[str]:
         """The words of a text, for the index."""
         return [piece for word in super().split(input) for piece in pieces(word)]
-
-
-def connect_search(app: Sphinx) -> None:
-    """Add this to a build."""
-    app.add_search_language(English)

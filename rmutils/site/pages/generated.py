@@ -1,13 +1,8 @@
-"""Faults that the tests have injected, and what came of it, as they have written it down.
+"""The directive `generated`: parts of pages that are computed when the book is built.
 
-Lists of what the chapters hold: figures and tables, parameters; and what a chapter said.
-
-Pages on record: errata of the paper, how to cite, changes.
-
-The directive `generated`: parts of pages that are computed when the book is built.
-
-A page of the book says what stands where; what is listed comes from the executed chapters, from the
-audit and from files of the project.
+A page of the book says what stands where; what is listed comes from the executed chapters (figures,
+tables, parameters, sentences), from the audit (errata) and from files of the project (faults,
+citation, changes).
 """
 
 from __future__ import annotations
@@ -38,6 +33,15 @@ from rmutils.site.pages.items import chapters, items, kind_of, literal, shown, t
 from rmutils.site.parameters import read_parameters
 
 COUNTS = ("tried", "kept", "lost")
+TOUCHES = {
+    "bold is best": "which value of a table is marked as the best",
+    "caption": "which input lengths a table is about",
+    "fact stated twice": "what a reader would do to repeat the experiment",
+    "unique failure": "what the caption calls unique to masked retrieval heads",
+    "share masked": "the share of heads that section 5.2 says are masked",
+    "published scores": "what is said about retrieval scores",
+}
+"""What a disagreement of a kind bears upon; those about scores and sentences are computed."""
 
 
 def in_all(book: Path) -> str:
@@ -111,7 +115,7 @@ def parameters(book: Path) -> str:
 
 
 def said(book: Path, chapter: str, cell: str) -> str:
-    """What a cell of a chapter computed: its text or its table.
+    """Return what a cell of a chapter computed: its text or its table.
 
     Raises
     ------
@@ -145,17 +149,6 @@ def _short(name: str) -> str:
     return str(int(number)) if number.isdigit() else name
 
 
-TOUCHES = {
-    "bold is best": "which value of a table is marked as the best",
-    "caption": "which input lengths a table is about",
-    "fact stated twice": "what a reader would do to repeat the experiment",
-    "unique failure": "what the caption calls unique to masked retrieval heads",
-    "share masked": "the share of heads that section 5.2 says are masked",
-    "published scores": "what is said about retrieval scores",
-}
-"""What a disagreement of a kind bears upon; those about scores and sentences are computed."""
-
-
 def errata(book: Path) -> str:
     """All disagreements that the audit finds: both values with their places, what they touch."""
     findings = audit()
@@ -176,8 +169,8 @@ def errata(book: Path) -> str:
 
 
 def _copies(maps: pd.DataFrame) -> list[str]:
-    return ["Most of the per-run retrieval scores that the authors publish are copies of one another "
-            "({numref}`fig-copies`); intervals over these runs are too narrow.", "",
+    return ["Most of the per-run retrieval scores that the authors publish are copies of one "
+            "another ({numref}`fig-copies`); intervals over these runs are too narrow.", "",
             *(f"- {literal(model)}: {own['map'].nunique()} different maps in {len(own)} runs"
               for model, own in maps.groupby("model", sort=False))]
 
