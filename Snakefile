@@ -1,7 +1,8 @@
 # The book as a graph: one rule per notebook, one for the pages. Started by `make book`
-# (rmutils/site/build.py), which takes care of locks and messages. What a step reads besides stands in its
-# parameter `content`: the scheduler would look at thousands of input files again and again. With
-# the plan of a study (rmutils/study), a rule per stage comes before them.
+# (rmutils/site/build.py), which takes care of locks and messages. What a step reads besides
+# (rmutils/site/dependencies.py) is hashed in its parameter `content`: the scheduler would look at
+# thousands of input files again and again. With the plan of a study (rmutils/study), a rule per
+# stage comes before them.
 import json
 import os
 import shlex
@@ -17,7 +18,7 @@ CHAPTERS = dependencies.chapters(ROOT, config["profile"])
 PLAN = json.loads(Path(config["plan"]).read_text()) if "plan" in config else {}
 RECORDS = Path(config.get("plan", "")).parent
 RESULTS = [str(steps.RESULTS)] if PLAN or steps.RESULTS.exists() else []
-# Where the book and its repository are: pages say it (rmutils/site/pages/extras.py, launch.py).
+# Where the book and its repository are: pages say it (rmutils/site/pages/extras.py).
 ADDRESS = ["RMUTILS_ADDRESS", "GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_REF_TYPE",
            "GITHUB_REF_NAME"]
 PYTHON = shlex.quote(sys.executable)

@@ -38,7 +38,7 @@ class Item:
         Which of the cells with code, from 1.
     """
 
-    kind_of: str
+    kind: str
     anchor: str
     label: str
     caption: str
