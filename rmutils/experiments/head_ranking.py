@@ -1,12 +1,8 @@
-"""What stays of the ranking of heads under variants of attention, and how scores move.
+"""What variants of attention do to retrieval heads: ranking and scores, needles lost with heads masked
+and gained by a training, and the verdicts, by rules that were fixed before anything was measured.
 
-With 95 % intervals: needles are resampled whole, the same ones under plain attention and a variant.
-
-Needles lost with heads masked, and gained by a training, under variants of attention.
-
-With 95 % intervals: needles are resampled whole, random heads and trainings, too.
-
-What measurements of heads under variants say, by rules that were fixed before any was made.
+All with 95 % intervals: needles are resampled whole, the same ones under plain attention and a
+variant; random heads and trainings are resampled, too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""What Ms-PoE and Share-Attention go by when they look at a head, for every head of a model.
-
-Retrieval heads under variants of attention: their scores, what masking them costs, and what a
-trained model finds.
+"""Retrieval heads under variants of attention: their scores, what masking them costs, and what a
+trained model finds; and the two traits by which Ms-PoE and Share-Attention judge a head.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""All methods of `rmutils.longcontext.extension` side by side, as a stored result.
-
-What a comparison of methods comes to, with 95 % intervals over texts.
+"""All methods of `rmutils.longcontext.extension` side by side, as a stored result, with 95 % intervals
+over texts.
 """
 
 from __future__ import annotations

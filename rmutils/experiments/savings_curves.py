@@ -1,6 +1,5 @@
-"""These measurements as stored results: one way to look up, make and name each of them.
-
-From measurements to lines: what a variant costs and what the model still can under it.
+"""What attention with less work saves and keeps: the measurements as stored results, and the lines
+that are drawn from them.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """What things cost here, as measured by `python -m benchmarks`, beside other ways to do them.
 
-What the benchmarks have measured (`python -m benchmarks --help`), and ratios of it.
-
-Times are compared by their geometric means, so that a ratio is the other way round for the other
-way to do it. Intervals come from the measurements of one run on one machine: they say how much
-these scatter, not how another machine would do.
-
-Tables of what the benchmarks have measured, with 95 % intervals where there are samples.
+Times are compared by their geometric means, so that swapping the two ways inverts their ratio.
+Intervals come from the measurements of one run on one machine: they say how much these scatter, not
+how another machine would do.
 """
 
 from __future__ import annotations

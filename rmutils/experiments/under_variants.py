@@ -1,11 +1,7 @@
 """A model measured under a variant of its attention: needles, documents, and short plain text.
 
-Measurements under variants as stored results, one by one and side by side.
-
-From answers under several variants to shares, differences and dips with 95 % intervals.
-
-Questions (needles, passages) are resampled whole: answers to one question are alike, wherever its
-document stands.
+Answers become shares, differences and dips with 95 % intervals. Questions (needles, passages) are
+resampled whole: answers to one question are alike, wherever its document stands.
 """
 
 from __future__ import annotations

@@ -94,8 +94,8 @@ def exchange(ways: Mapping[str, pd.DataFrame]) -> Figure:
     return figure
 
 
-def foretold(times: pd.DataFrame, lines: Mapping[str, pd.DataFrame]) -> Figure:
-    """Measured seconds by length, and what formulas foretell from the shorter texts.
+def predicted_times(times: pd.DataFrame, lines: Mapping[str, pd.DataFrame]) -> Figure:
+    """Measured seconds by length, and what formulas predict from the shorter texts.
 
     Parameters
     ----------

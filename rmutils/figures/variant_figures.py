@@ -1,7 +1,4 @@
-"""Figures of a model under variants of its attention.
-
-Figures of what attention with less work keeps and saves.
-"""
+"""Figures of a model under variants of its attention, and of what attention with less work saves."""
 
 from __future__ import annotations
 

@@ -1,14 +1,12 @@
-"""Attention of sliding layers in blocks: a query is compared with its own block of keys and the one
-before, not with all keys of which its window hides most.
+"""Two ways to attend to a long sequence: windows in blocks, and context parallelism.
 
-The layers with a window, three of four in Olmo 3, then cost as much as the text is long, not its
-square. FlexAttention does the same where it can be compiled.
+Layers with a window, three of four in Olmo 3, compare a query with its own block of keys and the
+one before, so they cost as much as the text is long, not its square. FlexAttention does the same
+where it can be compiled.
 
-Context parallelism: each process holds a slice of every sequence, and gathers keys and values.
-
-As in the Olmo 3 recipe: slices are contiguous, and each layer gathers the keys and values of all
-slices (all-gather) before its own queries look at them. Everything else in a model works token by
-token and needs no exchange.
+With context parallelism each process holds a contiguous slice of every sequence, as in the Olmo 3
+recipe. Each layer gathers the keys and values of all slices (all-gather) before its own queries
+look at them; everything else in a model works token by token and needs no exchange.
 """
 
 from __future__ import annotations

@@ -1,17 +1,11 @@
-"""Nouns and names of a text: where they stand, how often, and how much they mark the text.
+"""Common Word Extraction (CWE): how often does a word occur in this long text?
 
-A large corpus needs a tagger to find its noun phrases. The invented world needs none: its common
-nouns are those of its word lists, and its names and values are those of its facts.
+As in the Olmo 3 recipe, the five nouns that mark a text most (TF-IDF) are each asked for with their
+exact count. A large corpus needs a tagger to find its noun phrases. The invented world needs none:
+its common nouns are those of its word lists, and its names and values are those of its facts.
 
-Other words for a sentence, from a model behind a server; by default it stays as it is.
-
-In the Olmo 3 recipe a large model words the questions and answers of CWE and REX. What must not
-change, such as a count or a name, is asked for and looked for in each reply.
-
-Common Word Extraction (CWE): how often does a word occur in this long text?
-
-As in the Olmo 3 recipe: documents are cut into sections, the five nouns that mark a section most
-(TF-IDF) are drawn out, and each is asked for with its exact count.
+In the recipe a large model words questions and answers. Here templates do, unless a server is
+asked; what must not change, such as a count or a name, is looked for in each of its replies.
 """
 
 from __future__ import annotations
@@ -19,7 +13,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 
 from rmutils.corpora.world import World
@@ -144,12 +138,9 @@ def by_server(server: ServerJudge) -> Wording:
 
 
 WORDS = 5
-"""Nouns of a section that are asked for. The Olmo 3 recipe: five."""
+"""Nouns of a text that are asked for. The Olmo 3 recipe: five, of each section."""
 FEWEST = 2
 """Ours: a word that occurs once is not frequent."""
-SECTIONS = 640, 2560
-"""Fewest and most tokens of a section. The Olmo 3 recipe: 8K to 32K, which is once to four times
-the trained window; so are ours."""
 QUESTIONS = (  # the last is held out
     "How many times does the word {w} occur in this text?",
     "How often does the text say {w}?",
@@ -157,33 +148,6 @@ QUESTIONS = (  # the last is held out
     "Tell me the number of times that you read the word {w} here.",
 )
 ANSWER = "The word {w} occurs exactly {n} times."
-
-
-def sections(
-    world: World, sentences: Sequence[str], count: Callable[[str], int],
-    sizes: tuple[int, int] = SECTIONS,
-) -> Iterator[list[str]]:
-    """A long document cut at ends of sentences, into parts of random sizes.
-
-    Parameters
-    ----------
-    world : World
-        The sizes are drawn from its generator, evenly.
-    count : callable
-        Number of tokens of a text.
-    sizes : (int, int)
-        Fewest and most tokens of a part. A rest with fewer is left out.
-    """
-    part, held, size = [], 0, world.random.randint(*sizes)
-    for sentence in sentences:
-        more = count(" " + sentence)
-        if part and held + more > size:
-            yield part
-            part, held, size = [], 0, world.random.randint(*sizes)
-        part.append(sentence)
-        held += more
-    if held >= sizes[0]:
-        yield part
 
 
 def common_words(text: str, marks: TfIdf, count: int = WORDS) -> dict[str, int]:
@@ -200,7 +164,7 @@ def cwe(world: World, text: str, marks: TfIdf, say: Wording = as_it_is) -> list[
     world : World
         The wordings are drawn from its generator, in its split.
     text : str
-        A section.
+        A section of a document.
     marks : TfIdf
         Of other texts, by `noun_counts`.
     say : callable

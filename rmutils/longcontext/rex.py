@@ -1,11 +1,8 @@
-"""The twelve forms in which REX has what a text says about something retold.
-
-The Olmo 3 recipe names the forms; the words are ours, and those of a world of few words.
-
-Rewriting Expressions (REX): all that a long text says about something, retold in another form.
+"""Rewriting Expressions (REX): all that a long text says about something, retold in another form.
 
 As in the Olmo 3 recipe: a phrase that marks the text (TF-IDF), up to eight snippets of the text in
-which it stands, and one of twelve forms in which these are retold.
+which it stands, and one of twelve forms in which these are retold. The recipe names the forms; the
+words are ours, and those of a world of few words.
 """
 
 from __future__ import annotations

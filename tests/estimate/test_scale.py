@@ -24,7 +24,13 @@ from rmutils.experiments.scale import (
 from rmutils.experiments.scale import (
     work as memory,
 )
-from rmutils.experiments.scale.limits import equal_work, foretold, limits, reading_times, shares
+from rmutils.experiments.scale.limits import (
+    equal_work,
+    limits,
+    prediction_ratio,
+    reading_times,
+    shares,
+)
 from rmutils.experiments.scale.shapes import MACHINES, Machine
 from rmutils.experiments.scale.step_costs import (
     Rates,
@@ -253,16 +259,16 @@ def test_time_to_send_beside_time_to_compute(rates):
         sent / (reading(shape, 100, rates) / 4))
 
 
-def test_times_are_foretold_where_work_is_all_there_is():
+def test_times_are_predicted_where_work_is_all_there_is():
     """0.5 s and 1 s for each unit of work; then the longest takes twice what they foretell."""
     work_of = {10: 1.0, 20: 3.0, 40: 8.0, 80: 20.0}
     rows = [{"round": k, "length": n, "seconds": (0.5 + w) * (1 + 0.01 * k)}
             for k in range(5) for n, w in work_of.items()]
-    ratio, (low, high), rate = foretold(pd.DataFrame(rows), work_of)
+    ratio, (low, high), rate = prediction_ratio(pd.DataFrame(rows), work_of)
     assert ratio == pytest.approx(1) and low <= 1 <= high and rate == pytest.approx(1 / 1.02)
     twice = pd.DataFrame(rows)
     twice.loc[twice["length"] == 80, "seconds"] *= 2
-    ratio, (low, high), _ = foretold(twice, work_of)
+    ratio, (low, high), _ = prediction_ratio(twice, work_of)
     assert ratio == pytest.approx(2) and low > 1.9
 
 

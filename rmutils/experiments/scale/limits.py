@@ -1,6 +1,5 @@
-"""Where something gives out as a text grows: memory, time, or what is stored of attention.
-
-A formula held against a clock: does work foretell the time to read a longer text?
+"""Where a growing text reaches a limit: memory, time, or what is stored of attention; and whether the
+formula of work predicts the time to read a longer text.
 """
 
 from __future__ import annotations
@@ -136,9 +135,9 @@ def reading_times(
     return table[table["round"] > 0].reset_index(drop=True)
 
 
-def foretold(times: pd.DataFrame, work: dict[int, float]) -> tuple[float, np.ndarray, float]:
-    """Time to read the longest text from the times of the shorter ones, which are taken as a fixed
-    part and a part that grows with the work.
+def prediction_ratio(times: pd.DataFrame, work: dict[int, float]) -> tuple[float, np.ndarray, float]:
+    """Predict the time to read the longest text from the times of the shorter ones, as a fixed part
+    and a part that grows with the work; compare it with the measured time.
 
     Parameters
     ----------
@@ -150,7 +149,7 @@ def foretold(times: pd.DataFrame, work: dict[int, float]) -> tuple[float, np.nda
     Returns
     -------
     float, ndarray, float
-        Measured time of the longest text over the foretold one; its 95 % interval over rounds; and
+        Measured time of the longest text over the predicted one; its 95 % interval over rounds; and
         the operations per second that the shorter texts show.
     """
     table = times.pivot(index="round", columns="length", values="seconds")
@@ -162,7 +161,7 @@ def foretold(times: pd.DataFrame, work: dict[int, float]) -> tuple[float, np.nda
 def _ratio(
     means: np.ndarray, lengths: Sequence[int], work: dict[int, float]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(samples, lengths) -> measured over foretold, and operations per second."""
+    """(samples, lengths) -> measured over predicted, and operations per second."""
     *shorter, longest = sorted(range(len(lengths)), key=lambda i: lengths[i])
     known = np.array([work[lengths[i]] for i in shorter])
     # Relative errors count alike: short texts are not to be lost beside long ones.

@@ -1,6 +1,5 @@
-"""The shape of a model: all that its number of weights, its work and its memory follow from.
-
-Accelerators by their makers' data sheets, and which share of these rates is assumed.
+"""The shape of a model, from which its number of weights, its work and its memory follow; and
+accelerators by their makers' data sheets, with the share of these rates that is assumed.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""Floating-point operations of a model: a multiplication and an addition count as two.
+"""Work, memory and exchange of a model, from its shape.
 
-Bytes that a model takes: weights, keys and values, states of a training, stored attention.
-
-Bytes that each GPU sends to others, for the ways to share a model that does not fit one.
-
-Of collective operations over n GPUs on a ring, each GPU sends (n - 1) / n of the whole for
-all-gather and for reduce-scatter, and both for all-reduce.
+A multiplication and an addition count as two operations. Memory is that of weights, keys and
+values, states of a training, and stored attention. For collective operations over n GPUs on a ring,
+each GPU sends (n - 1) / n of the whole for all-gather and for reduce-scatter, and both for
+all-reduce.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ def forward(shape: Shape, new: int, cached: int = 0, logits: int | None = None) 
     Parameters
     ----------
     logits : int, optional
-        For how many tokens the next one is foretold; None: for all. Generation needs one.
+        For how many tokens the next one is predicted; None: for all. Generation needs one.
     """
     matrices = 2 * new * shape.layers * shape.layer_weights
     output = 2 * (new if logits is None else logits) * shape.output_weights
