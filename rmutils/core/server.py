@@ -103,9 +103,11 @@ class Client:
     def _once(self, path: str, read: Callable[[Any], T], body: Mapping[str, Any] | None) -> T:
         import openai
 
-        # Without this, what the environment has for OpenAI's own server would be sent.
-        unsent = ["OpenAI-Organization", "OpenAI-Project", *([] if self._key else ["Authorization"])]
-        options = {"timeout": self.timeout, "headers": {name: openai.Omit() for name in unsent}}
+        # Else what the environment has for OpenAI's own server would be sent to this one.
+        headers = {"OpenAI-Organization": openai.Omit(), "OpenAI-Project": openai.Omit()}
+        if not self._key:
+            headers["Authorization"] = openai.Omit()
+        options = {"timeout": self.timeout, "headers": headers}
         try:
             reply = (self._client.get(path, cast_to=str, options=options) if body is None else
                      self._client.post(path, cast_to=str, body=body, options=options))

@@ -1,7 +1,4 @@
-"""Models by a name: of the registry, a folder, the hub, or of a stored training (`train-...`).
-
-Trained models, loaded from where `rmutils.training.running.train` wrote them.
-"""
+"""Models by name, those of stored trainings (`train-...`) among them."""
 
 from __future__ import annotations
 
@@ -62,24 +59,24 @@ class ModelRef:
 
 
 def is_training(name: str) -> bool:
-    """Whether a name is that of a stored training, as `rmutils retmask` prints it."""
+    """True for the name of a stored training, as `rmutils retmask` prints it."""
     return re.fullmatch(rf"{TRAIN.name}-[0-9a-f]{{16}}", name) is not None
 
 
 def identity_of(name: str) -> str:
-    """What a model's results depend on: its weights, or a training's name, which tells all that
-    they are made from. So results can be looked up where the weights are not."""
+    """Return what a model's results depend on: its weights, or the name of a training, which says
+    what they are made from. So results can be looked up where the weights are not stored."""
     return name if is_training(name) else identify(name)
 
 
 def base_of(training: str) -> str:
-    """The model that a stored training began with.
+    """Return the model that a stored training began with.
 
     Raises
     ------
     UserError
-        The training is not stored on this machine, or began with a folder, whose place it does not
-        know.
+        The training is not stored on this machine, or began with a folder whose place is not
+        known.
     """
     name = _told_base(_stored(training))
     if name not in REGISTRY and "/" not in name:
@@ -88,17 +85,17 @@ def base_of(training: str) -> str:
 
 
 def load_by_name(name: str, base: str | None = None) -> LanguageModel:
-    """A model by its name.
+    """Load a model of the registry, a folder, the hub, or a stored training.
 
     Parameters
     ----------
     base : str, optional
-        The model that a stored training began with. Default: the one that it tells itself.
+        The model that a stored training began with. Default: the one that it names itself.
 
     Raises
     ------
     UserError
-        As of `load_model` and `base_of`.
+        As `load_model` and `base_of` do.
     """
     if not is_training(name):
         return load_model(name)
@@ -120,19 +117,19 @@ def _stored(training: str) -> Artifact:
         return artifact
     commands = [run.manifest["command"] for run in stored("retmask")
                 if json.loads(run.path("run.json").read_text())["training"] == training]
-    how = f" `{commands[0]} --compute always` makes them anew." if commands else ""
+    how = f" `{commands[0]} --compute always` trains them again." if commands else ""
     raise UserError(f"the weights of {training} are not stored on this machine.{how}")
 
 
 def load_trained(base: LanguageModel, folder: Path) -> LanguageModel:
-    """The model in a folder that `train` wrote, whether it trained all weights or LoRA matrices."""
+    """Load what `rmutils.training.running.train` wrote, all weights or an adapter."""
     if (folder / "adapter_config.json").exists():
         return load_adapter(base, folder)
     return load_model(str(folder), device=str(base.model.device), dtype=base.model.dtype)
 
 
 def load_adapter(base: LanguageModel, folder: Path) -> LanguageModel:
-    """A model with a LoRA adapter merged into its weights, as any other model.
+    """Load a LoRA adapter and merge it into the weights of its model.
 
     Parameters
     ----------
@@ -147,7 +144,7 @@ def load_adapter(base: LanguageModel, folder: Path) -> LanguageModel:
     if not weights.is_file():
         raise UserError(f"{folder} holds no {weights.name} (pickled weights are never read).")
     record = json.loads((folder / RECORD).read_text())
-    if record["identity"].split()[:-1] != base.identity.split()[:-1]:  # but for the precision
+    if record["identity"].split()[:-1] != base.identity.split()[:-1]:  # all but the precision
         raise UserError(f"the adapter in {folder} was trained on {record['model']} with other "
                         f"weights than those of {base.name}.")
     from peft import PeftModel  # here, because importing it takes seconds

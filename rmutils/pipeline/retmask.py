@@ -1,4 +1,4 @@
-"""One whole run of the method (sections 2 and 3): detect, mask, generate, pair, train, detect again.
+"""A whole run of the method (sections 2 and 3): detect, mask, generate, pair, train, detect again.
 
 `RetMaskSteps` has the steps. `run_retmask` takes them in this process, `rmutils.study` in a job
 each.

@@ -15,7 +15,7 @@ from rmutils.preference.vllm import VLLM
 
 TOGETHER = 64
 """Instructions that are answered together. Ours: with more, fewer processes can share the work;
-with fewer, more time goes by in which a batch is not full."""
+with fewer, batches are less often full."""
 
 
 @BACKENDS.register("transformers")
@@ -30,8 +30,8 @@ class Transformers(Backend):
     named : str, optional
         What `load_model` takes for it, if other processes are to answer, too.
     workers : int
-        How many of them. More than one must not be asked for by a script without
-        `if __name__ == "__main__"`, which each would run anew.
+        How many of them. A script that asks for more than one needs `if __name__ == "__main__"`:
+        each of them imports it.
     """
 
     together = TOGETHER
@@ -49,7 +49,7 @@ class Transformers(Backend):
         return cls(lm, named=named, workers=workers)
 
     def elsewhere(self) -> Callable[[], Transformers]:
-        """What makes the same in another process."""
+        """Return what makes the same backend in another process."""
         return partial(_load, self.named, self.batch_tokens)
 
     def respond(self, instructions: Sequence[Instruction], config: ResponseConfig,

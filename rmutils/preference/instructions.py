@@ -1,11 +1,7 @@
-"""Personal data in a text: what is redacted, and what should have been.
-
-Instructions to train on: one interface to all sources, and what is left out of them.
+"""Instructions to train on: one interface to all sources, and what is left out of them.
 
 RetMask "is applicable to any dataset containing user instructions" (section 4.1). Of a conversation
 only the first user turn is taken, as in section 4.6 ("first-turn instructions").
-
-Instructions that are kept: those that a model writes itself, which takes its time.
 """
 
 from __future__ import annotations
@@ -29,15 +25,15 @@ from rmutils.models import LanguageModel
 from rmutils.preference.sources import DATASETS, Candidate, first_user_turn, stream, synthesize
 
 REDACTED = re.compile(r"\bNAME_\d+\b|<PRESIDIO_ANONYMIZED_\w+>")
-"""What LMSYS-Chat-1M and WildChat write in the place of a name."""
+"""What LMSYS-Chat-1M and WildChat write in place of a name."""
 
 
 def pii(text: str) -> str | None:
-    """The kind of personal data in a text, None if none is seen.
+    """Return the kind of personal data in a text; None if none is found.
 
     "We filter out samples with personal identifiable information" (appendix G). The paper does not
     say how, and its code only skips what the publishers marked as redacted: the patterns are ours.
-    They do not see names and postal addresses.
+    They do not find names and postal addresses.
     """
     return next((kind for kind, (pattern, check) in PII.items()
                  if any(check(match.group()) for match in pattern.finditer(text))), None)
@@ -57,7 +53,7 @@ def _iban(number: str) -> bool:
 
 
 def _of_someone(address: str) -> bool:
-    """False for what is no address, or one of a private network, such as 192.168.0.1."""
+    """True for a public address; one of a private network, such as 192.168.0.1, is nobody's."""
     try:
         return ipaddress.IPv4Address(address).is_global
     except ValueError:
@@ -114,7 +110,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Drawn:
-    """What a source gave.
+    """Instructions drawn from a source.
 
     Attributes
     ----------
@@ -182,13 +178,13 @@ SOURCES: dict[str, Source] = {
 def sieve(candidates: Iterable[Candidate], count: int, source: str) -> Drawn:
     """Take the first `count` candidates that may stay, and count the others by reason.
 
-    Duplicates are told without regard to case and spacing, on which the paper is silent; the
-    authors' code compares Japanese translations (`duplicate_user_instruction_ja`).
+    Case and spacing do not make a duplicate different. The paper is silent on that; the authors'
+    code compares Japanese translations (`duplicate_user_instruction_ja`).
 
     Raises
     ------
     UserError
-        The candidates come to an end before that.
+        There are not so many.
     """
     kept: dict[str, Instruction] = {}
     dropped: Counter[str] = Counter()
@@ -210,7 +206,7 @@ def sieve(candidates: Iterable[Candidate], count: int, source: str) -> Drawn:
 
 
 def fault(text: str) -> str | None:
-    """Why an instruction is dropped on its text alone; None if it may stay."""
+    """Say why an instruction is dropped for its text alone; None if it may stay."""
     if not text:
         return "empty"
     if len(text) > MAX_CHARACTERS:

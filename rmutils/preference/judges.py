@@ -115,7 +115,7 @@ class ServerJudge:
             return list(pool.map(lambda question: self.ask(question, rating), questions))
 
     def ask(self, question: str, read: Callable[[str], T | None]) -> T | None:
-        """What `read` finds in the reply to a question; None if it never finds anything."""
+        """Return what `read` finds in the reply to a question; None if it never finds anything."""
         for temperature in (0, *[1] * (ATTEMPTS - 1)):
             try:
                 found = read(self.reply(question, temperature))
@@ -179,7 +179,7 @@ class Proxy:
     lm : LanguageModel
         The whole model that gave the responses.
     thinking : bool
-        Whether the prompts left room for a chain of thought (`ResponseConfig.thinking`).
+        True if the prompts left room for a chain of thought (`ResponseConfig.thinking`).
 
     Scores are made where the model is when the judge is.
     """

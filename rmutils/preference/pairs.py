@@ -1,6 +1,6 @@
 """Preference pairs: a chosen and a rejected response to each instruction (section 3).
 
-The pairs that LongReward released: the existing method of section 4.3.
+LongReward, the existing method of section 4.3, has released its pairs.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ checked when this was written. One with others is refused, with the name of what
 
 
 def longreward_pairs(lm: LanguageModel, count: int | None = None, seed: int = 0) -> Pairs:
-    """LongReward's pairs as ours: long prompts, whose responses come from another model.
+    """Read LongReward's pairs: long prompts, whose responses come from another model.
 
     The prompt is the context, an empty line and the query, as in the example of LongReward's
     README. It stays whole; training cuts it (`TrainRecipe.max_prompt_length`). The paper does not
@@ -117,8 +117,7 @@ def longreward_pairs(lm: LanguageModel, count: int | None = None, seed: int = 0)
     Returns
     -------
     Pairs
-        Dropped as `empty` is also what has no context or no query, as `duplicate` a prompt that
-        was there before.
+        Rows without context or query are dropped as `empty`, repeated prompts as `duplicate`.
 
     Raises
     ------

@@ -52,7 +52,7 @@ class ResponseConfig(Config):
 
 @dataclass(frozen=True)
 class Response:
-    """What a model said to an instruction.
+    """A model's answer to an instruction.
 
     Attributes
     ----------
@@ -78,9 +78,9 @@ class Backend:
     ----------
     name, identity : str
     together : int or None
-        Instructions that are given to it at once. They are answered anew if one answer is missing,
-        so that a run that was stopped gives the same as one that was not. None: only the missing
-        ones, which is enough where an answer does not depend on the others.
+        Instructions that are given to it at once. All are asked again if one answer is missing, so
+        that a run that was stopped gives the same as one that was not. None: only the missing ones,
+        which is enough where an answer does not depend on the others.
     workers : int
         Processes that answer side by side. More than one needs `elsewhere`, which returns what
         makes the backend in another process.

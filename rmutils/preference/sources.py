@@ -1,9 +1,7 @@
-"""The paper's data sets, from the hub or from a folder.
-
-Self-synthesis: the model writes its own user turns.
+"""Where instructions come from: the paper's data sets, or the model itself.
 
 A chat model has read many user turns. Given all that its chat template writes before the user's
-text, and nothing else, it goes on with one of its own. Nothing is downloaded.
+text, and nothing else, it continues with one of its own. Nothing is downloaded for that.
 
 References
 ----------
@@ -49,9 +47,9 @@ class HubDataset:
     buffer : int
         Rows that are shuffled together.
     parquet : bool
-        Whether its files on the hub are parquet files, of which single columns can be had.
+        True if its files on the hub are parquet files, of which single columns can be read.
     instead : str
-        What can be done without it.
+        What to do without it, for messages.
     """
 
     id: str
@@ -79,7 +77,7 @@ DATASETS = {
 
 
 def stream(dataset: HubDataset, seed: int) -> Iterator[Candidate]:
-    """The first user turn of each row of chats, shuffled; raises as `rows` does."""
+    """Yield the first user turn of each row of chats, shuffled; raises as `rows` does."""
     turns, *marks = dataset.columns
     with _reading(dataset):
         for row in rows(dataset, seed):
@@ -87,7 +85,7 @@ def stream(dataset: HubDataset, seed: int) -> Iterator[Candidate]:
 
 
 def rows(dataset: HubDataset, seed: int) -> Iterator[dict]:
-    """The rows, shuffled; only what is taken is downloaded.
+    """Yield the rows, shuffled; only what is taken is downloaded.
 
     Raises
     ------
@@ -114,7 +112,7 @@ def first_user_turn(messages: Iterable[dict]) -> str:
 
 
 def _mark(row: dict, marks: Iterable[str]) -> str | None:
-    """Why the publishers' own marks rule a row out.
+    """Say why the publishers' own marks rule a row out.
 
     The authors' code skips what is `redacted`; the paper speaks of "standard filtering for toxic
     content and personally identifiable information" (ethics considerations).
@@ -168,8 +166,7 @@ MAX_NEW_TOKENS = 128
 MIN_TOKENS = 4
 """Ours: shorter ones ("Hi there!") ask for nothing."""
 MIN_DISTINCT = 0.5
-"""Ours: share of different trigrams among a turn's token trigrams, below which it goes round in
-circles."""
+"""Ours: a turn repeats itself if fewer of its token trigrams are different ones."""
 DRAWS = 20
 """Ours: turns written for each instruction that is wanted, at most."""
 BATCH = 64
@@ -179,7 +176,7 @@ BATCH = 64
 def synthesize(
     lm: LanguageModel, count: int, seed: int = 0, journal: Path | None = None
 ) -> Iterator[Candidate]:
-    """User turns that the model writes, `DRAWS * count` at most.
+    """Let the model write user turns, `DRAWS * count` at most.
 
     Magpie's script also ends a turn at its first line break, here only the model ends it; and what
     Magpie filters later with reward models and neighbours stays here, but for the faults below.

@@ -38,7 +38,7 @@ class VLLM(Backend):
     """vLLM's engine, which holds weights of its own.
 
     It cannot switch heads off. The masked model is exported to a temporary folder (`TMPDIR` says
-    where; the size of the weights), from which the engine takes the weights.
+    where; it takes as much disk as the weights), from which the engine loads the weights.
 
     On a GPU, load the model with `device="cpu"`: it is only exported. On a CPU the engine starts
     processes; a script that calls this must begin its work under `if __name__ == "__main__":`.
@@ -85,7 +85,7 @@ class VLLM(Backend):
         return f"vllm {version_of_vllm()}"
 
     def elsewhere(self) -> Callable[[], VLLM]:
-        """What makes the same in another process, on GPUs of its own."""
+        """Return what makes the same backend in another process, on GPUs of its own."""
         return partial(_load, self.named, self.lm.model.dtype, self.settings)
 
     def respond(self, instructions: Sequence[Instruction], config: ResponseConfig,
@@ -161,7 +161,7 @@ class VLLM(Backend):
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
-        """vLLM's errors about settings, memory and prompts, as ours."""
+        """Turn vLLM's errors about settings, memory and prompts into UserError."""
         try:
             yield
         except (import_module("vllm.exceptions").VLLMError, ValueError, RuntimeError) as error:
@@ -181,7 +181,7 @@ def _load(named: str, dtype: torch.dtype, settings: dict[str, Any]) -> VLLM:
 
 
 def own_gpus(worker: int, each: int, visible: str | None, count: int) -> str:
-    """Which GPUs a worker's engine takes, as `CUDA_VISIBLE_DEVICES` has it.
+    """Return the GPUs that a worker's engine takes, as `CUDA_VISIBLE_DEVICES` has it.
 
     Parameters
     ----------

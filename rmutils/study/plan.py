@@ -1,6 +1,6 @@
-"""What a job asks of a cluster. A profile's `set-resources` and `set-threads` change it there.
+"""Which jobs a study has, and what each asks of a cluster. What several runs share is one job.
 
-Which jobs a study has. What several of its runs share is one job.
+A profile's `set-resources` and `set-threads` change what is asked.
 """
 
 from __future__ import annotations
@@ -165,19 +165,21 @@ def _train(jobs: Plan, model: str, run: RetMaskConfig, backend: ComputeBackend) 
         masked = (_add(jobs, "mask", label, [detected[author], policy, run.tau, drawn],
                        model=model, needs=(detected[author],), run=run),)
     said = []
-    other = [how] if (how := backend.model_dump(include={"engine", "judge"}, exclude_defaults=True)) \
-        else []
+    how = backend.model_dump(include={"engine", "judge"}, exclude_defaults=True)
+    other = [how] if how else []
     for side, config in enumerate(strategy.sides(run.responses.changed({"seed": run.seed}))):
-        who = run.smaller if run.smaller and side else author
+        who = run.smaller if strategy.smaller and side else author
         before = masked if side and masked else (fetched[who], fetched[author])
         what = f"{who}-{run.seed}-{strategy.policy if side and masked else 'whole'}"
         said.append(_add(
             jobs, "generate", what,
             [before, run.source, run.instructions, run.seed, config.model_dump(), *other, *own],
-            model=model, needs=tuple(dict.fromkeys(before)), run=run, side=side, compute_backend=backend))
+            model=model, needs=tuple(dict.fromkeys(before)), run=run, side=side,
+            compute_backend=backend))
     paired = _add(jobs, "pairs", f"{author}-{run.strategy}-{run.seed}",
                   [said or [run.strategy, run.instructions, run.seed], strategy.reasoning],
-                  model=model, needs=(*said, *masked) or (fetched[author],), run=run, compute_backend=backend)
+                  model=model, needs=(*said, *masked) or (fetched[author],), run=run,
+                  compute_backend=backend)
     return _add(jobs, "train", f"{model}-{run.strategy}-{run.seed}",
                 [fetched[model], paired, sorted(detected.values()), run.model_dump()], model=model,
                 needs=(paired, *sorted(detected.values())), run=run, compute_backend=backend)

@@ -1,4 +1,4 @@
-"""Running a study: on this machine or on a cluster, up to its results or to the book."""
+"""Running a study, on this machine or on a cluster, up to its results or to the book."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run_study(
     profile: str, *, root: Path = paths.ROOT, on: str = "local", book: bool = True,
     changes: Mapping[str, str] | None = None,
 ) -> None:
-    """Do what is left of a study. What was stopped, goes on.
+    """Do what is left of a study; one that was stopped goes on.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def run_study(
     on : str
         A Snakemake profile: the name of a folder in `profiles/`, or a folder of your own.
     book : bool
-        Whether notebooks and pages follow.
+        Run the notebooks and build the pages afterwards.
     changes : mapping, optional
         Parameters of the study.
 

@@ -1,9 +1,7 @@
-"""The studies that have a name: models, trainings and evaluations, which others have fixed.
+"""The studies that have a name: which models, trainings and evaluations they consist of.
 
-The paper's own study: its models, strategies, data sets and benchmarks as a plan.
-
-Nothing of it fits a laptop. What can be looked at there is the plan (`rmutils study --profile paper
---list`) and its cost (`rmutils estimate --profile paper`).
+Nothing of the paper's own study fits a laptop. There one can look at the plan (`rmutils study
+--profile paper --list`) and its cost (`rmutils estimate --profile paper`).
 """
 
 from __future__ import annotations
@@ -57,15 +55,15 @@ class Evaluation:
     runs: Collection[RetMaskConfig | None] | None = None
 
     def asks(self, run: RetMaskConfig | None) -> bool:
-        """Whether it is asked after a run; None: before any."""
+        """True if it is asked after a run; None: before any."""
         return (self.runs is None or run in self.runs) and (
             self.strategies is None or (run.strategy if run else BEFORE) in self.strategies)
 
 
 @dataclass(frozen=True)
 class Study:
-    """Models with their runs and evaluations, by name, and designs; and with what the runs of a model
-    are computed, if not on one machine."""
+    """Models with their runs and evaluations, by name, and designs; and what computes the runs of a
+    model, if not one machine."""
 
     runs: dict[str, list[RetMaskConfig]]
     evaluations: dict[str, list[Evaluation]]

@@ -29,7 +29,8 @@ def check_pairs(pairs: pd.DataFrame) -> None:
     """
     if missing := [column for column in COLUMNS if column not in pairs]:
         raise UserError(f"the pairs have no column {', '.join(missing)}. They need the columns "
-                        f"{', '.join(COLUMNS)}, as `rmutils.preference.pairs.make_pairs` makes them.")
+                        f"{', '.join(COLUMNS)}, as `rmutils.preference.pairs.make_pairs` makes "
+                        f"them.")
     if pairs.empty:
         raise UserError("there are no pairs to train on.")
     for column in COLUMNS:

@@ -65,10 +65,10 @@ class TrainRecipe(Config):
     tokens are kept by DPO, so that a long answer stands without its prompt and its beginning, and
     the first by SFT: TRL 0.24's defaults again."""
     thinking: bool = True
-    """Whether the prompts leave room for a chain of thought, as they did when the answers came.
+    """The prompts leave room for a chain of thought, as they did when the answers came.
     Section 4.1: "enable reasoning during contrastive response generation unless otherwise stated".
-    Of the prompts in section 4.5, whose answers have no thoughts, the paper does not speak; a run
-    by `rc-removed` or `rc-un-generated` takes those by which Qwen3 answers at once. Without effect
+    The paper does not say what prompts section 4.5 trains on, whose answers have no thoughts; runs
+    by `rc-removed` and `rc-un-generated` take those by which Qwen3 answers at once. Without effect
     where the chat template knows no thinking."""
 
     lora_rank: Count | None = None
@@ -105,8 +105,8 @@ _EMBEDDED = {
 }
 """For a teaching model on two cores. These values are ours: with so few pairs in a batch some
 hundred make enough steps, and so small a model needs a higher rate to move in them. For one of
-135M parameters take a tenth of the rate or less: at 1e-4 a few easy pairs were told apart in one
-step."""
+135M parameters take a tenth of the rate or less: at 1e-4 it distinguished a few easy pairs after
+one step."""
 
 RECIPES = {
     "paper": TrainRecipe(),

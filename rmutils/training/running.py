@@ -1,7 +1,4 @@
-"""A training from pairs to a model folder: resumable, and told from any other one.
-
-Trainings as stored results: looked up where possible, run once where not.
-"""
+"""A training from pairs to a model folder, resumable, and kept as a stored result."""
 
 from __future__ import annotations
 

@@ -84,5 +84,6 @@ def test_each_engine_has_gpus_of_its_own():
 
 
 def test_one_machine_leaves_results_as_they_were():
-    assert ComputeBackend().inputs() == {} == ComputeBackend(launch=Launch(gpus=8, nodes=2)).inputs()
+    two_nodes = ComputeBackend(launch=Launch(gpus=8, nodes=2))
+    assert ComputeBackend().inputs() == {} == two_nodes.inputs()
     assert set(ComputeBackend(judge="http://127.0.0.1:1").inputs()) == {"judge"}
