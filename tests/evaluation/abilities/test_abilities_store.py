@@ -38,7 +38,7 @@ def model(tiny, monkeypatch):
     short = {name: Task(task.make, task.chance, min(task.max_new_tokens, 3))
              for name, task in TASKS["book"].items()}
     monkeypatch.setitem(TASKS, "book", short)
-    monkeypatch.setattr(module, "planned", lambda model: PLANNED)
+    monkeypatch.setattr(module, "planned_runs", lambda model: PLANNED)
     monkeypatch.setattr(module, "_CONFIGS", {"book": SMALL})
     yield str(tiny)
     evaluate_abilities._digest.cache_clear()
