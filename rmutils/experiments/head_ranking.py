@@ -17,7 +17,7 @@ from rmutils.attention.variants import PLAIN
 from rmutils.experiments.heads_under_variants import DISTANCE, KEYS_TRAIT, TRAINED, WHOLE
 from rmutils.experiments.under_variants import Tables
 from rmutils.heads.head_change import (
-    BeforeAfter,
+    PairedDetection,
     needle_weights,
     training_effect,
     weighted_means,
@@ -52,7 +52,7 @@ def scores_under(tables: Tables, variant: str) -> HeadScores:
                       cases.reset_index(drop=True))
 
 
-def pairs_of(tables: Tables) -> dict[str, BeforeAfter]:
+def pairs_of(tables: Tables) -> dict[str, PairedDetection]:
     """Each variant against plain; left out are those without a needle found both times."""
     before = tables["cases"].query("variant == @PLAIN").set_index("case")["success"]
     if not before.any():
@@ -60,11 +60,11 @@ def pairs_of(tables: Tables) -> dict[str, BeforeAfter]:
     plain, retrieval, found = scores_under(tables, PLAIN), retrieval_of(tables), {}
     for name, part in tables["cases"].groupby("variant", sort=False):
         if name != PLAIN and (part.set_index("case")["success"] & before).any():
-            found[name] = BeforeAfter(plain, scores_under(tables, name), retrieval)
+            found[name] = PairedDetection(plain, scores_under(tables, name), retrieval)
     return found
 
 
-def agreement(pair: BeforeAfter, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
+def agreement(pair: PairedDetection, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
     """How far two rankings of heads agree, on the cases that were successful both times.
 
     Returns

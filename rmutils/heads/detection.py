@@ -29,12 +29,12 @@ from rmutils.models.trained import ModelRef
 
 
 def even_depths(count: int) -> tuple[float, ...]:
-    """`count` depths from 0 to 1 at equal distances, as in the paper's grid."""
+    """Return `count` depths from 0 to 1 at equal distances, as in the paper's grid."""
     return tuple(round(i / (count - 1), 4) for i in range(count)) if count > 1 else (0.5,)
 
 
 def material(config: DetectConfig, corpus: str) -> tuple[list[Haystack], list[Needle]]:
-    """Haystacks and needles: those of the configuration, else those of a corpus.
+    """Return haystacks and needles: those of the configuration, else those of a corpus.
 
     Raises
     ------
@@ -55,12 +55,12 @@ def material(config: DetectConfig, corpus: str) -> tuple[list[Haystack], list[Ne
 
 
 def build_cases(lm: LanguageModel, config: DetectConfig) -> list[NiahCase]:
-    """All cases of the grid, checked against the model's window before anything runs.
+    """Return all cases of the grid, checked against the model's window before anything runs.
 
     Raises
     ------
     UserError
-        A length that the window has no room for, or that needle or haystack do not fit.
+        The window has no room for a length, or a needle or haystack does not fit into it.
     """
     haystacks, needles = material(config, lm.corpus)
     longest = max(config.lengths) + config.max_new_tokens
@@ -76,7 +76,7 @@ def build_cases(lm: LanguageModel, config: DetectConfig) -> list[NiahCase]:
 def detect(
     lm: LanguageModel, config: DetectConfig = DetectConfig(), *, journal: Path | None = None
 ) -> HeadScores:
-    """Find out how often each attention head copies the needle.
+    """Measure how often each attention head copies the needle.
 
     Parameters
     ----------
@@ -90,6 +90,22 @@ def detect(
     -------
     HeadScores
         With every case, failed ones included, in `.cases`.
+
+    Raises
+    ------
+    UserError
+        No case was successful, or needle or length do not fit the model's window.
+
+    Examples
+    --------
+    >>> from rmutils import DetectConfig, detect, load_model
+    >>> lm = load_model("tiny-llama", device="cpu")
+    >>> scores = detect(lm, DetectConfig(lengths=(256,), depths=(0.5,), needles=2,
+    ...                                  max_new_tokens=16))
+    >>> scores.runs.shape  # (successful runs, layers, heads)
+    (2, 4, 16)
+    >>> scores.select(tau=0.5)[:3]
+    [(3, 7), (3, 6), (3, 12)]
     """
     runs, table = run_cases(lm, config, journal=journal)
     return SCORES[config.definition](lm, config).total(runs, table)
@@ -168,9 +184,7 @@ def detect_stored(
     model: LanguageModel | str, config: DetectConfig = DetectConfig(), *,
     compute: Compute = "auto", named: str | None = None,
 ) -> tuple[HeadScores, Artifact]:
-    """`detect`, but a result that is stored already is read instead.
-
-    A run that was stopped goes on case by case.
+    """Look a detection up, or run `detect` and store it; a stopped run goes on case by case.
 
     Parameters
     ----------
@@ -189,7 +203,7 @@ def detect_stored(
     Raises
     ------
     UserError
-        As of `detect`; or the model is of a kind whose heads cannot be watched.
+        As `detect`; or the heads of the model cannot be watched.
     """
     ref = ModelRef(model)
 
@@ -211,7 +225,7 @@ def label_of(config: DetectConfig) -> str:
 
 
 def inputs_of(identity: str, config: DetectConfig, corpus: str) -> dict[str, str]:
-    """What a detection depends on besides its configuration: weights, haystack and needles."""
+    """Return what a detection depends on besides its configuration: weights, texts, needles."""
     haystacks, needles = material(config, corpus)
     return {"model": identity, "haystack": digest([[h.name, h.text] for h in haystacks]),
             "needles": digest([vars(n) for n in needles])}

@@ -1,10 +1,8 @@
-"""Two detections of one model, before and after a training, resampled together.
+"""Changes of the retrieval scores by a training (section 5.3): for groups of heads and one by one.
 
-Equation 1 averages over successful cases, and these are not the same before and after. So all means
-come in two kinds: over the cases that were successful then, as in the paper, or over the cases that
-were successful both times.
-
-What a training did to the retrieval scores (section 5.3), for groups of heads and one by one.
+Two detections of one model, before and after, are resampled together. Equation 1 averages over
+successful cases, and these are not the same before and after. So all means come in two kinds: over
+the cases that were successful then, as in the paper, or over those that were successful both times.
 """
 
 from __future__ import annotations
@@ -41,20 +39,20 @@ ALL, RETRIEVAL, OTHER, NEAREST = (
 
 
 @dataclass(frozen=True, eq=False)
-class BeforeAfter:
+class PairedDetection:
     """Two detections on the same cases.
 
     Attributes
     ----------
     before, after : HeadScores
-        Of the model before and after a training, with their tables of cases.
+        Those of the model before and after a training, with their tables of cases.
     heads : sequence of (layer, head)
-        The retrieval heads, which RetMask masks. The other strategies are asked about the same.
+        The retrieval heads, which RetMask masks; other strategies are measured on the same heads.
 
     Raises
     ------
     UserError
-        Different cases, or none or all of the heads are retrieval heads.
+        The cases differ, or none or all of the heads are retrieval heads.
     """
 
     before: HeadScores
@@ -73,7 +71,7 @@ class BeforeAfter:
 
     @property
     def success(self) -> np.ndarray:
-        """(2, cases) bool: whether the needle was found, before and after."""
+        """(2, cases) bool: True where the needle was found, before and after."""
         return np.stack([s.cases["success"].to_numpy(bool) for s in (self.before, self.after)])
 
     @property
@@ -82,11 +80,11 @@ class BeforeAfter:
         return np.unique([layer * self.before.shape[1] + head for layer, head in self.heads])
 
     def groups(self) -> dict[str, np.ndarray]:
-        """Flat indices of the heads in each group.
+        """Return flat indices of the heads in each group.
 
-        The nearest other heads are as many as the retrieval heads (or all others, if these are
-        fewer), paired with them so that the scores before differ least in sum. With all heads above
-        a threshold for retrieval heads, they are the first ones below it.
+        There are as many nearest other heads as retrieval heads (or all others, if these are
+        fewer), paired with them so that the scores before differ least in sum. If all heads above a
+        threshold are retrieval heads, they are the first ones below it.
         """
         score, retrieval = self.before.mean.ravel(), self.retrieval
         others = np.setdiff1d(np.arange(score.size), retrieval)
@@ -95,7 +93,7 @@ class BeforeAfter:
                 NEAREST: others[linear_sum_assignment(gaps)[1]]}
 
     def sums(self, cases: Cases) -> np.ndarray:
-        """(2, needles, heads + 1): scores added up by needle and, last, how many cases count.
+        """Return (2, needles, heads + 1): scores summed by needle and, last, how many cases count.
 
         Raises
         ------
@@ -128,7 +126,7 @@ def needle_weights(needles: int, resamples: int, seed: int) -> np.ndarray:
 
 
 def weighted_means(sums: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """(..., draws, heads): mean scores under each draw; NaN if none of its needles was found."""
+    """Return mean scores under each draw, (..., draws, heads); NaN if no needle of it was found."""
     total = weights @ sums
     with np.errstate(invalid="ignore"):
         return total[..., :-1] / total[..., -1:]
@@ -173,17 +171,17 @@ SPLITS = 20
 
 
 def training_effect(
-    pairs: Sequence[BeforeAfter], *, cases: Cases = "successful", resamples: int = RESAMPLES,
+    pairs: Sequence[PairedDetection], *, cases: Cases = "successful", resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Mean scores and their change, for groups of heads.
+    """Return mean scores and their change, for groups of heads.
 
     The bootstrap draws whole needles, the same ones before and after, and whole trainings if there
     are several. With few of either, intervals are rather too short.
 
     Parameters
     ----------
-    pairs : sequence of BeforeAfter
+    pairs : sequence of PairedDetection
         One for each training (seeds, say), all of one model on one grid. Their mean is taken.
     cases : {"successful", "both"}
         See `Cases`.
@@ -211,16 +209,15 @@ def training_effect(
 
 
 def split_half(
-    pairs: Sequence[BeforeAfter], *, cases: Cases = "successful", resamples: int = RESAMPLES,
+    pairs: Sequence[PairedDetection], *, cases: Cases = "successful", resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """The change of heads that were chosen on other needles than those that measure the change.
+    """Measure the change of heads on other needles than those they were chosen by.
 
     Heads that are chosen for high scores tend to fall when they are measured again, because some of
-    them were high by luck. Here, the needles are halved at random. One half chooses the heads: the
-    highest before the training, as many as there are retrieval heads. The other half, which had no
-    say in that, measures their change. Then the halves change places, and all is averaged over many
-    halvings.
+    them were high by luck. So the needles are halved at random. One half chooses the heads: the
+    highest before the training, as many as there are retrieval heads. The other half measures their
+    change. Then the halves swap places, and the result is the mean over many halvings.
 
     Returns
     -------
@@ -264,9 +261,9 @@ def _mean_of_known(parts: np.ndarray) -> np.ndarray:
 
 
 def needles_found(
-    pairs: Sequence[BeforeAfter], *, resamples: int = RESAMPLES, seed: int = 0
+    pairs: Sequence[PairedDetection], *, resamples: int = RESAMPLES, seed: int = 0
 ) -> pd.DataFrame:
-    """Share of the cases in which the needle is found: `before`, `after`, `both`, and the `change`.
+    """Return the share of cases with the needle found: `before`, `after`, `both`, and `change`.
 
     Returns
     -------
@@ -287,14 +284,14 @@ def needles_found(
 
 
 def head_changes(
-    pairs: Sequence[BeforeAfter], *, cases: Cases = "successful", resamples: int = RESAMPLES,
+    pairs: Sequence[PairedDetection], *, cases: Cases = "successful", resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Every head before and after, highest before first: what Figure 5 draws.
+    """Return every head before and after, highest before first: the data of Figure 5.
 
     Parameters
     ----------
-    pairs : sequence of BeforeAfter
+    pairs : sequence of PairedDetection
         As for `training_effect`, and with the same retrieval heads.
 
     Returns

@@ -1,8 +1,6 @@
-"""Heads chosen by a policy, and switched off for a while: the ablated model of section 3.
+"""The ablated model of section 3: heads chosen by a policy, masked for a while or in a checkpoint.
 
-Heads made to look at everything alike: the ablation in the repository of Wu et al.
-
-Masked models as checkpoints: the ablated model of section 3 for any tool that loads models.
+`mask_queries` is the ablation in the repository of Wu et al.: heads that look everywhere alike.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ def choose(
     scores: HeadScores, policy: Policy, *, tau: float | None = None, top_k: int | None = None,
     seed: int = 42,
 ) -> list[Head]:
-    """The heads to mask: the retrieval heads H_ret, or as many others to compare with.
+    """Choose the heads to mask: the retrieval heads H_ret, or as many others to compare with.
 
     Parameters
     ----------
@@ -60,6 +58,16 @@ def choose(
     UserError
         There is no such policy, no head reaches `tau`, there are not `top_k` heads, or fewer
         non-retrieval heads than retrieval heads.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rmutils import HeadScores, choose
+    >>> scores = HeadScores(np.array([[[0.0, 0.5, 0.2], [0.1, 0.0, 0.0]]]), "a model")
+    >>> choose(scores, "retrieval", tau=0.2)
+    [(0, 1), (0, 2)]
+    >>> choose(scores, "non-retrieval", tau=0.2, seed=1)
+    [(1, 0), (1, 1)]
     """
     if policy not in get_args(Policy):
         raise UserError(f"no policy is called {policy!r}. Policies: {', '.join(get_args(Policy))}.")
@@ -71,7 +79,7 @@ def choose(
 
 
 def check_heads(lm: LanguageModel, heads: Iterable[Head]) -> set[Head]:
-    """The heads as a set.
+    """Return the heads as a set.
 
     Raises
     ------
@@ -105,6 +113,19 @@ def mask_heads(lm: LanguageModel, heads: Iterable[Head]) -> Iterator[None]:
     ------
     UserError
         The model has no such head.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from rmutils import load_model, mask_heads
+    >>> lm = load_model("tiny-llama", device="cpu")
+    >>> ids = torch.tensor([lm.render("Where is the key?")])
+    >>> before = lm.model(ids).logits
+    >>> with mask_heads(lm, [(0, 3), (2, 1)]):
+    ...     torch.equal(lm.model(ids).logits, before)
+    False
+    >>> torch.equal(lm.model(ids).logits, before)
+    True
     """
     kept = {head: _columns(lm, *head).clone() for head in check_heads(lm, heads)}
     try:
@@ -172,7 +193,7 @@ RECORD = "masked_heads.json"
 
 
 def check_free(folder: Path | str) -> Path:
-    """The absolute path of a folder that can be written without touching anything.
+    """Return the absolute path of a folder that can be written without touching anything.
 
     Raises
     ------
@@ -202,7 +223,7 @@ def export_masked(lm: LanguageModel, heads: Iterable[Head], folder: Path | str) 
     heads : iterable of (layer, head)
         Switched off as by `mask_heads`.
     folder : Path or str
-        Made, with its parents.
+        It is created, with its parents.
 
     Returns
     -------
@@ -213,6 +234,17 @@ def export_masked(lm: LanguageModel, heads: Iterable[Head], folder: Path | str) 
     ------
     UserError
         The folder exists and is not empty, it cannot be written, or the model has no such head.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from rmutils import export_masked, load_model
+    >>> lm = load_model("tiny-llama", device="cpu")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     masked = load_model(str(export_masked(lm, [(0, 3)], f"{folder}/masked")), device="cpu")
+    >>> weights = masked.model.model.layers[0].self_attn.o_proj.weight  # (hidden, heads x 32)
+    >>> weights[:, 3 * 32 : 4 * 32].abs().max().item()
+    0.0
     """
     target, heads = check_free(folder), sorted(check_heads(lm, heads))
     record = {"model": lm.name, "identity": lm.identity,

@@ -42,6 +42,25 @@ class HeadScores:
     cases : DataFrame
         One row per case of the grid, failed ones included: `case`, `needle`, `length`, `depth`,
         `success`, `rouge`, `response`. Empty if unknown.
+
+    Raises
+    ------
+    UserError
+        There is no successful run.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rmutils import HeadScores
+    >>> runs = np.array([[[0.0, 0.5], [0.1, 0.0]], [[0.0, 0.7], [0.1, 0.1]]])
+    >>> scores = HeadScores(runs, "a model", clusters=np.array([0, 1]))
+    >>> scores.mean
+    array([[0.  , 0.6 ],
+           [0.1 , 0.05]])
+    >>> scores.interval(0.95)[0, 1]
+    array([0.5, 0.7])
+    >>> scores.select(tau=0.1)
+    [(0, 1), (1, 0)]
     """
 
     runs: np.ndarray
@@ -67,7 +86,7 @@ class HeadScores:
     def draws(
         self, *, resamples: int = RESAMPLES, seed: int = 0, level: float = LEVEL
     ) -> np.ndarray:
-        """The map of means, followed by draws of it: (1 + resamples, layers, heads).
+        """Return the map of means, followed by draws of it: (1 + resamples, layers, heads).
 
         Whole clusters are drawn, and all heads together, so that statistics over heads are right.
         See `rmutils.stats.draws`; no score is drawn below 0 or above the highest of a run.
@@ -78,7 +97,7 @@ class HeadScores:
     def interval(
         self, level: float = LEVEL, *, resamples: int = RESAMPLES, seed: int = 0
     ) -> np.ndarray:
-        """Bootstrap interval of each head's mean, (layers, heads, 2); NaN from a single cluster."""
+        """Return the interval of each head's mean, (layers, heads, 2); NaN from a single cluster."""
         drawn = self.draws(resamples=resamples, seed=seed, level=level)
         return np.stack(interval_of(drawn, level=level)[1:], axis=-1)
 
@@ -86,7 +105,7 @@ class HeadScores:
         self, function: Callable[[np.ndarray], np.ndarray], *, bounds: Bounds = SHARE,
         resamples: int = RESAMPLES, seed: int = 0,
     ) -> Interval:
-        """A number about the whole map of means, with its 95 % interval.
+        """Return a number about the whole map of means, with its 95 % interval.
 
         Parameters
         ----------
@@ -99,7 +118,7 @@ class HeadScores:
         return interval_of(values, bounds=bounds, centred=True)
 
     def where(self, chosen: np.ndarray) -> HeadScores:
-        """The scores of some of the cases only.
+        """Return the scores of some of the cases only.
 
         Parameters
         ----------
@@ -111,12 +130,12 @@ class HeadScores:
         return HeadScores(self.runs[runs], self.model, clusters, self.cases[chosen])
 
     def ranking(self) -> list[Head]:
-        """All heads, highest mean first; ties in the order of layer and head."""
+        """Return all heads, highest mean first; ties in the order of layer and head."""
         order = np.argsort(-self.mean.ravel(), kind="stable")
         return [divmod(int(i), self.shape[1]) for i in order]
 
     def select(self, *, tau: float | None = None, top_k: int | None = None) -> list[Head]:
-        """Retrieval heads, highest first: those with a mean of at least `tau`, or the `top_k`.
+        """Return retrieval heads, highest first: with a mean of at least `tau`, or the `top_k`.
 
         Raises
         ------
@@ -124,7 +143,7 @@ class HeadScores:
             No head reaches `tau`, or there are not `top_k` heads.
         """
         if (tau is None) == (top_k is None):
-            raise UserError("select() wants either tau or top_k.")
+            raise UserError("select() needs either tau or top_k.")
         ranking = self.ranking()
         if top_k is not None:
             if not 0 < top_k <= len(ranking):
@@ -140,7 +159,7 @@ class HeadScores:
     def select_random(
         self, count: int, *, exclude: Iterable[Head] = (), seed: int = 42
     ) -> list[Head]:
-        """`count` random heads; with `exclude` the paper's Non-Retrieval-Mask (section 4.1).
+        """Draw `count` random heads; with `exclude` the paper's Non-Retrieval-Mask (section 4.1).
 
         The seed 42 is that of the authors' `mask_retrieval_head.py`.
         """
@@ -152,7 +171,20 @@ class HeadScores:
         return sorted(pool[i] for i in drawn)
 
     def to_wu_json(self, path: Path | str) -> None:
-        """Write the format of Wu et al. and RetMask: {"layer-head": [score of each run]}."""
+        """Write the format of Wu et al. and RetMask: {"layer-head": [score of each run]}.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from rmutils import HeadScores
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     HeadScores(np.array([[[0.0, 0.5]]]), "a model").to_wu_json(f"{folder}/scores.json")
+        ...     print(open(f"{folder}/scores.json").read())
+        ...     HeadScores.from_wu_json(f"{folder}/scores.json", shape=(1, 2)).select(top_k=1)
+        {"0-0": [0.0], "0-1": [0.5]}
+        [(0, 1)]
+        """
         layers, heads = self.shape
         record = {f"{i}-{j}": self.runs[:, i, j].tolist()
                   for i in range(layers) for j in range(heads)}

@@ -1,7 +1,4 @@
-"""What the rest of the project needs to know of a language model.
-
-Chains of thought, as Qwen3 and Olmo 3 Think write them before an answer.
-"""
+"""A language model as the rest of the project uses it, and its answers without their thoughts."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ _SENTINEL = "\N{OBJECT REPLACEMENT CHARACTER}user\N{OBJECT REPLACEMENT CHARACTER
 
 
 def corpus_named_by(config: PreTrainedConfig | None) -> str:
-    """`LanguageModel.corpus` of a configuration."""
+    """Return `LanguageModel.corpus` of a configuration."""
     return "world" if getattr(config, "corpus", None) == "world" else "book"
 
 
@@ -37,6 +34,15 @@ class LanguageModel:
         transformers' `model_type`: `llama`, `qwen3`, `olmo3`, ...
     identity : str
         What the weights are, for the key of stored results: a content hash, or hub id and commit.
+
+    Examples
+    --------
+    >>> from rmutils import load_model
+    >>> lm = load_model("tiny-qwen3", device="cpu")
+    >>> lm.tokenizer.decode(lm.render("Where is the key?", thinking=True))
+    '<|user|>Where is the key?<|assistant|>'
+    >>> lm.user_turn()  # thinking is off
+    ('<|user|>', '<|assistant|><think>\\n\\n</think>\\n\\n')
     """
 
     model: PreTrainedModel
@@ -53,15 +59,15 @@ class LanguageModel:
 
     @property
     def window(self) -> int:
-        """Longest sequence in tokens that the positions of the model are made for."""
+        """Longest sequence, in tokens, that the model's positions are made for."""
         return self.model.config.max_position_embeddings
 
     @property
     def corpus(self) -> str:
         """The text whose needles it can be asked for: a key of `rmutils.core.paths.CORPORA`.
 
-        A model of this project's own training knows no other words than those of its `world`; it
-        says so in the key `corpus` of its `config.json`, which a copy trained further keeps.
+        A model that this project trained knows only the words of its `world`. It says so in the key
+        `corpus` of its `config.json`, which a copy that is trained further keeps.
         """
         return corpus_named_by(self.model.config)
 
@@ -78,13 +84,13 @@ class LanguageModel:
         return self.tokenizer.chat_template is not None
 
     def render(self, user_turn: str, *, thinking: bool = False) -> list[int]:
-        """Token ids of a chat with one user turn, up to where the answer begins.
+        """Return the token ids of a chat with one user turn, up to where the answer begins.
 
         Parameters
         ----------
         thinking : bool
-            Whether the answer may begin with a chain of thought; without effect where the chat
-            template does not know the switch.
+            Let the answer begin with a chain of thought; without effect where the chat template
+            does not know the switch.
         """
         return self.tokenizer.apply_chat_template(
             [{"role": "user", "content": user_turn}], add_generation_prompt=True,
@@ -92,7 +98,7 @@ class LanguageModel:
         )
 
     def user_turn(self) -> tuple[str, str]:
-        """What the chat template writes before and after the text of a single user turn.
+        """Return what the chat template writes before and after the text of a single user turn.
 
         Thinking is switched off where the template knows the switch, as section 4.1 does for Qwen3
         ("we disable reasoning when computing the retrieval scores").
@@ -112,10 +118,15 @@ def counter(lm: LanguageModel) -> Callable[[str], int]:
 
 
 def without_thoughts(text: str) -> str:
-    """A response behind its chain of thought; nothing if that never ends, as there is no answer.
+    """Return a response without its chain of thought; nothing if that never ends.
 
-    Where a chat template has written the beginning, `<think>`, into the prompt, as that of Olmo 3
-    Think does, the response begins within the thought; that it never ends cannot be seen then.
+    Where a chat template writes the opening `<think>` into the prompt, as that of Olmo 3 Think
+    does, the response begins within the thought; that it never ends cannot be seen then.
+
+    Examples
+    --------
+    >>> without_thoughts("<think>Where was it?</think> In the jar.")
+    'In the jar.'
     """
     return re.sub(r"\A(?:(?!<think>).)*?</think>|<think>.*?(?:</think>|$)", "", text,
                   flags=re.DOTALL).strip()

@@ -52,6 +52,13 @@ def load_model(
     UserError
         Unknown name, weights in another format or damaged, not trained yet, nothing cached and no
         network, terms not accepted.
+
+    Examples
+    --------
+    >>> from rmutils import load_model
+    >>> lm = load_model("tiny-llama", device="cpu")
+    >>> lm.name, lm.family, lm.shape, lm.window
+    ('tiny-llama', 'llama', (4, 16), 4096)
     """
     from transformers.utils import logging
 

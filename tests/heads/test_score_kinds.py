@@ -29,7 +29,8 @@ def test_arg_max_rows_are_enough_for_a_kind_of_one_method(llama):
             return (answer.positions == 0).mean(0)
 
     scores = detect(llama, GRID.changed({"definition": "sink"}))
-    assert scores.runs.shape == (4, *llama.shape) and 0 <= scores.mean.min() < scores.mean.max() <= 1
+    assert scores.runs.shape == (4, *llama.shape)
+    assert 0 <= scores.mean.min() < scores.mean.max() <= 1
     assert scores.cases["needle_tokens"].min() > 1
 
 

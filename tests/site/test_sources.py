@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 
+import pytest
 import yaml
 
 from rmutils.core import paths
+from rmutils.site.pages.reference import modules, plain, promised
 
 TOC = yaml.safe_load((paths.BOOK / "_toc.yml").read_text(encoding="utf-8"))
 
@@ -29,13 +31,21 @@ def test_contents_list_every_page_and_every_notebook_once():
 
 
 def test_reference_lists_every_module_once():
-    """Packages themselves only pass on names; commands explain themselves."""
+    """Packages themselves only pass on names; commands explain themselves; programs are hidden."""
     text = "".join(p.read_text(encoding="utf-8") for p in (paths.BOOK / "api").glob("*.md"))
-    documented = re.findall(r"automodule:: (\S+)", text)
-    modules = [".".join(p.relative_to(paths.ROOT).with_suffix("").parts)
-               for p in (paths.ROOT / "rmutils").rglob("*.py")
-               if not p.name.startswith("__") and p.parent.name != "cli"]
-    assert sorted(documented) == sorted(modules)
+    documented = [name for packages in re.findall(r"\.\. modules:: (.+)", text)
+                  for package in packages.split() for name in modules(package)]
+    every = [name for name in modules("rmutils") if not name.startswith("rmutils.cli.")]
+    assert sorted(documented) == sorted(every) and len(every) > 100
+    assert {name.rpartition(".")[0] for name in promised()} <= set(documented)
+
+
+@pytest.mark.parametrize("annotation, shown", [
+    ("int", "int"), ("Annotated[int, Field(ge=1)] | None", "int | None"),
+    ("(a: Annotated[tuple[Annotated[int, F(x=[1])], ...], G()] = 1, b: str)",
+     "(a: tuple[int, ...] = 1, b: str)")])
+def test_reference_shows_types_without_constraints(annotation, shown):
+    assert plain(annotation) == shown
 
 
 def test_every_citation_has_an_entry():

@@ -1,9 +1,8 @@
-"""Where memory runs out in a batch, half of it is tried, and so on; the user is told.
-
-Answers to many prompts, greedy or sampled, each with a seed of its own.
+"""Answers to many prompts, greedy or sampled, each with a seed of its own.
 
 A row of the batch that has ended makes room for the next prompt, so short answers never wait for
-long ones. What prompts have in common at their beginning is read once.
+long ones. A beginning that prompts share is read once. Where memory runs out in a batch, half of it
+is tried, and so on; the user is told.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ NO_MEMORY = "can't allocate memory"
 
 
 def halve(error: RuntimeError, at_once: int, what: str) -> int:
-    """After an error in a batch: how many to take at once from now on.
+    """Say, after an error in a batch, how many to take at once from now on.
 
     Parameters
     ----------
@@ -60,12 +59,12 @@ def halve(error: RuntimeError, at_once: int, what: str) -> int:
 def in_batches(
     items: Sequence, size: int, act: Callable[[Sequence], Any], what: str
 ) -> Iterator[tuple[Sequence, Any]]:
-    """What `act` makes of so many items at once; of fewer from where memory does not suffice.
+    """Call `act` on batches of a size, and on smaller ones once memory does not suffice.
 
     Yields
     ------
     sequence, object
-        Items in their order, and what was made of them.
+        Items in their order, and what `act` returned for them.
 
     Raises
     ------
@@ -87,8 +86,8 @@ def in_batches(
 ROOM = 128
 """Tokens for which room is made at once."""
 IDLE = 0.25, 0.5
-"""Share of the rows that may have ended before the batch is made anew: while prompts wait, and
-when none does."""
+"""Share of the rows that may have ended before the batch is rebuilt: while prompts wait, and when
+none does."""
 
 
 @dataclass
@@ -139,7 +138,7 @@ def generate(
 ) -> list[list[int]]:
     """Continue each prompt.
 
-    What is written depends on prompt and seed only, not on the other prompts or their order, but
+    An answer depends on its prompt and seed only, not on the other prompts or their order, except
     for the last bits of floating-point numbers: for each token one uniform number is drawn from the
     seed, and the token is where the cumulative probability exceeds it.
 
@@ -157,8 +156,8 @@ def generate(
     stop_ids : collection of int, optional
         Tokens that end an answer; default: the model's.
     batch_tokens : int
-        Tokens of prompts and answers held at once, in one row at least: it bounds the memory. Where
-        memory runs out all the same, what was not ended is written anew in smaller batches.
+        Tokens of prompts and answers held at once, in one row at least: it bounds the memory. If
+        memory runs out all the same, unfinished answers are written again in smaller batches.
     done : callable
         Called with the index and the tokens of each answer when it has ended.
 
@@ -171,6 +170,14 @@ def generate(
     ------
     UserError
         Memory does not suffice for a single row; no token is asked for.
+
+    Examples
+    --------
+    >>> from rmutils import generate, load_model
+    >>> lm = load_model("tiny-llama", device="cpu")
+    >>> answer, = generate(lm, [lm.render("Repeat: the old mill.")], max_new_tokens=3)
+    >>> lm.tokenizer.decode(answer)
+    'The old mill'
     """
     if max_new_tokens < 1:
         raise UserError(f"max_new_tokens is {max_new_tokens}: an answer has one token at least.")

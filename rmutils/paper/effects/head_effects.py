@@ -18,7 +18,7 @@ from rmutils.heads.head_change import (
     ALL,
     OTHER,
     RETRIEVAL,
-    BeforeAfter,
+    PairedDetection,
     Cases,
     needles_found,
     training_effect,
@@ -98,7 +98,7 @@ def retrieval_heads_change_beyond(model: str, strategy: str) -> Effect:
     """Score of the retrieval heads after RetMask, minus that after another strategy, seed by seed,
     over the cases that both trained models solve."""
     ours, theirs = trainings(model, RETMASK), trainings(model, strategy)
-    pairs = [BeforeAfter(other.after, own.after, _retrieval_heads(own))
+    pairs = [PairedDetection(other.after, own.after, _retrieval_heads(own))
              for own, other in zip(ours, theirs, strict=True)]
     return _row(training_effect(pairs, cases="both"), "change", SCORE, [*ours, *theirs],
                 RETRIEVAL)
@@ -138,8 +138,8 @@ def _retrieval_heads(run: RetMaskRun) -> list[tuple[int, int]]:
     return run.before.select(tau=run.artifact.manifest["config"]["tau"])
 
 
-def _pairs(runs: list[RetMaskRun]) -> list[BeforeAfter]:
-    return [BeforeAfter(run.before, run.after, _retrieval_heads(run)) for run in runs]
+def _pairs(runs: list[RetMaskRun]) -> list[PairedDetection]:
+    return [PairedDetection(run.before, run.after, _retrieval_heads(run)) for run in runs]
 
 
 def _change(model: str, group: str, quantity: str, cases: Cases) -> Effect:

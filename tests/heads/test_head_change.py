@@ -11,7 +11,7 @@ from rmutils.heads import HeadScores
 from rmutils.heads.head_change import (
     CHOSEN,
     FOUND,
-    BeforeAfter,
+    PairedDetection,
     head_changes,
     needles_found,
     split_half,
@@ -41,8 +41,8 @@ def pair():
     after = [[[.9, .8, .5, .1, .0]], [[.0, .0, .0, .0, .0]], [[.7, .4, .1, .1, .0]],
              [[.2, .0, .3, .1, .0]]]
     needles = [0, 0, 1, 1]
-    return BeforeAfter(scores(before, needles, [1, 1, 1, 0]), scores(after, needles, [1, 0, 1, 1]),
-                       [(0, 0), (0, 1)])
+    return PairedDetection(scores(before, needles, [1, 1, 1, 0]),
+                           scores(after, needles, [1, 0, 1, 1]), [(0, 0), (0, 1)])
 
 
 def test_all_successful_cases_by_hand(pair):
@@ -86,7 +86,7 @@ def test_needles_found_by_hand(pair):
 def test_nearest_heads_surround_those_in_the_middle():
     """Not the highest others, if the heads in question are not the highest."""
     runs = [[[.9, .5, .48, .1, .09]]]
-    middle = BeforeAfter(scores(runs, [0]), scores(runs, [0]), [(0, 3), (0, 1)])
+    middle = PairedDetection(scores(runs, [0]), scores(runs, [0]), [(0, 3), (0, 1)])
     assert sorted(middle.groups()["nearest other heads"]) == [2, 4]
 
 
@@ -98,7 +98,7 @@ TRUE = np.sort(RNG.beta(0.4, 4, 200))[::-1].reshape(10, 20)
 def test_nothing_changed_is_exactly_zero():
     found = RNG.random(len(NEEDLES)) < 0.7
     same = scores(RNG.random((len(NEEDLES), 10, 20)), NEEDLES, found)
-    pairs = [BeforeAfter(same, same, same.select(top_k=20))] * 2
+    pairs = [PairedDetection(same, same, same.select(top_k=20))] * 2
     for cases in ("successful", "both"):
         for measure in (training_effect, split_half):
             table = measure(pairs, cases=cases, resamples=100)
@@ -114,7 +114,7 @@ def test_regression_to_the_mean():
     for _ in range(30):
         noise = RNG.normal(0, 0.3, (2, 12, 10, 20))
         noisy = [scores(TRUE + each[NEEDLES], NEEDLES) for each in noise]
-        pairs = [BeforeAfter(*noisy, noisy[0].select(top_k=20))]
+        pairs = [PairedDetection(*noisy, noisy[0].select(top_k=20))]
         half = split_half(pairs, resamples=200)
         naive.append(value(training_effect(pairs, resamples=50), "retrieval heads", "change"))
         apart.append(value(half, CHOSEN, "change"))
@@ -132,7 +132,7 @@ def test_split_half_finds_a_true_change():
     gain[0] = 0.1
     noise = [RNG.normal(0, 0.02, (12, 10, 20))[NEEDLES] for _ in range(2)]
     before, after = scores(TRUE + noise[0], NEEDLES), scores(TRUE + gain + noise[1], NEEDLES)
-    pairs = [BeforeAfter(before, after, before.select(top_k=20))]
+    pairs = [PairedDetection(before, after, before.select(top_k=20))]
     table = split_half(pairs)
     assert value(table, CHOSEN, "change") == pytest.approx(0.1, abs=0.02)
     assert value(table, CHOSEN, "change", "low") > 0.05
@@ -161,7 +161,7 @@ def test_interval_against_a_slow_bootstrap():
                          for m, f, all_ in zip(means, found, whole, strict=True)]
         some = np.mean([later[i] for i in RNG.integers(0, 3, 3)])
         drawn.append(np.mean(later) + stretch * (some - np.mean(later)) - first)
-    table = training_effect([BeforeAfter(before, after, heads) for after in afters],
+    table = training_effect([PairedDetection(before, after, heads) for after in afters],
                             resamples=3000)
     got = [value(table, "retrieval heads", "change", end) for end in ("low", "high")]
     np.testing.assert_allclose(got, np.quantile(drawn, [0.025, 0.975]), atol=0.008)
@@ -172,7 +172,7 @@ def test_needles_that_are_never_found():
     """They can be drawn. A draw of them alone says nothing and is left out."""
     runs = RNG.random((3, 1, 4))
     rare = scores(runs, [0, 1, 2], [True, False, False])
-    pairs = [BeforeAfter(rare, rare, [(0, 0)])]
+    pairs = [PairedDetection(rare, rare, [(0, 0)])]
     table = training_effect(pairs)
     assert value(table, "retrieval heads", "before", "low") == pytest.approx(runs[0, 0, 0])
     assert np.isnan(value(split_half(pairs), CHOSEN, "before"))
@@ -182,16 +182,16 @@ def test_what_cannot_be_compared(pair):
     one = scores(np.ones((2, 1, 3)), [0, 0], [1, 0], "one")
     other = scores(np.ones((2, 1, 3)), [0, 0], [0, 1], "other")
     with pytest.raises(UserError, match="m and one: not the same cases.*rmutils detect"):
-        BeforeAfter(pair.before, one, [(0, 0)])
+        PairedDetection(pair.before, one, [(0, 0)])
     with pytest.raises(UserError, match="not the same cases"):
-        BeforeAfter(HeadScores(np.ones((2, 1, 3)), "published"), one, [(0, 0)])
+        PairedDetection(HeadScores(np.ones((2, 1, 3)), "published"), one, [(0, 0)])
     for heads in ([], [(0, 0), (0, 1), (0, 2)]):
         with pytest.raises(UserError, match=f"{len(heads)} of 3 heads are retrieval heads"):
-            BeforeAfter(one, other, heads)
-    apart = BeforeAfter(one, other, [(0, 0)])
+            PairedDetection(one, other, heads)
+    apart = PairedDetection(one, other, [(0, 0)])
     with pytest.raises(UserError, match="no needle was found both before and after"):
         training_effect([apart], cases="both")
     with pytest.raises(UserError, match="one needle cannot be halved"):
         split_half([apart])
     with pytest.raises(UserError, match="different retrieval heads"):
-        head_changes([apart, BeforeAfter(one, other, [(0, 1)])])
+        head_changes([apart, PairedDetection(one, other, [(0, 1)])])
