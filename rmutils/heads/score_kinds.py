@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from rmutils.attention.decoding import Answer
 from rmutils.core.config import Config
@@ -46,11 +46,6 @@ class DetectConfig(Config):
     ('paper', 50)
     >>> config.changed({"needles": 2}).needles
     2
-    >>> DetectConfig(definition="papper")
-    Traceback (most recent call last):
-    ...
-    rmutils.core.errors.UserError: 'papper' is no kind of retrieval score. Did you mean 'paper'? \
-There are: paper, wu.
     """
 
     lengths: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] = (256, 512)
@@ -62,7 +57,7 @@ There are: paper, wu.
     inserted at 10 depth positions for each length"."""
     needles: Annotated[int, Field(ge=1)] | None = None
     """How many needles of the set, from its start; None: all."""
-    definition: Annotated[str, AfterValidator(SCORES.check)] = "paper"
+    definition: Annotated[str, SCORES] = "paper"
     """`paper`: Equation 1 as a set overlap, exact needle span, answers end at the stop token.
     `wu`: the published code as it is (see `rmutils.heads.copy_score`). Or another registered kind
     of score."""

@@ -52,15 +52,15 @@ class HeadScores:
     --------
     >>> import numpy as np
     >>> from rmutils import HeadScores
-    >>> runs = np.array([[[0.0, 0.5], [0.1, 0.0]], [[0.0, 0.7], [0.1, 0.1]]])
-    >>> scores = HeadScores(runs, "a model", clusters=np.array([0, 1]))
+    >>> runs = np.zeros((6, 1, 3))  # six needles, one layer of three heads
+    >>> runs[:, 0, 1], runs[:, 0, 2] = [0.5, 0.6, 0.7, 0.6, 0.4, 0.8], 0.125
+    >>> scores = HeadScores(runs, "a model", clusters=np.arange(6))
     >>> scores.mean
-    array([[0.  , 0.6 ],
-           [0.1 , 0.05]])
-    >>> scores.interval(0.95)[0, 1]
+    array([[0.   , 0.6  , 0.125]])
+    >>> scores.interval(0.95)[0, 1].round(1)
     array([0.5, 0.7])
     >>> scores.select(tau=0.1)
-    [(0, 1), (1, 0)]
+    [(0, 1), (0, 2)]
     """
 
     runs: np.ndarray

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from rmutils.core.config import Config
 from rmutils.models.families import FAMILIES
@@ -22,7 +22,7 @@ class TeachingRecipe(Config):
     The architecture fields have the names that transformers' configurations give them.
     """
 
-    family: Annotated[str, AfterValidator(FAMILIES.check)]
+    family: Annotated[str, FAMILIES]
     seed: int = 0
     vocab_size: int = 1536
     hidden_size: int = 128
