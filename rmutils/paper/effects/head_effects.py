@@ -18,8 +18,8 @@ from rmutils.heads.head_change import (
     ALL,
     OTHER,
     RETRIEVAL,
-    PairedDetection,
     Cases,
+    PairedDetection,
     needles_found,
     training_effect,
 )
