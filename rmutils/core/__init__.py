@@ -1,1 +1,1 @@
-"""What everything else stands on: configurations, stored results, journals, files, errors."""
+"""The base of all other packages: configurations, stored results, journals, files, errors."""

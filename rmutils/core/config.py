@@ -241,7 +241,8 @@ def _identity(value: Any, dumped: Any) -> Any:
     if isinstance(value, Config):
         return value.identity()
     if isinstance(value, dict) and isinstance(dumped, dict):
-        return {k: _identity(v, d) for (k, d), v in zip(dumped.items(), value.values(), strict=True)}
+        return {key: _identity(one, dumped[key]) for key, one in zip(
+            dumped, value.values(), strict=True)}
     if isinstance(value, tuple | list) and isinstance(dumped, list):
         return [_identity(v, d) for v, d in zip(value, dumped, strict=True)]
     return dumped

@@ -1,4 +1,4 @@
-"""Exceptions that mean "the user can mend this"."""
+"""Exceptions that mean "the user can fix this"."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 
 class UserError(Exception):
-    """Bad usage or bad input: the message says what is wrong, where, and the command that mends it.
+    """Bad usage or bad input: the message says what is wrong, where, and the command that fixes it.
 
     The command line prints the message without a traceback and exits with status 2.
     """
 
 
 class NotStored(UserError):
-    """A result that was only to be read is not there."""
+    """A result is not stored, and was not to be computed."""
 
 
 def require(missing: Sequence[str]) -> None:

@@ -39,7 +39,7 @@ NO_ROOM = 64 * 1024
 
 
 def parse_json(text: str) -> Any:
-    """JSON from elsewhere; `ValueError` for all that is none, also if it is nested too deeply."""
+    """Read JSON from elsewhere; `ValueError` if it is none, also if it is nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -47,13 +47,13 @@ def parse_json(text: str) -> Any:
 
 
 def sha256(path: Path) -> str:
-    """SHA-256 (hex) of a file."""
+    """Return the SHA-256 (hex) of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def intact(path: Path) -> Path:
-    """A file that is to be read. If it ships with the project, it must be as it was shipped.
+    """Return a file that is to be read. If it ships with the project, it must be as it was shipped.
 
     Raises
     ------
@@ -107,14 +107,14 @@ def keeping(
     folder: Path, doing: str, *, only_full: bool = False,
     elsewhere: str = "name a folder on another disk: `export RMUTILS_CACHE=FOLDER`",
 ) -> Iterator[None]:
-    """Tell of a folder that takes nothing: of a full disk, or one that is only read.
+    """Explain errors of a folder that cannot be written: a full disk, or one that is read-only.
 
     Parameters
     ----------
     only_full : bool
         Other errors stay as they are: what is done there may write elsewhere, too.
     elsewhere : str
-        What to do if there is no room to be made. The default is for folders of the cache.
+        What to do if no room can be made. The default is for folders of the cache.
 
     Raises
     ------

@@ -1,12 +1,8 @@
-"""What a long run has done so far, so that it can go on after a kill.
+"""Long runs: a journal of what is done, so that they go on after a kill, and shared processes.
 
-Work that several processes share by index, with the results of one.
-
-What one process would compute together is given to one of them whole, and each computes in one
-thread, as one process does (`rmutils.core.journal.one_thread`): batches and numbers of threads change
-the last bits of a number, and with them now and then a token.
-
-One thread at a time, where results or timings must not depend on the number of cores.
+Several processes give the same results as one: what one would compute together goes to one of them
+whole, and each computes in one thread. Other batches and numbers of threads change the last bits of
+a number, and with them now and then a token.
 """
 
 from __future__ import annotations
@@ -69,7 +65,7 @@ class Journal(UserDict[str, Any]):
 
 
 def worker_part(path: Path, number: int | str) -> Path:
-    """Where a worker keeps its part of a journal (`rmutils.core.journal`)."""
+    """Return the file in which a worker keeps its part of a journal."""
     return Path(f"{path}.worker-{number}")
 
 
@@ -83,7 +79,7 @@ what is done already, the share, and what to call with each amount that is done.
 def side_by_side(
     work: Work, journal: Path, workers: int, doing: str, total: int, *, unit: str = "answers"
 ) -> list[Any]:
-    """Fill a journal; what `work` returned, share by share.
+    """Fill a journal by several processes, and return what `work` returned, share by share.
 
     Parameters
     ----------
@@ -101,7 +97,7 @@ def side_by_side(
     Raises
     ------
     UserError
-        As of `work`; or a worker was stopped.
+        As `work`; or a worker was stopped.
     """
     kept = Journal(journal)
     parts = [worker_part(journal, k) for k in range(workers)]
@@ -119,14 +115,13 @@ def side_by_side(
     try:
         return [job.result() for job in jobs]
     except BrokenProcessPool as error:
-        raise UserError(f"{doing}: a worker was stopped, perhaps for want of memory. What has been "
-                        "answered is kept: the same command goes on; --workers 1 needs the least "
+        raise UserError(f"{doing}: a worker was stopped, perhaps because memory ran out. What has "
+                        "been answered is kept: the same command goes on; --workers 1 needs the least "
                         "memory.") from error
 
 
 def default_workers() -> int:
-    """One for each GPU; without any, one for each core, but four at most: memory grows with each.
-    """
+    """Return one for each GPU; without any, one for each core, four at most: each takes memory."""
     return torch.cuda.device_count() or min(4, os.cpu_count() or 1)
 
 
@@ -146,7 +141,7 @@ def _share(work: Work, known: dict[str, Any], part: Path, share: slice) -> Any:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """torch computes in one thread; on exit in as many as before, also after an error."""
+    """Let torch compute in one thread; on exit in as many as before, also after an error."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,4 +1,4 @@
-"""Where things live. The only module that knows."""
+"""Places of files and folders; no other module knows them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from platformdirs import user_cache_dir
 from rmutils.core.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-"""The checkout. `rmutils` is installed in editable mode, so data and notebooks stand beside it."""
+"""The checkout. `rmutils` is installed in editable mode, so data and notebooks are beside it."""
 
 DATA = ROOT / "data"
 NOTEBOOKS = ROOT / "notebooks"
@@ -25,12 +25,12 @@ NEEDLES = CORPORA["book"] / "needles" / "needles.jsonl"
 
 
 def cache_dir() -> Path:
-    """The user's cache: fetched models and computed artifacts. `RMUTILS_CACHE` overrides it."""
+    """Return the user's cache of fetched models and results; `RMUTILS_CACHE` overrides it."""
     return Path(os.environ.get("RMUTILS_CACHE") or user_cache_dir("rmutils"))
 
 
 def caches() -> list[Path]:
-    """Where models and artifacts are looked up: the user's cache, then one that is shared.
+    """Return where models and results are looked up: the user's cache, then one that is shared.
 
     The second is named by `RMUTILS_SHARED_CACHE` and is only read: a teacher fills it once for a
     class. What is not there is made in the user's own.
@@ -38,7 +38,7 @@ def caches() -> list[Path]:
     Raises
     ------
     UserError
-        No folder stands where the variable says.
+        The folder that the variable names does not exist.
     """
     shared = os.environ.get("RMUTILS_SHARED_CACHE")
     if shared and not Path(shared).is_dir():

@@ -1,7 +1,7 @@
 """Stored results: a folder with a payload and a manifest that says where the payload comes from.
 
 A result's key is its stage and a hash of what it depends on: stage, stage version, configuration
-(see `rmutils.core.config`) and inputs. Its folder is `stage/model/label-hash`, to be read by people;
+(see `rmutils.core.config`) and inputs. Its folder is `stage/model/label-hash`, for people to read;
 the first digits of the hash tell twins apart. It is looked up in the user's cache first, then in a
 cache that is shared, if there is one, then among the results that ship with the project. A payload
 that does not match its manifest is refused.
@@ -34,7 +34,7 @@ JOURNAL = ".journal.jsonl"
 KEY = re.compile(r"([a-z][a-z-]*)-([0-9a-f]{16})")
 PLACE = re.compile(r"([a-z][a-z-]*)/[^/]+/[^/]+-([0-9a-f]{8})")
 DIGITS = 8
-"""Of the hash, in the name of a folder."""
+"""How many of the hash are in the name of a folder."""
 BASE = "base"
 """Label of results without another one: of a model as it came."""
 Compute = Literal["auto", "always", "never"]
@@ -50,7 +50,7 @@ class Artifact:
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        """stage, version, config, inputs, command, facts, seconds, environment, files."""
+        """Return stage, version, config, inputs, command, facts, seconds, environment, files."""
         manifest: dict[str, Any] = parse_json((self.folder / MANIFEST).read_text(encoding="utf-8"))
         return manifest
 
@@ -90,7 +90,7 @@ class Artifact:
         return self.folder / file
 
     def problems(self) -> list[str]:
-        """What is wrong with the folder, a sentence each; empty if all is well."""
+        """Return what is wrong with the folder, a sentence each; empty if all is well."""
         try:
             files = {file: known["sha256"] for file, known in self.manifest["files"].items()}
             key = self.key
@@ -316,7 +316,7 @@ def find(name: str) -> Artifact | None:
 
 
 def stored(stage: str | None = None) -> Iterator[Artifact]:
-    """All stored results, or those of a stage: the user's own first."""
+    """Yield all stored results, or those of a stage, the user's own first."""
     for root in roots():
         folders = [*root.glob("[!.]*/[!.]*/[!.]*"), *root.glob("*-" + "[0-9a-f]" * 16)]
         for artifact in map(Artifact, sorted(folders)):
