@@ -116,8 +116,8 @@ def side_by_side(
         return [job.result() for job in jobs]
     except BrokenProcessPool as error:
         raise UserError(f"{doing}: a worker was stopped, perhaps because memory ran out. What has "
-                        "been answered is kept: the same command goes on; --workers 1 needs the least "
-                        "memory.") from error
+                        "been answered is kept: the same command goes on; --workers 1 needs the "
+                        "least memory.") from error
 
 
 def default_workers() -> int:
