@@ -20,7 +20,7 @@ from rmutils.evaluation.likelihoods import next_words_right, passages
 from rmutils.heads.copy_score import SUCCESS_ROUGE, rouge_recall
 from rmutils.heads.detection import DetectConfig, build_cases
 from rmutils.models import LanguageModel
-from rmutils.stats import SHARE, interval
+from rmutils.stats import SHARE, draws, expansion, interval
 
 HAYSTACK, BY_HEART, NEXT_WORDS = "haystack", "by heart", "next words"
 """What is asked besides the tasks over long texts. The last is no question: a model reads."""
@@ -127,7 +127,7 @@ def chance(sample: Sample) -> float:
 def screen(
     lm: LanguageModel, samples: Mapping[str, Sequence[Sample]], max_new_tokens: int
 ) -> pd.DataFrame:
-    """Which tasks a model can do at all: those whose 95 % interval lies above chance.
+    """Which tasks a model can do at all: those that are surely better than chance (`_above`).
 
     Parameters
     ----------
@@ -145,6 +145,15 @@ def screen(
         right = ask(lm, sample_questions(lm, name, of_task), max_new_tokens)["correct"]
         value, low, high = interval(right, bounds=SHARE)
         by_chance = float(np.mean([chance(sample) for sample in of_task]))
-        rows.append((name, len(right), value, low, high, by_chance, bool(low > by_chance)))
+        rows.append((name, len(right), value, low, high, by_chance, _above(right, by_chance)))
     return pd.DataFrame(rows, columns=["task", "samples", "value", "low", "high", "chance",
                                        "within_reach"])
+
+
+def _above(right: pd.Series, chance: float) -> bool:
+    """Whether 95 % of the means of resampled answers lie above chance. They are not spread as those
+    of an interval are: with the five samples of a task, no model would get past a single error."""
+    value, *drawn = draws(right)
+    spread = expansion(len(right)) if len(right) > 1 else 1
+    lowest = np.quantile(value + (np.array(drawn) - value) / spread, 0.025)
+    return bool((value if np.isnan(lowest) else lowest) > chance)

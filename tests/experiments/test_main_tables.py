@@ -43,7 +43,7 @@ def stored(monkeypatch):
     plan = [SimpleNamespace(strategy=strategy, seed=seed) for strategy in "ab" for seed in (0, 1)]
     monkeypatch.setattr(main_tables, "evaluate_stored", evaluate_stored)
     monkeypatch.setattr(main_tables, "stored_runs", stored_runs)
-    monkeypatch.setattr(main_tables, "planned", lambda model: plan)
+    monkeypatch.setattr(main_tables, "planned_runs", lambda model: plan)
     return have
 
 

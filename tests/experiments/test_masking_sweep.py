@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -202,6 +203,6 @@ def test_command_gives_the_same_configuration(tiny):
         command = shlex.split(str(error.value).split("`")[1])
         assert command[:3] == ["rmutils", "run", chapter.stem]
         named = check_parameters(chapter, parameter_pairs(command[3:]))
-        assert named.pop("model") == str(tiny)
+        assert Path(named.pop("model")).resolve() == Path(tiny).resolve()
         settings = {k: v for k, v in (defaults | named).items() if k in SweepConfig.model_fields}
         assert set(settings) == set(SweepConfig.model_fields) and SweepConfig(**settings) == config

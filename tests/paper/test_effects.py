@@ -145,7 +145,7 @@ def runs(monkeypatch, cleared):
                 [f"rmutils retmask {key}" for key in asked if key not in stored])
 
     monkeypatch.setattr(head_effects, "stored_runs", stored_runs)
-    monkeypatch.setattr(head_effects, "planned", lambda model: [
+    monkeypatch.setattr(head_effects, "planned_runs", lambda model: [
         config for config in planned_runs("tiny-llama") if config.seed < 2])
 
 
