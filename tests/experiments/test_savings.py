@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import torch
 from transformers import DynamicCache
+from typer.testing import CliRunner
 
 from rmutils.attention.calibration import calibration_prompts
 from rmutils.attention.gemfilter import GemFilter, choose
@@ -16,7 +17,7 @@ from rmutils.attention.select_attention import Select, selecting
 from rmutils.attention.share_attention import Share, Unshared
 from rmutils.attention.sharing_plans import sharing_at
 from rmutils.attention.variants import Plain
-from rmutils.cli.measure import variants as command_line
+from rmutils.cli import app
 from rmutils.core.errors import UserError
 from rmutils.experiments import run_costs as costs_module
 from rmutils.experiments.layer_choice import (
@@ -173,14 +174,14 @@ def test_likeness_is_what_heads_share_by(lm):
         likeness(lm, config.model_copy(update={"layer": 4}))
 
 
-def test_what_is_missing_is_named_and_its_command_makes_it(cache, capsys):
+def test_what_is_missing_is_named_and_its_command_makes_it(cache):
     config = RecallConfig(needles=NEEDLES.model_copy(update={"needles": 1}), p=(0.5,))
     tables, artifacts, (command,) = look_up("tiny-llama", config, compute="never")
     assert not tables and not artifacts
-    *start, measurement, model, text = shlex.split(command)
-    assert start == ["rmutils", "variants"]
-    command_line(measurement, model, text)
+    assert command.startswith("rmutils variants recall tiny-llama ")
+    done = CliRunner().invoke(app, shlex.split(command)[1:])
+    assert done.exit_code == 0, done.output
     tables, (artifact,), missing = look_up("tiny-llama", config, compute="never")
     assert not missing and len(tables["recall"]) == 2 * 4
-    assert str(artifact.folder) in capsys.readouterr().out
+    assert str(artifact.folder) in done.output
     assert artifact.manifest["command"] == command and not artifact.problems()

@@ -7,13 +7,14 @@ import shlex
 import pandas as pd
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from rmutils.attention import variants as module
 from rmutils.attention.calibration import calibration_prompts
 from rmutils.attention.ms_poe import MsPoe
 from rmutils.attention.select_attention import Select
 from rmutils.attention.variants import Plain
-from rmutils.cli.measure import variants as command_line
+from rmutils.cli import app
 from rmutils.core.errors import UserError
 from rmutils.evaluation.answers import find_needles
 from rmutils.evaluation.likelihoods import passages
@@ -153,16 +154,17 @@ def test_goes_on_after_a_kill_with_the_same_tables(tiny, cache, monkeypatch, tmp
         pd.testing.assert_frame_equal(table, undisturbed[name])
 
 
-def test_what_is_missing_is_named_and_its_command_makes_it(tiny, capsys):
+def test_what_is_missing_is_named_and_its_command_makes_it(tiny):
     variants = {"plain": Plain(), "wide": MsPoe(s_min=1, s_max=8, first_layer=0)}
     measure_stored(str(tiny), TINY)
     found = compare_stored(str(tiny), variants, TINY, compute="never")
     assert {*found.tables["texts"]["variant"]} == {"plain"} and len(found.artifacts) == 1
     command, = map(shlex.split, found.missing)
     assert command[:3] == ["rmutils", "variants", "answers"]
-    command_line(*command[2:])
+    done = CliRunner().invoke(app, command[1:])
+    assert done.exit_code == 0, done.output
     both = compare_stored(str(tiny), variants, TINY, compute="never")
-    assert not both.missing and str(both.artifacts[1].folder) in capsys.readouterr().out
+    assert not both.missing and str(both.artifacts[1].folder) in done.output
     assert both.artifacts[1].manifest["command"] == shlex.join(command)
     texts = both.tables["texts"].set_index("variant")["nats"]
     assert texts["plain"].tolist() != texts["wide"].tolist()
