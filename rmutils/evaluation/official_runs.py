@@ -118,8 +118,8 @@ def clone_of_helmet() -> Path:
     clone = Path(os.environ.get(CLONE, ""))
     if CLONE not in os.environ or not (clone / "eval.py").is_file():
         raise UserError(f"{CLONE} names no clone of HELMET (a folder with eval.py). Make one: `git "
-                        f"clone {official.REPOSITORY}`, `bash scripts/download_data.sh` in it, then "
-                        f"`export {CLONE}=FOLDER`.")
+                        f"clone {official.REPOSITORY}`, `bash scripts/download_data.sh` in it, "
+                        f"then `export {CLONE}=FOLDER`.")
     return clone
 
 

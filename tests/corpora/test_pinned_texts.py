@@ -13,7 +13,7 @@ from rmutils.corpora.world.knowledge import KINDS, instruction, topic_words
 from rmutils.corpora.world.questions import Chronicle
 from rmutils.corpora.world.samples import TooShort
 from rmutils.corpora.world.tasks import TASKS, held_out_needles, task
-from rmutils.evaluation.helmet.suite import DATASETS
+from rmutils.evaluation.helmet.suite import DATASETS, SUITE
 
 SPLITS = ("train", "held_out")
 
@@ -53,7 +53,7 @@ def tasks() -> Iterator[object]:
 
 
 def questions() -> Iterator[object]:
-    for name in sorted(DATASETS):
+    for name in sorted(name for names in SUITE.values() for name in names):
         for number in (1, 3):
             world = Chronicle("q0")
             try:

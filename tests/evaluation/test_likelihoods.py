@@ -60,7 +60,8 @@ def test_next_words_are_the_slow_ones(lm):
         right = [odds(lm, text[:i])[text[i]] == max(odds(lm, text[:i]))
                  for i in range(known, len(text))]
         assert 0 < sum(right) < len(right)
-        assert next_words_right(lm, [text, text[:9]], known)[0] == pytest.approx(sum(right) / len(right))
+        share = next_words_right(lm, [text, text[:9]], known)[0]
+        assert share == pytest.approx(sum(right) / len(right))
 
 
 def test_the_masked_model_speaks_and_the_whole_one_judges(llama, monkeypatch):

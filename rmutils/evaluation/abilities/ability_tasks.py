@@ -1,8 +1,8 @@
-"""What models are asked besides long contexts: the one list of tasks.
+"""The tasks besides long contexts: a registry, and this project's own.
 
 These are not the paper's benchmarks (GPQA, MATH-500, HumanEval, MMLU-Pro, MT-Bench), which cannot
-ship with a book; `rmutils.evaluation.abilities.harness` runs those. They are small tasks of the same
-kinds that need no network and no judge. A teaching model knows no words but those of its invented
+ship with a book; `rmutils.evaluation.abilities.harness` runs those. They are small tasks of the
+same kinds that need no network and no judge. A teaching model knows only the words of its invented
 world, so its tasks are what it was trained on, in wordings and names that it has never read.
 """
 
@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from rmutils.core.errors import UserError
+from rmutils.core.registry import Registry
 from rmutils.corpora.world import World
 from rmutils.corpora.world.knowledge import KINDS, instruction
 from rmutils.corpora.world.samples import Sample
@@ -29,6 +31,9 @@ from rmutils.evaluation.abilities.short_tasks import (
 )
 from rmutils.evaluation.answers import is_right
 
+Make = Callable[[int, int], list[Item]]
+"""(how many, seed) -> items; fewer where there are no more."""
+
 
 @dataclass(frozen=True)
 class Task:
@@ -36,19 +41,43 @@ class Task:
 
     Attributes
     ----------
+    name : str
+    corpus : {"world", "book"}
+        Which models have it: teaching models or others (`LanguageModel.corpus`).
     make : callable
-        Its items, from how many and a seed; fewer where there are no more.
+        Makes its items: see `Make`.
     chance : float
         What the best constant answer is worth on average, 0 to 100.
     max_new_tokens : int
         Longest answer.
     """
 
-    make: Callable[[int, int], list[Item]]
-    chance: float
-    max_new_tokens: int
+    name: str
+    corpus: str
+    make: Make
+    chance: float = 0.0
+    max_new_tokens: int = 64
 
 
+TASKS: Registry[Task] = Registry("ability task", "rmutils.abilities")
+"""`corpus/name` -> task; other packages register their own with `ability`."""
+
+
+def ability(name: str, corpus: str, **settings: Any) -> Callable[[Make], Make]:
+    """Return a decorator that registers a task, whose items the function makes.
+
+    Parameters
+    ----------
+    name, corpus, **settings
+        The fields of `Task`.
+    """
+    def register(make: Make) -> Make:
+        TASKS.add(f"{corpus}/{name}", Task(name, corpus, make, **settings))
+        return make
+    return register
+
+
+@ability("short instructions", "world", max_new_tokens=80)
 def short(count: int, seed: int) -> list[Item]:
     """Short instructions of the invented world, its kinds in turn."""
     kinds = list(KINDS)
@@ -61,33 +90,29 @@ def _right(sample: Sample, answer: str) -> float:
     return passes(is_right(sample, answer))
 
 
-TASKS: dict[str, dict[str, Task]] = {
-    "world": {
-        "short instructions": Task(short, 0.0, 80),
-        "multiple choice": Task(known, 25.0, 0),
-    },
-    "book": {
-        "arithmetic": Task(arithmetic, 0.0, 64),
-        "formats": Task(formats, 0.0, 96),
-        "code": Task(coding, 0.0, 320),
-        "multiple choice": Task(partial(reading, form="values"), 25.0, 0),
-        "letters": Task(partial(reading, form="letters"), 25.0, 0),
-        "written letters": Task(partial(reading, form="written"), 25.0, 24),
-    },
-}
-"""Corpus of a model (`LanguageModel.corpus`) -> name -> task."""
+ability("multiple choice", "world", chance=25.0, max_new_tokens=0)(known)
+ability("arithmetic", "book")(arithmetic)
+ability("formats", "book", max_new_tokens=96)(formats)
+ability("code", "book", max_new_tokens=320)(coding)
+ability("multiple choice", "book", chance=25.0, max_new_tokens=0)(partial(reading, form="values"))
+ability("letters", "book", chance=25.0, max_new_tokens=0)(partial(reading, form="letters"))
+ability("written letters", "book", chance=25.0, max_new_tokens=24)(
+    partial(reading, form="written"))
+OWN = {"world": ("short instructions", "multiple choice"),
+       "book": ("arithmetic", "formats", "code", "multiple choice", "letters", "written letters")}
+"""Corpus -> the tasks of this project, which are asked if none are named."""
 
 
 def tasks_of(corpus: str, names: Iterable[str] = ()) -> dict[str, Task]:
-    """The tasks of a corpus, or those of them that are named.
+    """The project's tasks for a corpus, or those for it that are named.
 
     Raises
     ------
     UserError
         It has no task of that name.
     """
-    tasks = TASKS[corpus]
-    names = list(names) or list(tasks)
+    tasks = {task.name: task for task in TASKS.values() if task.corpus == corpus}
+    names = list(names) or OWN[corpus]
     if unknown := [name for name in names if name not in tasks]:
         raise UserError(f"there is no task {', '.join(map(repr, unknown))} for this model. Its "
                         f"tasks: {', '.join(tasks)}.")

@@ -1,15 +1,11 @@
-"""What a model can do besides long contexts, and how far it has moved from its base (section 5.1).
-
-Abilities asked by several processes, each of which takes every n-th task and passage.
-
-Abilities as stored results, of models and of trainings whose weights may be elsewhere.
-"""
+"""What a model can do besides long contexts, and how far it is from its base (section 5.1)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -44,7 +40,7 @@ class GeneralConfig(Config):
     """
 
     tasks: tuple[str, ...] = ()
-    """Which of the model's tasks (`rmutils.evaluation.abilities.ability_tasks.TASKS`); none: all of them."""
+    """Which of the model's tasks (`rmutils.evaluation.abilities.ability_tasks`); none: our own."""
     samples: Count = 200
     """Of each task; all there are, where there are fewer."""
     seed: int = 0
@@ -86,7 +82,7 @@ def evaluate_general(
     lm: LanguageModel, config: GeneralConfig = GeneralConfig(), *,
     base: LanguageModel | None = None, journal: Path | None = None,
 ) -> General:
-    """Ask a model all questions, and hold its next words against those of its base.
+    """Ask a model all questions, and compare its next words with those of its base.
 
     Answers are greedy and without a chain of thought. An answer with options is the one whose
     log-probability per character is highest, which lm-evaluation-harness calls `acc_norm`.
@@ -180,7 +176,7 @@ def _odds(lm: LanguageModel, prompt: list[int], options: Sequence[str]) -> list[
 def ask_side_by_side(
     model: str, config: GeneralConfig, base: str | None, journal: Path, workers: int
 ) -> None:
-    """Fill the journal of `rmutils.evaluation.abilities.evaluate_abilities.evaluate_general`.
+    """Fill the journal of `evaluate_general`; each process takes every n-th task and passage.
 
     Parameters
     ----------
@@ -194,14 +190,19 @@ def ask_side_by_side(
     UserError
         As of `evaluate_general`; or a worker was stopped.
     """
-    side_by_side(partial(_work, model, config, base), journal, workers, f"abilities of {model}",
-                 config.questions(corpus_of(base or model), base), unit="questions")
+    corpus = corpus_of(base or model)
+    modules = sorted({task.make.__module__ for task in tasks_of(corpus, config.tasks).values()}
+                     - {"__main__"})
+    side_by_side(partial(_work, model, config, base, modules), journal, workers,
+                 f"abilities of {model}", config.questions(corpus, base), unit="questions")
 
 
 def _work(
-    model: str, config: GeneralConfig, base: str | None, kept: Journal, share: slice,
-    done: Callable[[float], None],
+    model: str, config: GeneralConfig, base: str | None, modules: Sequence[str], kept: Journal,
+    share: slice, done: Callable[[float], None],
 ) -> None:
+    for module in modules:  # what registers tasks that entry points do not name
+        import_module(module)
     lm = load_by_name(model, base)
     for part in parts_of(lm, config, load_model(base) if base else None)[share]:
         part(kept, done)

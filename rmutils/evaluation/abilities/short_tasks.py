@@ -1,24 +1,14 @@
-"""The form of a question: what is asked, and what an answer is worth.
+"""Short questions that a program can mark, each kind a small stand-in for a benchmark.
 
-Arithmetic with whole numbers, drawn from a seed: the small stand-in for MATH-500.
-
-Multiple choice with four options: the small stand-in for GPQA and MMLU-Pro.
-
-An ordinary model reads a few sentences about the invented world and a question. A teaching model
-has never seen letters in front of options, but knows the world: it is asked what everybody in it
-knows, and the options are whole answers.
-
-Functions to be written, which are then called: the small stand-in for HumanEval.
-
-The problems are in `data/abilities/problems.yaml`. What the calls should give never enters the
-sandbox, so a program that prints a right result without computing it gains nothing.
-
-Instructions on the form of an answer, which a program can check: the idea of IFEval.
-
-Two of the forms are those of `rmutils.corpora.world.failure_prompts`, with its reader; there the
-form alone counts, here the content that was given as well, so that no single answer fits all.
-
-Zhou et al. (2023), "Instruction-Following Evaluation for Large Language Models".
+- Arithmetic with whole numbers, from a seed: MATH-500.
+- Multiple choice with four options: GPQA and MMLU-Pro. An ordinary model reads a few sentences
+  about the invented world and a question. A teaching model has never seen letters in front of
+  options, but knows the world: it is asked what everybody knows, and the options are whole answers.
+- Functions to be written (`data/abilities/problems.yaml`), which are then called: HumanEval. The
+  expected results never enter the sandbox, so printing a right result gains nothing.
+- Instructions on the form of an answer: IFEval (Zhou et al. 2023, "Instruction-Following
+  Evaluation for Large Language Models"). Two forms are those of
+  `rmutils.corpora.world.failure_prompts`; there the form alone counts, here also the content.
 """
 
 from __future__ import annotations
@@ -83,8 +73,8 @@ def different(items: Iterable[Item], count: int) -> list[Item]:
 
 
 def draws(name: str, count: int, seed: int) -> Iterator[random.Random]:
-    """Sources of chance for a task, one for each question to be drawn; more than are wanted, since
-    some of what is drawn was there before."""
+    """Random generators for a task, one for each question; more than are wanted, since questions
+    can come up twice."""
     return (random.Random(f"{name} {seed} {i}") for i in range(20 * count))
 
 
@@ -110,7 +100,9 @@ def last_number(text: str) -> float | None:
     return float(found[-1].replace(",", "")) if found else None
 
 
-def _arithmetic_item(kind: str, make: Callable[[random.Random], tuple[str, int]], draw: random.Random) -> Item:
+def _arithmetic_item(
+    kind: str, make: Callable[[random.Random], tuple[str, int]], draw: random.Random
+) -> Item:
     question, value = make(draw)
     return Item(kind, f"{question} {_ONLY}", str(value), partial(_arithmetic_score, value))
 
@@ -120,7 +112,7 @@ def _arithmetic_score(value: int, answer: str) -> float:
 
 
 def _number(draw: random.Random) -> int:
-    """Of one digit or of two, as often."""
+    """A number of one digit or, as often, of two."""
     return draw.choice((draw.randint(2, 9), draw.randint(11, 99)))
 
 

@@ -8,26 +8,24 @@ from zlib import crc32
 import numpy as np
 import pandas as pd
 
-from rmutils.evaluation.helmet.suite import CATEGORIES, DATASETS
+from rmutils.evaluation.helmet.suite import SUITE
 from rmutils.stats import POINTS, RESAMPLES, interval_of
 from rmutils.stats import draws as draws_of_mean
 
 OVERALL = "overall"
-WORLD = {category: tuple(d.name for d in DATASETS.values() if d.category == category)
-         for category in CATEGORIES}
-"""Category -> its data sets, of the suite over the invented world."""
 
 
 def averages(
-    table: pd.DataFrame, suite: Mapping[str, Sequence[str]] = WORLD, *, resamples: int = RESAMPLES,
+    table: pd.DataFrame, suite: Mapping[str, Sequence[str]] = SUITE, *, resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> pd.DataFrame:
     """Means of data sets, of categories, and of all, each with its interval.
 
     A data set's value is the plain mean of its metrics, each the mean over its samples. A
     category's is the plain mean of its data sets, so that Cite is the mean of six numbers, as in
-    HELMET. The overall value is the plain mean of the seven categories. HELMET leaves out silently
-    what is missing; here `missing` names it.
+    HELMET. The overall value is the plain mean of the suite's categories. HELMET leaves out
+    silently what is missing; here `missing` names it. A data set that is not of the suite counts in
+    its category; a category that is not of the suite has a mean, but no part in the overall value.
 
     The bootstrap draws texts with all that is asked about each, independently for each data set.
 
@@ -109,9 +107,13 @@ def _of_length(
     length: int, part: pd.DataFrame, suite: Mapping[str, Sequence[str]], resamples: int, seed: int
 ) -> list[dict]:
     found = draws(part, resamples=resamples, seed=seed)
+    known = {name for names in suite.values() for name in names}
+    beyond = part.loc[~part["dataset"].isin(known)].groupby("category")["dataset"].unique()
+    every = {category: (*suite.get(category, ()), *beyond.get(category, ()))
+             for category in dict.fromkeys((*suite, *beyond.index))}
     counts = _counts(part)
     rows, categories, lacking = [], {}, []
-    for category, names in suite.items():
+    for category, names in every.items():
         there = [name for name in names if name in found and np.isfinite(found[name][0])]
         rows += [_row(length, "data set", name, found[name], counts[name])
                  for name in names if name in found]
@@ -123,8 +125,8 @@ def _of_length(
             lacking += missing
         else:
             lacking.append(category)
-    if categories:
-        rows.append(_row(length, OVERALL, OVERALL, np.mean([*categories.values()], axis=0),
+    if counted := [value for category, value in categories.items() if category in suite]:
+        rows.append(_row(length, OVERALL, OVERALL, np.mean(counted, axis=0),
                          _sum(counts.values()), lacking))
     return rows
 

@@ -1,16 +1,10 @@
-"""From responses to scores.
-
-The evaluation: every answer of a model to every data set at every length, scored.
-
-An evaluation by several processes, each of which takes every n-th data set and length.
-
-Evaluations as stored results, of models and of stored trainings.
-"""
+"""The evaluation: every answer of a model to every data set at every length, scored and stored."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import pandas as pd
@@ -30,7 +24,7 @@ from rmutils.evaluation.helmet.prompts import (
     prompter_of,
     questions,
 )
-from rmutils.evaluation.helmet.suite import DATASETS, Dataset
+from rmutils.evaluation.helmet.suite import DATASETS, Dataset, modules_of
 from rmutils.models import LanguageModel
 from rmutils.models.engine.generation import generate
 from rmutils.models.language_model import counter, without_thoughts
@@ -66,8 +60,7 @@ def rows(
     prompter: Prompter, asked: Sequence[Asked], responses: Sequence[str],
     score_of: Callable[[Asked, str, str], float],
 ) -> Iterator[dict]:
-    """A row per sample and metric. Of a thought that never ends nothing is scored; HELMET would
-    score the thought.
+    """A row per sample and metric. A thought that never ends is not scored; HELMET would score it.
 
     Parameters
     ----------
@@ -126,6 +119,8 @@ def evaluate(
 def prompters_of(lm: LanguageModel, config: EvaluateConfig) -> list[Prompter]:
     """All data sets at all lengths, once it is sure that they fit."""
     config.check(lm)
+    for name in config.datasets:
+        [*map(METRICS.__getitem__, DATASETS[name].metrics)]  # an unknown one is refused at once
     count = counter(lm)
     prompters = [prompter_of(lm, DATASETS[name], length, config, count)
                  for length in config.lengths for name in config.datasets]
@@ -183,32 +178,36 @@ def _key(prompter: Prompter, ask: Asked) -> str:
 def evaluate_side_by_side(
     model: str, config: EvaluateConfig, journal: Path, workers: int
 ) -> pd.DataFrame:
-    """`rmutils.evaluation.helmet.evaluate` by rules, without a judge.
+    """`evaluate` without a judge, by processes that each take every n-th data set and length.
 
     Parameters
     ----------
     model : str
         As for `rmutils.models.trained.load_by_name`.
     journal : Path
-        Takes each answer when it is given. What is there already, also of workers that were
+        Takes each answer when it is given. What is there already, also from workers that were
         stopped, is not asked again.
     workers : int
-        Processes. Each has a model of its own.
+        Processes, each with a model of its own.
 
     Raises
     ------
     UserError
         As of `evaluate`; or a worker was stopped.
     """
-    shares = side_by_side(partial(_work, model, config), journal, workers,
-                          f"evaluation of {model}", config.parts * config.samples)
+    work = partial(_work, model, config, modules_of(config.datasets))
+    shares = side_by_side(work, journal, workers, f"evaluation of {model}",
+                          config.parts * config.samples)
     return pd.DataFrame([
         row for i in range(config.parts) for row in shares[i % workers][i // workers]])
 
 
 def _work(
-    model: str, config: EvaluateConfig, kept: Journal, share: slice, done: Callable[[float], None]
+    model: str, config: EvaluateConfig, modules: Sequence[str], kept: Journal, share: slice,
+    done: Callable[[float], None],
 ) -> list[list[dict]]:
+    for module in modules:  # what registers data sets that entry points do not name
+        import_module(module)
     return [answered_and_scored(prompter, config, kept, done)
             for prompter in prompters_of(load_by_name(model), config)[share]]
 

@@ -1,15 +1,14 @@
-"""What a response states and what supports it: metrics for which HELMET asks another model.
-
-HELMET has a language model decide whether documents entail a sentence (T5, as ALCE does), and
-GPT-4o whether an answer is right, which key points a summary has, and whether it is fluent. Here
-all facts are known, so that a rule decides instead. A sentence **states a fact** of the text if it
-names subject and value; of a fact that is asked for, the value is enough where it names nobody else
-("She lives in Foxmoor."). Which relation it speaks of is not looked at. It is **supported** by some
-documents if it states at least one fact and these documents tell all the facts that it states.
-
-HELMET's metrics as functions of a response and a sample, each from 0 to 1.
+"""HELMET's metrics: functions of a response and a sample, each from 0 to 1.
 
 An empty response has what the metric gives an empty text, which is 0 everywhere.
+
+For some metrics HELMET asks another model. It has a language model decide whether documents entail
+a sentence (T5, as ALCE does), and GPT-4o whether an answer is right, which key points a summary
+has, and whether it is fluent. Here all facts are known, so that a rule decides instead. A sentence
+**states a fact** of the text if it names subject and value; of a fact that is asked for, the value
+is enough where it names nobody else ("She lives in Foxmoor."). Which relation it speaks of is not
+looked at. It is **supported** by some documents if it states at least one fact and these documents
+tell all the facts that it states.
 """
 
 from __future__ import annotations
@@ -22,10 +21,16 @@ from functools import cache, lru_cache
 import ir_measures
 from rouge_score.rouge_scorer import RougeScorer
 
+from rmutils.core.registry import Registry
 from rmutils.corpora.world.facts import Fact
 from rmutils.corpora.world.questions import Question
 from rmutils.evaluation.likelihoods import repetition_rate
 
+Metric = Callable[[str, Question], float]
+METRICS: Registry[Metric] = Registry("metric", "rmutils.metrics")
+"""Name -> metric; other packages register their own."""
+NDCG = ir_measures.nDCG @ 10
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
 CITED = 3
 """Citations of a sentence that count, from the first one on, as in ALCE."""
 SHORT = 5
@@ -44,6 +49,7 @@ def fluency(text: str) -> float:
     return float(bool(re.search(r"\w", text)) and repetition_rate(text) < REPETITIVE)
 
 
+@METRICS.register("answer_score")
 def answer_score(response: str, sample: Question) -> float:
     """HELMET's grade of a free answer, fluency (0 or 1) times correctness (0 to 3), over 3.
 
@@ -59,6 +65,7 @@ def answer_score(response: str, sample: Question) -> float:
     return fluency(response) * grade / CORRECT
 
 
+@METRICS.register("key_point_f1")
 def key_point_f1(response: str, sample: Question) -> float:
     """HELMET's score of a summary: fluency times the F1 of recall and precision.
 
@@ -76,11 +83,13 @@ def f1_of_key_points(response: str, sample: Question) -> float:
     return 2 * precision * recall / (precision + recall or 1)
 
 
+@METRICS.register("citation_recall")
 def citation_recall(response: str, sample: Question) -> float:
     """Share of sentences that the documents cited in them support (ALCE)."""
     return _citations(_long(response), sample)[0]
 
 
+@METRICS.register("citation_precision")
 def citation_precision(response: str, sample: Question) -> float:
     """Share of citations that are needed (ALCE).
 
@@ -90,11 +99,13 @@ def citation_precision(response: str, sample: Question) -> float:
     return _citations(_long(response), sample)[1]
 
 
+@METRICS.register("list_citation_recall")
 def list_citation_recall(response: str, sample: Question) -> float:
     """As `citation_recall`, where the response is a list and each item answers the question."""
     return _citations(_claims(response, sample), sample)[0]
 
 
+@METRICS.register("list_citation_precision")
 def list_citation_precision(response: str, sample: Question) -> float:
     """As `citation_precision`, where the response is a list and each item answers the question."""
     return _citations(_claims(response, sample), sample)[1]
@@ -167,11 +178,6 @@ def _words(text: str) -> str:
     return f" {' '.join(words)} "
 
 
-Metric = Callable[[str, Question], float]
-NDCG = ir_measures.nDCG @ 10
-_PUNCTUATION = str.maketrans("", "", string.punctuation)
-
-
 def normalize(text: str) -> str:
     """SQuAD's form: lower case, no punctuation, no articles, single spaces."""
     bare = re.sub(r"\b(a|an|the)\b", " ", text.lower().translate(_PUNCTUATION))
@@ -185,22 +191,26 @@ def parse(response: str, prefix: str) -> str:
     return re.sub(rf"^{re.escape(prefix)}", "", line, flags=re.IGNORECASE).strip()
 
 
+@METRICS.register("substring_exact_match")
 def substring_exact_match(response: str, sample: Question) -> float:
     """1 if the response holds one of the golds, both in SQuAD's form."""
     said = normalize(response)
     return float(any(normalize(gold) in said for gold in sample.golds))
 
 
+@METRICS.register("recall")
 def recall(response: str, sample: Question) -> float:
     """Share of the golds that the response holds, letter by letter but for their case (RULER)."""
     return sum(gold.lower() in response.lower() for gold in sample.golds) / len(sample.golds)
 
 
+@METRICS.register("label_accuracy")
 def label_accuracy(response: str, sample: Question) -> float:
     """1 if the response is the label, both in SQuAD's form."""
     return float(normalize(response) == normalize(sample.golds[0]))
 
 
+@METRICS.register("choice_exact_match")
 def choice_exact_match(response: str, sample: Question) -> float:
     """1 if the response is the letter, or holds "B. " with the right option.
 
@@ -220,6 +230,7 @@ def ranking(response: str) -> dict[str, int]:
     return {number: len(ranks) - ranks.index(number) for number in ranks}
 
 
+@METRICS.register("ndcg@10")
 def ndcg(response: str, sample: Question) -> float:
     """NDCG@10, with the grade of a document as its gain, as in trec_eval."""
     relevant = {"q": {number: int(grade) for number, _, grade in
@@ -227,18 +238,21 @@ def ndcg(response: str, sample: Question) -> float:
     return NDCG.calc_aggregate(relevant, {"q": ranking(response)}) if ranking(response) else 0.0
 
 
+@METRICS.register("str_em")
 def str_em(response: str, sample: Question) -> float:
     """Share of the golds that the response without its citations holds, in SQuAD's form (ALCE)."""
     said = normalize(without_citations(response))
     return sum(normalize(gold) in said for gold in sample.golds) / len(sample.golds)
 
 
+@METRICS.register("recall_top5")
 def recall_top5(response: str, sample: Question) -> float:
     """Of the golds, how many are items of the response, which is a list; five are enough."""
     said = {normalize(item) for item in items(without_citations(response))}
     return min(5, sum(normalize(gold) in said for gold in sample.golds)) / min(5, len(sample.golds))
 
 
+@METRICS.register("rougeL_f1")
 def rouge_l_f1(response: str, sample: Question) -> float:
     """ROUGE-L F1 to the best gold, of the whole response or of what it adds to the question.
 
@@ -258,16 +272,3 @@ def rouge_l_f1(response: str, sample: Question) -> float:
 @cache
 def _rouge() -> RougeScorer:
     return RougeScorer(["rougeL"], use_stemmer=True)
-
-
-METRICS: dict[str, Metric] = {
-    "substring_exact_match": substring_exact_match, "recall": recall,
-    "label_accuracy": label_accuracy, "choice_exact_match": choice_exact_match,
-    "ndcg@10": ndcg, "str_em": str_em, "recall_top5": recall_top5, "rougeL_f1": rouge_l_f1,
-    "citation_recall": citation_recall,
-    "citation_precision": citation_precision,
-    "list_citation_recall": list_citation_recall,
-    "list_citation_precision": list_citation_precision,
-    "answer_score": answer_score, "key_point_f1": key_point_f1,
-}
-"""Name -> metric."""

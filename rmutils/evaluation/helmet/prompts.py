@@ -1,12 +1,8 @@
-"""What an evaluation asks, how often, and in which form.
-
-Prompts of HELMET's shape: instruction, demonstrations, text, question.
+"""An evaluation's configuration, and its prompts: instruction, demonstrations, text, question.
 
 A model of this project's own training has never seen an instruction of HELMET's kind, a
 demonstration, or a prompt without its chat template. It gets the text and the question in its chat
 template and nothing else, unless demonstrations or a bare prompt are asked for.
-
-The questions of a data set, with their prompts.
 """
 
 from __future__ import annotations
@@ -24,7 +20,7 @@ from rmutils.core.errors import UserError
 from rmutils.corpora.world.lexicon import Split
 from rmutils.corpora.world.questions import Chronicle, Question
 from rmutils.corpora.world.samples import DRAWS, Count, TooShort
-from rmutils.evaluation.helmet.suite import CATEGORIES, DATASETS, SUITES, Dataset
+from rmutils.evaluation.helmet.suite import DATASETS, SUITE, SUITES, Dataset
 from rmutils.models import LanguageModel
 from rmutils.models.language_model import MARGIN
 
@@ -33,7 +29,8 @@ class EvaluateConfig(Config):
     """An evaluation. The paper names HELMET and takes its settings (section 4.1, appendix A)."""
 
     datasets: Annotated[tuple[str, ...], Field(min_length=1)] = SUITES["helmet"]
-    """Names of data sets; that of a suite (`helmet`) or a category stands for all of its data sets."""
+    """Names of data sets. A suite (`helmet`) or a category stands for its data sets: one of HELMET's
+    categories for those of the suite, another one for all that are registered."""
     lengths: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] = (512, 2048)
     """Tokens of prompt and answer together. Section 4.1: "five context lengths ranging from 8K to
     128K tokens"; ours are for models with smaller windows."""
@@ -57,13 +54,17 @@ class EvaluateConfig(Config):
     @field_validator("datasets")
     @classmethod
     def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        if unknown := [name for name in names
-                       if not any(name in known for known in (DATASETS, CATEGORIES, SUITES))]:
+        groups: dict[str, tuple[str, ...]] = {}
+        for d in DATASETS.values():
+            groups[d.category] = (*groups.get(d.category, ()), d.name)
+        groups |= SUITE | SUITES
+        if unknown := [name for name in names if name not in DATASETS and name not in groups]:
             raise ValueError(
                 f"no data set or category is called {', '.join(map(repr, unknown))}. Categories: "
-                f"{', '.join(CATEGORIES)}. Data sets: {', '.join(DATASETS)}")
-        asked = {*names}.union(*(SUITES.get(name, ()) for name in names))
-        return tuple(d.name for d in DATASETS.values() if {d.name, d.category} & asked)
+                f"{', '.join(name for name in groups if name not in SUITES)}. Data sets: "
+                f"{', '.join(DATASETS)}")
+        chosen = {one for name in names for one in groups.get(name, (name,))}
+        return tuple(name for name in DATASETS if name in chosen)
 
     @field_validator("lengths")
     @classmethod
@@ -91,8 +92,6 @@ NEWLINES = ("\n", "Ċ", "ĊĊ", "<0x0A>")
 NO_TEXT = "[text]"
 MORE = 24
 """Tokens of a demonstration's text beside what its answer needs."""
-PHRASES = ("substring_exact_match", "recall", "rougeL_f1", "answer_score")
-"""Metrics to which a phrase is a right answer."""
 
 
 class Demonstrated(Chronicle):
@@ -200,12 +199,12 @@ class Prompter:
 def draw(
     dataset: Dataset, world: Callable[[], Chronicle], room: int, count: Count, questions: int
 ) -> list[Question]:
-    """Questions to one text: as many as are wanted, or as fit beside their text.
+    """Questions about one text: as many as are wanted, or as fit beside their text.
 
     Parameters
     ----------
     world : callable
-        Makes the world anew.
+        Makes the world, each time the same.
 
     Raises
     ------
@@ -222,7 +221,7 @@ def draw(
 
 def _shortly(dataset: Dataset, sample: Question) -> str:
     """The answer of a demonstration: as short as HELMET's, where a phrase is enough."""
-    if dataset.metrics[0] in PHRASES:
+    if dataset.short:
         return ", ".join(sample.golds)
     return sample.answer.removeprefix(f"{dataset.prefix} ")
 

@@ -1,19 +1,18 @@
-"""The data sets: what stands for each of HELMET's seven categories, and how it differs.
+"""The data sets of the evaluation: a registry, and what stands for HELMET's seven categories.
 
-All texts are about the invented world, in names and wordings that the teaching models have never
-read. HELMET's own data sets are real texts, and larger: what a model knows by heart helps it there,
-and does not here. Each text is asked about several times (`questions`), which HELMET does with its
-books only.
+The suite's own texts are about the invented world, in names and wordings that the teaching models
+have never read. HELMET's data sets are real texts, and larger: what a model knows by heart helps it
+there, but not here. Each text has several questions (`questions`); in HELMET only books do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+from rmutils.core.registry import Registry
 from rmutils.corpora.world import document_questions as documents
-from rmutils.corpora.world import document_questions as labels
 from rmutils.corpora.world import text_questions as texts
 from rmutils.corpora.world.questions import Chronicle, Question
 from rmutils.corpora.world.samples import Count
@@ -21,6 +20,8 @@ from rmutils.corpora.world.samples import Count
 CATEGORIES = ("Recall", "RAG", "Re-rank", "ICL", "Cite", "LongQA", "Summ")
 """HELMET's, in the order of its tables."""
 Reading = Literal["raw", "parsed"]
+Make = Callable[[Chronicle, int, Count, int], list[Question]]
+"""(world, most tokens of the user turn, count, number of questions) -> questions about one text."""
 
 
 @dataclass(frozen=True)
@@ -30,20 +31,21 @@ class Dataset:
     Attributes
     ----------
     name, category : str
+        As tables and figures show them. The category is one of `CATEGORIES`, or another one.
     stands_for : str
         HELMET's data sets that it stands for, and what differs.
     make : callable
-        (world, most tokens of the user turn, count, number of questions) -> questions to one text.
+        Makes questions about one text: see `Make`.
     metrics : tuple of str
         Names in `rmutils.evaluation.helmet.metrics.METRICS`.
     instruction : str
-        What a model is told that was not trained on these tasks.
+        For models that were not trained on these tasks.
     prefix : str
         Begins the answer: it ends the prompt where there is no chat template, and the parser looks
         for it.
     max_new_tokens : int
-        Longest answer: room for every right one in whole sentences, which is what teaching models
-        write. HELMET gives 10 to 1,200 tokens.
+        Longest answer: room for every right one in whole sentences, as teaching models write.
+        HELMET gives 10 to 1,200 tokens.
     chat : bool
         Whether HELMET uses the chat template.
     shots : int
@@ -56,13 +58,15 @@ class Dataset:
     newline_ends : bool
         Whether the answer ends with its first line where there is no chat template.
     questions : int
-        Most questions to one text.
+        Most questions about one text.
+    short : bool
+        Whether a phrase is a right answer, so that demonstrations answer with the golds alone.
     """
 
     name: str
     category: str
     stands_for: str
-    make: Callable[[Chronicle, int, Count, int], list[Question]]
+    make: Make
     metrics: tuple[str, ...]
     instruction: str
     prefix: str = "Answer:"
@@ -73,6 +77,44 @@ class Dataset:
     readings: tuple[Reading, ...] = ("raw", "parsed")
     newline_ends: bool = False
     questions: int = 5
+    short: bool = False
+
+
+DATASETS: Registry[Dataset] = Registry("data set", "rmutils.datasets")
+"""Name -> data set: the suite's, category by category, and what other packages register."""
+
+
+def dataset(
+    name: str, category: str, metrics: tuple[str, ...], instruction: str, stands_for: str = "",
+    **settings: Any,
+) -> Callable[[Make], Make]:
+    """Return a decorator that registers a data set, whose questions the function makes.
+
+    Parameters
+    ----------
+    name, category, metrics, instruction, stands_for, **settings
+        The fields of `Dataset`. A metric of your own is registered in the same module, with
+        `METRICS.register` of `rmutils.evaluation.helmet.metrics`.
+
+    Examples
+    --------
+    >>> from rmutils.corpora.world import text_questions
+    >>> @dataset("one_needle", "My own", ("recall",), "Memorize the fact.", shots=0)
+    ... def one_needle(world, length, count, questions):
+    ...     return text_questions.free_answers(world, length, count, 1)
+    >>> DATASETS["one_needle"].category
+    'My own'
+    """
+    def register(make: Make) -> Make:
+        DATASETS.add(name, Dataset(name, category, stands_for, make, metrics, instruction,
+                                   **settings))
+        return make
+    return register
+
+
+def modules_of(names: Iterable[str]) -> list[str]:
+    """Modules of data sets; a process that imports them knows the data sets."""
+    return sorted({DATASETS[name].make.__module__ for name in names} - {"__main__"})
 
 
 _SHORTLY = "Write a concise and short answer, in the following format:\nAnswer: [answer]"
@@ -82,14 +124,14 @@ _LABEL = ('Use the examples to give the text its label. Only output "Label: [lab
 _CITE = ("Use only the given documents to answer, and cite them with their numbers in square "
          "brackets.")
 
-DATASETS: dict[str, Dataset] = {d.name: d for d in (
+_SUITE = (
     Dataset(
         "needle_rivals", "Recall",
         "RULER NIAH multikey-2 and -3: one needle among others that are easily taken for it. They "
         "are half of the text, not all of it; values are phrases, not numbers or UUIDs.",
         texts.needles_among_rivals, ("recall",),
         "A fact is hidden within the following text. Memorize it. You will be asked about it.",
-        prefix="The answer mentioned in the text is", shots=0, readings=("raw",)),
+        prefix="The answer mentioned in the text is", shots=0, readings=("raw",), short=True),
     Dataset(
         "needle_values", "Recall",
         "RULER NIAH multivalue: all values of one key. Here two to four different properties of "
@@ -97,24 +139,24 @@ DATASETS: dict[str, Dataset] = {d.name: d for d in (
         texts.several_values, ("recall",),
         "Some facts are hidden within the following text. Memorize them. You will be asked about "
         "them.", prefix="The answers mentioned in the text are", shots=0, readings=("raw",),
-        max_new_tokens=72),
+        max_new_tokens=72, short=True),
     Dataset(
         "key_value", "Recall",
         "JSON KV: the value of a key. Codes and phrases in lines, not UUIDs in JSON.",
         texts.codes, ("substring_exact_match",),
         "Give the value that belongs to the key in the list below.", prefix="Value:",
-        max_new_tokens=24),
+        max_new_tokens=24, short=True),
     Dataset(
         "document_qa", "RAG",
         "NQ, TriviaQA and PopQA: a question to many documents, of which one holds the answer, at a "
         "uniformly drawn place. The other documents are not ranked by a retriever.",
         documents.document_questions, ("substring_exact_match",), _DOCUMENTS,
-        shown=True, newline_ends=True),
+        shown=True, newline_ends=True, short=True),
     Dataset(
         "document_hops", "RAG",
         "HotpotQA: the answer takes two documents.",
         documents.document_hops, ("substring_exact_match",), _DOCUMENTS,
-        shown=True, newline_ends=True),
+        shown=True, newline_ends=True, short=True),
     Dataset(
         "rerank", "Re-rank",
         "MS MARCO: documents ranked by relevance, NDCG@10. Grades are 0 to 2 where MS MARCO has 0 "
@@ -128,18 +170,18 @@ DATASETS: dict[str, Dataset] = {d.name: d for d in (
         "labels_coarse", "ICL",
         "TREC coarse: four classes in place of six. Labels mean nothing by themselves, as in "
         "HELMET; some are made-up words.",
-        labels.coarse_labels, ("label_accuracy",), _LABEL, prefix="Label:", shots=0,
+        documents.coarse_labels, ("label_accuracy",), _LABEL, prefix="Label:", shots=0,
         max_new_tokens=12, readings=("parsed",), newline_ends=True, questions=10),
     Dataset(
         "labels_fine", "ICL",
         "TREC fine: twelve classes in place of 50.",
-        labels.fine_labels, ("label_accuracy",), _LABEL, prefix="Label:", shots=0,
+        documents.fine_labels, ("label_accuracy",), _LABEL, prefix="Label:", shots=0,
         max_new_tokens=12, readings=("parsed",), newline_ends=True, questions=10),
     Dataset(
         "labels_names", "ICL",
         "Banking77, CLINC150 and NLU, where single words tell the class: twelve classes, each of "
         "the texts about one person, in place of 68 to 151.",
-        labels.name_labels, ("label_accuracy",), _LABEL, prefix="Label:", shots=0,
+        documents.name_labels, ("label_accuracy",), _LABEL, prefix="Label:", shots=0,
         max_new_tokens=12, readings=("parsed",), newline_ends=True, questions=10),
     Dataset(
         "cite_sentences", "Cite",
@@ -162,12 +204,13 @@ DATASETS: dict[str, Dataset] = {d.name: d for d in (
         "NarrativeQA: a free answer, graded for fluency and correctness by rules in place of "
         "GPT-4o, or by a judge.",
         texts.free_answers, ("answer_score",),
-        f"You are given a text and a question. {_SHORTLY}", chat=True, readings=("parsed",)),
+        f"You are given a text and a question. {_SHORTLY}", chat=True, readings=("parsed",),
+        short=True),
     Dataset(
         "text_hops", "LongQA",
         "InfiniteBench QA: a short answer by ROUGE-L F1. Here it takes two or three facts.",
         texts.chains, ("rougeL_f1",),
-        f"You are given a text and a question. {_SHORTLY}", chat=True),
+        f"You are given a text and a question. {_SHORTLY}", chat=True, short=True),
     Dataset(
         "choice", "LongQA",
         "InfiniteBench MC: one letter of four. An answer with no letter in it is wrong, as in "
@@ -182,8 +225,9 @@ DATASETS: dict[str, Dataset] = {d.name: d for d in (
         texts.summaries, ("key_point_f1",),
         "You are given a text. Summarize what it says about what is asked for. Write one sentence "
         "for each fact.", prefix="Summary:", chat=True, max_new_tokens=112, readings=("raw",)),
-)}
-"""Name -> data set, category by category."""
+)
+for _d in _SUITE:
+    DATASETS.add(_d.name, _d)
 
 SUITES = {"helmet": (
     "needle_rivals", "needle_values", "key_value", "document_qa", "document_hops", "rerank",
@@ -191,3 +235,7 @@ SUITES = {"helmet": (
     "text_hops", "choice", "summary")}
 """Data sets that are asked together, by name. Stored evaluations are of these very ones: a data set
 that is added to `DATASETS` joins no suite, and a longer suite is another one, with another name."""
+SUITE = {category: tuple(d.name for d in _SUITE
+                         if d.category == category and d.name in SUITES["helmet"])
+         for category in CATEGORIES}
+"""HELMET's categories -> the data sets of the suite `helmet`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,7 @@ import torch
 
 from rmutils.core.errors import UserError
 from rmutils.evaluation.abilities import evaluate_abilities
-from rmutils.evaluation.abilities.ability_tasks import TASKS, Task
+from rmutils.evaluation.abilities.ability_tasks import TASKS, tasks_of
 from rmutils.evaluation.abilities.drift import drift_table, passage_drift
 from rmutils.evaluation.abilities.evaluate_abilities import GeneralConfig, evaluate_general
 from rmutils.evaluation.answers import answer
@@ -26,9 +27,9 @@ SMALL = GeneralConfig(samples=3, passages=2, passage_tokens=20)
 @pytest.fixture(autouse=True)
 def brief(monkeypatch):
     """Answers of three tokens are enough here."""
-    short = {name: Task(task.make, task.chance, min(task.max_new_tokens, 3))
-             for name, task in TASKS["book"].items()}
-    monkeypatch.setitem(TASKS, "book", short)
+    for name, task in tasks_of("book").items():
+        monkeypatch.setitem(TASKS._known, f"book/{name}", replace(
+            task, max_new_tokens=min(task.max_new_tokens, 3)))
 
 
 def log_odds(lm, prompt: list[int], answer: list[int]) -> float:
@@ -43,7 +44,7 @@ def log_odds(lm, prompt: list[int], answer: list[int]) -> float:
 
 def test_one_question_at_a_time(lm):
     found = evaluate_general(lm, SMALL).samples
-    assert found["task"].unique().tolist() == list(TASKS["book"])
+    assert found["task"].unique().tolist() == list(tasks_of("book"))
     for name, (task, items) in SMALL.items("book").items():
         rows = found[found["task"] == name]
         assert rows["sample"].tolist() == [0, 1, 2]

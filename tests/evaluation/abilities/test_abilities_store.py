@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from rmutils.core import results as artifacts
 from rmutils.core.errors import NotStored, UserError
 from rmutils.evaluation.abilities import evaluate_abilities
-from rmutils.evaluation.abilities.ability_tasks import TASKS, Task
+from rmutils.evaluation.abilities.ability_tasks import TASKS, tasks_of
 from rmutils.evaluation.abilities.evaluate_abilities import (
     GeneralConfig,
     evaluate_general,
@@ -35,9 +36,9 @@ PLANNED = [QUICK.changed({"strategy": strategy}) for strategy in ("retmask", "sf
 
 @pytest.fixture
 def model(tiny, monkeypatch):
-    short = {name: Task(task.make, task.chance, min(task.max_new_tokens, 3))
-             for name, task in TASKS["book"].items()}
-    monkeypatch.setitem(TASKS, "book", short)
+    for name, task in tasks_of("book").items():
+        monkeypatch.setitem(TASKS._known, f"book/{name}", replace(
+            task, max_new_tokens=min(task.max_new_tokens, 3)))
     monkeypatch.setattr(module, "planned_runs", lambda model: PLANNED)
     monkeypatch.setattr(module, "_CONFIGS", {"book": SMALL})
     yield str(tiny)
@@ -62,8 +63,8 @@ def test_a_model_is_asked_once(model, monkeypatch):
     with pytest.raises(NotStored, match="--base"):
         evaluate_general_stored(model, SMALL, base=model, compute="never")
     # other questions under the same settings are another result
-    monkeypatch.setitem(TASKS, "book", TASKS["book"] | {
-        "letters": TASKS["book"]["written letters"]})
+    monkeypatch.setitem(TASKS._known, "book/letters", replace(
+        TASKS["book/written letters"], name="letters"))
     evaluate_abilities._digest.cache_clear()
     with pytest.raises(NotStored):
         evaluate_general_stored(model, SMALL, compute="never")

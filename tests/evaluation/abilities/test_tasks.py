@@ -10,9 +10,11 @@ import yaml
 
 from rmutils.core.errors import UserError
 from rmutils.evaluation.abilities import short_tasks as coding_module
-from rmutils.evaluation.abilities.ability_tasks import TASKS, tasks_of
+from rmutils.evaluation.abilities.ability_tasks import TASKS, ability, tasks_of
+from rmutils.evaluation.abilities.evaluate_abilities import GeneralConfig
 from rmutils.evaluation.abilities.sandbox import Outcome
 from rmutils.evaluation.abilities.short_tasks import (
+    Item,
     arithmetic,
     code_of,
     coding,
@@ -24,7 +26,7 @@ from rmutils.evaluation.abilities.short_tasks import (
 )
 
 SIZE = 140
-ALL = [(corpus, name) for corpus, tasks in TASKS.items() for name in tasks]
+ALL = [(corpus, name) for corpus in ("world", "book") for name in tasks_of(corpus)]
 
 
 @pytest.fixture
@@ -45,7 +47,7 @@ def mean(items, answer) -> float:
 @pytest.mark.parametrize("corpus, name", ALL)
 def test_a_right_answer_scores_100_and_a_constant_one_near_chance(corpus, name, outside):
     """The constants: every right answer to another question, every option, and empty words."""
-    task = TASKS[corpus][name]
+    task = tasks_of(corpus)[name]
     items = task.make(SIZE, 0)
     assert mean(items, lambda item: item.right) == 100
     assert len({item.prompt for item in items}) == len(items) <= SIZE
@@ -64,10 +66,23 @@ def test_a_right_answer_scores_100_and_a_constant_one_near_chance(corpus, name, 
 
 @pytest.mark.parametrize("corpus, name", ALL)
 def test_questions_come_from_the_seed(corpus, name):
-    make = TASKS[corpus][name].make
+    make = tasks_of(corpus)[name].make
     first, same, other = ([(i.prompt, i.right, i.options) for i in make(12, s)] for s in (0, 0, 1))
     assert first == same and first == [(i.prompt, i.right, i.options) for i in make(30, 0)][:12]
     assert (first == other) == (name == "code")
+
+
+def test_a_task_from_outside(monkeypatch):
+    """It is asked if it is named; the default stays what it was."""
+    monkeypatch.setattr(TASKS, "_known", {**TASKS._known})
+    before = tasks_of("book")
+
+    @ability("echo", "book", max_new_tokens=8)
+    def echo(count, seed):
+        return [Item("word", f"Say {i}.", str(i), lambda answer: 100.0) for i in range(count)]
+
+    assert tasks_of("book", ["echo"])["echo"].make is echo and tasks_of("book") == before
+    assert len(GeneralConfig(tasks=("echo",), samples=3).items("book")["echo"][1]) == 3
 
 
 def test_unknown_task():

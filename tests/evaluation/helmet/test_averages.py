@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.evaluation.helmet.averages import WORLD, averages, draws
-from rmutils.evaluation.helmet.suite import CATEGORIES, DATASETS
+from rmutils.evaluation.helmet.averages import averages, draws
+from rmutils.evaluation.helmet.suite import CATEGORIES, DATASETS, SUITE
 from rmutils.stats import expansion
 
 
@@ -30,7 +30,7 @@ def test_means_of_means(table):
     found = averages(table)
     part = table[table["length"] == 2048]
     categories = []
-    for category, names in WORLD.items():
+    for category, names in SUITE.items():
         of_data = []
         for name in names:
             metrics = part[part["dataset"] == name].groupby("metric")["score"].mean()

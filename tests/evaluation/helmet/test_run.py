@@ -51,7 +51,7 @@ def oracle(monkeypatch):
 def test_an_oracle_scores_100(stranger, oracle, form):
     table = evaluate(stranger, EvaluateConfig(samples=6, lengths=(800,), **form))
     assert (table["score"] == 100).all() and not table["unscored"].any()
-    assert {*table["dataset"]} == {*DATASETS}
+    assert {*table["dataset"]} == {*EvaluateConfig().datasets}
     assert not table["response"].str.contains("think|No:").any()
     rows = sum(6 * len(d.metrics) for d in DATASETS.values())
     assert len(table) == rows == len(table.drop_duplicates(["dataset", "metric", "sample"]))
