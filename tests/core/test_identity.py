@@ -111,7 +111,7 @@ def test_a_new_data_set_leaves_evaluations_where_they_are(monkeypatch):
     config = EvaluateConfig(lengths=(256, 512, 1024, 2048), samples=20)
     _, artifact = evaluate_stored("tiny-llama", config, compute="never")
     assert artifact.shipped and artifact.name.startswith("evaluation/tiny-llama/base-")
-    monkeypatch.setitem(DATASETS, "new", replace(DATASETS["summary"], name="new"))
+    monkeypatch.setitem(DATASETS._known, "new", replace(DATASETS["summary"], name="new"))
     assert EvaluateConfig().digest() == before
     assert EvaluateConfig(datasets=("helmet",)) == EvaluateConfig()
     assert EvaluateConfig(datasets=("helmet", "new")).datasets == (*SUITES["helmet"], "new")

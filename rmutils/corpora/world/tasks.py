@@ -18,6 +18,7 @@ from rmutils.corpora.world.lookups import FRAMES, hops, key_value, needle, needl
 from rmutils.corpora.world.numbered import citations, documents_qa, rerank
 from rmutils.corpora.world.relations import NEW_ASKED, NEW_TOLD, OF_KIND, RELATIONS
 from rmutils.corpora.world.samples import (
+    DRAWS,
     Count,
     Piece,
     Sample,
@@ -28,8 +29,6 @@ from rmutils.corpora.world.samples import (
     weave,
 )
 
-DRAWS = 8
-"""How many samples are drawn to find one that fits."""
 ASKED = ("cache", "keepsake", "food", "prize", "look")
 """Relations of the needles, in turn: those whose values are several words long."""
 COUNT = 20

@@ -29,8 +29,8 @@ class EvaluateConfig(Config):
     """An evaluation. The paper names HELMET and takes its settings (section 4.1, appendix A)."""
 
     datasets: Annotated[tuple[str, ...], Field(min_length=1)] = SUITES["helmet"]
-    """Names of data sets. A suite (`helmet`) or a category stands for its data sets: one of HELMET's
-    categories for those of the suite, another one for all that are registered."""
+    """Names of data sets. A suite (`helmet`) or a category stands for its data sets: one of
+    HELMET's categories for those of the suite, another one for all that are registered."""
     lengths: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] = (512, 2048)
     """Tokens of prompt and answer together. Section 4.1: "five context lengths ranging from 8K to
     128K tokens"; ours are for models with smaller windows."""
