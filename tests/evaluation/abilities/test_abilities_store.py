@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from rmutils.core import results as artifacts
+from rmutils.core.config import command_line
 from rmutils.core.errors import NotStored, UserError
 from rmutils.evaluation.abilities import evaluate_abilities
 from rmutils.evaluation.abilities.ability_tasks import TASKS, tasks_of
@@ -90,7 +91,7 @@ def test_trainings_one_by_one(model, monkeypatch):
     assert found.samples.empty and len(found.missing) == 3
     runs = [run_retmask(model, config) for config in PLANNED]
     found = stored_abilities(model)
-    assert found.missing == [f"rmutils abilities '{model}' --trainings"]
+    assert found.missing == [command_line("abilities", model, "--trainings")]
 
     made = evaluate_trainings(model)
     assert not made.missing
