@@ -19,7 +19,8 @@ WU_BUFFER = 200
 class Prompted(Protocol):
     """What a case takes from a model (`rmutils.models.LanguageModel`)."""
 
-    tokenizer: Any
+    @property
+    def tokenizer(self) -> Any: ...
 
     @property
     def chat(self) -> bool: ...

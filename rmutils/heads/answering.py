@@ -6,6 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
+from typing import Any
 
 from rmutils.attention.capture import capturing
 from rmutils.attention.decoding import Answer, decode
@@ -19,35 +20,34 @@ BATCH_TOKENS = {"cpu": 5120, "cuda": 65_536}
 for many texts takes hardly longer than for one; the keys and values of so many tokens are 8 GiB in
 Llama-3.1-8B."""
 Watch = Callable[..., Answer]
-"""Answers a prompt (token ids) with `max_new_tokens` and `stop_ids` as of `decode`, and tells where
-each head looked: for an attention that takes one text at a time."""
+"""Answers one prompt (token ids), given `max_new_tokens` and `stop_ids` as `decode` takes them, and
+tells where each head looked: for an attention that takes one text at a time."""
 Beginning = tuple[tuple[int, ...], NiahCase]
-"""A case, after the beginning of its prompt that neighbours share."""
+"""The beginning of a prompt that neighbours share, and its case."""
 Answered = Iterator[tuple[NiahCase, Answer, float]]
-"""Cases, what is answered, and the seconds that it took."""
+"""Cases, their answers, and the seconds that each took."""
 
 
 def tokens_together(lm: LanguageModel, longest: int) -> int:
-    """How many prompt tokens a model decodes together where it is, if the longest prompt has so
-    many.
+    """Return how many prompt tokens a model decodes in one batch on its device.
 
-    It is two of the longest at least, unless one alone is longer than the bound: each step reads
-    all weights, and half as often for two. The memory that these need is there for short ones, too.
+    There is room for two of the longest prompt, unless one alone exceeds the bound: each step reads
+    all weights, and for two prompts it does so half as often.
     """
     bound = BATCH_TOKENS.get(lm.model.device.type, BATCH_TOKENS["cpu"])
     return max(bound, 2 * longest if longest <= bound else longest)
 
 
 def one_by_one(cases: list[NiahCase], watch: Watch) -> Answered:
-    """Run the cases in their order, each by itself."""
+    """Answer the cases in their order, each by itself."""
     for case in cases:
         started = time.perf_counter()
         answer = watch(case.input_ids)
         yield case, answer, time.perf_counter() - started
 
 
-def batched(lm: LanguageModel, cases: list[NiahCase], **how) -> Answered:
-    """Run the cases haystack by haystack, in batches; what they share is read once.
+def batched(lm: LanguageModel, cases: list[NiahCase], **how: Any) -> Answered:
+    """Answer the cases haystack by haystack, in batches; text that they share is read once.
 
     Further arguments are those of `rmutils.attention.decoding.decode`.
     """
@@ -63,7 +63,8 @@ def batched(lm: LanguageModel, cases: list[NiahCase], **how) -> Answered:
         beginnings, alike = zip(*batch, strict=True)
         prompts = [case.input_ids for case in alike]
         cache = read_rows(lm.model, trunks(beginnings), prompts, how["max_new_tokens"])
-        return decode(lm.model, recorder, prompts, [cache], **how)
+        answers: list[Answer] = decode(lm.model, recorder, prompts, [cache], **how)
+        return answers
 
     tokens = tokens_together(lm, max((len(case.input_ids) for case in cases), default=0))
     with capturing(lm.model) as recorder:

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from safetensors import SafetensorError
@@ -139,7 +139,8 @@ def mask_heads(lm: LanguageModel, heads: Iterable[Head]) -> Iterator[None]:
 
 def _columns(lm: LanguageModel, layer: int, head: int) -> torch.Tensor:
     """View of the columns of W_o that read a head's output."""
-    weight = lm.model.base_model.layers[layer].self_attn.o_proj.weight.detach()
+    layers: Any = lm.model.base_model.layers
+    weight: Tensor = layers[layer].self_attn.o_proj.weight.detach()
     size = weight.shape[1] // lm.shape[1]
     return weight[:, head * size : (head + 1) * size]
 
@@ -169,18 +170,19 @@ def mask_queries(lm: LanguageModel, heads: Iterable[Head]) -> Iterator[None]:
         The model has no such head.
     """
     heads = sorted(check_heads(lm, heads))
+    layers: Any = lm.model.base_model.layers
     with ExitStack() as hooks:
         for layer, group in groupby(heads, key=itemgetter(0)):
-            attention = lm.model.base_model.layers[layer].self_attn
+            attention = layers[layer].self_attn
             last = family_of(lm.family).query_output(attention)
             zero = _zero([head for _, head in group], lm.shape[1])
             hooks.callback(last.register_forward_hook(zero).remove)
         yield
 
 
-def _zero(heads: list[int], width: int) -> Callable[[nn.Module, tuple, Tensor], Tensor]:
+def _zero(heads: list[int], width: int) -> Callable[[nn.Module, tuple[Any, ...], Tensor], Tensor]:
     """Hook that zeroes some of the `width` heads in a layer's queries."""
-    def hook(module: nn.Module, inputs: tuple, queries: Tensor) -> Tensor:
+    def hook(module: nn.Module, inputs: tuple[Any, ...], queries: Tensor) -> Tensor:
         # (batch, tokens, heads x size)
         each = queries.reshape(*queries.shape[:2], width, -1)
         index = torch.tensor(heads, device=queries.device)

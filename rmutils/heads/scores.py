@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -76,7 +77,8 @@ class HeadScores:
     @property
     def shape(self) -> tuple[int, int]:
         """(layers, heads)."""
-        return self.runs.shape[1:]
+        layers, heads = self.runs.shape[1:]
+        return layers, heads
 
     @cached_property
     def mean(self) -> np.ndarray:
@@ -97,7 +99,7 @@ class HeadScores:
     def interval(
         self, level: float = LEVEL, *, resamples: int = RESAMPLES, seed: int = 0
     ) -> np.ndarray:
-        """Return the interval of each head's mean, (layers, heads, 2); NaN from a single cluster."""
+        """Return the interval of each mean, (layers, heads, 2); NaN from a single cluster."""
         drawn = self.draws(resamples=resamples, seed=seed, level=level)
         return np.stack(interval_of(drawn, level=level)[1:], axis=-1)
 
@@ -210,8 +212,9 @@ class HeadScores:
         path = Path(path)
         try:
             record = parse_json(path.read_text())
-            table = {tuple(map(int, key.split("-"))): np.asarray(value, dtype=float)
-                     for key, value in record.items()}
+            table: dict[Any, Any] = {
+                tuple(map(int, key.split("-"))): np.asarray(value, dtype=float)
+                for key, value in record.items()}
         except OSError as error:
             raise UserError(f"{path} cannot be read: {error.strerror}.") from None
         except (ValueError, TypeError, AttributeError, OverflowError) as error:
@@ -220,7 +223,7 @@ class HeadScores:
         return cls(_as_array(table, path, shape), path.stem)
 
 
-def _as_array(table: dict[Head, np.ndarray], path: Path, shape: tuple[int, int] | None):
+def _as_array(table: dict[Head, np.ndarray], path: Path, shape: tuple[int, int] | None) -> Values:
     """(runs, layers, heads) from a complete table of equally long rows."""
     if not table or any(len(key) != 2 or values.ndim != 1 for key, values in table.items()):
         raise UserError(f'{path}: not head scores. Expected {{"layer-head": [score, ...]}}.')
