@@ -1,11 +1,11 @@
 """Exercises of the chapters as worksheets for nbgrader, and slides of lessons.
 
 **Exercises** are the directives `exercise` and `solution` of sphinx-exercise in the Markdown cells
-of a chapter, so the page, the student's worksheet and the teacher's have one source. Stars in a title say
-how hard an exercise is. One that asks for code ends in a block of Python: a function whose body is
-the line `...` and, from the first unindented `assert` on, checks that the function has to pass. The
-block in its solution has the lines that replace `...` and, in the same way, checks that students do
-not see.
+of a chapter, so the page, the student's worksheet and the teacher's have one source. Stars in a
+title say how hard an exercise is. One that asks for code ends in a block of Python: a function
+whose body is the line `...` and, from the first unindented `assert` on, checks that the function
+has to pass. The block in its solution has the lines that replace `...` and, in the same way, checks
+that students do not see.
 
 **Worksheets** (`python -m rmutils.site.classroom`, called by `make class`) stand on their own: they
 need the package, but neither the chapter's results nor its minutes. The teacher's has solutions and

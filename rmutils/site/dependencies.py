@@ -37,6 +37,7 @@ PAGES = ("rmutils.site.steps", "rmutils.site.pages", "rmutils.site.pages.__main_
 """Modules that build the pages."""
 
 _QUOTED = re.compile(r"""["'](rmutils(?:\.\w+)+)["']""")
+_WHOLE = re.compile(r"""package=["'](rmutils(?:\.\w+)+)["']""")  # of a registry: all its modules
 _MAGIC = re.compile(r"^\s*[%!].*$", re.MULTILINE)
 
 
@@ -142,7 +143,9 @@ def _graph() -> grimp.ImportGraph:
 
 @cache
 def _named(module: str) -> set[str]:
-    return set(_QUOTED.findall(_file(module).read_text(encoding="utf-8"))) & _graph().modules
+    text = _file(module).read_text(encoding="utf-8")
+    whole = {m for package in _WHOLE.findall(text) for m in _graph().find_children(package)}
+    return (set(_QUOTED.findall(text)) | whole) & _graph().modules
 
 
 @cache
