@@ -90,7 +90,8 @@ def bin_shares(mean: np.ndarray) -> list[np.ndarray]:
 
 
 def _count_above(mean: np.ndarray, tau: float) -> np.ndarray:
-    return np.asarray((_in_rows(mean) >= tau).sum(-1))
+    counts: np.ndarray = (_in_rows(mean) >= tau).sum(-1)
+    return counts
 
 
 def _bin_share(mean: np.ndarray, i: int) -> np.ndarray:
