@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from rmutils import __version__
+from rmutils.cli.from_configs import Command, hyphens
 from rmutils.core.errors import UserError
 
 COMMANDS = {  # name: module of `rmutils.cli`, help
@@ -28,12 +29,12 @@ COMMANDS = {  # name: module of `rmutils.cli`, help
     "collect": ("measure", "Read HELMET's own result files into the same table."),
     "abilities": ("measure", "Scores on tasks without long contexts, and drift from the base model."),
     "variants": ("measure", "A model with its attention changed: answers, retrieval heads, costs."),
-    "paper": ("study", "The paper's tables and an audit of its numbers."),
-    "claims": ("study", "The paper's claims, and a verdict on each."),
+    "paper": ("paper_commands", "The paper's tables and an audit of its numbers."),
+    "claims": ("paper_commands", "The paper's claims, and a verdict on each."),
     "run": ("project", "Run a notebook with other parameters."),
     "estimate": ("project", "Time, memory and disk of such a run, beforehand."),
     "study": ("study", "The whole study: from the models to the book, here or on a cluster."),
-    "doctor": ("project", "What is wrong on this machine, and the command that mends it."),
+    "doctor": ("project", "What is wrong on this machine, and the command that fixes it."),
 }
 
 
@@ -58,13 +59,15 @@ def _load(name: str):
     module = importlib.import_module(f"rmutils.cli.{COMMANDS[name][0]}")
     command = getattr(module, f"{name}_app", None)
     if command is None:
+        function = getattr(module, name)
         command = typer.Typer(add_completion=False)
-        command.command(name)(getattr(module, name))
+        command.command(name, cls=getattr(function, "command_class", Command))(function)
     return typer.main.get_command(command)
 
 
 app = typer.Typer(cls=LazyCommands, no_args_is_help=True, add_completion=False,
-                  pretty_exceptions_enable=False)
+                  pretty_exceptions_enable=False,
+                  context_settings={"token_normalize_func": hyphens})
 for _name, (_, _help) in COMMANDS.items():
     app.command(_name, help=_help)(lambda: None)
 

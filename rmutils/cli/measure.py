@@ -1,49 +1,58 @@
-"""`rmutils evaluate`: HELMET's seven categories, over this project's data or with HELMET itself.
-
-`rmutils collect`: results of the official HELMET, in the table of `rmutils evaluate`.
-
-`rmutils abilities`: what a model can do besides long contexts.
-
-`rmutils variants`: a model with its attention changed, and what that gives, saves and moves.
-"""
+"""Commands that measure a model: `rmutils evaluate`, `collect`, `abilities`, `variants`."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
 import pandas as pd
 import typer
+from pydantic import ValidationError
 
 from rmutils.cli import options
-from rmutils.cli.project import parameter_pairs
+from rmutils.cli.from_configs import Command, Part, configured
+from rmutils.core.config import Config
 from rmutils.core.errors import UserError
+from rmutils.core.journal import default_workers
+from rmutils.core.results import find
+from rmutils.core.validation import explain
+from rmutils.evaluation.abilities import harness as harness_runs
+from rmutils.evaluation.abilities.drift import drift_table
+from rmutils.evaluation.abilities.evaluate_abilities import GeneralConfig, evaluate_general_stored
+from rmutils.evaluation.abilities.mt_bench import MTBenchConfig, MTBenchRun
+from rmutils.evaluation.helmet import EvaluateConfig, averages, evaluate_stored
+from rmutils.evaluation.helmet.grading import GradingJudge
+from rmutils.evaluation.helmet.official import HELMET, LENGTHS, write
+from rmutils.evaluation.helmet.suite import CATEGORIES
+from rmutils.experiments.general_abilities import (
+    ability_table,
+    evaluate_trainings,
+    means_by_strategy,
+)
+from rmutils.experiments.heads_under_variants import HeadsConfig, heads_stored
+from rmutils.experiments.savings_curves import MEASUREMENTS, saved
+from rmutils.experiments.under_variants import VariantConfig, measure_stored
+from rmutils.models import REGISTRY
+from rmutils.models.trained import load_by_name
+from rmutils.preference.judges import GEMMA, ServerJudge
+
+Judge = Annotated[str | None, typer.Option(
+    metavar="URL", help="A server with OpenAI's interface that grades free answers.")]
+JudgeModel = Annotated[str | None, typer.Option(
+    help="The model that it serves.", show_default=GEMMA)]
 
 
+@configured(changes=Part(EvaluateConfig(), raw=True))
 def evaluate(
-    model: Annotated[str, typer.Argument(
-        help="Registry name, folder, hub id, or a stored training (train-...).")],
+    model: options.Trained,
+    changes: dict[str, str],
     suite: Annotated[Literal["world", "helmet"], typer.Option(
         help="Data of this project, scored here; or the files and commands for the official "
              "HELMET.")] = "world",
-    datasets: Annotated[str | None, typer.Option(
-        help="Data sets or categories, comma-separated.", show_default="all")] = None,
-    lengths: Annotated[str | None, typer.Option(
-        help="Tokens of prompt and answer, comma-separated.",
-        show_default="512,2048; HELMET: 8192 to 131072")] = None,
-    samples: Annotated[int, typer.Option(min=1, help="Of each data set at each length.")] = 50,
-    seed: Annotated[int, typer.Option(help="Of texts, questions and demonstrations.")] = 42,
-    shots: Annotated[int | None, typer.Option(
-        min=0, help="Demonstrations.", show_default="HELMET's; 0 for teaching models")] = None,
-    chat: Annotated[bool | None, typer.Option(
-        "--chat/--no-chat", help="Whether the chat template is used.",
-        show_default="as in HELMET; always by teaching models")] = None,
-    thinking: Annotated[bool, typer.Option(help="Let the model think first.")] = False,
-    thoughts: Annotated[int, typer.Option(min=1, help="Most tokens of thoughts.")] = 256,
-    judge: Annotated[str | None, typer.Option(
-        metavar="URL", help="A server that grades free answers in place of rules.")] = None,
-    judge_model: Annotated[str | None, typer.Option(help="The model that it serves.")] = None,
+    judge: Judge = None,
+    judge_model: JudgeModel = None,
     workers: options.Workers = None,
     out: Annotated[Path, typer.Option(
         help="HELMET: folder for configurations and script.")] = Path("helmet"),
@@ -60,49 +69,26 @@ def evaluate(
     Example: rmutils evaluate llama-3.1-8b-instruct --suite helmet --lengths 131072
     """
     if suite == "helmet":
-        _write_helmet(model, datasets, lengths, chat, thinking, out)
+        _write_helmet(model, changes, out)
         return
-    from rmutils.core.journal import default_workers
-    from rmutils.evaluation.helmet import EvaluateConfig, averages, evaluate_stored
-
-    given = {"datasets": datasets, "lengths": lengths, "samples": samples, "seed": seed,
-             "shots": shots, "chat": chat, "thinking": thinking, "thoughts": thoughts}
-    config = EvaluateConfig().changed({k: v for k, v in given.items() if v is not None})
+    grading = GradingJudge(ServerJudge(judge, judge_model or GEMMA)) if judge else None
     table, artifact = evaluate_stored(
-        model, config, judge=_judge(judge, judge_model), compute=compute,
+        model, EvaluateConfig().changed(changes), judge=grading, compute=compute,
         workers=workers or default_workers())
     show(averages(table), {"model": model, "artifact": artifact.name}, as_json)
 
 
-def _judge(url: str | None, model: str | None):
-    if url is None:
-        return None
-    from rmutils.evaluation.helmet.grading import GradingJudge
-    from rmutils.preference.judges import GEMMA, ServerJudge
-
-    return GradingJudge(ServerJudge(url, model or GEMMA))
-
-
-def _write_helmet(
-    model: str, categories: str | None, lengths: str | None, chat: bool | None, thinking: bool,
-    out: Path,
-) -> None:
-    from rmutils.core.results import find
-    from rmutils.evaluation.helmet.official import LENGTHS, write
-    from rmutils.evaluation.helmet.suite import CATEGORIES
-    from rmutils.models import REGISTRY
-
+def _write_helmet(model: str, changes: dict[str, str], out: Path) -> None:
+    categories = changes.pop("datasets", None)
     chosen = categories.split(",") if categories else CATEGORIES
     if unknown := [name for name in chosen if name not in CATEGORIES]:
         raise UserError(f"--datasets {', '.join(unknown)}: HELMET is run by categories, which are "
                         f"{', '.join(CATEGORIES)}.")
-    try:
-        wanted = [int(word) for word in lengths.split(",")] if lengths else LENGTHS
-    except ValueError as error:
-        raise UserError(f"--lengths {lengths}: whole numbers with commas between.") from error
+    config = EvaluateConfig().changed(changes)
     spec, training = REGISTRY.get(model), find(model)
     name = spec.hub_id if spec and spec.hub_id else str(training.folder) if training else model
-    script = write(name, out, lengths=wanted, categories=chosen, chat=chat, thinking=thinking)
+    script = write(name, out, lengths=config.lengths if "lengths" in changes else LENGTHS,
+                   categories=chosen, chat=config.chat, thinking=config.thinking)
     typer.echo(f"Written: {script} and {len(chosen)} configurations. In a clone of HELMET run\n"
                f"bash {script}")
 
@@ -133,8 +119,6 @@ def collect(
 
     Example: rmutils collect HELMET/output/Llama-3.1-8B-Instruct
     """
-    from rmutils.evaluation.helmet.averages import averages
-    from rmutils.evaluation.helmet.official import HELMET
     from rmutils.evaluation.helmet.official_results import collect_stored
 
     table, artifact = collect_stored(folder)
@@ -142,20 +126,14 @@ def collect(
     show(averages(table, HELMET), about, as_json)
 
 
-abilities_app = typer.Typer(add_completion=False)
-
-
-# Typer has no repeatable option with two values, so `-p` arrives among the arguments.
-@abilities_app.command("abilities", context_settings={"ignore_unknown_options": True})
+@configured(changes=Part(GeneralConfig(), harness_runs.HarnessConfig(), MTBenchConfig(), raw=True))
 def abilities(
-    model: Annotated[str, typer.Argument(
-        help="Registry name, folder, hub id, or a stored training (train-...).")],
-    parameters: Annotated[list[str] | None, typer.Argument(
-        metavar="[-p NAME VALUE]...", help="What is to be different; see --list.")] = None,
-    show: Annotated[bool, typer.Option("--list", help="List names and values, and stop.")] = False,
+    model: options.Trained,
+    changes: dict[str, str],
+    show: options.List = False,
     base: Annotated[str | None, typer.Option(
         help="The model it was trained from, to measure how far it has moved.",
-        show_default="of a stored training its own")] = None,
+        show_default="that of a stored training")] = None,
     trainings: Annotated[bool, typer.Option(
         "--trainings", help="MODEL and all of the book's trainings of it.")] = False,
     harness: Annotated[Path | None, typer.Option(
@@ -164,9 +142,8 @@ def abilities(
     mt_bench: Annotated[Path | None, typer.Option(
         metavar="FILE", help="Instead: the questions of this file (FastChat's question.jsonl), "
         "rated by --judge.")] = None,
-    judge: Annotated[str | None, typer.Option(
-        help="Address of a server with OpenAI's interface.")] = None,
-    judge_model: Annotated[str | None, typer.Option(help="The judge's name there.")] = None,
+    judge: Judge = None,
+    judge_model: JudgeModel = None,
     workers: options.Workers = None,
     compute: options.Compute = "auto",
     as_json: options.Json = False,
@@ -175,47 +152,33 @@ def abilities(
 
     A run that was stopped goes on when the same command is given again.
 
-    Example: rmutils abilities smollm2-135m -p samples 50
+    Example: rmutils abilities smollm2-135m --samples 50
     """
     if bool(harness) + bool(mt_bench) + trainings > 1:
         raise UserError("--trainings, --harness and --mt-bench exclude each other: give one.")
-    changes = parameter_pairs(parameters or [])
+    kind = harness_runs.HarnessConfig if harness else MTBenchConfig if mt_bench else GeneralConfig
+    config = kind().changed(changes)
     if show:
-        return _list(harness, mt_bench)
-    if trainings:
-        return _trainings(model, workers, as_json)
-    if harness:
-        return _harness(model, harness, changes, as_json)
-    if mt_bench:
-        return _mt_bench(model, mt_bench, judge, judge_model, changes, compute, as_json)
-    from rmutils.core.journal import default_workers
-    from rmutils.evaluation.abilities.drift import drift_table
-    from rmutils.evaluation.abilities.evaluate_abilities import (
-        GeneralConfig,
-        evaluate_general_stored,
-    )
-
-    result, artifact = evaluate_general_stored(model, GeneralConfig().changed(changes), base=base,
-                                               compute=compute,
-                                               workers=workers or default_workers())
-    moved = drift_table(result.drift) if len(result.drift) else None
-    return _print({"model": model, "artifact": artifact.name}, result.samples, as_json, moved)
-
-
-def _list(harness: Path | None, mt_bench: Path | None) -> None:
-    from rmutils.evaluation.abilities.evaluate_abilities import GeneralConfig
-    from rmutils.evaluation.abilities.harness import HarnessConfig
-    from rmutils.evaluation.abilities.mt_bench import MTBenchConfig
-
-    config = HarnessConfig() if harness else MTBenchConfig() if mt_bench else GeneralConfig()
-    for name, value in config:
-        typer.echo(f"{name} = {value}")
+        options.list_values(config)
+    elif trainings:
+        _trainings(model, workers, as_json)
+    elif harness:
+        _harness(model, harness, config, as_json)
+    elif mt_bench:
+        if judge is None:
+            raise UserError("--mt-bench needs a judge: --judge http://127.0.0.1:8000, say.")
+        samples, artifact = MTBenchRun(
+            questions=mt_bench, judge=judge, judge_model=judge_model or GEMMA,
+            answers=config).obtain(model, compute=compute)
+        _print({"model": model, "artifact": artifact.name}, samples, as_json)
+    else:
+        result, artifact = evaluate_general_stored(
+            model, config, base=base, compute=compute, workers=workers or default_workers())
+        moved = drift_table(result.drift) if len(result.drift) else None
+        _print({"model": model, "artifact": artifact.name}, result.samples, as_json, moved)
 
 
 def _trainings(model: str, workers: int | None, as_json: bool) -> None:
-    from rmutils.core.journal import default_workers
-    from rmutils.experiments.general_abilities import evaluate_trainings, means_by_strategy
-
     found = evaluate_trainings(model, workers or default_workers())
     table = means_by_strategy(found.samples)
     if as_json:
@@ -229,40 +192,18 @@ def _trainings(model: str, workers: int | None, as_json: bool) -> None:
         typer.echo(f"missing: {command}")
 
 
-def _harness(model: str, folder: Path, changes: dict[str, str], as_json: bool) -> None:
-    from rmutils.evaluation.abilities import harness
-    from rmutils.evaluation.abilities.harness import find_results, read_results
-    from rmutils.models.trained import load_by_name
-
-    config = harness.HarnessConfig().changed(changes)
-    known = harness.chosen(config, harness.BENCHMARKS)
-    if find_results(folder) is None:
-        where = harness.checkpoint(model, folder / "model", load_by_name)
-        harness.run_harness(harness.command(where, folder, config))
-    samples, about = read_results(folder, known)
+def _harness(model: str, folder: Path, config: harness_runs.HarnessConfig, as_json: bool) -> None:
+    known = harness_runs.chosen(config, harness_runs.BENCHMARKS)
+    if harness_runs.find_results(folder) is None:
+        where = harness_runs.checkpoint(model, folder / "model", load_by_name)
+        harness_runs.run_harness(harness_runs.command(where, folder, config))
+    samples, about = harness_runs.read_results(folder, known)
     _print(about, samples, as_json)
-
-
-def _mt_bench(
-    model: str, questions: Path, address: str | None, judge_model: str | None,
-    changes: dict[str, str], compute: str, as_json: bool,
-) -> None:
-    from rmutils.evaluation.abilities.mt_bench import MTBenchConfig, MTBenchRun
-    from rmutils.preference.judges import GEMMA
-
-    if address is None:
-        raise UserError("--mt-bench needs a judge: --judge http://127.0.0.1:8000, say.")
-    asked = MTBenchRun(questions=questions, judge=address, judge_model=judge_model or GEMMA,
-                       answers=MTBenchConfig().changed(changes))
-    samples, artifact = asked.obtain(model, compute=compute)
-    _print({"model": model, "artifact": artifact.name}, samples, as_json)
 
 
 def _print(
     about: dict[str, str], samples: pd.DataFrame, as_json: bool, moved: pd.DataFrame | None = None
 ) -> None:
-    from rmutils.experiments.general_abilities import ability_table
-
     table = ability_table(samples)
     if as_json:
         typer.echo(json.dumps(about | {
@@ -286,52 +227,54 @@ def _shown(row) -> str:
     return f"{row.value:5.1f}  95 % interval {row.low:.1f} to {row.high:.1f}"
 
 
-Measurement = Literal["answers", "heads", "costs", "layers", "likeness", "recall"]
+variants_app = typer.Typer(no_args_is_help=True, add_completion=False, help="""
+Measure a model whose attention is changed.
+
+A run that was stopped goes on when the same command is given again.
+
+Example: rmutils variants answers tiny-llama --variant.kind ms-poe --variant.s-max 2
+
+Example: rmutils variants recall tiny-llama --p 0.9,0.5
+""")
+MEASURED = {
+    "answers": "Needles, documents and short texts under one variant.",
+    "heads": "Retrieval heads under several variants.",
+    "costs": "Time and multiply-adds of several variants.",
+    "layers": "One layer after the other under Share- or Select-Attention.",
+    "likeness": "How alike the heads of a layer are, on which Share-Attention rests.",
+    "recall": "Needles among the tokens that Select-Attention selects.",
+}
 
 
-def variants(
-    measurement: Annotated[Measurement, typer.Argument(
-        help="answers: needles, documents and short texts under one variant. heads: retrieval "
-             "heads under several. Of Share- and Select-Attention, costs: time and multiply-adds; "
-             "layers: one layer after the other; likeness: how alike heads are; recall: needles "
-             "among selected tokens.")],
-    model: Annotated[str, typer.Argument(
-        help="Registry name, folder, .gguf file, hub id; for answers also a stored training "
-             "(train-...).")],
-    configuration: Annotated[str, typer.Argument(
-        help="JSON of what differs from the defaults of the measurement.")] = "{}",
-    compute: options.Compute = "auto",
-    as_json: options.Json = False,
-) -> None:
-    """Measure a model whose attention is changed: Ms-PoE, Share- and Select-Attention, GemFilter,
-    extended positions.
+def _add_measurement(name: str, config: type[Config], measure: Callable) -> None:
+    """Add a command that measures with one kind of configuration."""
+    @configured(changes=Part(config(), raw=True))
+    def command(
+        model: options.Trained,
+        changes: dict[str, str],
+        configuration: Annotated[str | None, typer.Argument(
+            metavar="[JSON]", help="What differs from the defaults, as JSON.")] = None,
+        compute: options.Compute = "auto",
+        as_json: options.Json = False,
+    ) -> None:
+        try:
+            start = config.model_validate_json(configuration or "{}")
+        except ValidationError as error:
+            raise UserError(f"the configuration of {name} does not fit: "
+                            f"{explain(error, config)}") from error
+        _, artifact = measure(model, start.changed(changes), compute=compute)
+        facts = artifact.manifest["facts"]
+        if as_json:
+            print(json.dumps({"model": model, "measurement": name, "artifact": artifact.name,
+                              "folder": str(artifact.folder), "facts": facts}, indent=1))
+            return
+        rows = ", ".join(f"{name}: {count}" for name, count in facts.items())
+        print(f"{model}, {name}. Rows of each table: {rows}.\nStored as {artifact.folder}")
 
-    A run that was stopped goes on when the same command is given again.
+    variants_app.command(name, cls=Command, help=MEASURED.get(name))(command)
 
-    Example: rmutils variants answers tiny-llama '{"variant": {"kind": "ms-poe", "s_max": 2}}'
 
-    Example: rmutils variants recall tiny-llama '{"p": [0.9, 0.5]}'
-    """
-    from pydantic import ValidationError
-
-    from rmutils.experiments.heads_under_variants import HeadsConfig, heads_stored
-    from rmutils.experiments.savings_curves import MEASUREMENTS, saved
-    from rmutils.experiments.under_variants import VariantConfig, measure_stored
-
-    stored = {"answers": (VariantConfig, measure_stored), "heads": (HeadsConfig, heads_stored)}
-    stored |= {name: (one.config, saved) for name, one in MEASUREMENTS.items()}
-    kind, measure = stored[measurement]
-    try:
-        config = kind.model_validate_json(configuration)
-    except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'together'}: {e['msg']}"
-                          for e in error.errors())
-        raise UserError(f"the configuration of {measurement} does not fit: {wrong}.") from error
-    _, artifact = measure(model, config, compute=compute)
-    if as_json:
-        print(json.dumps({"model": model, "measurement": measurement, "artifact": artifact.name,
-                          "folder": str(artifact.folder), "facts": artifact.manifest["facts"]},
-                         indent=1))
-        return
-    rows = ", ".join(f"{name}: {count}" for name, count in artifact.manifest["facts"].items())
-    print(f"{model}, {measurement}. Rows of each table: {rows}.\nStored as {artifact.folder}")
+_add_measurement("answers", VariantConfig, measure_stored)
+_add_measurement("heads", HeadsConfig, heads_stored)
+for _name, _one in MEASUREMENTS.items():
+    _add_measurement(_name, _one.config, saved)

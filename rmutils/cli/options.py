@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 import typer
+from pydantic import Field
 
+from rmutils.core.config import Config
 from rmutils.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -19,69 +21,80 @@ if TYPE_CHECKING:
     from rmutils.preference.responses import Backend
 
 Model = Annotated[str, typer.Argument(help="Registry name, folder, .gguf file or hub id.")]
+Trained = Annotated[str, typer.Argument(
+    help="Registry name, folder, .gguf file, hub id, or a stored training (train-...).")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Compute = Annotated[Literal["auto", "always", "never"], typer.Option(
-    help="Use what is stored and else compute; compute anew; use what is stored or fail.")]
-
-Policy = Literal["retrieval", "non-retrieval", "random"]
+    help="Use what is stored and else compute; always compute; use what is stored or fail.")]
+List = Annotated[bool, typer.Option("--list", help="List names and values, and stop.")]
 Tau = Annotated[float | None, typer.Option(
     help="Lowest score of a retrieval head.", show_default="the model's own, else 0.1")]
-TopK = Annotated[int | None, typer.Option(help="Instead of --tau: how many of the highest heads.")]
-Scores = Annotated[Path | None, typer.Option(
-    help="Head scores as `rmutils detect --wu-json` writes them.")]
-HeadSeed = Annotated[int, typer.Option(help="Of the heads that are drawn at random.")]
-
-Engine = Annotated[Literal["transformers", "vllm"], typer.Option(
-    "--backend", help="Who answers on this machine.")]
-Servers = Annotated[list[str] | None, typer.Option(
-    "--server", metavar="ADDRESS[=CHECKPOINT]", show_default=False,
-    help="Instead: the address of a server with OpenAI's interface, and the folder that it "
-         "serves, if that is not MODEL but a masked one. Can be given several times.")]
-
 Workers = Annotated[int | None, typer.Option(
     min=1, help="Processes that answer side by side, each with a model of its own. The answers are "
                 "the same, whatever their number.",
     show_default="one for each GPU, else one for each core, up to 4")]
+Servers = Annotated[list[str] | None, typer.Option(
+    "--server", metavar="ADDRESS[=CHECKPOINT]", show_default=False,
+    help="Instead of --backend: the address of a server with OpenAI's interface, and the folder "
+         "that it serves, if that is not MODEL but a masked one. Can be given several times.")]
 
-Source = Annotated[str, typer.Option(
-    help="Of the instructions: world, self, lmsys, wildchat, guru, or a .jsonl file.")]
-Seed = Annotated[int, typer.Option(help="Of the instructions and the responses.")]
-Temperature = Annotated[float, typer.Option(help="0: greedy.")]
-TopP = Annotated[float, typer.Option(help="Sample from the most probable tokens of this sum.")]
-MaxNewTokens = Annotated[int, typer.Option(
-    help="Longest response; the authors give Qwen3 4096.")]
-Thinking = Annotated[bool, typer.Option(
-    help="Whether a response may begin with thoughts, where the model knows them.")]
+Policy = Literal["retrieval", "non-retrieval", "random"]
 
 
-def threshold(model: str, tau: float | None, top_k: int | None) -> float | None:
-    """`--tau`, or the model's own; None where `--top-k` stands in its place."""
-    from rmutils.models.registry import tau_of
+class HeadChoice(Config):
+    """Which heads are masked."""
 
-    if tau is not None and top_k is not None:
-        raise UserError("--tau and --top-k exclude each other: give one of them.")
-    return tau_of(model) if tau is None and top_k is None else tau
+    policy: Policy | None = None
+    """Mask the retrieval heads, as many of the others, or as many of any. None: no heads are
+    masked; retrieval, if --tau, --top-k or --scores is given."""
+    tau: float | None = None
+    """Lowest score of a retrieval head. None: the model's own, else 0.1."""
+    top_k: int | None = None
+    """How many of the highest heads, instead of --tau."""
+    scores: Path | None = None
+    """Head scores as `rmutils detect --wu-json` writes them. None: those of a detection."""
+    head_seed: int = 42
+    """Seed of the random heads."""
+
+    def chosen_policy(self) -> Policy | None:
+        """Return the policy; any other option asks for the retrieval heads."""
+        asked = (self.tau, self.top_k, self.scores) != (None, None, None)
+        return self.policy or ("retrieval" if asked else None)
+
+    def threshold(self, model: str) -> float | None:
+        """Return `--tau`, or the model's own; None where `--top-k` takes its place."""
+        from rmutils.models.registry import tau_of
+
+        if self.tau is not None and self.top_k is not None:
+            raise UserError("--tau and --top-k exclude each other: give one of them.")
+        return tau_of(model) if self.tau is None and self.top_k is None else self.tau
+
+    def head_scores(self, lm: LanguageModel, model: str) -> HeadScores:
+        """Return the scores of the file, or those of `rmutils detect MODEL`."""
+        from rmutils.heads import HeadScores
+        from rmutils.heads.detection import detect_stored
+        from rmutils.models.registry import check
+
+        check(lm)
+        return (HeadScores.from_wu_json(self.scores, shape=lm.shape) if self.scores
+                else detect_stored(lm, named=model)[0])
+
+    def heads(self, lm: LanguageModel, model: str, policy: Policy | None = None) -> list[Head]:
+        """Return the heads to mask."""
+        from rmutils.heads import choose
+
+        tau = self.threshold(model)
+        return choose(self.head_scores(lm, model), policy or self.chosen_policy(), tau=tau,
+                      top_k=self.top_k, seed=self.head_seed)
 
 
-def choose_heads(
-    lm: LanguageModel, model: str, policy: Policy, *, tau: float | None, top_k: int | None,
-    seed: int, scores: Path | None,
-) -> list[Head]:
-    """The heads to mask, by the scores of `scores_of`."""
-    from rmutils.heads import choose
+class Drawing(Config):
+    """Which instructions are answered."""
 
-    return choose(scores_of(lm, model, scores), policy, tau=tau, top_k=top_k, seed=seed)
-
-
-def scores_of(lm: LanguageModel, model: str, file: Path | None) -> HeadScores:
-    """The head scores of a file, or those of `rmutils detect MODEL`."""
-    from rmutils.heads import HeadScores
-    from rmutils.heads.detection import detect_stored
-    from rmutils.models.registry import check
-
-    check(lm)
-    return (HeadScores.from_wu_json(file, shape=lm.shape) if file
-            else detect_stored(lm, named=model)[0])
+    source: str = "world"
+    """Where the instructions come from: world, self, lmsys, wildchat, guru, or a .jsonl file."""
+    count: Annotated[int, Field(ge=1)] = 100
+    """How many instructions."""
 
 
 def check_room(out: Path) -> None:
@@ -108,7 +121,7 @@ def load_chat_model(model: str) -> LanguageModel:
 
 
 def backend_of(
-    lm: LanguageModel, model: str, engine: str, servers: Sequence[str] | None = None,
+    lm: LanguageModel, model: str, engine: str, servers: list[str] | None = None,
     workers: int | None = None,
 ) -> Backend:
     """Who answers for a model, which was asked for by that name."""
@@ -160,3 +173,9 @@ def shown(found: dict[str, float]) -> str:
 def counts(found: dict[str, int]) -> str:
     """What was left out, by reason, as text."""
     return ", ".join(f"{n} {why}" for why, n in found.items()) or "none"
+
+
+def list_values(config: Config, before: str = "") -> None:
+    """Print the names and values of a configuration."""
+    for name in config.dotted_names():
+        typer.echo(f"{before}{name} = {attrgetter(name)(config)}")

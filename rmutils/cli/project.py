@@ -1,11 +1,4 @@
-"""`rmutils run`: a notebook of the book with other parameters.
-
-`rmutils estimate`: what a run of a notebook, or the paper's study, will cost.
-
-`rmutils artifacts`: stored results.
-
-`rmutils doctor`: what is wrong on this machine.
-"""
+"""Commands about the project: `rmutils run`, `estimate`, `artifacts`, `doctor`."""
 
 from __future__ import annotations
 
@@ -18,21 +11,22 @@ from typing import Annotated, Literal
 
 import typer
 
+from rmutils.cli import options
+from rmutils.cli.from_configs import OpenCommand, pairs
 from rmutils.core import paths
 from rmutils.core.errors import UserError
 from rmutils.core.results import Artifact, find, promote, stored
 from rmutils.doctor import examine, report
 from rmutils.site.gallery import NAME
 
-run_app = typer.Typer(add_completion=False)
+NotebookParameters = Annotated[list[str] | None, typer.Option(
+    "-p", metavar="NAME VALUE", show_default=False,
+    help="A parameter of the notebook; --NAME VALUE does the same. Lists: 1,2,3 or JSON.")]
 
 
-# Typer has no repeatable option with two values, so `-p` arrives among the arguments.
-@run_app.command("run", context_settings={"ignore_unknown_options": True})
 def run(
     notebook: Annotated[str, typer.Argument(help="A notebook of the book by name, or a path.")],
-    parameters: Annotated[list[str] | None, typer.Argument(
-        metavar="[-p NAME VALUE]...", help="Parameters to change. Lists: 1,2,3 or JSON.")] = None,
+    parameters: NotebookParameters = None,
     name: Annotated[str, typer.Option(
         help="Name of this run; the copy is book/runs/NOTEBOOK/NAME.ipynb.")] = "latest",
     output: Annotated[Path | None, typer.Option(help="Write the executed copy here.")] = None,
@@ -56,20 +50,14 @@ def run(
                         "up to 100 letters, digits, '.', '_' and '-', not first '.' or '-'")
     target = (output or paths.BOOK / "runs" / path.stem / f"{name}.ipynb").absolute()
     try:
-        run_notebook(path, target, parameter_pairs(parameters or []), progress=True)
+        run_notebook(path, target, pairs(parameters), progress=True)
     except NotebookFailed as error:
         typer.echo(error, err=True)
         raise typer.Exit(1) from None
     typer.echo(target)
 
 
-def parameter_pairs(words: list[str]) -> dict[str, str]:
-    """`-p NAME VALUE -p NAME VALUE ...` as a dictionary."""
-    found = dict(zip(words[1::3], words[2::3], strict=False))
-    if len(words) % 3 or set(words[::3]) - {"-p"} or len(found) < len(words) // 3:
-        raise UserError(f"cannot read {' '.join(words)!r}: give each parameter once, "
-                        "as -p NAME VALUE")
-    return found
+run.command_class = OpenCommand
 
 
 def find_notebook(name: str) -> Path:
@@ -81,17 +69,10 @@ def find_notebook(name: str) -> Path:
     raise UserError(f"no notebook {name!r}; notebooks/ has {known or 'none'}")
 
 
-estimate_app = typer.Typer(add_completion=False)
-
-
-# Typer has no repeatable option with two values, so `-p` arrives among the arguments.
-@estimate_app.command("estimate", context_settings={"ignore_unknown_options": True})
 def estimate(
     notebook: Annotated[str | None, typer.Argument(
         help="A notebook of the book by name, or a path.", show_default=False)] = None,
-    parameters: Annotated[list[str] | None, typer.Argument(
-        metavar="[-p NAME VALUE]...",
-        help="Parameters, as for `rmutils run` or `rmutils study --profile paper`.")] = None,
+    parameters: NotebookParameters = None,
     profile: Annotated[Literal["paper"] | None, typer.Option(
         help="Instead of a notebook: the paper's own study, on accelerators.",
         show_default=False)] = None,
@@ -101,7 +82,7 @@ def estimate(
         metavar="NAME=VALUE", help="Of --profile paper: another assumption than those that it "
                                    "prints, such as compute=0.5.", show_default=False)] = None,
     jobs: Annotated[bool, typer.Option("--jobs", help="Of --profile paper: each job.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Say how long a run will take, how much memory and disk, and why.
 
@@ -113,13 +94,15 @@ def estimate(
 
     Example: rmutils estimate --profile paper -p models qwen3-8b --accelerator h200
     """
-    words = [*([notebook] if notebook else []), *(parameters or [])]
     if profile:
-        _paper(parameter_pairs(words), accelerator, assume or [], jobs, as_json)
+        _paper(pairs(parameters), accelerator, assume or [], jobs, as_json)
     elif notebook:
-        _notebook(notebook, parameter_pairs(parameters or []), as_json)
+        _notebook(notebook, pairs(parameters), as_json)
     else:
         raise UserError("name a notebook, or --profile paper.")
+
+
+estimate.command_class = OpenCommand
 
 
 def _notebook(notebook: str, given: dict[str, str], as_json: bool) -> None:
@@ -202,7 +185,7 @@ def _named(name: str) -> Artifact:
 
 
 @artifacts_app.command("list")
-def list_artifacts(as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
+def list_artifacts(as_json: options.Json = False) -> None:
     """All stored results: the user's own, then the ones that ship with the project."""
     chapters = _chapters()
     rows = [{"name": a.name, "key": a.key, "model": a.model, **_training(a),
@@ -258,12 +241,8 @@ def promote_artifact(name: str) -> None:
     print(promote(_named(name)).name)
 
 
-doctor_app = typer.Typer(add_completion=False)
-
-
-@doctor_app.command("doctor")
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """Say what is wrong on this machine, and the command that mends it. Takes some seconds.
+def doctor(as_json: options.Json = False) -> None:
+    """Say what is wrong on this machine, and the command that fixes it. Takes some seconds.
 
     Exit status 1 if something is wrong. Where nothing is installed yet: make doctor.
 

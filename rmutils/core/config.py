@@ -277,10 +277,24 @@ class ConfigField:
             m for m in (open_to[0].values() if open_to else models_in(self.type, inside=False))
             if isinstance(m, type) and issubclass(m, Config))
 
+    def registry(self) -> Registry[Any] | None:
+        """Return the registry whose names the field takes, if there is one."""
+        for more in self.info.metadata:
+            owner = getattr(getattr(more, "func", None), "__self__", more)
+            if isinstance(owner, Registry):
+                return owner
+        return None
+
+    def kinds(self) -> Mapping[str, type[Config]]:
+        """Return the configurations that the field takes by their `kind`, if there are several."""
+        if len(self.configs) > 1:
+            return {config.model_fields["kind"].default: config for config in self.configs}
+        return {}
+
     def start(self, value: Any, kind: str | None) -> Config:
         """Return what changes within this field are made to: its value, or one of another kind."""
-        if kind and len(self.configs) > 1 and getattr(value, "kind", None) != kind:
-            known = {config.model_fields["kind"].default: config for config in self.configs}
+        known = self.kinds()
+        if kind and known and getattr(value, "kind", None) != kind:
             if kind not in known:
                 close = difflib.get_close_matches(kind, known, n=1)
                 meant = f" Did you mean {close[0]}?" if close else ""

@@ -10,6 +10,7 @@ from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core.core_schema import ErrorType
 
 SHOWN = 80
 """Characters of a wrong value that a message repeats."""
@@ -106,6 +107,8 @@ def explain(error: ValidationError, model: type[BaseModel], before: str = "") ->
             said.append(f"{colon}{context['error']}")
         elif kind == "json_invalid":
             said.append(f"{colon}this is not valid JSON: {context['error']}")
+        elif kind not in _TYPES:  # a validator of this project
+            said.append(f"{colon}{one['msg']}")
         elif kind != "too_short" or not one["input"]:  # else its items are wrong, as said already
             expected.setdefault((colon, _short(one["input"])), []).append(
                 _expected(kind, context, str(one["msg"])))
@@ -137,6 +140,7 @@ def _short(value: Any) -> str:
     return shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}..."
 
 
+_TYPES = get_args(ErrorType)
 _KINDS = {
     "int": "a whole number", "float": "a number", "bool": "true or false", "string": "text",
     "path": "a path", "tuple": "a list", "list": "a list", "dict": "values by name",

@@ -6,7 +6,7 @@ the value is the one in force in the authors' `3_*` scripts: what they set, and 
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -87,6 +87,16 @@ class TrainRecipe(Config):
     default."""
     checkpoint_steps: Count = 25
     """A stopped training loses at most so many steps. Ours."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_name(cls, given: Any) -> Any:
+        """A command line names one of `RECIPES`."""
+        if not isinstance(given, str):
+            return given
+        if given not in RECIPES:
+            raise ValueError(f"{given!r} is no recipe: one of {', '.join(RECIPES)}")
+        return RECIPES[given]
 
     @model_validator(mode="after")
     def _fits(self) -> TrainRecipe:

@@ -31,7 +31,7 @@ def test_scores_with_intervals(model):
     assert [(t["task"], t["samples"], t["unscored"]) for t in found["tasks"]] == [
         ("arithmetic", 2, 0), ("letters", 2, 0)]
     assert all(0 <= t["low"] <= t["value"] <= t["high"] <= 100 for t in found["tasks"])
-    assert found["drift"] == [] and found["artifact"].startswith("general-")
+    assert found["drift"] == [] and found["artifact"].startswith("general/")
     text = rmutils(model, *FEW, "--compute", "never")
     assert text.exit_code == 0 and "arithmetic" in text.stdout and "(2 samples)" in text.stdout
     moved = rmutils(model, *FEW, "--base", model)

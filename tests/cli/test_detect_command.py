@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from rmutils.cli import app
 from rmutils.core import results
 from rmutils.heads import HeadScores
+from rmutils.models.registry import tau_of
 
 GRID = ["--lengths", "240", "--depths", "0,1", "--needles", "2", "--max-new-tokens", "3"]
 
@@ -36,13 +37,25 @@ def test_heads_are_listed_and_stored(model, tmp_path):
     assert text.exit_code == 0 and "4 of 4 needles found; 16 heads at or above 0" in text.stdout
 
 
+def test_a_threshold_that_no_head_reaches_loses_nothing(model):
+    done = rmutils(model, *GRID, "--tau", "2", "--json")
+    assert done.exit_code == 0 and json.loads(done.stdout)["heads"] == []
+    highest = json.loads(done.stdout)["highest"]
+    text = rmutils(model, *GRID, "--tau", "2", "--compute", "never").stdout
+    assert f"The highest score is {highest:.3f}" in text
+
+
+@pytest.mark.parametrize("name", ["tiny-llama", "tiny-qwen3"])
+def test_the_threshold_is_the_models_own(name):
+    words = [name, "--depths", "0.0,0.25,0.5,0.75,1.0", "--compute", "never", "--json"]
+    assert json.loads(rmutils(*words).stdout)["tau"] == tau_of(name)
+
+
 def test_errors_exit_with_2(model, tmp_path):
     """Also those of the grid, before anything runs."""
     (tmp_path / "taken").write_text("mine")
     for words, message in {
-        (model, *GRID, "--tau", "2"): "reaches tau=2",
         (model, *GRID, "--wu-json", str(tmp_path / "taken" / "wu.json")): "cannot be written",
-        (model, *GRID, "--compute", "maybe"): "one of auto, always, never",
         (model, "--compute", "never"): "Make it: `rmutils detect",
         (model, "--lengths", "512,many"): "lengths: expected a whole number, got 'many'",
         (model, "--lengths", ""): "lengths: expected at least 1 value, got none",
@@ -61,4 +74,6 @@ def test_errors_exit_with_2(model, tmp_path):
 
 
 def test_unknown_option_exits_with_2(model):
-    assert rmutils(model, "--lenghts", "240").exit_code == 2
+    for words in (["--lenghts", "240"], ["-p", "lenghts", "240"], ["--compute", "maybe"]):
+        done = rmutils(model, *words)
+        assert done.exit_code == 2 and ("engths" in done.stderr or "never" in done.stderr)

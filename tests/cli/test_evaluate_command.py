@@ -40,7 +40,7 @@ def test_averages_are_printed_and_stored(cache):
     (["--lengths", "long"], "lengths: expected a whole number, got 'long'"),
     (["--compute", "never"], "Make it: `rmutils evaluate tiny-llama`"),
     (["--suite", "helmet", "--lengths", "512"], "HELMET has no data of 512 tokens"),
-    (["--suite", "helmet", "--lengths", "8K"], "--lengths 8K: whole numbers"),
+    (["--suite", "helmet", "--lengths", "8K"], "lengths: expected a whole number, got '8K'"),
     (["--suite", "helmet", "--datasets", "choice"], "HELMET is run by categories"),
     (["--judge", "nowhere"], "'nowhere' is not the URL of a server"),
 ])

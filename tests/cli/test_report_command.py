@@ -13,24 +13,18 @@ from typer.testing import CliRunner
 from rmutils.cli import app
 from rmutils.core.errors import UserError
 from rmutils.core.results import stored
-from rmutils.experiments import your_own_model
-from rmutils.experiments.masking_sweep import SweepConfig
 from rmutils.experiments.your_own_model import OwnModelConfig, fitted
 from rmutils.models.registry import check
 
 SMALL = ["--lengths", "160", "--depths", "0.5", "--needles", "2", "--counts", "2", "--draws", "1",
-         "--samples", "1", "--tau", "0.0001"]
+         "--samples", "1", "--tau", "0.0001", "--sweep.needles", "2", "--sweep.short", "2",
+         "--sweep.speeches", "2", "--sweep.max-new-tokens", "4"]
 HOSTILE = "<img src=x onerror=alert(1)> & $x$"
-
-
-class Quick(OwnModelConfig):
-    sweep: SweepConfig = SweepConfig(needles=2, samples=1, short=2, speeches=2, max_new_tokens=4)
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """The command in an empty folder, with a sweep of seconds."""
-    monkeypatch.setattr(your_own_model, "OwnModelConfig", Quick)
+    """The command in an empty folder."""
     monkeypatch.chdir(tmp_path)
     return lambda *words: CliRunner().invoke(app, ["report", *map(str, words)])
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import get_args
 
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
 from rmutils.cli import app
-from rmutils.cli.measure import Measurement
+from rmutils.cli.measure import MEASURED
 from rmutils.core import results
 from rmutils.experiments.savings_curves import MEASUREMENTS
 from rmutils.experiments.under_variants import VariantConfig, measure
@@ -18,6 +17,8 @@ from rmutils.models import load_model
 
 TEXTS = {"variant": {"kind": "ms-poe", "s_max": 4}, "needles": None, "documents": None,
          "texts": {"count": 2, "tokens": 40}}
+OPTIONS = ["--variant.kind", "ms-poe", "--variant.s-max", "4", "--needles", "none", "--documents",
+           "none", "--texts.count", "2", "--texts.tokens", "40"]
 
 
 def command(*words):
@@ -25,7 +26,7 @@ def command(*words):
 
 
 def test_answers_are_those_of_the_configuration(cache):
-    done = command("answers", "tiny-llama", json.dumps(TEXTS), "--json")
+    done = command("answers", "tiny-llama", *OPTIONS, "--json")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     artifact = results.find(found["artifact"])
@@ -36,16 +37,17 @@ def test_answers_are_those_of_the_configuration(cache):
     assert again.exit_code == 0 and "texts: 2" in again.stdout and found["folder"] in again.stdout
 
 
-def test_every_measurement_has_a_name():
-    assert {*get_args(Measurement)} == {"answers", "heads", *MEASUREMENTS}
+def test_every_measurement_is_explained():
+    assert {*MEASURED} == {"answers", "heads", *MEASUREMENTS}
     shown = command("--help").stdout
     assert "Example: rmutils variants answers" in shown
 
 
 @pytest.mark.parametrize(("words", "message"), [
     (["answers", "tiny-llama", '{"variant": {"kind": "magic"}}'], "variant"),
-    (["answers", "tiny-llama", "{"], "together: Invalid JSON"),
-    (["recall", "tiny-llama", '{"p": [2]}'], "the configuration of recall does not fit: p.0"),
+    (["answers", "tiny-llama", "--variant.kind", "magic"], "one of plain, ms-poe"),
+    (["answers", "tiny-llama", "{"], "not fit: this is not valid JSON"),
+    (["recall", "tiny-llama", '{"p": [2]}'], "the configuration of recall does not fit: p: "),
     (["heads", "tiny-llama", "--compute", "never"], "Make it: `rmutils variants heads tiny-llama"),
     (["costs", "tiny-llama", "--compute", "never"], "Make it: `rmutils variants costs tiny-llama")])
 def test_bad_input(cache, words, message):

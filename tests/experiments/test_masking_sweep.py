@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.cli.project import parameter_pairs
 from rmutils.core.errors import UserError
 from rmutils.core.paths import NOTEBOOKS
 from rmutils.corpora.haystacks import load_needles
@@ -202,7 +201,8 @@ def test_command_gives_the_same_configuration(tiny):
             sweep_stored(str(tiny), scores, config, compute="never")
         command = shlex.split(str(error.value).split("`")[1])
         assert command[:3] == ["rmutils", "run", chapter.stem]
-        named = check_parameters(chapter, parameter_pairs(command[3:]))
+        named = check_parameters(chapter, dict(zip(
+            command[4::3], command[5::3], strict=True)))
         assert Path(named.pop("model")).resolve() == Path(tiny).resolve()
         settings = {k: v for k, v in (defaults | named).items() if k in SweepConfig.model_fields}
         assert set(settings) == set(SweepConfig.model_fields) and SweepConfig(**settings) == config

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from rmutils.cli.study import claims_app
+from rmutils.cli import app
 from rmutils.core.errors import NotStored, UserError
 from rmutils.heads.sparsity import statistics
 from rmutils.paper.claims import CLAIMS, claim_table, judge, load_claims, part_table
@@ -147,7 +147,7 @@ def test_command(monkeypatch):
         monkeypatch.setitem(QUANTITIES, name, not_stored)
     monkeypatch.setitem(QUANTITIES, "share_of_retrieval_heads",
                         lambda model: Effect(0.05, 0.05, 0.05, "share of heads", ("d-1",)))
-    found = CliRunner().invoke(claims_app, ["--json"], catch_exceptions=False)
+    found = CliRunner().invoke(app, ["claims", "--json"], catch_exceptions=False)
     assert found.exit_code == 0, found.output
     rows = {row["id"]: row for row in json.loads(found.stdout)}
     claims = load_claims()
@@ -155,7 +155,7 @@ def test_command(monkeypatch):
     heads = rows["share-of-heads-masked"]
     assert heads["verdict"] == "reproduced" and heads["parts"][0]["artifacts"] == ["d-1"]
     assert rows["consistent-gain"]["parts"] == []
-    shown = CliRunner().invoke(claims_app, []).stdout
+    shown = CliRunner().invoke(app, ["claims"]).stdout
     assert "share_of_retrieval_heads (smollm2-135m): 0.05 [0.05, 0.05] share of heads; claimed " \
         "above 0.04 and below 0.1: reproduced" in shown
     assert shown.count("Make it: `rmutils evaluate") == len(claims) - 1 - sum(

@@ -7,7 +7,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from rmutils.cli.study import paper_app
+from rmutils.cli.paper_commands import paper_app
 from rmutils.core.errors import UserError
 from rmutils.paper import audit, load_tables
 

@@ -139,12 +139,12 @@ def test_command_names_the_compute_backend(monkeypatch):
 
 @pytest.mark.parametrize(("words", "message"), [
     (["-p", "means.engine", "mine"], "'mine' is no response backend. There are: transformers, "),
-    (["-p", "recipe", "mine"], "-p recipe mine: one of paper, embedded, smoke"),
+    (["-p", "recipe", "mine"], "recipe: 'mine' is no recipe: one of paper, embedded, smoke"),
     (["-p", "recipes.beta", "1"], "there is no recipes.beta. Did you mean recipe.beta?"),
     (["-p", "strategy", "mask"], "'mask' is no strategy. "),
     (["-p", "instructions", "0"], "instructions: expected at least 1, got '0'"),
     (["-p", "strategy", "smaller-model"], "the strategy smaller-model needs a smaller model"),
-    (["--compute", "maybe"], "--compute maybe: one of auto, always, never"),
+    (["--compute", "maybe"], "'--compute': 'maybe' is not one of"),
     (["--compute", "never"], "no result retmask-"),
 ])
 def test_wrong_words(tiny, words, message):

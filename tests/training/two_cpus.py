@@ -56,4 +56,4 @@ if __name__ == "__main__":
     RECIPES["as paper"] = RECIPES["smoke"].model_copy(update={
         "precision": "bfloat16", "gradient_checkpointing": True})
     for recipe in ("smoke", "as paper"):
-        train(model, pairs, out / recipe, recipe=recipe)
+        train(model=model, pairs=pairs, out=out / recipe, recipe=recipe)
