@@ -53,8 +53,8 @@ POINTS: Bounds = (0.0, 100.0)
 
 
 class Interval(NamedTuple):
-    """An estimate with the ends of its interval: numbers, or arrays of one shape. Ends are NaN where
-    there was nothing to draw from."""
+    """An estimate with the ends of its interval: numbers, or arrays of one shape. Ends are NaN
+    where there was nothing to draw from."""
 
     value: Any
     low: Any
@@ -133,8 +133,8 @@ def interval_of(
     Parameters
     ----------
     drawn : array_like
-        (1 + resamples, ...): the quantity itself, then its draws. Draws that are not finite (none of
-        their needles was found, say) are left out.
+        (1 + resamples, ...): the quantity itself, then its draws. Draws that are not finite (none
+        of their needles was found, say) are left out.
     bounds : (float, float)
         What the quantity cannot leave.
     centred : bool

@@ -89,8 +89,8 @@ def test_intervals_end_where_the_quantity_does():
 
 def test_an_interval_holds_its_estimate_or_is_refused():
     """More needles have fewer heads that never score, so draws lie to one side of the estimate."""
-    scores = np.random.default_rng(1).random((30, 200)) * (np.random.default_rng(2).random(200) / 5
-                                                          > np.random.default_rng(3).random((30, 200)))
+    often, chance = (np.random.default_rng(n).random(s) for n, s in ((2, 200), (3, (30, 200))))
+    scores = np.random.default_rng(1).random((30, 200)) * (often / 5 > chance)
     zero = (np.clip(draws(scores), 0, 1).round(9) == 0).mean(1)
     with pytest.raises(ValueError, match="hold its own estimate"):
         interval_of(zero, bounds=SHARE)

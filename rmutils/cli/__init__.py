@@ -18,7 +18,7 @@ from rmutils.core.errors import UserError
 COMMANDS = {  # name: module of `rmutils.cli`, help
     "models": ("models", "Models that have a name here: list, fetch, info, train."),
     "detect": ("detection", "Find the retrieval heads of a model."),
-    "report": ("detection", "Any checkpoint on one page: its heads, what masking costs, a forecast."),
+    "report": ("detection", "A checkpoint on one page: its heads, what masking costs, a forecast."),
     "mask": ("detection", "Write a model with heads switched off."),
     "generate": ("method", "Sample responses, from the whole model or one with heads masked."),
     "pairs": ("method", "Make preference pairs by one of the paper's strategies."),
@@ -27,7 +27,7 @@ COMMANDS = {  # name: module of `rmutils.cli`, help
     "artifacts": ("project", "Stored results: list, verify, show, promote."),
     "evaluate": ("measure", "Long-context scores, by HELMET's seven categories."),
     "collect": ("measure", "Read HELMET's own result files into the same table."),
-    "abilities": ("measure", "Scores on tasks without long contexts, and drift from the base model."),
+    "abilities": ("measure", "Scores on tasks without long contexts, drift from the base model."),
     "variants": ("measure", "A model with its attention changed: answers, retrieval heads, costs."),
     "paper": ("paper_commands", "The paper's tables and an audit of its numbers."),
     "claims": ("paper_commands", "The paper's claims, and a verdict on each."),

@@ -1,4 +1,4 @@
-"""Options of commands, made from the fields of configurations: names, choices, defaults and help."""
+"""Options of commands, made from the fields of configurations: names, choices, defaults, help."""
 
 from __future__ import annotations
 

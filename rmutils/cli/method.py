@@ -144,8 +144,8 @@ def pairs(
         rater = _judge(pairing, lm, config.thinking) if way.judged else None
         drawn, _ = draw_stored(pairing.source, pairing.pairs, seed=seed, lm=lm)
         made = contrast(
-            strategy, options.backend_of(lm, model, answering.backend, server, workers), drawn.instructions,
-            config, heads=heads, other=other, judge=rater, compute=compute,
+            strategy, options.backend_of(lm, model, answering.backend, server, workers),
+            drawn.instructions, config, heads=heads, other=other, judge=rater, compute=compute,
             command=options.command_line(ctx))
         found = made.pairs
         origin = {"source": pairing.source, "seed": seed, "left_out": drawn.dropped,
@@ -228,7 +228,8 @@ def train(
         print(folder)
 
 
-@configured(config=pipeline.RetMaskConfig(),             backend=Part(ComputeBackend(), prefix="compute_backend.", old_prefix="means."))
+@configured(config=pipeline.RetMaskConfig(),
+            backend=Part(ComputeBackend(), prefix="compute_backend.", old_prefix="means."))
 def retmask(
     model: options.Model,
     config: pipeline.RetMaskConfig,

@@ -175,7 +175,8 @@ def _size(size: float) -> str:
     return f"{size / 1e12:,.1f} TB" if size >= 1e12 else f"{size / 1e9:,.0f} GB"
 
 
-artifacts_app = typer.Typer(no_args_is_help=True, help="Stored results: list, verify, show, promote.")
+artifacts_app = typer.Typer(
+    no_args_is_help=True, help="Stored results: list, verify, show, promote, rm.")
 
 
 def _named(name: str) -> Artifact:
@@ -198,7 +199,8 @@ def list_artifacts(as_json: options.Json = False) -> None:
     for row in rows:
         print(f"{row['name']:{width}}  {'shipped' if row['shipped'] else 'own    '}  "
               f"{row['model'] or '-':14} {row['training'] or '-':20} seed "
-              f"{'-' if row['seed'] is None else row['seed']}  {', '.join(row['chapters'])}".rstrip())
+              f"{'-' if row['seed'] is None else row['seed']}  {', '.join(row['chapters'])}"
+              .rstrip())
 
 
 def _training(artifact: Artifact) -> dict[str, str | int | None]:

@@ -27,9 +27,9 @@ class InnerError(ValueError):
 def read(text: str, annotation: Any) -> Any:
     """Read a word of a command line as a value of a type.
 
-    `none` and `null` stand for None, `a,b` for several values, `a=1,b=2` for values by name; JSON is
-    understood everywhere. A text that fits in no reading comes back in its likeliest one, for the
-    validation to say what is wrong with it.
+    `none` and `null` stand for None, `a,b` for several values, `a=1,b=2` for values by name;
+    JSON is understood everywhere. A text that fits in no reading comes back in its likeliest one,
+    for the validation to say what is wrong with it.
     """
     adapter: TypeAdapter[Any] = TypeAdapter(annotation)
     readings = list(_readings(text))

@@ -90,7 +90,8 @@ def _generate(job: Job, pricing: Pricing) -> Cost:
     who = run.smaller if run.smaller and job.side else run.synthesizer or job.model
     return step_costs.generating(
         pricing.shape(who), run.instructions, data["Avg. Input Length"],
-        data["Avg. Output Length"], pricing.rates, job.compute_backend.tensor_parallel, job.compute_backend.engines)
+        data["Avg. Output Length"], pricing.rates,
+        job.compute_backend.tensor_parallel, job.compute_backend.engines)
 
 
 def _pairs(job: Job, pricing: Pricing) -> Cost:
@@ -111,8 +112,8 @@ def _train(job: Job, pricing: Pricing) -> Cost:
     cost = step_costs.training(
         shape, launch.settings if launch else "alone", max(1, job.resources.gpu),
         pairs=run.instructions, tokens=tokens, epochs=recipe.epochs,
-        sides=1 if STRATEGIES[run.strategy].objective == "sft" else 2, per_device=recipe.per_device_batch,
-        rates=pricing.rates)
+        sides=1 if STRATEGIES[run.strategy].objective == "sft" else 2,
+        per_device=recipe.per_device_batch, rates=pricing.rates)
     after = _detect(job, pricing)
     return replace(cost, gpu_hours=cost.gpu_hours + after.gpu_hours,
                    why=f"{cost.why}; detection after it, {after.gpu_hours:.2f} h")

@@ -1,5 +1,5 @@
-"""What variants of attention do to retrieval heads: ranking and scores, needles lost with heads masked
-and gained by a training, and the verdicts, by rules that were fixed before anything was measured.
+"""What variants of attention do to retrieval heads: ranking and scores, needles lost with heads
+masked and gained by a training, and the verdicts, by rules fixed before anything was measured.
 
 All with 95 % intervals: needles are resampled whole, the same ones under plain attention and a
 variant; random heads and trainings are resampled, too.
@@ -85,8 +85,9 @@ def agreement(pair: PairedDetection, *, resamples: int = RESAMPLES, seed: int = 
     tops = [np.argsort(-each, axis=1, kind="stable")[:, :count] for each in (before, after)]
     values[1, known] = [len(np.intersect1d(*two)) / count for two in zip(*tops, strict=True)]
     return pd.DataFrame(
-        [(name, drawn[0], *(interval_of(spread(drawn, sums.shape[1]), bounds=bounds, centred=True)[1:]
-                            if _several(sums) else NONE)) for name, drawn, bounds in
+        [(name, drawn[0],
+          *(interval_of(spread(drawn, sums.shape[1]), bounds=bounds, centred=True)[1:]
+            if _several(sums) else NONE)) for name, drawn, bounds in
          zip(("rank correlation", "overlap"), values, (DIFFERENCE, SHARE), strict=True)],
         columns=COLUMNS[1:])
 

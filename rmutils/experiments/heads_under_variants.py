@@ -72,8 +72,9 @@ def traits(
         apart = mean_distances(lm.model, [prompt])
         apart[:, range(lm.shape[1]), range(lm.shape[1])] = np.inf
         nearest.append(apart.min(-1))
-    return pd.concat([_long_traits(np.array(looked), KEYS_TRAIT, questions),
-                      _long_traits(np.array(nearest), DISTANCE, range(len(nearest)))], ignore_index=True)
+    return pd.concat(
+        [_long_traits(np.array(looked), KEYS_TRAIT, questions),
+         _long_traits(np.array(nearest), DISTANCE, range(len(nearest)))], ignore_index=True)
 
 
 def _long_traits(values: np.ndarray, trait: str, questions: Sequence[int]) -> pd.DataFrame:

@@ -1,5 +1,5 @@
-"""All methods of `rmutils.longcontext.extension` side by side, as a stored result, with 95 % intervals
-over texts.
+"""All methods of `rmutils.longcontext.extension` side by side, as a stored result, with 95 %
+intervals over texts.
 """
 
 from __future__ import annotations
@@ -209,5 +209,6 @@ def loss_change(losses: pd.DataFrame, to: str) -> pd.DataFrame:
 def _means(table: pd.DataFrame, by: list[str], column: str) -> pd.DataFrame:
     rows = []
     for key, part in table.groupby(by, sort=False):
-        rows.append(dict(zip(by, key, strict=True)) | interval(part[column], part["text"])._asdict())
+        found = interval(part[column], part["text"])
+        rows.append(dict(zip(by, key, strict=True)) | found._asdict())
     return pd.DataFrame(rows)

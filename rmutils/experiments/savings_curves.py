@@ -138,7 +138,7 @@ def _median(values: np.ndarray, seed: int = 0) -> tuple[float, float, float]:
 
 
 def along(frame: pd.DataFrame, lines: Mapping[str, tuple[str, float]]) -> pd.DataFrame:
-    """Variants as points of lines, for `rmutils.figures.variant_figures.panels`; others are left out.
+    """Variants as points of lines, for `rmutils.figures.variant_figures.panels`; no others.
 
     Parameters
     ----------

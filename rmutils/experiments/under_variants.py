@@ -109,7 +109,8 @@ def measure(lm: LanguageModel, config: VariantConfig, *, journal: Path | None = 
 
 
 def answers(
-    model: AttachedModel, name: str, part: Questions, kept: Journal, advance: Callable[[float], None]
+    model: AttachedModel, name: str, part: Questions, kept: Journal,
+    advance: Callable[[float], None],
 ) -> pd.DataFrame:
     """Have the questions answered that are not yet, and judge all answers.
 

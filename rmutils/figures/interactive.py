@@ -55,7 +55,7 @@ def embed(view: str, data: Mapping[str, Any]) -> HTML:
 
 
 def head_map(scores: HeadScores, tau: float) -> HTML:
-    """Data for the view of `rmutils.figures.head_figures.head_map`: each head's score, a slider for tau.
+    """Data for the view of `rmutils.figures.head_figures.head_map`: scores, and a slider for tau.
 
     `reach` says for each step of the slider how many heads reach it, with a 95 % interval.
     """
@@ -75,7 +75,7 @@ def head_map(scores: HeadScores, tau: float) -> HTML:
 
 
 def needle(lm: LanguageModel, case: NiahCase, answer: Answer, heads: Mapping[str, Head]) -> HTML:
-    """Data for the view of `rmutils.figures.head_figures.arg_max_rows`: where heads look, token by token.
+    """Data for the view of `rmutils.figures.head_figures.arg_max_rows`: where heads look.
 
     Parameters
     ----------

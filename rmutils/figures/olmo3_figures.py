@@ -1,5 +1,5 @@
-"""Figures of the Olmo 3 recipe: positions, packing, slices of a sequence, and what an extension of the
-window is worth, by method, length, position and tokens.
+"""Figures of the Olmo 3 recipe: positions, packing, slices of a sequence, and what an extension of
+the window is worth, by method, length, position and tokens.
 """
 
 from __future__ import annotations

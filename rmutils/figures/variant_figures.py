@@ -1,4 +1,4 @@
-"""Figures of a model under variants of its attention, and of what attention with less work saves."""
+"""Figures of a model under variants of its attention, and what attention with less work saves."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def copied(answer: Answer, prompt: Sequence[int], span: tuple[int, int]) -> NDAr
     start, end = span
     inside: NDArray[np.bool_] = (answer.positions >= start) & (answer.positions < end)
     looked_at = np.asarray(prompt)[np.where(inside, answer.positions, 0)]
-    return inside & (looked_at == answer.tokens[:, None, None])
+    return np.asarray(inside & (looked_at == answer.tokens[:, None, None]))
 
 
 def copy_counts(
@@ -62,7 +62,7 @@ def copy_counts(
     if repeats:
         return np.asarray(hits.sum(0))
     once = [((answer.positions == j) & hits).any(0) for j in range(*span)]
-    return np.sum(once, axis=0, dtype=int)
+    return np.asarray(np.sum(once, axis=0, dtype=int))
 
 
 def wu_span(prompt: Sequence[int], needle: Sequence[int]) -> tuple[int, int]:

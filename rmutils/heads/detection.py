@@ -149,7 +149,7 @@ def _record(kind: ScoreKind, case: NiahCase, answer: Answer, seconds: float) -> 
     """What is kept of one case. Scores are sparse: {"layer-head": score}."""
     scores = kind.score(case, answer)
     nonzero = zip(*np.nonzero(scores), strict=True)
-    response = kind.lm.tokenizer.decode(answer.tokens, skip_special_tokens=True).strip()
+    response = str(kind.lm.tokenizer.decode(answer.tokens, skip_special_tokens=True)).strip()
     recall = rouge_recall(case.needle.real_needle, response)
     return {
         "case": case.id, "needle": case.needle_index, "length": case.length, "depth": case.depth,

@@ -129,7 +129,8 @@ def weighted_means(sums: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Return mean scores under each draw, (..., draws, heads); NaN if no needle of it was found."""
     total = weights @ sums
     with np.errstate(invalid="ignore"):
-        return total[..., :-1] / total[..., -1:]
+        means: np.ndarray = total[..., :-1] / total[..., -1:]
+    return means
 
 
 def over_trainings(values: np.ndarray, needles: int, seed: int) -> np.ndarray:
@@ -149,7 +150,7 @@ def over_trainings(values: np.ndarray, needles: int, seed: int) -> np.ndarray:
     drawn = rng.multinomial(count, np.full(count, 1 / count), size=values.shape[1] - 1) / count
     moved = 1 / count + (expansion(count) if count > 1 else 1) * (drawn - 1 / count)
     weights = np.concatenate([np.full((1, count), 1 / count), moved])
-    return np.einsum("dt,td...->d...", weights, values)
+    return np.asarray(np.einsum("dt,td...->d...", weights, values))
 
 
 _BOUNDS = {"before": SHARE, "after": SHARE, "both": SHARE, "change": DIFFERENCE,
@@ -257,7 +258,7 @@ def _chosen_elsewhere(
 def _mean_of_known(parts: np.ndarray) -> np.ndarray:
     """Mean along the first axis without NaN."""
     with np.errstate(invalid="ignore"):
-        return np.nansum(parts, axis=0) / np.isfinite(parts).sum(0)
+        return np.asarray(np.nansum(parts, axis=0) / np.isfinite(parts).sum(0))
 
 
 def needles_found(

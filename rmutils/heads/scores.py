@@ -83,7 +83,8 @@ class HeadScores:
     @cached_property
     def mean(self) -> np.ndarray:
         """(layers, heads) float64: RetrievalScore(h), the mean over successful runs."""
-        return self.runs.mean(0)
+        mean: np.ndarray = self.runs.mean(0)
+        return mean
 
     def draws(
         self, *, resamples: int = RESAMPLES, seed: int = 0, level: float = LEVEL

@@ -34,12 +34,14 @@ def _where_any(values: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 def share_above(mean: np.ndarray, tau: float) -> np.ndarray:
     """Share of heads with a score of at least `tau`, 0 to 1."""
-    return (_in_rows(mean) >= tau).mean(-1)
+    shares: np.ndarray = (_in_rows(mean) >= tau).mean(-1)
+    return shares
 
 
 def share_at_zero(mean: np.ndarray) -> np.ndarray:
     """Share of heads that never copied a needle token, 0 to 1."""
-    return (_in_rows(mean) == 0).mean(-1)
+    shares: np.ndarray = (_in_rows(mean) == 0).mean(-1)
+    return shares
 
 
 @np.errstate(invalid="ignore")
@@ -162,8 +164,8 @@ def ranking_stability(
         means = [runs[chosen].mean(0).round(DECIMALS) for chosen in drawn]
         overlap = [len(top & _top(mean, top_k, rng)) / len(top) for mean in means]
         spearman = [_correlation(mean, full) for mean in means]
-        rows.append((count, *interval_of([np.mean(overlap), *overlap]),
-                     *interval_of([np.mean(spearman), *spearman])))
+        rows.append((count, *interval_of([float(np.mean(overlap)), *overlap]),
+                     *interval_of([float(np.mean(spearman)), *spearman])))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 

@@ -106,7 +106,7 @@ def test_a_name_that_only_the_notebook_knows(parse):
 
 @pytest.mark.parametrize(("words", "message"), [
     (["retmask", "tiny-llama", "--recipe.learnin-rate", "1"], "--recipe.learning-rate"),
-    (["pairs", "tiny-llama", "--out", "x", "-p", "temprature", "1"], "Did you mean temperature?"),
+    (["pairs", "tiny-llama", "--out", "x", "-p", "temporature", "1"], "Did you mean temperature?"),
     (["detect", "tiny-llama", "-p", "tau"], "as -p NAME VALUE"),
     (["detect", "tiny-llama", "--needles", "2", "-p", "needles", "3"], "needles is given twice"),
     (["retmask", "tiny-llama", "--recipe", "mine"], "'mine' is no recipe: one of paper, embedded"),

@@ -198,7 +198,8 @@ def test_errors_exit_with_2(tiny, scores, tmp_path):
     (tmp_path / "file").write_text("mine")
     out = ("--out", tmp_path / "pairs.parquet")
     for words, message in {
-        ("no-model", *out, "--strategy", "luck"): "'luck' is no strategy. There are: retmask, smaller-model, win-lose-pair, "
+        ("no-model", *out, "--strategy", "luck"):
+            "'luck' is no strategy. There are: retmask, smaller-model, win-lose-pair, "
             "non-retrieval-mask, random-mask, sft, rc-removed, rc-un-generated, longreward",
         ("no-model", *out, "--strategy", "smaller-model"): "needs --smaller MODEL",
         ("no-model", *out, "--tau", 0.1, "--top-k", 1): "--tau and --top-k exclude each other",

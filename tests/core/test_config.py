@@ -61,9 +61,10 @@ def test_what_a_command_line_may_say(texts, changes):
 
 
 @pytest.mark.parametrize(("texts", "message"), [
-    ({"size": "3"}, r"there is no size\. Did you mean grid.size\? Known names: grid.size, grid.names, "
-                    r"tau, name, other, kind\."),
-    ({"grid.sise": "3"}, r"there is no grid.sise\. Did you mean grid.size\? Known names: grid.size, grid.names."),
+    ({"size": "3"}, r"there is no size\. Did you mean grid.size\? Known names: grid.size, "
+                    r"grid.names, tau, name, other, kind\."),
+    ({"grid.sise": "3"},
+     r"there is no grid.sise\. Did you mean grid.size\? Known names: grid.size, grid.names."),
     ({"tau.size": "3"}, "there is no tau.size."),
     ({"grid.names": ""}, "grid.names: expected at least 1 value, got none"),
     ({"kind": "anny"}, r"kind: expected one of any, own, got 'anny'\. Did you mean any\?$"),

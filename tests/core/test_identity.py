@@ -132,7 +132,8 @@ def test_folders_say_what_is_inside(cache, tmp_path):
     (tmp_path / "my model").mkdir()
     for model, shown in ((str(tmp_path / "my model"), "my-model"), ("org/name", "org-name"),
                          ("../..", "any"), ("", "any")):
-        one = Stage("asked", 1).obtain_folder(Before(), {"model": model}, make, model=model, **about)
+        one = Stage("asked", 1).obtain_folder(
+            Before(), {"model": model}, make, model=model, **about)
         assert one.name == f"asked/{shown}/base-{one.key[-16:-8]}" and find(one.key) == one
 
 

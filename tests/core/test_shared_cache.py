@@ -34,7 +34,8 @@ def obtain(size):
         (folder / "square.json").write_text(str(size**2))
         return {}
     try:
-        return str(Stage("square", 1).obtain_folder(Setting(size=size), {}, make, command="x").folder)
+        found = Stage("square", 1).obtain_folder(Setting(size=size), {}, make, command="x")
+        return str(found.folder)
     except UserError as error:
         return f"refused: {error}"
 

@@ -287,7 +287,8 @@ def test_what_dropout_switches_off_is_what_a_mask_zeroes(tmp_path):
 
 def test_a_step_is_torchs(tmp_path):
     """Of products as exact as bfloat16 can hold them, each off by less than torch's own are."""
-    run = pretraining._Run(tiny(), build_tokenizer(tiny().vocab_size, thinking=False), tmp_path, "cpu")
+    words = build_tokenizer(tiny().vocab_size, thinking=False)
+    run = pretraining._Run(tiny(), words, tmp_path, "cpu")
     muon = run.optimizers[0]
     matrices = muon.param_groups[0]["params"]
     before = [p.detach().clone() for p in matrices]

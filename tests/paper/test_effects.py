@@ -48,7 +48,7 @@ def detection(monkeypatch):
 
 def test_heads(detection):
     assert head_effects.share_of_retrieval_heads("tiny-llama").value == 8 / 256  # tau is 0.1
-    both = head_effects.share_of_retrieval_heads("tiny-qwen3")  # 0.05: with half of the needles 0.03
+    both = head_effects.share_of_retrieval_heads("tiny-qwen3")  # of half the needles 0.03
     assert (both.value, both.low, both.high) == (8 / 256, 8 / 256, 16 / 256)
     top = 8 * 0.2 + 8 * 0.03 + 10 * 0.01
     held = head_effects.scores_held_by_top_tenth("m")  # 26 of 256
@@ -90,7 +90,7 @@ def test_masking(swept):
     assert masking_effects.answers_lost("m", "haystack", 250).value == 1
     assert masking_effects.answers_left("m", "haystack", 16).value == pytest.approx(0.8)
     assert masking_effects.needles_lost_by_more_heads("m", 40).value == pytest.approx(0.8 - 0.3)
-    all_lost = masking_effects.answers_left("m", "tasks", 40)  # of two: the rule of three says nothing
+    all_lost = masking_effects.answers_left("m", "tasks", 40)  # of two: no rule of three
     assert (all_lost.value, all_lost.low, all_lost.high) == (0, 0, 1)
     assert masking_effects.repetition_added_at_most("m").value == pytest.approx(0.3)
     none = masking_effects.repetition_added_at_tau("m")  # of five answers
@@ -105,7 +105,8 @@ def test_failures(monkeypatch):
     table = pd.DataFrame([{"kind": "entity name", "prompt": i, "masked": masked, "draw": draw,
                            "passed": i < count} for (masked, draw), count in passed.items()
                           for i in range(10)])
-    monkeypatch.setattr(masking_effects, "_stored_failures", lambda model: (FailureModes((), table), ARTIFACT))
+    monkeypatch.setattr(
+        masking_effects, "_stored_failures", lambda model: (FailureModes((), table), ARTIFACT))
     values = [f("m", "entity name").value for f in (
         masking_effects.failures_added, masking_effects.failures_added_by_others,
         masking_effects.failures_added_beyond_others)]
@@ -321,7 +322,8 @@ def test_general_abilities(monkeypatch):
              "score": 50 + i + (strategy == "retmask") * change}
             for strategy in ("before", "retmask")
             for task, count, change in (("code", 5, 2), ("formats", 15, -8)) for i in range(count)]
-    monkeypatch.setattr(task_effects, "general_scores_of", lambda model: (pd.DataFrame(rows), ("g",)))
+    monkeypatch.setattr(
+        task_effects, "general_scores_of", lambda model: (pd.DataFrame(rows), ("g",)))
     found = task_effects.general_change("m")
     assert (found.value, found.low, found.high) == pytest.approx((-3, -3, -3))
 

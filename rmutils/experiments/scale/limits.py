@@ -1,5 +1,5 @@
-"""Where a growing text reaches a limit: memory, time, or what is stored of attention; and whether the
-formula of work predicts the time to read a longer text.
+"""Where a growing text reaches a limit: memory, time, or what is stored of attention; and whether
+the formula of work predicts the time to read a longer text.
 """
 
 from __future__ import annotations
@@ -135,7 +135,9 @@ def reading_times(
     return table[table["round"] > 0].reset_index(drop=True)
 
 
-def prediction_ratio(times: pd.DataFrame, work: dict[int, float]) -> tuple[float, np.ndarray, float]:
+def prediction_ratio(
+    times: pd.DataFrame, work: dict[int, float]
+) -> tuple[float, np.ndarray, float]:
     """Predict the time to read the longest text from the times of the shorter ones, as a fixed part
     and a part that grows with the work; compare it with the measured time.
 

@@ -1,5 +1,5 @@
-"""Seconds of accelerators that read and write texts, bound by work or memory, and what single steps of
-the method cost: detection, generation, judging, training, evaluation.
+"""Seconds of accelerators that read and write texts, bound by work or memory, and what single steps
+of the method cost: detection, generation, judging, training, evaluation.
 """
 
 from __future__ import annotations
