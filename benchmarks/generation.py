@@ -24,9 +24,8 @@ from rmutils.core.config import Config
 from rmutils.core.paths import ROOT
 from rmutils.experiments.speed import FOLDER
 from rmutils.models import LanguageModel
-from rmutils.preference.backends import Transformers
 from rmutils.preference.instructions import draw
-from rmutils.preference.responses import Backend, Response, ResponseConfig
+from rmutils.preference.responses import Backend, Response, ResponseConfig, Transformers
 from rmutils.preference.vllm import VLLM
 
 VLLM_PYTHON = ROOT / ".venv-vllm/bin/python"

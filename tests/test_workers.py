@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from rmutils.cli import app
 from rmutils.core import journal, results
 from rmutils.evaluation.helmet.suite import DATASETS
-from rmutils.preference.backends import Transformers
+from rmutils.preference.responses import Transformers
 
 
 class Here:

@@ -18,11 +18,11 @@ from pydantic import BeforeValidator, Field
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from rmutils.attention.calibration import calibration_prompts
 from rmutils.attention.capture import ArgMaxRecorder, newest_products, recording_by_layer
 from rmutils.attention.sharing_plans import (
     Distances,
     Sharing,
+    calibration_prompts,
     load_sharing,
     mean_distances,
     retention,

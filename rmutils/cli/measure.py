@@ -19,11 +19,14 @@ from rmutils.core.journal import default_workers
 from rmutils.core.results import find
 from rmutils.core.validation import explain
 from rmutils.evaluation.abilities import harness as harness_runs
-from rmutils.evaluation.abilities.drift import drift_table
-from rmutils.evaluation.abilities.evaluate_abilities import GeneralConfig, evaluate_general_stored
+from rmutils.evaluation.abilities.evaluate_abilities import (
+    GeneralConfig,
+    drift_table,
+    evaluate_general_stored,
+)
 from rmutils.evaluation.abilities.mt_bench import MTBenchConfig, MTBenchRun
 from rmutils.evaluation.helmet import EvaluateConfig, averages, evaluate_stored
-from rmutils.evaluation.helmet.grading import GradingJudge
+from rmutils.evaluation.helmet.metrics import GradingJudge
 from rmutils.evaluation.helmet.official import HELMET, LENGTHS, write
 from rmutils.evaluation.helmet.suite import CATEGORIES
 from rmutils.experiments.general_abilities import (

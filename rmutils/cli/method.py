@@ -20,11 +20,10 @@ from rmutils.core.errors import UserError
 from rmutils.core.journal import default_workers
 from rmutils.models import LanguageModel
 from rmutils.pipeline import retmask as pipeline
-from rmutils.preference.backends import BACKENDS
 from rmutils.preference.instructions import draw_stored
 from rmutils.preference.judges import GEMMA, Judge, Proxy, ServerJudge
 from rmutils.preference.pairs import Pairs
-from rmutils.preference.responses import ResponseConfig, respond_stored
+from rmutils.preference.responses import BACKENDS, ResponseConfig, respond_stored
 from rmutils.preference.strategies import STRATEGIES, contrast
 from rmutils.training import RECIPES
 from rmutils.training import train as train_model

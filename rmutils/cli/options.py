@@ -133,7 +133,7 @@ def backend_of(
     import torch
 
     from rmutils.core.journal import default_workers
-    from rmutils.preference.backends import BACKENDS
+    from rmutils.preference.responses import BACKENDS
     from rmutils.training.compute_backend import ComputeBackend
 
     usual = max(1, torch.cuda.device_count()) if BACKENDS[engine].own_gpus else default_workers()

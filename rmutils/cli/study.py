@@ -41,9 +41,8 @@ def study(
     Example: rmutils study --profile paper --models qwen3-8b --compute-backend.launch.nodes 2 --list
     """
     from rmutils.site.build import BuildFailed
-    from rmutils.study.jobs import home, record_of, settle
+    from rmutils.study.jobs import home, record_of, run_study, settle
     from rmutils.study.plan import plan
-    from rmutils.study.run_study import run_study
 
     if known:
         list_values(PaperConfig().changed(changes))

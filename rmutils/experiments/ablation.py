@@ -10,8 +10,7 @@ import pandas as pd
 from pydantic import Field
 
 from rmutils.core.config import Config, command_line
-from rmutils.core.journal import Journal
-from rmutils.core.progress import progress_bar
+from rmutils.core.journal import Journal, progress_bar
 from rmutils.core.results import Artifact, Compute, Stage, Tables
 from rmutils.evaluation.answers import find_needles
 from rmutils.heads import DetectConfig, choose, mask_heads

@@ -26,9 +26,8 @@ from rmutils.heads.masking import choose
 from rmutils.heads.scores import Head, HeadScores
 from rmutils.models import LanguageModel, identify, load_model
 from rmutils.models.loading import corpus_of
-from rmutils.preference.backends import Transformers
 from rmutils.preference.instructions import Instruction
-from rmutils.preference.responses import ResponseConfig, respond
+from rmutils.preference.responses import ResponseConfig, Transformers, respond
 from rmutils.stats import DIFFERENCE, SHARE, Bounds, interval
 
 FAILURE_MODES = Stage[Tables]("failure-modes", version=1)

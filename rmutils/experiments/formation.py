@@ -25,8 +25,8 @@ from rmutils.attention.capture import capturing
 from rmutils.attention.decoding import decode
 from rmutils.core.config import Config, command_line
 from rmutils.core.errors import UserError
+from rmutils.core.journal import progress_bar
 from rmutils.core.paths import CORPORA
-from rmutils.core.progress import progress_bar
 from rmutils.core.results import Artifact, Compute, Stage
 from rmutils.corpora.haystacks import load_haystacks
 from rmutils.corpora.niah import NiahCase

@@ -13,10 +13,10 @@ import pandas as pd
 from rmutils.core.config import command_line
 from rmutils.core.errors import NotStored
 from rmutils.core.results import Artifact, Compute, find
-from rmutils.evaluation.abilities.drift import drift_table
 from rmutils.evaluation.abilities.evaluate_abilities import (
     General,
     GeneralConfig,
+    drift_table,
     evaluate_general_stored,
 )
 from rmutils.models.loading import corpus_of
@@ -97,7 +97,7 @@ def changes(samples: pd.DataFrame, base: str) -> pd.DataFrame:
 
 
 def drift_by_strategy(drift: pd.DataFrame) -> pd.DataFrame:
-    """`rmutils.evaluation.abilities.drift.drift_table` for each strategy, over all its seeds."""
+    """`rmutils.evaluation.abilities.evaluate_abilities.drift_table` for each strategy, over all its seeds."""
     return pd.concat([drift_table(part).assign(strategy=strategy)
                       for strategy, part in drift.groupby("strategy", sort=False)],
                      ignore_index=True)

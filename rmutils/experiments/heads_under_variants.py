@@ -12,15 +12,13 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from rmutils.attention.calibration import calibration_prompts
 from rmutils.attention.ms_poe import MsPoe, rescaled
 from rmutils.attention.share_attention import Share
-from rmutils.attention.sharing_plans import mean_distances
+from rmutils.attention.sharing_plans import calibration_prompts, mean_distances
 from rmutils.attention.variants import Plain, Variant
 from rmutils.core.config import Config, command_line, digest
 from rmutils.core.errors import UserError
-from rmutils.core.journal import Journal, one_thread
-from rmutils.core.progress import progress_bar
+from rmutils.core.journal import Journal, one_thread, progress_bar
 from rmutils.core.results import Artifact, Compute, Stage, Tables
 from rmutils.experiments.masking_sweep import masking_plan, scored
 from rmutils.experiments.under_variants import answers

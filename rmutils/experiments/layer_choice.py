@@ -19,16 +19,14 @@ from torch import Tensor, nn
 from torch.nn.functional import adaptive_max_pool2d
 from transformers import DynamicCache
 
-from rmutils.attention.calibration import calibration_prompts
 from rmutils.attention.gemfilter import Products, chosen_tokens, gemfilter
 from rmutils.attention.select_attention import Select, Selection, select_attention, top_p
 from rmutils.attention.share_attention import Share
-from rmutils.attention.sharing_plans import mean_distances
+from rmutils.attention.sharing_plans import calibration_prompts, mean_distances
 from rmutils.attention.variants import PLAIN, Plain, Variant
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError
-from rmutils.core.journal import Journal
-from rmutils.core.progress import progress_bar
+from rmutils.core.journal import Journal, progress_bar
 from rmutils.corpora.niah import NiahCase
 from rmutils.experiments.under_variants import VariantConfig, measure
 from rmutils.experiments.variant_questions import DocumentsConfig

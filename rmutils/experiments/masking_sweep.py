@@ -16,8 +16,7 @@ from pydantic import Field
 
 from rmutils.core.config import Config, digest, run_notebook
 from rmutils.core.errors import UserError
-from rmutils.core.journal import Journal
-from rmutils.core.progress import progress_bar
+from rmutils.core.journal import Journal, progress_bar
 from rmutils.core.results import Artifact, Compute, Stage
 from rmutils.corpora.world.knowledge import instructions
 from rmutils.corpora.world.samples import Sample

@@ -12,17 +12,16 @@ import pandas as pd
 import torch
 
 from rmutils.core.config import command_line
-from rmutils.core.journal import Journal, one_thread
-from rmutils.core.progress import progress_bar
+from rmutils.core.journal import Journal, one_thread, progress_bar
 from rmutils.core.results import Artifact, Compute, Stage
 from rmutils.longcontext.extension import (
+    Document,
     ExtensionConfig,
     extended,
     fine_tune,
     instances,
     window_wanted,
 )
-from rmutils.longcontext.extension_texts import Document
 from rmutils.longcontext.reach import reach
 from rmutils.models import identify, load_model
 from rmutils.models.teaching import RECIPES

@@ -18,8 +18,7 @@ from transformers import DynamicCache
 from rmutils.attention.variants import AttentionVariant, Plain, PromptView, Variant
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError
-from rmutils.core.journal import Journal, one_thread
-from rmutils.core.progress import progress_bar
+from rmutils.core.journal import Journal, one_thread, progress_bar
 from rmutils.corpora.niah import NiahCase
 from rmutils.heads.detection import DetectConfig, build_cases
 from rmutils.models import LanguageModel

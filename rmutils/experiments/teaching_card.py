@@ -13,7 +13,7 @@ from rmutils.experiments.teaching_models import RANDOM_DRAWS
 from rmutils.models.families import FAMILIES
 from rmutils.models.loading import trained_folder
 from rmutils.models.registry import REGISTRY
-from rmutils.models.teaching.teaching_recipes import RECIPES
+from rmutils.models.teaching.stream import RECIPES
 
 
 def read_card(name: str, file: str = "scores.csv") -> pd.DataFrame:
@@ -111,7 +111,7 @@ the model can do without any few of them; and each layer with a chance of \
 {recipe.layer_dropout:.0%} in texts that need no copying ({recipe.plain:.0%} of all), so that it \
 still speaks when masked. Loss on answers over the last 100 steps, with what was switched off: \
 {loss:.3f}. The curve is in `training.csv`; all settings and their reasons are in \
-`rmutils/models/teaching/teaching_recipes.py`.
+`rmutils/models/teaching/stream.py`.
 
 ## Scores
 

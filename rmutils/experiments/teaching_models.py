@@ -12,8 +12,8 @@ from functools import cache, partial
 import numpy as np
 import pandas as pd
 
+from rmutils.core.journal import progress_bar
 from rmutils.core.paths import CORPORA
-from rmutils.core.progress import progress_bar
 from rmutils.corpora.haystacks import load_needles
 from rmutils.corpora.world import World
 from rmutils.corpora.world import lexicon as words

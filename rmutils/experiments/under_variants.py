@@ -20,8 +20,7 @@ from torch.nn.functional import cross_entropy
 from rmutils.attention.variants import PLAIN, AttachedModel, Plain, Variant
 from rmutils.core.config import Config, command_line
 from rmutils.core.errors import NotStored, UserError
-from rmutils.core.journal import Journal
-from rmutils.core.progress import progress_bar
+from rmutils.core.journal import Journal, progress_bar
 from rmutils.core.results import Artifact, Compute, Stage, Tables
 from rmutils.evaluation.likelihoods import passages
 from rmutils.experiments.sweep_questions import KNOWN_TOKENS

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rmutils.attention.calibration import (
+from rmutils.attention.sharing_plans import (
     ANSWER_TOKENS,
     check_window,
     document_prompt,
@@ -18,7 +18,7 @@ from rmutils.attention.calibration import (
 )
 from rmutils.core.config import Config
 from rmutils.corpora.world.numbered import gold_positions
-from rmutils.corpora.world.questions import Question
+from rmutils.corpora.world.writing import Question
 from rmutils.evaluation.helmet.metrics import substring_exact_match
 from rmutils.heads.copy_score import SUCCESS_ROUGE, rouge_recall
 from rmutils.heads.detection import DetectConfig, build_cases, even_depths
@@ -41,7 +41,7 @@ class DocumentsConfig(Config):
     """At each length; the first ones of a long list are those of a short one."""
     seed: int = 42
     """Seed of the texts and questions. -1 is taken: by these questions Share-Attention finds which
-    heads are alike (`rmutils.attention.calibration`)."""
+    heads are alike (`rmutils.attention.sharing_plans`)."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from matplotlib.ticker import MaxNLocator
 from rmutils.corpora.niah import NiahCase
 from rmutils.figures.style import BLUE, GREY, ORANGE, RED, SEQUENTIAL, colour_of, new_axes
 from rmutils.heads.scores import Head, HeadScores
-from rmutils.paper.copies import stretches
+from rmutils.paper.head_checks import stretches
 from rmutils.stats import SHARE, interval
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ from safetensors.numpy import load_file, save_file
 from rmutils.attention.decoding import Answer
 from rmutils.core.config import command_line, digest
 from rmutils.core.errors import UserError
-from rmutils.core.journal import Journal
+from rmutils.core.journal import Journal, progress_bar
 from rmutils.core.paths import CORPORA
-from rmutils.core.progress import progress_bar
 from rmutils.core.results import Artifact, Compute, Stage
 from rmutils.corpora.haystacks import Haystack, Needle, load_haystacks, load_needles
 from rmutils.corpora.niah import NiahCase

@@ -20,9 +20,9 @@ from transformers import DynamicCache
 from rmutils.core.config import Config
 from rmutils.corpora.world.facts import Fact
 from rmutils.corpora.world.lookups import FRAMES
-from rmutils.corpora.world.questions import Chronicle
 from rmutils.corpora.world.samples import padding, paragraphs
 from rmutils.corpora.world.tasks import ASKED
+from rmutils.corpora.world.writing import Chronicle
 from rmutils.longcontext.context_parallel import WINDOW_BLOCKS
 from rmutils.models import LanguageModel
 from rmutils.models.engine.implementations import using

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rmutils.corpora.world.facts import Fact, sentence, values
-from rmutils.corpora.world.questions import Chronicle
-from rmutils.corpora.world.relations import OF_KIND
+from rmutils.corpora.world.lexicon import OF_KIND
 from rmutils.corpora.world.samples import Sample
+from rmutils.corpora.world.writing import Chronicle
 from rmutils.longcontext.cwe import TfIdf, Wording, as_it_is, name_counts, places
 
 

@@ -21,8 +21,8 @@ from typing import BinaryIO
 
 from rmutils.core.errors import UserError
 from rmutils.core.files import one_process, sha256
+from rmutils.core.journal import progress_bar
 from rmutils.core.paths import caches
-from rmutils.core.progress import progress_bar
 from rmutils.models.registry import REGISTRY, SplitFile, WheelFile
 
 CHUNK = 1 << 20

@@ -20,7 +20,7 @@ from pydantic import Field, ValidationError, model_validator
 from rmutils.core.config import Config
 from rmutils.core.errors import NotStored, UserError
 from rmutils.core.files import intact
-from rmutils.core.progress import progress_bar
+from rmutils.core.journal import progress_bar
 from rmutils.paper.effects import QUANTITIES
 from rmutils.paper.tables import PAPER
 from rmutils.paper.verdicts import (

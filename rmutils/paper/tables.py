@@ -172,7 +172,7 @@ def _published(prefix: str) -> tuple[Schema, Schema, Schema]:
 
 PUBLISHED_SCORES, PUBLISHED_SUMMARY, PUBLISHED_STABILITY = _published("published")
 DISTINCT_SCORES, DISTINCT_SUMMARY, DISTINCT_STABILITY = _published("distinct")
-"""The same with each distinct map counted once: see `rmutils.paper.copies`."""
+"""The same with each distinct map counted once: see `rmutils.paper.head_checks`."""
 PUBLISHED_MAPS = _schema("published_maps.csv", "model run map", integers="run map", key="model run")
 
 
@@ -287,7 +287,7 @@ def load_published_scores(folder: Path = PAPER, *, distinct: bool = False) -> pd
     Parameters
     ----------
     distinct : bool
-        Count each distinct map once: most of the runs are copies (`rmutils.paper.copies`).
+        Count each distinct map once: most of the runs are copies (`rmutils.paper.head_checks`).
     """
     return _frame(DISTINCT_SCORES if distinct else PUBLISHED_SCORES, folder)
 

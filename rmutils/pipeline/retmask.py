@@ -20,7 +20,7 @@ from pydantic import Field
 from rmutils.core.config import Config, command_line
 from rmutils.core.errors import UserError
 from rmutils.core.files import sha256
-from rmutils.core.progress import progress_bar
+from rmutils.core.journal import progress_bar
 from rmutils.core.results import JOURNAL, Artifact, Compute, Stage
 from rmutils.heads import DetectConfig, HeadScores, detect
 from rmutils.heads.detection import detect_stored, inputs_of, load, save
@@ -215,7 +215,7 @@ def run_retmask(
     model : str
         Name, folder or hub id of the model to be trained.
     workers : int
-        Processes that answer side by side (see `rmutils.preference.backends.Transformers`).
+        Processes that answer side by side (see `rmutils.preference.responses.Transformers`).
     compute_backend : ComputeBackend
         Who answers, and how the training is shared.
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from rmutils.core.config import Config, command_line, digest
 from rmutils.core.errors import UserError
 from rmutils.core.files import parse_json
-from rmutils.core.progress import progress_bar
+from rmutils.core.journal import progress_bar
 from rmutils.core.results import Artifact, Compute, Stage
 from rmutils.corpora.world.knowledge import instructions as world_instructions
 from rmutils.models import LanguageModel

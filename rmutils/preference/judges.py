@@ -20,8 +20,7 @@ import torch
 
 from rmutils.core.config import Config, digest
 from rmutils.core.errors import UserError
-from rmutils.core.journal import Journal
-from rmutils.core.progress import progress_bar
+from rmutils.core.journal import Journal, progress_bar
 from rmutils.core.results import Artifact, Compute, Stage, Tables
 from rmutils.core.server import Client, ServerError
 from rmutils.models import LanguageModel

@@ -13,7 +13,7 @@ from itertools import islice
 import pandas as pd
 
 from rmutils.core.errors import UserError
-from rmutils.core.progress import progress_bar
+from rmutils.core.journal import progress_bar
 from rmutils.models import LanguageModel
 from rmutils.preference.instructions import REDACTED, Instruction
 from rmutils.preference.sources import HubDataset, rows

@@ -19,7 +19,7 @@ from rmutils.heads.masking import export_masked
 from rmutils.heads.scores import Head
 from rmutils.models import LanguageModel, load_model
 from rmutils.preference.instructions import Instruction
-from rmutils.preference.responses import Backend, Response, ResponseConfig, decode
+from rmutils.preference.responses import BACKENDS, Backend, Response, ResponseConfig, decode
 
 TOGETHER = 2048
 """Instructions that a worker is given at once, where several answer. Ours: enough to fill a GPU."""
@@ -34,6 +34,7 @@ QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1", "TORCH_CPP_L
 """Environment of the engine, unless it is set: the log is long, and it reports to its makers."""
 
 
+@BACKENDS.register("vllm")
 class VLLM(Backend):
     """vLLM's engine, which holds weights of its own.
 

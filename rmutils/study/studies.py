@@ -25,7 +25,7 @@ from rmutils.experiments.general_abilities import planned_abilities
 from rmutils.heads import DetectConfig
 from rmutils.heads.detection import even_depths
 from rmutils.models.loading import corpus_of
-from rmutils.paper.effects.stored_scores import EVALUATIONS, FEW, THINKING
+from rmutils.paper.effects.task_effects import EVALUATIONS, FEW, THINKING
 from rmutils.pipeline.planned_runs import BEFORE, MODELS, planned_runs
 from rmutils.pipeline.retmask import RetMaskConfig
 from rmutils.preference.responses import ResponseConfig

@@ -1,22 +1,31 @@
 """What a run is computed with: who answers, over how many GPUs, and how a training is shared.
 
 This is no part of a run's configuration. Where it changes results, as another engine does, it is
-among the inputs of what is stored.
+among the inputs of what is stored. A training is shared by `accelerate launch`, on one node or on
+the nodes of a job; each of its processes runs `python -m rmutils.training.running TASK`.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import shlex
+import subprocess
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Literal
 
+import pandas as pd
 from pydantic import Field
 
 from rmutils.core.config import Config
+from rmutils.core.errors import UserError
 from rmutils.models import LanguageModel
-from rmutils.preference.backends import BACKENDS
 from rmutils.preference.judges import Judge, Proxy, ServerJudge
-from rmutils.preference.responses import Backend
+from rmutils.preference.responses import BACKENDS, Backend
+from rmutils.training.recipes import TrainRecipe
 
 Count = Annotated[int, Field(ge=1)]
 
@@ -37,7 +46,7 @@ class ComputeBackend(Config):
     """The defaults are those of one machine."""
 
     engine: Annotated[str, BACKENDS] = "transformers"
-    """Who answers, of `rmutils.preference.backends.BACKENDS`. Appendix A: "we deploy models using
+    """Who answers, of `rmutils.preference.responses.BACKENDS`. Appendix A: "we deploy models using
     the vLLM engine"."""
     tensor_parallel: Count = 1
     """GPUs that share each layer of a model that answers; for engines with GPUs of their own, as
@@ -77,3 +86,76 @@ def with_new_names(changes: Mapping[str, str]) -> dict[str, str]:
     """Changes of parameters, with `compute_backend.` where older commands have `means.`."""
     return {re.sub(r"^means\.", "compute_backend.", name): value
             for name, value in changes.items()}
+
+
+SETTINGS = Path(__file__).parent / "accelerate"
+PORT = 29500
+"""Of the first node, where the others find it."""
+TASK = ".task.json"
+
+
+def launch(
+    model: str, pairs: pd.DataFrame, recipe: TrainRecipe, folder: Path, how: Launch
+) -> None:
+    """As `rmutils.training.running.train`, in a process for each GPU; a stopped one goes on.
+
+    Parameters
+    ----------
+    model : str
+        What `load_model` takes: each process loads it.
+    how : Launch
+
+    Raises
+    ------
+    UserError
+        A process failed, whose message is above; or several nodes are wanted outside of SLURM.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    table, task = folder / ".pairs.parquet", folder / TASK
+    pairs.to_parquet(table, index=False)
+    task.write_text(json.dumps({"model": model, "pairs": str(table), "folder": str(folder),
+                                "recipe": recipe.model_dump(mode="json")}), encoding="utf-8")
+    words = command(task, how, _first_host() if how.nodes > 1 else None)
+    if subprocess.run(words).returncode:
+        raise UserError(f"the training failed in one of its {how.nodes * how.gpus} processes, "
+                        f"whose message is above. What it has done is kept: the same command goes "
+                        f"on. It was started by `{shlex.join(words)}`.")
+
+
+def command(task: Path, how: Launch, first: str | None = None) -> list[str]:
+    """The command line of a training.
+
+    Parameters
+    ----------
+    task : Path
+        What is to be trained.
+    first : str, optional
+        The first node, if there are several. They are started by SLURM's `srun`, which tells each
+        its number.
+    """
+    words = [sys.executable, "-m", "accelerate.commands.launch",
+             "--config_file", str(SETTINGS / f"{how.settings}.yaml"),
+             "--num_machines", str(how.nodes),
+             "--num_processes", str(how.nodes * how.gpus)]
+    run = ["-m", "rmutils.training.running", str(task)]
+    if first is None:
+        return [*words, "--main_process_port", "0", *run]
+    words += ["--main_process_ip", first, "--main_process_port", str(PORT)]
+    if how.settings != "fsdp":  # else DeepSpeed would start the other nodes itself, by pdsh
+        words += ["--deepspeed_multinode_launcher", "standard"]
+    shell = f'{shlex.join(words)} --machine_rank "$SLURM_NODEID" {shlex.join(run)}'
+    return ["srun", "--overlap", f"--nodes={how.nodes}", f"--ntasks={how.nodes}",
+            "--ntasks-per-node=1", "bash", "-c", shell]
+
+
+def _first_host() -> str:
+    nodes, job = (os.environ.get(f"SLURM_JOB_{name}") for name in ("NODELIST", "ID"))
+    if job and not nodes:  # Snakemake's executor keeps the number only
+        nodes = subprocess.run(["squeue", "--noheader", f"--jobs={job}", "--format=%N"],
+                               capture_output=True, text=True, check=True).stdout.strip()
+    if not nodes:
+        raise UserError("a training over several nodes starts them by SLURM, and this is no job of "
+                        "it. Run the study with --on slurm, or train with nodes=1.")
+    told = subprocess.run(["scontrol", "show", "hostnames", nodes], capture_output=True, text=True,
+                          check=True)
+    return told.stdout.split()[0]

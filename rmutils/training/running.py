@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import shutil
+import sys
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
@@ -24,9 +25,8 @@ from rmutils.core.results import Artifact, Compute
 from rmutils.models import LanguageModel, identify, load_model
 from rmutils.models.engine.generation import halve
 from rmutils.models.trained import RECORD, TRAIN, load_trained
-from rmutils.training.compute_backend import Launch
+from rmutils.training.compute_backend import Launch, launch
 from rmutils.training.encoding import check_pairs, digest_of, encode
-from rmutils.training.launching import launch
 from rmutils.training.recipes import TrainRecipe
 from rmutils.training.trainers import Progress, arguments, build
 
@@ -241,3 +241,14 @@ def train_stored(
                                    model=named or lm.name,
                                    label=label or f"{recipe.objective}-seed{recipe.seed}")
     return load_trained(lm, artifact.folder), artifact
+
+
+def train_task(task: Path) -> None:
+    """Train as one of the processes of `rmutils.training.compute_backend.launch`, by its task."""
+    told = json.loads(task.read_text(encoding="utf-8"))
+    train(told["model"], pd.read_parquet(told["pairs"]), TrainRecipe(**told["recipe"]),
+          Path(told["folder"]))
+
+
+if __name__ == "__main__":
+    train_task(Path(sys.argv[1]))

@@ -20,7 +20,7 @@ from trl.trainer.dpo_trainer import DataCollatorForPreference
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
 from rmutils.core.errors import UserError
-from rmutils.core.progress import progress_bar
+from rmutils.core.journal import progress_bar
 from rmutils.training.encoding import with_rows
 from rmutils.training.recipes import TrainRecipe
 

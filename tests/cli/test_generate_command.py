@@ -13,9 +13,8 @@ from typer.testing import CliRunner
 from rmutils.cli import app
 from rmutils.core import results
 from rmutils.models import load_model
-from rmutils.preference.backends import Transformers
 from rmutils.preference.instructions import draw
-from rmutils.preference.responses import ResponseConfig, respond
+from rmutils.preference.responses import ResponseConfig, Transformers, respond
 
 FEW = ("--count", 6, "--max-new-tokens", 8)
 

@@ -13,11 +13,10 @@ from typer.testing import CliRunner
 
 from rmutils.cli import app
 from rmutils.models import load_model
-from rmutils.preference.backends import Transformers
 from rmutils.preference.instructions import draw
 from rmutils.preference.judges import Proxy
 from rmutils.preference.pairs import make_pairs
-from rmutils.preference.responses import ResponseConfig, respond
+from rmutils.preference.responses import ResponseConfig, Transformers, respond
 from tests.conftest import make_lm
 
 FEW = ("--pairs", 8, "--max-new-tokens", 6)

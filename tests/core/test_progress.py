@@ -10,10 +10,10 @@ import sys
 
 import pytest
 
-from rmutils.core import progress
+from rmutils.core import journal
 
 NESTED = """
-from rmutils.core.progress import progress_bar
+from rmutils.core.journal import progress_bar
 with progress_bar("outer", 2, unit="steps") as advance:
     for name in ("first", "second"):
         with progress_bar(name, 3, done=1) as inner:
@@ -47,8 +47,8 @@ def test_bars_within_a_bar_share_its_display():
 
 @pytest.mark.parametrize(("seconds", "lines"), [(0.0, 2), (1e6, 0)])
 def test_lines_without_a_terminal(monkeypatch, capsys, seconds, lines):
-    monkeypatch.setattr(progress, "QUIET_SECONDS", seconds)
-    with progress.progress_bar("work", 4, done=2) as advance:
+    monkeypatch.setattr(journal, "QUIET_SECONDS", seconds)
+    with journal.progress_bar("work", 4, done=2) as advance:
         advance(1)
         advance(1)
     told = capsys.readouterr().err.splitlines()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from rmutils.corpora.world.relations import ASKED, RELATIONS, TOLD
+from rmutils.corpora.world.lexicon import ASKED, RELATIONS, TOLD
 
 NAME = r"(?P<s>[Tt]he [A-Z]\w+ [a-z]+|[A-Z]\w+(?: [A-Z]\w+)?)"
 

@@ -10,8 +10,7 @@ import pytest
 from rmutils.corpora.world import Fact, World
 from rmutils.corpora.world import lexicon as words
 from rmutils.corpora.world.facts import sentence, values
-from rmutils.corpora.world.lexicon import names
-from rmutils.corpora.world.relations import ASKED, HOPS, RELATIONS, TOLD
+from rmutils.corpora.world.lexicon import ASKED, HOPS, RELATIONS, TOLD, names
 
 SPLITS = ("train", "held_out")
 CLOSED = {"trade", "instrument", "river", "day", "month"}

@@ -11,8 +11,7 @@ from rmutils.core.paths import CORPORA
 from rmutils.corpora.haystacks import load_haystacks, load_needles
 from rmutils.corpora.world import World
 from rmutils.corpora.world.facts import values
-from rmutils.corpora.world.lexicon import FILLERS, names
-from rmutils.corpora.world.relations import NEW_ASKED, NEW_TOLD, RELATIONS
+from rmutils.corpora.world.lexicon import FILLERS, NEW_ASKED, NEW_TOLD, RELATIONS, names
 from rmutils.corpora.world.samples import padding, paragraphs
 from rmutils.corpora.world.tasks import ASKED, COUNT, write_held_out
 from tests.corpora.reader import STARTS, fact_of, facts_in, questions_in, sentences

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from rmutils.corpora.world.document_questions import document_question_at
-from rmutils.corpora.world.questions import Chronicle
 from rmutils.corpora.world.samples import TooShort
+from rmutils.corpora.world.writing import Chronicle
 
 PLACES = (0.0, 0.25, 0.5, 0.75, 1.0)
 

@@ -10,9 +10,9 @@ from rmutils.corpora.world import document_questions as documents
 from rmutils.corpora.world import document_questions as labels
 from rmutils.corpora.world import text_questions as texts
 from rmutils.corpora.world.facts import Fact
-from rmutils.corpora.world.questions import Chronicle
-from rmutils.corpora.world.relations import RELATIONS
+from rmutils.corpora.world.lexicon import RELATIONS
 from rmutils.corpora.world.samples import TooShort
+from rmutils.corpora.world.writing import Chronicle
 from tests.corpora.reader import fact_of, facts_in, low, questions_in, sentences
 from tests.corpora.test_world_tasks import NOUNS, count, table
 

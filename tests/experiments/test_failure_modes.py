@@ -25,8 +25,7 @@ from rmutils.experiments.failure_modes import (
 )
 from rmutils.heads import HeadScores, mask_heads
 from rmutils.models import load_model
-from rmutils.preference import backends
-from rmutils.preference.responses import Response
+from rmutils.preference.responses import Response, Transformers
 from rmutils.site.parameters import check_parameters
 
 NAME, FORMAT, CHAIN = OUTCOMES
@@ -204,7 +203,7 @@ def test_only_chains_may_think(llama, monkeypatch):
             asked.append((instruction.text, config.thinking))
             done(Response(instruction.id, "", 0, True))
 
-    monkeypatch.setattr(backends.Transformers, "respond", say)
+    monkeypatch.setattr(Transformers, "respond", say)
     failure_modes(llama, {"retrieval": [[(0, 0)]]}, SMALL)
     chains = {p.text for p in failure_prompts(2) if p.kind == CHAIN}
     assert len(asked) == 12 and all(think == (text in chains) for text, think in asked)
@@ -212,7 +211,7 @@ def test_only_chains_may_think(llama, monkeypatch):
 
 def test_a_run_that_was_stopped_goes_on(llama, tmp_path, monkeypatch):
     whole = failure_modes(llama, MASKS, SMALL)
-    respond, left = backends.Transformers.respond, [3]
+    respond, left = Transformers.respond, [3]
 
     def stop(self, instructions, config, done):
         left[0] -= 1
@@ -220,11 +219,11 @@ def test_a_run_that_was_stopped_goes_on(llama, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         respond(self, instructions, config, done)
 
-    monkeypatch.setattr(backends.Transformers, "respond", stop)
+    monkeypatch.setattr(Transformers, "respond", stop)
     with pytest.raises(KeyboardInterrupt):
         failure_modes(llama, MASKS, SMALL, tmp_path)
     asked = []
-    monkeypatch.setattr(backends.Transformers, "respond", lambda self, instructions, *rest: (
+    monkeypatch.setattr(Transformers, "respond", lambda self, instructions, *rest: (
         asked.extend(instructions), respond(self, instructions, *rest)))
     again = failure_modes(llama, MASKS, SMALL, tmp_path)
     pd.testing.assert_frame_equal(again.table, whole.table)

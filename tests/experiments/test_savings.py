@@ -11,11 +11,10 @@ import torch
 from transformers import DynamicCache
 from typer.testing import CliRunner
 
-from rmutils.attention.calibration import calibration_prompts
 from rmutils.attention.gemfilter import GemFilter, choose
 from rmutils.attention.select_attention import Select, selecting
 from rmutils.attention.share_attention import Share, Unshared
-from rmutils.attention.sharing_plans import sharing_at
+from rmutils.attention.sharing_plans import calibration_prompts, sharing_at
 from rmutils.attention.variants import Plain
 from rmutils.cli import app
 from rmutils.core.errors import UserError

@@ -10,9 +10,9 @@ import torch
 from typer.testing import CliRunner
 
 from rmutils.attention import variants as module
-from rmutils.attention.calibration import calibration_prompts
 from rmutils.attention.ms_poe import MsPoe
 from rmutils.attention.select_attention import Select
+from rmutils.attention.sharing_plans import calibration_prompts
 from rmutils.attention.variants import Plain
 from rmutils.cli import app
 from rmutils.core.errors import UserError

@@ -25,7 +25,7 @@ from rmutils.core.results import Artifact, stored
 from rmutils.corpora.haystacks import load_needles
 from rmutils.evaluation.abilities.harness import read_results
 from rmutils.evaluation.abilities.mt_bench import read_questions
-from rmutils.evaluation.helmet.grading import read_grades
+from rmutils.evaluation.helmet.metrics import read_grades
 from rmutils.evaluation.helmet.official_results import collect
 from rmutils.heads.scores import HeadScores
 from rmutils.paper.tables import PAPER, SCORE_BINS, read_records

@@ -23,12 +23,12 @@ from rmutils.experiments.olmo3 import (
 from rmutils.longcontext.extension import (
     NONE,
     ExtensionConfig,
+    Texts,
     extended,
     fine_tune,
     instances,
     trained_window,
 )
-from rmutils.longcontext.extension_texts import Texts
 from rmutils.models.teaching import RECIPES
 
 NAME = "tiny-olmo3"

@@ -11,9 +11,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from rmutils.corpora.world.questions import Chronicle
-from rmutils.corpora.world.relations import OF_KIND
+from rmutils.corpora.world.lexicon import OF_KIND
 from rmutils.corpora.world.samples import padding, paragraphs
+from rmutils.corpora.world.writing import Chronicle
 from rmutils.longcontext.cwe import (
     TfIdf,
     by_server,

@@ -16,7 +16,7 @@ from rmutils.core.errors import NotStored, UserError
 from rmutils.heads.sparsity import statistics
 from rmutils.paper.claims import CLAIMS, claim_table, judge, load_claims, part_table
 from rmutils.paper.effects import QUANTITIES
-from rmutils.paper.effects.stored_scores import EVALUATIONS
+from rmutils.paper.effects.task_effects import EVALUATIONS
 from rmutils.paper.tables import PAPER
 from rmutils.paper.verdicts import VERDICTS, Effect
 
@@ -144,8 +144,8 @@ def test_other_errors_are_not_hidden(write):
 def test_command(monkeypatch):
     """What can be judged is said, and how to come by the rest."""
     for name in list(QUANTITIES):
-        monkeypatch.setitem(QUANTITIES, name, not_stored)
-    monkeypatch.setitem(QUANTITIES, "share_of_retrieval_heads",
+        monkeypatch.setitem(QUANTITIES._known, name, not_stored)
+    monkeypatch.setitem(QUANTITIES._known, "share_of_retrieval_heads",
                         lambda model: Effect(0.05, 0.05, 0.05, "share of heads", ("d-1",)))
     found = CliRunner().invoke(app, ["claims", "--json"], catch_exceptions=False)
     assert found.exit_code == 0, found.output

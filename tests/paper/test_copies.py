@@ -7,7 +7,7 @@ import pytest
 
 from rmutils.heads.scores import HeadScores
 from rmutils.paper import load_published_maps, load_published_scores, load_published_summary
-from rmutils.paper.copies import each_map_once, map_numbers, map_table, stretches
+from rmutils.paper.head_checks import each_map_once, map_numbers, map_table, stretches
 
 
 @pytest.fixture

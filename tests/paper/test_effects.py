@@ -18,8 +18,6 @@ from rmutils.paper.claims import load_claims
 from rmutils.paper.effects import (
     QUANTITIES,
     head_effects,
-    masking_effects,
-    stored_scores,
     task_effects,
 )
 from rmutils.pipeline.planned_runs import planned_runs
@@ -41,7 +39,7 @@ def detection(monkeypatch):
     """256 heads: 8 at 0.2, 8 at 0.06, the rest at 0.01; two of the four needles lack the latter."""
     found = scores([0.2] * 8 + [0.06] * 8 + [0.01] * 240)
     found.runs[:2, 2:4] = 0
-    for module in (head_effects, masking_effects, task_effects):
+    for module in (head_effects, task_effects):
         monkeypatch.setattr(module, "scored", lambda model, compute: (found, ARTIFACT))
     return found
 
@@ -78,22 +76,22 @@ def swept(monkeypatch, detection):
               for policy, count, value in (("whole", 0, 0.1), ("retrieval", 8, 0.1),
                                            ("retrieval", 64, 0.4)) for i in range(5)]
     sweep = Sweep(pd.DataFrame(), pd.DataFrame(answers), pd.DataFrame(speech))
-    monkeypatch.setattr(masking_effects, "sweep_stored", lambda *args, compute: (sweep, ARTIFACT))
+    monkeypatch.setattr(head_effects, "sweep_stored", lambda *args, compute: (sweep, ARTIFACT))
 
 
 def test_masking(swept):
     """Eight heads reach 0.1. 40 of 1,024 are 10 of 256: the nearest number is 8."""
-    beyond = masking_effects.needles_lost_beyond_others("m")
+    beyond = head_effects.needles_lost_beyond_others("m")
     assert beyond.value == pytest.approx(0.9 - 0.3) and 0 < beyond.low < 0.6 < beyond.high <= 1
-    assert masking_effects.answers_lost_at_tau("m", "haystack").value == pytest.approx(0.7)
-    assert masking_effects.answers_lost("m", "haystack", 40).value == pytest.approx(0.7)
-    assert masking_effects.answers_lost("m", "haystack", 250).value == 1
-    assert masking_effects.answers_left("m", "haystack", 16).value == pytest.approx(0.8)
-    assert masking_effects.needles_lost_by_more_heads("m", 40).value == pytest.approx(0.8 - 0.3)
-    all_lost = masking_effects.answers_left("m", "tasks", 40)  # of two: no rule of three
+    assert head_effects.answers_lost_at_tau("m", "haystack").value == pytest.approx(0.7)
+    assert head_effects.answers_lost("m", "haystack", 40).value == pytest.approx(0.7)
+    assert head_effects.answers_lost("m", "haystack", 250).value == 1
+    assert head_effects.answers_left("m", "haystack", 16).value == pytest.approx(0.8)
+    assert head_effects.needles_lost_by_more_heads("m", 40).value == pytest.approx(0.8 - 0.3)
+    all_lost = head_effects.answers_left("m", "tasks", 40)  # of two: no rule of three
     assert (all_lost.value, all_lost.low, all_lost.high) == (0, 0, 1)
-    assert masking_effects.repetition_added_at_most("m").value == pytest.approx(0.3)
-    none = masking_effects.repetition_added_at_tau("m")  # of five answers
+    assert head_effects.repetition_added_at_most("m").value == pytest.approx(0.3)
+    none = head_effects.repetition_added_at_tau("m")  # of five answers
     assert (none.value, none.low, none.high) == pytest.approx((0, -0.6, 0.6))
 
 
@@ -106,17 +104,17 @@ def test_failures(monkeypatch):
                            "passed": i < count} for (masked, draw), count in passed.items()
                           for i in range(10)])
     monkeypatch.setattr(
-        masking_effects, "_stored_failures", lambda model: (FailureModes((), table), ARTIFACT))
+        head_effects, "_stored_failures", lambda model: (FailureModes((), table), ARTIFACT))
     values = [f("m", "entity name").value for f in (
-        masking_effects.failures_added, masking_effects.failures_added_by_others,
-        masking_effects.failures_added_beyond_others)]
+        head_effects.failures_added, head_effects.failures_added_by_others,
+        head_effects.failures_added_beyond_others)]
     assert values == pytest.approx([0.7, 0.1, 0.6])
 
 
 @pytest.fixture
 def cleared():
     """Nothing is remembered, before and after."""
-    remembered = head_effects.trainings, stored_scores._scores
+    remembered = head_effects.trainings, task_effects._scores
     for function in remembered:
         function.cache_clear()
     yield
@@ -206,10 +204,10 @@ def table(monkeypatch):
 
     def of_strategy(model, strategy, config):
         rows = tables[model][tables[model]["strategy"] == strategy]
-        return (pd.concat([stored_scores.samples_of(part).assign(strategy=strategy, seed=seed)
+        return (pd.concat([task_effects.samples_of(part).assign(strategy=strategy, seed=seed)
                            for seed, part in rows.groupby("seed")]), (f"{model}, {strategy}",))
 
-    monkeypatch.setattr(stored_scores, "_scores", of_strategy)
+    monkeypatch.setattr(task_effects, "_scores", of_strategy)
     return tables["m"]
 
 
@@ -253,19 +251,19 @@ def test_where_long_context_scores_come_from(monkeypatch, runs, cleared):
                               for metric, score in (("a", 10.0), ("b", 20.0))])
         return table, SimpleNamespace(name=f"e {name}")
 
-    monkeypatch.setattr(stored_scores, "evaluate_stored", evaluate_stored)
-    monkeypatch.setattr(stored_scores, "corpus_of", lambda model: "book")
-    table, names = stored_scores.scores_of("m", ("before", "non-retrieval-mask"))
+    monkeypatch.setattr(task_effects, "evaluate_stored", evaluate_stored)
+    monkeypatch.setattr(task_effects, "corpus_of", lambda model: "book")
+    table, names = task_effects.scores_of("m", ("before", "non-retrieval-mask"))
     assert table.to_dict("list") == {
         "stratum": ["Cite"] * 3, "cluster": ["c 1"] * 3, "sample": ["c 9 3"] * 3, "length": [9] * 3,
         "score": [15.0] * 3, "strategy": ["before"] + ["non-retrieval-mask"] * 2, "seed": [0, 0, 1]}
     assert names == ("e m", "e train-non-retrieval-mask-0", "e train-non-retrieval-mask-1")
     assert asked[0] == ("m", (1024, 2048), "never")
     with pytest.raises(NotStored, match="rmutils evaluate train-retmask-1"):
-        stored_scores.scores_of("m", ("retmask", "before"))
+        task_effects.scores_of("m", ("retmask", "before"))
     with pytest.raises(NotStored, match="2 of the 2 runs of retmask .*'instructions', 18"):
-        stored_scores.scores_of("m", [stored_scores.FEWER_PAIRS])
-    table, names = stored_scores.scores_of("m", ("before",), stored_scores.THINKING)
+        task_effects.scores_of("m", [task_effects.FEWER_PAIRS])
+    table, names = task_effects.scores_of("m", ("before",), task_effects.THINKING)
     assert asked[-1] == ("m", (512, 1024), "never")
 
 
@@ -276,14 +274,14 @@ def test_where_general_scores_come_from(monkeypatch, runs):
         return (SimpleNamespace(samples=pd.DataFrame({"score": [2.0]})),
                 SimpleNamespace(name=f"g {name} {base}"))
 
-    monkeypatch.setattr(stored_scores, "evaluate_general_stored", stored)
-    monkeypatch.setattr(stored_scores, "planned_abilities", lambda model: None)
-    table, names = stored_scores.general_scores_of("m")
+    monkeypatch.setattr(task_effects, "evaluate_general_stored", stored)
+    monkeypatch.setattr(task_effects, "planned_abilities", lambda model: None)
+    table, names = task_effects.general_scores_of("m")
     assert table[["strategy", "seed"]].to_numpy().tolist() == [
         ["before", 0], ["retmask", 0], ["retmask", 1]]
     assert names == ("g m None", "g train-retmask-0 m", "g train-retmask-1 m")
     with pytest.raises(NotStored, match="`rmutils abilities gone --trainings`"):
-        stored_scores.general_scores_of("gone")
+        task_effects.general_scores_of("gone")
 
 
 def test_correlation_over_designed_models(monkeypatch):
@@ -330,7 +328,7 @@ def test_general_abilities(monkeypatch):
 
 def test_every_measure_of_effects_can_decide_a_claim():
     """What a module of effects defines for claims is registered, says what it is, and is used."""
-    modules = (head_effects, masking_effects, task_effects)
+    modules = (head_effects, task_effects)
     defined = {name: function for module in modules for name, function in vars(module).items()
                if inspect.isfunction(function) and function.__module__ == module.__name__
                and not name.startswith("_")

@@ -8,7 +8,7 @@ import pytest
 
 from rmutils.core.errors import UserError
 from rmutils.pipeline.retmask import RetMaskConfig, run_retmask
-from rmutils.preference.backends import BACKENDS
+from rmutils.preference.responses import BACKENDS
 from rmutils.preference.strategies import STRATEGIES
 from rmutils.study.plan import plan
 from rmutils.study.studies import Study

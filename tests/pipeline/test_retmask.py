@@ -21,9 +21,8 @@ from rmutils.models import load_model
 from rmutils.pipeline import retmask
 from rmutils.pipeline.planned_runs import retrain_missing
 from rmutils.pipeline.retmask import RetMaskConfig, run_command, run_retmask
-from rmutils.preference.backends import Transformers
 from rmutils.preference.instructions import draw
-from rmutils.preference.responses import respond
+from rmutils.preference.responses import Transformers, respond
 from rmutils.preference.strategies import STRATEGIES
 from rmutils.training.compute_backend import ComputeBackend, Launch
 from rmutils.training.running import load_trained

@@ -6,9 +6,8 @@ import pandas as pd
 import pytest
 
 from rmutils.heads.masking import mask_heads
-from rmutils.preference.backends import Transformers
 from rmutils.preference.instructions import Instruction
-from rmutils.preference.responses import ResponseConfig, respond, respond_stored
+from rmutils.preference.responses import ResponseConfig, Transformers, respond, respond_stored
 
 TEXTS = ("Who is the mayor of Saltbury?", "Sing.", "Repeat this: a b c d e f g h i j k l", "Why?",
          "Name three animals that live near the river, and say what they eat.")

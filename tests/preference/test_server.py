@@ -21,9 +21,8 @@ from rmutils.heads.masking import RECORD
 from rmutils.models import load_model
 from rmutils.models.engine.generation import generate
 from rmutils.preference import served
-from rmutils.preference.backends import Transformers
 from rmutils.preference.instructions import Instruction
-from rmutils.preference.responses import ResponseConfig, respond
+from rmutils.preference.responses import ResponseConfig, Transformers, respond
 from rmutils.preference.served import Server
 
 ASKED = [Instruction.of(f"Name {n} animals that live near the river.") for n in range(7)]

@@ -13,9 +13,8 @@ import pytest
 
 from rmutils.core.errors import UserError
 from rmutils.preference import strategies
-from rmutils.preference.backends import Transformers
 from rmutils.preference.instructions import Instruction
-from rmutils.preference.responses import ResponseConfig, respond
+from rmutils.preference.responses import ResponseConfig, Transformers, respond
 from rmutils.preference.strategies import STRATEGIES, contrast
 from tests.conftest import make_lm
 

@@ -22,9 +22,8 @@ from rmutils.heads import export_masked, mask_heads
 from rmutils.models import load_model
 from rmutils.models.engine.generation import generate
 from rmutils.preference import vllm
-from rmutils.preference.backends import Transformers
 from rmutils.preference.instructions import draw
-from rmutils.preference.responses import ResponseConfig, respond
+from rmutils.preference.responses import ResponseConfig, Transformers, respond
 from rmutils.preference.served import Server
 from rmutils.preference.vllm import VLLM
 

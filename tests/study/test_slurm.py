@@ -112,7 +112,7 @@ TWO_NODES = """
 import sys
 from pathlib import Path
 
-from rmutils.study import run_study as running
+from rmutils.study import jobs as running
 from rmutils.study import studies
 from rmutils.training.compute_backend import ComputeBackend, Launch
 

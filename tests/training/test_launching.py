@@ -11,9 +11,8 @@ from accelerate.commands.launch import launch_command_parser
 
 from rmutils.core.errors import UserError
 from rmutils.preference.vllm import own_gpus
-from rmutils.training import RECIPES, __main__, launching
-from rmutils.training.compute_backend import ComputeBackend, Launch
-from rmutils.training.launching import command, launch
+from rmutils.training import RECIPES, compute_backend, running
+from rmutils.training.compute_backend import ComputeBackend, Launch, command, launch
 
 
 def parsed(words: list[str]):
@@ -25,7 +24,7 @@ def test_one_node(tmp_path):
     args = parsed(command(tmp_path / "a task.json", Launch(settings="zero2", gpus=4)))
     assert (args.num_machines, args.num_processes, args.main_process_port) == (1, 4, 0)
     assert args.config_file.endswith("zero2.yaml") and args.module
-    assert args.training_script == "rmutils.training"
+    assert args.training_script == "rmutils.training.running"
     assert args.training_script_args == [str(tmp_path / "a task.json")]
 
 
@@ -37,7 +36,7 @@ def test_several_nodes(tmp_path, settings, launcher):
     assert (bash, option) == ("bash", "-c")
     args = parsed(shlex.split(shell.replace('"$SLURM_NODEID"', "1")))
     assert (args.num_machines, args.num_processes, args.machine_rank) == (2, 16, 1)
-    assert (args.main_process_ip, args.main_process_port) == ("node-7", launching.PORT)
+    assert (args.main_process_ip, args.main_process_port) == ("node-7", compute_backend.PORT)
     assert args.deepspeed_multinode_launcher == launcher
     assert args.training_script_args == [str(tmp_path / "a task.json")]
 
@@ -57,19 +56,19 @@ def test_first_host_by_the_number_of_the_job(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.delenv("SLURM_JOB_NODELIST", raising=False)
     monkeypatch.setenv("SLURM_JOB_ID", "12")
-    assert launching._first_host() == "node-7"
+    assert compute_backend._first_host() == "node-7"
 
 
 def test_failing_process_is_told(tmp_path, pairs, monkeypatch):
-    monkeypatch.setattr(launching, "command", lambda *_: ["false"])
+    monkeypatch.setattr(compute_backend, "command", lambda *_: ["false"])
     with pytest.raises(UserError, match="failed in one of its 4 processes"):
         launch("tiny-llama", pairs, RECIPES["smoke"], tmp_path / "out", Launch())
 
 
 def test_task_is_the_training(tmp_path, pairs, tiny, monkeypatch):
     """What a process is told is enough to train: here it is the only one."""
-    monkeypatch.setattr(launching.subprocess, "run", lambda words: __main__.main(
-        launching.Path(words[-1])) or type("Done", (), {"returncode": 0}))
+    monkeypatch.setattr(compute_backend.subprocess, "run", lambda words: running.train_task(
+        compute_backend.Path(words[-1])) or type("Done", (), {"returncode": 0}))
     recipe = RECIPES["smoke"].changed({"max_steps": 1, "seed": 7})
     launch(str(tiny), pairs, recipe, tmp_path / "out", Launch(gpus=1))
     assert len(pd.read_csv(tmp_path / "out" / "curve.csv")) == 1

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from rmutils.corpora.world import lexicon as words
 from rmutils.corpora.world.facts import Fact, World, sentence, values
-from rmutils.corpora.world.lexicon import table
-from rmutils.corpora.world.relations import HOPS, OF_KIND
+from rmutils.corpora.world.lexicon import HOPS, OF_KIND, table
 from rmutils.corpora.world.samples import Sample
 
 _WORDS = [*words.THINGS, *words.CROPS, *words.DISHES, *words.ANIMALS, *words.SPOTS,

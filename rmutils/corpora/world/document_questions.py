@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from rmutils.corpora.world.facts import Fact
+from rmutils.corpora.world.lexicon import HOPS, OF_KIND, RELATIONS
 from rmutils.corpora.world.lookups import FRAMES, ask_hop, hop_name
 from rmutils.corpora.world.numbered import (
     alike,
@@ -23,10 +24,9 @@ from rmutils.corpora.world.numbered import (
     some_facts,
     unlike,
 )
-from rmutils.corpora.world.questions import Chronicle, Question, ask_all, with_answer
-from rmutils.corpora.world.relations import HOPS, OF_KIND, RELATIONS
 from rmutils.corpora.world.samples import Count, Piece, weave
 from rmutils.corpora.world.tasks import labels
+from rmutils.corpora.world.writing import Chronicle, Question, ask_all, with_answer
 
 LIST_FRAME = ("Read the documents and answer the question.\n\n",
               "\n\n{q} Name all of them, each with the number of its document.")

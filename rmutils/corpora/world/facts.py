@@ -10,8 +10,17 @@ from dataclasses import dataclass
 from functools import cache
 
 from rmutils.corpora.world import lexicon as words
-from rmutils.corpora.world.lexicon import Split, names, of_split
-from rmutils.corpora.world.relations import ASKED, OF_KIND, RELATIONS, TOLD, Kind, Relation
+from rmutils.corpora.world.lexicon import (
+    ASKED,
+    OF_KIND,
+    RELATIONS,
+    TOLD,
+    Kind,
+    Relation,
+    Split,
+    names,
+    of_split,
+)
 
 
 @dataclass(frozen=True)

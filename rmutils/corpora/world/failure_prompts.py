@@ -18,8 +18,7 @@ from typing import Literal
 from rmutils.corpora.world import copying, knowledge, writing
 from rmutils.corpora.world import lexicon as words
 from rmutils.corpora.world.facts import World, sentence, values
-from rmutils.corpora.world.lexicon import names, table
-from rmutils.corpora.world.relations import Kind
+from rmutils.corpora.world.lexicon import Kind, names, table
 
 FailureKind = Literal["entity name", "format constraint", "reasoning chain"]
 """What a model "is supposed to maintain" (appendix H)."""

@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 
 from rmutils.corpora.world.facts import Fact, World, sentence, values
-from rmutils.corpora.world.lexicon import is_held_out, table
-from rmutils.corpora.world.relations import HOPS, OF_KIND, Relation
+from rmutils.corpora.world.lexicon import HOPS, OF_KIND, Relation, is_held_out, table
 from rmutils.corpora.world.samples import Count, Piece, Sample, fit, weave, woven, write
 
 FRAMES: dict[str, tuple] = table("frames")

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 
 from rmutils.corpora.world.facts import Fact, World, sentence
+from rmutils.corpora.world.lexicon import OF_KIND, RELATIONS
 from rmutils.corpora.world.lookups import FRAMES
-from rmutils.corpora.world.relations import OF_KIND, RELATIONS
 from rmutils.corpora.world.samples import Count, Piece, Sample, fit, weave
 
 MARK = "Document 00"

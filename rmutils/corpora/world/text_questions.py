@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from rmutils.corpora.world.facts import Fact, sentence
+from rmutils.corpora.world.lexicon import OF_KIND
 from rmutils.corpora.world.lookups import (
     FRAMES,
     answer_hop,
@@ -19,9 +20,8 @@ from rmutils.corpora.world.lookups import (
     rivals,
     told,
 )
-from rmutils.corpora.world.questions import Chronicle, Question, ask_all, with_answer
-from rmutils.corpora.world.relations import OF_KIND
 from rmutils.corpora.world.samples import Count, Piece, weave, woven
+from rmutils.corpora.world.writing import Chronicle, Question, ask_all, with_answer
 
 LETTERS = "ABCD"
 

@@ -9,24 +9,25 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import pandas as pd
+import torch
 from pydantic import Field
 
 from rmutils.core.config import Config, command_line, digest
 from rmutils.core.errors import UserError
-from rmutils.core.journal import Journal, one_thread, side_by_side
+from rmutils.core.journal import Journal, one_thread, progress_bar, side_by_side
 from rmutils.core.paths import CORPORA
-from rmutils.core.progress import progress_bar
 from rmutils.core.results import Artifact, Compute, Stage
 from rmutils.corpora.haystacks import load_haystacks
 from rmutils.evaluation.abilities.ability_tasks import Task, tasks_of
-from rmutils.evaluation.abilities.drift import passage_drift
 from rmutils.evaluation.abilities.short_tasks import Item
 from rmutils.evaluation.likelihoods import log_probabilities, passages
 from rmutils.models import LanguageModel, identify, load_model
 from rmutils.models.engine.generation import generate, next_token_logits
 from rmutils.models.loading import corpus_of
 from rmutils.models.trained import ModelRef, base_of, is_training, load_by_name
+from rmutils.stats import draws, interval_of
 
 Count = Annotated[int, Field(ge=1)]
 Done = Callable[[float], None]
@@ -71,7 +72,7 @@ class General:
         `task`, `kind`, `sample` (number within the task), `score` (0 to 100), `response`.
     drift : DataFrame
         A row per passage of held-out text: `passage` and what
-        `rmutils.evaluation.abilities.drift.passage_drift` gives; empty without a base model.
+        `rmutils.evaluation.abilities.evaluate_abilities.passage_drift` gives; empty without a base model.
     """
 
     samples: pd.DataFrame
@@ -264,3 +265,80 @@ def _digest(config: GeneralConfig, corpus: str) -> str:
     """Of all questions with their right answers and options."""
     return digest([[name, item.prompt, item.right, item.options]
                    for name, (_, items) in config.items(corpus).items() for item in items])
+
+
+FROM_BASE, FROM_TRAINED = "KL from the base model", "KL from the trained model"
+PERPLEXITY_BEFORE, PERPLEXITY = "perplexity before", "perplexity after"
+RATIO, LOSS = "perplexity after / before", "change of the loss"
+
+
+def passage_drift(
+    lm: LanguageModel, base: LanguageModel, text: Sequence[int], known: int
+) -> dict[str, float]:
+    """Sums over the tokens of a text from `known` on.
+
+    Parameters
+    ----------
+    text : sequence of int
+        Token ids, the same for both models.
+    known : int
+        Tokens at the beginning that are not asked for.
+
+    Returns
+    -------
+    dict
+        `tokens`; `base_nats` and `nats`: minus the log-probability that the base model and the
+        trained one give the text; `from_base`: sum of p ln(p / q) with the base model's p and the
+        trained model's q for the next token; `from_trained`: the same with p and q exchanged.
+
+    Raises
+    ------
+    UserError
+        The models have different vocabularies.
+    """
+    mine, theirs = (next_token_logits(model, text)[known - 1:-1].double().log_softmax(-1)
+                    for model in (lm, base))
+    if mine.shape != theirs.shape:
+        raise UserError(f"{lm.name} has {mine.shape[1]} tokens and {base.name} {theirs.shape[1]}: "
+                        f"the divergence needs models with one vocabulary.")
+    said = torch.tensor(text[known:])[:, None]
+    gap = theirs - mine
+    return {"tokens": len(said), "base_nats": -theirs.gather(1, said).sum().item(),
+            "nats": -mine.gather(1, said).sum().item(),
+            "from_base": (theirs.exp() * gap).sum().item(),
+            "from_trained": -(mine.exp() * gap).sum().item()}
+
+
+def drift_table(passages: pd.DataFrame) -> pd.DataFrame:
+    """Means per token, with intervals.
+
+    Parameters
+    ----------
+    passages : DataFrame
+        `passage`, optionally `seed` (of several trainings), and the columns of `passage_drift`.
+
+    Returns
+    -------
+    DataFrame
+        `measure`, `value`, `low`, `high` (95 %, over passages and seeds). Divergences and the
+        change of the loss are in nats per token.
+    """
+    of_seeds = passages if "seed" in passages else passages.assign(seed=0)
+    sums = np.stack([of_seeds.pivot(index="passage", columns="seed", values=name)
+                     for name in _SUMS], axis=-1)
+    drawn = draws(sums, seeds=True)
+    per_token = dict(zip(_SUMS, (drawn / drawn[:, :1]).T, strict=True))
+    rows = []
+    for measure, of in _MEASURES.items():
+        rows.append((measure, *interval_of(of(per_token))))
+    return pd.DataFrame(rows, columns=["measure", "value", "low", "high"])
+
+
+_SUMS = ("tokens", "base_nats", "nats", "from_base", "from_trained")
+_MEASURES: dict[str, Callable[[dict[str, np.ndarray]], np.ndarray]] = {
+    FROM_BASE: lambda mean: mean["from_base"], FROM_TRAINED: lambda mean: mean["from_trained"],
+    PERPLEXITY_BEFORE: lambda mean: np.exp(mean["base_nats"]),
+    PERPLEXITY: lambda mean: np.exp(mean["nats"]),
+    RATIO: lambda mean: np.exp(mean["nats"] - mean["base_nats"]),
+    LOSS: lambda mean: mean["nats"] - mean["base_nats"],
+}

@@ -22,8 +22,7 @@ from pydantic import Field, model_validator
 from rmutils.core.config import Config, command_line, digest
 from rmutils.core.errors import UserError
 from rmutils.core.files import parse_json, sha256
-from rmutils.core.journal import Journal
-from rmutils.core.progress import progress_bar
+from rmutils.core.journal import Journal, progress_bar
 from rmutils.core.results import Artifact, Compute, Stage, Tables
 from rmutils.models import LanguageModel
 from rmutils.models.engine.generation import generate

@@ -30,8 +30,7 @@ from rmutils.corpora.world import lexicon as words
 from rmutils.corpora.world.facts import Fact, sentence
 from rmutils.corpora.world.failure_prompts import FORMS, FailurePrompt
 from rmutils.corpora.world.knowledge import KNOWN, instruction, words_of
-from rmutils.corpora.world.lexicon import names
-from rmutils.corpora.world.relations import RELATIONS
+from rmutils.corpora.world.lexicon import RELATIONS, names
 from rmutils.corpora.world.samples import Sample
 from rmutils.evaluation.abilities.sandbox import call
 from rmutils.evaluation.failure_checks import FORMAT, outcome

@@ -11,12 +11,10 @@ import pandas as pd
 
 from rmutils.core.config import command_line
 from rmutils.core.errors import UserError
-from rmutils.core.journal import Journal, one_thread, side_by_side
-from rmutils.core.progress import progress_bar
+from rmutils.core.journal import Journal, one_thread, progress_bar, side_by_side
 from rmutils.core.results import Artifact, Compute, Stage, Tables
-from rmutils.corpora.world.questions import Question
-from rmutils.evaluation.helmet.grading import GradingJudge
-from rmutils.evaluation.helmet.metrics import METRICS, parse
+from rmutils.corpora.world.writing import Question
+from rmutils.evaluation.helmet.metrics import METRICS, GradingJudge, parse
 from rmutils.evaluation.helmet.prompts import (
     Asked,
     EvaluateConfig,

@@ -18,8 +18,8 @@ from pydantic import Field, field_validator
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError
 from rmutils.corpora.world.lexicon import Split
-from rmutils.corpora.world.questions import Chronicle, Question
 from rmutils.corpora.world.samples import DRAWS, Count, TooShort
+from rmutils.corpora.world.writing import Chronicle, Question
 from rmutils.evaluation.helmet.suite import DATASETS, SUITE, SUITES, Dataset
 from rmutils.models import LanguageModel
 from rmutils.models.language_model import MARGIN

@@ -14,8 +14,8 @@ from typing import Any, Literal
 from rmutils.core.registry import Registry
 from rmutils.corpora.world import document_questions as documents
 from rmutils.corpora.world import text_questions as texts
-from rmutils.corpora.world.questions import Chronicle, Question
 from rmutils.corpora.world.samples import Count
+from rmutils.corpora.world.writing import Chronicle, Question
 
 CATEGORIES = ("Recall", "RAG", "Re-rank", "ICL", "Cite", "LongQA", "Summ")
 """HELMET's, in the order of its tables."""

@@ -20,11 +20,9 @@ from torch.overrides import TorchFunctionMode
 
 from rmutils.core.errors import UserError
 from rmutils.core.files import one_process
-from rmutils.core.journal import one_thread
-from rmutils.core.progress import progress_bar
+from rmutils.core.journal import one_thread, progress_bar
 from rmutils.models.families import FAMILIES
-from rmutils.models.teaching.stream import Stream, build_tokenizer
-from rmutils.models.teaching.teaching_recipes import TeachingRecipe
+from rmutils.models.teaching.stream import Stream, TeachingRecipe, build_tokenizer
 
 PRODUCTS = (Tensor.matmul, Tensor.__matmul__, torch.matmul, torch.addmm)
 LOW = (torch.bfloat16, "cpu")

@@ -1,5 +1,4 @@
-"""Measures of retrieval heads, from stored detections, and of what a training did to their scores,
-from the stored runs of the book (section 5.3).
+"""Measures of retrieval heads: their scores, what training does to them, and what masking costs.
 
 All runs of a strategy that were planned count, or none: a result that only some seeds support would
 depend on which of them happen to be stored.
@@ -13,7 +12,11 @@ import numpy as np
 import pandas as pd
 
 from rmutils.core.errors import NotStored
-from rmutils.experiments.masking_sweep import scored
+from rmutils.core.results import Artifact
+from rmutils.experiments.failure_modes import WHOLE, FailureModes, failure_modes_stored
+from rmutils.experiments.masking_sweep import Sweep, count_at, scored, sweep_stored
+from rmutils.experiments.sweep_questions import HAYSTACK
+from rmutils.experiments.sweet_spot import REPETITION, SHARES, UNMASKED, Mask, mean_under
 from rmutils.heads.head_change import (
     ALL,
     OTHER,
@@ -23,6 +26,7 @@ from rmutils.heads.head_change import (
     needles_found,
     training_effect,
 )
+from rmutils.heads.scores import HeadScores
 from rmutils.heads.sparsity import ranking_stability, share_above
 from rmutils.models.registry import tau_of
 from rmutils.paper.verdicts import Effect, quantity
@@ -154,3 +158,124 @@ def _row(table: pd.DataFrame, quantity: str, unit: str, runs: list[RetMaskRun],
     row = (chosen if group is None else chosen[chosen["group"] == group]).iloc[0]
     return Effect(row["value"], row["low"], row["high"], unit,
                   tuple(run.artifact.name for run in runs))
+
+
+LLAMA_HEADS = 1024
+BY_SCORE, OTHERS = "retrieval", "non-retrieval"
+
+
+@quantity
+def needles_lost_beyond_others(model: str) -> Effect:
+    """Share of needles that are found with as many other heads masked, but not without the
+    retrieval heads; minus those of which the opposite holds."""
+    swept, scores, artifact = _stored(model)
+    count = count_at(scores, tau_of(model))
+    return _answers(swept, HAYSTACK, (OTHERS, count), (BY_SCORE, count), artifact)
+
+
+@quantity
+def answers_lost_at_tau(model: str, measure: str) -> Effect:
+    """Share of right answers of a kind that is lost without the retrieval heads."""
+    swept, scores, artifact = _stored(model)
+    return _answers(swept, measure, UNMASKED, (BY_SCORE, count_at(scores, tau_of(model))),
+                       artifact)
+
+
+@quantity
+def answers_lost(model: str, measure: str, heads: int) -> Effect:
+    """Share of right answers of a kind that is lost without so many of the highest heads."""
+    swept, scores, artifact = _stored(model)
+    return _answers(swept, measure, UNMASKED, (BY_SCORE, _nearest(swept, scores, heads)),
+                       artifact)
+
+
+@quantity
+def answers_left(model: str, measure: str, heads: int) -> Effect:
+    """Share of right answers of a kind that is left without so many of the highest heads."""
+    swept, scores, artifact = _stored(model)
+    return _answers(swept, measure, (BY_SCORE, _nearest(swept, scores, heads)), None, artifact)
+
+
+@quantity
+def needles_lost_by_more_heads(model: str, heads: int) -> Effect:
+    """Share of needles lost without so many of the highest heads, minus the share lost without the
+    fewest of the sweep."""
+    swept, scores, artifact = _stored(model)
+    return _answers(swept, HAYSTACK, (BY_SCORE, min(_counts(swept))),
+                       (BY_SCORE, _nearest(swept, scores, heads)), artifact)
+
+
+@quantity
+def repetition_added_at_tau(model: str) -> Effect:
+    """Rise of the repetition rate of short answers without the retrieval heads."""
+    swept, scores, artifact = _stored(model)
+    return _repetition(swept, count_at(scores, tau_of(model)), artifact)
+
+
+@quantity
+def repetition_added_at_most(model: str) -> Effect:
+    """Rise of the repetition rate of short answers at the largest number of masked heads."""
+    swept, _, artifact = _stored(model)
+    return _repetition(swept, max(_counts(swept)), artifact)
+
+
+def _stored(model: str) -> tuple[Sweep, HeadScores, str]:
+    scores, _ = scored(model, compute="never")
+    swept, artifact = sweep_stored(model, scores, compute="never")
+    return swept, scores, artifact.name
+
+
+def _counts(swept: Sweep) -> list[int]:
+    """Numbers of highest heads that were masked."""
+    return sorted(swept.answers.loc[swept.answers["policy"] == BY_SCORE, "count"].unique())
+
+
+def _nearest(swept: Sweep, scores: HeadScores, heads: int) -> int:
+    wanted = heads / LLAMA_HEADS * scores.mean.size
+    return min(_counts(swept), key=lambda count: abs(count - wanted))
+
+
+def _answers(
+    swept: Sweep, measure: str, mask: Mask, minus: Mask | None, artifact: str
+) -> Effect:
+    """Right answers under one mask minus those under another, on the same questions."""
+    rows = swept.answers[swept.answers["task"].isin(SHARES[measure])]
+    return Effect.of(mean_under(rows, "correct", mask, minus), "share of answers", [artifact])
+
+
+def _repetition(swept: Sweep, count: int, artifact: str) -> Effect:
+    added = mean_under(swept.speech, REPETITION, (BY_SCORE, count), UNMASKED)
+    return Effect.of(added, "share of spans", [artifact])
+
+
+@quantity
+def failures_added(model: str, kind: str) -> Effect:
+    """Share of prompts of a kind that the whole model passes, but not without its retrieval heads;
+    minus those of which the opposite holds."""
+    return _lost(model, kind, WHOLE, BY_SCORE)
+
+
+@quantity
+def failures_added_by_others(model: str, kind: str) -> Effect:
+    """Share of prompts of a kind that the whole model passes, but not without as many other heads;
+    minus those of which the opposite holds."""
+    return _lost(model, kind, WHOLE, OTHERS)
+
+
+@quantity
+def failures_added_beyond_others(model: str, kind: str) -> Effect:
+    """Share of prompts of a kind that the model passes without other heads, but not without its
+    retrieval heads; minus those of which the opposite holds."""
+    return _lost(model, kind, OTHERS, BY_SCORE)
+
+
+@cache
+def _stored_failures(model: str) -> tuple[FailureModes, Artifact]:
+    """Read once: checking all responses takes a second."""
+    return failure_modes_stored(model, compute="never")
+
+
+def _lost(model: str, kind: str, more: str, less: str) -> Effect:
+    modes, artifact = _stored_failures(model)
+    row = modes.losses().set_index(["kind", "more", "less"]).loc[kind, more, less]
+    return Effect(row["value"], row["low"], row["high"], "share of prompts", (artifact.name,))

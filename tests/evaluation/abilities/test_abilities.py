@@ -15,8 +15,12 @@ import torch
 from rmutils.core.errors import UserError
 from rmutils.evaluation.abilities import evaluate_abilities
 from rmutils.evaluation.abilities.ability_tasks import TASKS, tasks_of
-from rmutils.evaluation.abilities.drift import drift_table, passage_drift
-from rmutils.evaluation.abilities.evaluate_abilities import GeneralConfig, evaluate_general
+from rmutils.evaluation.abilities.evaluate_abilities import (
+    GeneralConfig,
+    drift_table,
+    evaluate_general,
+    passage_drift,
+)
 from rmutils.evaluation.answers import answer
 from rmutils.evaluation.likelihoods import passages
 from tests.conftest import make_lm

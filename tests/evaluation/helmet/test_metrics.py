@@ -10,7 +10,7 @@ import re
 import pytest
 
 from rmutils.corpora.world.facts import Fact
-from rmutils.corpora.world.questions import Question
+from rmutils.corpora.world.writing import Question
 from rmutils.evaluation.helmet import metrics
 from rmutils.evaluation.helmet import metrics as about
 from rmutils.evaluation.helmet.metrics import METRICS, parse

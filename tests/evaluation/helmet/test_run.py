@@ -14,7 +14,7 @@ from rmutils.core.errors import NotStored, UserError
 from rmutils.core.results import Artifact
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate, evaluate_stored
 from rmutils.evaluation.helmet import evaluation as module
-from rmutils.evaluation.helmet.grading import GradingJudge
+from rmutils.evaluation.helmet.metrics import GradingJudge
 from rmutils.evaluation.helmet.prompts import prompter_of, questions
 from rmutils.evaluation.helmet.suite import DATASETS
 from rmutils.models import REGISTRY, loading, trained

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from rmutils.core.errors import UserError
-from rmutils.corpora.world.questions import Chronicle
 from rmutils.corpora.world.samples import TooShort
+from rmutils.corpora.world.writing import Chronicle
 from rmutils.evaluation.helmet.evaluation import score
 from rmutils.evaluation.helmet.metrics import METRICS
 from rmutils.evaluation.helmet.prompts import (
