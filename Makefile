@@ -56,7 +56,7 @@ notebook: named .venv/.complete  ## run one notebook: make notebook NB=01_prelim
 named:
 	@test -n '$(NB)' || { echo 'Say which: make notebook NB=01_preliminaries P="tau=0.05"'; exit 2; }
 
-doctor:  ## say what is wrong on this machine, and the command that mends it
+doctor:  ## say what is wrong on this machine, and the command that fixes it
 	@"$${PYTHON:-python3}" -m rmutils.doctor
 
 lock: .venv/.complete  ## pin the newest versions that pyproject.toml allows

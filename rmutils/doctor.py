@@ -4,7 +4,7 @@ The machine: tools, memory, disk, network. Needs only Python itself.
 
 What is installed: the book's own Python is asked, for it may be another than this one.
 
-What is wrong on this machine, and the command that mends it.
+What is wrong on this machine, and the command that fixes it.
 
 `rmutils doctor`, or `make doctor` where nothing is installed yet: these modules need only Python
 itself, any that is not older than 3.8, and ask the book's own Python about everything else.
@@ -31,7 +31,7 @@ class Finding:
     what: str
     state: str
     found: str
-    mend: str = ""
+    fix: str = ""
 
 
 def ask(command: list[str], seconds: float, folder: Path | None = None) -> str:
@@ -244,8 +244,8 @@ def report(findings: list[Finding], as_json: bool = False) -> int:
     else:
         for f in findings:
             print(f"{SIGNS[f.state]} {f.what:12} {f.found}")
-            if f.mend:
-                print(f"{'':21}mend: {f.mend}")
+            if f.fix:
+                print(f"{'':21}fix: {f.fix}")
     return int(any(f.state == "wrong" for f in findings))
 
 

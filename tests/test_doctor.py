@@ -39,8 +39,8 @@ def named(findings, what):
 
 def test_bare_machine_is_told_to_install(checkout, cut_off):
     found = doctor.examine(checkout)
-    assert named(found, "environment").mend == "make book"
-    assert named(found, "network").state == "wrong" and "FILE" in named(found, "network").mend
+    assert named(found, "environment").fix == "make book"
+    assert named(found, "network").state == "wrong" and "FILE" in named(found, "network").fix
 
 
 def test_it_runs_where_no_package_is_installed():
@@ -58,7 +58,7 @@ def test_environment_whose_python_is_gone(checkout):
     python.parent.mkdir(parents=True)
     python.symlink_to(checkout / "uninstalled")
     found, (finding,) = installed.environment(checkout, str(python))
-    assert not found and "does not run" in finding.found and "rm -rf .venv" in finding.mend
+    assert not found and "does not run" in finding.found and "rm -rf .venv" in finding.fix
 
 
 def test_environment_without_its_packages(checkout):
@@ -66,7 +66,7 @@ def test_environment_without_its_packages(checkout):
     _, findings = installed.environment(checkout, str(checkout / ".venv/bin/python"))
     assert "numpy missing (2.0.0 is locked)" in named(findings, "packages").found
     assert named(findings, "torch").state == "wrong"
-    assert all(f.mend for f in findings)
+    assert all(f.fix for f in findings)
 
 
 def test_names_of_packages_are_compared_as_pip_does(checkout):
@@ -101,7 +101,7 @@ def test_full_disk_and_folder_that_cannot_be_written(checkout, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=2**29))
     full, closed = machine.folders(checkout, installed=True)
     assert full.state == "wrong" and "0.5 GiB free, 1 wanted" in full.found
-    assert closed.state == "wrong" and "RMUTILS_CACHE" in closed.mend
+    assert closed.state == "wrong" and "RMUTILS_CACHE" in closed.fix
 
 
 def test_cache_is_where_the_package_looks_for_it(monkeypatch):

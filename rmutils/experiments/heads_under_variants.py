@@ -238,7 +238,7 @@ def heads_stored(
     model: str, config: HeadsConfig = HeadsConfig(), *, compute: Compute = "auto"
 ) -> tuple[Tables, Artifact]:
     """`heads` of a model by its name, but a stored result is read instead, and a stopped run goes
-    on. Trainings whose weights are not stored are made anew first.
+    on. Trainings whose weights are not stored are trained again first.
 
     Raises
     ------

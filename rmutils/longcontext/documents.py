@@ -42,7 +42,7 @@ def packed_inputs(
     -------
     dict
         `input_ids`, `position_ids` (from 0 in each document) and `labels` (none for the first token
-        of a document, which nothing before it could foretell, and for padding), all (rows, length),
+        of a document, which nothing before it could predict, and for padding), all (rows, length),
         and `attention_mask`, one for each kind of layer where a model has several.
 
     Raises

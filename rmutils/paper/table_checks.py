@@ -82,7 +82,7 @@ def captions(cells: list[Cell], folder: Path) -> Iterator[Finding]:
 
 
 def audit(folder: Path = PAPER) -> pd.DataFrame:
-    """Hold the paper's numbers against each other.
+    """Compare the paper's numbers with each other.
 
     Every line comes from a general rule that is run over the transcribed data; no disagreement is
     typed in. Numbers disagree if rounding for print cannot explain their difference.

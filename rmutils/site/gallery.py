@@ -301,7 +301,7 @@ def _introduction(run: Run) -> Iterator[str]:
     whole = f"{{download}}`the executed notebook <{file}>`"
     if run.default is None:
         yield (f"A run of `{run.notebook}`, which is no chapter of this book any more: there is "
-               f"nothing to hold its outputs against. Its code and prose: {whole}.")
+               f"nothing to compare its outputs with. Its code and prose: {whole}.")
         return
     yield (f"{{doc}}`The chapter </chapters/{run.notebook}>` with other parameters, and what came "
            "out beside what the chapter shows. The prose is the chapter's and is left out. All of "

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FOLDER = "playground"
 """Of the scripts, in `book/` and beside the page."""
 MODEL = SHIPPED_MODELS / "tiny-llama"
-"""The shipped one: a copy that the reader has trained anew has no shipped scores."""
+"""The shipped one: a copy that the reader has trained again has no shipped scores."""
 NEEDLES = CORPORA["world"] / "plain" / "needles.jsonl"
 OFFERED = 10
 """The page offers the first so many needles, each with its own haystack."""

@@ -260,7 +260,7 @@ def test_time_to_send_beside_time_to_compute(rates):
 
 
 def test_times_are_predicted_where_work_is_all_there_is():
-    """0.5 s and 1 s for each unit of work; then the longest takes twice what they foretell."""
+    """0.5 s and 1 s for each unit of work; then the longest takes twice what they predict."""
     work_of = {10: 1.0, 20: 3.0, 40: 8.0, 80: 20.0}
     rows = [{"round": k, "length": n, "seconds": (0.5 + w) * (1 + 0.01 * k)}
             for k in range(5) for n, w in work_of.items()]

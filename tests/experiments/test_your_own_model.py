@@ -31,7 +31,7 @@ def test_prediction_intervals_hold_one_more_model_in_95_of_100_cases():
 
 
 def test_leaving_out_by_hand():
-    """Three points: the line through two of them, and the mean of two, foretell the third."""
+    """Three points: the line through two of them, and the mean of two, predict the third."""
     line = fit(models([0.0, 1.0, 2.0], [1.0, 0.0, 1.0]))
     assert line.error == pytest.approx((2 + 1 + 2) / 3)
     assert line.error_of_mean == pytest.approx((0.5 + 1 + 0.5) / 3)

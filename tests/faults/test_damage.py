@@ -1,4 +1,4 @@
-"""A byte that has changed on the disk is named, with the command that mends it; never used."""
+"""A byte that has changed on the disk is named, with the command that fixes it; never used."""
 
 from __future__ import annotations
 

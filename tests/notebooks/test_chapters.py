@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 import nbformat
 import pytest
@@ -68,3 +69,18 @@ def test_every_figure_has_a_number_a_caption_and_a_description(cells):
 def test_declared_data_exists_and_profiles_are_valid():
     for profile in ("embedded", "smoke"):
         assert [c.name for c in chapters(paths.ROOT, profile)] == [p.stem for p in NOTEBOOKS]
+
+
+AVOIDED = re.compile(
+    r"foret(ell|old)|\bmend(s|ed|ing)?\b|made anew|for want of|arm's length|by a hair|is no merit of"
+    r"|could have seen|leaves? out zero|gives out|\bholds?\b[^.]{1,60} against|what stands here now"
+    r"|\*\*before it:|told apart|\bon record\b", re.IGNORECASE)
+"""Phrases that readers stumbled over; say predict, fix, recomputed, because there is no, ..."""
+
+
+def test_prose_is_plain_english():
+    texts = [*NOTEBOOKS, *paths.BOOK.glob("*.md"), *paths.BOOK.glob("slides/*.yml"),
+             *(paths.ROOT / "rmutils").rglob("*.py")]
+    found = {f"{path.name}: {hit[0]}" for path in texts
+             for hit in AVOIDED.finditer(path.read_text(encoding="utf-8"))}
+    assert not found

@@ -42,7 +42,7 @@ def test_frame(chapter):
     """What a reader will be able to do, needs to know and has to spend stands before all else."""
     head, _, rest = markdown(chapter).partition("## The question")
     assert head.count("\n- ") >= 3 and "You will be able to" in head
-    assert re.search(r"\*\*Before it:\*\* (.*\{ref\}`|nothing)", head)
+    assert re.search(r"\*\*Prerequisites:\*\* (.*\{ref\}`|none)", head)
     assert re.search(r"\*\*Minutes:\*\* about \d+ to read, \d+ for the exercises", head)
     ends = [rest.index(f"\n## {name}\n") for name in ("Exercises", "Quiz", "Next")]
     assert ends == sorted(ends)

@@ -164,7 +164,7 @@ def run_harness(words: Sequence[str]) -> None:
     Raises
     ------
     UserError
-        The harness is not installed, or it fails, such as for want of data.
+        The harness is not installed, or it fails, such as when its data is missing.
     """
     places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     program = shutil.which(words[0], path=places)

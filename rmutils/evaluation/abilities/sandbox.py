@@ -1,4 +1,4 @@
-"""Functions that a model wrote, called at arm's length.
+"""Calls functions that a model wrote in a sandbox.
 
 The code runs in a Python of its own without site packages, in an empty folder that is removed
 afterwards, with an empty environment, under limits for processor time, memory, files and processes

@@ -46,7 +46,7 @@ def reaches(need: Callable[[int], float], limit: float) -> int | None:
 
 
 def limits(shape: Shape, gpus: int, rates: Rates) -> pd.DataFrame:
-    """What gives out on so many accelerators, and from which length of one text on.
+    """Return what runs out on so many accelerators, and from which length of one text on.
 
     Weights, keys and values, work and a training's states are shared evenly by all. Keys and values
     stand beside the weights, and stored attention, in float32, beside both.
@@ -54,7 +54,7 @@ def limits(shape: Shape, gpus: int, rates: Rates) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        `what`, `tokens` (0: at once, NaN: never), in the order in which they give out.
+        `what`, `tokens` (0: at once, NaN: never), in the order in which they run out.
     """
     room = gpus * rates.assumed.reserve * rates.machine.memory
     held = work.weights(shape)
