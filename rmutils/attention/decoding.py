@@ -2,20 +2,143 @@
 
 Prefill is done before (`rmutils.models.engine.caches`): the cases of one haystack share the text up
 to the needle, which is read once.
+
+Which key a head looks at most is all that a retrieval score needs. `output_attentions=True` would
+keep every row of every head, about 4 L H N^2 bytes; here one row per head is reduced to one index.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from rmutils.attention.capture import ArgMaxRecorder
 from rmutils.models.engine.caches import stack_caches
+from rmutils.models.engine.implementations import register, register_by_layer, using
+
+NAME = "retrieval_capture"
+RECORDING = {NAME}
+"""Names of the attentions that take a recorder."""
+
+
+class ArgMaxRecorder:
+    """Collects, for one forward pass, the key index with the largest attention of each head."""
+
+    def __init__(self) -> None:
+        self._layers: dict[int, Tensor] = {}
+        self._places: Tensor | None = None
+
+    def among(self, places: Tensor) -> ArgMaxRecorder:
+        """Return a view of this recorder for layers that have the keys of some places only.
+
+        Parameters
+        ----------
+        places : Tensor
+            (keys,): where each key stands in the text.
+        """
+        part = ArgMaxRecorder()
+        part._layers, part._places = self._layers, places
+        return part
+
+    def record(self, layer: int, index: Tensor) -> None:
+        """Keep the indices of one layer, shape (batch, heads)."""
+        self._layers[layer] = index if self._places is None else self._places[index]
+
+    def take(self) -> Tensor:
+        """Return the indices of all layers, (batch, layers, heads), and empty the recorder."""
+        stacked = torch.stack([self._layers[layer] for layer in sorted(self._layers)], dim=1)
+        self._layers.clear()
+        return stacked
+
+
+def retrieval_capture(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    scaling: float,
+    recorder: ArgMaxRecorder | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Attention that also records the arg-max key of every head, in the row of the newest token.
+
+    Without a `recorder` (prefill) it is SDPA and nothing else. The recorder travels as a keyword
+    argument of the model's `forward`.
+
+    Parameters
+    ----------
+    query : Tensor
+        (batch, heads, queries, head size).
+    key, value : Tensor
+        (batch, key heads, keys, head size); query head h reads key head h // (heads / key heads).
+    attention_mask : Tensor or None
+        (batch, 1, queries, keys): True where a key may be seen.
+
+    Returns
+    -------
+    Tensor, None
+        (batch, queries, heads, head size), as transformers expects.
+    """
+    if recorder is not None:
+        products = newest_products(query, key, attention_mask, scaling)
+        recorder.record(module.layer_idx, products.argmax(-1).flatten(1))
+    if recorder is None or query.shape[2] > 1:
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, scaling=scaling, **kwargs
+        )
+    output = products.softmax(-1).to(value.dtype) @ value
+    return output.reshape(query.transpose(1, 2).shape), None
+
+
+def newest_products(
+    query: Tensor, key: Tensor, attention_mask: Tensor | None, scaling: float
+) -> Tensor:
+    """Multiply the newest query with all keys: products before softmax, in float32.
+
+    Shapes are those of `retrieval_capture`.
+
+    Returns
+    -------
+    Tensor
+        (batch, key heads, heads that share each, keys); minus infinity where nothing may be seen.
+    """
+    # float32: in bfloat16 neighbouring scores tie. Grouped by key head: no copy of the keys.
+    grouped = query[:, :, -1].float().view(len(query), key.shape[1], -1, query.shape[-1])
+    products: Tensor = grouped @ key.float().transpose(2, 3) * scaling
+    if attention_mask is not None:
+        products = products.masked_fill(~attention_mask[:, :, -1:], -torch.inf)
+    return products
+
+
+@contextmanager
+def capturing(model: PreTrainedModel) -> Iterator[ArgMaxRecorder]:
+    """Switch the model to this attention; on exit its own comes back, also after an error.
+
+    A variant of attention that takes a recorder (`recording_by_layer`) stays as it is.
+    """
+    own = model.config._attn_implementation
+    with using(model, own if own in RECORDING else NAME):
+        yield ArgMaxRecorder()
+
+
+def recording_by_layer(name: str, attention: Callable[..., tuple[Tensor, None]]) -> None:
+    """Register an attention that takes a recorder; layers without it use `retrieval_capture`."""
+    register_by_layer(name, attention, otherwise=retrieval_capture)
+    RECORDING.add(name)
+
+
+register(NAME, retrieval_capture)
+
 
 NOTHING = -1
 """Stands for a token behind the end of a forced answer."""

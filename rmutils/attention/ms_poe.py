@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
 
-from rmutils.attention.capture import ArgMaxRecorder, recording_by_layer
+from rmutils.attention.decoding import ArgMaxRecorder, recording_by_layer
 from rmutils.attention.rope import check_turns, inverse_frequencies, layers_of, turn
 from rmutils.attention.variants import VARIANTS, AttachedModel, AttentionVariant, PromptView
 from rmutils.core.errors import UserError
@@ -106,7 +106,7 @@ def ms_poe(
 ) -> tuple[Tensor, None]:
     """SDPA on queries and keys whose positions are divided by each head's ratio.
 
-    Shapes are those of `rmutils.attention.capture`; the queries are the last positions of
+    Shapes are those of `rmutils.attention.decoding`; the queries are the last positions of
     the keys. The cache keeps the keys as the model turned them; they are turned on at each step. A
     recorder is told of passes of one query.
     """

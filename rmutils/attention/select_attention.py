@@ -18,13 +18,13 @@ from pydantic import Field
 from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 
-from rmutils.attention.capture import (
+from rmutils.attention.decoding import (
+    Answer,
     ArgMaxRecorder,
     newest_products,
     recording_by_layer,
     retrieval_capture,
 )
-from rmutils.attention.decoding import Answer
 from rmutils.attention.rope import layers_of, position_embeddings
 from rmutils.attention.variants import (
     VARIANTS,
@@ -114,7 +114,7 @@ def select_attention(
 ) -> tuple[Tensor, None]:
     """SDPA of the filter layer, which keeps the scores of the newest token.
 
-    Shapes are those of `rmutils.attention.capture`, with batch 1.
+    Shapes are those of `rmutils.attention.decoding`, with batch 1.
     """
     products = newest_products(query, key, attention_mask, scaling)
     given.scores = products[0].softmax(-1).mean((0, 1))

@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from rmutils.attention.capture import ArgMaxRecorder, newest_products, recording_by_layer
+from rmutils.attention.decoding import ArgMaxRecorder, newest_products, recording_by_layer
 from rmutils.attention.sharing_plans import (
     Distances,
     Sharing,
@@ -167,7 +167,7 @@ def share_attention(
 ) -> tuple[Tensor, None]:
     """Attention whose weights are computed for essential heads only.
 
-    Shapes and recorder are those of `rmutils.attention.capture`. A head looks where the
+    Shapes and recorder are those of `rmutils.attention.decoding`. A head looks where the
     head looks whose weights it takes.
     """
     group = query.shape[1] // key.shape[1]

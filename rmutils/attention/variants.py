@@ -33,8 +33,7 @@ from typing import Annotated, ClassVar, Final, Literal
 import numpy as np
 from torch import Tensor
 
-from rmutils.attention.capture import capturing
-from rmutils.attention.decoding import Answer, decode
+from rmutils.attention.decoding import Answer, capturing, decode
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError
 from rmutils.core.registry import Registry

@@ -17,9 +17,10 @@ from rmutils.core.errors import UserError
 
 COMMANDS = {  # name: module of `rmutils.cli`, help
     "models": ("models", "Models that have a name here: list, fetch, info, train."),
-    "detect": ("detection", "Find the retrieval heads of a model."),
-    "report": ("detection", "A checkpoint on one page: its heads, what masking costs, a forecast."),
-    "mask": ("detection", "Write a model with heads switched off."),
+    "detect": ("heads_commands", "Find the retrieval heads of a model."),
+    "report": (
+        "heads_commands", "A checkpoint on one page: its heads, what masking costs, a forecast."),
+    "mask": ("heads_commands", "Write a model with heads switched off."),
     "generate": ("method", "Sample responses, from the whole model or one with heads masked."),
     "pairs": ("method", "Make preference pairs by one of the paper's strategies."),
     "train": ("method", "Train a model on preference pairs."),

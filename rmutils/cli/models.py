@@ -14,8 +14,8 @@ from rich.table import Column, Table
 from rmutils.core.errors import UserError
 from rmutils.core.paths import cache_dir, caches
 from rmutils.models.fetch import cached_path, fetch, fetch_hub
+from rmutils.models.known_models import REGISTRY, ModelSpec
 from rmutils.models.loading import find_trained, trained_folder
-from rmutils.models.registry import REGISTRY, ModelSpec
 
 models_app = typer.Typer(no_args_is_help=True, help="Models: list, fetch, info, train.")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -108,8 +108,7 @@ def train(name: str) -> None:
     Example: rmutils models train tiny-llama
     """
     from rmutils.experiments.formation import formation_stored
-    from rmutils.experiments.teaching_card import write_card
-    from rmutils.experiments.teaching_models import measure
+    from rmutils.experiments.teaching_models import measure, write_card
     from rmutils.models import load_model
     from rmutils.models.teaching import RECIPES
     from rmutils.models.teaching import train as train_model

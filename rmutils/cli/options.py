@@ -63,7 +63,7 @@ class HeadChoice(Config):
 
     def threshold(self, model: str) -> float | None:
         """Return `--tau`, or the model's own; None where `--top-k` takes its place."""
-        from rmutils.models.registry import tau_of
+        from rmutils.models.known_models import tau_of
 
         if self.tau is not None and self.top_k is not None:
             raise UserError("--tau and --top-k exclude each other: give one of them.")
@@ -73,7 +73,7 @@ class HeadChoice(Config):
         """Return the scores of the file, or those of `rmutils detect MODEL`."""
         from rmutils.heads import HeadScores
         from rmutils.heads.detection import detect_stored
-        from rmutils.models.registry import check
+        from rmutils.models.known_models import check
 
         check(lm)
         return (HeadScores.from_wu_json(self.scores, shape=lm.shape) if self.scores

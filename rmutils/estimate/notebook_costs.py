@@ -26,7 +26,7 @@ from rmutils.core import paths
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError
 from rmutils.models.fetch import fetched, hub_id_of
-from rmutils.models.registry import REGISTRY
+from rmutils.models.known_models import REGISTRY
 from rmutils.site.notebooks import RUNS
 from rmutils.site.parameters import defaults
 

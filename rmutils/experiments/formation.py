@@ -21,8 +21,7 @@ from pydantic import Field
 from safetensors.torch import load_file
 from torch import Tensor
 
-from rmutils.attention.capture import capturing
-from rmutils.attention.decoding import decode
+from rmutils.attention.decoding import capturing, decode
 from rmutils.core.config import Config, command_line
 from rmutils.core.errors import UserError
 from rmutils.core.journal import progress_bar

@@ -27,7 +27,7 @@ from rmutils.heads.detection import DetectConfig, even_depths, inputs_of, label_
 from rmutils.heads.masking import mask_heads
 from rmutils.heads.scores import DECIMALS, Head, HeadScores
 from rmutils.models import LanguageModel
-from rmutils.models.registry import tau_of
+from rmutils.models.known_models import tau_of
 from rmutils.models.trained import ModelRef, load_by_name
 from rmutils.pipeline.planned_runs import retrain_missing
 from rmutils.stats import RESAMPLES, SHARE, draws, interval_of

@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from rmutils.attention.capture import capturing
-from rmutils.attention.decoding import Answer, decode
+from rmutils.attention.decoding import Answer, capturing, decode
 from rmutils.core.errors import UserError
 from rmutils.corpora.niah import NiahCase
 from rmutils.heads.copy_score import copied

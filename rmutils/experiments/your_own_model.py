@@ -27,7 +27,7 @@ from rmutils.experiments.teaching_models import DETECTION
 from rmutils.heads import HeadScores, sparsity
 from rmutils.heads.detection import DetectConfig, detect_stored
 from rmutils.models import LanguageModel, load_model
-from rmutils.models.registry import check, tau_of
+from rmutils.models.known_models import check, tau_of
 from rmutils.stats import LEVEL
 
 FEWEST = 4
@@ -235,7 +235,8 @@ def examine(
     ------
     UserError
         The model cannot be loaded or is of a kind that cannot be examined (see `check` of
-        `rmutils.models.registry`), it has no room for any of the lengths, or it finds no needle.
+        `rmutils.models.known_models`), it has no room for any of the lengths, or it finds no
+        needle.
     """
     lm = load_model(model)
     check(lm)

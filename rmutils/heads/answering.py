@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from rmutils.attention.capture import capturing
-from rmutils.attention.decoding import Answer, decode
+from rmutils.attention.decoding import Answer, capturing, decode
 from rmutils.corpora.niah import NiahCase
 from rmutils.models import LanguageModel
 from rmutils.models.engine.caches import Trunk, common_prefix, read_rows

@@ -23,7 +23,7 @@ from rmutils.heads.copy_score import SUCCESS_ROUGE, rouge_recall
 from rmutils.heads.score_kinds import SCORES, DetectConfig, ScoreKind
 from rmutils.heads.scores import HeadScores
 from rmutils.models import LanguageModel
-from rmutils.models.registry import check
+from rmutils.models.known_models import check
 from rmutils.models.trained import ModelRef
 
 

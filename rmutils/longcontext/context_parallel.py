@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from rmutils.core.errors import UserError
-from rmutils.longcontext.documents import NO_LABEL
+from rmutils.longcontext.packing import NO_LABEL
 from rmutils.models.engine.implementations import register, using
 
 WINDOW_BLOCKS = "window_blocks"
@@ -128,7 +128,7 @@ def slice_of(inputs: dict, rank: int, ranks: int) -> dict:
     Parameters
     ----------
     inputs : dict
-        As from `rmutils.longcontext.documents.packed_inputs`, with dense masks.
+        As from `rmutils.longcontext.packing.packed_inputs`, with dense masks.
     rank, ranks : int
 
     Returns

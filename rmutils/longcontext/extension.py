@@ -27,8 +27,7 @@ from rmutils.corpora.world.samples import Sample, padding, paragraphs
 from rmutils.corpora.world.writing import Chronicle
 from rmutils.longcontext.context_parallel import WINDOW_BLOCKS
 from rmutils.longcontext.cwe import TfIdf, cwe, name_counts, noun_counts
-from rmutils.longcontext.documents import NO_LABEL, packed_inputs
-from rmutils.longcontext.packing import best_fit
+from rmutils.longcontext.packing import NO_LABEL, best_fit, packed_inputs
 from rmutils.longcontext.reach import ReachConfig
 from rmutils.longcontext.rex import rex
 from rmutils.models import LanguageModel

@@ -1,11 +1,21 @@
-"""Documents put into training instances of one length: best fit, and cut wherever they end."""
+"""Documents put into training instances of one length: best fit, and cut wherever they end.
+
+None of the documents of an instance sees another. transformers finds them by itself where
+`position_ids` start anew, but only without an attention mask and without a cache; with either of
+them the documents see each other, and nothing says so. So the masks are made here, and `leak`
+measures whether they hold.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask
+from transformers import PreTrainedModel
 
 from rmutils.core.errors import UserError
 
@@ -168,3 +178,135 @@ def _checked(lengths: Sequence[int], capacity: int) -> np.ndarray:
                         f"{found.min(initial=0)} tokens, into instances of {capacity}. Each has to "
                         f"have a token at least.")
     return found
+
+
+NO_LABEL = -100
+PADDING = -1
+BLOCK = 128
+"""Tokens of a block of FlexAttention."""
+Masks = Tensor | BlockMask | dict[str, Tensor | BlockMask]
+
+
+def packed_inputs(
+    model: PreTrainedModel, rows: Sequence[Sequence[Sequence[int]]], *, length: int, pad_id: int
+) -> dict[str, Tensor | Masks]:
+    """What a model's `forward` takes for instances that hold several documents.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+        Its attention decides the kind of mask: `sdpa`, `eager` or `flex_attention`.
+    rows : sequence of sequence of sequence of int
+        Token ids of the documents in each instance.
+    length : int
+        Tokens of an instance; shorter ones are padded.
+    pad_id : int
+
+    Returns
+    -------
+    dict
+        `input_ids`, `position_ids` (from 0 in each document) and `labels` (none for the first token
+        of a document, which nothing before it could predict, and for padding), all (rows, length),
+        and `attention_mask`, one for each kind of layer where a model has several.
+
+    Raises
+    ------
+    UserError
+        An instance is longer than `length`; the model's attention takes no such mask; or it is
+        FlexAttention on a CPU, where `length` is no multiple of its block: torch's kernel then
+        reads what stands in memory behind the last token, and now and then gives NaN.
+    """
+    if (model.config._attn_implementation == "flex_attention" and model.device.type == "cpu"
+            and length % BLOCK):
+        raise UserError(f"flex_attention on a CPU needs a length that is a multiple of {BLOCK}, "
+                        f"not {length}.")
+    ids = torch.full((len(rows), length), pad_id)
+    documents, positions = torch.full_like(ids, PADDING), torch.zeros_like(ids)
+    labels = torch.full_like(ids, NO_LABEL)
+    for i, row in enumerate(rows):
+        if (held := sum(map(len, row))) > length:
+            raise UserError(f"instance {i} holds {held} tokens, and {length} are allowed.")
+        at = 0
+        for number, document in enumerate(row):
+            here = slice(at, at + len(document))
+            ids[i, here] = torch.tensor(document)
+            documents[i, here], positions[i, here] = number, torch.arange(len(document))
+            labels[i, at + 1:here.stop] = ids[i, at + 1:here.stop]
+            at = here.stop
+    device = model.device
+    return {"input_ids": ids.to(device), "position_ids": positions.to(device),
+            "labels": labels.to(device),
+            "attention_mask": document_masks(model, documents.to(device))}
+
+
+def document_masks(model: PreTrainedModel, documents: Tensor) -> Masks:
+    """Masks by which a token sees only what stands before it in its own document.
+
+    Parameters
+    ----------
+    documents : Tensor
+        (rows, length): number of the document that each token belongs to.
+
+    Returns
+    -------
+    Tensor or BlockMask, or dict of them
+        Boolean (rows, 1, length, length), or FlexAttention's own; by kind of layer where a model
+        has several.
+    """
+    how, config = model.config._attn_implementation, model.config
+    if how not in ("sdpa", "eager", "flex_attention"):
+        raise UserError(f"{how} takes no mask of documents. Load the model with "
+                        f"attn_implementation='sdpa'.")
+    kinds = set(getattr(config, "layer_types", None) or ())
+    make = _blocks if how == "flex_attention" else _dense
+    masks = {kind: make(_sees(documents, config.sliding_window if "sliding" in kind else None),
+                        documents, model)
+             for kind in kinds or {"full_attention"}}
+    return masks if kinds else masks["full_attention"]
+
+
+def _sees(documents: Tensor, window: int | None) -> Callable[..., Tensor]:
+    """The rule: (row, head, query, key) -> whether that key is seen."""
+    def rule(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        seen = (key <= query) & (documents[row, query] == documents[row, key])
+        return seen & (query - key < window) if window else seen
+
+    return rule
+
+
+def _dense(rule: Callable[..., Tensor], documents: Tensor, model: PreTrainedModel) -> Tensor:
+    rows, length = (torch.arange(n, device=documents.device) for n in documents.shape)
+    seen = rule(rows[:, None, None, None], None, length[:, None], length)
+    if model.config._attn_implementation == "eager":  # which adds it to the scores
+        return torch.zeros_like(seen, dtype=model.dtype).masked_fill(
+            ~seen, torch.finfo(model.dtype).min)
+    return seen
+
+
+def _blocks(rule: Callable[..., Tensor], documents: Tensor, model: PreTrainedModel) -> BlockMask:
+    return create_block_mask(rule, len(documents), None, *[documents.shape[1]] * 2,
+                             device=documents.device)
+
+
+def leak(model: PreTrainedModel, inputs: dict, **more) -> float:
+    """How much the last document of an instance depends on the first, which it must not see.
+
+    The first token of each instance is exchanged for another one; the largest change of any logit
+    of another document is returned. 0 if they are isolated.
+
+    Parameters
+    ----------
+    inputs : dict
+        As from `packed_inputs`, at least two documents in each instance. What is to be tested may
+        be changed in it.
+    **more
+        For the model's `forward`, such as `use_cache=True`.
+    """
+    ids = inputs["input_ids"]
+    other = ids.clone()
+    other[:, 0] = (ids[:, 0] + 1) % model.config.vocab_size
+    rest = {name: value for name, value in inputs.items() if name not in ("input_ids", "labels")}
+    with torch.inference_mode():
+        before, after = (model(input_ids=each, **rest, **more).logits for each in (ids, other))
+    others = (inputs["position_ids"] == 0).cumsum(-1) > 1
+    return float((before - after).abs().amax(-1)[others].max())

@@ -23,7 +23,7 @@ from rmutils.core.errors import UserError
 from rmutils.core.files import one_process, sha256
 from rmutils.core.journal import progress_bar
 from rmutils.core.paths import caches
-from rmutils.models.registry import REGISTRY, SplitFile, WheelFile
+from rmutils.models.known_models import REGISTRY, SplitFile, WheelFile
 
 CHUNK = 1 << 20
 

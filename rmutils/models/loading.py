@@ -22,8 +22,8 @@ from rmutils.core.errors import UserError
 from rmutils.core.files import intact, sha256
 from rmutils.core.paths import SHIPPED_MODELS, caches
 from rmutils.models.fetch import check_cached, fetch, offline
+from rmutils.models.known_models import REGISTRY, SplitFile, WheelFile
 from rmutils.models.language_model import LanguageModel, corpus_named_by
-from rmutils.models.registry import REGISTRY, SplitFile, WheelFile
 
 CONTENT = {".safetensors", ".json", ".jinja", ".txt", ".model"}
 """Endings of a model folder's files that decide what it computes: weights, settings, tokenizer."""

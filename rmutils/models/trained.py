@@ -12,9 +12,9 @@ from pathlib import Path
 from rmutils.core.errors import UserError
 from rmutils.core.files import sha256
 from rmutils.core.results import Artifact, Stage, find, stored
+from rmutils.models.known_models import REGISTRY
 from rmutils.models.language_model import LanguageModel
 from rmutils.models.loading import corpus_of, identify, load_model
-from rmutils.models.registry import REGISTRY
 
 TRAIN = Stage("train", version=1)
 RECORD = "training.json"

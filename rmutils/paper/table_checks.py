@@ -12,8 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from rmutils.paper import head_checks, text_checks
-from rmutils.paper.cells import TASKS, Cell, by, load_cells
-from rmutils.paper.findings import Finding, equal, same_text
+from rmutils.paper.findings import TASKS, Cell, Finding, by, equal, load_cells, same_text
 from rmutils.paper.tables import BOLD, PAPER, TABLE_INFO, mean, read_records
 
 

@@ -7,8 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from rmutils.core.errors import UserError
-from rmutils.paper.cells import TASKS, Cell, by
-from rmutils.paper.findings import Finding, above, equal, same_text
+from rmutils.paper.findings import TASKS, Cell, Finding, above, by, equal, same_text
 from rmutils.paper.tables import (
     FAILURE_EXAMPLES,
     GAIN_ORDERS,

@@ -26,8 +26,8 @@ from rmutils.heads import DetectConfig, HeadScores, detect
 from rmutils.heads.detection import detect_stored, inputs_of, load, save
 from rmutils.heads.scores import Head
 from rmutils.models import LanguageModel, identify, load_model
+from rmutils.models.known_models import tau_of
 from rmutils.models.loading import corpus_of
-from rmutils.models.registry import tau_of
 from rmutils.preference.instructions import draw_stored
 from rmutils.preference.pairs import Pairs
 from rmutils.preference.responses import Backend, ResponseConfig, respond_stored

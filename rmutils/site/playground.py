@@ -133,7 +133,7 @@ def _scores(lm: LanguageModel) -> dict[str, Any]:
     """The stored retrieval scores of all heads, layer by layer, and the threshold."""
     from rmutils.experiments.teaching_models import DETECTION
     from rmutils.heads.detection import detect_stored
-    from rmutils.models.registry import tau_of
+    from rmutils.models.known_models import tau_of
 
     scores, artifact = detect_stored(lm, DETECTION, compute="never")
     kept = zip(scores.mean.ravel(), *scores.interval().reshape(-1, 2).T, strict=True)

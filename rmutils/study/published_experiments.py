@@ -28,7 +28,7 @@ CHECKPOINTS = {
 """Trained by the authors with RetMask; the addresses stand in the README of their repository
 (`YoumiMa/RetMask` on GitHub, which the paper's first footnote names)."""
 TAU = {model: REGISTRY[model].tau for model in PRINTED}
-"""Section 4.1; the places are in `rmutils.models.registry`."""
+"""Section 4.1; the places are in `rmutils.models.known_models`."""
 DATA = {"lmsys": "LMSYS-Chat-1M", "wildchat": "WildChat", "guru": "Guru-RL-92K"}
 """Source of instructions -> data set in Table 12."""
 ALL = (8192, 16384, 32768, 65536, 131072)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rmutils.attention.capture import ArgMaxRecorder, capturing, retrieval_capture
+from rmutils.attention.decoding import ArgMaxRecorder, capturing, retrieval_capture
 
 HEADS, KEY_HEADS, KEYS, SIZE = 6, 2, 11, 8
 MODULE = SimpleNamespace(layer_idx=0, num_key_value_groups=HEADS // KEY_HEADS, is_causal=True,

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from rmutils.cli import app
 from rmutils.core import results
 from rmutils.heads import HeadScores
-from rmutils.models.registry import tau_of
+from rmutils.models.known_models import tau_of
 
 GRID = ["--lengths", "240", "--depths", "0,1", "--needles", "2", "--max-new-tokens", "3"]
 

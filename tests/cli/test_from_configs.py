@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from rmutils import cli
 from rmutils.attention.ms_poe import MsPoe
-from rmutils.cli import detection, measure, method, study
+from rmutils.cli import heads_commands, measure, method, study
 from rmutils.core import paths
 from rmutils.core.config import command_line
 from rmutils.evaluation.helmet import EvaluateConfig
@@ -21,8 +21,8 @@ from rmutils.pipeline.retmask import RetMaskConfig
 from rmutils.site import notebooks
 from rmutils.site.parameters import check_parameters
 
-BODIES = [detection.detect, detection.mask, detection.report, measure.evaluate, measure.abilities,
-          method.generate, method.pairs, method.train, method.retmask, study.study,
+BODIES = [heads_commands.detect, heads_commands.mask, heads_commands.report, measure.evaluate,
+          measure.abilities, method.generate, method.pairs, method.train, method.retmask, study.study,
           *(command.callback for command in measure.variants_app.registered_commands)]
 OTHERS = "models", "artifacts", "paper", "claims", "doctor", "collect", "estimate"
 """Commands without a configuration; `estimate` takes what `run` takes."""

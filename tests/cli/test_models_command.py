@@ -15,7 +15,7 @@ from rmutils.core.errors import UserError
 from rmutils.experiments import teaching_models
 from rmutils.experiments.formation import FormationConfig, formation_stored
 from rmutils.models import REGISTRY, ModelSpec, loading
-from rmutils.models.registry import WheelFile
+from rmutils.models.known_models import WheelFile
 from rmutils.models.teaching import RECIPES
 
 PAYLOAD = b"GGUF and some weights"

@@ -14,7 +14,7 @@ from rmutils.cli import app
 from rmutils.core.errors import UserError
 from rmutils.core.results import stored
 from rmutils.experiments.your_own_model import OwnModelConfig, fitted
-from rmutils.models.registry import check
+from rmutils.models.known_models import check
 
 SMALL = ["--lengths", "160", "--depths", "0.5", "--needles", "2", "--counts", "2", "--draws", "1",
          "--samples", "1", "--tau", "0.0001", "--sweep.needles", "2", "--sweep.short", "2",

@@ -15,8 +15,8 @@ import pytest
 from rmutils.core import paths
 from rmutils.core.errors import UserError
 from rmutils.models.fetch import fetch
+from rmutils.models.known_models import REGISTRY
 from rmutils.models.loading import find_trained
-from rmutils.models.registry import REGISTRY
 
 SCRIPT = """
 import json, os, sys, tempfile

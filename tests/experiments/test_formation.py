@@ -11,8 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from rmutils.attention.capture import capturing
-from rmutils.attention.decoding import Answer, decode
+from rmutils.attention.decoding import Answer, capturing, decode
 from rmutils.core.errors import UserError
 from rmutils.core.paths import CORPORA
 from rmutils.corpora.haystacks import load_haystacks

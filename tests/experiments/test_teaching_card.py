@@ -11,7 +11,7 @@ from rmutils.corpora.world.samples import Sample
 from rmutils.corpora.world.tasks import TASKS, task
 from rmutils.evaluation.answers import is_right
 from rmutils.experiments import teaching_models
-from rmutils.experiments.teaching_card import write_card
+from rmutils.experiments.teaching_models import write_card
 from rmutils.models.teaching import RECIPES
 
 

@@ -33,7 +33,7 @@ from rmutils.core.files import sha256
 from rmutils.core.results import Artifact
 from rmutils.evaluation.helmet import EvaluateConfig
 from rmutils.models.fetch import fetch
-from rmutils.models.registry import WheelFile
+from rmutils.models.known_models import WheelFile
 from rmutils.pipeline.retmask import RetMaskConfig
 from rmutils.study.jobs import STAGES, carry_out, record_of
 from rmutils.study.plan import Plan, plan

@@ -16,7 +16,7 @@ from rmutils.corpora.haystacks import load_haystacks, load_needles
 from rmutils.evaluation.abilities import short_tasks
 from rmutils.models import loading
 from rmutils.models.fetch import cached_path
-from rmutils.models.registry import REGISTRY
+from rmutils.models.known_models import REGISTRY
 from rmutils.paper import companions, tables
 from rmutils.paper.claims import load_claims
 from rmutils.paper.tables import read_records

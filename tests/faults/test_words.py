@@ -19,7 +19,7 @@ from rmutils.core.errors import UserError
 from rmutils.core.files import sha256
 from rmutils.core.results import MANIFEST, Artifact, find
 from rmutils.models.fetch import fetch
-from rmutils.models.registry import WheelFile
+from rmutils.models.known_models import WheelFile
 from rmutils.models.trained import load_adapter
 from rmutils.site.notebooks import run_notebook
 from rmutils.site.parameters import check_parameters

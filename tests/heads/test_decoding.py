@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rmutils.attention.capture import ArgMaxRecorder, capturing
-from rmutils.attention.decoding import decode
+from rmutils.attention.decoding import ArgMaxRecorder, capturing, decode
 from rmutils.corpora.haystacks import load_haystacks
 from rmutils.models.engine.caches import Trunk
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from rmutils.attention.capture import capturing
-from rmutils.attention.decoding import Answer, decode
+from rmutils.attention.decoding import Answer, capturing, decode
 from rmutils.core.errors import UserError
 from rmutils.core.paths import CORPORA, HAYSTACK, NEEDLES
 from rmutils.corpora.haystacks import load_haystacks, load_needles

@@ -15,7 +15,7 @@ from rmutils.longcontext.context_parallel import (
     loss_and_gradients,
     slice_of,
 )
-from rmutils.longcontext.documents import packed_inputs
+from rmutils.longcontext.packing import packed_inputs
 from tests.conftest import make_lm
 
 ROWS = [[list(range(5, 35)), list(range(100, 130))], [list(range(60, 110)), [7, 8, 9]]]

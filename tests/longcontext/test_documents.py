@@ -10,7 +10,7 @@ from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
 from rmutils.core.errors import UserError
-from rmutils.longcontext.documents import NO_LABEL, document_masks, leak, packed_inputs
+from rmutils.longcontext.packing import NO_LABEL, document_masks, leak, packed_inputs
 
 DOCUMENTS = [list(range(5, 35)), list(range(100, 118)), [7, 8, 9]]
 OTHERS = [list(range(60, 90)), list(range(30, 50))]

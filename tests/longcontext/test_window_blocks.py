@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rmutils.longcontext import context_parallel as module
-from rmutils.longcontext.documents import packed_inputs
+from rmutils.longcontext.packing import packed_inputs
 from rmutils.models.engine.implementations import using
 
 ROWS = [[list(range(5, 35)), list(range(100, 130))], [list(range(60, 110)), [7, 8, 9]]]

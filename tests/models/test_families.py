@@ -9,7 +9,7 @@ from transformers import MistralConfig
 from rmutils import DetectConfig, detect, load_model, mask_heads
 from rmutils.core.errors import UserError
 from rmutils.models.families import FAMILIES, Family, family_of
-from rmutils.models.registry import REGISTRY, check, tau_of
+from rmutils.models.known_models import REGISTRY, check, tau_of
 from rmutils.models.teaching import TeachingRecipe
 from rmutils.models.teaching.pretraining import build_model
 from rmutils.models.teaching.stream import build_tokenizer

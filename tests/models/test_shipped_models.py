@@ -11,12 +11,11 @@ import pytest
 from rmutils.core.paths import SHIPPED_MODELS
 from rmutils.corpora.world.knowledge import instructions
 from rmutils.evaluation.answers import answer, find_needles
-from rmutils.experiments.teaching_card import read_card
-from rmutils.experiments.teaching_models import DETECTION, NEEDLES, WANTED
+from rmutils.experiments.teaching_models import DETECTION, NEEDLES, WANTED, read_card
 from rmutils.heads import detect, mask_heads
 from rmutils.heads.detection import detect_stored
 from rmutils.models import load_model
-from rmutils.models.registry import REGISTRY
+from rmutils.models.known_models import REGISTRY
 from rmutils.models.teaching import RECIPES, first_steps
 
 CLASSES = {"tiny-llama": "LlamaForCausalLM", "tiny-qwen3": "Qwen3ForCausalLM",

@@ -15,7 +15,7 @@ from transformers import LlamaForCausalLM, Olmo3ForCausalLM, Qwen3ForCausalLM
 from rmutils import load_model
 from rmutils.core.errors import UserError
 from rmutils.corpora.world.lexicon import names
-from rmutils.models.registry import REGISTRY
+from rmutils.models.known_models import REGISTRY
 from rmutils.models.teaching import (
     RECIPES,
     TeachingRecipe,

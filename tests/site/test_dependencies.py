@@ -60,7 +60,7 @@ def test_commands_and_the_build_rerun_no_chapter(monkeypatch, edited):
 
 def test_packages_and_imports_within_functions_count():
     found = modules(["rmutils.heads.detection"])
-    assert {"rmutils", "rmutils.heads", "rmutils.models.registry"} <= found
+    assert {"rmutils", "rmutils.heads", "rmutils.models.known_models"} <= found
     assert "rmutils.site.pages.generated" in modules(PAGES), "imported by a function"
 
 

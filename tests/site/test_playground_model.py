@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from rmutils.attention.capture import capturing
-from rmutils.attention.decoding import decode
+from rmutils.attention.decoding import capturing, decode
 from rmutils.core.paths import CORPORA
 from rmutils.corpora.haystacks import load_haystacks, load_needles
 from rmutils.corpora.niah import NiahBuilder, NiahCase

@@ -28,7 +28,7 @@ from rmutils.heads.head_change import (
 )
 from rmutils.heads.scores import HeadScores
 from rmutils.heads.sparsity import ranking_stability, share_above
-from rmutils.models.registry import tau_of
+from rmutils.models.known_models import tau_of
 from rmutils.paper.verdicts import Effect, quantity
 from rmutils.pipeline.planned_runs import planned_runs, stored_runs
 from rmutils.pipeline.retmask import RetMaskRun

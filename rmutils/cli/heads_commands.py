@@ -19,7 +19,7 @@ from rmutils.heads.detection import detect_stored
 from rmutils.heads.masking import check_free
 from rmutils.heads.scores import DECIMALS
 from rmutils.models import load_model
-from rmutils.models.registry import tau_of
+from rmutils.models.known_models import tau_of
 from rmutils.site import model_report
 
 
