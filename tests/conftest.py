@@ -1,8 +1,6 @@
 """Small, randomly initialized models of the paper's three families and of Gemma 3's, with a real
 tokenizer."""
 
-from __future__ import annotations
-
 import os
 import resource
 from contextlib import contextmanager

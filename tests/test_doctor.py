@@ -1,7 +1,5 @@
 """The doctor on machines that are broken in earnest: each finding names a command that mends it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """pyproject.toml, requirements.lock and environment.yml say the same, and it can be installed."""
 
-from __future__ import annotations
-
 import ast
 import importlib.metadata
 import json

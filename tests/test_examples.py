@@ -1,7 +1,5 @@
 """The examples in docstrings show what really comes out."""
 
-from __future__ import annotations
-
 import doctest
 import importlib
 import re

@@ -1,7 +1,5 @@
 """Intervals and comparisons: by hand, by loops, against scipy, and where the truth is known."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import product
 

@@ -4,8 +4,6 @@ That evaluations are shared by real processes is shown with those that are kille
 (`tests/evaluation/helmet/test_workers.py`).
 """
 
-from __future__ import annotations
-
 import json
 from concurrent.futures import Future
 

@@ -1,7 +1,5 @@
 """GemFilter against the hidden states of a whole pass, head by head and token by token."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb

@@ -1,7 +1,5 @@
 """Ms-PoE against positions that are divided before the model turns anything."""
 
-from __future__ import annotations
-
 import sys
 from weakref import WeakKeyDictionary
 

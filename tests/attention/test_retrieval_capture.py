@@ -1,7 +1,5 @@
 """The attention function against loops over heads and keys."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

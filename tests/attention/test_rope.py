@@ -1,7 +1,5 @@
 """Extended positions against transformers' own, and against sums by hand."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,19 +1,12 @@
 """Select-Attention against a model cut in two behind the filter layer."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest
 import torch
 from transformers import DynamicCache
 
-from rmutils.attention.select_attention import (
-    Select,
-    answer_selecting,
-    selecting,
-    top_p,
-)
+from rmutils.attention.select_attention import Select, answer_selecting, selecting, top_p
 from rmutils.core.errors import UserError
 from rmutils.models.engine.generation import generate
 

@@ -1,7 +1,5 @@
 """Share-Attention against weights that are overwritten head by head."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

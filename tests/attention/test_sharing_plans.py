@@ -1,7 +1,5 @@
 """Plans of sharing by counting."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every variant answers and reads as its own module does, and leaves the model as it was."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 from typing import Literal
 

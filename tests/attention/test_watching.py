@@ -1,7 +1,5 @@
 """Where heads look under a variant, against attention matrices worked out head by head."""
 
-from __future__ import annotations
-
 import copy
 import sys
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Results of benchmarks are kept, told apart, and read back."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """What is timed side by side computes the same."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks import ways

@@ -1,7 +1,5 @@
 """Head scores in a file, for the commands that mask heads."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """`rmutils abilities`, on a small random model."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`rmutils detect`, on a small random model whose every answer counts as a success."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

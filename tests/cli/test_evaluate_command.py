@@ -1,7 +1,5 @@
 """`rmutils evaluate` and `rmutils collect`."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Options made from configurations: every spelling that is stored or shown is understood."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

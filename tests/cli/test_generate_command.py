@@ -1,7 +1,5 @@
 """`rmutils generate`, on a small random model."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """`rmutils models`."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

@@ -1,7 +1,5 @@
 """`rmutils pairs`, on small random models."""
 
-from __future__ import annotations
-
 import json
 import threading
 from contextlib import contextmanager

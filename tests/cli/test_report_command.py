@@ -1,7 +1,5 @@
 """`rmutils report` on a small random model, and on models that it cannot examine."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What answers at once does so because it does without what takes seconds to import."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

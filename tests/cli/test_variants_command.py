@@ -1,7 +1,5 @@
 """`rmutils variants`."""
 
-from __future__ import annotations
-
 import json
 
 import pandas as pd

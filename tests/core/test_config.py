@@ -1,7 +1,5 @@
 """Parameters are checked, and their hash depends on nothing but their values."""
 
-from __future__ import annotations
-
 import hashlib
 import shlex
 from typing import Annotated, Literal

@@ -1,7 +1,5 @@
 """Keys hold what changes a result's value, so what is stored stays found when the code grows."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A journal gives back what was written to it, also after a kill in the middle of a line."""
 
-from __future__ import annotations
-
 import pytest
 
 from rmutils.core.journal import Journal, worker_part

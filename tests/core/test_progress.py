@@ -1,7 +1,5 @@
 """Progress on a real terminal, and without one."""
 
-from __future__ import annotations
-
 import os
 import pty
 import re

@@ -1,7 +1,5 @@
 """Stored results: found, made once, and refused when they are not what they say."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

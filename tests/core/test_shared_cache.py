@@ -1,7 +1,5 @@
 """A class on one machine: each pupil is a user of their own, and one cache is only read."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A reader of the world's sentences. It knows the words of the relations, and no fact."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Prompts of the failure modes: enough of them, over held-out names, with what is wanted."""
 
-from __future__ import annotations
-
 import json
 import re
 

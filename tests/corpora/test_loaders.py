@@ -1,7 +1,5 @@
 """Own haystacks and needles: what is read, and what is refused."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Cases against what can be read off the prompt itself, for tokenizers that cut differently."""
 
-from __future__ import annotations
-
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast

@@ -1,7 +1,5 @@
 """The invented world's texts stay as they are: models and stored results depend on them."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator
 

@@ -1,7 +1,5 @@
 """The haystack and the needles that ship with the project: long enough, and no help or trap."""
 
-from __future__ import annotations
-
 import re
 from itertools import combinations
 

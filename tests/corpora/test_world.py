@@ -1,7 +1,5 @@
 """The invented world: what may be said of it, and that the two splits share nothing."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Short instructions: right answers, recomputed from the prompt, and no leak between splits."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 

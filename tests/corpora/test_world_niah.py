@@ -1,7 +1,5 @@
 """The world's haystacks and needles: as generated, held out, long enough, and with one answer."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

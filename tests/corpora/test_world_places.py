@@ -1,7 +1,5 @@
 """Questions whose document moves, and nothing else."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Questions to shared texts, against a reader that knows the words of the relations and no fact."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

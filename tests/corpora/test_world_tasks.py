@@ -1,7 +1,5 @@
 """Long tasks against a solver that knows the words of the relations and reads only the prompt."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 

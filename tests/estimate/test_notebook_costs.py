@@ -4,8 +4,6 @@
 measured here, too.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

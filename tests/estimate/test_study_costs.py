@@ -1,7 +1,5 @@
 """The paper's study, priced: every job once, sums that add up, and the paper's hours beside."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Answers are those of a plain arg-max loop, whatever stands beside them in the batch."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

@@ -1,7 +1,5 @@
 """Repetition by hand; surprise and next words against one plain pass for each token."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

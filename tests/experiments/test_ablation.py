@@ -1,7 +1,5 @@
 """Single heads and sets of heads: what is masked, and sums by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

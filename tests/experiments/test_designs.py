@@ -1,7 +1,5 @@
 """Designed models: the steps of one, and what is read from many."""
 
-from __future__ import annotations
-
 import shutil
 
 import numpy as np

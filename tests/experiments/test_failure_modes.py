@@ -1,7 +1,5 @@
 """What counts as a lost name, format or chain, and that it is counted right for every mask."""
 
-from __future__ import annotations
-
 import shlex
 from itertools import product
 

@@ -1,7 +1,5 @@
 """Heads of snapshots: forced answers, copying of random tokens, tables that keep both."""
 
-from __future__ import annotations
-
 import math
 import shutil
 

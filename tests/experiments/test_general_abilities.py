@@ -1,7 +1,5 @@
 """Differences and drift from a table whose answer is known."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Heads under variants: the stage against detection and masking done by hand, and the curves
 against cases that can be worked out."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """Tables of gains: complete strategies only, differences by hand."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """A sweep asks all maskings the same, and goes on after a kill with the same tables."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Costs by hand from the sizes of a model; recalls from the methods themselves, run one by one."""
 
-from __future__ import annotations
-
 import shlex
 
 import numpy as np

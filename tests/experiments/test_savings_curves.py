@@ -1,7 +1,5 @@
 """Lines and figures of what is saved, worked out by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

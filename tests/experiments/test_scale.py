@@ -1,8 +1,6 @@
 """Formulas against counting: weights of a model that is built, bytes of its cache, torch's own
 count of operations, tensors that a backward pass keeps, and cases worked by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,19 +9,9 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import FlopCounterMode
 
 from rmutils.core.errors import UserError
-from rmutils.experiments.scale import (
-    SHAPES,
-    Assumptions,
-    Shape,
-    shape_of,
-    work,
-)
-from rmutils.experiments.scale import (
-    work as exchange,
-)
-from rmutils.experiments.scale import (
-    work as memory,
-)
+from rmutils.experiments.scale import SHAPES, Assumptions, Shape, shape_of, work
+from rmutils.experiments.scale import work as exchange
+from rmutils.experiments.scale import work as memory
 from rmutils.experiments.scale.limits import (
     equal_work,
     limits,

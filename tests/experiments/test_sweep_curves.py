@@ -1,7 +1,5 @@
 """Means, changes and intervals of a sweep, by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """The rules that read a number of heads, and a tau, off a sweep."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """The model card of a teaching model: what counts as right, and what stands in the card."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 

@@ -1,7 +1,5 @@
 """Right answers are fluent and on topic; shuffled and permuted ones are not."""
 
-from __future__ import annotations
-
 import random
 from statistics import mean
 

@@ -1,7 +1,5 @@
 """Measurements against other ways to the same numbers; stored, resumed and compared."""
 
-from __future__ import annotations
-
 import shlex
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Forecasts of RetMask's gain: what a line says, and when it says nothing."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """A book of two tiny notebooks, built by the real Snakemake graph."""
 
-from __future__ import annotations
-
 import copy
 import os
 import re
@@ -75,7 +73,7 @@ class Project:
         return set(re.findall(r"^rule (?:chapter_)?(\w+):", told.replace("rule book", "rule pages"),
                               re.MULTILINE))
 
-    def copy(self, root: Path) -> Project:
+    def copy(self, root: Path) -> "Project":
         """The same, with all that was built, elsewhere."""
         other = copy.copy(self)
         other.root = shutil.copytree(self.root, root)

@@ -1,7 +1,5 @@
 """What files can be like that others wrote, or that a disk, an editor or a joker has been at."""
 
-from __future__ import annotations
-
 import copy
 import json
 from typing import Any

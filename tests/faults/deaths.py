@@ -4,8 +4,6 @@ Python tells of each file that it opens, renames or removes (`sys.addaudithook`)
 process that writes beyond a limit (`RLIMIT_FSIZE`), in whichever language, with what came before.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import resource

@@ -6,8 +6,6 @@ until it dies, and the next child goes on there. A child dies at the first chang
 none has died before: so each death costs a start, and not a study.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import json

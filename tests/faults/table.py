@@ -6,8 +6,6 @@ set of its arguments; one that tries more than once counts itself, with the fixt
 faults that it did not try stay as they are.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections import Counter

@@ -1,7 +1,5 @@
 """What a build runs again, and what is left when it is stopped or fails."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

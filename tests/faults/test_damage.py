@@ -1,7 +1,5 @@
 """A byte that has changed on the disk is named, with the command that fixes it; never used."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from collections.abc import Callable

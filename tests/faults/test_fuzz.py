@@ -3,8 +3,6 @@
 `RMUTILS_FUZZ=100000 pytest tests/faults/test_fuzz.py` is the long mode: so many files per reader.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """A detection or a training that is killed goes on where it was, with the same result."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

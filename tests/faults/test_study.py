@@ -3,8 +3,6 @@
 A few of the places where it can be killed, or all of them: `RMUTILS_FAULTS=long`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Values, names and archives that mean harm stay what they are: text, or refused."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import zipfile

@@ -1,7 +1,5 @@
 """The data beside a figure are what was drawn, as the numbers that went in."""
 
-from __future__ import annotations
-
 import io
 
 import numpy as np

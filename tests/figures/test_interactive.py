@@ -1,7 +1,5 @@
 """The data of a figure's view are those of the figure, and no text in them becomes markup."""
 
-from __future__ import annotations
-
 import json
 import re
 from html.parser import HTMLParser

@@ -1,7 +1,5 @@
 """What the pages show: foreign text never becomes markup, and results say where they come from."""
 
-from __future__ import annotations
-
 import io
 import json
 from html.parser import HTMLParser

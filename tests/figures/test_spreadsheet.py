@@ -1,7 +1,5 @@
 """CSV: what a program reads back is what the table held, and a spreadsheet runs none of it."""
 
-from __future__ import annotations
-
 import csv
 import io
 

@@ -1,7 +1,5 @@
 """One style serves a light page and a dark one."""
 
-from __future__ import annotations
-
 import re
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Curves of a table that can be worked out by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

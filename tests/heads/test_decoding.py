@@ -1,7 +1,5 @@
 """Answers that end at their stop token, whatever stands beside them in the batch."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

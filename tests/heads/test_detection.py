@@ -1,7 +1,5 @@
 """Detection against a slow, obvious implementation, and against kills."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 

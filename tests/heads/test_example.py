@@ -1,7 +1,5 @@
 """The step-by-step table of a case agrees with the counts that make the score."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """An exported model computes what the masked one does, and is there whole or not at all."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

@@ -1,7 +1,5 @@
 """Scores before and after a training: by hand, by a slow bootstrap, and where nothing changed."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """Heads are chosen as section 4.1 says; masked ones write nothing, and the weights come back."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

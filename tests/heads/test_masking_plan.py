@@ -1,7 +1,5 @@
 """A sweep masks the highest heads, and others that no threshold calls retrieval heads."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Detection needs hardly more memory than plain generation of the same cases."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

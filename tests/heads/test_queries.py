@@ -1,7 +1,5 @@
 """Heads without queries look at all they may see alike; the others look where they always did."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Kinds of retrieval score that are added from outside the package."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Scores of all heads: selection, intervals and the published JSON format."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Scores of one answer: by hand, and against Python's sets."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

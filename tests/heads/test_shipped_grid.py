@@ -1,7 +1,5 @@
 """The large grid that ships with the project, and what the book claims of it."""
 
-from __future__ import annotations
-
 import shlex
 
 import pytest

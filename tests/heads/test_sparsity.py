@@ -1,7 +1,5 @@
 """Measures of concentration: cases that can be done by hand, and what must hold for all."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

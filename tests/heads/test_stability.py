@@ -1,7 +1,5 @@
 """How many needles a ranking needs: what must come out at both ends."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

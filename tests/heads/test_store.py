@@ -1,7 +1,5 @@
 """Detections as stored results."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import shutil

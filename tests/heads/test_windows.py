@@ -1,7 +1,5 @@
 """Needles on either side of a sliding window, against the rows themselves and on a real model."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """Two and four processes against one."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Packed documents against the same documents one by one."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

@@ -1,7 +1,5 @@
 """The fine-tune against the documents one by one; the comparison in small, stopped and gone on."""
 
-from __future__ import annotations
-
 import math
 
 import pandas as pd

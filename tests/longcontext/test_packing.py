@@ -1,7 +1,5 @@
 """Packing against the obvious way, and against what no packing may lose."""
 
-from __future__ import annotations
-
 import time
 import tracemalloc
 

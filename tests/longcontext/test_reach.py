@@ -1,7 +1,5 @@
 """Facts found and losses against a model that is simply asked, text by text."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """CWE and REX against counts and searches that know nothing of how the texts were made."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -14,14 +12,7 @@ import pytest
 from rmutils.corpora.world.lexicon import OF_KIND
 from rmutils.corpora.world.samples import padding, paragraphs
 from rmutils.corpora.world.writing import Chronicle
-from rmutils.longcontext.cwe import (
-    TfIdf,
-    by_server,
-    common_words,
-    cwe,
-    name_counts,
-    noun_counts,
-)
+from rmutils.longcontext.cwe import TfIdf, by_server, common_words, cwe, name_counts, noun_counts
 from rmutils.longcontext.rex import FORMATS, SNIPPETS, rex, snippets
 from rmutils.preference.judges import ServerJudge
 

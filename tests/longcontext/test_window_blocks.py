@@ -1,7 +1,5 @@
 """Sliding layers in blocks against SDPA over all keys."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """The attention that writes: loops over heads and keys, and when it is in use."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Families of models, and one that is added from outside the package."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from transformers import MistralConfig

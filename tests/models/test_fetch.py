@@ -1,7 +1,5 @@
 """Fetching, against a real server on this machine and real second processes."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import hashlib

@@ -1,7 +1,5 @@
 """Answers in a batch whose rows come and go are those that each prompt gets alone."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """What a GGUF file says of its tokenizer is kept, and it is read once."""
 
-from __future__ import annotations
-
 import json
 
 import gguf

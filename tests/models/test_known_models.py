@@ -1,7 +1,5 @@
 """The models that have a name, and the one that is real and at hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from gguf import GGUFReader

@@ -1,7 +1,5 @@
 """From a name to a model: nothing but the weights decides, and no foreign code runs."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

@@ -1,7 +1,5 @@
 """Where memory runs out in a batch, smaller ones give the same, and the user is told."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 
 import numpy as np

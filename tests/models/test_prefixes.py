@@ -1,7 +1,5 @@
 """Shared beginnings are read once, and what is written is the same as without sharing."""
 
-from __future__ import annotations
-
 import itertools
 import random
 

@@ -1,7 +1,5 @@
 """The teaching models as they ship: what they are, and that they reach what their cards say."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

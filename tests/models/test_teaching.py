@@ -1,7 +1,5 @@
 """Teaching models: what they read, and a training that can be stopped and done again."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from contextlib import contextmanager
@@ -16,15 +14,8 @@ from rmutils import load_model
 from rmutils.core.errors import UserError
 from rmutils.corpora.world.lexicon import names
 from rmutils.models.known_models import REGISTRY
-from rmutils.models.teaching import (
-    RECIPES,
-    TeachingRecipe,
-    pretraining,
-    stream,
-)
-from rmutils.models.teaching import (
-    stream as tokenizer,
-)
+from rmutils.models.teaching import RECIPES, TeachingRecipe, pretraining, stream
+from rmutils.models.teaching import stream as tokenizer
 from rmutils.models.teaching.stream import NO_THOUGHT, build_tokenizer
 from tests.corpora.reader import facts_in, questions_in
 

@@ -1,7 +1,5 @@
 """What is left of a response behind its thoughts."""
 
-from __future__ import annotations
-
 import pytest
 
 from rmutils.models.language_model import without_thoughts

@@ -1,7 +1,5 @@
 """What every notebook of the book keeps to."""
 
-from __future__ import annotations
-
 import ast
 import re
 

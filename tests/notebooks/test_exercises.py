@@ -1,7 +1,5 @@
 """Exercises, quizzes and worksheets of all chapters."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

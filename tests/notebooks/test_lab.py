@@ -1,7 +1,5 @@
 """JupyterLab as `make lab` starts it leaves the notebooks as they are."""
 
-from __future__ import annotations
-
 import copy
 import json
 import runpy

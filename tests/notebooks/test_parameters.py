@@ -1,7 +1,5 @@
 """The strict papermill front: what it reads, accepts and refuses."""
 
-from __future__ import annotations
-
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook

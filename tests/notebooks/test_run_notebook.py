@@ -1,7 +1,5 @@
 """Running a notebook for real, with the kernel of this interpreter."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

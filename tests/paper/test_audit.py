@@ -1,7 +1,5 @@
 """The audit: against numbers worked by hand, a slow recomputation, and tampered copies."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

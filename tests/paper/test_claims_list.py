@@ -1,7 +1,5 @@
 """The list of claims: what it must hold, what is refused, and how verdicts come about."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The tables of the other texts, against what they say of themselves."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

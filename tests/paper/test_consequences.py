@@ -1,7 +1,5 @@
 """What the audit says about sentences and gains, on hand-made findings and on the real ones."""
 
-from __future__ import annotations
-
 import math
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Copies among published runs: counted in another way, and as the shipped tables have them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Measured quantities: from hand-made results, against sums by hand."""
 
-from __future__ import annotations
-
 import inspect
 from itertools import product
 from types import SimpleNamespace
@@ -15,11 +13,7 @@ from rmutils.experiments.failure_modes import FailureModes
 from rmutils.experiments.masking_sweep import Sweep
 from rmutils.heads import HeadScores
 from rmutils.paper.claims import load_claims
-from rmutils.paper.effects import (
-    QUANTITIES,
-    head_effects,
-    task_effects,
-)
+from rmutils.paper.effects import QUANTITIES, head_effects, task_effects
 from rmutils.pipeline.planned_runs import planned_runs
 
 ARTIFACT = SimpleNamespace(name="stored-1")

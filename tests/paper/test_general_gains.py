@@ -1,7 +1,5 @@
 """Table 6 against its own digits, and the yardstick of chance against a simulation."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """`rmutils paper`: what a reader sees, and what a script reads."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The transcription: complete, in the layout that is promised, and refused when damaged."""
 
-from __future__ import annotations
-
 import shutil
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Printed numbers: intervals by hand, and honest rounding that must never be flagged."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Derived tables of the published scores: consistent as shipped, right on a small made case."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

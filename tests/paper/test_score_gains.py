@@ -1,7 +1,5 @@
 """The gains of section 5.3, against arithmetic by hand."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """Settings by hand, and against the numbers transcribed from the paper."""
 
-from __future__ import annotations
-
 import pytest
 
 from rmutils.core.config import Config

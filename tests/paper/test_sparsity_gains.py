@@ -1,7 +1,5 @@
 """The paper's points, with gains worked out from the printed tables by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from rmutils.paper.gains import sparsity_gains

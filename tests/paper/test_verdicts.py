@@ -1,7 +1,5 @@
 """The rule of the verdicts: hand-made effects against hand-made claims."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from pydantic import ValidationError

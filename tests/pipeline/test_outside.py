@@ -1,7 +1,5 @@
 """A strategy and a response backend from outside this project take part in a whole run."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

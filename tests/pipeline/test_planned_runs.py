@@ -1,7 +1,5 @@
 """Stored runs are told from missing ones, and from damaged ones."""
 
-from __future__ import annotations
-
 import pytest
 
 from rmutils.core.errors import UserError

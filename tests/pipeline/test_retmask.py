@@ -1,7 +1,5 @@
 """The whole method on a random model: what a run stores is what its steps give one by one."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """What a model wrote is kept; what can be read again is not."""
 
-from __future__ import annotations
-
 import pytest
 
 from rmutils.preference import instructions as drawing

@@ -1,7 +1,5 @@
 """The hub's data sets, read from copies in folders; a hub that refuses."""
 
-from __future__ import annotations
-
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer

@@ -1,7 +1,5 @@
 """One interface to all sources of instructions; what is dropped is counted."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

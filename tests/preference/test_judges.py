@@ -1,7 +1,5 @@
 """A judge that misbehaves in every way, behind a real server; the proxy worked by hand."""
 
-from __future__ import annotations
-
 import json
 import math
 import threading

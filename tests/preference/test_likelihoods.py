@@ -1,7 +1,5 @@
 """Log-likelihoods against a plain loop over tokens, without a batch."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """LongReward's pairs, read from a folder as `hf download` makes it."""
 
-from __future__ import annotations
-
 import json
 
 import datasets

@@ -1,7 +1,5 @@
 """Pairs by hand: who stands beside whom, and what is left out."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 

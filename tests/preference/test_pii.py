@@ -1,7 +1,5 @@
 """Personal data and its near misses, by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from rmutils.preference.instructions import pii

@@ -1,7 +1,5 @@
 """Responses are a function of model, instruction and settings, however often one is stopped."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 

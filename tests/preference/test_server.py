@@ -4,8 +4,6 @@ The server here is a real one over HTTP, with our own generator behind it. It ca
 ways that a good server cannot be made to.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 import time

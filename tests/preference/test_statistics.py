@@ -1,7 +1,5 @@
 """Measures of pairs by hand, and against slow and obvious implementations."""
 
-from __future__ import annotations
-
 import random
 from functools import cache
 

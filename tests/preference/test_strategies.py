@@ -1,7 +1,5 @@
 """Each strategy against what its two sides must be."""
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import dataclass
 from threading import Barrier

@@ -1,7 +1,5 @@
 """A model writes user turns: its own frame, its own ends, faults counted."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 from collections import Counter

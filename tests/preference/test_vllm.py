@@ -1,7 +1,5 @@
 """vLLM, in its own process and served, says what transformers says of the same model and heads."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Answers of vLLM in this process, run in .venv-vllm by a test: JSON comes in and goes out."""
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """What keeps people with a screen reader, with a keyboard alone or with weak eyes from a page."""
 
-from __future__ import annotations
-
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page
 

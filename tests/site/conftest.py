@@ -1,7 +1,5 @@
 """The built book, served on this machine, and a browser that may load nothing else."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import threading

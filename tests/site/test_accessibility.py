@@ -1,7 +1,5 @@
 """The checks of every page see what they are there for."""
 
-from __future__ import annotations
-
 from tests.site.accessibility import barriers, faint
 from tests.site.conftest import visiting
 

@@ -1,7 +1,5 @@
 """The book as a reader sees it, in a real browser."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin
 

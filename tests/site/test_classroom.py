@@ -1,7 +1,5 @@
 """Exercises and quizzes on the pages, with the keyboard alone and without JavaScript."""
 
-from __future__ import annotations
-
 from tests.site.conftest import visiting
 
 CHAPTER = "chapters/01_preliminaries.html"

@@ -1,8 +1,6 @@
 """What runs again after a change: chapters by the modules that they import, pages by those that
 build them."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,8 +1,6 @@
 """Views of figures in a real browser: by pointer and by keys they show the numbers they were given;
 on paper, without scripts and in the dark the pictures are there."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

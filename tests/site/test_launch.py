@@ -1,7 +1,5 @@
 """Launch buttons: only where the repository has an address, and then to the chapter's notebook."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

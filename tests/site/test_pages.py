@@ -1,7 +1,5 @@
 """The built book: what stands beside figures and tables, and what a first look shows."""
 
-from __future__ import annotations
-
 import re
 
 import nbformat

@@ -1,7 +1,5 @@
 """A book of three small pages, printed."""
 
-from __future__ import annotations
-
 import shutil
 from functools import partial
 

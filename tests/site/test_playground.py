@@ -1,7 +1,5 @@
 """The playground as a reader uses it: in a real browser, from a file, without a network."""
 
-from __future__ import annotations
-
 import re
 from contextlib import suppress
 

@@ -1,7 +1,5 @@
 """The data of the playground, against the files that they are made from."""
 
-from __future__ import annotations
-
 import json
 from base64 import b64decode
 

@@ -1,7 +1,5 @@
 """The playground's model, tokenizer and scores in the browser, against those of this package."""
 
-from __future__ import annotations
-
 import random
 from base64 import b64decode
 

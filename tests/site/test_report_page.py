@@ -1,7 +1,5 @@
 """The report of a model in a browser: one sheet, nothing loaded, nothing run."""
 
-from __future__ import annotations
-
 import io
 import shutil
 from unicodedata import normalize

@@ -1,7 +1,5 @@
 """Runs with other parameters become pages: what is shown beside what, and what makes no page."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

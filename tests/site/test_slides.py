@@ -1,7 +1,5 @@
 """Slides of the lessons: all that they name exists, and they work without anything else."""
 
-from __future__ import annotations
-
 import re
 
 import nbformat

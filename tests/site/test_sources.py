@@ -1,7 +1,5 @@
 """The table of contents and the reference leave nothing out."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """SLURM on this machine, as one node or two. Not run by pytest itself."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,8 +1,6 @@
 """The paper's study: its jobs are those of the paper's tables; they run where models are folders,
 the data set is a file, and a few lines stand for HELMET."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

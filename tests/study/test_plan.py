@@ -1,7 +1,5 @@
 """A study has each job once, in order; its jobs make what a run uses; what is stored is left."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections import Counter

@@ -4,8 +4,6 @@ It takes minutes, and needs root and Debian's slurm-wlm and munge, whose configu
 `RMUTILS_SLURM=1 python -m pytest tests/study/test_slurm.py`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Eight pairs, and a recipe of four steps: two batches of four pairs, read twice."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 

@@ -1,7 +1,5 @@
 """`rmutils train`."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

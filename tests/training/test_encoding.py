@@ -1,7 +1,5 @@
 """What the loss sees: the prompt as the model reads it, the answer, and its end."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """What starts a shared training is a command that accelerate itself understands."""
 
-from __future__ import annotations
-
 import os
 import shlex
 

@@ -1,7 +1,5 @@
 """Trainings of four steps, done again by a slow and obvious implementation."""
 
-from __future__ import annotations
-
 import copy
 import math
 

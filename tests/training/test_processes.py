@@ -1,7 +1,5 @@
 """Several processes: FSDP, and where DeepSpeed is installed ZeRO, in two CPU processes."""
 
-from __future__ import annotations
-
 import importlib.util
 import math
 import os

@@ -1,7 +1,5 @@
 """A training that is stopped, done again, refused, or comes upon what is not a number."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

@@ -4,8 +4,6 @@ accelerate offers FSDP and ZeRO to processes with an accelerator each, and silen
 model to CPU processes instead. Below, these are passed off as processes with GPUs.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is measured is what the models say, one question at a time; a stopped run goes on."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """Stored abilities of a model and its trainings, on a random model with two steps of training."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 

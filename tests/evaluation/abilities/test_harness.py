@@ -5,8 +5,6 @@ with the command that `command` gives and the tasks that `write_tasks` writes; o
 of the machine (`pretty_env_info`) was taken out.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

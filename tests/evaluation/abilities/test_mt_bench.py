@@ -1,7 +1,5 @@
 """MT-Bench with a judge behind a real server, which rates some answers and not others."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

@@ -1,7 +1,5 @@
 """Real bad programs: none gets out, none holds up the run, none passes by a trick."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

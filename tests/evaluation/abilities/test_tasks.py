@@ -1,7 +1,5 @@
 """Every task can be solved, none by saying always the same, and marks are right case by case."""
 
-from __future__ import annotations
-
 import re
 from itertools import chain
 

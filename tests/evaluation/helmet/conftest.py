@@ -1,7 +1,5 @@
 """A teaching model, and one with the same tokenizer that counts as any other model."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

@@ -1,7 +1,5 @@
 """Result files as HELMET's `eval.py`, `eval_alce.py` and `eval_gpt4_*.py` write them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

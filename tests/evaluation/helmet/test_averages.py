@@ -1,7 +1,5 @@
 """Averages against plain arithmetic, and what they say of what is missing."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

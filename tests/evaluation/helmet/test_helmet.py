@@ -1,8 +1,6 @@
 """HELMET's configurations as its repository has them, and its result files as its code writes them.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path

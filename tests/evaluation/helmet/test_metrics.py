@@ -1,7 +1,5 @@
 """Every metric against cases worked out by hand, and against slow obvious counts."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

@@ -1,7 +1,5 @@
 """A data set from outside is evaluated like the suite's own, also by worker processes."""
 
-from __future__ import annotations
-
 import sys
 from importlib import import_module
 

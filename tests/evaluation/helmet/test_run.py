@@ -1,7 +1,5 @@
 """Evaluations: what is asked and kept; neither order nor sharing changes an answer."""
 
-from __future__ import annotations
-
 import json
 import shlex
 

@@ -1,7 +1,5 @@
 """Controls: right answers score 100, others near chance, and no question is ever cut."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -12,12 +10,7 @@ from rmutils.corpora.world.samples import TooShort
 from rmutils.corpora.world.writing import Chronicle
 from rmutils.evaluation.helmet.evaluation import score
 from rmutils.evaluation.helmet.metrics import METRICS
-from rmutils.evaluation.helmet.prompts import (
-    Demonstrated,
-    EvaluateConfig,
-    prompter_of,
-    questions,
-)
+from rmutils.evaluation.helmet.prompts import Demonstrated, EvaluateConfig, prompter_of, questions
 from rmutils.evaluation.helmet.suite import CATEGORIES, DATASETS
 from rmutils.models.language_model import counter
 

@@ -1,7 +1,5 @@
 """Several processes answer as one does, whatever stops them."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

@@ -1,7 +1,5 @@
 """A data set and a metric from outside `rmutils`, as a package that adds them would have it."""
 
-from __future__ import annotations
-
 from rmutils.corpora.world.text_questions import free_answers
 from rmutils.evaluation.helmet.metrics import METRICS
 from rmutils.evaluation.helmet.suite import dataset

@@ -1,7 +1,5 @@
 """A book of one chapter and one page, as a build leaves it, and its pages."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

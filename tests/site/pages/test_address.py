@@ -1,7 +1,5 @@
 """No address is invented; once there is one, pages have cards and there is a map."""
 
-from __future__ import annotations
-
 from xml.etree import ElementTree
 
 from rmutils.site.pages.extras import VARIABLE

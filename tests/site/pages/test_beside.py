@@ -1,7 +1,5 @@
 """Beside each figure and table: its files, which exist and hold what was shown, and a note."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 from bs4 import BeautifulSoup

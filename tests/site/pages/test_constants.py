@@ -1,7 +1,5 @@
 """Short values stay as they are; of long ones and of paths only a mark is left. Types stay."""
 
-from __future__ import annotations
-
 import pytest
 from docutils.utils import new_document
 from sphinx.addnodes import desc_annotation

@@ -1,7 +1,5 @@
 """The page on reliability says what the tests have written down, which are there."""
 
-from __future__ import annotations
-
 import ast
 import json
 

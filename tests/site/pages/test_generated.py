@@ -1,7 +1,5 @@
 """Lists and records are what the chapters, the audit and the project's files hold."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """The index and the query cut Japanese into the same pieces, so that parts of words are found."""
 
-from __future__ import annotations
-
 import pytest
 
 from rmutils.site.pages.extras import English, pieces
