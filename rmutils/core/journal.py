@@ -1,4 +1,4 @@
-"""Long runs: a journal of what is done, so that they go on after a kill; shared processes; progress.
+"""Long runs: a journal of what is done, so that a killed one goes on; processes; progress.
 
 Several processes give the same results as one: what one would compute together goes to one of them
 whole, and each computes in one thread. Other batches and numbers of threads change the last bits of

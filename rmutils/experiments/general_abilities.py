@@ -97,7 +97,7 @@ def changes(samples: pd.DataFrame, base: str) -> pd.DataFrame:
 
 
 def drift_by_strategy(drift: pd.DataFrame) -> pd.DataFrame:
-    """`rmutils.evaluation.abilities.evaluate_abilities.drift_table` for each strategy, over all its seeds."""
+    """`drift_table` for each strategy, over all its seeds."""
     return pd.concat([drift_table(part).assign(strategy=strategy)
                       for strategy, part in drift.groupby("strategy", sort=False)],
                      ignore_index=True)

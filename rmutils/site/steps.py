@@ -62,9 +62,9 @@ def chapter(notebook: Path, output: Path, parameters: str) -> None:
 def pages() -> None:
     """Turn chapters and pages into HTML; any warning of Sphinx is an error.
 
-    The HTML is built from scratch each time (a build of the changed pages alone would not repeat the
-    warnings of the others) and takes the place of the old one when it is whole. It is made from a
-    copy of the book, to which the pages of runs are added.
+    The HTML is built from scratch each time (a build of the changed pages alone would not repeat
+    the warnings of the others) and takes the place of the old one when it is whole. It is made
+    from a copy of the book, to which the pages of runs are added.
     """
     end_with_build()
     started = time.monotonic()

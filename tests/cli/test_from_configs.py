@@ -20,7 +20,8 @@ from rmutils.site import notebooks
 from rmutils.site.parameters import check_parameters
 
 BODIES = [heads_commands.detect, heads_commands.mask, heads_commands.report, measure.evaluate,
-          measure.abilities, method.generate, method.pairs, method.train, method.retmask, study.study,
+          measure.abilities, method.generate, method.pairs, method.train, method.retmask,
+          study.study,
           *(command.callback for command in measure.variants_app.registered_commands)]
 OTHERS = "models", "artifacts", "paper", "claims", "doctor", "collect", "estimate"
 """Commands without a configuration; `estimate` takes what `run` takes."""

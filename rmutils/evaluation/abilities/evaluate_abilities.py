@@ -71,8 +71,8 @@ class General:
     samples : DataFrame
         `task`, `kind`, `sample` (number within the task), `score` (0 to 100), `response`.
     drift : DataFrame
-        A row per passage of held-out text: `passage` and what
-        `rmutils.evaluation.abilities.evaluate_abilities.passage_drift` gives; empty without a base model.
+        A row per passage of held-out text: `passage` and what `passage_drift` gives; empty
+        without a base model.
     """
 
     samples: pd.DataFrame

@@ -96,7 +96,8 @@ def general_scores_of(model: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
     -------
     DataFrame, tuple of str
         `strategy` (`before` or `retmask`), `seed`, and the columns of
-        `rmutils.evaluation.abilities.evaluate_abilities.General.samples`; names of the stored results.
+        `rmutils.evaluation.abilities.evaluate_abilities.General.samples`; names of the stored
+        results.
 
     Raises
     ------
