@@ -1,15 +1,8 @@
-"""One thing that was looked at, and asking a command.
+"""Say what is wrong on this machine, and the command that fixes it.
 
-The machine: tools, memory, disk, network. Needs only Python itself.
-
-What is installed: the book's own Python is asked, for it may be another than this one.
-
-What is wrong on this machine, and the command that fixes it.
-
-`rmutils doctor`, or `make doctor` where nothing is installed yet: these modules need only Python
-itself, any that is not older than 3.8, and ask the book's own Python about everything else.
-
-`python -m rmutils.doctor`: the same where nothing is installed.
+`rmutils doctor`, or `make doctor` and `python -m rmutils.doctor` where nothing is installed yet:
+this module needs only Python itself, 3.8 or newer, and asks the book's own Python, which may be
+another, about everything else.
 """
 
 from __future__ import annotations
@@ -126,7 +119,7 @@ def network(python: str) -> Finding:
 
 
 IMPORTS = ("torch", "transformers", "trl", "jupyter_book", "papermill", "matplotlib", "rmutils.cli")
-MAKE_ANEW = "rm -rf .venv && make book"
+REINSTALL = "rm -rf .venv && make book"
 
 PROBE = """
 import importlib, importlib.metadata, json, sys, warnings
@@ -157,7 +150,7 @@ def environment(root: Path, python: str) -> tuple[dict, list[Finding]]:
         found = json.loads(done.splitlines()[-1])
     except (ValueError, IndexError):
         return {}, [Finding("environment", "wrong", f"{python} does not run: {last(done)}",
-                            MAKE_ANEW)]
+                            REINSTALL)]
     wanted = dict(re.findall(r"^([\w.-]+)==(\S+)", (root / "requirements.lock").read_text(), re.M))
     have = {_normal(name): version for name, version in found["versions"].items()}
     other = [f"{name} {have.get(_normal(name), 'missing')} ({version} is locked)"
@@ -168,7 +161,7 @@ def environment(root: Path, python: str) -> tuple[dict, list[Finding]]:
         findings.append(Finding("packages", "wrong" if found["failed"] else "note",
                                 _some(other), "rm -f .venv/.complete && make book"))
     for name, error in found["failed"].items():
-        findings.append(Finding(name, "wrong", f"cannot be imported: {error}", MAKE_ANEW))
+        findings.append(Finding(name, "wrong", f"cannot be imported: {error}", REINSTALL))
     if not findings:
         findings.append(Finding("environment", "fine", f"Python {found['python']}, {len(wanted)} "
                                 "packages as locked"))
@@ -186,7 +179,7 @@ def accelerator(found: dict) -> list[Finding]:
         return [Finding("GPU", "fine", seen.splitlines()[0])]
     if built is None:
         return [Finding("GPU", "note", f"{seen.splitlines()[0]} lies idle: this torch is built "
-                        "for CPUs", "unset PIP_EXTRA_INDEX_URL; " + MAKE_ANEW)]
+                        "for CPUs", "unset PIP_EXTRA_INDEX_URL; " + REINSTALL)]
     why = next((w for w in found["warnings"] if "driver" in w or "CUDA" in w), "torch sees no GPU")
     return [Finding("GPU", "note", f"{seen.splitlines()[0]} lies idle: torch is built for CUDA "
                     f"{built}. {why}", "update the driver, or install a torch for its CUDA: "
@@ -200,7 +193,7 @@ def models(root: Path, python: str) -> list[Finding]:
     try:
         states = {m["name"]: m["state"] for m in json.loads(listed)}
     except ValueError:
-        return [Finding("models", "wrong", listed.strip()[-200:], MAKE_ANEW)]
+        return [Finding("models", "wrong", listed.strip()[-200:], REINSTALL)]
     there = states["smollm2-135m"] == "fetched"
     good = results.startswith("All stored results match")
     return [

@@ -1,4 +1,4 @@
-"""The doctor on machines that are broken in earnest: each finding names a command that mends it."""
+"""The doctor on machines that are broken in earnest: each finding names a command that fixes it."""
 
 import json
 import os
