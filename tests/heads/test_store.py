@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from rmutils.cli import app
+from rmutils.cli import app, heads_commands
 from rmutils.core.errors import UserError
 from rmutils.core.paths import CORPORA
 from rmutils.core.results import find
 from rmutils.corpora.haystacks import load_needles
-from rmutils.heads import DetectConfig, detect, detection
+from rmutils.heads import DetectConfig, detect
 from rmutils.heads.detection import DETECT, detect_stored, inputs_of
 from rmutils.models import identify, trained
 
@@ -63,7 +63,7 @@ def parsed(command, monkeypatch):
         asked.extend((model, config))
         raise UserError("stop here")
 
-    monkeypatch.setattr(detection, "detect_stored", stop)
+    monkeypatch.setattr(heads_commands, "detect_stored", stop)
     words = shlex.split(command)
     assert words[0] == "rmutils" and CliRunner().invoke(app, words[1:]).exit_code == 2
     return asked
