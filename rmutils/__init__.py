@@ -12,6 +12,7 @@ from typing import Any
 _HOMES = {
     "load_model": "rmutils.models",
     "detect": "rmutils.heads",
+    "success_rate": "rmutils.heads",
     "DetectConfig": "rmutils.heads",
     "HeadScores": "rmutils.heads",
     "mask_heads": "rmutils.heads",
@@ -19,6 +20,7 @@ _HOMES = {
     "export_masked": "rmutils.heads",
     "generate": "rmutils.models.engine.generation",
     "LanguageModel": "rmutils.models",
+    "register_attention": "rmutils.attention.decoding",
 }
 __all__ = list(_HOMES)
 __version__ = "1.0.0"

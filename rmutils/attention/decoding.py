@@ -9,24 +9,34 @@ keep every row of every head, about 4 L H N^2 bytes; here one row per head is re
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import DynamicCache, PreTrainedModel
+from transformers import AttentionInterface, DynamicCache, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from rmutils.core.errors import UserError
 from rmutils.models.engine.caches import stack_caches
-from rmutils.models.engine.implementations import register, register_by_layer, using
+from rmutils.models.engine.implementations import GROUPED, register, register_by_layer, using
+from rmutils.models.families import caps_scores
 
 NAME = "retrieval_capture"
 RECORDING = {NAME}
 """Names of the attentions that take a recorder."""
+ALIKE = {"sdpa", "eager", "flex_attention", "flash_attention_2", "flash_attention_3",
+         "flash_attention_4", GROUPED}
+"""Attentions that compute what `retrieval_capture` computes, unless the model caps its scores."""
+
+Attention = TypeVar("Attention", bound=Callable[..., tuple[Tensor, Tensor | None]])
 
 
 class ArgMaxRecorder:
@@ -97,7 +107,7 @@ def retrieval_capture(
             module, query, key, value, attention_mask, scaling=scaling, **kwargs
         )
     output = products.softmax(-1).to(value.dtype) @ value
-    return output.reshape(query.transpose(1, 2).shape), None
+    return output.reshape(len(query), 1, query.shape[1], -1), None
 
 
 def newest_products(
@@ -122,13 +132,87 @@ def newest_products(
 
 @contextmanager
 def capturing(model: PreTrainedModel) -> Iterator[ArgMaxRecorder]:
-    """Switch the model to this attention; on exit its own comes back, also after an error.
+    """Watch where the heads of a model look; on exit all is as before, also after an error.
 
-    A variant of attention that takes a recorder (`recording_by_layer`) stays as it is.
+    The attentions of transformers are exchanged for `retrieval_capture`, which computes the same. A
+    variant of attention that takes a recorder (`recording_by_layer`) stays as it is. So does any
+    other attention, as one of your own or one that caps its scores (Gemma 2): the weights that it
+    returns beside its output are watched.
+
+    Raises
+    ------
+    UserError
+        While the model reads: its attention returns no weights.
     """
     own = model.config._attn_implementation
-    with using(model, own if own in RECORDING else NAME):
+    if own in RECORDING or own in ALIKE and not caps_scores(model.config):
+        with using(model, own if own in RECORDING else NAME):
+            yield ArgMaxRecorder()
+        return
+    name = f"watched_{own}"
+    AttentionInterface.register(name, _watched(own))
+    if own in ALL_MASK_ATTENTION_FUNCTIONS:
+        AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS[own])
+    with using(model, name):
         yield ArgMaxRecorder()
+
+
+def register_attention(name: str) -> Callable[[Attention], Attention]:
+    """Return a decorator that makes an attention of your own known to transformers, by a name.
+
+    `lm.model.set_attn_implementation(name)` puts it on a model; from then on everything in this
+    project uses it. The weights that it returns say where each head looks: `detect` needs them.
+
+    Parameters
+    ----------
+    name : str
+        The function is called with the layer's module; queries (batch, heads, queries, head size);
+        keys and values (batch, key heads, keys, head size); a mask (batch, 1, queries, keys), 0 or
+        minus infinity, to be added to the scores; and keyword arguments, `scaling` among them. It
+        returns the output (batch, queries, heads, head size) and the weights (batch, heads,
+        queries, keys).
+
+    Examples
+    --------
+    >>> from rmutils import DetectConfig, detect, load_model, register_attention
+    >>> @register_attention("sharper")  # scores twice as large
+    ... def sharper(module, query, key, value, mask, *, scaling, **kwargs):
+    ...     key, value = (t.repeat_interleave(query.shape[1] // t.shape[1], 1) for t in (key, value))
+    ...     weights = (2 * scaling * query @ key.transpose(2, 3) + mask).softmax(-1)
+    ...     return (weights @ value).transpose(1, 2), weights
+    >>> lm = load_model("tiny-llama", device="cpu")
+    >>> lm.model.set_attn_implementation("sharper")
+    >>> scores = detect(lm, DetectConfig(lengths=(256,), needles=1, max_new_tokens=16))
+    >>> scores.shape
+    (4, 16)
+    """
+    def add(attention: Attention) -> Attention:
+        AttentionInterface.register(name, attention)
+        AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS["eager"])
+        return attention
+
+    return add
+
+
+def _watched(own: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
+    """Another attention as it is, which also records where the weights are largest."""
+    def attention(
+        module: Any, query: Tensor, *tensors: Tensor | None,
+        recorder: ArgMaxRecorder | None = None, **kwargs: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        eager = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
+        output, weights = ALL_ATTENTION_FUNCTIONS.get_interface(own, eager)(
+            module, query, *tensors, **kwargs)
+        if recorder is not None:
+            if weights is None:
+                raise UserError(
+                    f"the attention {own!r} says nothing about where the heads look, so they "
+                    f"cannot be watched. Let it return its weights beside its output, (batch, "
+                    f"heads, queries, keys); or load the model with attn_implementation='eager'.")
+            recorder.record(module.layer_idx, weights[:, :, -1].argmax(-1))
+        return output, weights
+
+    return attention
 
 
 def recording_by_layer(name: str, attention: Callable[..., tuple[Tensor, None]]) -> None:
@@ -159,6 +243,10 @@ class Answer:
 
     tokens: np.ndarray
     positions: np.ndarray
+
+    def __repr__(self) -> str:
+        tokens, layers, heads = self.positions.shape
+        return f"Answer({tokens} tokens, {layers} layers x {heads} heads)"
 
 
 @torch.inference_mode()

@@ -62,6 +62,10 @@ class NiahCase:
     inserted_span: tuple[int, int]
     needle: Needle
 
+    def __repr__(self) -> str:
+        return (f"NiahCase({self.id}: {len(self.input_ids)} tokens of {self.haystack!r}, answer "
+                f"at {self.needle_span[0]} to {self.needle_span[1]})")
+
 
 class NiahBuilder:
     """Builds cases for one model: renders its template once and tokenizes each haystack once.

@@ -35,13 +35,7 @@ def retrieval_of(tables: Tables) -> list[Head]:
 
 
 def scores_under(tables: Tables, variant: str) -> HeadScores:
-    """Scores of all heads under a variant.
-
-    Raises
-    ------
-    UserError
-        No needle was found under it.
-    """
+    """Scores of all heads under a variant."""
     cases = tables["cases"].query("variant == @variant").drop(columns="variant")
     wide = tables["scores"].query("variant == @variant").pivot(
         index="case", columns=["layer", "head"], values="score").loc[cases["case"]]

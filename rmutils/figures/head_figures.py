@@ -13,7 +13,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from rmutils.corpora.niah import NiahCase
@@ -93,18 +92,8 @@ def success_curves(cases: pd.DataFrame) -> Figure:
 
 def head_map(scores: HeadScores, tau: float) -> Figure:
     """Mean score of every head, layers x heads; those at or above `tau` are outlined."""
-    layers, heads = scores.shape
-    wide = heads <= layers  # draw the longer side across the page
-    values = scores.mean.T if wide else scores.mean
-    figure, axes = new_axes(size=(5.8, 0.9 + 0.24 * min(values.shape)))
-    image = _cells(axes, values, max(scores.mean.max(), tau))
-    for layer, head in scores.select(tau=tau):
-        x, y = (layer, head) if wide else (head, layer)
-        axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, ec=ORANGE, lw=1.4))
-    names = ("layer", "head")
-    axes.set(xlabel=names[not wide], ylabel=names[wide])
-    _scale(figure, image, label="retrieval score", pad=0.01)
-    return figure
+    figure, axes = new_axes(size=(5.8, 0.9 + 0.24 * min(scores.shape)))
+    return scores.plot(tau=tau, axes=axes)
 
 
 def _cells(axes: Axes, values: np.ndarray, highest: float) -> QuadMesh:

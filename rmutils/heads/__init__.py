@@ -10,7 +10,7 @@ import importlib
 from typing import Any
 
 _HOMES = {
-    "DetectConfig": "rmutils.heads.detection", "detect": "rmutils.heads.detection",
+    **dict.fromkeys(("DetectConfig", "detect", "success_rate"), "rmutils.heads.detection"),
     "HeadScores": "rmutils.heads.scores",
     **dict.fromkeys(("choose", "export_masked", "mask_heads", "mask_queries"),
                     "rmutils.heads.masking"),

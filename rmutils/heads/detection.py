@@ -93,7 +93,8 @@ def detect(
     Raises
     ------
     UserError
-        No case was successful, or needle or length do not fit the model's window.
+        Needle or length do not fit the model's window, or its heads cannot be watched. It is no
+        error if no needle is found: `.cases` has the answers then, and `.mean` raises.
 
     Examples
     --------
@@ -108,6 +109,25 @@ def detect(
     """
     runs, table = run_cases(lm, config, journal=journal)
     return SCORES[config.definition](lm, config).total(runs, table)
+
+
+def success_rate(lm: LanguageModel, config: DetectConfig = DetectConfig()) -> float:
+    """Return the share of the grid's needles that a model finds, 0 to 1; also under a mask.
+
+    `detect(lm, config).success_rate` has its interval, too.
+
+    Examples
+    --------
+    >>> from rmutils import DetectConfig, detect, load_model, mask_heads, success_rate
+    >>> lm = load_model("tiny-llama", device="cpu")
+    >>> config = DetectConfig(lengths=(256,), depths=(0.5,), needles=2, max_new_tokens=16)
+    >>> heads = detect(lm, config).select(top_k=10)
+    >>> with mask_heads(lm, heads):
+    ...     masked = success_rate(lm, config)
+    >>> success_rate(lm, config), masked
+    (1.0, 0.0)
+    """
+    return float(detect(lm, config).success_rate.value)
 
 
 def run_cases(

@@ -128,11 +128,6 @@ class ScoreKind(ABC):
             (cases, layers, heads), failed cases included.
         table : DataFrame
             A row for each case.
-
-        Raises
-        ------
-        UserError
-            No case was successful.
         """
         success = table["success"].to_numpy(bool)
         return HeadScores(runs[success], self.lm.name, np.asarray(table["needle"])[success], table)

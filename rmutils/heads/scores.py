@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
 from rmutils.core.errors import UserError
 from rmutils.core.files import parse_json
-from rmutils.stats import LEVEL, RESAMPLES, SHARE, Bounds, Interval, draws, interval_of
+from rmutils.stats import LEVEL, RESAMPLES, SHARE, Bounds, Interval, draws, interval, interval_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Head = tuple[int, int]
 """(layer, head)"""
 Values = NDArray[np.float64]
 
+FORMAT, VERSION = "rmutils.HeadScores", 1
 DECIMALS = 9
 """Means are rounded to these before they meet a threshold or a rank: sums of k/n are inexact."""
 
@@ -42,12 +51,11 @@ class HeadScores:
         alike, so the bootstrap draws whole needles. Without it, it draws runs.
     cases : DataFrame
         One row per case of the grid, failed ones included: `case`, `needle`, `length`, `depth`,
-        `success`, `rouge`, `response`. Empty if unknown.
+        `success`, `rouge` (recall of the answer, 0 to 1), `recall` (what it counts), `response`.
+        Empty if unknown.
 
-    Raises
-    ------
-    UserError
-        There is no successful run.
+    There may be no successful run: then `cases` says what was answered, and everything that needs
+    a score raises `UserError`.
 
     Examples
     --------
@@ -70,9 +78,15 @@ class HeadScores:
     cases: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     def __post_init__(self) -> None:
-        if self.runs.ndim != 3 or not len(self.runs):
-            raise UserError(f"{self.model}: no successful run, so there is no score. A model that "
-                            f"never finds the needle has no retrieval heads to be seen.")
+        if self.runs.ndim != 3:
+            raise UserError(f"{self.model}: runs have the shape {self.runs.shape}. Expected "
+                            f"(successful runs, layers, heads).")
+
+    def __repr__(self) -> str:
+        layers, heads = self.shape
+        of = f" of {len(self.cases)} cases" if len(self.cases) else ""
+        return (f"HeadScores({self.model}: {layers} layers x {heads} heads, "
+                f"{len(self.runs)} successful runs{of})")
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -82,9 +96,27 @@ class HeadScores:
 
     @cached_property
     def mean(self) -> np.ndarray:
-        """(layers, heads) float64: RetrievalScore(h), the mean over successful runs."""
-        mean: np.ndarray = self.runs.mean(0)
-        return mean
+        """(layers, heads) float64: RetrievalScore(h), the mean over successful runs.
+
+        Raises
+        ------
+        UserError
+            There is no successful run.
+        """
+        if not len(self.runs):
+            raise UserError(
+                f"{self.model}: no successful run, so there is no score. A model that never finds "
+                f"the needle has no retrieval heads to be seen. `.cases` has its answers.")
+        means: Values = self.runs.mean(0)
+        return means
+
+    @property
+    def success_rate(self) -> Interval:
+        """Share of the cases in which the needle was found, 0 to 1, with its 95 % interval over
+        needles (NaN from a single needle). Needs `cases`."""
+        if not len(self.cases):
+            raise UserError(f"{self.model}: the cases of these scores are not known.")
+        return interval(self.cases["success"], self.cases["needle"], bounds=SHARE)
 
     def draws(
         self, *, resamples: int = RESAMPLES, seed: int = 0, level: float = LEVEL
@@ -94,6 +126,8 @@ class HeadScores:
         Whole clusters are drawn, and all heads together, so that statistics over heads are right.
         See `rmutils.stats.draws`; no score is drawn below 0 or above the highest of a run.
         """
+        if not len(self.runs):
+            return self.mean[None]  # says that there is none
         drawn = draws(self.runs, self.clusters, resamples=resamples, seed=seed, level=level)
         return np.clip(drawn, 0, max(1.0, self.runs.max()))
 
@@ -173,8 +207,105 @@ class HeadScores:
         drawn = np.random.default_rng(seed).choice(len(pool), size=count, replace=False)
         return sorted(pool[i] for i in drawn)
 
+    def plot(self, *, tau: float | None = None, axes: Axes | None = None) -> Figure:
+        """Draw the mean score of every head as a map.
+
+        Parameters
+        ----------
+        tau : float, optional
+            Heads with at least this score are outlined.
+        axes : matplotlib.axes.Axes, optional
+            Where to draw. Default: a figure of its own.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from rmutils import HeadScores
+        >>> figure = HeadScores(np.array([[[0.0, 0.5], [0.1, 0.2]]]), "a model").plot(tau=0.2)
+        >>> [axes.get_xlabel() for axes in figure.axes], len(figure.axes[0].patches)
+        (['layer', ''], 2)
+        """
+        from matplotlib.figure import Figure
+        from matplotlib.patches import Rectangle
+
+        layers, heads = self.shape
+        wide = heads <= layers  # the longer side goes across the page
+        values = self.mean.T if wide else self.mean
+        if axes is None:
+            axes = Figure(figsize=(5.8, 1.1 + 0.24 * len(values)), layout="constrained").subplots()
+        figure: Figure = axes.get_figure(root=True)
+        rows, columns = map(np.arange, values.shape)
+        axes.invert_yaxis()
+        mesh = axes.pcolormesh(  # shapes; without edges, gaps shine through
+            columns, rows, values, cmap="cividis", vmin=0, vmax=max(values.max(), tau or 0),
+            edgecolor="face", linewidth=0.3)
+        for layer, head in self.select(tau=tau) if tau is not None else ():
+            x, y = (layer, head) if wide else (head, layer)
+            axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, ec="#e69f00", lw=1.4))
+        names = ("layer", "head")
+        axes.set(xlabel=names[not wide], ylabel=names[wide])
+        scale = figure.colorbar(mesh, ax=axes, label="retrieval score", pad=0.01)
+        scale.solids.set(rasterized=False, edgecolor="face")
+        return figure
+
+    def save(self, path: Path | str) -> Path:
+        """Write everything to one file (safetensors), for `load`.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from rmutils import HeadScores
+        >>> scores = HeadScores(np.zeros((2, 1, 3)), "a model", clusters=np.array([0, 1]))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     HeadScores.load(scores.save(f"{folder}/a.scores"))
+        HeadScores(a model: 1 layers x 3 heads, 2 successful runs)
+        """
+        tensors = {"runs": np.ascontiguousarray(self.runs)}
+        if self.clusters is not None:
+            table = pd.DataFrame({"cluster": self.clusters})
+            tensors["clusters"] = np.frombuffer(table.to_parquet(), np.uint8)
+        if self.cases.shape[1]:
+            tensors["cases"] = np.frombuffer(self.cases.to_parquet(), np.uint8)
+        facts = {"format": FORMAT, "version": str(VERSION), "model": self.model}
+        try:
+            Path(path).write_bytes(save(tensors, facts))
+        except OSError as error:
+            raise UserError(f"{path} cannot be written: {error.strerror}.") from error
+        return Path(path)
+
+    @classmethod
+    def load(cls, path: Path | str) -> HeadScores:
+        """Read what `save` wrote; see there for an example.
+
+        Raises
+        ------
+        UserError
+            There is no such file, it is another kind of file, or of a later version.
+        """
+        try:
+            with safe_open(path, "numpy") as file:
+                facts = file.metadata() or {}
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except OSError as error:
+            raise UserError(f"{path} cannot be read: {error}.") from None
+        except SafetensorError as error:
+            raise UserError(f"{path}: not head scores that HeadScores.save wrote ({error}). JSON "
+                            f"is read by HeadScores.from_wu_json.") from error
+        if facts.get("format") != FORMAT:
+            raise UserError(f"{path}: not head scores that HeadScores.save wrote.")
+        if int(facts["version"]) > VERSION:
+            raise UserError(f"{path} was written by a later rmutils. Update rmutils to read it.")
+        tables = {name: pd.read_parquet(io.BytesIO(tensors[name].tobytes()))
+                  for name in ("clusters", "cases") if name in tensors}
+        clusters = tables["clusters"]["cluster"].to_numpy() if "clusters" in tables else None
+        return cls(tensors["runs"], facts["model"], clusters, tables.get("cases", pd.DataFrame()))
+
     def to_wu_json(self, path: Path | str) -> None:
         """Write the format of Wu et al. and RetMask: {"layer-head": [score of each run]}.
+
+        It has no place for the model's name, the cases, and which runs belong to one needle, which
+        intervals need: a warning says so where they are known. `save` keeps them.
 
         Examples
         --------
@@ -192,6 +323,9 @@ class HeadScores:
         record = {f"{i}-{j}": self.runs[:, i, j].tolist()
                   for i in range(layers) for j in range(heads)}
         Path(path).write_text(json.dumps(record))
+        if self.clusters is not None:
+            warnings.warn(f"{path} does not say which runs belong to one needle, so intervals from "
+                          f"it are too narrow. HeadScores.save keeps everything.", stacklevel=2)
 
     @classmethod
     def from_wu_json(

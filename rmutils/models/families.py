@@ -89,6 +89,11 @@ class Family:
         return norm if together else projection
 
 
+def caps_scores(config: Any) -> bool:
+    """Return True for a model that caps its attention's scores (Gemma 2), which SDPA would drop."""
+    return getattr(config, "attn_logit_softcapping", None) is not None
+
+
 FAMILIES: Registry[Family] = Registry("model family", "rmutils.families")
 """Families by transformers' `model_type`."""
 

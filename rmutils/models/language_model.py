@@ -39,6 +39,8 @@ class LanguageModel:
     --------
     >>> from rmutils import load_model
     >>> lm = load_model("tiny-qwen3", device="cpu")
+    >>> lm
+    LanguageModel(tiny-qwen3: qwen3, 4 layers x 16 heads, window 4096, float32)
     >>> lm.tokenizer.decode(lm.render("Where is the key?", thinking=True))
     '<|user|>Where is the key?<|assistant|>'
     >>> lm.user_turn()  # thinking is off
@@ -50,6 +52,12 @@ class LanguageModel:
     name: str
     family: str
     identity: str
+
+    def __repr__(self) -> str:
+        layers, heads = self.shape
+        config = self.model.config
+        return (f"LanguageModel({self.name}: {self.family}, {layers} layers x {heads} heads, "
+                f"window {self.window}, {str(config.dtype).removeprefix('torch.')})")
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -21,6 +21,7 @@ from rmutils.core.config import digest
 from rmutils.core.errors import UserError
 from rmutils.core.files import intact, sha256
 from rmutils.core.paths import SHIPPED_MODELS, caches
+from rmutils.models.families import caps_scores
 from rmutils.models.fetch import check_cached, fetch, offline
 from rmutils.models.known_models import REGISTRY, SplitFile, WheelFile
 from rmutils.models.language_model import LanguageModel, corpus_named_by
@@ -30,7 +31,7 @@ CONTENT = {".safetensors", ".json", ".jinja", ".txt", ".model"}
 
 
 def load_model(
-    name: str, *, device: str | None = None, dtype: torch.dtype | None = None
+    name: str | Path, *, device: str | None = None, dtype: torch.dtype | None = None
 ) -> LanguageModel:
     """Load a model by registry name, local path or Hugging Face id.
 
@@ -38,7 +39,7 @@ def load_model(
 
     Parameters
     ----------
-    name : str
+    name : str or Path
         `smollm2-135m` or another name of `rmutils models list`, a folder with `config.json`,
         a `.gguf` file, or a hub id such as `org/model`.
     device : str, optional
@@ -62,6 +63,7 @@ def load_model(
     """
     from transformers.utils import logging
 
+    name = str(name)
     logging.disable_progress_bar()  # a load takes seconds; its bars are noise in a notebook
     device = device or _default_device()
     dtype = dtype or _default_dtype(name, device)
@@ -72,6 +74,8 @@ def load_model(
         model, tokenizer = _load_gguf(where, dtype)
     else:
         model, tokenizer = _load_pretrained(str(where), dtype)
+    if caps_scores(model.config):
+        model.set_attn_implementation("eager")  # SDPA would drop the cap
     shown = Path(name).name if kind in {"gguf", "folder"} else name
     return LanguageModel(model.to(device).eval(), tokenizer, shown, model.config.model_type,
                          identify(name, dtype))
@@ -177,8 +181,8 @@ def _load_pretrained(name: str, dtype: torch.dtype):
 
     with _load_errors(name):
         model, info = AutoModelForCausalLM.from_pretrained(
-            name, dtype=dtype, attn_implementation="sdpa", use_safetensors=True,
-            trust_remote_code=False, output_loading_info=True, ignore_mismatched_sizes=True,
+            name, dtype=dtype, use_safetensors=True, trust_remote_code=False,
+            output_loading_info=True, ignore_mismatched_sizes=True,
         )
         # transformers would go on with random numbers in their place.
         lacking = {*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])}
@@ -221,7 +225,7 @@ def unpack(path: Path, dtype: torch.dtype):
         # Without dequantize=True the weights stay packed: no masking, training or saving.
         model = AutoModelForCausalLM.from_pretrained(
             path.parent, gguf_file=path.name, quantization_config=GgufConfig(dequantize=True),
-            dtype=dtype, attn_implementation="sdpa", trust_remote_code=False,
+            dtype=dtype, trust_remote_code=False,
         )
         tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
         # transformers 5.19 reads all of the tokenizer but this. Without it Gemma writes nonsense.

@@ -128,7 +128,7 @@ def test_agreement_on_needles_found_both_times():
     swapped = {"plain": plain, "other": plain[:, ::-1, ::-1] - plain}
     assert head_ranking.heads_stay(tables_of(swapped)) == {"other": "they are replaced"}
     with pytest.raises(UserError, match="no successful run"):
-        scores_under(tables, "lost")
+        scores_under(tables, "lost").ranking()
 
 
 def test_one_needle_or_none_found_both_times():

@@ -12,7 +12,7 @@ from rmutils.core.errors import UserError
 from rmutils.core.paths import CORPORA, HAYSTACK, NEEDLES
 from rmutils.corpora.haystacks import load_haystacks, load_needles
 from rmutils.corpora.niah import NiahBuilder
-from rmutils.heads import DetectConfig, HeadScores, detect, detection
+from rmutils.heads import DetectConfig, HeadScores, detect, detection, success_rate
 from rmutils.heads.answering import _parts, batched, tokens_together
 from rmutils.heads.copy_score import copy_counts
 from rmutils.models.engine import caches as prefixes
@@ -195,9 +195,12 @@ def test_own_attention_comes_back(llama):
     assert llama.model.config._attn_implementation == "sdpa"
 
 
-def test_no_success_is_said(llama):
+def test_no_needle_found_is_a_result(llama):
+    scores = detect(llama, GRID)
+    assert len(scores.cases) == len(detection.build_cases(llama, GRID))
+    assert scores.cases["response"].str.len().any() and success_rate(llama, GRID) == 0
     with pytest.raises(UserError, match="no successful run"):
-        detect(llama, GRID)
+        scores.ranking()
 
 
 def test_window_is_checked_with_both_numbers(llama):

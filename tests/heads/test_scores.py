@@ -1,10 +1,12 @@
 """Scores of all heads: selection, intervals and the published JSON format."""
 
 import json
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
+from safetensors.numpy import save_file
 
 from rmutils.core.errors import UserError
 from rmutils.heads import HeadScores
@@ -72,14 +74,62 @@ def test_interval_against_a_slow_bootstrap():
     assert (np.ptp(single, axis=-1) < 0.8 * np.ptp(clustered, axis=-1)).all()
 
 
-def test_no_run_is_an_error():
-    with pytest.raises(UserError, match="m: no successful run"):
-        HeadScores(np.zeros((0, 2, 3)), "m")
+def test_no_needle_found_is_a_result(tmp_path):
+    """The cases are there, and kept; every score says why there is none."""
+    cases = pd.DataFrame({"needle": [0, 1], "success": False, "response": ["no", "idea"]})
+    scores = HeadScores(np.zeros((0, 2, 3)), "m", np.zeros(0, int), cases)
+    again = HeadScores.load(scores.save(str(tmp_path / "m.scores")))
+    assert again.cases["response"].tolist() == ["no", "idea"] and again.success_rate.value == 0
+    assert repr(again) == "HeadScores(m: 2 layers x 3 heads, 0 successful runs of 2 cases)"
+    for of in (lambda: again.mean, again.interval, again.ranking, lambda: again.select(tau=0.1),
+               lambda: again.statistic(np.max), again.plot):
+        with pytest.raises(UserError, match="m: no successful run"):
+            of()
+
+
+def test_saved_scores_come_back_whole(scores, tmp_path):
+    cases = pd.DataFrame({"case": [*"abcd"], "needle": [0, 0, 1, 2], "rouge": [1, 0.9, 0.6, 0.1],
+                          "success": [True, True, True, False], "response": [*"wxyz"]})
+    whole = HeadScores(scores.runs, "a model", np.array(["x", "x", "y"], dtype=object), cases)
+    again = HeadScores.load(whole.save(tmp_path / "a.scores"))
+    pd.testing.assert_frame_equal(again.cases, cases)
+    np.testing.assert_array_equal(again.runs, whole.runs)
+    np.testing.assert_array_equal(again.interval(), whole.interval())
+    assert (again.model, again.clusters.tolist()) == ("a model", ["x", "x", "y"])
+    with pytest.warns(UserWarning, match="intervals from it are too narrow.*HeadScores.save"):
+        whole.to_wu_json(tmp_path / "a.json")
+    bare = HeadScores(scores.runs, "a model")
+    assert HeadScores.load(bare.save(tmp_path / "b.scores")).clusters is None
+
+
+def test_other_files_are_no_saved_scores(scores, tmp_path):
+    scores.save(tmp_path / "new.scores")
+    whole = (tmp_path / "new.scores").read_bytes()
+    (tmp_path / "new.scores").write_bytes(whole.replace(b'"version":"1"', b'"version":"7"'))
+    (tmp_path / "cut.scores").write_bytes(whole[:-9])
+    (tmp_path / "a.json").write_text("{}")
+    save_file({"runs": scores.runs}, tmp_path / "other.scores")
+    for name, message in (("none", "cannot be read"), ("cut.scores", "not head scores"),
+                          ("a.json", "from_wu_json"), ("new.scores", "a later rmutils"),
+                          ("other.scores", "not head scores")):
+        with pytest.raises(UserError, match=message):
+            HeadScores.load(tmp_path / name)
+    with pytest.raises(UserError, match="cannot be written"):
+        scores.save(tmp_path / "no" / "folder")
+
+
+def test_plot_shows_every_head_and_outlines_those_chosen(scores):
+    axes = scores.plot(tau=0.5).axes[0]
+    assert axes.collections[0].get_array().size == 6
+    assert len(axes.patches) == len(scores.select(tau=0.5))
+    assert scores.plot(axes=axes).axes[0] is axes
 
 
 def test_json_comes_back(scores, tmp_path):
     """The published format, value for value."""
-    scores.to_wu_json(tmp_path / "heads.json")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        scores.to_wu_json(tmp_path / "heads.json")
     record = json.loads((tmp_path / "heads.json").read_text())
     assert record["1-2"] == [1.0, 0.5, 0.9] and len(record) == 6
     again = HeadScores.from_wu_json(tmp_path / "heads.json", shape=(2, 3))
@@ -110,7 +160,6 @@ GOOD = {"0-0": [0.1, 0.2], "0-1": [0.3, 0], "1-0": [1, 1], "1-1": [0, 0]}
     pytest.param(json.dumps({**GOOD, "1-0": [float("inf"), 1], "0-0": [None, 1]}),
                  "head 0-0, 1-0 are not finite",
                  marks=pytest.mark.fault("NaN in a score file", "infinity, or nothing")),
-    (json.dumps(dict.fromkeys(GOOD, [])), "no successful run"),
 ])
 def test_malformed_json_is_told(tmp_path, text, message):
     (tmp_path / "heads.json").write_text(text)

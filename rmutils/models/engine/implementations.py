@@ -113,7 +113,7 @@ def grouped_query(
     grouped = query.reshape(batch, key.shape[1], -1, size)
     output = scaled_dot_product_attention(
         grouped, key, value, attn_mask=attention_mask, scale=scaling)
-    return output.reshape(batch, 1, heads, size), None
+    return output.reshape(batch, 1, heads, -1), None
 
 
 @contextmanager

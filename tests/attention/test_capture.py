@@ -1,0 +1,136 @@
+"""The attention function against loops over heads and keys."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, Gemma2Config
+
+from rmutils.attention.decoding import (
+    ArgMaxRecorder,
+    capturing,
+    register_attention,
+    retrieval_capture,
+)
+from rmutils.core.errors import UserError
+from rmutils.heads.detection import DetectConfig, build_cases
+from rmutils.heads.score_kinds import SCORES
+from rmutils.models import load_model
+from rmutils.models.engine.implementations import register
+
+HEADS, KEY_HEADS, KEYS, SIZE = 6, 2, 11, 8
+MODULE = SimpleNamespace(layer_idx=0, num_key_value_groups=HEADS // KEY_HEADS, is_causal=True,
+                         training=False)
+
+
+@pytest.fixture
+def tensors():
+    torch.manual_seed(0)
+    return (torch.randn(2, HEADS, 1, SIZE), torch.randn(2, KEY_HEADS, KEYS, SIZE),
+            torch.randn(2, KEY_HEADS, KEYS, SIZE))
+
+
+def loops(query, key, value, mask):
+    """Softmax attention of one row, a head at a time."""
+    outputs, looked = [], []
+    for b in range(len(query)):
+        for h in range(HEADS):
+            k, v = key[b, h // 3], value[b, h // 3]  # three query heads share a key head
+            scores = [float(query[b, h, 0] @ k[j]) * 0.25 if mask[b, 0, 0, j] else -1e9
+                      for j in range(KEYS)]
+            weights = torch.tensor(scores).softmax(0)
+            outputs.append(sum(w * row for w, row in zip(weights, v, strict=True)))
+            looked.append(scores.index(max(scores)))
+    return torch.stack(outputs).view(2, 1, HEADS, SIZE), torch.tensor(looked).view(2, 1, HEADS)
+
+
+@pytest.mark.parametrize("hidden", [0, 4], ids=["no padding", "padding"])
+def test_output_and_index_against_loops(tensors, hidden):
+    mask = torch.ones(2, 1, 1, KEYS, dtype=torch.bool)
+    mask[0, ..., :hidden] = False
+    recorder = ArgMaxRecorder()
+    output, _ = retrieval_capture(MODULE, *tensors, mask if hidden else None, scaling=0.25,
+                                  recorder=recorder)
+    want, looked = loops(*tensors, mask)
+    torch.testing.assert_close(output, want)
+    assert torch.equal(recorder.take(), looked)  # (batch, 1 layer, heads)
+
+
+def test_same_output_as_plain_attention(tensors):
+    """Recording changes nothing, and prefill is plain SDPA."""
+    plain, _ = retrieval_capture(MODULE, *tensors, None, scaling=0.25)
+    recorded, _ = retrieval_capture(MODULE, *tensors, None, scaling=0.25,
+                                    recorder=ArgMaxRecorder())
+    torch.testing.assert_close(plain, recorded)
+
+
+def test_recorder_keeps_layers_in_order():
+    recorder = ArgMaxRecorder()
+    for layer in (2, 0, 1):
+        recorder.record(layer, torch.full((1, 3), layer))
+    assert recorder.take().tolist() == [[[0] * 3, [1] * 3, [2] * 3]]
+
+
+def test_padding_is_masked_in_the_model(lm):
+    """A left-padded prompt is read as the bare one: the mask arrives under the new name too."""
+    ids = torch.tensor([lm.tokenizer("One learns to see the gap first.")["input_ids"]])
+    pad = torch.full((1, 7), lm.tokenizer.pad_token_id)
+    mask = torch.cat([torch.zeros_like(pad), torch.ones_like(ids)], 1)
+    with capturing(lm.model), torch.no_grad():
+        bare = lm.model(ids).logits[:, -1]
+        padded = lm.model(torch.cat([pad, ids], 1), attention_mask=mask,
+                          position_ids=(mask.cumsum(1) - 1).clamp(min=0)).logits[:, -1]
+    torch.testing.assert_close(padded, bare)
+
+
+def looked_hardest(lm, case, answer):
+    """Where each head looks hardest at each step, out of all the weights of a pass of its own."""
+    ids = torch.tensor([[*case.input_ids, *answer.tokens[:-1].tolist()]])
+    weights = lm.model(ids, output_attentions=True).attentions
+    rows = torch.stack([layer[0, :, len(case.input_ids) - 1 :] for layer in weights])
+    return rows.argmax(-1).permute(2, 0, 1).numpy()  # (tokens, layers, heads)
+
+
+def answered(lm):
+    config = DetectConfig(lengths=(192, 256), depths=(0.0, 1.0), needles=1, max_new_tokens=6)
+    return list(SCORES["paper"](lm, config).answers(build_cases(lm, config), None))
+
+
+def test_an_attention_of_ones_own_is_watched_as_it_is(llama):
+    @register_attention("contrary")
+    def contrary(module, query, key, value, mask, *, scaling, **kwargs):
+        key, value = (t.repeat_interleave(2, 1) for t in (key, value))
+        scores = mask - scaling * query @ key.transpose(2, 3)  # where others look least
+        return (scores.softmax(-1) @ value).transpose(1, 2), scores.softmax(-1)
+
+    llama.model.set_attn_implementation("contrary")
+    for case, answer, _ in answered(llama):
+        assert (answer.positions == looked_hardest(llama, case, answer)).all()
+    assert llama.model.config._attn_implementation == "contrary"
+
+
+def test_an_attention_without_weights_is_refused(llama):
+    register("mute", lambda *tensors, **how: (retrieval_capture(*tensors, **how)[0], None))
+    llama.model.set_attn_implementation("mute")
+    with pytest.raises(UserError, match="'mute' says nothing about where the heads look"):
+        answered(llama)
+
+
+def test_capped_scores_stay_capped(tokenizer, tmp_path):
+    """Gemma 2: SDPA drops the cap, and both the answers and the heads are others'."""
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(Gemma2Config(
+        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=8, query_pre_attn_scalar=8,
+        max_position_embeddings=1024, sliding_window=64, attn_logit_softcapping=0.5,
+        initializer_range=0.5, tie_word_embeddings=False, bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id))
+    model.save_pretrained(tmp_path / "capped")
+    tokenizer.save_pretrained(tmp_path / "capped")
+    lm = load_model(tmp_path / "capped", device="cpu")
+    assert lm.model.config._attn_implementation == "eager"
+    for case, answer, _ in answered(lm):
+        greedy = lm.model.generate(torch.tensor([case.input_ids]), max_new_tokens=6,
+                                   do_sample=False)[0, len(case.input_ids):]
+        assert greedy[: len(answer.tokens)].tolist() == answer.tokens.tolist()
+        assert (answer.positions == looked_hardest(lm, case, answer)).mean() > 0.99  # ties
