@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rmutils.models.engine.implementations import GROUPED, grouped_query, using, writing
-from tests.attention.test_retrieval_capture import HEADS, KEY_HEADS, KEYS, MODULE, SIZE, loops
+from tests.attention.test_capture import HEADS, KEY_HEADS, KEYS, MODULE, SIZE, loops
 
 
 @pytest.mark.parametrize("hidden", [0, 4], ids=["no padding", "padding"])
