@@ -7,7 +7,10 @@ imported when they are first used, so that `import rmutils` costs nothing.
 from __future__ import annotations
 
 import importlib
+import warnings
 from typing import Any
+
+warnings.filterwarnings("ignore", "IProgress not found")  # tqdm: notebooks show bars of text
 
 _HOMES = {
     "load_model": "rmutils.models",

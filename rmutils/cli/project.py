@@ -39,7 +39,7 @@ def run(
     Example: rmutils run 01_preliminaries -p tau 0.05 -p lengths 256,512 --name low-tau
     """
     from rmutils.site.notebooks import NotebookFailed, run_notebook
-    from rmutils.site.parameters import describe, read_parameters
+    from rmutils.site.parameters import check_parameters, describe, from_folder, read_parameters
 
     path = find_notebook(notebook)
     if show:
@@ -50,7 +50,8 @@ def run(
                         "up to 100 letters, digits, '.', '_' and '-', not first '.' or '-'")
     target = (output or paths.BOOK / "runs" / path.stem / f"{name}.ipynb").absolute()
     try:
-        run_notebook(path, target, pairs(parameters), progress=True)
+        given = check_parameters(path, pairs(parameters))
+        run_notebook(path, target, from_folder(path, given, Path.cwd()), progress=True)
     except NotebookFailed as error:
         typer.echo(error, err=True)
         raise typer.Exit(1) from None
@@ -107,10 +108,10 @@ estimate.command_class = OpenCommand
 
 def _notebook(notebook: str, given: dict[str, str], as_json: bool) -> None:
     from rmutils import estimate as known
-    from rmutils.site.parameters import check_parameters
+    from rmutils.site.parameters import check_parameters, from_folder
 
     path = find_notebook(notebook)
-    changed = check_parameters(path, given)
+    changed = from_folder(path, check_parameters(path, given), Path.cwd())
     found = known.estimate(known.load_costs(path), changed, slowness=known.slowness())
     if as_json:
         typer.echo(json.dumps(asdict(found) | {"seconds": found.seconds}, indent=1))

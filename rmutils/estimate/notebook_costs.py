@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from rmutils.core.config import Config
 from rmutils.core.errors import UserError
 from rmutils.models.fetch import fetched, hub_id_of
 from rmutils.models.known_models import REGISTRY
+from rmutils.models.loading import window_of
 from rmutils.site.notebooks import RUNS
 from rmutils.site.parameters import defaults
 
@@ -221,6 +223,7 @@ def estimate(
         Whether an earlier run left all results. Without it, the cache tells.
     """
     values = costs.own | dict(changed)
+    check(costs, values)
     steps, computed = [], []
     for part in costs.parts:
         why = costs.spared(part, values, stored=stored)
@@ -232,6 +235,27 @@ def estimate(
     fetching = sum(map(_fetched, _models(costs, values)))
     return Estimate(costs.notebook.stem, tuple(steps), _memory(costs, values),
                     OWN_COPY + added + fetching, slowness)
+
+
+def check(costs: Costs, values: Mapping[str, Any]) -> None:
+    """Check that a run can be: its models exist, and their windows have room for its lengths.
+
+    Lengths of a part whose result ships are those of a large grid, which a chapter fits itself.
+
+    Raises
+    ------
+    UserError
+        It would fail; with what to change.
+    """
+    for name in sorted(_models(costs, values)):
+        window = window_of(name)
+        parts = [part for part in costs.parts if not part.shipped and name in map(
+            values.get, part.depends) and costs.spared(part, values, stored=False) is None]
+        for part, key in product(parts, ("length", "lengths")):
+            longest = max(np.ravel(values[key])) if key in part.depends else 0
+            if window and longest >= window:
+                raise UserError(f"{key}: {longest:,} tokens and an answer do not fit into the "
+                                f"window of {name}, {window:,} tokens. Choose less.")
 
 
 def _derived(part: Part, grown: float) -> str:

@@ -16,6 +16,9 @@ from rmutils.stats import ANY, DIFFERENCE, POSITIVE, SHARE, Interval, interval
 
 SIDES = ("chosen", "rejected")
 
+_BOUNDS = {"names_difference": DIFFERENCE, "tokens": POSITIVE, "edit_distance": SHARE,
+           "_names": SHARE, "_unfinished": SHARE, "_cut": SHARE, "_alone": SHARE, "long": SHARE}
+"""By the end of a measure's name; all others (differences of lengths, of likelihoods) have none."""
 _WORD = re.compile(r"\d+(?:[.,]\d+)*|\w+|[^\w\s]")
 _FIRST_WORD = re.compile(r"(?:^|[.!?:\n])\W*[^\W\d_]\w*")
 
@@ -70,8 +73,7 @@ def summarize(measures: pd.DataFrame) -> pd.DataFrame:
     rows = {}
     for name in measures:
         values = measures[name].dropna()
-        bounds = (ANY if name == "length_difference" else DIFFERENCE if name.endswith("difference")
-                  else POSITIVE if name.endswith("tokens") else SHARE)
+        bounds = next((b for ending, b in _BOUNDS.items() if name.endswith(ending)), ANY)
         found = interval(values, bounds=bounds) if len(values) else Interval(*[np.nan] * 3)
         rows[name] = {"pairs": len(values), **found._asdict()}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("measure")

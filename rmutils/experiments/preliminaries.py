@@ -5,21 +5,61 @@ Sliding windows: which needles they reach, and how much of retrieval the full la
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 import numpy as np
 import pandas as pd
 import torch
 
 from rmutils.attention.decoding import Answer, capturing, decode
-from rmutils.core.errors import UserError
+from rmutils.core.errors import NotStored, UserError
+from rmutils.core.results import Artifact, Compute
 from rmutils.corpora.niah import NiahCase
 from rmutils.heads.copy_score import copied
+from rmutils.heads.detection import DetectConfig, detect_stored, even_depths
 from rmutils.heads.scores import Head, HeadScores
-from rmutils.models import LanguageModel
+from rmutils.models import LanguageModel, load_model
 from rmutils.models.engine.caches import Trunk
 from rmutils.models.engine.implementations import using
 from rmutils.stats import POSITIVE, RESAMPLES, SHARE, interval
+
+
+def detect_stored_or_small(
+    model: str, grid: DetectConfig, *, compute: Compute
+) -> tuple[HeadScores, Artifact, str]:
+    """Detection on a large grid, or on what a model's window and the stored results allow.
+
+    Lengths that the window has no room for are left out. Where the result is not stored, and may
+    not be computed, a small grid of two lengths and three depths is computed in its place.
+
+    Returns
+    -------
+    HeadScores, Artifact, str
+        A sentence that says what was left out, with a space before it; empty where nothing was.
+    """
+    if compute != "always":
+        with suppress(NotStored):
+            return *detect_stored(model, grid, compute="never"), ""
+    lm, told = load_model(model), ""
+    fitting = tuple(n for n in grid.lengths if n + grid.max_new_tokens <= lm.window)
+    if fitting and len(fitting) < len(grid.lengths):
+        told = (f" The large grid leaves out {listed({*grid.lengths} - {*fitting})} tokens, "
+                f"which do not fit into the window.")
+        grid = grid.model_copy(update={"lengths": fitting})
+    try:
+        return *detect_stored(lm, grid, compute=compute, named=model), told
+    except NotStored as missing:
+        depths = tuple(even_depths(3))
+        small = grid.model_copy(update={"lengths": grid.lengths[:2], "depths": depths})
+        told += (f" The large grid is skipped: {missing} A small one, of "
+                 f"{listed(small.lengths)} tokens, stands in its place.")
+        return *detect_stored(lm, small, named=model), told
+
+
+def listed(numbers: Iterable[int]) -> str:
+    """Return numbers in order, as prose lists them."""
+    return ", ".join(f"{number:,}" for number in sorted(numbers))
 
 
 def answer_case(lm: LanguageModel, case: NiahCase, *, max_new_tokens: int = 50) -> Answer:

@@ -106,6 +106,18 @@ def corpus_of(name: str) -> str:
     return corpus_named_by(_config(str(where)) if kind in {"folder", "hub"} else None)
 
 
+def window_of(name: str) -> int | None:
+    """`LanguageModel.window` of a name, without loading the weights; None where only those tell it.
+
+    Raises
+    ------
+    UserError
+        There is no such model.
+    """
+    kind, where = _source(name)
+    return _config(str(where)).max_position_embeddings if kind == "folder" else None
+
+
 def find_trained(name: str) -> Path | None:
     """Folder of a model that this project trains: from a cache, else the shipped one."""
     folders = [*(cache / "models" / name for cache in caches()), SHIPPED_MODELS / name]

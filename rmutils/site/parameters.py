@@ -23,6 +23,7 @@ from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, Validati
 
 from rmutils.core.errors import UserError
 from rmutils.core.files import parse_json
+from rmutils.models.known_models import REGISTRY
 
 _NAMES = {"int": int, "float": float, "str": str, "bool": bool, "list": list, "tuple": tuple,
           "dict": dict, "Path": Path, "Literal": Literal, "Optional": Optional,
@@ -153,6 +154,24 @@ def check_parameters(notebook: Path, values: Mapping[str, Any]) -> dict[str, Any
         listing = describe(declared) or "  (it has none)"
         raise UserError(f"{notebook.name}: {'; '.join(wrong)}\nIts parameters are:\n{listing}")
     return checked
+
+
+def from_folder(notebook: Path, values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return checked values with the files and folders that they name in `folder` made absolute.
+
+    Notebooks run in their own folder; a person means the folder of the shell. A model's registered
+    name stays a name, whatever lies beside it.
+    """
+    declared = read_parameters(notebook)
+
+    def place(name: str, value: Any) -> Any:
+        if isinstance(value, list):
+            return [place(name, item) for item in value]
+        free = "Literal" not in declared[name].annotation and isinstance(value, str) and value
+        there = free and value not in REGISTRY and (folder / Path(value).expanduser()).exists()
+        return str((folder / Path(value).expanduser()).absolute()) if there else value
+
+    return {name: place(name, value) for name, value in values.items()}
 
 
 def _short(value: Any) -> str:

@@ -7,6 +7,7 @@ measured here, too.
 import json
 import os
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 
 import nbformat
@@ -204,3 +205,13 @@ def test_run_takes_what_was_said_beforehand(name, tmp_path, monkeypatch):
         return max(said.seconds / took["cpu_seconds"], took["cpu_seconds"] / said.seconds)
 
     assert least(factor, 2, tries=3) <= 2
+
+
+@pytest.mark.parametrize(("notebook", "changed", "told"), [
+    ("01_preliminaries", {"model": "tiny-qwen"}, "Did you mean tiny-qwen3"),
+    ("01_preliminaries", {"model": "tiny-qwen3", "lengths": [4096]}, "the window of tiny-qwen3"),
+    ("01_preliminaries", {"model": "tiny-qwen3"}, None), ("your_own_model", {}, None)])
+def test_a_run_that_cannot_be_is_refused(notebook, changed, told):
+    costs = load_costs(paths.NOTEBOOKS / f"{notebook}.ipynb")
+    with pytest.raises(UserError, match=told) if told else nullcontext():
+        estimate(costs, changed)

@@ -13,6 +13,7 @@ from rmutils.core.errors import UserError
 from rmutils.core.paths import CORPORA
 from rmutils.core.results import find
 from rmutils.corpora.haystacks import load_needles
+from rmutils.experiments.preliminaries import detect_stored_or_small
 from rmutils.heads import DetectConfig, detect
 from rmutils.heads.detection import DETECT, detect_stored, inputs_of
 from rmutils.models import identify, trained
@@ -127,3 +128,10 @@ def test_model_of_the_world_is_asked_about_the_world(home, llama):
 def test_never_names_the_command(home):
     with pytest.raises(UserError, match="Make it: `rmutils detect 'tiny model' --lengths 240,300"):
         detect_stored("tiny model", SMALL, compute="never")
+
+
+def test_a_large_grid_fits_the_window_or_gives_way_to_a_small_one():
+    grid = DetectConfig(lengths=[96, 5000], depths=[0.5])
+    scores, _, told = detect_stored_or_small("tiny-llama", grid, compute="never")
+    assert {*scores.cases["length"]} == {96} and "leaves out 5,000 tokens" in told
+    assert "`rmutils detect tiny-llama --lengths 96 --depths 0.5" in told

@@ -6,7 +6,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from rmutils.core.errors import UserError
 from rmutils.site.notebooks import run_notebook
-from rmutils.site.parameters import check_parameters, describe, read_parameters
+from rmutils.site.parameters import check_parameters, describe, from_folder, read_parameters
 
 CELL = '''
 from pathlib import Path
@@ -112,3 +112,11 @@ def test_file_that_is_no_notebook(tmp_path, content):
 def test_missing_notebook(tmp_path):
     with pytest.raises(UserError, match="no notebook"):
         read_parameters(tmp_path / "nb.ipynb")
+
+
+def test_paths_are_those_of_the_shells_folder(notebook, tmp_path):
+    for name in ("mine", "tiny-llama"):
+        (tmp_path / name).mkdir()
+    given = {"folder": "mine", "tau": 1.0, "compute": "auto", "name": "other", "lengths": [1]}
+    assert from_folder(notebook, given, tmp_path) == given | {"folder": str(tmp_path / "mine")}
+    assert from_folder(notebook, {"name": "tiny-llama"}, tmp_path) == {"name": "tiny-llama"}

@@ -119,3 +119,8 @@ def test_help_and_version_answer_without_torch():
             "except SystemExit: pass\nsys.exit('torch' in sys.modules or 'pandas' in sys.modules)")
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
     assert CliRunner().invoke(app, ["--version"]).output.startswith("rmutils ")
+
+
+def test_bars_without_widgets_are_no_warning(tmp_path):
+    source = write(tmp_path / "nb.ipynb", CELL, "import rmutils, tqdm.auto")
+    assert "IProgress" not in text_of(run_notebook(source, tmp_path / "out.ipynb", {}))
