@@ -200,7 +200,7 @@ def _watched(own: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
         module: Any, query: Tensor, *tensors: Tensor | None,
         recorder: ArgMaxRecorder | None = None, **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        eager = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
+        eager: Any = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
         output, weights = ALL_ATTENTION_FUNCTIONS.get_interface(own, eager)(
             module, query, *tensors, **kwargs)
         if recorder is not None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
@@ -233,7 +233,7 @@ class HeadScores:
         values = self.mean.T if wide else self.mean
         if axes is None:
             axes = Figure(figsize=(5.8, 1.1 + 0.24 * len(values)), layout="constrained").subplots()
-        figure: Figure = axes.get_figure(root=True)
+        figure = cast(Figure, axes.get_figure(root=True))
         rows, columns = map(np.arange, values.shape)
         axes.invert_yaxis()
         mesh = axes.pcolormesh(  # shapes; without edges, gaps shine through
@@ -245,7 +245,7 @@ class HeadScores:
         names = ("layer", "head")
         axes.set(xlabel=names[not wide], ylabel=names[wide])
         scale = figure.colorbar(mesh, ax=axes, label="retrieval score", pad=0.01)
-        scale.solids.set(rasterized=False, edgecolor="face")
+        cast(Any, scale.solids).set(rasterized=False, edgecolor="face")
         return figure
 
     def save(self, path: Path | str) -> Path:
