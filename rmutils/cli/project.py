@@ -177,7 +177,7 @@ def _size(size: float) -> str:
 
 
 artifacts_app = typer.Typer(
-    no_args_is_help=True, help="Stored results: list, verify, show, promote, rm.")
+    no_args_is_help=True, help="Stored results: list, verify, show, promote.")
 
 
 def _named(name: str) -> Artifact:

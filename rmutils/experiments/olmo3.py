@@ -25,7 +25,7 @@ from rmutils.longcontext.extension import (
 from rmutils.longcontext.reach import reach
 from rmutils.models import identify, load_model
 from rmutils.models.teaching import RECIPES
-from rmutils.stats import interval
+from rmutils.stats import ANY, DIFFERENCE, SHARE, Bounds, interval
 
 TABLES = ("found", "losses", "training")
 
@@ -142,7 +142,7 @@ def shares(found: pd.DataFrame) -> pd.DataFrame:
     DataFrame
         `method`, `tokens`, `length`, `value`, `low`, `high`; methods in the order of `found`.
     """
-    return _means(found, ["method", "tokens", "length"], "found")
+    return _means(found, ["method", "tokens", "length"], "found", SHARE)
 
 
 def at_end(table: pd.DataFrame) -> pd.DataFrame:
@@ -165,7 +165,7 @@ def differences(found: pd.DataFrame, to: str) -> pd.DataFrame:
     for method in found["method"].unique():
         if method != to:
             less = (ends.loc[method] - reference).rename("difference").reset_index()
-            rows.append(_means(less, ["length"], "difference").assign(method=method))
+            rows.append(_means(less, ["length"], "difference", DIFFERENCE).assign(method=method))
     return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(
         columns=["method", "length", *ENDS])
 
@@ -182,7 +182,8 @@ def gained(found: pd.DataFrame, method: str) -> pd.DataFrame:
     fact = ["length", "text", "depth"]
     before, after = (own[own["tokens"] == own["tokens"].agg(which)].set_index(fact)["found"]
                      .astype(float) for which in ("min", "max"))
-    return _means((after - before).rename("difference").reset_index(), ["length"], "difference")
+    more = (after - before).rename("difference").reset_index()
+    return _means(more, ["length"], "difference", DIFFERENCE)
 
 
 def loss_change(losses: pd.DataFrame, to: str) -> pd.DataFrame:
@@ -202,12 +203,12 @@ def loss_change(losses: pd.DataFrame, to: str) -> pd.DataFrame:
     """
     ends = at_end(losses).set_index(["method", "text", "position"])["loss"]
     less = ends - ends.loc[to].reindex(ends.index.droplevel("method")).to_numpy()
-    return _means(less.reset_index(), ["method", "position"], "loss")
+    return _means(less.reset_index(), ["method", "position"], "loss", ANY)
 
 
-def _means(table: pd.DataFrame, by: list[str], column: str) -> pd.DataFrame:
+def _means(table: pd.DataFrame, by: list[str], column: str, bounds: Bounds) -> pd.DataFrame:
     rows = []
     for key, part in table.groupby(by, sort=False):
-        found = interval(part[column], part["text"])
+        found = interval(part[column], part["text"], bounds=bounds)
         rows.append(dict(zip(by, key, strict=True)) | found._asdict())
     return pd.DataFrame(rows)

@@ -54,6 +54,8 @@ def reader(file: Path, data: Path) -> Callable[[], object]:
         return lambda: load_claims(folder)
     if name.startswith("paper/"):
         return lambda: read_records(SCHEMAS[file.name], folder)
+    if file.suffix == ".yaml":
+        return lambda: files.intact(file)
     return lambda: load_needles(file) if file.suffix == ".jsonl" else load_haystacks(folder)
 
 

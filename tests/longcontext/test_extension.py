@@ -160,9 +160,9 @@ def test_tables_by_hand():
     assert at.loc[("a", 9), "value"] == 1 and at.loc[("a", 0), "value"] == 0
     assert list(at.loc[("b", 9), ["value", "low", "high"]]) == [0.5, 0, 1]
     less, = differences(found, "a").itertuples()
-    assert (less.method, less.value, less.low, less.high) == ("b", -0.5, -1, 0)
+    assert (less.method, less.value, less.low, less.high) == ("b", -0.5, -1, 1)
     more, = gained(found, "b").itertuples()
-    assert (more.length, more.value, more.low, more.high) == (100, 0.5, 0, 1)
+    assert (more.length, more.value, more.low, more.high) == (100, 0.5, -1, 1)
     losses = pd.DataFrame([{"method": m, "tokens": 9, "text": t, "position": p,
                             "loss": t + p + (m == "b") * 0.5}
                            for m in "ab" for t in (0, 1) for p in (10, 20)])

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rmutils.cli import app
+from rmutils.core import results
 from rmutils.core.errors import UserError
 from rmutils.estimate.study_costs import estimate_paper
 from rmutils.evaluation.abilities import mt_bench as module
@@ -169,7 +170,8 @@ def test_in_the_papers_study(judge, tmp_path, cache):
     words = ["abilities", "tiny-llama", "--mt-bench", str(tmp_path / "question.jsonl"), "--judge",
              judge.url, "--judge-model", judge.name, "-p", "max_new_tokens", "4", "--json"]
     found = CliRunner().invoke(app, [*words, "--compute", "never"])
-    assert [json.loads(found.stdout)["artifact"]] == told["artifacts"]
+    asked_by_command = results.find(json.loads(found.stdout)["artifact"])
+    assert [asked_by_command.key] == told["artifacts"]
     with pytest.raises(UserError, match="questions and judge need each other"):
         PaperConfig().changed({"mt_bench.judge": judge.url})
     with pytest.raises(UserError, match="no such file"):

@@ -246,7 +246,7 @@ def test_trained_models_by_the_name_of_their_training(cache, teaching, monkeypat
     run.mkdir(parents=True)
     (run / "run.json").write_text(json.dumps({"training": name}))
     (run / "manifest.json").write_text(json.dumps({"command": "rmutils retmask x -p seed 3"}))
-    with pytest.raises(UserError, match="`rmutils retmask x -p seed 3 --compute always` makes"):
+    with pytest.raises(UserError, match="`rmutils retmask x -p seed 3 --compute always` trains"):
         load_by_name(name)
     folder = cache / "artifacts" / name
     teaching.model.save_pretrained(folder)
