@@ -177,7 +177,8 @@ def register_attention(name: str) -> Callable[[Attention], Attention]:
     >>> from rmutils import DetectConfig, detect, load_model, register_attention
     >>> @register_attention("sharper")  # scores twice as large
     ... def sharper(module, query, key, value, mask, *, scaling, **kwargs):
-    ...     key, value = (t.repeat_interleave(query.shape[1] // t.shape[1], 1) for t in (key, value))
+    ...     share = query.shape[1] // key.shape[1]  # query heads for each key head
+    ...     key, value = (t.repeat_interleave(share, 1) for t in (key, value))
     ...     weights = (2 * scaling * query @ key.transpose(2, 3) + mask).softmax(-1)
     ...     return (weights @ value).transpose(1, 2), weights
     >>> lm = load_model("tiny-llama", device="cpu")
