@@ -11,6 +11,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCK = ROOT / "requirements-lab.lock"
+WANTED = ["jupyterlab>=4,<4.6", "jupyterlab-myst>=2,<3"]
+"""jupyterlab-myst 2.7 lacks the collaboration model (ydoc 4) of JupyterLab 4.6."""
 HEAD = """\
 # What `make lab` adds to .venv: JupyterLab and what it needs, made by `make lock`.
 """
@@ -22,7 +24,7 @@ def main() -> None:
         report = Path(folder) / "report.json"
         subprocess.run([sys.executable, "-m", "pip", "--disable-pip-version-check", "install",
                         "--dry-run", "--ignore-installed", "--quiet", "--report", report,
-                        "-c", below, "jupyterlab>=4,<5"], check=True)
+                        "-c", below, *WANTED], check=True)
         found = [item["metadata"] for item in json.loads(report.read_text())["install"]]
     pins = {re.sub(r"[-_.]+", "-", m["name"]).lower(): m["version"] for m in found}
     held = set(re.findall(r"^([\w-]+)==", below.read_text(), re.MULTILINE))

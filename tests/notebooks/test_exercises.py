@@ -8,9 +8,8 @@ import nbformat
 import pytest
 
 from rmutils.core import paths
-from rmutils.site.classroom import read_exercises
-from rmutils.site.classroom import RELEASE, SOURCE, make_worksheets, worksheet
 from rmutils.core.errors import UserError
+from rmutils.site.classroom import RELEASE, SOURCE, make_worksheets, read_exercises, worksheet
 from rmutils.site.parameters import check_parameters
 from tests.notebooks.test_parameters import write
 

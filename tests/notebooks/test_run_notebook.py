@@ -7,11 +7,10 @@ import nbformat
 import pytest
 from typer.testing import CliRunner
 
-from rmutils.site import notebooks
 from rmutils.cli import app
 from rmutils.core.errors import UserError
-from rmutils.site.notebooks import ThisPython
-from rmutils.site.notebooks import NotebookFailed, run_notebook
+from rmutils.site import notebooks
+from rmutils.site.notebooks import NotebookFailed, ThisPython, run_notebook
 from tests.notebooks.test_parameters import CELL, write
 
 
