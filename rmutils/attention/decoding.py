@@ -36,7 +36,7 @@ ALIKE = {"sdpa", "eager", "flex_attention", "flash_attention_2", "flash_attentio
          "flash_attention_4", GROUPED}
 """Attentions that compute what `retrieval_capture` computes, unless the model caps its scores."""
 
-Attention = TypeVar("Attention", bound=Callable[..., tuple[Tensor, Tensor | None]])
+T = TypeVar("T", bound=Callable[..., tuple[Tensor, Tensor | None]])
 
 
 class ArgMaxRecorder:
@@ -157,7 +157,7 @@ def capturing(model: PreTrainedModel) -> Iterator[ArgMaxRecorder]:
         yield ArgMaxRecorder()
 
 
-def register_attention(name: str) -> Callable[[Attention], Attention]:
+def register_attention(name: str) -> Callable[[T], T]:
     """Return a decorator that makes an attention of your own known to transformers, by a name.
 
     `lm.model.set_attn_implementation(name)` puts it on a model; from then on everything in this
@@ -187,7 +187,7 @@ def register_attention(name: str) -> Callable[[Attention], Attention]:
     >>> scores.shape
     (4, 16)
     """
-    def add(attention: Attention) -> Attention:
+    def add(attention: T) -> T:
         AttentionInterface.register(name, attention)
         AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS["eager"])
         return attention
