@@ -13,7 +13,6 @@ from rmutils.core import results
 from rmutils.heads import DetectConfig, detection
 from rmutils.heads.detection import detect_stored
 from rmutils.models.teaching import TeachingRecipe, stream, train
-from rmutils.models.teaching import stream as tokenizer
 from tests.clock import until
 
 CHILD = """
@@ -44,7 +43,7 @@ def test_detection_goes_on_after_kill_9(tiny, cache, monkeypatch, tmp_path):
 
     ran = []
     record = detection._record
-    monkeypatch.setattr(detection, "_record", lambda *a: ran.append(a[2].id) or record(*a))
+    monkeypatch.setattr(detection, "_record", lambda *a: ran.append(a[1].id) or record(*a))
     scores, artifact = detect_stored(str(tiny), GRID)
     assert sorted(done + ran) == sorted(scores.cases["case"]) and len(scores.cases) == CASES
     assert artifact.problems() == [] and not list(cache.glob("artifacts/.*.partial"))
@@ -59,8 +58,8 @@ def test_detection_goes_on_after_kill_9(tiny, cache, monkeypatch, tmp_path):
 TRAINING_CHILD = """
 import sys, time
 from pathlib import Path
-from rmutils.models.teaching import TeachingRecipe, stream, tokenizer, train, training
-tokenizer.TEXTS, training.CHECKPOINT_STEPS = 60, 2
+from rmutils.models.teaching import TeachingRecipe, pretraining, stream, train
+stream.TEXTS, pretraining.CHECKPOINT_STEPS = 60, 2
 batch = stream.Stream.batch
 def slow_batch(*arguments):
     time.sleep(0.1)
@@ -86,7 +85,7 @@ def test_training_goes_on_after_kill_9(tmp_path, monkeypatch):
     saved = torch.load(checkpoint)["step"]
     assert 2 <= saved < 30 and not (folder / "training.csv").exists()
 
-    monkeypatch.setattr(tokenizer, "TEXTS", 60)
+    monkeypatch.setattr(stream, "TEXTS", 60)
     steps, batch = [], stream.Stream.batch
     monkeypatch.setattr(stream.Stream, "batch",
                         lambda s, step: steps.append(step) or batch(s, step))
