@@ -150,8 +150,9 @@ class Faults:
         self.journals = {path: {line for line in path.read_text().splitlines(keepends=True)
                                 if line.endswith("\n")}
                          for path in self.cache.glob("artifacts/.*.partial/.*.jsonl")}
+        done = {Artifact(folder).key for folder in self.cache.glob("artifacts/[!.]*/[!.]*/[!.]*")}
         return [str(path) for path, lines in before.items() if path.is_relative_to(self.cache)
-                and not path.parent.with_name(path.parent.stem[1:]).is_dir()
+                and path.parent.stem[1:] not in done
                 and not lines <= self.journals.get(path, set())]
 
     def complete(self) -> None:
