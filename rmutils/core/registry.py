@@ -93,11 +93,6 @@ class Registry(Mapping[str, T]):
         self._load()
         return len(self._known)
 
-    def check(self, name: str) -> str:
-        """Return a name that is known, for the fields of configurations."""
-        self[name]
-        return name
-
     def unknown(self, name: str) -> str:
         """Say that nothing has this name, what may be meant, and what there is."""
         close = difflib.get_close_matches(name, self._known, n=1)
@@ -136,5 +131,7 @@ class Registry(Mapping[str, T]):
             if self.package:
                 for module in pkgutil.iter_modules(import_module(self.package).__path__):
                     import_module(f"{self.package}.{module.name}")
+                # Some may have been imported before, so the order of imports is none to show.
+                self._known = dict(sorted(self._known.items()))
             for point in entry_points(group=self.group):
                 point.load()

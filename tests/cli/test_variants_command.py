@@ -43,7 +43,7 @@ def test_every_measurement_is_explained():
 
 @pytest.mark.parametrize(("words", "message"), [
     (["answers", "tiny-llama", '{"variant": {"kind": "magic"}}'], "variant"),
-    (["answers", "tiny-llama", "--variant.kind", "magic"], "one of plain, ms-poe"),
+    (["answers", "tiny-llama", "--variant.kind", "magic"], "ms-poe, plain, "),
     (["answers", "tiny-llama", "{"], "not fit: this is not valid JSON"),
     (["recall", "tiny-llama", '{"p": [2]}'], "the configuration of recall does not fit: p: "),
     (["heads", "tiny-llama", "--compute", "never"], "Make it: `rmutils variants heads tiny-llama"),

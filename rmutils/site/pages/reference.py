@@ -15,7 +15,6 @@ from pathlib import Path
 
 from docutils import nodes
 from docutils.statemachine import StringList
-from pydantic_core import PydanticUndefined
 from sphinx.addnodes import desc_annotation, desc_signature
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
@@ -131,10 +130,10 @@ def _default(signature: desc_signature) -> str:
     thing = getattr(sys.modules.get(signature.get("module")), owner, None)
     if not (inspect.isclass(thing) and issubclass(thing, Config) and field in thing.model_fields):
         return ""
-    default = thing.model_fields[field].default
-    shown = f" = {default!r}"
-    short = len(shown) <= LONGEST and not isinstance(default, Config | Path)
-    return shown if short and default is not PydanticUndefined else ""
+    info = thing.model_fields[field]
+    shown = f" = {info.default!r}"
+    short = len(shown) <= LONGEST and not isinstance(info.default, Config | Path)
+    return shown if short and not info.is_required() and info.default_factory is None else ""
 
 
 def new_modules(app: Sphinx, env, *_: object) -> list[str]:
