@@ -55,7 +55,7 @@ def _last_words(log: str) -> str:
 
 
 def resolve(wanted: Sequence[str], *options: str | Path) -> dict[str, str]:
-    """What pip would install for some requirements: name -> version."""
+    """Return what pip would install for some requirements: name -> version."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         subprocess.run([*PIP, "install", "--dry-run", "--quiet", "--report", report, *options,

@@ -1,1 +1,1 @@
-"""What things cost here, beside other ways to the same end: `python -m benchmarks --help`."""
+"""Costs here, beside other ways to the same end: `python -m benchmarks --help`."""

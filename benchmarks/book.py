@@ -24,7 +24,7 @@ MADE = shutil.ignore_patterns("_build", "chapters", "runs", "_generated", ".ipyn
                               "__pycache__")
 COPIED = ("book", "notebooks", "rmutils", "profiles", "Snakefile", "requirements.lock",
           "CITATION.cff", "CHANGELOG.md")
-"""What a build reads besides the data, which are linked."""
+"""Files that a build reads besides the data, which are linked."""
 
 
 class Settings(Config):

@@ -26,7 +26,7 @@ class Settings(Config):
     lengths: tuple[int, ...] = (512, 1024, 2048, 4096)
     depths: tuple[float, ...] = (0.0, 0.5, 1.0)
     rounds: int = 3
-    """Of the way that answers cases together; of the others each case is a sample."""
+    """Repeats of the way that answers cases together; for the others each case is a sample."""
 
 
 QUICK = {"model": "tiny-llama", "lengths": (256, 512)}

@@ -27,7 +27,7 @@ class Settings(Config):
     depths: int = 10
     """Section 4.1: "the needle inserted at 10 depth positions for each length"."""
     needles: int = 3
-    """Of `retrieval_head_detection.py`, which the paper does not count."""
+    """Needles of `retrieval_head_detection.py`; the paper does not say how many."""
 
 
 QUICK = {"model": "tiny-llama", "lengths": tuple(range(220, 420, 20)), "depths": 3}

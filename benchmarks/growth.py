@@ -24,7 +24,7 @@ class Settings(Config):
     length: int = 1024
     cases: tuple[int, ...] = (1, 2, 5, 10)
     tokenizer: str = "tiny-llama"
-    """Of the random models, which have 8 layers, heads of 32 dimensions and 4 key heads."""
+    """Tokenizer of the random models: 8 layers, heads of 32 dimensions and 4 key heads."""
     heads: tuple[int, ...] = (4, 8, 16, 32, 64)
     head_length: int = 512
     rounds: int = 3

@@ -1,4 +1,4 @@
-"""What `import rmutils` and `rmutils --help` take, beside Python itself and the libraries."""
+"""Seconds of `import rmutils` and `rmutils --help`, beside Python itself and the libraries."""
 
 from __future__ import annotations
 

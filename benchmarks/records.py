@@ -12,7 +12,7 @@ from rmutils.core.environment import environment
 from rmutils.experiments.speed import FOLDER
 
 SAME = "hardware", "packages", "python"
-"""What has to be the same for measurements to stand beside each other."""
+"""Conditions that must be the same for measurements to stand beside each other."""
 
 
 class Results:

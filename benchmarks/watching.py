@@ -35,7 +35,7 @@ class Asked(Config):
     """Only one case of each length, at another depth each."""
     new_tokens: int = 50
     stops: bool = True
-    """Whether stop tokens end an answer."""
+    """Return whether stop tokens end an answer."""
     joint: bool = False
     """Cases of all lengths as one measurement, not those of each length."""
     rounds: int = 1

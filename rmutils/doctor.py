@@ -28,7 +28,7 @@ class Finding:
 
 
 def ask(command: list[str], seconds: float, folder: Path | None = None) -> str:
-    """What a command says on both streams; a reason where it does not even start."""
+    """Return what a command says on both streams; a reason where it does not even start."""
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               timeout=seconds, cwd=folder, errors="replace")
@@ -72,7 +72,7 @@ def tools() -> list[Finding]:
 
 
 def memory() -> Finding:
-    """Of the whole machine."""
+    """Check the memory of the whole machine."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
     if total < MEMORY * 0.9:  # firmware and the kernel take their share of 8
         return Finding("memory", "wrong", f"{total:.1f} GiB; chapters need up to {MEMORY}",
@@ -91,7 +91,7 @@ def cache(environment: dict = os.environ) -> Path:
 
 
 def folders(root: Path, installed: bool) -> list[Finding]:
-    """Whether checkout and cache can be written to, and hold what will come."""
+    """Check that checkout and cache can be written to, and hold what will come."""
     findings = []
     for what, folder, elsewhere in (
             ("checkout", root, "clone it to a folder of your own"),
@@ -108,7 +108,7 @@ def folders(root: Path, installed: bool) -> list[Finding]:
 
 
 def network(python: str) -> Finding:
-    """Whether pip reaches its index, whichever is set."""
+    """Check that pip reaches its index, whichever is set."""
     told = ask([python, "-m", "pip", "index", "versions", "pip", "--retries", "0", "--timeout",
                 "10", "--disable-pip-version-check"], 60)
     if "Available versions" in told:
@@ -142,7 +142,7 @@ print("\\n" + json.dumps(found))
 
 
 def environment(root: Path, python: str) -> tuple[dict, list[Finding]]:
-    """What the book's Python says of itself ({} if it does not run), and what is wrong with it."""
+    """Return what the book's Python says of itself ({} if it doesn't run), and its faults."""
     if not os.path.lexists(python):
         return {}, [Finding("environment", "wrong", "nothing is installed yet", "make book")]
     done = ask([python, "-c", PROBE, *IMPORTS], 300)

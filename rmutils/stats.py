@@ -39,13 +39,13 @@ TIE = 1e-12
 AT_ONCE = 1000
 """Patterns that are added up at once: it bounds the memory."""
 RULE_OF_THREE = 3
-"""What never happened in n cases may, at 95 %, happen in up to 3 / n of all."""
+"""An event never seen in n cases has, at 95 %, a rate of up to 3 / n."""
 
 Bounds = tuple[float, float]
 ANY: Bounds = (-math.inf, math.inf)
 SHARE: Bounds = (0.0, 1.0)
 DIFFERENCE: Bounds = (-1.0, 1.0)
-"""Of two shares."""
+"""Bounds of a difference of two shares."""
 RELATIVE: Bounds = (-1.0, math.inf)
 """Change as a share of what cannot be negative: no loss exceeds 100 %."""
 POSITIVE: Bounds = (0.0, math.inf)

@@ -81,7 +81,7 @@ class OrderedModel(AttachedModel):
 
 @dataclass
 class HeadScales:
-    """What the attention of one layer is given.
+    """Inputs of the attention of one layer.
 
     Attributes
     ----------

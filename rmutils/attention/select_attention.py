@@ -68,7 +68,7 @@ class Select(AttentionVariant):
 
 @dataclass
 class Selection:
-    """What is kept between steps.
+    """State kept between steps.
 
     Attributes
     ----------

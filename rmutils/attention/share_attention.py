@@ -139,7 +139,7 @@ class Unshared(AttentionVariant):
 
 @dataclass(frozen=True)
 class Shared:
-    """What the attention of one layer is given.
+    """Inputs of the attention of one layer.
 
     Attributes
     ----------

@@ -85,7 +85,7 @@ def fetch_model(
 
 @models_app.command()
 def info(name: str, as_json: Json = False) -> None:
-    """What is known of a model: source, hashes, threshold and the sentence that sets it.
+    """Show what is known of a model: source, hashes, threshold and the sentence that sets it.
 
     Example: rmutils models info smollm2-135m
     """

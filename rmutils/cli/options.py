@@ -171,7 +171,7 @@ def shown(found: dict[str, float]) -> str:
 
 
 def counts(found: dict[str, int]) -> str:
-    """What was left out, by reason, as text."""
+    """Return what was left out, by reason, as text."""
     return ", ".join(f"{n} {why}" for why, n in found.items()) or "none"
 
 

@@ -125,7 +125,7 @@ class Config(BaseModel):
             if isinstance(value, Config) else [name])]
 
     def differences(self, other: Self) -> dict[str, str]:
-        """What `changed` needs to make this out of `other`, as texts."""
+        """Return what `changed` needs to make this out of `other`, as texts."""
         return {name: value if isinstance(value, str) else json.dumps(value, default=_plain)
                 for name, value, _ in _changes(self, other)}
 

@@ -1,4 +1,4 @@
-"""What a result was computed with: versions, commit, machine."""
+"""The environment of a result: versions, commit, machine."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from rmutils.core.errors import UserError
 from rmutils.core.paths import DATA, ROOT
 
 SUMS = DATA / "SHA256SUMS"
-"""Of the files in `data` that have no manifest, as `sha256sum` writes them: see `make sums`."""
+"""Hashes of the files in `data` without a manifest, as `sha256sum` writes them: see `make sums`."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """No space, no more of a user's share of it, no longer files."""
 NO_ROOM = 64 * 1024
@@ -148,10 +148,10 @@ def _is_full(error: BaseException, folder: Path) -> bool:
 
 
 DANGEROUS = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r", "\n")
-"""What a formula can begin with, in either width, and white space that programs skip first."""
+"""Characters that begin a formula, in either width, and white space that programs skip first."""
 
 WITH_INTERVAL = re.compile(r"(-?\d+\.?\d*) \[(-?\d+\.?\d*),\u00a0(-?\d+\.?\d*)\]")
-"""What `rmutils.figures.report.number` writes."""
+"""Numbers as `rmutils.figures.report.number` writes them."""
 
 
 def to_csv(frame: pd.DataFrame) -> str:
@@ -180,7 +180,7 @@ def _names(frame: pd.DataFrame) -> list[str]:
 
 
 def _cell(cell: object) -> object:
-    """What is written for a cell; the texts of value, low and high for one with an interval."""
+    """Return the text of a cell; the texts of value, low and high for one with an interval."""
     if isinstance(cell, Real) or cell is None or cell is pd.NA or cell is pd.NaT:
         return cell
     interval = WITH_INTERVAL.fullmatch(str(cell))

@@ -17,7 +17,7 @@ SHOWN = 80
 
 
 class InnerError(ValueError):
-    """What is wrong within a value whose model is found out while it is read."""
+    """An error within a value whose model is found out while it is read."""
 
     def __init__(self, error: ValidationError, model: type[BaseModel]):
         super().__init__(explain(error, model))

@@ -17,7 +17,7 @@ WU_BUFFER = 200
 
 
 class Prompted(Protocol):
-    """What a case takes from a model (`rmutils.models.LanguageModel`)."""
+    """The parts of a model that a case needs (`rmutils.models.LanguageModel`)."""
 
     @property
     def tokenizer(self) -> Any: ...

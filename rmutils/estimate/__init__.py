@@ -1,4 +1,4 @@
-"""What a run will cost: time, memory and disk, said before it starts."""
+"""The cost of a run in time, memory and disk, told before it starts."""
 
 from rmutils.estimate.notebook_costs import Costs, Estimate, Step, estimate, load_costs, slowness
 

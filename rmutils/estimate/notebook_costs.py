@@ -67,7 +67,7 @@ def weight(name: str) -> float:
 
 
 FUNCTIONS = {"len": len, "sum": sum, "min": min, "max": max, "weight": weight}
-"""What `by` may call besides arithmetic."""
+"""Functions that `by` may call."""
 
 
 class Part(Config):

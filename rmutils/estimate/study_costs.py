@@ -1,4 +1,4 @@
-"""What each job of the paper's study costs, from its plan.
+"""The cost of each job of the paper's study, from its plan.
 
 The cost of the paper's study, and the hours that the paper tells beside those derived here.
 """
@@ -28,7 +28,7 @@ from rmutils.study.published_experiments import PRINTED, training_data
 from rmutils.study.studies import PaperConfig, paper
 
 NEEDLES = 3
-"""Of the set that Wu et al. publish, each in a haystack of its own."""
+"""Needles of the set that Wu et al. publish, each in a haystack of its own."""
 JUDGED = 150
 """Tokens of the judge's question besides instruction and response, about."""
 RATING = 8
@@ -37,7 +37,7 @@ RATING = 8
 
 @dataclass(frozen=True)
 class Pricing:
-    """What the costs of jobs need to know of a study.
+    """The facts about a study that the costs of its jobs depend on.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class Pricing:
         return cls(rates, names | known)
 
     def shape(self, model: str) -> Shape:
-        """Of the paper's model, whatever stands in its place."""
+        """Return the shape of the paper's model, whatever stands in its place."""
         return shape_of(self.names.get(model, model))
 
     def data(self, job: Job) -> dict[str, float]:
@@ -174,7 +174,7 @@ STEPS = {"fetch": "models", "detect": "detection", "mask": "choosing heads",
 TOLD = (("cost of detection and masking", "detect", "GPU hours"),
         ("cost of response generation", "generate", "GPU hours"),
         ("longest training run", "train", "hours"))
-"""What `data/paper/text_numbers.csv` has of the paper's hours, of which stage, and the unit."""
+"""The paper's hours in `data/paper/text_numbers.csv`: quantity, stage, unit."""
 FULL = Assumptions(compute=1, bandwidth=1, link=1, reserve=1, together=100_000)
 """All of the published rates."""
 
@@ -254,7 +254,7 @@ def estimate_paper(
     config: PaperConfig = PaperConfig(), accelerator: str = "h100",
     assumed: Assumptions = Assumptions(),
 ) -> PaperEstimate:
-    """What the paper's study, or a part of it, costs.
+    """Estimate the cost of the paper's study, or of a part of it.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Whether a response lost the name, the format or the reasoning that it was to keep: appendix H.
+"""Checks whether a response kept the name, the format or the reasoning (appendix H).
 
 No model judges. Every check is a rule over the text, with a result between right and lost, and the
 first result of each kind is the only one that passes.
@@ -19,7 +19,7 @@ FORMAT = ("kept", "another shape", "does not parse")
 CHAIN = ("right", "a step lost", "taken back", "wrong")
 OUTCOMES: dict[FailureKind, tuple[str, ...]] = {
     "entity name": NAME, "format constraint": FORMAT, "reasoning chain": CHAIN}
-"""What can come out of each kind; the first one passes."""
+"""Possible outcomes of each kind; the first one passes."""
 
 NEAR = 0.8
 """From this similarity on, of 1 at most, another name is a near miss (`difflib`'s ratio: twice the
@@ -30,7 +30,7 @@ TELLING = 4
 
 
 def outcome(prompt: FailurePrompt, response: str) -> str:
-    """What came out, one of `OUTCOMES` of the prompt's kind."""
+    """Return the outcome, one of `OUTCOMES` of the prompt's kind."""
     if prompt.kind == "entity name":
         return max((name_outcome(name, response) for name in prompt.wanted), key=NAME.index)
     if prompt.kind == "format constraint":
@@ -87,7 +87,7 @@ def _numbers(response: str) -> list[int] | None:
 
 
 def _items(response: str) -> list[str] | None:
-    """What stands between the commas of a line."""
+    """Return the items between the commas of a line."""
     items = response.strip(" .\n").split(", ")
     return items if len(items) > 1 and "\n" not in response.strip() else None
 

@@ -1,1 +1,1 @@
-"""What one chapter each computes: a module has the name of its chapter's question."""
+"""Experiments of one chapter each: a module has the name of its chapter's question."""

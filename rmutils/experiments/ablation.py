@@ -37,7 +37,7 @@ class AblationConfig(Config):
     draws: Annotated[int, Field(ge=1)] = 5
     """Sets of other heads, as many as there are retrieval heads, that are masked together."""
     seed: int = 0
-    """Of the first of them."""
+    """Seed of the first of them."""
 
 
 def ablate(

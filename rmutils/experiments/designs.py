@@ -45,7 +45,7 @@ class DesignConfig(Config):
     """Half the instructions of the other runs on teaching models. Section 4.1: tau is 0.1 for
     Llama-3.1."""
     seeds: tuple[int, ...] = (0, 1, 2)
-    """Of the trainings by RetMask."""
+    """Seeds of the trainings by RetMask."""
     evaluation: EvaluateConfig = EvaluateConfig(lengths=(256, 512), samples=20)
 
 

@@ -32,7 +32,7 @@ from rmutils.stats import DIFFERENCE, SHARE, Bounds, interval
 
 FAILURE_MODES = Stage[Tables]("failure-modes", version=1)
 Masks = Mapping[str, Sequence[Sequence[Head]]]
-"""What is masked, such as `retrieval` -> a set of heads for each draw."""
+"""Masks by name, such as `retrieval` -> a set of heads for each draw."""
 
 
 class FailureConfig(Config):
@@ -48,9 +48,9 @@ class FailureConfig(Config):
     draws: Annotated[int, Field(ge=1)] = 4
     """Sets of other heads that are masked in turn."""
     mask_seed: int = 42
-    """Of the first of these sets; the next ones count on. 42 in the authors' scripts."""
+    """Seed of the first of these sets; the next ones count on. 42 in the authors' scripts."""
     prompts: Annotated[int, Field(ge=1)] = 100
-    """Of each kind."""
+    """Prompts of each kind."""
     seed: int = 0
     """Draws the prompts."""
     max_new_tokens: Annotated[int, Field(ge=1)] = 64
@@ -147,7 +147,7 @@ def chapter_command(name: str, config: FailureConfig) -> str:
 
 
 WHOLE = "nothing"
-"""What is masked in the whole model."""
+"""Name of the mask of the whole model."""
 
 
 @dataclass(frozen=True)

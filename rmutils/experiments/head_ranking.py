@@ -1,4 +1,4 @@
-"""What variants of attention do to retrieval heads: ranking and scores, needles lost with heads
+"""Effects of attention variants on retrieval heads: ranking and scores, needles lost with heads
 masked and gained by a training, and the verdicts, by rules fixed before anything was measured.
 
 All with 95 % intervals: needles are resampled whole, the same ones under plain attention and a
@@ -87,7 +87,7 @@ def agreement(pair: PairedDetection, *, resamples: int = RESAMPLES, seed: int = 
 
 
 def _several(sums: np.ndarray) -> bool:
-    """Whether cases of two needles or more count."""
+    """Return whether cases of two needles or more count."""
     return (sums[0, :, -1] > 0).sum() > 1
 
 
@@ -194,13 +194,13 @@ def _summary(found: dict[str, dict[str, np.ndarray]], clusters: np.ndarray) -> p
 
 
 HALF = 0.5
-"""Of the retrieval heads, of the needles, and of pairs of heads."""
+"""Share of the retrieval heads, of the needles, and of pairs of heads."""
 ALPHA = 0.05
 DRAWS = 3
 """Random choices of other heads, at least."""
 MEANING = {KEYS_TRAIT: ("position-aware", "the opposite of position-aware"),
            DISTANCE: ("unlike other heads", "redundant")}
-"""What it says of retrieval heads if they have more of a trait, or less."""
+"""Words for retrieval heads with more of a trait, or less."""
 
 
 def heads_stay(tables: Tables) -> dict[str, str]:
@@ -248,7 +248,7 @@ def training_helps(tables: Tables) -> dict[str, str]:
 
 
 def sets_apart(row: pd.Series) -> str:
-    """Whether a trait sets retrieval heads apart.
+    """Test whether a trait sets retrieval heads apart.
 
     Parameters
     ----------

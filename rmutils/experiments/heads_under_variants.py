@@ -84,7 +84,7 @@ def _long_traits(values: np.ndarray, trait: str, questions: Sequence[int]) -> pd
 def set_apart(
     traits: pd.DataFrame, retrieval: Sequence[Head], *, resamples: int = RESAMPLES, seed: int = 0
 ) -> pd.DataFrame:
-    """Whether a measure sets retrieval heads apart from other heads of the same layer.
+    """Test whether a measure sets retrieval heads apart from other heads of the same layer.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ class HeadsConfig(Config):
     draws: Annotated[int, Field(ge=1)] = 3
     """Random choices of as many other heads."""
     seed: int = 42
-    """Of the first of them; 42 in the authors' `mask_retrieval_head.py`."""
+    """Seed of the first of them; 42 in the authors' `mask_retrieval_head.py`."""
     trainings: tuple[str, ...] = ()
     """Stored trainings of the model (`train-...`) that are asked for the needles, too."""
 

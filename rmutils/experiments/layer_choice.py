@@ -150,7 +150,7 @@ class RecallConfig(Config):
 
 @dataclass(frozen=True)
 class _Watched:
-    """What both methods choose by in a layer."""
+    """The measures by which both methods choose in a layer."""
 
     selection: Selection = field(default_factory=lambda: Selection(Select()))
     gems: Products = field(default_factory=Products)

@@ -99,7 +99,7 @@ def masking_plan(
 
 TABLES = ("screening", "answers", "speech")
 SEED = "masking sweep"
-"""Of the invented worlds that are asked about. Those of the screening are others."""
+"""Seed of the invented worlds that are asked about. Those of the screening are others."""
 GRIDS = {"world": DETECTION,
          "book": DetectConfig(lengths=(256, 512, 768, 1024, 1536, 2048, 3072, 4096),
                               depths=even_depths(10))}
@@ -121,15 +121,15 @@ class SweepConfig(Config):
     draws: Annotated[int, Field(ge=1)] = 3
     """Random choices of other heads for each count."""
     seed: int = 42
-    """Of the first of them; 42 in the authors' `mask_retrieval_head.py`."""
+    """Seed of the first of them; 42 in the authors' `mask_retrieval_head.py`."""
     length: Annotated[int, Field(ge=1)] = 256
     """Most tokens of long prompts."""
     depths: Annotated[tuple[float, ...], Field(min_length=1)] = (0.5,)
-    """Of needles in a haystack, from 0 (start of the context) to 1 (its end)."""
+    """Depths of needles in a haystack, from 0 (start of the context) to 1 (its end)."""
     needles: Annotated[int, Field(ge=1)] = 12
     """How many needles of the corpus, from its start."""
     samples: Annotated[int, Field(ge=1)] = 5
-    """Of each task over a long text; as many others decide whether the model can do it at all."""
+    """Questions of each task over a long text; as many others decide whether it is in reach."""
     short: Annotated[int, Field(ge=1)] = 15
     """Short questions about things known by heart, and short passages of plain text."""
     speeches: Annotated[int, Field(ge=1)] = 8
@@ -137,8 +137,8 @@ class SweepConfig(Config):
     max_new_tokens: Annotated[int, Field(ge=1)] = 48
     """Longest answer."""
     temperature: Annotated[float, Field(ge=0)] = 0.6
-    """Of the answers to these instructions: 0.6 in the authors' scripts that sample responses. All
-    other answers are greedy."""
+    """Temperature of these answers: 0.6 in the authors' scripts that sample responses. All other
+    answers are greedy."""
 
     @property
     def grid(self) -> DetectConfig:

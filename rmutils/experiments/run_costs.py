@@ -1,4 +1,4 @@
-"""What it costs to read a prompt and to write an answer: processor time, multiply-adds, memory."""
+"""The cost of reading a prompt and writing an answer: processor time, multiply-adds, memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LINEAR = {_ATEN.mm, _ATEN.addmm}
 
 
 class CostsConfig(Config):
-    """What is timed. The paper does not say on what its Figure 9 was measured."""
+    """Settings of the timing. The paper does not say on what its Figure 9 was measured."""
 
     variants: dict[str, Variant] = {"plain": Plain()}
     """Name -> attention."""
@@ -107,7 +107,7 @@ def _pass(
     lm: LanguageModel, variant: AttentionVariant, prompt: Sequence[int], answer: Sequence[int],
     measured: Callable,
 ) -> tuple[dict, list]:
-    """What is kept in memory, and what reading and writing cost by a measure."""
+    """Return what is kept in memory, and the cost of reading and writing by a measure."""
     cache = DynamicCache()
 
     def forward(ids: Sequence[int]) -> None:

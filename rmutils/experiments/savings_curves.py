@@ -1,5 +1,5 @@
-"""What attention with less work saves and keeps: the measurements as stored results, and the lines
-that are drawn from them.
+"""Savings of cheaper attention, and what it keeps: stored measurements, and the lines drawn from
+them.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def along(frame: pd.DataFrame, lines: Mapping[str, tuple[str, float]]) -> pd.Dat
 def quality(
     tables: Tables, lines: Mapping[str, tuple[str, float]]
 ) -> tuple[dict[str, pd.DataFrame], dict[str, tuple[float, ...]]]:
-    """What a model still can along lines of variants, and what the plain model can.
+    """Return what a model still can along lines of variants, and what the plain model can.
 
     Parameters
     ----------

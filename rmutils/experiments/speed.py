@@ -1,4 +1,4 @@
-"""What things cost here, as measured by `python -m benchmarks`, beside other ways to do them.
+"""Costs as measured by `python -m benchmarks`, beside other ways to do the same.
 
 Times are compared by their geometric means, so that swapping the two ways inverts their ratio.
 Intervals come from the measurements of one run on one machine: they say how much these scatter, not
@@ -121,7 +121,7 @@ def by_length(found: Benchmark, what: str = "seconds") -> pd.DataFrame:
 
 
 def differences(found: Benchmark) -> pd.DataFrame:
-    """Whether each way says and counts what the reference does.
+    """Check that each way says and counts what the reference does.
 
     Returns
     -------
@@ -172,7 +172,7 @@ def costs_at(found: Benchmark, length: int) -> pd.DataFrame:
 
 
 def floor(found: Benchmark) -> pd.DataFrame:
-    """What a case would take if reading its prompt were matrix products at the machine's rate.
+    """Return a case's seconds if reading its prompt were matrix products at the machine's rate.
 
     Plain reading is the prefill of the reference, which looks at no head.
 

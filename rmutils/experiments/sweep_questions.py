@@ -23,7 +23,7 @@ from rmutils.models import LanguageModel
 from rmutils.stats import SHARE, draws, expansion, interval
 
 HAYSTACK, BY_HEART, NEXT_WORDS = "haystack", "by heart", "next words"
-"""What is asked besides the tasks over long texts. The last is no question: a model reads."""
+"""Questions besides the tasks over long texts. The last is none: a model reads."""
 PASSAGE, KNOWN_TOKENS = 64, 16
 """Tokens of a passage for `next words`, and how many at its beginning are not asked for."""
 _UNITS = re.compile(r"(?<=[.!?])\s+(?!Label:)|\n+")
@@ -151,8 +151,11 @@ def screen(
 
 
 def _above(right: pd.Series, chance: float) -> bool:
-    """Whether 95 % of the means of resampled answers lie above chance. They are not spread as those
-    of an interval are: with the five samples of a task, no model would get past a single error."""
+    """Return whether 95 % of the means of resampled answers lie above chance.
+
+    They are not spread as those of an interval are: with the five samples of a task, no model
+    would get past a single error.
+    """
     value, *drawn = draws(right)
     spread = expansion(len(right)) if len(right) > 1 else 1
     lowest = np.quantile(value + (np.array(drawn) - value) / spread, 0.025)

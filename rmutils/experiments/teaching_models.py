@@ -1,4 +1,4 @@
-"""What a teaching model can do on texts that it was not trained on, and the card that tells it.
+"""Tests of a teaching model on texts that it was not trained on, and its card.
 
 Short texts are judged without asking a model: are they English of the invented world?
 """
@@ -146,7 +146,7 @@ WANTED = {
     ("fluency of short answers", "masked"): (">=", 0.8),
     ("short answers on topic", "masked"): (">=", 0.8),
 }
-"""What a model has to reach to be used in the chapters on masking and training."""
+"""Values that a model must reach to be used in the chapters on masking and training."""
 
 
 def measure(lm: LanguageModel, tau: float) -> pd.DataFrame:

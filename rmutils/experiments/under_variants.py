@@ -48,7 +48,7 @@ class TextsConfig(Config):
     count: Count = 16
     """How many."""
     tokens: Count = 128
-    """Of each; the first 16 are not asked for."""
+    """Tokens of each; the first 16 are not asked."""
 
 
 class VariantConfig(Config):

@@ -1,4 +1,4 @@
-"""What is asked of every variant: needles in haystacks, and documents with the answer in one."""
+"""Questions to every variant: needles in haystacks, and documents with the answer in one."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from rmutils.core.files import to_csv
 COLUMNS = ["panel", "horizontal", "vertical", "mark", "number", "series", "colour", "x", "x name",
            "y", "y name", "x to", "y to", "value"]
 MOST_CELLS = 2_000
-"""Of a larger map, only so many cells are listed, those with the highest values: maps of attention
+"""Cells listed of a larger map, those with the highest values: maps of attention
 have hundreds of thousands, nearly all close to 0."""
 
 

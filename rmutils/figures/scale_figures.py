@@ -12,7 +12,7 @@ from matplotlib.ticker import LogLocator, NullLocator
 from rmutils.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, new_axes
 
 COLOURS = (BLUE, RED, GREEN, ORANGE, PURPLE)
-"""Of models, in their order."""
+"""Colours of models, in their order."""
 
 
 def short(tokens: float) -> str:

@@ -11,7 +11,7 @@ from matplotlib_inline.backend_inline import set_matplotlib_formats
 from rmutils.figures.drawn import carried
 
 INK = "#222832"
-"""Of text, axes and lines without a colour of their own: that of the theme's text."""
+"""Colour of text, axes and lines without one of their own: that of the theme's text."""
 BLUE, ORANGE, GREEN, RED, PURPLE, GREY = (
     "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#6B6B6B")
 
@@ -28,7 +28,7 @@ MODEL_COLOURS = {
 SEQUENTIAL = "cividis"
 
 ON_DARK = {INK: "#CED6DD", GREY: "#9CA4AF", BLUE: "#56B4E9"}
-"""What becomes of colours on a dark page: the theme's own text, and Okabe and Ito's sky blue. The
+"""Colours on a dark page: the theme's own text, and Okabe and Ito's sky blue. The
 others are bright enough as they are; black and white stay, for they stand on colours."""
 DARK_PAPER = "#121212"
 """The theme's own dark ground."""

@@ -165,7 +165,7 @@ def run_cases(
 
 
 def _record(kind: ScoreKind, case: NiahCase, answer: Answer, seconds: float) -> dict[str, Any]:
-    """What is kept of one case. Scores are sparse: {"layer-head": score}."""
+    """Return the record of one case. Scores are sparse: {"layer-head": score}."""
     scores = kind.score(case, answer)
     nonzero = zip(*np.nonzero(scores), strict=True)
     response = str(kind.lm.tokenizer.decode(answer.tokens, skip_special_tokens=True)).strip()

@@ -36,7 +36,7 @@ def window_blocks(
     scaling: float,
     **kwargs,
 ) -> tuple[Tensor, None]:
-    """What SDPA gives, with less work where a layer has a window that the tokens are a multiple of.
+    """Compute what SDPA gives, with less work where the tokens are a multiple of a layer's window.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def context_parallel(
 
 
 def slice_of(inputs: dict, rank: int, ranks: int) -> dict:
-    """What one process holds of the inputs of a model.
+    """Return the slice of a model's inputs that one process holds.
 
     Parameters
     ----------

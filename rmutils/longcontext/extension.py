@@ -188,8 +188,8 @@ METHODS: dict[str, dict | None] = {
     "larger base": {"method": "base", "theta": 8e6},
     NONE: None,
 }
-"""What each changes in `RopeExtension`; all but the second on full layers. The new base is that of
-the Olmo 3 recipe, 8 x 10^6; the old one is the same, too, 5 x 10^5."""
+"""Changes that each makes in `RopeExtension`; all but the second on full layers. The new base is
+that of the Olmo 3 recipe, 8 x 10^6; the old one is the same, too, 5 x 10^5."""
 
 
 class ExtensionConfig(Config):
@@ -213,7 +213,7 @@ class ExtensionConfig(Config):
     studied: tuple[str, ...] = ("YaRN, full layers", NONE)
     """Methods for which it is asked at the checkpoints: the token budget."""
     seed: int = 0
-    """Of the documents and their order."""
+    """Seed of the documents and their order."""
     reach: ReachConfig = ReachConfig()
 
     @field_validator("methods", "studied")

@@ -190,7 +190,7 @@ Masks = Tensor | BlockMask | dict[str, Tensor | BlockMask]
 def packed_inputs(
     model: PreTrainedModel, rows: Sequence[Sequence[Sequence[int]]], *, length: int, pad_id: int
 ) -> dict[str, Tensor | Masks]:
-    """What a model's `forward` takes for instances that hold several documents.
+    """Return the arguments of a model's `forward` for instances that hold several documents.
 
     Parameters
     ----------

@@ -32,7 +32,7 @@ ROOM = 96
 
 
 class ReachConfig(Config):
-    """What is asked; all values are ours. RULER, which the Olmo 3 recipe takes, asks at 4,096 to
+    """The questions; all values are ours. RULER, which the Olmo 3 recipe takes, asks at 4,096 to
     65,536 tokens."""
 
     lengths: tuple[Annotated[int, Field(ge=256)], ...] = (320, 640, 1280, 2560, 5120)
@@ -42,7 +42,7 @@ class ReachConfig(Config):
     questions: Annotated[int, Field(ge=1)] = 8
     """To each text: about facts at as many depths, evenly from its start to its end."""
     seed: int = 1
-    """Of the texts. Trials while this was written read other ones."""
+    """Seed of the texts. Trials read other ones."""
     bins: Annotated[int, Field(ge=1)] = 10
     """Stretches of the longest texts for which the loss is told."""
 

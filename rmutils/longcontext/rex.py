@@ -158,8 +158,7 @@ def write(
 
 
 def _other(world: Chronicle, fact: Fact) -> Fact:
-    """What is not true: the same with another value of its kind; the fact itself if there is
-    none."""
+    """Return the fact with another value of its kind; the fact itself if there is none."""
     kind = fact.spec.value
     others = [value for value in (
         [name for name, own in world.kinds.items() if own == kind] if kind in OF_KIND

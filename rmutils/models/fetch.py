@@ -250,7 +250,7 @@ def hub_id_of(name: str) -> str | None:
 
 
 def fetched(hub_id: str) -> bool:
-    """Whether a model of the hub is on this machine, as far as is to be seen without the network.
+    """Return whether a model of the hub is on this machine, as far as that can be seen offline.
     """
     from huggingface_hub import try_to_load_from_cache
 

@@ -82,7 +82,7 @@ def load_model(
 
 
 def identify(name: str, dtype: torch.dtype | None = None) -> str:
-    """What a model's weights are, in a line, without loading them.
+    """Describe a model's weights in a line, without loading them.
 
     A content hash for weights on this machine, id and commit for the hub's; and the precision.
     """

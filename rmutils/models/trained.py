@@ -18,7 +18,7 @@ from rmutils.models.loading import corpus_of, identify, load_model
 
 TRAIN = Stage("train", version=1)
 RECORD = "training.json"
-"""What was trained on what, and how; written last."""
+"""Record of what was trained on what, and how; written last."""
 
 
 @dataclass(frozen=True)

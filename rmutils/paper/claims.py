@@ -61,7 +61,7 @@ class Measure(Claimed):
 
     quantity: Text
     of: Annotated[tuple[str | tuple[str | int, ...], ...], Field(min_length=1)]
-    """What it is measured on, a part of the claim each: a model, or a model and more."""
+    """Where it is measured, one entry per part of the claim: a model, or a model and more."""
 
 
 class Claim(Config):
@@ -70,7 +70,7 @@ class Claim(Config):
     id: Text
     said: Annotated[tuple[Saying, ...], Field(min_length=1)]
     test: Text
-    """What would be a test of it, for models of this size where that can be."""
+    """A test of it, for models of this size where possible."""
     measures: tuple[Measure, ...] = ()
     untestable: str = ""
     """Why it is not testable at this size."""

@@ -72,7 +72,7 @@ class Effect:
 
 
 QUANTITIES: Registry[Callable[..., Effect]] = Registry("quantity", "rmutils.quantities")
-"""What claims can be decided by: name in `data/paper/claims.yml` -> function."""
+"""Quantities that decide claims: name in `data/paper/claims.yml` -> function."""
 
 
 def quantity(function: Callable[..., Effect]) -> Callable[..., Effect]:

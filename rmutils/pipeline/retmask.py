@@ -45,7 +45,7 @@ class RetMaskConfig(Config):
     strategy: Annotated[str, STRATEGIES] = "retmask"
     """One of `rmutils.preference.strategies.STRATEGIES`."""
     source: str = "world"
-    """Of the instructions, as for `rmutils.preference.draw`."""
+    """Source of the instructions, as for `rmutils.preference.draw`."""
     instructions: Annotated[int, Field(ge=1)] = 1000
     """Pairs before filters. Ours; Table 12 has some 294,000 of LMSYS-Chat-1M for Llama-3.1."""
     tau: float | None = None
@@ -61,13 +61,13 @@ class RetMaskConfig(Config):
     smaller: str | None = None
     """The model of the rejected responses, for Smaller-Model (section 4.1)."""
     seed: int = 0
-    """Of everything drawn: instructions, random heads, answers, order of the pairs. The paper has
-    a single run of each kind (appendix A)."""
+    """Seed of all draws: instructions, random heads, answers, order of the pairs. The paper has a
+    single run of each kind (appendix A)."""
 
 
 @dataclass(frozen=True)
 class RetMaskRun:
-    """What a run gave.
+    """Results of a run.
 
     Attributes
     ----------

@@ -25,7 +25,7 @@ from rmutils.models import LanguageModel
 from rmutils.preference.sources import DATASETS, Candidate, first_user_turn, stream, synthesize
 
 REDACTED = re.compile(r"\bNAME_\d+\b|<PRESIDIO_ANONYMIZED_\w+>")
-"""What LMSYS-Chat-1M and WildChat write in place of a name."""
+"""Placeholders that LMSYS-Chat-1M and WildChat write for a name."""
 
 
 def pii(text: str) -> str | None:

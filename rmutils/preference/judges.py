@@ -66,7 +66,7 @@ class Judge(Protocol):
 
     name: str
     identity: str
-    """What its scores depend on besides the texts, for the key of stored results."""
+    """Return what its scores depend on besides the texts, for the key of stored results."""
     at_once: int
     """How many instructions it may be asked about at the same time."""
 

@@ -104,7 +104,7 @@ class Backend:
 
     @classmethod
     def version(cls) -> str | None:
-        """What results depend on besides the model; None: nothing. UserError if it cannot run."""
+        """Return what else results depend on, if anything. UserError if it cannot run."""
         return None
 
     def respond(self, instructions: Sequence[Instruction], config: ResponseConfig,
@@ -165,7 +165,7 @@ def respond(
 def _parts(
     together: int | None, instructions: Sequence[Instruction], kept: Journal
 ) -> list[list[Instruction]]:
-    """What is still to be asked at once. Parts that are done are empty."""
+    """Return what is still to be asked at once. Parts that are done are empty."""
     size = together or max(1, len(instructions))
     parts = [[*instructions[start:start + size]] for start in range(0, len(instructions), size)]
     left = [[i for i in part if i.id not in kept] for part in parts]

@@ -117,7 +117,7 @@ def _masked_heads(lm: LanguageModel, checkpoint: str) -> frozenset[Head]:
 
 
 def _servable(checkpoint: str) -> str:
-    """What a server takes for a name: a folder or a hub id."""
+    """Return what a server takes for a name: a folder or a hub id."""
     spec = REGISTRY.get(checkpoint)
     if spec is None:
         return checkpoint
@@ -156,7 +156,7 @@ class _Served:
         return self.call("/v1/completions", partial(_response, instruction), payload)
 
     def call(self, path: str, read: Callable[[Any], T], body: dict | None = None) -> T:
-        """What `read` takes from the server's answer."""
+        """Return what `read` takes from the server's answer."""
         try:
             return self.client.call(path, read, body)
         except ServerError as error:

@@ -28,8 +28,8 @@ Candidate = tuple[str, str | None]
 """A text that may become an instruction, and the reason if its source says that it may not."""
 
 LANGUAGES = {"English", "Japanese"}
-"""Of LMSYS-Chat-1M. The authors run on `tokyotech-llm/lmsys-chat-1m-synth`, whose script "keeps
-Japanese and English conversations" and "discards conversations that contain offensive or
+"""Hub id of LMSYS-Chat-1M. The authors run on `tokyotech-llm/lmsys-chat-1m-synth`, whose script
+"keeps Japanese and English conversations" and "discards conversations that contain offensive or
 inappropriate content" (its data card)."""
 
 

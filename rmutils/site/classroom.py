@@ -71,9 +71,9 @@ QUIET = """import warnings
 warnings.filterwarnings("ignore")  # nbgrader takes what a check writes to stderr for a failure"""
 
 FOLDER = "slides"
-"""Of the lists, in `book/`."""
+"""Folder of the lists, in `book/`."""
 PLACE = "_static/slides"
-"""Of the files, in the built pages."""
+"""Folder of the files, in the built pages."""
 FRAME = "frame.html"
 """Beside the lists: the page that slides are put into."""
 _MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")

@@ -1,4 +1,4 @@
-"""What each chapter and the pages are made from, so that a build runs again only what changed.
+"""Dependencies of each chapter and of the pages, so that a build runs again only what changed.
 
 A chapter depends on its notebook, its data, the lock and the modules of the package that its code
 imports, directly or through others (`modules`). The pages depend on the chapters, on `book/` and on

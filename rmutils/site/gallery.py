@@ -312,7 +312,7 @@ def _introduction(run: Run) -> Iterator[str]:
 
 
 def _code(notebook: nbformat.NotebookNode) -> list[str]:
-    """What was executed, but for the parameters."""
+    """Return what was executed, but for the parameters."""
     own = {"parameters", "injected-parameters"}
     return [cell.source for cell in notebook.cells
             if cell.cell_type == "code" and not own & {*cell.metadata.get("tags", [])}]

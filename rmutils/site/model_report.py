@@ -148,7 +148,7 @@ def as_json(own: OwnModel, found: dict[str, Forecast]) -> str:
 
 
 def curves(own: OwnModel) -> dict[str, pd.DataFrame]:
-    """What masking costs: a curve (see `rmutils.experiments.sweet_spot.curve`) for needles found,
+    """The cost of masking: a curve (see `rmutils.experiments.sweet_spot.curve`) for needles found,
     next words and repetition; none without a sweep."""
     if own.sweep is None:
         return {}

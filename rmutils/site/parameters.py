@@ -68,7 +68,7 @@ class Parameter:
 
 
 def _readings(text: str) -> list[Any]:
-    """What a text may mean, likeliest first."""
+    """Return what a text may mean, likeliest first."""
     readings: list[Any] = [None] if text in ("None", "null") else []
     readings.append(text)
     with contextlib.suppress(ValueError):

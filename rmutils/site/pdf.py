@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 OUTPUT = STATE / "pdf" / "retmask-reproduced.pdf"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 WIDTH = 658
-"""Of a page between its margins in CSS pixels, 174 mm: at this width tables are fitted."""
+"""Width of a page between its margins in CSS pixels, 174 mm: at this width tables are fitted."""
 READY = """async () => {
     await document.fonts.ready;
     await window.MathJax?.startup?.promise;

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rmutils.models import LanguageModel
 
 FOLDER = "playground"
-"""Of the scripts, in `book/` and beside the page."""
+"""Folder of the scripts, in `book/` and beside the page."""
 MODEL = SHIPPED_MODELS / "tiny-llama"
 """The shipped one: a copy that the reader has trained again has no shipped scores."""
 NEEDLES = CORPORA["world"] / "plain" / "needles.jsonl"

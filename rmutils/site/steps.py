@@ -27,7 +27,7 @@ from rmutils.site.classroom import write_slides
 from rmutils.site.gallery import write
 
 STATE = Path("book/_build")
-"""What a build leaves behind, relative to the project's folder like all paths here."""
+"""Files that a build leaves behind, relative to the project's folder like all paths here."""
 
 HTML = STATE / "html"
 COMPLETE = HTML / ".complete"

@@ -42,7 +42,7 @@ from rmutils.study.studies import study_of
 from rmutils.training.compute_backend import ComputeBackend
 
 Record = dict[str, Any]
-"""What a job leaves: `artifacts` (names of stored results), and what later jobs need of it."""
+"""Record of a job: `artifacts` (names of stored results), and what later jobs need of it."""
 
 
 def fetch(job: Job, before: Record, compute: Compute, workers: int) -> Record:
@@ -195,8 +195,8 @@ def results_of(jobs: Plan, folder: Path) -> dict[str, list[str]]:
 
 
 class _Here:
-    """What this machine knows: of a model of the hub that was never fetched, and without vLLM of
-    what it said, nothing can be looked up."""
+    """Facts that this machine can look up. They miss models of the hub that were never fetched, and
+    without vLLM its answers."""
 
     def __init__(self):
         self.known: dict[str | ComputeBackend, bool] = {}
@@ -229,7 +229,7 @@ def _engine_is_here(backend: ComputeBackend) -> bool:
 
 
 def _records_before(folder: Path, jobs: Plan, name: str) -> Record:
-    """What the jobs before have told; nothing of those that are not done."""
+    """Return what the jobs before have told; nothing of those that are not done."""
     paths = [record_of(folder, needed) for needed in jobs[name].needs]
     return {key: value for path in paths if path.exists() for key, value in _read(path).items()}
 

@@ -26,7 +26,7 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class Resources(Config):
-    """Of one job."""
+    """Resources of one job."""
 
     threads: Count = 1
     """Cores; without a GPU, one for each process that answers."""
@@ -34,12 +34,12 @@ class Resources(Config):
     runtime: Count = 60
     """Minutes; after these the cluster ends the job, and the next try goes on where it was."""
     gpu: Count = 0
-    """Of all nodes together."""
+    """GPUs of all nodes together."""
     nodes: Annotated[int, Field(ge=1)] = 1
 
 
 _LIGHT = Resources(runtime=15)
-"""Of steps that only read what is stored."""
+"""Resources of steps that only read what is stored."""
 _TEACHING = {"design": Resources(threads=2, runtime=240)}
 _REAL = Resources(threads=2, mem_mb=6000, runtime=720)
 """135M parameters on two cores, as the book's own runs."""
@@ -63,7 +63,7 @@ starts them all, with its pairs."""
 
 
 def resources_of(stage: str, model: str, backend: ComputeBackend | None = None) -> Resources:
-    """What a stage needs for a model: one of this project's, the real small one, or a large one."""
+    """Return what a stage needs for a teaching model, the real small one, or a large one."""
     found = _usual(stage, model)
     if backend and stage == "train" and (launch := backend.launch):
         return found.changed({"gpu": launch.gpus * launch.nodes, "nodes": launch.nodes,
@@ -99,7 +99,7 @@ class Job(Config):
     run: RetMaskConfig | None = None
     """The run that it belongs to, or the first of these; None for what comes before any."""
     side: Literal[0, 1] = 0
-    """Of `generate`: the chosen or the rejected one."""
+    """Side of `generate`: the chosen or the rejected one."""
     evaluation: Asked | None = None
     compute_backend: ComputeBackend = ComputeBackend()
     resources: Resources

@@ -1,4 +1,4 @@
-"""What the paper trained and evaluated, table by table, and the checkpoints that it published."""
+"""The paper's trainings and evaluations, table by table, and the checkpoints that it published."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ Asked = EvaluateConfig | GeneralConfig | HelmetConfig | HarnessConfig | MTBenchR
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a model is asked before and after its trainings.
+    """Questions to a model before and after its trainings.
 
     Attributes
     ----------
@@ -108,7 +108,7 @@ def _paper(changes: Mapping[str, str]) -> Study:
 STUDIES: dict[str, Callable[..., Study]] = {"smoke": smoke, "embedded": embedded, "paper": _paper}
 """By the name of the profile, in which the notebooks run, too."""
 CHANGEABLE = ("paper",)
-"""Of these, those that have parameters."""
+"""Those of them that have parameters."""
 
 
 def study_of(profile: str, changes: Mapping[str, str] | None = None) -> Study:
@@ -154,7 +154,7 @@ class PaperConfig(Config):
 
     models: Annotated[tuple[Literal[tuple(known.PRINTED)], ...], Field(min_length=1)] = tuple(
         known.PRINTED)
-    """Of section 4.1."""
+    """Models of section 4.1."""
     places: tuple[PlaceName, ...] = tuple(dict.fromkeys(e.place for e in known.EXPERIMENTS))
     """Tables and figures whose trainings are made. None: no training, only evaluations."""
     checkpoints: dict[str, Literal[tuple(known.PRINTED)]] = {
@@ -178,7 +178,7 @@ class PaperConfig(Config):
     """The trainings of Qwen3 have ZeRO-2 where others have ZeRO-1, as in the authors' scripts."""
 
     def copy_of(self, name: str) -> str:
-        """What `load_model` takes for a model; a folder's path is absolute, as jobs need it."""
+        """Return the name that `load_model` takes; a folder's path is absolute, as jobs need it."""
         place = self.copies.get(name, name)
         return str(Path(place).absolute()) if Path(place).exists() else place
 

@@ -1,4 +1,4 @@
-"""What a run is computed with: who answers, over how many GPUs, and how a training is shared.
+"""How a run is computed: who answers, on how many GPUs, and how a training is shared.
 
 This is no part of a run's configuration. Where it changes results, as another engine does, it is
 among the inputs of what is stored. A training is shared by `accelerate launch`, on one node or on
@@ -34,10 +34,10 @@ class Launch(Config):
     """A training that several processes share, one for each GPU, by `accelerate launch`."""
 
     settings: Literal["zero1", "zero2", "fsdp"] = "zero1"
-    """What is shared besides the pairs: the optimizer's state; the gradients, too; or all. The
+    """Shared besides the pairs: the optimizer's state; the gradients, too; or all. The
     paper is silent; the authors' scripts have ZeRO-1, and ZeRO-2 for Qwen3."""
     gpus: Count = 4
-    """Of each node. Appendix A: "4 x NVIDIA H100 GPUs or 8 x NVIDIA H200 GPUs"."""
+    """GPUs of each node. Appendix A: "4 x NVIDIA H100 GPUs or 8 x NVIDIA H200 GPUs"."""
     nodes: Count = 1
     """More than one: within a job of SLURM."""
 
@@ -73,7 +73,7 @@ class ComputeBackend(Config):
         return ServerJudge(self.judge) if self.judge else Proxy(lm, thinking)
 
     def inputs(self) -> dict[str, str]:
-        """What a result depends on, besides what it depends on with the defaults."""
+        """Return the inputs of a result that differ from the defaults."""
         found = {}
         if version := BACKENDS[self.engine].version():
             found["engine"] = version
@@ -90,7 +90,7 @@ def with_new_names(changes: Mapping[str, str]) -> dict[str, str]:
 
 SETTINGS = Path(__file__).parent / "accelerate"
 PORT = 29500
-"""Of the first node, where the others find it."""
+"""Port of the first node, where the others find it."""
 TASK = ".task.json"
 
 

@@ -75,11 +75,11 @@ class TrainRecipe(Config):
     """Rank of the LoRA matrices on all linear layers; None trains all weights. The paper does not
     speak of LoRA: rank and scale are ours."""
     lora_scale: Rate = 2.0
-    """What the product of the LoRA matrices is multiplied by (`lora_alpha / lora_rank`)."""
+    """Factor of the product of the LoRA matrices (`lora_alpha / lora_rank`)."""
 
     precision: Literal["float32", "bfloat16"] = "bfloat16"
-    """Of the computation; the weights are trained in float32, under ZeRO with a float32 copy. The
-    paper is silent; the authors' script."""
+    """Precision of the computation; the weights are trained in float32, under ZeRO with a float32
+    copy. The paper is silent; the authors' script."""
     gradient_checkpointing: bool = True
     """Recompute activations instead of keeping them. The paper is silent; the authors' script."""
     seed: int = 42

@@ -21,7 +21,7 @@ from rmutils.corpora.world.facts import World, sentence, values
 from rmutils.corpora.world.lexicon import Kind, names, table
 
 FailureKind = Literal["entity name", "format constraint", "reasoning chain"]
-"""What a model "is supposed to maintain" (appendix H)."""
+"""The kinds of things that a model "is supposed to maintain" (appendix H)."""
 
 
 @dataclass(frozen=True)

@@ -32,12 +32,12 @@ _TABLE = table("instructions")
 
 
 def trade(world: World) -> Sample:
-    """What a trade does, with what and where."""
+    """A trade: what it does, with what and where."""
     return _ask(world, "trade", **_trade(world.random.choice(list(words.TRADES))))
 
 
 def animal(world: World) -> Sample:
-    """What an animal does and where it lives."""
+    """An animal: what it does and where it lives."""
     return _ask(world, "animal", **_animal(world.random.choice(list(words.ANIMALS))))
 
 
@@ -86,7 +86,7 @@ def opposite(world: World) -> Sample:
 
 
 def category(world: World) -> Sample:
-    """Whether a phrase names a food, an animal or a thing."""
+    """Return whether a phrase names a food, an animal or a thing."""
     kinds = {"food": "a food", "pet": "an animal", "keepsake": "a thing"}
     kind, other = world.random.sample(list(kinds), 2)
     phrase = world.random.choice(values(kind, world.split))

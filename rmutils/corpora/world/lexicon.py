@@ -58,7 +58,7 @@ HELD_OUT_SHARE = 4
 
 
 def is_held_out(text: str) -> bool:
-    """Whether a name or phrase belongs to the held-out split, by its CRC-32."""
+    """Return whether a name or phrase belongs to the held-out split, by its CRC-32."""
     return crc32(text.encode()) % HELD_OUT_SHARE == 0
 
 

@@ -10,7 +10,7 @@ from rmutils.corpora.world.lexicon import HOPS, OF_KIND, Relation, is_held_out, 
 from rmutils.corpora.world.samples import Count, Piece, Sample, fit, weave, woven, write
 
 FRAMES: dict[str, tuple] = table("frames")
-"""What stands before and after a text; the last pair of each kind is held out."""
+"""Frames, the text before and after; the last pair of each kind is held out."""
 PHRASES = {"pet": "a {}", "keepsake": "a {}", "instrument": "the {}", "river": "the {} River"}
 KEY_LETTERS = "ABCDEFGHKLMNPRSTVXYZ"
 
@@ -104,7 +104,7 @@ def hop_path(world: World, longer: bool = True) -> list[Relation]:
 
 
 def hop_name(path: Sequence[Relation], subject: str) -> str:
-    """What a chain leads to, as in "mayor of the town where X lives"."""
+    """Return what a chain leads to, as in "mayor of the town where X lives"."""
     name = subject
     for i, relation in enumerate(path):
         name = relation.noun.format(s=f"the {name}" if i else name)

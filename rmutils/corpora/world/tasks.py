@@ -85,7 +85,7 @@ def classify(world: World, length: int, count: Count) -> Sample:
 
 
 def summary(world: World, length: int, count: Count) -> Sample:
-    """What a text says about one entity, among sentences about others and about nothing.
+    """A text's facts about one entity, among sentences about others and about nothing.
 
     The key points are all the facts about the entity, in the order of the text.
     """

@@ -121,7 +121,7 @@ def _others(world: Chronicle, fact: Fact, number: int) -> list[Fact]:
 
 
 def summaries(world: Chronicle, length: int, count: Count, questions: int) -> list[Question]:
-    """What the text says about one subject each; the key points are all facts about it."""
+    """Questions about all that the text says of a subject; the key points are these facts."""
     subjects = [world.entity(world.random.choice(list(OF_KIND))) for _ in range(questions)]
     lines = []
     for subject in subjects:

@@ -1,1 +1,1 @@
-"""What a model can do besides long contexts, and how far a training has moved it (section 5.1)."""
+"""General abilities, and how far a training has moved them (section 5.1)."""

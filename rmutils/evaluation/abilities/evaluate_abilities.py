@@ -1,4 +1,4 @@
-"""What a model can do besides long contexts, and how far it is from its base (section 5.1)."""
+"""General abilities of a model, and how far it is from its base (section 5.1)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class GeneralConfig(Config):
     tasks: tuple[str, ...] = ()
     """Which of the model's tasks (`rmutils.evaluation.abilities.ability_tasks`); none: our own."""
     samples: Count = 200
-    """Of each task; all there are, where there are fewer."""
+    """Questions of each task; all there are, where there are fewer."""
     seed: int = 0
     """Draws the questions."""
     passages: Count = 24
@@ -64,7 +64,7 @@ class GeneralConfig(Config):
 
 @dataclass(frozen=True)
 class General:
-    """What was measured.
+    """General abilities, as measured.
 
     Attributes
     ----------
@@ -117,7 +117,7 @@ def evaluate_general(
 
 
 def parts_of(lm: LanguageModel, config: GeneralConfig, base: LanguageModel | None) -> list[Part]:
-    """What can be asked by itself with the same answers: each task as a whole, each passage."""
+    """Return the parts that can be asked alone with the same answers: tasks, passages."""
     texts, turn = passages(lm, config.passages if base else 0, config.passage_tokens)
     return [*(partial(_ask, lm, name, task, items)
               for name, (task, items) in config.items(lm.corpus).items()),
@@ -262,7 +262,7 @@ def evaluate_general_stored(
 
 @cache
 def _digest(config: GeneralConfig, corpus: str) -> str:
-    """Of all questions with their right answers and options."""
+    """Return a hash of all questions with their right answers and options."""
     return digest([[name, item.prompt, item.right, item.options]
                    for name, (_, items) in config.items(corpus).items() for item in items])
 

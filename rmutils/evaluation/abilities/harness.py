@@ -91,7 +91,7 @@ class HarnessConfig(Config):
 
 
 def checkpoint(model: str, folder: Path, load: Callable[[str], LanguageModel]) -> str:
-    """What the harness can load: a hub id or a folder; one is written where there is neither.
+    """Return what the harness can load, a hub id or a folder; write a folder if there is neither.
 
     Parameters
     ----------

@@ -54,7 +54,7 @@ class MTBenchConfig(Config):
     thinking: bool = False
     """Whether an answer may begin with a chain of thought, where the model knows one."""
     seed: int = 0
-    """Of the answers that are sampled."""
+    """Seed of the answers that are sampled."""
 
 
 class MTBenchRun(Config):
@@ -192,7 +192,7 @@ def _render(lm: LanguageModel, question: Question, said: list[str], config: MTBe
 
 
 def _asked(question: Question, said: list[str]) -> str:
-    """What the judge is asked about the last of some answers."""
+    """Return the judge's question about the last of some answers."""
     turns = "\n\n".join(f"User: {turn}\n\nAssistant: {answer}"
                         for turn, answer in zip(question.turns, said, strict=False))
     right = "".join(f"\nA right answer to the last question:\n\n<answer>\n{text}\n</answer>\n"

@@ -37,7 +37,7 @@ _PYTHON = (sys.executable, "-I", "-S", "-B")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of some calls.
+    """Outcome of some calls.
 
     Attributes
     ----------

@@ -140,7 +140,7 @@ def _citations(claims: Sequence[str], sample: Question) -> tuple[float, float]:
 
 
 def _tell(documents: Iterable[int], facts: Sequence[Fact], sample: Question) -> bool:
-    """Whether some documents tell all these facts, of which there is at least one."""
+    """Return whether some documents tell all these facts, of which there is at least one."""
     told = {fact for fact, number in sample.told if number in documents}
     return bool(facts) and told.issuperset(facts)
 
@@ -194,7 +194,7 @@ def normalize(text: str) -> str:
 
 
 def parse(response: str, prefix: str) -> str:
-    """What follows the prefix ("Answer:") on its line; without one, the first line."""
+    """Return what follows the prefix ("Answer:") on its line; without one, the first line."""
     found = re.search(rf"{re.escape(prefix)}(.*)", response, re.IGNORECASE)
     line = found[1].strip() if found else response.strip().partition("\n")[0]
     return re.sub(rf"^{re.escape(prefix)}", "", line, flags=re.IGNORECASE).strip()
@@ -256,7 +256,7 @@ def str_em(response: str, sample: Question) -> float:
 
 @METRICS.register("recall_top5")
 def recall_top5(response: str, sample: Question) -> float:
-    """Of the golds, how many are items of the response, which is a list; five are enough."""
+    """Return the share of the golds that the response, a list, contains; five are enough."""
     said = {normalize(item) for item in items(without_citations(response))}
     return min(5, sum(normalize(gold) in said for gold in sample.golds)) / min(5, len(sample.golds))
 

@@ -29,7 +29,7 @@ LENGTHS = (8192, 16384, 32768, 65536, 131072)
 
 @dataclass(frozen=True)
 class Settings:
-    """What the data sets of a category share; the file is named as in HELMET."""
+    """Settings that the data sets of a category share; the file is named as in HELMET."""
 
     file: str
     chat: bool

@@ -18,7 +18,7 @@ from rmutils.evaluation.helmet.official import OFFICIAL
 COLLECTED = Stage("helmet", version=1)
 JUDGED = "-gpt4eval_o.json"
 PARTS = {"args": dict, "data": list, "metrics": dict, "averaged_metrics": dict}
-"""What a result file of HELMET consists of."""
+"""Parts of a result file of HELMET."""
 SETTINGS = ("datasets", "input_max_length", "model_name_or_path")
 THOUGHTS = 32768
 """Tokens by which HELMET's `--thinking` has lengthened what its result files call

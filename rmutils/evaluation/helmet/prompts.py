@@ -35,9 +35,9 @@ class EvaluateConfig(Config):
     """Tokens of prompt and answer together. Section 4.1: "five context lengths ranging from 8K to
     128K tokens"; ours are for models with smaller windows."""
     samples: Annotated[int, Field(ge=1)] = 50
-    """Of each data set at each length. HELMET: 100, and 500 in ICL."""
+    """Questions of each data set at each length. HELMET: 100, and 500 in ICL."""
     seed: int = 42
-    """Of the texts, questions and demonstrations. 42 in HELMET."""
+    """Seed of the texts, questions and demonstrations. 42 in HELMET."""
     shots: Annotated[int, Field(ge=0)] | None = None
     """Demonstrations. None: HELMET's number, 2 but in ICL and needle tasks; 0 for models of this
     project's own training, which have never seen any."""
@@ -88,7 +88,7 @@ class EvaluateConfig(Config):
 
 
 NEWLINES = ("\n", "Ċ", "ĊĊ", "<0x0A>")
-"""What tokenizers call the tokens at which HELMET ends an answer of one line."""
+"""Names that tokenizers give to the tokens at which HELMET ends an answer of one line."""
 NO_TEXT = "[text]"
 MORE = 24
 """Tokens of a demonstration's text beside what its answer needs."""

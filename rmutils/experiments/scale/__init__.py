@@ -1,4 +1,4 @@
-"""What large models and long contexts cost, from shapes and counts: work, memory, exchange.
+"""The cost of large models and long contexts from shapes and counts: work, memory, exchange.
 
 Nothing here is measured. Formulas give operations, bytes and bytes sent; with the published rates
 of an accelerator, and an assumed share of them, these become hours.

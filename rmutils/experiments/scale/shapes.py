@@ -20,7 +20,7 @@ from rmutils.models.fetch import hub_id_of
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a decoder with gated feed-forward layers and grouped queries.
+    """Shape of a decoder with gated feed-forward layers and grouped queries.
 
     Attributes
     ----------
@@ -170,7 +170,7 @@ does not say."""
 
 
 class Assumptions(Config):
-    """What is not to be derived. All of it is ours."""
+    """Assumptions that cannot be derived. All are ours."""
 
     compute: Share = 0.4
     """Share of the peak in prefill and training. Llama 3 was trained at 38 to 43 % of it on H100s

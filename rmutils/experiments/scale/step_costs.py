@@ -15,7 +15,7 @@ from rmutils.training.recipes import RECIPES
 
 @dataclass(frozen=True)
 class Rates:
-    """What an accelerator does per second, by assumption."""
+    """The rates of an accelerator, by assumption."""
 
     machine: Machine
     assumed: Assumptions
@@ -70,7 +70,7 @@ TEXT = 4
 
 @dataclass(frozen=True)
 class Cost:
-    """Of a step, or of several.
+    """Cost of a step, or of several.
 
     Attributes
     ----------

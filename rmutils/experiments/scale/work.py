@@ -31,7 +31,7 @@ def seen(new: int, cached: int = 0, window: int | None = None) -> int:
 
 
 def attention(shape: Shape, new: int, cached: int = 0) -> float:
-    """Of queries times keys, and of weights times values, in all layers.
+    """Operations of queries times keys, and of weights times values, in all layers.
 
     Each pair that is seen costs `4 heads head_size`. That holds for kernels which skip what the
     causal mask and the window hide; without this, prefill costs about twice as much.
@@ -43,7 +43,7 @@ def attention(shape: Shape, new: int, cached: int = 0) -> float:
 
 
 def forward(shape: Shape, new: int, cached: int = 0, logits: int | None = None) -> float:
-    """Of a forward pass: twice the weights of each matrix per token, and attention.
+    """Operations of a forward pass: twice the weights of each matrix per token, and attention.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def forward(shape: Shape, new: int, cached: int = 0, logits: int | None = None) 
 
 
 def training(shape: Shape, tokens: int, recompute: bool = True) -> float:
-    """Of a sequence in training: forward, backward at twice its cost, and, with gradient
+    """Operations of a sequence in training: forward, backward at twice its cost, and, with gradient
     checkpointing, the layers once more."""
     again = forward(shape, tokens, logits=0) if recompute else 0.0
     return 3 * forward(shape, tokens) + again
@@ -68,12 +68,12 @@ Sharing = Literal["zero1", "zero2", "fsdp", "alone"]
 
 
 def weights(shape: Shape, each: int = HALF) -> int:
-    """Of all weights."""
+    """Bytes of all weights."""
     return each * shape.parameters
 
 
 def cache(shape: Shape, tokens: int, each: int = HALF) -> int:
-    """Of the keys and values of a text.
+    """Bytes of the keys and values of a text.
 
     Layers with a sliding window keep those before the current token that it still sees, one less
     than the window.
@@ -85,7 +85,7 @@ def cache(shape: Shape, tokens: int, each: int = HALF) -> int:
 
 
 def states(shape: Shape, sharing: Sharing, gpus: int) -> float:
-    """Of weights, gradients and AdamW's states on each GPU.
+    """Bytes of weights, gradients and AdamW's states on each GPU.
 
     Mixed precision has 2 bytes per weight for the weights that compute, 2 for their gradients, and
     12 for a float32 copy and two moments (ZeRO, Rajbhandari et al., 2020, section 3.1). ZeRO-1
@@ -102,7 +102,7 @@ def states(shape: Shape, sharing: Sharing, gpus: int) -> float:
 
 
 def activations(shape: Shape, tokens: int, *, recompute: bool = True, each: int = HALF) -> float:
-    """Of what a training keeps of one batch for its backward pass, without the logits.
+    """Bytes that a training keeps of one batch for its backward pass, without the logits.
 
     With gradient checkpointing: the input of each layer, and all of one layer. Of a layer are
     kept: its input and what its two norms give, queries, keys, values and attention's result, the
@@ -116,13 +116,13 @@ def activations(shape: Shape, tokens: int, *, recompute: bool = True, each: int 
 
 
 def logits(shape: Shape, tokens: int) -> float:
-    """Of the logits of a batch in training: in bfloat16, in float32 for the loss, and its
+    """Bytes of the logits of a batch in training: in bfloat16, in float32 for the loss, and its
     gradient."""
     return float((HALF + SINGLE + SINGLE) * shape.vocabulary * tokens)
 
 
 def stored_attention(shape: Shape, tokens: int, how: Literal["all", "row", "place"]) -> float:
-    """Of what a detection keeps of the attention of all heads, in float32.
+    """Bytes that a detection keeps of the attention of all heads, in float32.
 
     Parameters
     ----------
@@ -137,14 +137,14 @@ def stored_attention(shape: Shape, tokens: int, how: Literal["all", "row", "plac
 
 
 def tensor_parallel(shape: Shape, tokens: int, gpus: int, each: int = HALF) -> float:
-    """Of a forward pass whose layers are shared: two all-reduces of the hidden states per layer,
-    after attention and after the feed-forward layer (Megatron, Shoeybi et al., 2019)."""
+    """Bytes sent in a forward pass whose layers are shared: two all-reduces of the hidden states
+    per layer, after attention and after the feed-forward layer (Megatron, Shoeybi et al., 2019)."""
     whole = tokens * shape.hidden * each
     return 2 * shape.layers * whole * 2 * (gpus - 1) / gpus
 
 
 def context_parallel(shape: Shape, tokens: int, gpus: int, each: int = HALF) -> float:
-    """Of a forward pass whose text is cut into slices: keys and values are gathered in each layer.
+    """Bytes sent in a forward pass over a sliced text: keys and values are gathered in each layer.
 
     As the Olmo 3 recipe has it (`rmutils.longcontext.context_parallel`), also in layers with a
     sliding window. In training the gradients of the same come back.
@@ -154,7 +154,7 @@ def context_parallel(shape: Shape, tokens: int, gpus: int, each: int = HALF) -> 
 
 
 def training_step(shape: Shape, sharing: Sharing, gpus: int, each: int = HALF) -> float:
-    """Of the gradients and weights of one optimizer step, however large its batch.
+    """Bytes sent for the gradients and weights of one optimizer step, however large its batch.
 
     ZeRO-1 and ZeRO-2 reduce the gradients and gather the weights, as much as one all-reduce. FSDP
     gathers the weights twice, for the forward and the backward pass, and reduces the gradients

@@ -1,1 +1,1 @@
-"""What reads prompts and writes answers fast: batches, shared prefixes, caches, memory."""
+"""Reads prompts and writes answers fast: batches, shared prefixes, caches, memory."""

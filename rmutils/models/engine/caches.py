@@ -59,7 +59,7 @@ class _RoomyLayer(DynamicLayer):
             self.dtype, self.device, self.is_initialized = whole.dtype, whole.device, True
 
     def has_room(self, columns: int) -> bool:
-        """Whether it is the whole room, and so many more columns are left."""
+        """Return whether it is the whole room, with so many more columns left."""
         return self.rows == slice(None) and (
             self.room.size[1] - self.start - self.get_seq_length() >= columns)
 

@@ -130,7 +130,7 @@ _TURNS = (
 )
 TEMPLATE = _TURNS + "{% endif %}"
 NO_THOUGHT = "<think>\n\n</think>\n\n"
-"""What Qwen3's template puts before an answer without thinking."""
+"""Text that Qwen3's template puts before an answer without thinking."""
 THINKING_TEMPLATE = (
     _TURNS + "{% if enable_thinking is defined and enable_thinking is false %}"
     + NO_THOUGHT.replace("\n", "\\n").join(("{{ '", "' }}")) + "{% endif %}{% endif %}"
@@ -297,7 +297,7 @@ class Stream:
 
 
 def _tells(context: str, fact: Fact) -> bool:
-    """Whether the text says this, in any wording and frame."""
+    """Return whether the text says this, in any wording and frame."""
     return any(sentence(text.format(s=fact.subject, v=fact.value))[1:] in context
                for text in fact.spec.statements)
 
@@ -308,4 +308,4 @@ def _question(world: World, fact: Fact) -> Sample:
 
 
 NOTHING = "There is nothing to look up."
-"""What a thinking model thinks where an answer needs no chain of facts."""
+"""The thought of a thinking model where an answer needs no chain of facts."""

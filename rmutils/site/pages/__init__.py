@@ -1,4 +1,4 @@
-"""What the book's pages get when they are built: a Sphinx extension.
+"""The book's Sphinx extension: additions to the pages when they are built.
 
 Beside each figure and table of a chapter stand its picture, its data, its notebook and how it was
 made (`beside`). The directive `generated` writes lists and records that nobody types. The book's

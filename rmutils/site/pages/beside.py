@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 DATA = "_downloads"
 """Folder of the data, beside the pages."""
 LIST = re.compile(r"<dl>.*</dl>", re.DOTALL)
-"""Of a note, what is known."""
+"""The entries of a note."""
 
 
 class NumberedTable(nodes.General, nodes.Element):

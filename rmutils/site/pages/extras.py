@@ -34,7 +34,7 @@ COLAB = """\
 !pip install --quiet --editable retmask-book
 %cd retmask-book/notebooks
 import site, sysconfig; site.addsitedir(sysconfig.get_paths()["purelib"])"""
-"""What a notebook on Colab runs first. Packages are those that `pyproject.toml` allows."""
+"""The first cell of a notebook on Colab. Packages are those that `pyproject.toml` allows."""
 
 CLOUD = """
 (in-the-cloud)=

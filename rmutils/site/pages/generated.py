@@ -41,7 +41,7 @@ TOUCHES = {
     "share masked": "the share of heads that section 5.2 says are masked",
     "published scores": "what is said about retrieval scores",
 }
-"""What a disagreement of a kind bears upon; those about scores and sentences are computed."""
+"""Consequences of each kind of disagreement; those about scores and sentences are computed."""
 
 
 def in_all(book: Path) -> str:

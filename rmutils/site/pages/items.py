@@ -128,7 +128,7 @@ def _files(part: object) -> Iterator[str]:
 
 
 def kind_of(output: NotebookNode) -> str | None:
-    """Whether an output is a "figure", a "table" or neither."""
+    """Return whether an output is a "figure", a "table" or neither."""
     if any(form.startswith("image/") for form in output.data):
         return "figure"
     return "table" if TABLE.match(output.data.get("text/html", "")) else None
