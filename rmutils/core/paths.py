@@ -18,6 +18,8 @@ BOOK = ROOT / "book"
 CHAPTERS = BOOK / "chapters"
 SHIPPED_ARTIFACTS = DATA / "artifacts"
 SHIPPED_MODELS = DATA / "models"
+PLANS = DATA / "plans"
+"""Plans of experiments, written before their results."""
 CORPORA = {"book": DATA / "corpus", "world": DATA / "corpus" / "world"}
 """Texts by name: folders with `haystack/*.txt` and `needles/needles.jsonl`."""
 HAYSTACK = CORPORA["book"] / "haystack"

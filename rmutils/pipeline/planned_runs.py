@@ -1,5 +1,7 @@
 """The runs that the book's chapters show, fixed before any of them was looked at.
 
+Plans of experiments are files in `data/plans`; a result names the plan that it was made by.
+
 A run of 200 instructions on `tiny-llama`, with the same recipe, had been seen by then; its results
 changed nothing.
 """
@@ -8,8 +10,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
 
 from rmutils.core.errors import NotStored, UserError
+from rmutils.core.files import sha256
+from rmutils.core.paths import PLANS
 from rmutils.core.results import Artifact, find, stored
 from rmutils.heads.detection import even_depths
 from rmutils.pipeline.retmask import (
@@ -37,6 +45,35 @@ _MASKS = ("retmask", "non-retrieval-mask", "random-mask", "sft")
 BEFORE = "before"
 """In the place of a strategy: the model that all trainings begin with."""
 _SEEDS = range(5)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan of an experiment, as its file has it.
+
+    Attributes
+    ----------
+    name : str
+    digest : str
+        The first 16 digits of the file's SHA-256. Results name it in their facts, as `plan`.
+    content : dict
+    """
+
+    name: str
+    digest: str
+    content: dict[str, Any]
+
+    def deviations(self, artifacts: Iterable[Artifact]) -> list[str]:
+        """Say which results were not made by this plan, in a sentence each."""
+        plans = [(a.name, a.manifest["facts"].get("plan", "none")) for a in artifacts]
+        return [f"{name} was made by plan {plan}, not by {self.digest}."
+                for name, plan in plans if plan != self.digest]
+
+
+def load_plan(name: str) -> Plan:
+    """Read `data/plans/NAME.yml`."""
+    path = PLANS / f"{name}.yml"
+    return Plan(name, sha256(path)[:16], yaml.safe_load(path.read_text(encoding="utf-8")))
 
 
 def planned_runs(model: str) -> list[RetMaskConfig]:

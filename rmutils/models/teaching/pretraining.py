@@ -86,7 +86,8 @@ def build_model(recipe: TeachingRecipe, tokenizer) -> nn.Module:
     return transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
 
 
-def train(recipe: TeachingRecipe, folder: Path, *, device: str | None = None) -> Path:
+def train(recipe: TeachingRecipe, folder: Path, *, device: str | None = None,
+          until: int | None = None) -> Path:
     """Train a model and save it.
 
     One thread on a CPU: the weights then do not depend on the number of cores, and two models can
@@ -99,6 +100,8 @@ def train(recipe: TeachingRecipe, folder: Path, *, device: str | None = None) ->
         Takes the model in transformers' format, `training.csv` (step, length, losses, time) and the
         hidden folder `.training` (checkpoint, snapshots). If a run of the same recipe was stopped
         there, it goes on.
+    until : int, optional
+        Stop before this step of the recipe; called again, the training goes on.
 
     Raises
     ------
@@ -109,11 +112,14 @@ def train(recipe: TeachingRecipe, folder: Path, *, device: str | None = None) ->
     with one_process(folder / ".training" / "lock", f"training into {folder.name}"), one_thread():
         tokenizer = build_tokenizer(recipe.vocab_size, thinking=recipe.thinking)
         run = _Run(recipe, tokenizer, folder / ".training", device)
-        with progress_bar(f"training {folder.name}", recipe.steps, unit="steps",
+        last = min(until or recipe.steps, recipe.steps)
+        with progress_bar(f"training {folder.name}", last, unit="steps",
                           done=run.step) as advance:
-            while run.step < recipe.steps:
+            while run.step < last:
                 run.advance()
                 advance(1)
+        if last < recipe.steps:
+            run.save()
         run.model.cpu().save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         lines = [COLUMNS, *run.curve]
@@ -135,6 +141,29 @@ def first_steps(recipe: TeachingRecipe, count: int) -> pd.DataFrame:
                 advance(1)
     return pd.DataFrame([map(float, line.split(",")) for line in run.curve],
                         columns=COLUMNS.split(","))
+
+
+def train_further(recipe: TeachingRecipe, folder: Path, count: int, *, seed: int) -> nn.Module:
+    """Take more steps from the checkpoint in a folder, with texts and dropout of another seed.
+
+    Optimizers, rates and the lengths of the texts go on where the training stopped. The folder
+    stays as it is.
+
+    Parameters
+    ----------
+    folder : Path
+        What `train` left there.
+    seed : int
+        The recipe's own gives the steps that its training would take.
+    """
+    with tempfile.TemporaryDirectory() as scratch, one_thread():
+        tokenizer = build_tokenizer(recipe.vocab_size, thinking=recipe.thinking)
+        run = _Run(recipe, tokenizer, folder / ".training", "cpu")
+        run.recipe = recipe.changed({"seed": seed})
+        run.folder, run.stream = Path(scratch), Stream(run.recipe, tokenizer)
+        for _ in range(count):
+            run.advance()
+    return run.model
 
 
 class _Run:
@@ -179,7 +208,7 @@ class _Run:
         if self.step == self.recipe.steps:
             self._snapshot()  # before the checkpoint, after which a stopped run has no more to do
         if self.step % CHECKPOINT_STEPS == 0 or self.step == self.recipe.steps:
-            self._save()
+            self.save()
 
     def _drop_heads(self, o_proj: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
         """Zero the outputs of random heads of a layer, as a mask does; other ones in each row, and
@@ -200,7 +229,8 @@ class _Run:
         weights.pop("lm_head.weight")  # tied to the embeddings
         save_file(weights, target)
 
-    def _save(self) -> None:
+    def save(self) -> None:
+        """Write the checkpoint that a stopped training goes on from."""
         state = {"recipe": self.recipe.digest(), "step": self.step, "curve": self.curve,
                  "seconds": self.seconds,
                  "model": self.model.state_dict(),
