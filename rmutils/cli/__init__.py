@@ -6,12 +6,15 @@ A subcommand's module is imported when it is called: `rmutils --help` answers at
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from typing import Annotated
 
 import typer
 from typer.core import TyperGroup
 
 from rmutils import __version__
+from rmutils.cli import stand_ins
 from rmutils.cli.from_configs import Command, hyphens
 from rmutils.core.errors import UserError
 
@@ -39,8 +42,24 @@ COMMANDS = {  # name: module of `rmutils.cli`, help
 }
 
 
+COMPLETE = "RMUTILS_HELP_COMPLETE"
+"""Environment variable: help imports everything."""
+
+
 class LazyCommands(TyperGroup):
     """Imports a command when it is called; a `UserError` is printed alone and exits with 2."""
+
+    def main(self, args=None, *others, **named):
+        """Run the command; help does without the libraries that take seconds to import."""
+        words = sys.argv[1:]
+        if args is not None or "--help" not in words or os.environ.get(COMPLETE):
+            return super().main(args, *others, **named)
+        stand_ins.install()
+        first = [word for word in words[:2] if not word.startswith("-")]
+        try:  # nothing but help: a command must not run with stand-ins
+            return super().main([*first, "--help"], *others, **named)
+        except Exception:  # a plug-in that needs the real libraries
+            os.execve(sys.executable, sys.orig_argv, os.environ | {COMPLETE: "1"})
 
     def resolve_command(self, ctx, args):
         if args[0] in COMMANDS:

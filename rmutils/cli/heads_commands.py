@@ -20,7 +20,6 @@ from rmutils.heads.masking import check_free
 from rmutils.heads.scores import DECIMALS
 from rmutils.models import load_model
 from rmutils.models.known_models import tau_of
-from rmutils.site import model_report
 
 
 @configured(config=DetectConfig())
@@ -119,6 +118,8 @@ def report(
 
     Example: rmutils report model.gguf --lengths 512,2048 --out my-model.html
     """
+    from rmutils.site import model_report  # matplotlib: only when it is needed
+
     own = examine(model, config, compute=compute, command=options.command_line(ctx))
     found = model_report.forecasts(own)
     numbers = model_report.as_json(own, found)

@@ -16,8 +16,6 @@ from rmutils.cli.from_configs import OpenCommand, pairs
 from rmutils.core import paths
 from rmutils.core.errors import UserError
 from rmutils.core.results import Artifact, find, promote, stored
-from rmutils.doctor import examine, report
-from rmutils.site.gallery import NAME
 
 NotebookParameters = Annotated[list[str] | None, typer.Option(
     "-p", metavar="NAME VALUE", show_default=False,
@@ -38,6 +36,7 @@ def run(
 
     Example: rmutils run 01_preliminaries -p tau 0.05 -p lengths 256,512 --name low-tau
     """
+    from rmutils.site.gallery import NAME
     from rmutils.site.notebooks import NotebookFailed, run_notebook
     from rmutils.site.parameters import check_parameters, describe, from_folder, read_parameters
 
@@ -251,4 +250,6 @@ def doctor(as_json: options.Json = False) -> None:
 
     Example: rmutils doctor
     """
+    from rmutils.doctor import examine, report
+
     raise typer.Exit(report(examine(python=sys.executable), as_json))

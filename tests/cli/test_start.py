@@ -5,13 +5,29 @@ import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
 
-SLOW = "torch", "transformers", "pandas", "matplotlib", "scipy"
+from rmutils.cli import COMMANDS, app
+from rmutils.cli.stand_ins import SLOW
+
+HELP = """
+import sys
+from rmutils.cli import stand_ins
+stand_ins.install()
+from typer.testing import CliRunner
+from rmutils.cli import app
+for words in sys.argv[1:]:
+    print(CliRunner().invoke(app, [*words.split(), "--help"]).output)
+real = [name for name in stand_ins.SLOW if getattr(sys.modules.get(name), "__file__", None)]
+assert not real, real
+"""
 
 
 @pytest.mark.parametrize(("words", "said"), [
     (["-c", "import rmutils; print(rmutils.__version__)"], "."),
     (["-m", "rmutils", "--help"], "detect"),
+    (["-m", "rmutils", "retmask", "tiny-llama", "--help"], "--instructions"),
+    (["-m", "rmutils", "run", "-p", "name", "--help"], "notebook"),  # not a run without torch
 ])
 def test_package_and_help_do_without_slow_libraries(tmp_path, words, said):
     """They are in the way of each import, and raise."""
@@ -20,3 +36,12 @@ def test_package_and_help_do_without_slow_libraries(tmp_path, words, said):
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True,
                           env={**os.environ, "PYTHONPATH": str(tmp_path)})
     assert done.returncode == 0 and said in done.stdout, done.stderr
+
+
+def test_help_is_the_same_with_and_without_slow_libraries():
+    """In one process for all commands, so that what they share is imported once."""
+    commands = [*COMMANDS, "variants answers", "variants layers", "models train", "paper audit"]
+    quick = subprocess.run([sys.executable, "-c", HELP, *commands], capture_output=True, text=True)
+    assert quick.returncode == 0, quick.stderr
+    real = [CliRunner().invoke(app, [*words.split(), "--help"]).output for words in commands]
+    assert quick.stdout == "".join(f"{text}\n" for text in real)
