@@ -30,6 +30,7 @@ from rmutils.paper import audit, load_published_maps, load_tables
 from rmutils.paper.findings import ABOUT_SCORES, ABOUT_SENTENCES, beside_gains
 from rmutils.site.pages import CHANGELOG, CITATION, FAULTS
 from rmutils.site.pages.items import chapters, items, kind_of, literal, shown, title
+from rmutils.site.pages.walk import walk
 from rmutils.site.parameters import read_parameters
 
 COUNTS = ("tried", "kept", "lost")
@@ -239,6 +240,7 @@ WRITERS: dict[str, Callable[..., str]] = {
     "changes": changes,
     "faults": faults,
     "faults-in-all": in_all,
+    "walk": walk,
 }
 """Each is given the book's folder and the words after its name, and returns Markdown."""
 
