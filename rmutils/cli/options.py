@@ -38,15 +38,17 @@ Servers = Annotated[list[str] | None, typer.Option(
     help="Instead of --backend: the address of a server with OpenAI's interface, and the folder "
          "that it serves, if that is not MODEL but a masked one. Can be given several times.")]
 
-Policy = Literal["retrieval", "non-retrieval", "random"]
+Policy = Literal["retrieval", "non-retrieval", "random", "layer-matched-non-retrieval",
+                 "layer-matched-random"]
 
 
 class HeadChoice(Config):
     """Which heads are masked."""
 
     policy: Policy | None = None
-    """Mask the retrieval heads, as many of the others, or as many of any. None: no heads are
-    masked; retrieval, if --tau, --top-k or --scores is given."""
+    """Mask the retrieval heads, as many of the others, or as many of any; layer-matched: in the
+    layers of the retrieval heads. None: no heads are masked; retrieval, if --tau, --top-k or
+    --scores is given."""
     tau: float | None = None
     """Lowest score of a retrieval head. None: the model's own, else 0.1."""
     top_k: int | None = None

@@ -17,12 +17,13 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from rmutils.core.config import Config, digest, run_notebook
+from rmutils.core.config import Config, added, digest, run_notebook
+from rmutils.core.errors import UserError
 from rmutils.core.results import Artifact, Compute, Stage, Tables
 from rmutils.corpora.world.failure_prompts import FailurePrompt, failure_prompts
 from rmutils.evaluation.failure_checks import OUTCOMES, outcome
 from rmutils.heads.detection import DetectConfig, detect_stored, even_depths
-from rmutils.heads.masking import choose
+from rmutils.heads.masking import Policy, choose
 from rmutils.heads.scores import Head, HeadScores
 from rmutils.models import LanguageModel, identify, load_model
 from rmutils.models.loading import corpus_of
@@ -31,6 +32,11 @@ from rmutils.preference.responses import ResponseConfig, Transformers, respond
 from rmutils.stats import DIFFERENCE, SHARE, Bounds, interval
 
 FAILURE_MODES = Stage[Tables]("failure-modes", version=1)
+WHOLE = "nothing"
+"""Name of the mask of the whole model."""
+PAPER: tuple[Policy, ...] = ("retrieval", "non-retrieval")
+"""Masks of the appendix."""
+MATCHED: Policy = "layer-matched-non-retrieval"
 Masks = Mapping[str, Sequence[Sequence[Head]]]
 """Masks by name, such as `retrieval` -> a set of heads for each draw."""
 
@@ -55,6 +61,8 @@ class FailureConfig(Config):
     """Draws the prompts."""
     max_new_tokens: Annotated[int, Field(ge=1)] = 64
     """Longest response. 2,048 in the authors' scripts, whose instructions ask for more."""
+    policies: tuple[Policy, ...] = added(PAPER)
+    """What is masked. The whole model answers beside `retrieval`."""
 
     @property
     def grid(self) -> DetectConfig:
@@ -64,15 +72,15 @@ class FailureConfig(Config):
     def masks(self, scores: HeadScores) -> dict[str, list[list[Head]]]:
         """The retrieval heads, and as many others in each draw (section 4.1)."""
         seeds = range(self.mask_seed, self.mask_seed + self.draws)
-        return {"retrieval": [choose(scores, "retrieval", tau=self.tau)],
-                "non-retrieval": [choose(scores, "non-retrieval", tau=self.tau, seed=seed)
-                                  for seed in seeds]}
+        return {policy: [choose(scores, policy, tau=self.tau, seed=seed)
+                         for seed in (seeds[:1] if policy == "retrieval" else seeds)]
+                for policy in self.policies}
 
 
 def failure_modes(
     lm: LanguageModel, masks: Masks, config: FailureConfig, journals: Path | None = None
 ) -> FailureModes:
-    """Ask the whole model and each masked one, and check what they say.
+    """Ask each masked model, and the whole one beside `retrieval`, and check what they say.
 
     Responses are greedy, so that nothing but the heads differs. Where the model can think, it does
     for reasoning chains and for nothing else.
@@ -80,7 +88,7 @@ def failure_modes(
     Parameters
     ----------
     masks : mapping
-        `retrieval` and `non-retrieval`: the heads to mask, for each draw.
+        Policy -> the heads to mask, for each draw.
     config : FailureConfig
         Only `prompts`, `seed` and `max_new_tokens` are of use here.
     journals : Path, optional
@@ -88,8 +96,9 @@ def failure_modes(
     """
     prompts = failure_prompts(config.prompts, config.seed, lm.corpus)
     backend, tables = Transformers(lm), []
-    for masked, draw, heads in [(WHOLE, 0, ()), *((name, i, heads) for name, draws in masks.items()
-                                                  for i, heads in enumerate(draws))]:
+    whole = {WHOLE: [()]} if "retrieval" in masks else {}
+    for masked, draw, heads in [(name, i, heads) for name, draws in {**whole, **masks}.items()
+                                for i, heads in enumerate(draws)]:
         for kind in OUTCOMES:
             asked = {i: prompt for i, prompt in enumerate(prompts) if prompt.kind == kind}
             settings = ResponseConfig(
@@ -143,11 +152,8 @@ def failure_modes_stored(
 def chapter_command(name: str, config: FailureConfig) -> str:
     """Return the command that runs the chapter with these parameters."""
     return run_notebook("08_failure_modes", {
-        "model": name, **config.differences(FailureConfig()), "compute": "auto"})
-
-
-WHOLE = "nothing"
-"""Name of the mask of the whole model."""
+        "model": name, **config.differences(FailureConfig(policies=config.policies)),
+        "compute": "auto"})  # the chapter asks under all masks
 
 
 @dataclass(frozen=True)
@@ -172,6 +178,18 @@ class FailureModes:
                  for i, text in zip(responses["prompt"], responses["text"], strict=True)]
         first = responses["kind"].map(lambda kind: OUTCOMES[kind][0])
         return cls(tuple(prompts), responses.assign(outcome=found, passed=found == first))
+
+    def beside(self, other: FailureModes) -> FailureModes:
+        """These responses and those of other masks to the same prompts.
+
+        Raises
+        ------
+        UserError
+            The other ones answer other prompts.
+        """
+        if self.prompts != other.prompts:
+            raise UserError("the responses answer different prompts.")
+        return FailureModes(self.prompts, pd.concat([self.table, other.table], ignore_index=True))
 
     def shares(self, result: str | None = None, by: str = "kind") -> pd.DataFrame:
         """Share of each masked model's responses that pass, or have another outcome.
@@ -208,14 +226,16 @@ class FailureModes:
         Returns
         -------
         DataFrame
-            `kind`, `more`, `less` (what is masked), `value`, `low`, `high`.
+            `kind`, `more`, `less` (what is masked), `value`, `low`, `high`. Layer-matched masks
+            come last, if there are any.
         """
+        compared = [(WHOLE, "retrieval"), (WHOLE, "non-retrieval"), ("non-retrieval", "retrieval"),
+                    (WHOLE, MATCHED), (MATCHED, "retrieval")]
         rows = []
         for kind, part in self.table.assign(counted=self.table["passed"]).groupby(
                 "kind", sort=False):
             of = {masked: _by_draw(rows_) for masked, rows_ in part.groupby("masked")}
-            for more, less in ((WHOLE, "retrieval"), (WHOLE, "non-retrieval"),
-                               ("non-retrieval", "retrieval")):
+            for more, less in (pair for pair in compared if of.keys() >= {*pair}):
                 rows.append({"kind": kind, "more": more, "less": less,
                              **_mean(of[more] - of[less], DIFFERENCE)})
         return pd.DataFrame(rows)

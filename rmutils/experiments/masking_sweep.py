@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import pandas as pd
 from pydantic import Field
 
-from rmutils.core.config import Config, digest, run_notebook
+from rmutils.core.config import Config, added, digest, run_notebook
 from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal, progress_bar
 from rmutils.core.results import Artifact, Compute, Stage
@@ -25,11 +25,17 @@ from rmutils.evaluation.likelihoods import speak
 from rmutils.experiments import sweep_questions as about
 from rmutils.experiments.teaching_models import DETECTION
 from rmutils.heads.detection import DetectConfig, detect_stored, even_depths, inputs_of
-from rmutils.heads.masking import mask_heads
+from rmutils.heads.masking import draw_layer_matched, mask_heads
 from rmutils.heads.scores import DECIMALS, Head, HeadScores
 from rmutils.models import LanguageModel
 from rmutils.models.loading import corpus_of
 from rmutils.models.trained import ModelRef
+
+
+SweepPolicy = Literal["whole", "retrieval", "non-retrieval", "layer-matched-non-retrieval"]
+MATCHED: SweepPolicy = "layer-matched-non-retrieval"
+PAPER: tuple[SweepPolicy, ...] = ("whole", "retrieval", "non-retrieval")
+"""What the sweeps mask that were stored before there were layer-matched draws."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +44,14 @@ class Masking:
 
     Attributes
     ----------
-    policy : {"whole", "retrieval", "non-retrieval"}
-        None, the highest ones, or random others.
+    policy : SweepPolicy
+        None, the highest ones, or random others, from anywhere or from the same layers.
     draw : int
         Which of the random choices; 0 for the other policies.
     heads : tuple of (layer, head)
     """
 
-    policy: Literal["whole", "retrieval", "non-retrieval"]
+    policy: SweepPolicy
     draw: int
     heads: tuple[Head, ...]
 
@@ -61,7 +67,8 @@ def count_at(scores: HeadScores, tau: float) -> int:
 
 
 def masking_plan(
-    scores: HeadScores, counts: Collection[int], *, taus: Collection[float], draws: int, seed: int
+    scores: HeadScores, counts: Collection[int], *, taus: Collection[float], draws: int, seed: int,
+    policies: Collection[SweepPolicy] = PAPER,
 ) -> list[Masking]:
     """The whole model, then for each count the highest heads and random others.
 
@@ -76,6 +83,8 @@ def masking_plan(
         Random choices for each count.
     seed : int
         Of the first of them; the next ones follow.
+    policies : collection of SweepPolicy
+        The maskings of which policies the plan has.
 
     Raises
     ------
@@ -92,9 +101,12 @@ def masking_plan(
         plan.append(Masking("retrieval", 0, tuple(ranking[:count])))
         spared = ranking[:max(count, *reached)]
         if len(ranking) - len(spared) > count:
-            plan += [Masking("non-retrieval", draw, tuple(scores.select_random(
-                count, exclude=spared, seed=seed + draw))) for draw in range(draws)]
-    return plan
+            for draw in range(draws):
+                plan.append(Masking("non-retrieval", draw, tuple(scores.select_random(
+                    count, exclude=spared, seed=seed + draw))))
+                plan.append(Masking(MATCHED, draw, tuple(draw_layer_matched(
+                    scores.shape, ranking[:count], exclude=spared, seed=seed + draw))))
+    return [masking for masking in plan if masking.policy in policies]
 
 
 TABLES = ("screening", "answers", "speech")
@@ -139,6 +151,9 @@ class SweepConfig(Config):
     temperature: Annotated[float, Field(ge=0)] = 0.6
     """Temperature of these answers: 0.6 in the authors' scripts that sample responses. All other
     answers are greedy."""
+    policies: tuple[SweepPolicy, ...] = added(PAPER)
+    """Which heads are masked. `layer-matched-non-retrieval` are as many random others as the
+    highest heads in the same layers, which the paper does not mask."""
 
     @property
     def grid(self) -> DetectConfig:
@@ -164,6 +179,24 @@ class Sweep:
     screening: pd.DataFrame
     answers: pd.DataFrame
     speech: pd.DataFrame
+
+    def beside(self, other: Sweep) -> Sweep:
+        """This sweep with the maskings of another one that asked the same questions.
+
+        Raises
+        ------
+        UserError
+            The other one asked other questions.
+        """
+        tables = {}
+        for name in TABLES[1:]:
+            own, added = getattr(self, name), getattr(other, name)
+            asked = [set(table[["task", "sample"]].itertuples(index=False, name=None))
+                     for table in (own, added)]
+            if asked[0] != asked[1]:
+                raise UserError("the two sweeps asked different questions.")
+            tables[name] = pd.concat([own, added], ignore_index=True)
+        return Sweep(self.screening, **tables)
 
 
 SWEEP = Stage.of_tables("masking-sweep", 1, Sweep, lambda result: {
@@ -193,7 +226,8 @@ def sweep(
         More heads are to be masked than there are, or a prompt does not fit into its length.
     """
     plan = {json.dumps(masking.key): masking for masking in masking_plan(
-        scores, config.counts, taus=config.taus, draws=config.draws, seed=config.seed)}
+        scores, config.counts, taus=config.taus, draws=config.draws, seed=config.seed,
+        policies=config.policies)}
     kept = Journal(journal)
     if "screening" not in kept:
         kept["screening"] = _rows(about.screen(lm, _samples(lm, config, f"{SEED}, screening"),
@@ -249,7 +283,8 @@ def sweep_stored(
     ref = ModelRef(model)
     inputs = inputs_of(ref.identity, config.grid, ref.corpus) | {
         "scores": digest(scores.mean.round(DECIMALS).tolist())}
-    changed = {"counts": json.dumps(config.counts)} | config.differences(SweepConfig())
+    changed = {"counts": json.dumps(config.counts)} | config.differences(
+        SweepConfig(policies=config.policies))  # the chapter computes all of them
     return SWEEP.obtain(
         config, inputs, lambda journal: sweep(ref.load(), scores, config, journal=journal),
         compute=compute, model=model,

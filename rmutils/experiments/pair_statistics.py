@@ -7,11 +7,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
+from pydantic import Field
 
+from rmutils.core.config import Config, digest
+from rmutils.core.results import Artifact, Compute, Stage, Tables
+from rmutils.heads.masking import draw_layer_matched
 from rmutils.models import LanguageModel
+from rmutils.pipeline.retmask import RetMaskConfig, RetMaskRun
+from rmutils.preference.instructions import Instruction
+from rmutils.preference.pairs import make_pairs
+from rmutils.preference.responses import Transformers, respond
 from rmutils.stats import ANY, DIFFERENCE, POSITIVE, SHARE, Interval, interval
 
 SIDES = ("chosen", "rejected")
@@ -137,3 +147,51 @@ def share_above(mean: float, limit: float, longest: float) -> tuple[float, float
     exceed it and all others are empty (Markov's inequality).
     """
     return max((mean - limit) / (longest - limit), 0.0), min(mean / limit, 1.0)
+
+
+MATCHED_PAIRS = Stage[Tables]("matched-pairs", version=1)
+
+
+class MatchedConfig(Config):
+    """Which instructions of a stored run are answered without layer-matched others."""
+
+    pairs: Annotated[int, Field(ge=1)] = 128
+    """How many, the first of the run."""
+    seed: int = 42
+    """Draws the heads (see `rmutils.heads.masking.draw_layer_matched`)."""
+
+
+def matched_pairs_stored(
+    lm: LanguageModel, run: RetMaskRun, config: MatchedConfig = MatchedConfig(), *,
+    compute: Compute = "auto", command: str,
+) -> tuple[pd.DataFrame, Artifact]:
+    """Pairs of a run of RetMask, but rejected without as many other heads of the same layers.
+
+    The chosen responses are those of the run, and the rejected ones are sampled as there.
+
+    Parameters
+    ----------
+    command : str
+        The command line that makes this result.
+
+    Returns
+    -------
+    DataFrame
+        As `rmutils.preference.pairs.Pairs.table`.
+    """
+    table = run.pairs.head(config.pairs)
+    settings = RetMaskConfig.from_identity(run.artifact.manifest["config"]).responses
+    heads = tuple(draw_layer_matched(lm.shape, run.heads, exclude=run.heads, seed=config.seed))
+    chosen = pd.DataFrame({
+        "id": table["id"], "instruction": table["prompt"], "text": table["chosen"],
+        "tokens": table["chosen_tokens"], "finished": table["chosen_finished"]})
+
+    def make(journal: Path) -> Tables:
+        asked = [Instruction.of(text) for text in table["prompt"]]
+        said = respond(Transformers(lm), asked, settings.changed({"heads": heads}), journal)
+        return {"pairs": make_pairs(chosen, said).table}
+
+    inputs = {"model": lm.identity, "run": run.artifact.key, "heads": digest(heads)}
+    tables, artifact = MATCHED_PAIRS.obtain(config, inputs, make, compute=compute, command=command,
+                                            model=lm.name, label=f"draw{config.seed}")
+    return tables["pairs"], artifact

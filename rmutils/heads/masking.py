@@ -8,13 +8,15 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
@@ -25,8 +27,11 @@ from rmutils.heads.scores import Head, HeadScores
 from rmutils.models import LanguageModel
 from rmutils.models.families import family_of
 
-Policy = Literal["retrieval", "non-retrieval", "random"]
-"""Which heads are masked: RetMask, Non-Retrieval-Mask or Random-Mask (section 4.1)."""
+LAYER_MATCHED = "layer-matched-"
+Policy = Literal["retrieval", "non-retrieval", "random", "layer-matched-non-retrieval",
+                 "layer-matched-random"]
+"""Which heads are masked: RetMask, Non-Retrieval-Mask or Random-Mask (section 4.1), and two
+controls of ours, which mask as many heads in the same layers as RetMask does."""
 
 
 def choose(
@@ -38,11 +43,12 @@ def choose(
     Parameters
     ----------
     scores : HeadScores
-    policy : {"retrieval", "non-retrieval", "random"}
+    policy : Policy
         `retrieval`: H_ret itself, the heads at or above `tau` (section 2) or the `top_k` with the
         highest scores (appendix B). `non-retrieval`: "`|H_ret|` randomly-selected non-retrieval
         heads". `random`: "`|H_ret|` heads randomly masked. Masked heads can be the retrieval heads"
-        (both section 4.1).
+        (both section 4.1). With `layer-matched-` before them: the same, but in the layers of the
+        retrieval heads (see `draw_layer_matched`).
     tau, top_k
         What makes a retrieval head, one of the two (see `HeadScores.select`).
     seed : int
@@ -74,8 +80,70 @@ def choose(
     retrieval = scores.select(tau=tau, top_k=top_k)
     if policy == "retrieval":
         return retrieval
-    excluded = retrieval if policy == "non-retrieval" else ()
+    excluded = retrieval if policy.endswith("non-retrieval") else ()
+    if policy.startswith(LAYER_MATCHED):
+        return draw_layer_matched(scores.shape, retrieval, exclude=excluded, seed=seed)
     return scores.select_random(len(retrieval), exclude=excluded, seed=seed)
+
+
+def draw_layer_matched(
+    shape: tuple[int, int], like: Collection[Head], *, exclude: Iterable[Head] = (), seed: int = 42,
+) -> list[Head]:
+    """Draw as many random heads from each layer as `like` has there.
+
+    Retrieval heads are not spread over all layers. Heads drawn from anywhere differ from them in
+    their layers too; these do not. Where a layer has too few heads to draw from, those that are
+    missing come from the nearest layers that have some left, the lower one first, and
+    `count_displaced` says how many do.
+
+    Parameters
+    ----------
+    shape : (int, int)
+        Layers and heads per layer of the model.
+    like : collection of (layer, head)
+    exclude : iterable of (layer, head)
+        Heads that are not drawn.
+    seed : int
+
+    Returns
+    -------
+    list of (layer, head)
+        In the order of layer and head.
+
+    Raises
+    ------
+    UserError
+        All layers together have too few heads to draw from.
+
+    Examples
+    --------
+    >>> retrieval = [(2, 0), (2, 1), (3, 0)]
+    >>> heads = draw_layer_matched((4, 3), retrieval, exclude=retrieval, seed=0)
+    >>> [layer for layer, _ in heads]  # layer 2 has one other head
+    [1, 2, 3]
+    >>> count_displaced(heads, retrieval)
+    1
+    """
+    rng, excluded = np.random.default_rng(seed), set(exclude)
+    left = [[(layer, int(head)) for head in rng.permutation(shape[1])
+             if (layer, head) not in excluded] for layer in range(shape[0])]
+    if len(like) > sum(map(len, left)):
+        raise UserError(f"{len(like)} random heads asked for, but only {sum(map(len, left))} to "
+                        "draw from.")
+    drawn, missing = [], []
+    for layer, count in sorted(Counter(layer for layer, _ in like).items()):
+        drawn += left[layer][:count]
+        missing += [layer] * (count - len(left[layer]))
+        del left[layer][:count]
+    for layer in missing:
+        near = min((i for i, heads in enumerate(left) if heads), key=lambda i: abs(i - layer))
+        drawn.append(left[near].pop())
+    return sorted(drawn)
+
+
+def count_displaced(heads: Iterable[Head], like: Iterable[Head]) -> int:
+    """Count the heads of `like` that have no counterpart of their own layer among `heads`."""
+    return (Counter(layer for layer, _ in like) - Counter(layer for layer, _ in heads)).total()
 
 
 def check_heads(lm: LanguageModel, heads: Iterable[Head]) -> set[Head]:

@@ -33,7 +33,7 @@ class Strategy:
     ----------
     name : str
         As the paper prints it.
-    policy : {"retrieval", "non-retrieval", "random"} or None
+    policy : rmutils.heads.masking.Policy or None
         Which heads are masked for the rejected side; None: none. A subclass with a `choose_heads`
         of its own may name another one.
     objective : {"dpo", "sft"}
@@ -107,7 +107,7 @@ class WinLosePair(Strategy):
 
 
 STRATEGIES: Registry[Strategy] = Registry("strategy", "rmutils.strategies")
-"""By name. SFT trains "on (x, y_w) only" of RetMask's "preference tuples" (appendix D). RC are the
+"""By name. The layer-matched masks are ours. SFT trains "on (x, y_w) only" of RetMask's "preference tuples" (appendix D). RC are the
 reasoning contents of section 4.5. Section 4.3 trains on "the officially released dataset" of
 LongReward."""
 for _name, _strategy in {
@@ -116,6 +116,9 @@ for _name, _strategy in {
     "win-lose-pair": WinLosePair("Win-Lose-Pair"),
     "non-retrieval-mask": Strategy("Non-Retrieval-Mask", "non-retrieval"),
     "random-mask": Strategy("Random-Mask", "random"),
+    "layer-matched-non-retrieval-mask": Strategy(
+        "Non-Retrieval-Mask, layer-matched", "layer-matched-non-retrieval"),
+    "layer-matched-random-mask": Strategy("Random-Mask, layer-matched", "layer-matched-random"),
     "sft": Strategy("SFT", "retrieval", "sft"),
     "rc-removed": Strategy("RC removed", "retrieval", reasoning="removed"),
     "rc-un-generated": Strategy("RC un-generated", "retrieval", reasoning="un-generated"),
