@@ -14,10 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.stats import pearsonr, rankdata, spearmanr
+from scipy.stats import chi2, norm, pearsonr, rankdata, spearmanr
 
 from rmutils.core.config import Config, command_line
 from rmutils.core.paths import cache_dir
@@ -29,7 +30,7 @@ from rmutils.heads.detection import detect_stored, even_depths, load, save
 from rmutils.models.teaching import TeachingRecipe, train
 from rmutils.pipeline.planned_runs import BEFORE
 from rmutils.pipeline.retmask import RetMaskConfig, run_retmask
-from rmutils.stats import DIFFERENCE, RESAMPLES, compare, interval_of, spread
+from rmutils.stats import DIFFERENCE, LEVEL, RESAMPLES, compare, interval_of, spread
 
 DESIGN = Stage("design", version=1)
 HEADS, DROPOUTS = (4, 8, 12, 16), (0.0, 0.1, 0.3)
@@ -131,9 +132,10 @@ def points(found: Mapping[str, Design], statistic: str = "gini") -> pd.DataFrame
     Returns
     -------
     DataFrame
-        `model`, `found` (share of needles found before), `sparsity`, `gain` (points of 0 to 100,
-        plain mean of seven categories, over lengths and trainings), both with `_low` and `_high`
-        (95 %; of the sparsity over needles, of the gain over texts and trainings).
+        `model`, `heads` (of all layers), `found` (share of needles found before), `sparsity`,
+        `gain` (points of 0 to 100, plain mean of seven categories, over lengths and trainings),
+        both with `_low` and `_high` (95 %; of the sparsity over needles, of the gain over texts and
+        trainings).
     """
     rows = []
     for name, design in found.items():
@@ -143,7 +145,8 @@ def points(found: Mapping[str, Design], statistic: str = "gini") -> pd.DataFrame
             for (strategy, seed), part in design.samples.groupby(["strategy", "seed"], sort=False)])
         gain = compare(samples, BEFORE).iloc[0]
         rows.append({
-            "model": name, "found": design.scores.cases["success"].mean(),
+            "model": name, "heads": design.scores.mean.size,
+            "found": design.scores.cases["success"].mean(),
             "sparsity": spread["value"], "sparsity_low": spread["low"],
             "sparsity_high": spread["high"], "gain": gain["effect"], "gain_low": gain["low"],
             "gain_high": gain["high"]})
@@ -185,3 +188,25 @@ def _alike(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Pearson's correlation of each row of `x` with that of `y`; NaN where one does not vary."""
     x, y = (values - values.mean(1, keepdims=True) for values in (x, y))
     return (x * y).sum(1) / np.sqrt((x**2).sum(1) * (y**2).sum(1))
+
+
+class Heterogeneity(NamedTuple):
+    """Cochran's Q of gains, its degrees of freedom, and p if all true gains are equal."""
+
+    q: float
+    freedom: int
+    p: float
+
+
+def heterogeneity(table: pd.DataFrame) -> Heterogeneity:
+    """Test whether the gains of models differ by more than their errors explain.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As from `points`. The error of a gain is read off the width of its interval.
+    """
+    error = (table["gain_high"] - table["gain_low"]) / (2 * norm.ppf((1 + LEVEL) / 2))
+    weight = 1 / error**2
+    q = float((weight * (table["gain"] - np.average(table["gain"], weights=weight))**2).sum())
+    return Heterogeneity(q, len(table) - 1, float(chi2.sf(q, len(table) - 1)))

@@ -23,7 +23,7 @@ from rmutils.core.results import Artifact, Compute, Stage, Tables
 from rmutils.corpora.world.failure_prompts import FailurePrompt, failure_prompts
 from rmutils.evaluation.failure_checks import OUTCOMES, outcome
 from rmutils.heads.detection import DetectConfig, detect_stored, even_depths
-from rmutils.heads.masking import Policy, choose
+from rmutils.heads.masking import MATCHED, Policy, choose
 from rmutils.heads.scores import Head, HeadScores
 from rmutils.models import LanguageModel, identify, load_model
 from rmutils.models.loading import corpus_of
@@ -36,7 +36,6 @@ WHOLE = "nothing"
 """Name of the mask of the whole model."""
 PAPER: tuple[Policy, ...] = ("retrieval", "non-retrieval")
 """Masks of the appendix."""
-MATCHED: Policy = "layer-matched-non-retrieval"
 Masks = Mapping[str, Sequence[Sequence[Head]]]
 """Masks by name, such as `retrieval` -> a set of heads for each draw."""
 
@@ -239,6 +238,12 @@ class FailureModes:
                 rows.append({"kind": kind, "more": more, "less": less,
                              **_mean(of[more] - of[less], DIFFERENCE)})
         return pd.DataFrame(rows)
+
+    def repeated(self) -> pd.Series:
+        """Share of the prompts of each kind that a response passes which repeats the prompt."""
+        return pd.DataFrame([{"kind": prompt.kind, "passed": outcome(prompt, prompt.text)
+                              == OUTCOMES[prompt.kind][0]} for prompt in self.prompts]
+                            ).groupby("kind", sort=False)["passed"].mean()
 
     def example(self, kind: str, masked: str) -> int | None:
         """The first prompt, in the order of the seed, that the whole model passes and the masked

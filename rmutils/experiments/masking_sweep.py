@@ -25,15 +25,13 @@ from rmutils.evaluation.likelihoods import speak
 from rmutils.experiments import sweep_questions as about
 from rmutils.experiments.teaching_models import DETECTION
 from rmutils.heads.detection import DetectConfig, detect_stored, even_depths, inputs_of
-from rmutils.heads.masking import draw_layer_matched, mask_heads
+from rmutils.heads.masking import MATCHED, draw_layer_matched, mask_heads
 from rmutils.heads.scores import DECIMALS, Head, HeadScores
 from rmutils.models import LanguageModel
 from rmutils.models.loading import corpus_of
 from rmutils.models.trained import ModelRef
 
-
 SweepPolicy = Literal["whole", "retrieval", "non-retrieval", "layer-matched-non-retrieval"]
-MATCHED: SweepPolicy = "layer-matched-non-retrieval"
 PAPER: tuple[SweepPolicy, ...] = ("whole", "retrieval", "non-retrieval")
 """What the sweeps mask that were stored before there were layer-matched draws."""
 
@@ -190,12 +188,13 @@ class Sweep:
         """
         tables = {}
         for name in TABLES[1:]:
-            own, added = getattr(self, name), getattr(other, name)
+            own, more = getattr(self, name), getattr(other, name)
+            more = more[more["policy"] != "whole"]
             asked = [set(table[["task", "sample"]].itertuples(index=False, name=None))
-                     for table in (own, added)]
+                     for table in (own, more)]
             if asked[0] != asked[1]:
                 raise UserError("the two sweeps asked different questions.")
-            tables[name] = pd.concat([own, added], ignore_index=True)
+            tables[name] = pd.concat([own, more], ignore_index=True)
         return Sweep(self.screening, **tables)
 
 

@@ -89,6 +89,33 @@ def summarize(measures: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("measure")
 
 
+def difference_on_same(
+    own: pd.Series, others: Sequence[pd.Series]
+) -> tuple[Interval, Interval, Interval] | None:
+    """Compare a measure of some pairs with that of others on the same instructions.
+
+    Parameters
+    ----------
+    own : Series
+        By the id of the instruction, named as the measure.
+    others : sequence of Series
+        The same of other pairs, one for each random choice of heads.
+
+    Returns
+    -------
+    tuple of Interval, optional
+        The mean of `own`, that of `others`, and their paired difference, with 95 % bootstrap
+        intervals over instructions, and over choices where there are several. None if fewer than
+        two instructions have all values.
+    """
+    table = pd.concat([own, *others], axis=1, join="inner").dropna().to_numpy(float)
+    if len(table) < 2:
+        return None
+    bounds = next((b for ending, b in _BOUNDS.items() if str(own.name).endswith(ending)), ANY)
+    return (interval(table[:, 0], bounds=bounds), interval(table[:, 1:], seeds=True, bounds=bounds),
+            interval(table[:, :1] - table[:, 1:], seeds=True))
+
+
 def edit_distance(first: Sequence[str], second: Sequence[str]) -> int:
     """Fewest words inserted, removed or replaced to turn one list into the other (Levenshtein)."""
     ids = {word: number for number, word in enumerate({*first, *second})}

@@ -6,6 +6,7 @@ How many heads to mask, and the tau that does it, read off a masking sweep (appe
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -206,9 +207,20 @@ def read_off(curves: Mapping[str, pd.DataFrame], scores: HeadScores) -> pd.DataF
     return pd.DataFrame(rows)
 
 
+class Window(NamedTuple):
+    """Counts of a sweep that lie in a sweet spot, and whether the sweep shows its upper end.
+
+    A measure that never collapses, not even with every head masked, has no sweet spot that ends:
+    then the sweep cannot tell how many heads are too many.
+    """
+
+    counts: list[int]
+    closed: bool
+
+
 def windows(
     shares: Mapping[str, pd.DataFrame], repetition: pd.DataFrame
-) -> dict[str, list[int]]:
+) -> dict[str, Window]:
     """The sweet spot, as counts of the sweep, by the paper's figure and by its reasons.
 
     By a measure: "where the model performance degrades but does not collapse" (Figure 6). By
@@ -222,9 +234,10 @@ def windows(
                                                         worse_from(repetition, sign=1))}
 
 
-def _between(curve: pd.DataFrame, start: int | None, end: int | None) -> list[int]:
-    return [] if start is None else [count for count in _masked(curve, "retrieval")["count"]
-                                     if start <= count < (end or np.inf)]
+def _between(curve: pd.DataFrame, start: int | None, end: int | None) -> Window:
+    counts = [] if start is None else [count for count in _masked(curve, "retrieval")["count"]
+                                       if start <= count < (end or np.inf)]
+    return Window(counts, closed=end is not None or start is None)
 
 
 def verdicts(
@@ -236,11 +249,15 @@ def verdicts(
     -------
     DataFrame
         `sweet spot by`, `heads` (as `in_words`; missing: there is none), `tau in use`
-        with its number of heads, `inside` (yes or no).
+        with its number of heads, `inside` (yes, no, or cannot tell where the sweet spot has begun
+        and no upper end was found).
     """
     used, rows = count_at(scores, tau), []
-    for label, window in windows(shares, repetition).items():
-        inside = bool(window) and window[0] <= used <= window[-1]
-        rows.append({"sweet spot by": label, "heads": in_words(scores, window),
-                     "tau in use": f"{tau:g} ({used} heads)", "inside": "yes" if inside else "no"})
+    for label, (counts, closed) in windows(shares, repetition).items():
+        inside = bool(counts) and counts[0] <= used and (not closed or used <= counts[-1])
+        words = in_words(scores, counts[:1] if counts and not closed else counts)
+        rows.append({"sweet spot by": label,
+                     "heads": words if closed else f"from {words} on: no upper end was found",
+                     "tau in use": f"{tau:g} ({used} heads)",
+                     "inside": "no" if not inside else "yes" if closed else "cannot tell"})
     return pd.DataFrame(rows)

@@ -110,12 +110,13 @@ def masking_sweep(figure: Figure, curves: Mapping[str, pd.DataFrame], scores: He
         Of the model: they say which tau masks so many heads.
     """
     counts = sorted({int(n) for one in curves.values() for n in one["count"]})
-    measures = [{"name": name, **{policy: _shown(one, policy, counts) for policy in LINES}}
+    there = {policy for one in curves.values() for policy in one["policy"]}
+    lines = {policy: label for policy, (label, *_) in LINES.items() if policy in there}
+    measures = [{"name": name, **{policy: _shown(one, policy, counts) for policy in lines}}
                 for name, one in curves.items()]
     return embed("sweep", {
         "counts": counts, "of": scores.mean.size, "taus": [_taus(scores, n) for n in counts],
-        "lines": {policy: label for policy, (label, *_) in LINES.items()}, "measures": measures,
-        **_places(figure, counts)})
+        "lines": lines, "measures": measures, **_places(figure, counts)})
 
 
 def _shown(curve: pd.DataFrame, policy: str, counts: list[int]) -> list[str | None]:

@@ -17,6 +17,7 @@ from matplotlib.ticker import NullLocator
 
 from rmutils.experiments.sweet_spot import PERPLEXITY, REPETITION
 from rmutils.figures.style import BLUE, GREY, INK, ORANGE, RED, colour_of, new_axes
+from rmutils.heads.masking import MATCHED
 
 
 def heads_alone(losses: pd.DataFrame, tau: float) -> Figure:
@@ -50,7 +51,8 @@ def heads_alone(losses: pd.DataFrame, tau: float) -> Figure:
 
 
 LINES = {"retrieval": ("highest heads", RED, "o", "-"),
-         "non-retrieval": ("random others", GREY, "s", "--")}
+         "non-retrieval": ("random others", GREY, "s", "--"),
+         MATCHED: ("others of the same layers", BLUE, "^", ":")}
 """Policy -> label, colour, marker, line."""
 SHIFT = 1.04
 """The second line stands this much to the right, so that no bar hides another."""
@@ -78,6 +80,8 @@ def masking_sweep(
             axes.axvspan(*spot, color=ORANGE, alpha=0.25, lw=0)
         for i, (policy, (label, colour, marker, line)) in enumerate(LINES.items()):
             part = one[one["policy"] == policy]
+            if part.empty:
+                continue
             errors = np.abs(part[["low", "high"]].to_numpy().T - part["value"].to_numpy())
             axes.errorbar(part["count"] * SHIFT**i, part["value"], yerr=errors, label=label,
                           color=colour, marker=marker, ls=line, ms=4, lw=1.4, capsize=2.5)

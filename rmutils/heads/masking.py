@@ -32,6 +32,8 @@ Policy = Literal["retrieval", "non-retrieval", "random", "layer-matched-non-retr
                  "layer-matched-random"]
 """Which heads are masked: RetMask, Non-Retrieval-Mask or Random-Mask (section 4.1), and two
 controls of ours, which mask as many heads in the same layers as RetMask does."""
+MATCHED: Literal["layer-matched-non-retrieval"] = "layer-matched-non-retrieval"
+"""The control that differs from RetMask in the heads alone, and not in their layers."""
 
 
 def choose(

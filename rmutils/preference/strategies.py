@@ -107,9 +107,9 @@ class WinLosePair(Strategy):
 
 
 STRATEGIES: Registry[Strategy] = Registry("strategy", "rmutils.strategies")
-"""By name. The layer-matched masks are ours. SFT trains "on (x, y_w) only" of RetMask's "preference tuples" (appendix D). RC are the
-reasoning contents of section 4.5. Section 4.3 trains on "the officially released dataset" of
-LongReward."""
+"""By name. The layer-matched masks are ours. SFT trains "on (x, y_w) only" of RetMask's "preference
+tuples" (appendix D). RC are the reasoning contents of section 4.5. Section 4.3 trains on "the
+officially released dataset" of LongReward."""
 for _name, _strategy in {
     "retmask": Strategy("RetMask", "retrieval"),
     "smaller-model": Strategy("Smaller-Model", smaller=True),

@@ -197,7 +197,8 @@ def test_errors_exit_with_2(tiny, scores, tmp_path):
     for words, message in {
         ("no-model", *out, "--strategy", "luck"):
             "'luck' is no strategy. There are: retmask, smaller-model, win-lose-pair, "
-            "non-retrieval-mask, random-mask, sft, rc-removed, rc-un-generated, longreward",
+            "non-retrieval-mask, random-mask, layer-matched-non-retrieval-mask, "
+            "layer-matched-random-mask, sft, rc-removed, rc-un-generated, longreward",
         ("no-model", *out, "--strategy", "smaller-model"): "needs --smaller MODEL",
         ("no-model", *out, "--tau", 0.1, "--top-k", 1): "--tau and --top-k exclude each other",
         ("no-model", *out, "--top-p", 0): "top_p: expected more than 0",

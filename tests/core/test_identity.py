@@ -19,7 +19,6 @@ from rmutils.experiments.formation import FORMATION, FormationConfig
 from rmutils.experiments.heads_under_variants import HEADS, HeadsConfig
 from rmutils.experiments.masking_sweep import SWEEP, SweepConfig
 from rmutils.experiments.olmo3 import EXTENSION
-from rmutils.experiments.pair_statistics import MATCHED_PAIRS, MatchedConfig
 from rmutils.experiments.savings_curves import MEASUREMENTS
 from rmutils.experiments.under_variants import VARIANT, VariantConfig
 from rmutils.heads.detection import DETECT, DetectConfig
@@ -32,7 +31,7 @@ STAGES = {stage.name: (stage, config) for stage, config in (
     (ABLATION, AblationConfig), (DESIGN, DesignConfig), (DETECT, DetectConfig),
     (EVALUATION, EvaluateConfig), (EXTENSION, ExtensionConfig), (FAILURE_MODES, FailureConfig),
     (FORMATION, FormationConfig), (GENERAL, GeneralConfig), (HEADS, HeadsConfig),
-    (LIKELIHOODS, LikelihoodConfig), (MATCHED_PAIRS, MatchedConfig), (RETMASK, RetMaskConfig), (SWEEP, SweepConfig),
+    (LIKELIHOODS, LikelihoodConfig), (RETMASK, RetMaskConfig), (SWEEP, SweepConfig),
     (TRAIN, TrainRecipe), (VARIANT, VariantConfig),
     *((one.stage, one.config) for one in MEASUREMENTS.values()))}
 

@@ -16,6 +16,7 @@ from rmutils.experiments.designs import (
     correlations,
     design_stored,
     designs,
+    heterogeneity,
     points,
 )
 from rmutils.heads import DetectConfig, HeadScores
@@ -94,7 +95,7 @@ def test_points_and_their_correlation_by_hand():
              for x in ([level] * 3 + [0.8] for level in levels)]
     np.testing.assert_allclose(table["sparsity"], ginis, atol=1e-12)
     np.testing.assert_allclose(table["gain"], gains)
-    assert (table["found"] == 0.8).all()
+    assert (table["found"] == 0.8).all() and (table["heads"] == 4).all()
     found = correlations(table).set_index("statistic")
     r = np.corrcoef(ginis, gains)[0, 1]
     low, high = np.tanh(np.arctanh(r) + np.array([-1, 1]) * 1.959964 / np.sqrt(5 - 3))
@@ -103,3 +104,13 @@ def test_points_and_their_correlation_by_hand():
     # ranks of the Gini: 5 3 2 1 4; of the gain: 5 2 3 1 4; rho = 1 - 6 * (1 + 1) / (5 * 24)
     ranks = found.loc["Spearman's rank correlation"]
     assert ranks["value"] == pytest.approx(0.9) and ranks["low"] < 0.9 <= ranks["high"]
+
+
+def test_heterogeneity_by_hand():
+    """Gains of 1, 2 and 6 with standard errors of 1, 1 and 2: weights of 1, 1 and 1/4."""
+    gains, errors = np.array([1.0, 2.0, 6.0]), 1.959964 * np.array([1.0, 1.0, 2.0])
+    found = heterogeneity(pd.DataFrame(
+        {"gain": gains, "gain_low": gains - errors, "gain_high": gains + errors}))
+    mean = (1 + 2 + 6 / 4) / 2.25
+    assert found.q == pytest.approx((1 - mean)**2 + (2 - mean)**2 + (6 - mean)**2 / 4, rel=1e-5)
+    assert found.freedom == 2 and found.p == pytest.approx(np.exp(-found.q / 2))

@@ -1,12 +1,14 @@
 """Heads are chosen as section 4.1 says; masked ones write nothing, and the weights come back."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 import torch
 
 from rmutils.core.errors import UserError
 from rmutils.heads import HeadScores
-from rmutils.heads.masking import choose, mask_heads
+from rmutils.heads.masking import choose, count_displaced, draw_layer_matched, mask_heads
 
 IDS = torch.arange(100, 160)[None]
 HEADS = [(0, 1), (2, 0), (2, 3), (3, 2)]
@@ -150,11 +152,60 @@ def test_as_many_other_heads_are_chosen(scores):
         assert choose(scores, policy, top_k=3) == draws[42]
 
 
+def matched_slowly(shape, like, exclude, seed):
+    """Head by head: the next of a shuffled layer, or else of the layer that is nearest."""
+    rng = np.random.default_rng(seed)
+    order = {layer: [(layer, int(h)) for h in rng.permutation(shape[1])]
+             for layer in range(shape[0])}
+    free = {layer: [h for h in heads if h not in exclude] for layer, heads in order.items()}
+    own, astray = [], []
+    for layer, _ in sorted(like):
+        (own if free[layer] else astray).append(free[layer].pop(0) if free[layer] else layer)
+    for layer in astray:
+        ranked = sorted(free, key=lambda other: (abs(other - layer), other))
+        own.append(free[next(other for other in ranked if free[other])].pop())
+    return sorted(own), len(astray)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_layer_matched_heads_are_in_the_same_layers(seed):
+    """Against a slow second draw, with and without the retrieval heads among those to draw."""
+    rng = np.random.default_rng(seed)
+    shape = tuple(rng.integers(1, 7, 2))
+    heads = list(np.ndindex(*shape))
+    count = int(rng.integers(0, len(heads) // 2 + 1))
+    like = [heads[i] for i in rng.choice(len(heads), count, replace=False)]
+    for exclude in (like, []):
+        drawn = draw_layer_matched(shape, like, exclude=exclude, seed=seed)
+        expected, astray = matched_slowly(shape, like, {*exclude}, seed)
+        assert drawn == expected and len({*drawn}) == len(like) and not {*drawn} & {*exclude}
+        assert count_displaced(drawn, like) == astray == (astray if exclude else 0)
+
+
+def test_every_head_of_a_layer_is_drawn_equally_often():
+    like = [(1, 0), (1, 4)]
+    drawn = Counter(head for seed in range(1000)
+                    for head in draw_layer_matched((3, 6), like, exclude=like, seed=seed))
+    assert {*drawn} == {(1, 1), (1, 2), (1, 3), (1, 5)}  # each in half of the draws
+    assert all(430 < times < 570 for times in drawn.values())
+
+
+def test_layer_matched_policies(scores):
+    """Layer 0 has two retrieval heads and two others, layer 1 one and three."""
+    for policy, allowed in (("layer-matched-non-retrieval", {(0, 1), (0, 3), (1, 0), (1, 2),
+                                                             (1, 3)}),
+                            ("layer-matched-random", {*np.ndindex(2, 4)})):
+        draws = [choose(scores, policy, tau=0.1, seed=seed) for seed in range(60)]
+        assert all([layer for layer, _ in heads] == [0, 0, 1] for heads in draws)
+        assert {head for heads in draws for head in heads} == allowed
+
+
 def test_choices_that_cannot_be_made(scores):
     for policy, wanted, message in (
         ("retrieval", {"tau": 0.95}, "no head of some-model reaches tau=0.95"),
         ("random", {"top_k": 9}, "top_k=9: some-model has 8 heads"),
         ("non-retrieval", {"top_k": 5}, "5 random heads asked for, but only 3"),
+        ("layer-matched-non-retrieval", {"top_k": 5}, "5 random heads asked for, but only 3"),
         ("other", {"tau": 0.1}, "no policy is called 'other'.*retrieval, non-retrieval, random"),
     ):
         with pytest.raises(UserError, match=message):

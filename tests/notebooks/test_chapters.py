@@ -82,3 +82,35 @@ def test_prose_is_plain_english():
     found = {f"{path.name}: {hit[0]}" for path in texts
              for hit in AVOIDED.finditer(path.read_text(encoding="utf-8"))}
     assert not found
+
+
+VERDICT = re.compile(
+    r"\bnot measurabl|\bno (setting|strategy|measurable|visible|noticeable)\b|\bare not seen\b"
+    r"|\bis not seen\b|\bneither\b(?![^.]*\bnor\b)"
+    r"|\bthe same heads (at|in|for|lead|are|do|under)\b", re.IGNORECASE)
+"""Words that say what was found. A page that says so by itself goes on saying it when the numbers
+have changed: such sentences are computed (`rmutils.figures.sentences`)."""
+ASKED_OR_QUOTED = re.compile(r'"[^"]*"|[^.!?\n]*\?|^ +- [abc]\) .*$', re.MULTILINE)
+"""The paper's words, questions, and the options of a quiz."""
+
+
+def verdicts_by_hand(text: str) -> list[str]:
+    return [hit[0] for hit in VERDICT.finditer(ASKED_OR_QUOTED.sub("", text))]
+
+
+def test_results_are_computed_not_written():
+    texts = {path.name: "\n\n".join(
+        cell.source for cell in nbformat.read(path, as_version=4).cells
+        if cell.cell_type == "markdown") for path in NOTEBOOKS}
+    texts |= {path.name: path.read_text(encoding="utf-8") for path in paths.BOOK.glob("*.md")}
+    found = {name: verdicts_by_hand(text) for name, text in texts.items()}
+    assert not {name: hits for name, hits in found.items() if hits}
+
+
+def test_verdicts_are_recognised():
+    for text in ("The same heads lead at every length.", "It is not measurably worse.",
+                 "No setting helps.", "Neither helps.", "A gain is not seen."):
+        assert len(verdicts_by_hand(text)) == 1, text
+    for text in ("Are they the same heads?", 'The paper says "the same heads".', "   - b) Neither.",
+                 "It needs neither network nor judge.", "Some are not shown."):
+        assert not verdicts_by_hand(text), text

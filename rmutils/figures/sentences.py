@@ -1,0 +1,280 @@
+"""Sentences that say what was found, computed from the results: the finding first, its interval
+beside it, and never more than the interval allows.
+
+Pages write no finding by hand, so none outlives the numbers that it was made from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import pandas as pd
+import yaml
+from scipy.stats import pearsonr
+
+from rmutils.core.paths import DATA
+from rmutils.experiments.designs import correlations, designs, heterogeneity
+from rmutils.experiments.failure_modes import WHOLE, FailureModes
+from rmutils.experiments.general_abilities import BEFORE, means_by_strategy
+from rmutils.experiments.masking_sweep import Sweep, count_at
+from rmutils.experiments.pair_statistics import difference_on_same
+from rmutils.experiments.sweep_questions import HAYSTACK, least_right, passing
+from rmutils.experiments.sweet_spot import UNMASKED, mean_under
+from rmutils.figures.report import number
+from rmutils.heads import HeadScores
+from rmutils.heads.masking import MATCHED, count_displaced, draw_layer_matched
+from rmutils.heads.sparsity import top_overlap
+from rmutils.stats import DIFFERENCE, Interval, interval
+
+PLAN = DATA / "plans" / "layer_matched.yml"
+
+
+def by_sign(found: Interval, above: str, below: str, undecided: str) -> str:
+    """Choose the words that an interval allows: it lies above 0, below 0, or neither."""
+    return above if found.low > 0 else below if found.high < 0 else undecided
+
+
+def join(words: Iterable[str]) -> str:
+    """List words as a sentence does: a, b and c."""
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def heads_or_layers(control: Interval, cost: float) -> str:
+    """Apply the rule of the plan of the layer-matched controls.
+
+    Parameters
+    ----------
+    control : Interval
+        How much more is left by masking layer-matched others than by masking retrieval heads.
+    cost : float
+        What masking retrieval heads costs.
+    """
+    layers = "so the layers account for it, whichever of their heads are masked"
+    if control.low <= 0 <= control.high and control.high - control.low >= abs(cost) / 2:
+        return "which leaves open whether it is the heads or their layers"
+    return by_sign(control, "so it is these heads, and not only their layers", layers, layers)
+
+
+def missing_from_plan(chapter: str, model: str, draws: int) -> str:
+    """Say how many of the planned layer-matched draws are stored, if not all are."""
+    plan = yaml.safe_load(PLAN.read_text(encoding="utf-8"))
+    part, = (part for part in plan["parts"] if part["chapter"] == chapter)
+    return "" if draws >= part["draws"] else (
+        f" Of the {part['draws']} layer-matched draws that were planned for {model}, {draws} "
+        f"{'is' if draws == 1 else 'are'} stored.")
+
+
+# Chapter 1
+
+def leader_by_length(scores: HeadScores, top_k: int) -> str:
+    """Say whether the highest heads are the same at every prompt length."""
+    lengths = sorted(scores.cases["length"].unique())
+    parts = {n: scores.where((scores.cases["length"] == n).to_numpy()) for n in lengths}
+    parts = {n: part for n, part in parts.items() if len(part.runs)}
+    if len(parts) < 2:
+        return "Needles were found at one length only, so nothing can be said of others."
+    best, rank = scores.ranking()[0], {}
+    for n, part in parts.items():
+        rank[n] = part.ranking().index(best) + 1
+    high, low = (pick(parts, key=lambda n: parts[n].mean[best]) for pick in (max, min))
+    by_needle = [pd.Series(parts[n].runs[:, *best]).groupby(parts[n].clusters).mean()
+                 for n in (high, low)]
+    change = interval((by_needle[0] - by_needle[1]).dropna(), bounds=DIFFERENCE)
+    shared = min((Interval(*top_overlap(scores, part, top_k)) for part in parts.values()),
+                 key=lambda found: found.value)
+    name = f"layer {best[0]}, head {best[1]}"
+    others = [n for n in parts if rank[n] > 1]
+    lead = (f"**One head leads at every length**: {name}." if not others else
+            f"**The leader changes with the length.** Over the whole grid it is {name}; at "
+            f"{join(f'{n:,}' for n in others)} tokens another head leads, and at {max(others):,} "
+            f"it is number {rank[max(others)]}.")
+    told = by_sign(change, "surely lower", "surely higher", "not surely different")
+    return (
+        f"{lead} It scores {number(*_at(parts[high], best))} at {high:,} tokens and "
+        f"{number(*_at(parts[low], best))} at {low:,}, which is {told} (difference on the same "
+        f"needles: {number(*change)}). The set of high heads changes less: at each length, at "
+        f"least {number(*shared)} of the top {top_k} are those of the whole grid.")
+
+
+def _at(scores: HeadScores, head: tuple[int, int]) -> Interval:
+    return Interval(scores.mean[head], *scores.interval()[head])
+
+
+# Chapter 2
+
+def screening(result: Sweep) -> str:
+    """Say what a screen with so few questions can and cannot tell."""
+    asked = result.screening
+    out = asked.loc[~asked["within_reach"], "task"].tolist()
+    few = asked[asked["samples"] == asked["samples"].min()]
+    count, chance = int(few["samples"].iloc[0]), few["chance"].median()
+    least = least_right(count, chance)
+    return (
+        f"**{len(out)} of {len(asked)} kinds of questions were not shown to be within reach**"
+        + (f" ({', '.join(out)})" if out else "") + ". That is not to say that they are out of "
+        f"reach: the screen asks {count} questions of a task, and {least} of them have to be right "
+        f"where chance is {chance:.2f}. A model that is right half of the time would get that far "
+        f"with a probability of {passing(count, least, 0.5):.2f} only.")
+
+
+def matched_needles(model: str, result: Sweep, scores: HeadScores, tau: float) -> str:
+    """Say what layer-matched others cost in needles, beside retrieval heads and any others.
+
+    Parameters
+    ----------
+    tau : float
+        As many heads are masked as reach it.
+    """
+    count = count_at(scores, tau)
+    rows = result.answers[result.answers["task"] == HAYSTACK]
+    masks = {"the retrieval heads": ("retrieval", count), "any others": ("non-retrieval", count),
+             "others of the same layers": (MATCHED, count)}
+    there = rows.loc[rows["count"] == count].groupby("policy")["draw"].nunique()
+    if MATCHED not in there:
+        return (f"- **{model}**: at τ = {tau:g} no layer-matched others were drawn"
+                + missing_from_plan("02_masking_sweep", model, 0))
+    left = {name: mean_under(rows, "correct", mask) for name, mask in masks.items()
+            if mask[0] in there}
+    control = mean_under(rows, "correct", (MATCHED, count), ("retrieval", count))
+    cost = mean_under(rows, "correct", UNMASKED, ("retrieval", count)).value
+    like = scores.ranking()[:count]
+    displaced = count_displaced(draw_layer_matched(scores.shape, like, exclude=like), like)
+    return (
+        f"- **{model}**, {count} heads masked: masking as many others of the same layers leaves "
+        f"{number(*control)} more of the needles found than masking the retrieval heads, "
+        f"{heads_or_layers(control, cost)}. Found with "
+        + ", ".join(f"{name} masked: {number(*found)}" for name, found in left.items()) + "."
+        + _displaced(displaced, count)
+        + missing_from_plan("02_masking_sweep", model, there[MATCHED]))
+
+
+def _displaced(displaced: int, count: int) -> str:
+    return (f" Of each {count} layer-matched heads, {displaced} had to come from a neighbouring "
+            "layer." if displaced else "")
+
+
+# Chapter 5
+
+def designs_can_tell(table: pd.DataFrame) -> str:
+    """Say whether the designed models can tell that gain follows sparsity.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As from `rmutils.experiments.designs.points`.
+    """
+    spread, line = heterogeneity(table), correlations(table).iloc[0]
+    found = Interval(*line[["value", "low", "high"]])
+    both = pearsonr(table["heads"], table["sparsity"])
+    mixed = Interval(both.statistic, *both.confidence_interval())
+    differ, sizes = spread.p < 0.05, {config.recipe.head_dim for config in designs().values()}
+    lead = ("cannot tell" if not differ else by_sign(
+        found, "show it", "show the contrary", "do not settle it"))
+    return (
+        f"**Does gain grow with sparsity? These {len(table)} models {lead}.** Their gains differ "
+        + ("more" if differ else "no more") + f" from each other than chance explains (Cochran's Q "
+        f"is {spread.q:.1f} on {spread.freedom} degrees of freedom, p = {spread.p:.2g})"
+        + ("" if differ else ", so there is nothing that sparsity could explain")
+        + f". The correlation of gain and Gini coefficient is {number(*found)}. The number of "
+        f"heads and the Gini coefficient correlate at {number(*mixed)}"
+        + (", and all heads have the same size, so what looks like sparsity may as well be the "
+           "number of heads or of weights." if mixed.low > 0 and len(sizes) == 1 else "."))
+
+
+# Chapter 7
+
+def at_a_constant(samples: pd.DataFrame, constant: Mapping[str, float]) -> list[str]:
+    """List the tasks in which a model is not surely above a constant answer before training.
+
+    Parameters
+    ----------
+    samples : DataFrame
+        As in `rmutils.experiments.general_abilities.Abilities`.
+    constant : mapping
+        Task -> what a constant answer gets, in points.
+    """
+    before = means_by_strategy(samples[samples["strategy"] == BEFORE])
+    return [row.task for row in before.itertuples() if row.low <= constant[row.task]]
+
+
+def left_out(model: str, tasks: Sequence[str], of: int) -> str:
+    """Say which tasks could not have shown a loss, and what the mean is over."""
+    return (
+        f"- {model}: " + (
+            f"the mean is over {of - len(tasks)} of {of} tasks. Before training the model is not "
+            f"surely above a constant answer in {', '.join(tasks)}: these could not have shown a "
+            "loss." if tasks else f"the mean is over all {of} tasks; before training the model is "
+            "above a constant answer in each."))
+
+
+# Chapter 8
+
+def passed_by_repeating(modes: FailureModes) -> str:
+    """Say which kinds a parrot would pass, and what passing them therefore shows."""
+    repeated, whole = modes.repeated(), modes.shares().query("masked == @WHOLE").set_index("kind")
+    lines = []
+    for kind, share in repeated.items():
+        own = Interval(*whole.loc[kind, ["value", "low", "high"]])
+        lines.append(
+            f"- **{kind}**: repeating the prompt passes {share:.0%}. The whole model passes "
+            f"{number(*own)}, " + (
+                "so passing shows that the answer was copied, and nothing beyond that."
+                if share >= own.low else "which takes more than repeating."))
+    return "\n".join(lines)
+
+
+def matched_failures(model: str, modes: FailureModes, count: int, displaced: int) -> str:
+    """Say what masking layer-matched others costs, kind by kind."""
+    losses = modes.losses().set_index(["kind", "more", "less"])
+    draws = modes.table.loc[modes.table["masked"] == MATCHED, "draw"].nunique()
+    lines = []
+    for kind in losses.index.unique("kind"):
+        control, cost, own = (Interval(*losses.loc[(kind, *pair), ["value", "low", "high"]])
+                              for pair in ((MATCHED, "retrieval"), (WHOLE, "retrieval"),
+                                           (WHOLE, MATCHED)))
+        lines.append(
+            f"- **{kind}**: masking as many others of the same layers loses {number(*own)} of the "
+            f"prompts, masking the retrieval heads {number(*cost)}. The difference is "
+            f"{number(*control)}, {heads_or_layers(control, cost.value)}.")
+    return (f"{model}, {draws} layer-matched draws.{_displaced(displaced, count)}"
+            f"{missing_from_plan('08_failure_modes', model, draws)}\n\n" + "\n".join(lines))
+
+
+# Chapter 9
+
+EXPECTED = {"names_difference": ("names", "share of the instruction's names that only the chosen "
+                                          "response keeps"),
+            "gap_mean": ("likelihood", "gap in log-likelihood, nats per token")}
+
+
+def pairs_beside_controls(
+    model: str, own: pd.DataFrame, controls: Mapping[str, Iterable[pd.DataFrame]]
+) -> str:
+    """Say whether RetMask's pairs are what the chapter expects of them, beside other masks.
+
+    Parameters
+    ----------
+    own : DataFrame
+        Measures of RetMask's pairs by the id of the instruction
+        (`rmutils.experiments.pair_statistics`).
+    controls : mapping
+        Name -> the same of other masks, a table for each draw.
+    """
+    lines = []
+    for measure, (name, unit) in EXPECTED.items():
+        rows = {control: difference_on_same(own[measure], [t[measure] for t in tables])
+                for control, tables in controls.items()}
+        rows = {control: both for control, both in rows.items() if both is not None}
+        if not rows:
+            continue
+        held = [control for control, (_, _, less) in rows.items() if less.low > 0]
+        against = [control for control, (_, _, less) in rows.items() if less.high < 0]
+        lead = ("as expected" if len(held) == len(rows) else
+                "the contrary of what we expected" if against else
+                "not what we expected" if not held else "only in part as expected")
+        lines.append(f"- **{name}: {lead}** ({unit}). " + " ".join(
+            f"RetMask {number(*first)} and {control} {number(*second)} on the same instructions, "
+            f"which is {by_sign(less, 'more', 'less', 'no more apart than chance explains')} "
+            f"({number(*less)})." for control, (first, second, less) in rows.items()))
+    return f"Pairs of {model}:\n\n" + "\n".join(lines)

@@ -1,0 +1,147 @@
+"""A computed sentence follows its numbers: with other results it says something else."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rmutils.corpora.world.failure_prompts import FailurePrompt
+from rmutils.evaluation.failure_checks import OUTCOMES
+from rmutils.experiments.designs import design_stored, designs, points
+from rmutils.experiments.failure_modes import (
+    WHOLE,
+    FailureConfig,
+    FailureModes,
+    failure_modes_stored,
+)
+from rmutils.experiments.general_abilities import stored_abilities
+from rmutils.experiments.masking_sweep import Sweep
+from rmutils.experiments.sweep_questions import least_right, passing
+from rmutils.figures import sentences
+from rmutils.heads import HeadScores
+from rmutils.heads.detection import DetectConfig, detect_stored, even_depths
+from rmutils.heads.masking import MATCHED
+from rmutils.stats import Interval
+
+NAME, FORMAT, CHAIN = OUTCOMES
+
+
+@pytest.mark.parametrize("low, high, said", [
+    (0.1, 0.3, "these heads"), (-0.3, -0.1, "layers account"), (-0.1, 0.2, "layers account"),
+    (-0.2, 0.6, "leaves open"), (-0.5, 0.3, "leaves open")])
+def test_the_rule_of_the_plan(low, high, said):
+    """Half of a cost of 0.8 is 0.4: an interval around zero decides only if it is narrower."""
+    assert said in sentences.heads_or_layers(Interval((low + high) / 2, low, high), 0.8)
+
+
+def scores(short: float, long: float) -> HeadScores:
+    """Head 0-0 has these means at 256 and 512 tokens, head 0-1 always 0.6; eight needles each."""
+    cases = pd.DataFrame({"needle": [*range(8)] * 2, "length": [256] * 8 + [512] * 8,
+                          "success": True})
+    runs = np.zeros((16, 1, 3))
+    runs[:8, 0, 0], runs[8:, 0, 0] = short, long
+    runs[:, 0, 1] = 0.6
+    return HeadScores(runs, "m", cases["needle"].to_numpy(), cases)
+
+
+def test_leader_by_length():
+    changed = sentences.leader_by_length(scores(0.9, 0.4), 2)
+    assert "The leader changes" in changed and "surely lower" in changed
+    assert "at 512 it is number 2" in changed and "0.50 [" not in changed.split("scores")[0]
+    assert "leads at every length" in sentences.leader_by_length(scores(0.9, 0.8), 2)
+
+
+def test_leader_by_length_of_the_chapter():
+    grid = DetectConfig(lengths=(256, 512, 768, 1024, 1536, 2048, 3072, 4096),
+                        depths=even_depths(10))
+    large = detect_stored("smollm2-135m", grid, compute="never")[0]
+    tops = {n: large.where((large.cases["length"] == n).to_numpy()).ranking()[0]
+            for n in grid.lengths}
+    said = sentences.leader_by_length(large, 10)
+    assert ("The leader changes" in said) == (len({*tops.values()}) > 1)
+
+
+def gains(values, error, sparsity) -> pd.DataFrame:
+    values = np.array(values, dtype=float)
+    return pd.DataFrame({"gain": values, "gain_low": values - error, "gain_high": values + error,
+                         "sparsity": sparsity, "heads": range(len(values))})
+
+
+def test_designs_can_tell_only_what_exceeds_chance():
+    rising, x = np.arange(12), np.linspace(0.5, 0.9, 12)
+    assert "cannot tell" in sentences.designs_can_tell(gains(rising, 40, x))
+    assert "show it" in sentences.designs_can_tell(gains(rising, 1, x))
+    assert "the contrary" in sentences.designs_can_tell(gains(-rising, 1, x))
+    flat = sentences.designs_can_tell(gains([0, 5] * 6, 1, x))
+    assert "do not settle it" in flat and "number of heads or of weights" in flat
+    table = points({name: design_stored(config, compute="never")
+                    for name, config in designs().items()})
+    said = sentences.designs_can_tell(table)  # Q = 11.5: every interval holds the common mean
+    assert "cannot tell" in said and "no more from each other than chance" in said
+
+
+def test_tasks_that_could_not_fall_are_left_out():
+    samples = stored_abilities("smollm2-135m").samples
+    constant = {task: 25.0 if "letters" in task or "choice" in task else 0.0
+                for task in samples["task"].unique()}
+    out = sentences.at_a_constant(samples, constant)
+    assert out == ["multiple choice", "letters", "written letters"]
+    assert "3 of 6" in sentences.left_out("m", out, 6) and "letters" in sentences.left_out(
+        "m", out, 6)
+    assert "all 6" in sentences.left_out("m", [], 6)
+    certain = samples.assign(score=100.0)
+    assert not sentences.at_a_constant(certain, constant)
+
+
+def test_a_small_screen_says_what_it_misses():
+    assert least_right(5, 0.0) == 3 and least_right(5, 0.99) == 5
+    assert passing(5, 3, 0.5) == pytest.approx(16 / 32)  # 10 + 5 + 1 of 32
+    table = pd.DataFrame({"task": ["a", "b"], "samples": 5, "chance": 0.06,
+                          "within_reach": [True, False]})
+    said = sentences.screening(Sweep(table, pd.DataFrame(), pd.DataFrame()))
+    assert "1 of 2" in said and "(b)" in said and "of 0.50 only" in said
+
+
+def modes(chain: str, passed: int, others: int = 0, matched: int = 0) -> FailureModes:
+    prompts = (FailurePrompt(CHAIN, "any", chain, ("Anna", "Bo")),) * 40
+    rows = [{"prompt": i, "kind": CHAIN, "form": "any", "masked": masked, "draw": 0,
+             "text": "Anna, then Bo" if i < n else "", "finished": True}
+            for masked, n in ((WHOLE, passed), ("retrieval", 0), ("non-retrieval", others),
+                              (MATCHED, matched)) for i in range(40)]
+    return FailureModes.of(prompts, pd.DataFrame(rows))
+
+
+def test_what_a_parrot_passes():
+    assert "copied, and nothing" in sentences.passed_by_repeating(modes("From Anna to Bo.", 30))
+    assert "more than repeating" in sentences.passed_by_repeating(modes("From A to B.", 30))
+    stored, _ = failure_modes_stored("smollm2-135m", FailureConfig(), compute="never")
+    lines = dict(line.removeprefix("- **").split("**: ", 1) for line in
+                 sentences.passed_by_repeating(stored).splitlines())
+    assert "passes 100%" in lines[CHAIN] and "more than repeating" in lines[FORMAT]
+
+
+def test_layer_matched_others_beside_the_heads():
+    def said(matched):
+        return sentences.matched_failures("m", modes("?", 36, 36, matched), 5, 0)
+
+    assert "it is these heads" in said(36) and "layers account for it" in said(0)
+    assert "1 is stored" in said(0) and "neighbouring" not in said(0)
+    assert "2 had to come" in sentences.matched_failures("m", modes("?", 36), 5, 2)
+
+
+def test_pairs_are_compared_on_the_same_instructions():
+    rng = np.random.default_rng(0)
+    own = pd.DataFrame({"names_difference": rng.normal(0.3, 0.05, 60),
+                        "gap_mean": rng.normal(0.3, 0.05, 60)})
+    equal = own + np.resize([0.05, -0.05], (60, 1))
+    fewer, larger = own - 0.2, own.assign(gap_mean=own["gap_mean"] + 0.6)
+
+    def leads(**controls):
+        said = sentences.pairs_beside_controls("m", own, {k: [v] for k, v in controls.items()})
+        return [line.split("**")[1] for line in said.splitlines() if line.startswith("- ")]
+
+    assert leads(A=fewer) == ["names: as expected", "likelihood: as expected"]
+    assert leads(A=equal) == ["names: not what we expected", "likelihood: not what we expected"]
+    assert leads(A=fewer, B=equal)[0] == "names: only in part as expected"
+    assert leads(A=larger)[1] == "likelihood: the contrary of what we expected"
+    elsewhere = fewer.set_axis(range(100, 160))
+    assert leads(A=elsewhere) == []
