@@ -20,7 +20,7 @@ from pydantic import Field
 from rmutils.core.config import Config, added, digest, run_notebook
 from rmutils.core.errors import UserError
 from rmutils.core.results import Artifact, Compute, Stage, Tables
-from rmutils.corpora.world.failure_prompts import FailurePrompt, failure_prompts
+from rmutils.corpora.world.failure_prompts import FailureKind, FailurePrompt, failure_prompts
 from rmutils.evaluation.failure_checks import OUTCOMES, outcome
 from rmutils.heads.detection import DetectConfig, detect_stored, even_depths
 from rmutils.heads.masking import MATCHED, Policy, choose
@@ -61,7 +61,9 @@ class FailureConfig(Config):
     max_new_tokens: Annotated[int, Field(ge=1)] = 64
     """Longest response. 2,048 in the authors' scripts, whose instructions ask for more."""
     policies: tuple[Policy, ...] = added(PAPER)
-    """What is masked. The whole model answers beside `retrieval`."""
+    """Masks of the responses. The whole model answers beside `retrieval`."""
+    kinds: tuple[FailureKind, ...] = added(tuple(OUTCOMES))
+    """Kinds of prompts that are asked."""
 
     @property
     def grid(self) -> DetectConfig:
@@ -89,7 +91,7 @@ def failure_modes(
     masks : mapping
         Policy -> the heads to mask, for each draw.
     config : FailureConfig
-        Only `prompts`, `seed` and `max_new_tokens` are of use here.
+        Only `prompts`, `seed`, `max_new_tokens` and `kinds` are of use here.
     journals : Path, optional
         Folder that keeps each response as it comes; a run that was stopped goes on from there.
     """
@@ -98,7 +100,7 @@ def failure_modes(
     whole = {WHOLE: [()]} if "retrieval" in masks else {}
     for masked, draw, heads in [(name, i, heads) for name, draws in {**whole, **masks}.items()
                                 for i, heads in enumerate(draws)]:
-        for kind in OUTCOMES:
+        for kind in config.kinds:
             asked = {i: prompt for i, prompt in enumerate(prompts) if prompt.kind == kind}
             settings = ResponseConfig(
                 heads=tuple(heads), temperature=0, max_new_tokens=config.max_new_tokens,
@@ -151,8 +153,8 @@ def failure_modes_stored(
 def chapter_command(name: str, config: FailureConfig) -> str:
     """Return the command that runs the chapter with these parameters."""
     return run_notebook("08_failure_modes", {
-        "model": name, **config.differences(FailureConfig(policies=config.policies)),
-        "compute": "auto"})  # the chapter asks under all masks
+        "model": name, "compute": "auto", **config.differences(FailureConfig(
+            policies=config.policies, kinds=config.kinds))})  # the chapter asks under all masks
 
 
 @dataclass(frozen=True)
