@@ -1,7 +1,8 @@
 """Helpers of the book "RetMask, reproduced".
 
 The names in `__all__` are promised: they keep their meaning from one version to the next. They are
-imported when they are first used, so that `import rmutils` costs nothing.
+imported when they are first used, so that `import rmutils` costs nothing; `__init__.pyi` tells them
+to type checkers and editors.
 """
 
 from __future__ import annotations
@@ -12,24 +13,42 @@ from typing import Any
 
 warnings.filterwarnings("ignore", "IProgress not found")  # tqdm: notebooks show bars of text
 
-_HOMES = {
+HOMES = {
     "load_model": "rmutils.models",
-    "detect": "rmutils.heads",
-    "success_rate": "rmutils.heads",
-    "DetectConfig": "rmutils.heads",
-    "HeadScores": "rmutils.heads",
-    "mask_heads": "rmutils.heads",
-    "choose": "rmutils.heads",
-    "export_masked": "rmutils.heads",
-    "generate": "rmutils.models.engine.generation",
     "LanguageModel": "rmutils.models",
+    "generate": "rmutils.models.engine.generation",
+    "DetectConfig": "rmutils.heads",
+    "detect": "rmutils.heads",
+    "HeadScores": "rmutils.heads",
+    "success_rate": "rmutils.heads",
+    "choose": "rmutils.heads",
+    "mask_heads": "rmutils.heads",
+    "export_masked": "rmutils.heads",
+    "ResponseConfig": "rmutils.preference.responses",
+    "respond": "rmutils.preference.responses",
+    "make_pairs": "rmutils.preference.pairs",
+    "TrainRecipe": "rmutils.training",
+    "train": "rmutils.training",
+    "EvaluateConfig": "rmutils.evaluation.helmet",
+    "evaluate": "rmutils.evaluation.helmet",
+    "load_tables": "rmutils.paper.tables",
+    "register_family": "rmutils.models.families",
     "register_attention": "rmutils.attention.decoding",
+    "register_score": "rmutils.heads.score_kinds",
+    "register_strategy": "rmutils.preference.strategies",
+    "register_dataset": "rmutils.evaluation.helmet.suite",
+    "Question": "rmutils.corpora.world.writing",
 }
-__all__ = list(_HOMES)
+"""Promised names, and the modules that have them."""
+__all__ = list(HOMES)
 __version__ = "1.0.0"
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in HOMES:
+        return getattr(importlib.import_module(HOMES[name]), name)
     raise AttributeError(f"module 'rmutils' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -15,7 +15,7 @@ import json
 import os
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -40,6 +40,16 @@ class Config(BaseModel):
     """Base of all stage configurations: refuses unknown keys and wrong types; values are frozen."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """Values that are not the defaults: the others are in the reference."""
+        for name, value in super().__repr_args__():
+            field = type(self).model_fields.get(str(name))
+            if field is None or value != field.get_default(call_default_factory=True):
+                yield name, value
+
+    def __str__(self) -> str:
+        return repr(self)
 
     def digest(self) -> str:
         """SHA-256 (hex) of `identity`."""
@@ -249,6 +259,8 @@ def _identity(value: Any, dumped: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
     return value.model_dump(mode="json") if isinstance(value, Config) else str(value)
 
 

@@ -6,8 +6,10 @@ Needles: the facts to be found, in the three-field format of Wu et al.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rmutils.core.errors import UserError
 from rmutils.core.files import intact, parse_json
@@ -93,6 +95,35 @@ class Needle:
         return found and found.span()
 
 
+def needle_of(given: Any) -> Needle:
+    """Return a needle of a mapping with its three fields, or of the three texts in their order.
+
+    Raises
+    ------
+    ValueError
+        They are not three non-empty texts, or the answer does not stand word for word in the needle
+        (its place could then not be known).
+
+    Examples
+    --------
+    >>> needle_of(("The key is in the jar.", "Where is the key?", "in the jar")).answer_span
+    (11, 21)
+    """
+    if isinstance(given, Needle):
+        given = vars(given)
+    elif isinstance(given, Sequence) and not isinstance(given, str) and len(given) == len(FIELDS):
+        given = dict(zip(FIELDS, given, strict=True))
+    if not isinstance(given, Mapping) or not all(
+            isinstance(given.get(field), str) for field in FIELDS):
+        raise ValueError(f"expected a record with the text fields {', '.join(FIELDS)}")
+    needle = Needle(**{field: given[field].strip() for field in FIELDS})
+    if not all(vars(needle).values()):
+        raise ValueError("an empty field")
+    if needle.answer_span is None:
+        raise ValueError("the answer (real_needle) does not stand in the needle")
+    return needle
+
+
 def load_needles(path: Path | None = None) -> list[Needle]:
     """Read a needle set: a `.jsonl` file (or a folder holding one) with a record per line.
 
@@ -121,12 +152,9 @@ def load_needles(path: Path | None = None) -> list[Needle]:
 def _parse(line: str, place: str) -> Needle:
     try:
         record = parse_json(line)
-        needle = Needle(**{field: record[field].strip() for field in FIELDS})
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise UserError(f"{place}: expected a JSON record with the text fields "
-                        f"{', '.join(FIELDS)} ({type(error).__name__}: {error}).") from error
-    if not all((needle.needle, needle.question, needle.real_needle)):
-        raise UserError(f"{place}: an empty field.")
-    if needle.answer_span is None:
-        raise UserError(f"{place}: the answer (real_needle) does not stand in the needle.")
-    return needle
+    except ValueError as error:
+        raise UserError(f"{place}: expected a JSON record ({error}).") from error
+    try:
+        return needle_of(record)
+    except ValueError as error:
+        raise UserError(f"{place}: {error}.") from error

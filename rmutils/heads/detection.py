@@ -42,10 +42,13 @@ def material(config: DetectConfig, corpus: str) -> tuple[list[Haystack], list[Ne
         has no words of an answer to count.
     """
     home = CORPORA[corpus]
-    needles = load_needles(config.needle_file or home / "needles")
-    if config.needles and config.needles > len(needles):
-        raise UserError(f"needles={config.needles}, but the set has {len(needles)}.")
-    chosen = needles[: config.needles]
+    if isinstance(config.needles, tuple):
+        chosen = list(config.needles)
+    else:
+        needles = load_needles(config.needle_file or home / "needles")
+        if config.needles and config.needles > len(needles):
+            raise UserError(f"needles={config.needles}, but the set has {len(needles)}.")
+        chosen = needles[: config.needles]
     for needle in chosen:
         if not rouge_recall(needle.real_needle, needle.real_needle):
             raise UserError(f"the answer {needle.real_needle[:40]!r} can never count as found: "
@@ -73,13 +76,14 @@ def build_cases(lm: LanguageModel, config: DetectConfig) -> list[NiahCase]:
 
 
 def detect(
-    lm: LanguageModel, config: DetectConfig = DetectConfig(), *, journal: Path | None = None
+    lm: LanguageModel | str, config: DetectConfig = DetectConfig(), *, journal: Path | None = None
 ) -> HeadScores:
     """Measure how often each attention head copies the needle.
 
     Parameters
     ----------
-    lm : LanguageModel
+    lm : LanguageModel or str
+        A model, or the name or folder of one.
     config : DetectConfig
     journal : Path, optional
         A file that takes each finished case. If it holds cases of this grid already, because an
@@ -107,14 +111,21 @@ def detect(
     >>> scores.select(tau=0.5)[:3]
     [(3, 7), (3, 6), (3, 12)]
     """
+    lm = ModelRef(lm).load()
     runs, table = run_cases(lm, config, journal=journal)
     return SCORES[config.definition](lm, config).total(runs, table)
 
 
-def success_rate(lm: LanguageModel, config: DetectConfig = DetectConfig()) -> float:
+def success_rate(lm: LanguageModel | str, config: DetectConfig = DetectConfig()) -> float:
     """Return the share of the grid's needles that a model finds, 0 to 1; also under a mask.
 
-    `detect(lm, config).success_rate` has its interval, too.
+    `detect(lm, config).success_rate` has its interval, too, and takes as long.
+
+    Parameters
+    ----------
+    lm : LanguageModel or str
+        A model, or the name or folder of one.
+    config : DetectConfig
 
     Examples
     --------

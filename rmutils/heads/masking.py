@@ -26,6 +26,7 @@ from rmutils.core.errors import UserError
 from rmutils.heads.scores import Head, HeadScores
 from rmutils.models import LanguageModel
 from rmutils.models.families import family_of
+from rmutils.models.trained import ModelRef
 
 LAYER_MATCHED = "layer-matched-"
 Policy = Literal["retrieval", "non-retrieval", "random", "layer-matched-non-retrieval",
@@ -279,7 +280,7 @@ def check_free(folder: Path | str) -> Path:
     return path
 
 
-def export_masked(lm: LanguageModel, heads: Iterable[Head], folder: Path | str) -> Path:
+def export_masked(lm: LanguageModel | str, heads: Iterable[Head], folder: Path | str) -> Path:
     """Write the ablated model pi_theta' (section 3) as an ordinary checkpoint.
 
     The folder has configuration, weights (safetensors), tokenizer, chat template and generation
@@ -290,8 +291,8 @@ def export_masked(lm: LanguageModel, heads: Iterable[Head], folder: Path | str) 
 
     Parameters
     ----------
-    lm : LanguageModel
-        Not changed.
+    lm : LanguageModel or str
+        A model, which is not changed, or the name or folder of one.
     heads : iterable of (layer, head)
         Switched off as by `mask_heads`.
     folder : Path or str
@@ -318,6 +319,7 @@ def export_masked(lm: LanguageModel, heads: Iterable[Head], folder: Path | str) 
     >>> weights[:, 3 * 32 : 4 * 32].abs().max().item()
     0.0
     """
+    lm = ModelRef(lm).load()
     target, heads = check_free(folder), sorted(check_heads(lm, heads))
     record = {"model": lm.name, "identity": lm.identity,
               "heads": [[int(layer), int(head)] for layer, head in heads], "rmutils": __version__}

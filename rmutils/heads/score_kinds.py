@@ -9,19 +9,19 @@ of the paper's grid, greedy answers with the arg-max row of each head, means ove
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from rmutils.attention.decoding import Answer
 from rmutils.core.config import Config
 from rmutils.core.registry import Registry
-from rmutils.corpora.haystacks import Haystack, Needle
+from rmutils.corpora.haystacks import Haystack, Needle, needle_of
 from rmutils.corpora.niah import NiahBuilder, NiahCase
 from rmutils.heads.answering import Answered, Watch, batched, one_by_one
 from rmutils.heads.scores import HeadScores, Values
@@ -29,6 +29,16 @@ from rmutils.models import LanguageModel
 
 SCORES: Registry[type[ScoreKind]] = Registry("kind of retrieval score", "rmutils.scores")
 """Kinds of retrieval score by the name that `DetectConfig.definition` gives them."""
+
+
+def _needles(given: Any) -> Any:
+    """Needles as texts become `Needle`s; a number stays one."""
+    if isinstance(given, Mapping | Needle):
+        return (needle_of(given),)
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        return given
+    single = all(isinstance(one, str) for one in given)
+    return tuple(map(needle_of, [given] if single else given))
 
 
 class DetectConfig(Config):
@@ -46,6 +56,9 @@ class DetectConfig(Config):
     ('paper', 50)
     >>> config.changed({"needles": 2}).needles
     2
+    >>> DetectConfig(needles=[("The key is in the jar.", "Where is the key?", "in the jar")])
+    DetectConfig(needles=(Needle(needle='The key is in the jar.', question='Where is the key?', \
+real_needle='in the jar'),))
     """
 
     lengths: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] = (256, 512)
@@ -55,8 +68,11 @@ class DetectConfig(Config):
         0.0, 0.5, 1.0)
     """Needle positions, from 0 (start of the context) to 1 (its end). Section 4.1: "the needle
     inserted at 10 depth positions for each length"."""
-    needles: Annotated[int, Field(ge=1)] | None = None
-    """How many needles of the set, from its start; None: all."""
+    needles: Annotated[
+        Annotated[int, Field(ge=1)] | tuple[Needle, ...] | None, BeforeValidator(_needles)] = None
+    """How many needles of the set, from its start; None: all. Or needles of your own, each a tuple
+    or a mapping of the sentence that is hidden, the question, and the answer, which is a stretch of
+    the sentence."""
     definition: Annotated[str, SCORES] = "paper"
     """`paper`: Equation 1 as a set overlap, exact needle span, answers end at the stop token.
     `wu`: the published code as it is (see `rmutils.heads.copy_score`). Or another registered kind
@@ -131,3 +147,40 @@ class ScoreKind(ABC):
         """
         success = table["success"].to_numpy(bool)
         return HeadScores(runs[success], self.lm.name, np.asarray(table["needle"])[success], table)
+
+
+def register_score(name: str) -> Callable[[Any], Any]:
+    """Return a decorator that makes a function a kind of retrieval score, by a name.
+
+    `DetectConfig(definition=name)` asks for it. Cases are those of the paper's grid, and only those
+    in which the needle is found count. If yours needs other cases or counts all of them, decorate a
+    subclass of `rmutils.heads.score_kinds.ScoreKind` instead.
+
+    Parameters
+    ----------
+    name : str
+        The function is called with a case (`input_ids`, its P tokens; `needle_span`, where the
+        answer begins and ends among them) and the model's answer (`tokens`, (T,); `positions`,
+        (T, layers, heads), the prompt's token at which each head looked hardest). It returns the
+        score of each head, (layers, heads).
+
+    Examples
+    --------
+    >>> from rmutils import DetectConfig, detect, load_model, register_score
+    >>> @register_score("looks")  # how often a head looks at the needle, whatever is written
+    ... def looks(case, answer):
+    ...     start, end = case.needle_span
+    ...     return ((start <= answer.positions) & (answer.positions < end)).mean(0)
+    >>> lm = load_model("tiny-llama", device="cpu")
+    >>> scores = detect(lm, DetectConfig(definition="looks", lengths=(256,), needles=2))
+    >>> scores.shape
+    (4, 16)
+    """
+    def add(thing: Any) -> Any:
+        kind = thing if isinstance(thing, type) else type(name, (ScoreKind,), {
+            "score": lambda self, case, answer: thing(case, answer), "__doc__": thing.__doc__,
+            "__module__": thing.__module__})
+        SCORES.add(name, kind)
+        return thing
+
+    return add

@@ -111,6 +111,39 @@ FAMILIES.add("gemma3_text", Family(
     "Gemma 3", 0.05, nearest="Olmo-3", config="Gemma3TextConfig", norms=4, query_norm="head"))
 
 
+def register_family(model_type: str, title: str, **fields: Any) -> Family:
+    """Add a family of models, for what the project should know of an architecture.
+
+    Models that are built like Llama work without it, with the threshold 0.1.
+
+    Parameters
+    ----------
+    model_type : str
+        transformers' name of the architecture, as in a model's `config.json`.
+    title : str
+        The name for readers.
+    **fields
+        Further fields of `rmutils.models.families.Family`: `tau`, the threshold of a retrieval
+        head; `thinking`, if the chat template knows `enable_thinking`; and others.
+
+    Returns
+    -------
+    Family
+
+    Raises
+    ------
+    UserError
+        There is a family of that name already.
+
+    Examples
+    --------
+    >>> from rmutils import register_family
+    >>> register_family("mistral", "Mistral", tau=0.07).tau
+    0.07
+    """
+    return FAMILIES.add(model_type, Family(title, **fields))
+
+
 def family_of(model_type: str) -> Family:
     """Return a family by transformers' `model_type`; one with the defaults if none has that name.
     """

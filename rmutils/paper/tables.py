@@ -236,7 +236,7 @@ def _frame(schema: Schema, folder: Path) -> pd.DataFrame:
 
 
 def load_tables(folder: Path = PAPER) -> pd.DataFrame:
-    """Every number of the tables: Tables 1-12 of the English paper, 1-7 of the Japanese one.
+    """Return every number of the tables: 1-12 of the English paper, 1-7 of the Japanese one.
 
     Returns
     -------
@@ -249,6 +249,13 @@ def load_tables(folder: Path = PAPER) -> pd.DataFrame:
     ------
     UserError
         The file is missing or malformed.
+
+    Examples
+    --------
+    >>> from rmutils import load_tables
+    >>> tables = load_tables().query("source == 'en' and group == 'Llama-3.1-8B-Instruct'")
+    >>> tables.query("table == 1 and row == 'RetMask'").set_index("column")["value"].to_dict()
+    {'8K': 58.14, '16K': 56.92, '32K': 53.48, '64K': 53.15, '128K': 48.68}
     """
     return _frame(TABLES, folder)
 

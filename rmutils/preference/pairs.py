@@ -42,6 +42,10 @@ class Pairs:
     table: pd.DataFrame
     dropped: dict[str, int]
 
+    def __repr__(self) -> str:
+        why = ", ".join(f"{count} {reason}" for reason, count in self.dropped.items())
+        return f"Pairs({len(self.table)}" + (f", left out: {why})" if why else ")")
+
 
 def make_pairs(chosen: pd.DataFrame, rejected: pd.DataFrame) -> Pairs:
     """Put responses to the same instructions side by side.
@@ -52,12 +56,22 @@ def make_pairs(chosen: pd.DataFrame, rejected: pd.DataFrame) -> Pairs:
     Parameters
     ----------
     chosen, rejected : DataFrame
-        As from `rmutils.preference.responses.respond`.
+        As from `respond`.
 
     Raises
     ------
     UserError
         They answer different instructions, or no pair is left.
+
+    Examples
+    --------
+    >>> from rmutils import ResponseConfig, load_model, make_pairs, respond
+    >>> lm = load_model("tiny-llama", device="cpu")
+    >>> config = ResponseConfig(temperature=0, max_new_tokens=4)
+    >>> chosen = respond(lm, ["Repeat: the old mill."], config)
+    >>> masked = config.changed({"heads": [(3, head) for head in range(16)]})
+    >>> make_pairs(chosen, respond(lm, ["Repeat: the old mill."], masked))
+    Pairs(1)
     """
     if set(chosen["id"]) != set(rejected["id"]):
         raise UserError("the chosen and the rejected responses answer different instructions: "

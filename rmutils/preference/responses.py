@@ -22,6 +22,7 @@ from rmutils.heads.masking import mask_heads
 from rmutils.heads.scores import Head
 from rmutils.models import LanguageModel, load_model
 from rmutils.models.engine.generation import generate
+from rmutils.models.trained import ModelRef
 from rmutils.preference.instructions import Instruction
 
 RESPONSES = Stage[Tables]("responses", version=1, facts=lambda tables: {
@@ -30,7 +31,14 @@ RESPONSES = Stage[Tables]("responses", version=1, facts=lambda tables: {
 
 
 class ResponseConfig(Config):
-    """How responses are sampled, and from which variant of the model."""
+    """How responses are sampled, and from which variant of the model.
+
+    Examples
+    --------
+    >>> from rmutils import ResponseConfig
+    >>> ResponseConfig(max_new_tokens=64).temperature
+    0.6
+    """
 
     heads: tuple[Head, ...] = ()
     """Heads (layer, head) that are masked meanwhile; none: the original model."""
@@ -129,13 +137,19 @@ def decode(lm: LanguageModel, instruction: Instruction, tokens: Sequence[int],
 
 
 def respond(
-    backend: Backend, instructions: Sequence[Instruction], config: ResponseConfig,
-    journal: Path | None = None,
+    backend: Backend | LanguageModel | str, instructions: Sequence[Instruction] | Sequence[str],
+    config: ResponseConfig = ResponseConfig(), journal: Path | None = None,
 ) -> pd.DataFrame:
-    """One response to each instruction, in their order.
+    """Sample one response to each instruction, in their order.
 
     Parameters
     ----------
+    backend : Backend, LanguageModel or str
+        Who answers: a model, its name or folder, or a backend such as vLLM.
+    instructions : sequence of str or Instruction
+        User turns.
+    config : ResponseConfig
+        Its `heads` are masked meanwhile.
     journal : Path, optional
         Takes each response as it comes; those that are there already are not asked for again, but
         for the last `backend.together`. Needed by several workers.
@@ -144,7 +158,18 @@ def respond(
     -------
     DataFrame
         `id`, `instruction`, `text`, `tokens`, `finished`.
+
+    Examples
+    --------
+    >>> from rmutils import ResponseConfig, respond
+    >>> config = ResponseConfig(temperature=0, max_new_tokens=4)
+    >>> respond("tiny-llama", ["Repeat: the old mill."], config)[["text", "tokens", "finished"]]
+                  text  tokens  finished
+    0  The old mill is       4     False
     """
+    if not isinstance(backend, Backend):
+        backend = Transformers(ModelRef(backend).load())
+    instructions = [Instruction.of(one) if isinstance(one, str) else one for one in instructions]
     who = f"{backend.name}, {len(config.heads)} heads masked" if config.heads else backend.name
     doing, total = f"responses of {who}", len(instructions)
     kept = Journal(journal)

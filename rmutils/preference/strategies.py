@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -125,6 +125,57 @@ for _name, _strategy in {
     "longreward": Strategy("LongReward", released=longreward_pairs),
 }.items():
     STRATEGIES.add(_name, _strategy)
+
+
+@dataclass(frozen=True)
+class ChosenHeads(Strategy):
+    """Heads chosen by a function are masked for the rejected side."""
+
+    policy: str | None = "own"
+    function: Callable[..., list[Head]] | None = None
+
+    def choose_heads(self, scores: HeadScores, *, tau: float | None = None,
+                     top_k: int | None = None, seed: int = 42) -> list[Head]:
+        """Ask the function."""
+        assert self.function is not None
+        return self.function(scores, tau=tau, top_k=top_k, seed=seed)
+
+
+def register_strategy(
+    name: str, title: str = "", **fields: Any
+) -> Callable[[Callable[..., list[Head]]], Callable[..., list[Head]]]:
+    """Return a decorator that makes a choice of heads a strategy for rejected responses.
+
+    `rmutils retmask MODEL --strategy name` then masks the heads that the function chooses. Other
+    kinds of strategies subclass `rmutils.preference.strategies.Strategy`.
+
+    Parameters
+    ----------
+    name, title : str
+        For commands, and for readers.
+    **fields
+        Further fields of `Strategy`: `objective="sft"`, `reasoning="removed"`, ...
+
+    The decorated function is called with the scores and, by name, with `tau` or `top_k`, whichever
+    is asked for (the other is None), and `seed`. It returns a list of (layer, head).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rmutils import HeadScores, register_strategy
+    >>> @register_strategy("weakest-heads")
+    ... def weakest(scores, *, tau, top_k, seed):
+    ...     count = len(scores.select(tau=tau, top_k=top_k))
+    ...     return scores.ranking()[-count:]
+    >>> scores = HeadScores(np.array([[[0.0, 0.5, 0.2]]]), "a model")
+    >>> STRATEGIES["weakest-heads"].choose_heads(scores, tau=0.2)
+    [(0, 2), (0, 0)]
+    """
+    def add(function: Callable[..., list[Head]]) -> Callable[..., list[Head]]:
+        STRATEGIES.add(name, ChosenHeads(title or name, function=function, **fields))
+        return function
+
+    return add
 
 
 @dataclass(frozen=True)

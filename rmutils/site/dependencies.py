@@ -22,6 +22,7 @@ from typing import Any
 import grimp
 import yaml
 
+from rmutils import HOMES
 from rmutils.core import paths
 from rmutils.core.config import digest
 from rmutils.core.errors import UserError
@@ -101,7 +102,8 @@ def _imported(node: ast.AST) -> Iterator[str]:
     elif isinstance(node, ast.ImportFrom) and node.module:
         for alias in node.names:
             inner = f"{node.module}.{alias.name}"
-            yield inner if inner in _graph().modules else node.module
+            promised = HOMES.get(alias.name) if node.module == "rmutils" else None
+            yield promised or (inner if inner in _graph().modules else node.module)
 
 
 def modules(names: Iterable[str]) -> set[str]:
@@ -119,7 +121,9 @@ def modules(names: Iterable[str]) -> set[str]:
         module, by_name = waiting.pop()
         if module not in ran:
             ran.add(module)
-            waiting += [(m, True) for m in _graph().find_modules_directly_imported_by(module)]
+            # Not "rmutils" itself by name: of that the package's own code wants the version only.
+            waiting += [(m, m != "rmutils")
+                        for m in _graph().find_modules_directly_imported_by(module)]
             if "." in module:
                 waiting.append((module.rpartition(".")[0], False))
         if module not in named and (by_name or _file(module).name != "__init__.py"):

@@ -18,7 +18,15 @@ Rate = Annotated[float, Field(gt=0)]
 
 
 class TrainRecipe(Config):
-    """One way to train. The defaults are the paper's."""
+    """One way to train. The defaults are the paper's; `RECIPES` has others by name.
+
+    Examples
+    --------
+    >>> from rmutils import TrainRecipe
+    >>> recipe = TrainRecipe(max_steps=10)
+    >>> recipe.batch, recipe.learning_rate
+    (512, 5e-07)
+    """
 
     objective: Literal["dpo", "sft"] = "dpo"
     """Section 3: "We train the target policy pi_theta using Direct Preference Optimization", with
@@ -118,7 +126,7 @@ hundred make enough steps, and so small a model needs a higher rate to move in t
 135M parameters take a tenth of the rate or less: at 1e-4 it distinguished a few easy pairs after
 one step."""
 
-RECIPES = {
+RECIPES: dict[str, TrainRecipe] = {
     "paper": TrainRecipe(),
     "embedded": TrainRecipe(**_EMBEDDED),
     "smoke": TrainRecipe(**_EMBEDDED | {"batch": 4, "per_device_batch": 2, "max_steps": 4}),

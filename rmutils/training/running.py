@@ -25,9 +25,10 @@ from rmutils.core.results import Artifact, Compute
 from rmutils.models import LanguageModel, identify, load_model
 from rmutils.models.engine.generation import halve
 from rmutils.models.trained import RECORD, TRAIN, load_trained
+from rmutils.preference.pairs import Pairs
 from rmutils.training.compute_backend import Launch, launch
 from rmutils.training.encoding import check_pairs, digest_of, encode
-from rmutils.training.recipes import TrainRecipe
+from rmutils.training.recipes import RECIPES, TrainRecipe
 from rmutils.training.trainers import Progress, arguments, build
 
 CURVE = {
@@ -40,7 +41,8 @@ CURVE = {
 
 
 def train(
-    model: LanguageModel | str, pairs: pd.DataFrame, recipe: TrainRecipe, folder: Path
+    model: LanguageModel | str, pairs: Pairs | pd.DataFrame, recipe: TrainRecipe | str,
+    folder: Path | str,
 ) -> Path:
     """Train a model on preference pairs (section 3, or appendix D) and save it.
 
@@ -48,10 +50,11 @@ def train(
     ----------
     model : LanguageModel or str
         It, or its name. A model that is given stays as it is.
-    pairs : DataFrame
+    pairs : Pairs or DataFrame
         Columns `prompt`, `chosen`, `rejected`: see `rmutils.training.encoding.encode`.
-    recipe : TrainRecipe
-    folder : Path
+    recipe : TrainRecipe or str
+        A recipe, or the name of one: `paper`, `embedded` (for two cores) or `smoke` (four steps).
+    folder : Path or str
         Takes the model in transformers' format, in the precision it was loaded in, or, for LoRA,
         the adapter in float16; `curve.csv` (a row for each step: mean loss and rewards of its
         pairs, before the step); and `training.json` (what was trained on what, and how). Until
@@ -65,7 +68,29 @@ def train(
         The folder holds something else; the pairs cannot be used; loss or gradient is not finite
         (with the step and the rows of the pairs in its batch); memory does not suffice for a
         single pair.
+
+    Returns
+    -------
+    Path
+        The folder.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from rmutils import load_model, train
+    >>> pairs = pd.DataFrame({"prompt": ["Repeat: the old mill."] * 4,
+    ...                       "chosen": "The old mill.", "rejected": "The river."})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     load_model(train("tiny-llama", pairs, "smoke", f"{folder}/trained"))
+    LanguageModel(trained: llama, 4 layers x 16 heads, window 4096, float32)
     """
+    pairs = pairs.table if isinstance(pairs, Pairs) else pairs
+    if isinstance(recipe, str):
+        if recipe not in RECIPES:
+            raise UserError(f"{recipe!r} is no recipe: one of {', '.join(RECIPES)}.")
+        recipe = RECIPES[recipe]
+    folder = Path(folder)
     check_pairs(pairs)
     lm = _loaded(model) if isinstance(model, str) else model
     record = {"model": lm.name, "identity": lm.identity, "recipe": recipe.model_dump(mode="json"),

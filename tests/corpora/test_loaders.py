@@ -51,7 +51,7 @@ def test_needles_from_file_or_folder(tmp_path):
 
 @pytest.mark.parametrize("line, message", [
     ("{", "line 2: expected a JSON record"),
-    ("[1]", "line 2: expected a JSON record"),
+    ("[1]", "line 2: expected a record with the text fields"),
     ('{"needle": "a", "question": "b"}', "line 2.*real_needle"),
     (json.dumps({**RECORD, "question": 5}), "line 2: expected"),
     (json.dumps({**RECORD, "question": " "}), "line 2: an empty field"),

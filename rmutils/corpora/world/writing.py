@@ -18,14 +18,37 @@ from rmutils.corpora.world.samples import Count, Piece, Sample, fit
 
 @dataclass(frozen=True)
 class Question(Sample):
-    """A sample that knows the facts of its context.
+    """A question with all that is known about its answer.
 
     Attributes
     ----------
+    kind : str
+        What sort of question it is.
+    before, context, after : str
+        The prompt in three parts. Only `context`, the long text, is cut where a window is too
+        small.
+    answer : str
+        A right answer, in full.
+    golds : tuple of str
+        What a right answer must hold.
+    support : tuple of str
+        Sentences of the context from which the answer follows.
+    key_points : tuple of str
+        The sentences that a good summary holds.
+    thinking : str
+        The chain of look-ups that leads to the answer; empty where there is nothing to look up.
     asked : tuple of Fact
         What an answer has to tell.
     told : tuple of (Fact, int)
         All that the context tells, each with the number of its document; 0 where there are none.
+
+    Examples
+    --------
+    >>> from rmutils import Question
+    >>> question = Question("host", "The host is Halto Rustar.", "Halto Rustar",
+    ...                     after=" Who is the host?", golds=("Halto Rustar",))
+    >>> question.prompt
+    'The host is Halto Rustar. Who is the host?'
     """
 
     asked: tuple[Fact, ...] = ()

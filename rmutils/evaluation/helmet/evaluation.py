@@ -78,13 +78,16 @@ def rows(
 
 
 def evaluate(
-    lm: LanguageModel, config: EvaluateConfig = EvaluateConfig(), *, journal: Path | None = None,
-    judge: GradingJudge | None = None,
+    lm: LanguageModel | str, config: EvaluateConfig = EvaluateConfig(), *,
+    journal: Path | None = None, judge: GradingJudge | None = None,
 ) -> pd.DataFrame:
-    """Ask and score.
+    """Ask a model the questions of HELMET's seven categories, and score its answers.
 
     Parameters
     ----------
+    lm : LanguageModel or str
+        A model, or the name or folder of one.
+    config : EvaluateConfig
     journal : Path, optional
         A file that takes each answer when it is given. What is there already, because an earlier
         run was stopped, is not asked again.
@@ -104,7 +107,16 @@ def evaluate(
     UserError
         A length over the model's window, or too short for a data set; a chat template is asked for
         and there is none.
+
+    Examples
+    --------
+    >>> from rmutils import EvaluateConfig, evaluate
+    >>> config = EvaluateConfig(datasets=("needle_rivals",), lengths=(300,), samples=2)
+    >>> table = evaluate("tiny-llama", config)
+    >>> table.groupby("dataset")["score"].mean().round(1).to_dict()
+    {'needle_rivals': 100.0}
     """
+    lm = ModelRef(lm).load()
     prompters, kept, found = prompters_of(lm, config), Journal(journal), []
     done = sum("judged" not in name for name in kept)
     with progress_bar(f"evaluation of {lm.name}", len(prompters) * config.samples,

@@ -26,7 +26,14 @@ from rmutils.models.language_model import MARGIN
 
 
 class EvaluateConfig(Config):
-    """An evaluation. The paper names HELMET and takes its settings (section 4.1, appendix A)."""
+    """An evaluation. The paper names HELMET and takes its settings (section 4.1, appendix A).
+
+    Examples
+    --------
+    >>> from rmutils import EvaluateConfig
+    >>> EvaluateConfig(datasets=("Recall",), lengths=(512,))
+    EvaluateConfig(datasets=('needle_rivals', 'needle_values', 'key_value'), lengths=(512,))
+    """
 
     datasets: Annotated[tuple[str, ...], Field(min_length=1)] = SUITES["helmet"]
     """Names of data sets. A suite (`helmet`) or a category stands for its data sets: one of

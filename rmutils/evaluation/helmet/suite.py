@@ -84,26 +84,45 @@ DATASETS: Registry[Dataset] = Registry("data set", "rmutils.datasets")
 """Name -> data set: the suite's, category by category, and what other packages register."""
 
 
-def dataset(
+def register_dataset(
     name: str, category: str, metrics: tuple[str, ...], instruction: str, stands_for: str = "",
     **settings: Any,
 ) -> Callable[[Make], Make]:
-    """Return a decorator that registers a data set, whose questions the function makes.
+    """Return a decorator that adds a data set to the evaluation.
+
+    `EvaluateConfig(datasets=(name,))` asks for it; the suite stays as it is.
 
     Parameters
     ----------
-    name, category, metrics, instruction, stands_for, **settings
-        The fields of `Dataset`. A metric of your own is registered in the same module, with
-        `METRICS.register` of `rmutils.evaluation.helmet.metrics`.
+    name, category : str
+        As tables show them.
+    metrics : tuple of str
+        Metrics of HELMET, such as `substring_exact_match`, `recall` or `rougeL_f1`. One of your own
+        is registered with `METRICS.register` of `rmutils.evaluation.helmet.metrics`.
+    instruction : str
+        Begins the prompt of models that were not trained on these tasks.
+    stands_for : str
+        What it stands for, for readers.
+    **settings
+        Further fields of `rmutils.evaluation.helmet.suite.Dataset`: `max_new_tokens`, `shots`, ...
+
+    The decorated function returns the questions about one text, a list of `Question`. It is called
+    with a source of random texts (`world.random` is its `random.Random`), the most tokens that a
+    question and its text may have, a function that counts the tokens of a text, and the number of
+    questions.
 
     Examples
     --------
-    >>> from rmutils.corpora.world import text_questions
-    >>> @dataset("one_needle", "My own", ("recall",), "Memorize the fact.", shots=0)
-    ... def one_needle(world, length, count, questions):
-    ...     return text_questions.free_answers(world, length, count, 1)
-    >>> DATASETS["one_needle"].category
-    'My own'
+    >>> from rmutils import EvaluateConfig, Question, evaluate, register_dataset
+    >>> @register_dataset("hosts", "My own", ("recall",), "Answer the question.", shots=0)
+    ... def hosts(world, length, count, questions):
+    ...     who = world.random.choice(["Halto Rustar", "Pelto Prawick"])
+    ...     return [Question("host", f"The host of the Vovane race is {who}.", who, golds=(who,),
+    ...                      after=" Who is the host of the Vovane race?")]
+    >>> config = EvaluateConfig(datasets=("hosts",), lengths=(100,), samples=2)
+    >>> table = evaluate("tiny-llama", config)
+    >>> table[["dataset", "length", "sample", "metric"]].values.tolist()
+    [['hosts', 100, 0, 'recall'], ['hosts', 100, 1, 'recall']]
     """
     def register(make: Make) -> Make:
         DATASETS.add(name, Dataset(name, category, stands_for, make, metrics, instruction,

@@ -22,6 +22,7 @@ from rmutils.core.errors import UserError
 from rmutils.models.engine.caches import Trunk, common_prefix, families, stack_caches
 from rmutils.models.engine.implementations import writing
 from rmutils.models.language_model import LanguageModel
+from rmutils.models.trained import ModelRef
 
 NO_MEMORY = "can't allocate memory"
 """In the message of the error that PyTorch raises on a CPU; accelerators have a type for it."""
@@ -125,8 +126,8 @@ class _Row:
 
 @torch.inference_mode()
 def generate(
-    lm: LanguageModel,
-    prompts: Sequence[Sequence[int]],
+    lm: LanguageModel | str,
+    prompts: str | Sequence[str] | Sequence[Sequence[int]],
     *,
     max_new_tokens: int,
     temperature: float = 0.0,
@@ -134,9 +135,9 @@ def generate(
     seeds: Sequence[int] | None = None,
     stop_ids: Collection[int] | None = None,
     batch_tokens: int = 16384,
-    done: Callable[[int, list[int]], None] = lambda index, tokens: None,
-) -> list[list[int]]:
-    """Continue each prompt.
+    done: Callable[[int, list[int]], None] | None = None,
+) -> Any:
+    """Answer each prompt: a text with a text, token ids with token ids.
 
     An answer depends on its prompt and seed only, not on the other prompts or their order, except
     for the last bits of floating-point numbers: for each token one uniform number is drawn from the
@@ -144,27 +145,31 @@ def generate(
 
     Parameters
     ----------
-    prompts : sequence of sequences of int
-        Token ids, at least one each.
+    lm : LanguageModel or str
+        A model, or the name or folder of one.
+    prompts : str, sequence of str, or sequence of sequences of int
+        A text or several, each a user turn that the chat template is put around where there is
+        one; or token ids, at least one each, as they are.
     max_new_tokens : int
     temperature : float
         0: greedy.
     top_p : float
         Sample from the fewest tokens whose probabilities sum up to at least this.
     seeds : sequence of int, optional
-        One per prompt; needed if the temperature is above 0.
+        One per prompt. Default: its number. Without effect if the temperature is 0.
     stop_ids : collection of int, optional
         Tokens that end an answer; default: the model's.
     batch_tokens : int
         Tokens of prompts and answers held at once, in one row at least: it bounds the memory. If
         memory runs out all the same, unfinished answers are written again in smaller batches.
-    done : callable
+    done : callable, optional
         Called with the index and the tokens of each answer when it has ended.
 
     Returns
     -------
-    list of lists of int
-        New token ids, without the stop token; an answer that never stopped has `max_new_tokens`.
+    str, list of str, or list of lists of int
+        As the prompts. Texts have no special tokens; token ids are the new ones, without the stop
+        token. An answer that never stopped has `max_new_tokens`.
 
     Raises
     ------
@@ -175,10 +180,21 @@ def generate(
     --------
     >>> from rmutils import generate, load_model
     >>> lm = load_model("tiny-llama", device="cpu")
-    >>> answer, = generate(lm, [lm.render("Repeat: the old mill.")], max_new_tokens=3)
-    >>> lm.tokenizer.decode(answer)
+    >>> generate(lm, "Repeat: the old mill.", max_new_tokens=3)
     'The old mill'
+    >>> generate(lm, [lm.render("Repeat: the old mill.")], max_new_tokens=3)  # token ids
+    [[366, 761, 1093]]
     """
+    lm = ModelRef(lm).load()
+    if isinstance(prompts, str) or any(isinstance(prompt, str) for prompt in prompts):
+        texts = [prompts] if isinstance(prompts, str) else prompts
+        ids = [lm.render(text) if lm.chat else lm.tokenizer(text)["input_ids"] for text in texts]
+        said = lm.tokenizer.batch_decode(generate(
+            lm, ids, max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p,
+            seeds=seeds, stop_ids=stop_ids, batch_tokens=batch_tokens, done=done),
+            skip_special_tokens=True)
+        return said[0] if isinstance(prompts, str) else said
+    seeds = range(len(prompts)) if seeds is None else seeds
     if max_new_tokens < 1:
         raise UserError(f"max_new_tokens is {max_new_tokens}: an answer has one token at least.")
     waiting = [(i, shared) for family, shared in families(prompts) for i in family][::-1]
@@ -209,7 +225,8 @@ def generate(
             waiting += [(row.index, row.shared) for row in held[::-1] if not row.ended]
         for row in ended:
             answers[row.index] = row.said
-            done(row.index, row.said)
+            if done:
+                done(row.index, row.said)
     return answers
 
 

@@ -2,7 +2,7 @@
 
 from rmutils.corpora.world.text_questions import free_answers
 from rmutils.evaluation.helmet.metrics import METRICS
-from rmutils.evaluation.helmet.suite import dataset
+from rmutils.evaluation.helmet.suite import register_dataset
 
 
 @METRICS.register("length_of_answer")
@@ -10,7 +10,7 @@ def length_of_answer(response, sample):
     return min(1.0, len(response) / 10)
 
 
-@dataset("toy", "Toys", ("length_of_answer", "recall"), "Answer the question.", shots=0,
+@register_dataset("toy", "Toys", ("length_of_answer", "recall"), "Answer the question.", shots=0,
          max_new_tokens=8)
 def toy(world, length, count, questions):
     return free_answers(world, length, count, questions)

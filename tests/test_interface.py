@@ -1,0 +1,89 @@
+"""What `import rmutils` promises, and the code that the pages print: it runs as printed."""
+
+import ast
+import re
+import subprocess
+import sys
+
+import pytest
+
+import rmutils
+from rmutils.core.paths import ROOT, SHIPPED_MODELS
+
+
+def snippets(page: str) -> list[str]:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return [code for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+            if "from rmutils import" in code]
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Runs a snippet in a folder where `my-model` is the smallest model that finds needles."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my-model").symlink_to(SHIPPED_MODELS / "tiny-llama", target_is_directory=True)
+
+    def execute(code: str) -> dict:
+        imported = [node.module for node in ast.walk(ast.parse(code))
+                    if isinstance(node, ast.ImportFrom) and node.module.startswith("rmutils")]
+        assert imported == ["rmutils"], "from rmutils alone"
+        names: dict = {"__name__": "snippet"}
+        exec(compile(code, "snippet", "exec"), names)
+        return names
+
+    return execute
+
+
+def test_a_script_with_own_model_and_needles(run, tmp_path, capsys):
+    script, = snippets("README.md")
+    names = run(script)
+    assert len([line for line in script.splitlines() if line]) <= 15
+    assert names["before"] == 1 and names["after"] < 0.5
+    assert "100% of the needles found;" in capsys.readouterr().out
+    assert (tmp_path / "heads.png").read_bytes()[:4] == b"\x89PNG"
+    masked = rmutils.load_model("my-model-masked")
+    assert rmutils.success_rate(masked, names["config"]) == names["after"]
+    loaded = rmutils.HeadScores.load("heads.scores")
+    assert loaded.select(tau=0.1) == names["heads"] and loaded.model == "my-model"
+
+
+def test_import_is_quick_and_type_checkers_know_the_names():
+    code = ("import sys, rmutils; print(sorted({'torch', 'numpy', 'pydantic'} & {*sys.modules}), "
+            "{*rmutils.__all__} <= {*dir(rmutils)})")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[] True\n"
+    stub = ast.parse((ROOT / "rmutils/__init__.pyi").read_text())
+    told = {alias.asname for node in stub.body if isinstance(node, ast.ImportFrom)
+            for alias in node.names}
+    assert told == {*rmutils.__all__}
+
+
+@pytest.mark.parametrize("make, shown", [
+    (lambda: rmutils.DetectConfig(lengths=[256]), "DetectConfig(lengths=(256,))"),
+    (lambda: rmutils.EvaluateConfig(samples=2), "EvaluateConfig(samples=2)"),
+    (lambda: rmutils.TrainRecipe(), "TrainRecipe()")])
+def test_a_configuration_shows_what_is_not_the_default(make, shown):
+    assert repr(make()) == str(make()) == shown
+
+
+@pytest.mark.parametrize("given", [
+    ("The key is here.", "Where is the key?", "here"),
+    [["The key is here.", "Where is the key?", "here"]],
+    {"needle": "The key is here.", "question": "Where is the key?", "real_needle": "here"}])
+def test_needles_are_given_as_texts(given):
+    config = rmutils.DetectConfig(needles=given)
+    assert [needle.answer_span for needle in config.needles] == [(11, 15)]
+    words = config.differences(rmutils.DetectConfig())  # as a command line has them
+    assert rmutils.DetectConfig().changed(words) == config
+    with pytest.raises(ValueError, match="does not stand in the needle"):
+        rmutils.DetectConfig(needles=[("The key is here.", "Where?", "there")])
+
+
+def test_texts_and_names_stand_for_models_and_tokens():
+    lm = rmutils.load_model("tiny-llama")
+    ids, = rmutils.generate(lm, [lm.render("Repeat: the old mill.")], max_new_tokens=4)
+    said = lm.tokenizer.decode(ids, skip_special_tokens=True)
+    assert rmutils.generate("tiny-llama", "Repeat: the old mill.", max_new_tokens=4) == said
+    assert rmutils.generate(lm, ("Repeat: the old mill.",), max_new_tokens=4) == [said]
+    config = rmutils.DetectConfig(lengths=(256,), depths=(0.5,), needles=1, max_new_tokens=8)
+    assert rmutils.success_rate("tiny-llama", config) == rmutils.success_rate(lm, config)
