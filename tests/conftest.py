@@ -135,6 +135,19 @@ def full_disk():
 
 
 @pytest.fixture
+def forgotten(monkeypatch):
+    """What a test registers is forgotten afterwards."""
+    from rmutils.evaluation.helmet.metrics import METRICS
+    from rmutils.evaluation.helmet.suite import DATASETS
+    from rmutils.heads.score_kinds import SCORES
+    from rmutils.models.families import FAMILIES
+    from rmutils.preference.strategies import STRATEGIES
+
+    for registry in (DATASETS, FAMILIES, METRICS, SCORES, STRATEGIES):
+        monkeypatch.setattr(registry, "_known", dict(registry))
+
+
+@pytest.fixture
 def cache(tmp_path, monkeypatch):
     """An empty cache for models and results."""
     monkeypatch.setenv("RMUTILS_CACHE", str(tmp_path / "cache"))

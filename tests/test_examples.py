@@ -14,6 +14,7 @@ MODULES = [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix("
            if re.search(r"^ *>>> ", path.read_text(encoding="utf-8"), re.MULTILINE)]
 
 
+@pytest.mark.usefixtures("forgotten")
 @pytest.mark.parametrize("module", MODULES)
 def test_examples_run(module):
     found = doctest.testmod(importlib.import_module(module))

@@ -1,27 +1,43 @@
 """What `import rmutils` promises, and the code that the pages print: it runs as printed."""
 
 import ast
+import json
 import re
 import subprocess
 import sys
 
+import matplotlib
 import pytest
 
 import rmutils
-from rmutils.core.paths import ROOT, SHIPPED_MODELS
+from rmutils.core.paths import CORPORA, ROOT, SHIPPED_MODELS
 
 
-def snippets(page: str) -> list[str]:
-    text = (ROOT / page).read_text(encoding="utf-8")
-    return [code for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-            if "from rmutils import" in code]
+def snippets(page: str) -> dict[str, str]:
+    """Return the Python code of a page by the heading above it."""
+    found, heading = {}, ""
+    for title, code in re.findall(r"^## ([^\n]+)$|```python\n(.*?)```", (ROOT / page).read_text(
+            encoding="utf-8"), re.DOTALL | re.MULTILINE):
+        heading = title or heading
+        if code:
+            assert heading not in found
+            found[heading] = code
+    return found
+
+
+RECIPES = snippets("book/recipes.md")
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch):
-    """Runs a snippet in a folder where `my-model` is the smallest model that finds needles."""
+def run(tmp_path, monkeypatch, forgotten):
+    """Runs a snippet in a folder that has what the pages speak of; `my-model` is a tiny one."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "my-model").symlink_to(SHIPPED_MODELS / "tiny-llama", target_is_directory=True)
+    for name, place in (("my-model", SHIPPED_MODELS / "tiny-llama"),
+                        ("my-texts", CORPORA["world"] / "haystack")):
+        (tmp_path / name).symlink_to(place, target_is_directory=True)
+    (tmp_path / "others.json").write_text(json.dumps(
+        {f"{layer}-{head}": [layer / 4, head / 16] for layer in range(4) for head in range(16)}))
+    matplotlib.use("agg")
 
     def execute(code: str) -> dict:
         imported = [node.module for node in ast.walk(ast.parse(code))
@@ -35,7 +51,7 @@ def run(tmp_path, monkeypatch):
 
 
 def test_a_script_with_own_model_and_needles(run, tmp_path, capsys):
-    script, = snippets("README.md")
+    script, = snippets("README.md").values()
     names = run(script)
     assert len([line for line in script.splitlines() if line]) <= 15
     assert names["before"] == 1 and names["after"] < 0.5
@@ -45,6 +61,20 @@ def test_a_script_with_own_model_and_needles(run, tmp_path, capsys):
     assert rmutils.success_rate(masked, names["config"]) == names["after"]
     loaded = rmutils.HeadScores.load("heads.scores")
     assert loaded.select(tau=0.1) == names["heads"] and loaded.model == "my-model"
+
+
+@pytest.mark.parametrize("title", RECIPES)
+def test_a_recipe_runs_as_printed(title, run, tmp_path):
+    code = RECIPES[title]
+    lines = [line for line in code.splitlines() if line and "import" not in line]
+    assert len(lines) <= 11, "about ten lines"
+    run(code)
+    for written in re.findall(r'"(my-model-\w+|[\w-]+\.(?:png|scores))"', code):
+        assert (tmp_path / written).exists(), written
+
+
+def test_there_are_ten_recipes():
+    assert len(RECIPES) == 10
 
 
 def test_import_is_quick_and_type_checkers_know_the_names():
