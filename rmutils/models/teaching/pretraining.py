@@ -106,13 +106,16 @@ def train(recipe: TeachingRecipe, folder: Path, *, device: str | None = None,
     Raises
     ------
     UserError
-        The folder holds a training of another recipe; the loss is not finite.
+        The folder holds a training of another recipe, or is past `until`; the loss is not finite.
     """
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     with one_process(folder / ".training" / "lock", f"training into {folder.name}"), one_thread():
         tokenizer = build_tokenizer(recipe.vocab_size, thinking=recipe.thinking)
         run = _Run(recipe, tokenizer, folder / ".training", device)
         last = min(until or recipe.steps, recipe.steps)
+        if run.step > last:
+            raise UserError(f"{folder} holds a training of {run.step} steps, which does not go "
+                            f"back to step {last}. Remove the folder, or choose another one.")
         with progress_bar(f"training {folder.name}", last, unit="steps",
                           done=run.step) as advance:
             while run.step < last:

@@ -1,0 +1,396 @@
+"""Can RetMask teach what is half learned? An experiment on snapshots of the teaching models.
+
+`rmutils run 09_data_and_training -p compute_half auto` makes the planned runs that are missing, in
+the order of `data/plans/half_learned.yml`. A stopped run goes on, and weights stay in the user's
+cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from rmutils.core.config import Config, command_line
+from rmutils.core.errors import NotStored, UserError
+from rmutils.core.paths import cache_dir
+from rmutils.core.results import Artifact, Compute, Stage, read_tables, write_tables
+from rmutils.evaluation.answers import find_needles
+from rmutils.evaluation.helmet import EvaluateConfig, evaluate
+from rmutils.heads import HeadScores
+from rmutils.heads.detection import even_depths, run_cases
+from rmutils.heads.scores import Head
+from rmutils.models import LanguageModel, identify, load_model
+from rmutils.models.known_models import tau_of
+from rmutils.models.teaching import RECIPES, train, train_further
+from rmutils.pipeline.planned_runs import BEFORE, Plan
+from rmutils.pipeline.retmask import RetMaskConfig, RetMaskSteps
+from rmutils.preference.strategies import STRATEGIES
+from rmutils.stats import DIFFERENCE, LEVEL, POWER, TIE, holm, interval, sign_flip_test
+from rmutils.training.compute_backend import ComputeBackend
+
+HALF_LEARNED = Stage("half-learned", version=1)
+FURTHER = "further"
+"""The arm of ordinary training."""
+RETMASK, MATCHED = "retmask", "layer-matched-non-retrieval-mask"
+
+
+class HalfLearnedConfig(Config):
+    """One run: a snapshot of a model's training, and what is done to it."""
+
+    model: str
+    """A teaching model with a recipe."""
+    arm: str
+    """A strategy, `further`, or `before`: the snapshot itself."""
+    retmask: RetMaskConfig
+    """Of the arms with pairs; its seed is that of every arm, and its cases are the outcome."""
+    every: int
+    """Training steps between two looks."""
+    found: tuple[float, float]
+    """The first look with a share of needles in this range is the snapshot."""
+    further: int
+    """Steps of ordinary training."""
+    evaluation: EvaluateConfig
+    off_floor: tuple[float, float]
+    """Data sets that the snapshot scores in this range (of 100) are asked again after a training.
+    """
+
+
+@dataclass(frozen=True)
+class HalfLearned:
+    """The stored runs of the plan.
+
+    Attributes
+    ----------
+    cases : DataFrame
+        `model`, `arm`, `seed`, `needle`, `length`, `depth`, `success`, `retrieval` and `others`
+        (mean score of the snapshot's retrieval heads, and of the other heads in their layers).
+    tasks : DataFrame
+        `model`, `arm`, `seed`, `category`, `dataset`, `score` (0 to 100).
+    snapshots : DataFrame
+        `model`, `step`, `heads` (how many retrieve).
+    planned, done : int
+        Trainings; the snapshots themselves do not count.
+    deviations : list of str
+        What is not as the plan says.
+    """
+
+    cases: pd.DataFrame
+    tasks: pd.DataFrame
+    snapshots: pd.DataFrame
+    planned: int
+    done: int
+    deviations: list[str]
+
+
+def planned(plan: Plan) -> list[HalfLearnedConfig]:
+    """Return all runs in the order in which they are made, the snapshot of a model first."""
+    p = plan.content
+    shared = {"every": p["snapshot"]["every"], "found": tuple(p["snapshot"]["found"]),
+              "further": p["further"]["steps"], "off_floor": tuple(p["tasks"]["off_floor"]),
+              "evaluation": EvaluateConfig(lengths=tuple(p["tasks"]["lengths"]),
+                                           samples=p["tasks"]["samples"])}
+    training = p["training"]
+    method = RetMaskConfig().changed({
+        "instructions": p["pairs"]["instructions"],
+        "detect.lengths": tuple(p["needles"]["lengths"]),
+        "detect.depths": even_depths(p["needles"]["depths"]),
+        "recipe.max_steps": training["steps"],
+        "recipe.learning_rate": training["learning_rate"],
+        "recipe.min_learning_rate": training["min_learning_rate"]})
+    runs = []
+    for model in p["models"]:
+        own = method.changed({"tau": tau_of(model)})
+        runs.append(HalfLearnedConfig(model=model, arm=BEFORE, retmask=own, **shared))
+        runs += [HalfLearnedConfig(model=model, arm=arm, **shared, retmask=own.changed(
+                     {"seed": seed, "strategy": RETMASK if arm == FURTHER else arm}))
+                 for seed, arm in product(range(p["seeds"]), p["arms"])]
+    return runs
+
+
+def run_stored(config: HalfLearnedConfig, plan: Plan, *, compute: Compute = "auto") -> Artifact:
+    """Make one run, or look it up: tables `cases` and `tasks` of `HalfLearned`.
+
+    The facts name the plan, the step and the weights of the snapshot, and its retrieval heads.
+
+    Raises
+    ------
+    NotStored
+        It is not stored and `compute="never"`.
+    UserError
+        The model passes the range between two looks, or no head of its snapshot retrieves.
+    """
+    recipe = RECIPES[config.model].digest()
+
+    def make(folder: Path) -> dict:
+        if config.arm == BEFORE:
+            where, step = _snapshot(config)
+            lm = load_model(str(where))
+            runs, cases = run_cases(lm, config.retmask.detect)
+            heads = HeadScores(runs[cases["success"]], lm.name).select(tau=config.retmask.tau)
+            if not heads:
+                raise UserError(f"no head of {config.model} retrieves at step {step}.")
+            chosen = config.evaluation
+        else:
+            before = run_stored(config.changed({
+                "arm": BEFORE, "retmask.seed": 0, "retmask.strategy": RETMASK}), plan)
+            facts, tasks = before.manifest["facts"], read_tables(before.folder)["tasks"]
+            step, heads = facts["step"], [tuple(head) for head in facts["heads"]]
+            where = train(RECIPES[config.model], _home(config.model), until=step)
+            lm = _trained(config, where)
+            runs, cases = run_cases(lm, config.retmask.detect)
+            chosen = config.evaluation.changed({"datasets": tuple(off_floor(tasks, config))})
+        write_tables({"cases": _cases(runs, cases, heads),
+                      "tasks": _means(evaluate(lm, chosen))}, folder)
+        return {"plan": plan.digest, "step": step, "weights": identify(str(where)),
+                "heads": heads}
+
+    return HALF_LEARNED.obtain_folder(
+        config, {"recipe": recipe}, make, compute=compute, model=config.model,
+        label=config.arm if config.arm == BEFORE else f"{config.arm}-seed{config.retmask.seed}",
+        command=command_line("run", "09_data_and_training", "-p", "compute_half", "auto"))
+
+
+def _home(model: str) -> Path:
+    return cache_dir() / "models" / f"half-{model}"
+
+
+def _snapshot(config: HalfLearnedConfig) -> tuple[Path, int]:
+    """Train until a look finds a share of needles in the range; return the folder and the step."""
+    recipe = RECIPES[config.model]
+    for step in range(config.every, recipe.steps, config.every):
+        folder = train(recipe, _home(config.model), until=step)
+        found = find_needles(load_model(str(folder)), config.retmask.detect)["success"].mean()
+        if config.found[0] <= found <= config.found[1]:
+            return folder, step
+        if found > config.found[1]:
+            break
+    raise UserError(f"{config.model} never found {config.found[0]:.0%} to {config.found[1]:.0%} of "
+                    f"the needles when we looked: it is left out.")
+
+
+def _trained(config: HalfLearnedConfig, snapshot: Path) -> LanguageModel:
+    """The model after a run's training."""
+    if config.arm == FURTHER:
+        lm = load_model(str(snapshot))
+        lm.model.load_state_dict(train_further(
+            RECIPES[config.model], snapshot, config.further,
+            seed=config.retmask.seed).state_dict())
+        return lm
+    steps = RetMaskSteps(str(snapshot), config.retmask, ComputeBackend())
+    pairs, _ = steps.pair(steps.mask())
+    return steps.train(pairs.table)[0]
+
+
+def _cases(runs: np.ndarray, cases: pd.DataFrame, heads: Collection[Head]) -> pd.DataFrame:
+    """Each case with the mean score of some heads, and of the others in their layers."""
+    chosen = np.zeros(runs.shape[1:], bool)
+    chosen[tuple(zip(*heads, strict=True))] = True
+    others = ~chosen & chosen.any(1, keepdims=True)
+    return cases[["needle", "length", "depth", "success"]].assign(**{
+        name: [row[part].mean() if part.any() else np.nan for row in runs]
+        for name, part in (("retrieval", chosen), ("others", others))}).astype(
+        {"retrieval": "float32", "others": "float32"})
+
+
+def _means(samples: pd.DataFrame) -> pd.DataFrame:
+    """Mean of each data set: the plain mean of its metrics."""
+    metrics = samples.groupby(["category", "dataset", "metric"], sort=False)["score"].mean()
+    return metrics.groupby(["category", "dataset"], sort=False).mean().reset_index()
+
+
+def off_floor(tasks: pd.DataFrame, config: HalfLearnedConfig) -> list[str]:
+    """Return the data sets whose score leaves room for a gain and for a loss."""
+    return tasks.loc[tasks["score"].between(*config.off_floor), "dataset"].tolist()
+
+
+def half_learned(plan: Plan, *, compute: Compute = "never") -> HalfLearned | None:
+    """Collect the stored runs, and make the missing ones unless `compute="never"`.
+
+    Returns
+    -------
+    HalfLearned or None
+        None if no training is stored.
+    """
+    runs: list[tuple[HalfLearnedConfig, Artifact]] = []
+    lost, left_out = [], set()
+    configs = planned(plan)
+    for config in configs:
+        if config.model in left_out:
+            continue
+        try:
+            runs.append((config, run_stored(config, plan, compute=compute)))
+        except NotStored:
+            continue
+        except UserError as error:
+            if config.arm != BEFORE:
+                raise
+            left_out.add(config.model)
+            lost.append(str(error))
+    done = [run for run in runs if run[0].arm != BEFORE]
+    if not done:
+        return None
+    tables = {name: pd.concat([
+        read_tables(artifact.folder)[name].assign(
+            model=config.model, arm=config.arm, seed=config.retmask.seed)
+        for config, artifact in runs], ignore_index=True) for name in ("cases", "tasks")}
+    facts = {config.model: artifact.manifest["facts"]
+             for config, artifact in runs if config.arm == BEFORE}
+    strangers = [f"{artifact.name} began with other weights than the snapshot that is stored."
+                 for config, artifact in done if config.model in facts and
+                 artifact.manifest["facts"]["weights"] != facts[config.model]["weights"]]
+    return HalfLearned(
+        **tables, snapshots=pd.DataFrame([
+            {"model": model, "step": one["step"], "heads": len(one["heads"])}
+            for model, one in facts.items()]),
+        planned=sum(config.arm != BEFORE for config in configs), done=len(done),
+        deviations=[*plan.deviations(artifact for _, artifact in runs), *strangers, *lost])
+
+
+def compare_arms(
+    cases: pd.DataFrame, arm: str = RETMASK, base: str = MATCHED, *, measure: str = "success"
+) -> pd.DataFrame:
+    """Compare two arms model by model, seeds paired.
+
+    Parameters
+    ----------
+    cases : DataFrame
+        As in `HalfLearned`.
+    base : str
+        An arm, or `before`, which stands against all seeds.
+    measure : {"success", "retrieval", "others"}
+        Scores of heads are compared in the cases that are found in both arms.
+
+    Returns
+    -------
+    DataFrame
+        `model`, `effect` with `low` and `high` (95 %; over needles and seeds for `success`, over
+        seeds for scores; NaN for one seed), `p` (sign flips of seeds), `p_holm` (over the models),
+        `seeds`.
+    """
+    rows, places = [], ["needle", "length", "depth"]
+    for model, part in cases.groupby("model", sort=False):
+        ours, theirs = (part[part["arm"] == name] for name in (arm, base))
+        if base == BEFORE:
+            theirs = theirs.drop(columns="seed")
+        pairs = ours.merge(theirs, on=places if base == BEFORE else [*places, "seed"],
+                           suffixes=("", "_base"))
+        if measure != "success":
+            pairs = pairs[pairs["success"] & pairs["success_base"]]
+        if pairs.empty:
+            continue
+        pairs["difference"] = pairs[measure].astype(float) - pairs[f"{measure}_base"]
+        by_seed = pairs.groupby("seed")["difference"].mean().to_numpy()
+        low, high = np.nan, np.nan
+        if measure != "success":
+            _, low, high = interval(by_seed, bounds=DIFFERENCE)
+        elif len(by_seed) > 1:
+            wide = pairs.pivot(index=places, columns="seed", values="difference")
+            _, low, high = interval(wide.to_numpy(), wide.index.get_level_values("needle"),
+                                    seeds=True, bounds=DIFFERENCE)
+        rows.append((model, by_seed.mean(), low, high, sign_flip_test(by_seed[:, None]),
+                     len(by_seed)))
+    found = pd.DataFrame(rows, columns=["model", "effect", "low", "high", "p", "seeds"])
+    found.insert(5, "p_holm", holm(found["p"]))
+    return found
+
+
+def changes(result: HalfLearned) -> pd.DataFrame:
+    """Compare each arm with its snapshot: needles, scores of heads, tasks off the floor.
+
+    Returns
+    -------
+    DataFrame
+        `measure`, `label` (model and arm), `value`, `low`, `high` (as from `compare_arms`; of the
+        tasks in points, over seeds).
+    """
+    parts, arms = [], [arm for arm in result.cases["arm"].unique() if arm != BEFORE]
+    for measure, told in (("success", "needles found (share of cases)"),
+                          ("retrieval", "score of the retrieval heads"),
+                          ("others", "score of other heads in their layers")):
+        parts += [compare_arms(result.cases, arm, BEFORE, measure=measure)
+                  .rename(columns={"effect": "value"}).assign(measure=told, arm=arm)
+                  for arm in arms]
+    before = result.tasks[result.tasks["arm"] == BEFORE].drop(columns=["arm", "seed"])
+    both = result.tasks[result.tasks["arm"] != BEFORE].merge(
+        before, on=["model", "category", "dataset"], suffixes=("", "_before"))
+    both["gain"] = both["score"] - both["score_before"]
+    gains = both.groupby(["model", "arm", "seed"])["gain"].mean()
+    for (model, arm), gain in gains.groupby(level=["model", "arm"]):
+        value, low, high = interval(gain.to_numpy())
+        parts.append(pd.DataFrame([{"model": model, "arm": arm, "value": value, "low": low,
+                                    "high": high, "measure": "tasks off the floor (points)"}]))
+    found = pd.concat(parts, ignore_index=True)
+    order = {arm: number for number, arm in enumerate(arms)}
+    found = found.assign(order=found["arm"].map(order)).sort_values(
+        ["model", "order"], kind="stable")
+    found["label"] = found["model"] + ", " + found["arm"].map(
+        {FURTHER: "further training"} | {n: STRATEGIES[n].name for n in arms if n != FURTHER})
+    return found[["measure", "label", "value", "low", "high"]]
+
+
+def smallest_effect(
+    *, seeds: int, cases: int, within: float = 0.125, between: float = 0.05, models: int = 3,
+    experiments: int = 4000, seed: int = 0,
+) -> float:
+    """The smallest difference of two arms that the planned test is likely to detect, simulated.
+
+    Differences of seeds are drawn from a normal distribution. The effect is the first whole
+    hundredth at which four of five simulated experiments reach p < 0.05 / `models`, the first step
+    of Holm's method.
+
+    Parameters
+    ----------
+    within : float
+        Mean variance of a case: p (1 - p), over cases.
+    between : float
+        Standard deviation of the share found between trainings.
+    """
+    noise = np.sqrt(2 * (within / cases + between**2))
+    drawn = np.random.default_rng(seed).normal(0, noise, (experiments, seeds))
+    signs = np.array([(1, *rest) for rest in product((1, -1), repeat=seeds - 1)])  # half of them
+    flipped, moved = drawn @ signs.T, signs.sum(1)
+    for effect in np.arange(1, 101) / 100:
+        sums = abs(flipped + effect * moved)  # the first pattern is what was observed
+        p = (sums >= sums[:, :1] * (1 - TIE)).mean(1)
+        if (p < (1 - LEVEL) / models).mean() >= POWER:
+            return float(effect)
+    return float("nan")
+
+
+def finding(result: HalfLearned, plan: Plan) -> str:
+    """Say in a sentence or two what was found; a verdict only if no planned run is missing."""
+    table = compare_arms(result.cases)
+    shown = [f"{_points(row.effect)} points on `{row.model}` " + (
+                 "(one seed)" if np.isnan(row.low) else f"(95 % interval {_points(row.low)} to "
+                 f"{_points(row.high)}; {row.seeds} seeds)") for row in table.itertuples()]
+    told = (f"Needles found after RetMask, minus those found after masking as many other heads of "
+            f"the same layers: {'; '.join(shown)}.") if shown else (
+                "No seed has both RetMask and its control yet.")
+    if result.done < result.planned:
+        return (f"{told} These are {result.done} of {result.planned} planned runs, so there is no "
+                f"verdict yet.")
+    return f"{told} {verdict(table, plan)}"
+
+
+def verdict(table: pd.DataFrame, plan: Plan) -> str:
+    """Apply the plan's rule to the comparison of all models and seeds."""
+    level, seen = plan.content["test"]["level"], plan.content["smallest_effect"]
+    clear = table[(table["p_holm"] < level) & ((table["low"] > 0) | (table["high"] < 0))]
+    signs = np.sign(clear["effect"])
+    if abs(signs).sum() == 1 or (signs > 0).sum() > 1 or (signs < 0).sum() > 1:
+        where = "in one model" if len(clear) == 1 else "in at least two models"
+        return (f"By the rule of the plan, RetMask teaches {'more' if signs.sum() > 0 else 'less'} "
+                f"of what is half learned than its control {where}.")
+    if clear.empty and (table["high"] < seen["share_of_needles"]).all():
+        return (f"By the rule of the plan, a gain of {_points(seen['share_of_needles'])} points "
+                f"over the control is excluded.")
+    return "By the rule of the plan, it remains undecided whether RetMask teaches more."
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:.0f}".replace("-", "−")

@@ -1,0 +1,137 @@
+"""Half-learned models: a run's steps, the planned test against a hand computation, the text."""
+
+import dataclasses
+import functools
+
+import pandas as pd
+import pytest
+import torch
+
+from rmutils.core.errors import NotStored, UserError
+from rmutils.core.results import read_tables
+from rmutils.evaluation.helmet import EvaluateConfig
+from rmutils.experiments import half_learned as module
+from rmutils.experiments.half_learned import (
+    FURTHER,
+    MATCHED,
+    HalfLearned,
+    HalfLearnedConfig,
+    changes,
+    compare_arms,
+    finding,
+    half_learned,
+    planned,
+    run_stored,
+    smallest_effect,
+)
+from rmutils.heads import DetectConfig, detection
+from rmutils.models import load_model
+from rmutils.models.teaching import TeachingRecipe, pretraining, train, train_further
+from rmutils.pipeline.planned_runs import BEFORE, load_plan
+from rmutils.pipeline.retmask import RetMaskConfig
+from rmutils.training import RECIPES
+
+PLAN = load_plan("half_learned")
+RECIPE = TeachingRecipe(family="llama", steps=40, num_hidden_layers=2)
+CONFIG = HalfLearnedConfig(
+    model="tiny-llama-small", arm=BEFORE, every=2, found=(0.0, 1.0), further=2,
+    off_floor=(0.0, 100.0),
+    evaluation=EvaluateConfig(datasets=("choice",), lengths=(300,), samples=2),
+    retmask=RetMaskConfig(
+        instructions=4, tau=0.0, recipe=RECIPES["smoke"].changed({"max_steps": 2}),
+        detect=DetectConfig(lengths=(200,), depths=(0.5,), needles=3, max_new_tokens=8),
+    ).changed({"responses.max_new_tokens": 4}))
+
+
+@pytest.fixture
+def one_tokenizer(monkeypatch):
+    monkeypatch.setattr(pretraining, "build_tokenizer",
+                        functools.cache(pretraining.build_tokenizer))
+    monkeypatch.setattr(detection, "SUCCESS_ROUGE", -1.0)  # every answer is a success
+
+
+def test_the_plan_is_what_is_run():
+    runs = planned(PLAN)
+    assert len(runs) == 3 * (1 + 10 * 5) and [run.arm for run in runs[:2]] == [BEFORE, "retmask"]
+    assert [run.retmask.seed for run in runs[1:12]] == [0] * 5 + [1] * 5 + [2]
+    assert {run.retmask.strategy for run in runs if run.arm == MATCHED} == {MATCHED}
+    assert {run.retmask.recipe.max_steps for run in runs} == {24} == {run.further for run in runs}
+    assert {run.model: run.retmask.tau for run in runs} == {
+        "tiny-olmo3": 0.05, "tiny-qwen3": 0.05, "tiny-llama": 0.1}
+
+
+def test_a_run_and_what_is_collected(cache, monkeypatch, one_tokenizer):
+    monkeypatch.setitem(module.RECIPES, "tiny-llama-small", RECIPE)
+    monkeypatch.setattr(module, "planned", lambda plan: [
+        CONFIG, *(CONFIG.changed({"arm": arm}) for arm in ("retmask", FURTHER, "sft"))])
+    assert half_learned(PLAN) is None
+    with pytest.raises(NotStored, match="-p compute_half auto"):
+        run_stored(CONFIG, PLAN, compute="never")
+    artifact = run_stored(CONFIG.changed({"arm": "retmask"}), PLAN)
+    tables, facts = read_tables(artifact.folder), artifact.manifest["facts"]
+    assert facts["step"] == 2 and facts["plan"] == PLAN.digest
+    assert list(tables["tasks"]["dataset"]) == ["choice"] and len(tables["cases"]) == 3
+    run_stored(CONFIG.changed({"arm": FURTHER}), PLAN)
+    other = dataclasses.replace(PLAN, digest="0" * 16)
+    found = half_learned(other)
+    assert (found.done, found.planned) == (2, 3) and len(found.deviations) == 3
+    assert set(found.cases["arm"]) == {BEFORE, "retmask", FURTHER}
+    shown = changes(found)
+    assert shown["measure"].nunique() == 4 and set(shown["label"]) == {
+        "tiny-llama-small, RetMask", "tiny-llama-small, further training"}
+    assert "2 of 3 planned runs" in finding(found, PLAN) and "By the rule" not in finding(
+        found, PLAN)
+
+
+def test_further_steps_are_those_of_the_training(tmp_path, one_tokenizer):
+    folder = train(RECIPE, tmp_path / "model", until=1)
+    kept = (folder / ".training" / "checkpoint.pt").read_bytes()
+    own, other = (train_further(RECIPE, folder, 1, seed=seed).state_dict() for seed in (0, 1))
+    assert (folder / ".training" / "checkpoint.pt").read_bytes() == kept
+    whole = load_model(str(train(RECIPE, folder, until=2))).model.state_dict()
+    assert all(torch.equal(own[name], whole[name]) for name in whole)
+    assert not all(torch.equal(other[name], whole[name]) for name in whole)
+    with pytest.raises(UserError, match="does not go back to step 1"):
+        train(RECIPE, folder, until=1)
+
+
+def cases_of(found: dict[str, list[list[int]]], model: str = "toy") -> pd.DataFrame:
+    """Arm -> seed -> success of each needle; a found needle has a score of 0.1 times its number."""
+    return pd.DataFrame([
+        {"model": model, "arm": arm, "seed": seed, "needle": needle, "length": 9, "depth": 0.5,
+         "success": bool(hit), "retrieval": 0.1 * needle * hit, "others": 0.0}
+        for arm, seeds in found.items() for seed, hits in enumerate(seeds)
+        for needle, hit in enumerate(hits)])
+
+
+def test_arms_are_compared_as_by_hand():
+    cases = cases_of({"retmask": [[1, 1, 1], [1, 1, 0], [1, 1, 1]],
+                      MATCHED: [[1, 0, 0], [1, 0, 0], [1, 1, 0]], BEFORE: [[0, 1, 0]]})
+    row, = compare_arms(cases).itertuples()
+    # seeds: 2/3, 1/3, 1/3; of 8 patterns of signs, two have a sum as large as all plus
+    assert row.effect == pytest.approx(4 / 9) and row.seeds == 3 and row.p == row.p_holm == 2 / 8
+    assert row.low < row.effect < row.high
+    before, = compare_arms(cases, base=BEFORE).itertuples()
+    assert before.effect == pytest.approx(5 / 9)
+    scores = cases.assign(retrieval=cases["retrieval"] + (cases["arm"] == "retmask") * 0.02)
+    both, = compare_arms(scores, measure="retrieval").itertuples()
+    assert both.effect == pytest.approx(0.02)
+
+
+def test_the_smallest_effect_is_that_of_the_plan():
+    told = PLAN.content["smallest_effect"]["share_of_needles"]
+    assert smallest_effect(seeds=PLAN.content["seeds"], cases=100) == told
+
+
+@pytest.mark.parametrize(("gains", "told"), [
+    ((9, 9, 0), "more of what is half learned than its control in at least two models"),
+    ((9, 0, 0), "in one model"), ((-9, -9, 0), "teaches less"), ((9, -9, 0), "undecided"),
+    ((0, 0, 0), "excluded")])
+def test_the_verdict_follows_the_rule_of_the_plan(gains, told):
+    seeds = range(10)
+    cases = pd.concat([cases_of({
+        "retmask": [[int(i < 10 + gain) for i in range(20)] for _ in seeds],
+        MATCHED: [[int(i < 10) for i in range(20)] for _ in seeds]}, f"model {n}")
+        for n, gain in enumerate(gains)])
+    whole = HalfLearned(cases, pd.DataFrame(), pd.DataFrame(), 150, 150, [])
+    assert told in finding(whole, PLAN) and "planned runs" not in finding(whole, PLAN)
