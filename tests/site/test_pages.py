@@ -89,3 +89,18 @@ def test_search_finds_pages_and_words_of_either_language(browser, address):
             found = [link.get_attribute("href") for link in links]
             assert any(name in link for link in found) if name else not found, query
     assert not problems
+
+
+def test_one_switch_shows_the_code_of_a_page_and_is_remembered(browser, address):
+    with visiting(browser, address, 1200) as (page, problems):
+        for name in ("06_training_effect", "01_preliminaries"):
+            page.goto(f"{address}chapters/{name}.html")
+            switch, folds = page.locator(".rm-code"), page.locator("details.hide.above-input")
+            remembered = name == "01_preliminaries"
+            assert folds.count() > 3
+            assert page.locator("details.hide.above-input[open]").count() == (
+                folds.count() if remembered else 0)
+            switch.click()
+            assert page.locator("details.hide.above-input[open]").count() == (
+                0 if remembered else folds.count())
+    assert not problems
