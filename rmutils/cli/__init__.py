@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import importlib
 import os
+import shlex
 import sys
 from typing import Annotated
 
 import typer
+from pydantic import BaseModel, ValidationError
 from typer.core import TyperGroup
 
 from rmutils import __version__
 from rmutils.cli import stand_ins
 from rmutils.cli.from_configs import Command, hyphens
 from rmutils.core.errors import UserError
+from rmutils.core.validation import explain
 
 COMMANDS = {  # name: module of `rmutils.cli`, help
     "models": ("models", "Models that have a name here: list, fetch, info, train."),
@@ -28,7 +31,7 @@ COMMANDS = {  # name: module of `rmutils.cli`, help
     "pairs": ("method", "Make preference pairs by one of the paper's strategies."),
     "train": ("method", "Train a model on preference pairs."),
     "retmask": ("method", "The whole method: detect, mask, generate, train, detect again."),
-    "artifacts": ("project", "Stored results: list, verify, show, promote."),
+    "artifacts": ("project", "Stored results: list, verify, show, promote, rm."),
     "evaluate": ("measure", "Long-context scores, by HELMET's seven categories."),
     "collect": ("measure", "Read HELMET's own result files into the same table."),
     "abilities": ("measure", "Scores on tasks without long contexts, drift from the base model."),
@@ -42,6 +45,8 @@ COMMANDS = {  # name: module of `rmutils.cli`, help
 }
 
 
+AT_ONCE = "artifacts", "collect", "paper", "claims", "estimate", "doctor"
+"""Commands that keep nothing to go on from."""
 COMPLETE = "RMUTILS_HELP_COMPLETE"
 """Environment variable: help imports everything."""
 
@@ -51,11 +56,12 @@ class LazyCommands(TyperGroup):
 
     def main(self, args=None, *others, **named):
         """Run the command; help does without the libraries that take seconds to import."""
-        words = sys.argv[1:]
-        if args is not None or "--help" not in words or os.environ.get(COMPLETE):
+        self.words = sys.argv[1:] if args is None else list(args)
+        quick = "--help" in self.words and self.words[0] in ("--help", *COMMANDS)
+        if args is not None or not quick or os.environ.get(COMPLETE):
             return super().main(args, *others, **named)
         stand_ins.install()
-        first = [word for word in words[:2] if not word.startswith("-")]
+        first = [word for word in self.words[:2] if not word.startswith("-")]
         try:  # nothing but help: a command must not run with stand-ins
             return super().main([*first, "--help"], *others, **named)
         except Exception:  # a plug-in that needs the real libraries
@@ -69,9 +75,18 @@ class LazyCommands(TyperGroup):
     def invoke(self, ctx):
         try:
             return super().invoke(ctx)
+        except typer.BadParameter as error:
+            if isinstance(error.__cause__, ValidationError):
+                error.message = explain(error.__cause__, BaseModel).rstrip(".") + "."
+            raise
         except UserError as error:
             typer.echo(f"rmutils: {error}", err=True)
             raise typer.Exit(2) from error
+        except KeyboardInterrupt:
+            typer.echo("\nrmutils: stopped." + (
+                f" What was finished is kept: `{shlex.join(['rmutils', *self.words])}` goes on "
+                "from there." if ctx.invoked_subcommand not in AT_ONCE else ""), err=True)
+            raise typer.Exit(130) from None
 
 
 def _load(name: str):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import re
@@ -17,7 +16,7 @@ from rich.markup import escape
 from typer.core import TyperCommand
 
 from rmutils.core.config import Config, ConfigField
-from rmutils.core.errors import UserError
+from rmutils.core.errors import UserError, did_you_mean
 
 Parameters = Annotated[list[str] | None, typer.Option(
     "-p", metavar="NAME VALUE", show_default=False, help="Another spelling of --NAME VALUE.")]
@@ -130,9 +129,8 @@ def _shared_out(changes: dict[str, str], parts: dict[str, Part]) -> dict[str, An
         claiming = [key for key, part in parts.items() if part.claims(name)]
         if not claiming and len(plain) > 1:
             known = [n for key in plain for n in parts[key].fields()]
-            close = difflib.get_close_matches(name, known, n=1)
-            raise UserError(f"there is no {name}." + "".join(f" Did you mean {n}?" for n in close)
-                            + f" Known names: {', '.join(dict.fromkeys(known))}.")
+            raise UserError(f"there is no {name}.{did_you_mean(name, known)} Known names: "
+                            f"{', '.join(dict.fromkeys(known))}.")
         for key in claiming or plain:  # a single configuration says itself what it does not know
             given[key][name.removeprefix(parts[key].prefix)] = value
     return {key: part.make(given[key]) for key, part in parts.items()}
@@ -162,12 +160,7 @@ class Command(TyperCommand):
         known = {hyphens(name) for p in self.params for name in (*p.opts, *p.secondary_opts)}
         if "-p" in known:
             args = list(_joined(args, known | {"--help"}, self.open_names))
-        try:
-            return super().parse_args(ctx, args)
-        except typer.BadParameter as error:
-            error.message = error.message.replace("Value error, ", "").replace(
-                "Input should be", "expected")
-            raise
+        return super().parse_args(ctx, args)
 
 
 class OpenCommand(Command):
@@ -261,9 +254,9 @@ def _options(
 def described(doc: str) -> tuple[str, str]:
     """Return the first sentence of a field's docstring, and what it says that None stands for."""
     doc = " ".join(doc.split())
-    none = re.search(r"None:? ([^.;]+)[.;]?", doc)
+    none = re.search(r"None:? ((?:[^.;]|\.(?=\d))+)[.;]?", doc)
     sentence = re.split(r"(?<=[^.])\.(?= [A-Z`\"]|$)", doc)[0]
-    sentence = re.sub(r"[;,.]? ?None:? [^.;]+", "", sentence).strip("; ")
+    sentence = re.sub(r"[;,.]? ?None:? (?:[^.;]|\.(?=\d))+", "", sentence).strip("; ")
     return (sentence and sentence + "."), none[1] if none else ""
 
 

@@ -13,6 +13,7 @@ import typer
 
 from rmutils.cli import options
 from rmutils.cli.from_configs import Part, configured
+from rmutils.core.errors import UserError
 from rmutils.experiments.your_own_model import OwnModelConfig, examine
 from rmutils.heads import DetectConfig, export_masked
 from rmutils.heads.detection import detect_stored
@@ -30,6 +31,9 @@ def detect(
     compute: options.Compute = "auto",
     wu_json: Annotated[Path | None, typer.Option(
         help='Also write {"layer-head": \\[score, ...]}.')] = None,
+    workers: Annotated[int, typer.Option(
+        min=1, help="Processes that answer side by side, each with a model of its own: one for "
+                    "each GPU, say.")] = 1,
     as_json: options.Json = False,
 ) -> None:
     """Find retrieval heads with needle-in-a-haystack cases (section 2).
@@ -40,10 +44,10 @@ def detect(
     """
     if wu_json:
         options.check_room(wu_json)
-    scores, artifact = detect_stored(model, config, compute=compute)
+    scores, artifact = detect_stored(model, config, compute=compute, workers=workers)
     if wu_json:
         scores.to_wu_json(wu_json)
-    tau = tau_of(model) if tau is None else tau
+    given, tau = tau, tau_of(model) if tau is None else tau
     interval, highest = scores.interval(), float(scores.mean.max().round(DECIMALS))
     chosen = scores.select(tau=tau) if highest >= tau else []
     heads = [{"layer": layer, "head": head, "score": float(scores.mean[layer, head]),
@@ -55,7 +59,8 @@ def detect(
                           "highest": highest, "heads": heads}, indent=1))
         return
     print(f"{scores.model}: {len(scores.runs)} of {len(scores.cases)} needles found; "
-          f"{len(heads)} heads at or above {tau:g}. Stored as {artifact.name}.")
+          f"{len(heads)} heads at or above tau = {tau:g}"
+          f"{' (that of its family)' if given is None else ''}. Stored as {artifact.name}.")
     if not heads:
         print(f"The highest score is {highest:.3f}: choose a lower --tau to see heads.")
     for h in heads:
@@ -77,6 +82,7 @@ def mask(
     Example: rmutils mask smollm2-135m --out smollm2-masked --tau 0.1
     """
     check_free(out)  # before a detection that may take hours
+    options.check_room(out, folder=True)
     lm = load_model(model)
     heads, of = choice.heads(lm, model), math.prod(lm.shape)
     folder = export_masked(lm, heads, out)
@@ -120,11 +126,13 @@ def report(
     """
     from rmutils.site import model_report  # matplotlib: only when it is needed
 
+    if out and out.suffix != ".html":
+        raise UserError(f"--out {out}: the page is HTML. Give a file that ends in .html.")
+    options.check_room(out or Path("report.html"))
     own = examine(model, config, compute=compute, command=options.command_line(ctx))
     found = model_report.forecasts(own)
     numbers = model_report.as_json(own, found)
     target = out or Path(f"report-{re.sub(r'[^A-Za-z0-9.-]+', '-', own.name).strip('-.')}.html")
-    target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(model_report.page(own, found), encoding="utf-8")
     target.with_suffix(".json").write_text(numbers, encoding="utf-8")
     if as_json:

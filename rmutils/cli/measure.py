@@ -7,16 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
 import pandas as pd
 import typer
 from pydantic import ValidationError
 
+from rmutils.attention.variants import PLAIN
 from rmutils.cli import options
 from rmutils.cli.from_configs import Command, Part, configured
 from rmutils.core.config import Config
-from rmutils.core.errors import UserError
+from rmutils.core.errors import UserError, did_you_mean
 from rmutils.core.journal import default_workers
-from rmutils.core.results import find
+from rmutils.core.results import Tables, find
 from rmutils.core.validation import explain
 from rmutils.evaluation.abilities import harness as harness_runs
 from rmutils.evaluation.abilities.evaluate_abilities import (
@@ -36,7 +38,7 @@ from rmutils.experiments.general_abilities import (
 )
 from rmutils.experiments.heads_under_variants import HeadsConfig, heads_stored
 from rmutils.experiments.savings_curves import MEASUREMENTS, saved
-from rmutils.experiments.under_variants import VariantConfig, measure_stored
+from rmutils.experiments.under_variants import VariantConfig, levels, measure_stored
 from rmutils.models import REGISTRY
 from rmutils.models.trained import load_by_name
 from rmutils.preference.judges import GEMMA, ServerJudge
@@ -86,8 +88,9 @@ def _write_helmet(model: str, changes: dict[str, str], out: Path) -> None:
     chosen = categories.split(",") if categories else CATEGORIES
     if unknown := [name for name in chosen if name not in CATEGORIES]:
         raise UserError(f"--datasets {', '.join(unknown)}: HELMET is run by categories, which are "
-                        f"{', '.join(CATEGORIES)}.")
+                        f"{', '.join(CATEGORIES)}.{did_you_mean(unknown[0], CATEGORIES)}")
     config = EvaluateConfig().changed(changes)
+    options.check_room(out, folder=True)
     spec, training = REGISTRY.get(model), find(model)
     name = spec.hub_id if spec and spec.hub_id else str(training.folder) if training else model
     script = write(name, out, lengths=config.lengths if "lengths" in changes else LENGTHS,
@@ -248,6 +251,45 @@ MEASURED = {
     "recall": "Needles among the tokens that Select-Attention selects.",
 }
 
+ASKED = (("needles found", "needles", "correct"), ("questions answered", "documents", "correct"),
+         ("perplexity of short texts", "texts", "nats"))
+SHOWN = {  # measurement: column of names; what is shown, table, column
+    "answers": ("length", ASKED),
+    "heads": ("subject", (("needles found by the whole model, with retrieval heads masked, with as "
+                           "many others masked", "needles", "correct"),)),
+    "costs": ("tokens", (("seconds to read the prompt", "costs", "prefill_seconds"),
+                         ("seconds for a token of the answer", "costs", "step_seconds"))),
+    "layers": ("length", ASKED),
+    "likeness": ("layer", (("distance of two heads of a layer", "distances", "distance"),)),
+    "recall": ("p", (("share of the needle selected by the end of the prompt", "recall", "prompt"),
+                     ("share of the needle selected while answering", "recall", "answer"),
+                     ("share of all tokens selected while answering", "recall", "answer_kept"))),
+}
+"""What each measurement prints: means with 95 % intervals."""
+
+
+def summaries(name: str, tables: Tables, variant: str) -> dict[str, pd.DataFrame]:
+    """Return means with intervals of a measurement's tables, by what they are of.
+
+    Parameters
+    ----------
+    variant : str
+        For tables of a single one, which do not name it.
+    """
+    by, shown = SHOWN[name]
+    found = {}
+    for title, table, column in shown:
+        if (rows := tables.get(table)) is None or rows.empty:
+            continue
+        if table == "distances":  # a head is not like itself; intervals are over heads
+            rows = rows[rows["head"] != rows["other"]].rename(columns={"head": "question"})
+        rows = rows if "variant" in rows else rows.assign(variant=variant)
+        means = levels(rows, column, [by] * (by in rows))
+        if column == "nats":
+            means[["value", "low", "high"]] = np.exp(means[["value", "low", "high"]])
+        found[title] = means
+    return found
+
 
 def _add_measurement(name: str, config: type[Config], measure: Callable) -> None:
     """Add a command that measures with one kind of configuration."""
@@ -265,14 +307,21 @@ def _add_measurement(name: str, config: type[Config], measure: Callable) -> None
         except ValidationError as error:
             raise UserError(f"the configuration of {name} does not fit: "
                             f"{explain(error, config)}") from error
-        _, artifact = measure(model, start.changed(changes), compute=compute)
+        asked = start.changed(changes)
+        tables, artifact = measure(model, asked, compute=compute)
         facts = artifact.manifest["facts"]
+        found = summaries(name, tables, getattr(getattr(asked, "variant", None), "kind", PLAIN))
         if as_json:
-            print(json.dumps({"model": model, "measurement": name, "artifact": artifact.name,
-                              "folder": str(artifact.folder), "facts": facts}, indent=1))
+            print(json.dumps({
+                "model": model, "measurement": name, "artifact": artifact.name,
+                "folder": str(artifact.folder), "facts": facts,
+                "means": {title: _rows(means) for title, means in found.items()}}, indent=1))
             return
+        for title, means in found.items():
+            print(f"{model}, {title} (mean, 95 % interval)")
+            print(means.to_string(index=False, float_format="{:.3g}".format), end="\n\n")
         rows = ", ".join(f"{name}: {count}" for name, count in facts.items())
-        print(f"{model}, {name}. Rows of each table: {rows}.\nStored as {artifact.folder}")
+        print(f"Rows of each table: {rows}.\nStored as {artifact.folder}")
 
     variants_app.command(name, cls=Command, help=MEASURED.get(name))(command)
 

@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-import pandas as pd
 import typer
 from pydantic import Field
 
 from rmutils.cli import options
 from rmutils.cli.from_configs import Part, configured
 from rmutils.core.config import Config
-from rmutils.core.errors import UserError
+from rmutils.core.errors import UserError, did_you_mean
+from rmutils.core.files import check_table, read_table, write_table
 from rmutils.core.journal import default_workers
 from rmutils.models import LanguageModel
 from rmutils.pipeline import retmask as pipeline
-from rmutils.preference.instructions import draw_stored
+from rmutils.preference.instructions import SOURCES, draw_stored
 from rmutils.preference.judges import GEMMA, Judge, Proxy, ServerJudge
 from rmutils.preference.pairs import Pairs
 from rmutils.preference.responses import BACKENDS, ResponseConfig, respond_stored
@@ -28,6 +28,7 @@ from rmutils.preference.strategies import STRATEGIES, contrast
 from rmutils.training import RECIPES
 from rmutils.training import train as train_model
 from rmutils.training.compute_backend import ComputeBackend
+from rmutils.training.encoding import COLUMNS
 from rmutils.training.recipes import TrainRecipe
 
 RESPONSES = Part(ResponseConfig(), skip=("heads",))
@@ -40,12 +41,21 @@ class Answering(Config):
     """Who answers on this machine."""
 
 
-@configured(drawing=options.Drawing(), choice=options.HeadChoice(), config=RESPONSES,
+class Drawing(Config):
+    """Which instructions are answered."""
+
+    source: Annotated[str, SOURCES] = "world"
+    """Where the instructions come from; a .jsonl file does, too."""
+    count: Annotated[int, Field(ge=1)] = 100
+    """How many instructions."""
+
+
+@configured(drawing=Drawing(), choice=options.HeadChoice(), config=RESPONSES,
             answering=Answering())
 def generate(
     ctx: typer.Context,
     model: options.Model,
-    drawing: options.Drawing,
+    drawing: Drawing,
     choice: options.HeadChoice,
     config: ResponseConfig,
     answering: Answering,
@@ -91,8 +101,8 @@ class Pairing(Config):
 
     strategy: Annotated[str, STRATEGIES] = "retmask"
     """Where the rejected responses come from; longreward reads released pairs."""
-    source: str = "world"
-    """Where the instructions come from: world, self, lmsys, wildchat, guru, or a .jsonl file."""
+    source: Annotated[str, SOURCES] = "world"
+    """Where the instructions come from; a .jsonl file does, too."""
     pairs: Annotated[int, Field(ge=1)] = 1000
     """How many instructions; pairs that teach nothing are dropped."""
     smaller: str | None = None
@@ -109,7 +119,8 @@ class Pairing(Config):
 def pairs(
     ctx: typer.Context,
     model: options.Model,
-    out: Annotated[Path, typer.Option(help="File (.parquet) for the pairs.")],
+    out: Annotated[Path, typer.Option(
+        help="File for the pairs: .parquet, .jsonl or .csv.")],
     pairing: Pairing,
     choice: options.HeadChoice,
     config: ResponseConfig,
@@ -132,6 +143,7 @@ def pairs(
         raise UserError(f"--strategy {strategy} needs --smaller MODEL.")
     tau = choice.threshold(model)
     options.check_room(out)
+    check_table(out)
     lm = options.load_chat_model(model)
     if way.released:
         found, origin = way.released(lm, pairing.pairs, seed), {}
@@ -150,7 +162,7 @@ def pairs(
         origin = {"source": pairing.source, "seed": seed, "left_out": drawn.dropped,
                   "heads": heads, "judge": rater and rater.name,
                   "artifacts": [a.name for a in made.artifacts]}
-    found.table.to_parquet(out, index=False)
+    write_table(found.table, out)
     record = {"model": lm.name, "strategy": strategy, "pairs": len(found.table),
               "dropped": found.dropped, "tokens": _tokens(lm, found), **origin, "file": str(out)}
     if as_json:
@@ -194,7 +206,7 @@ def _show(record: dict) -> None:
 def train(
     model: options.Model,
     pairs: Annotated[Path, typer.Argument(
-        help="Pairs (.parquet) with the columns prompt, chosen, rejected.")],
+        help="Pairs with the columns prompt, chosen, rejected: .parquet, .jsonl or .csv.")],
     out: Annotated[Path, typer.Option(help="Folder for the trained model.")],
     changes: dict[str, str],
     recipe: Annotated[str, typer.Option(
@@ -212,16 +224,13 @@ def train(
     llama-3.1-8b-instruct pairs.parquet --recipe paper --out trained
     """
     if recipe not in RECIPES:
-        raise UserError(f"--recipe {recipe}: one of {', '.join(RECIPES)}.")
-    if not pairs.is_file():
-        raise UserError(f"{pairs}: no such file. `rmutils pairs` writes one.")
+        raise UserError(f"--recipe {recipe}: one of {', '.join(RECIPES)}."
+                        f"{did_you_mean(recipe, RECIPES)}")
     chosen = RECIPES[recipe].changed(changes)
     if "learning_rate" in changes and "min_learning_rate" not in changes:
         chosen = chosen.changed({"min_learning_rate": chosen.learning_rate / 10})
-    try:
-        table = pd.read_parquet(pairs)
-    except (ValueError, OSError) as error:
-        raise UserError(f"{pairs} is not a parquet file: {error}.") from error
+    options.check_room(out, folder=True)
+    table = read_table(pairs, text=COLUMNS)
     folder = train_model(model, table, chosen, out)
     if os.environ.get("RANK", "0") == "0":  # one of the processes of `accelerate launch`
         print(folder)

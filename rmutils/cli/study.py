@@ -11,17 +11,19 @@ import typer
 from rmutils.cli.from_configs import Part, configured
 from rmutils.cli.options import Json, list_values
 from rmutils.core import paths
-from rmutils.study.studies import PaperConfig, study_of
+from rmutils.study.studies import STUDIES, PaperConfig, study_of
 
 
 @configured(changes=Part(PaperConfig(), raw=True))
 def study(
     changes: dict[str, str],
-    profile: Annotated[str, typer.Option(help="smoke, embedded or paper.")] = "smoke",
+    profile: Annotated[str, typer.Option(
+        metavar=f"[{'|'.join(STUDIES)}]", help="Which study.")] = "smoke",
     on: Annotated[str, typer.Option(
-        help="local, slurm, or a folder with your own config.yaml for Snakemake.")] = "local",
+        metavar="[local|slurm|FOLDER]",
+        help="Here, on SLURM, or a folder with your own config.yaml for Snakemake.")] = "local",
     book: Annotated[bool, typer.Option(
-        help="Whether notebooks and pages follow.")] = True,
+        help="Run the notebooks and build the pages, too.")] = True,
     project: Annotated[Path, typer.Option(
         help="Folder with notebooks/ and book/.", show_default="this one")] = paths.ROOT,
     show: Annotated[bool, typer.Option(

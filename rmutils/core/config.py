@@ -9,7 +9,6 @@ says the value that leaves results as they were, and the key holds it only where
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import os
@@ -29,7 +28,7 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from rmutils.core.errors import UserError
+from rmutils.core.errors import UserError, did_you_mean
 from rmutils.core.registry import Registry
 from rmutils.core.validation import explain, models_in, read
 
@@ -119,9 +118,7 @@ class Config(BaseModel):
 
     def _unknown(self, name: str, before: str) -> str:
         known = [before + n for n in self.dotted_names()]
-        close = difflib.get_close_matches(name, known, n=1)
-        meant = f" Did you mean {close[0]}?" if close else ""
-        return f"there is no {name}.{meant} Known names: {', '.join(known)}."
+        return f"there is no {name}.{did_you_mean(name, known)} Known names: {', '.join(known)}."
 
     @classmethod
     def fields(cls) -> dict[str, ConfigField]:
@@ -308,10 +305,8 @@ class ConfigField:
         known = self.kinds()
         if kind and known and getattr(value, "kind", None) != kind:
             if kind not in known:
-                close = difflib.get_close_matches(kind, known, n=1)
-                meant = f" Did you mean {close[0]}?" if close else ""
                 raise UserError(f"{self.name}.kind: expected one of {', '.join(known)}, got "
-                                f"{kind!r}.{meant}")
+                                f"{kind!r}.{did_you_mean(kind, known)}")
             return known[kind]()
         return value if isinstance(value, Config) else self.configs[0]()
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
 
 
 class UserError(Exception):
@@ -14,6 +15,17 @@ class UserError(Exception):
 
 class NotStored(UserError):
     """A result is not stored, and was not to be computed."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return " Did you mean X?" if one of the known names is like this one, else nothing.
+
+    Examples
+    --------
+    >>> did_you_mean("retmsk", ["retmask", "sft"])
+    ' Did you mean retmask?'
+    """
+    return "".join(f" Did you mean {n}?" for n in difflib.get_close_matches(name, [*known], n=1))
 
 
 def require(missing: Sequence[str]) -> None:

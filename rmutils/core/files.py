@@ -1,6 +1,6 @@
 """Files: their hash, whether they are as they were shipped, one process at a time, full disks.
 
-Tables as CSV that a spreadsheet opens safely.
+Tables in the formats that researchers use, and as CSV that a spreadsheet opens safely.
 
 Spreadsheets run a cell that begins with one of `DANGEROUS` as a formula, and what a model wrote can
 begin with anything. The rule: text that begins so is written with an apostrophe before it, which
@@ -9,6 +9,7 @@ spreadsheets take as "this is text". Numbers, negative ones too, are written as 
 
 from __future__ import annotations
 
+import csv
 import errno
 import hashlib
 import json
@@ -16,7 +17,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from numbers import Real
@@ -27,7 +28,7 @@ import pandas as pd
 from filelock import FileLock, Timeout
 
 from rmutils.core.errors import UserError
-from rmutils.core.paths import DATA, ROOT
+from rmutils.core.paths import DATA, ROOT, cache_dir
 
 SUMS = DATA / "SHA256SUMS"
 """Hashes of the files in `data` without a manifest, as `sha256sum` writes them: see `make sums`."""
@@ -104,8 +105,7 @@ def one_process(lock_file: Path, doing: str) -> Iterator[None]:
 
 @contextmanager
 def keeping(
-    folder: Path, doing: str, *, only_full: bool = False,
-    elsewhere: str = "name a folder on another disk: `export RMUTILS_CACHE=FOLDER`",
+    folder: Path, doing: str, *, only_full: bool = False, elsewhere: str | None = None,
 ) -> Iterator[None]:
     """Explain errors of a folder that cannot be written: a full disk, or one that is read-only.
 
@@ -114,12 +114,16 @@ def keeping(
     only_full : bool
         Other errors stay as they are: what is done there may write elsewhere, too.
     elsewhere : str
-        What to do if no room can be made. The default is for folders of the cache.
+        What to do if no room can be made. Default: name another cache, or another folder, if it
+        is not in the cache.
 
     Raises
     ------
     UserError
     """
+    cached = cache_dir() in (folder, *folder.parents)
+    elsewhere = elsewhere or ("name a folder on another disk: `export RMUTILS_CACHE=FOLDER`"
+                              if cached else "choose a folder on another disk")
     try:
         yield
     except UserError:
@@ -132,9 +136,10 @@ def keeping(
         if only_full or not isinstance(error, OSError):
             raise
         raise UserError(
-            f"{doing}: {folder} cannot be written ({error.strerror}). Name a folder of your own: "
-            "`export RMUTILS_CACHE=~/rmutils`. A folder that is only to be read belongs in "
-            "RMUTILS_SHARED_CACHE.") from error
+            f"{doing}: {folder} cannot be written ({error.strerror}). " + (
+                "Name a folder of your own: `export RMUTILS_CACHE=~/rmutils`. A folder that is "
+                "only to be read belongs in RMUTILS_SHARED_CACHE." if cached else
+                "Choose another folder.")) from error
 
 
 def _is_full(error: BaseException, folder: Path) -> bool:
@@ -144,7 +149,57 @@ def _is_full(error: BaseException, folder: Path) -> bool:
     if any(os.strerror(number) in str(error) for number in FULL):
         return True
     place = next(p for p in (folder, *folder.parents) if p.exists())
-    return shutil.disk_usage(place).free < NO_ROOM
+    disk = shutil.disk_usage(place)
+    return disk.total > 0 and disk.free < NO_ROOM  # /sys and the like have no size at all
+
+
+TABLES = ".parquet", ".jsonl", ".csv"
+"""Endings of the files that `read_table` and `write_table` know."""
+
+
+def check_table(path: Path) -> Path:
+    """Refuse a file whose ending names no format of tables."""
+    if path.suffix not in TABLES:
+        raise UserError(f"{path}: give a file that ends in {', '.join(TABLES[:-1])} or "
+                        f"{TABLES[-1]}.")
+    return path
+
+
+def write_table(table: pd.DataFrame, path: Path) -> None:
+    """Write a table in the format that the file's ending names, without its index."""
+    if check_table(path).suffix == ".parquet":
+        table.to_parquet(path, index=False)
+    elif path.suffix == ".jsonl":
+        table.to_json(path, orient="records", lines=True, force_ascii=False)
+    else:
+        table.to_csv(path, index=False, quoting=csv.QUOTE_NONNUMERIC)
+
+
+def read_table(path: Path, text: Sequence[str] = ()) -> pd.DataFrame:
+    """Read a table in the format that the file's ending names.
+
+    Parameters
+    ----------
+    text : sequence of str
+        Columns that stay text even if it looks like numbers.
+
+    Raises
+    ------
+    UserError
+        The ending names no format, there is no such file, or it is in another format.
+    """
+    kind = check_table(path).suffix[1:]
+    if not path.is_file():
+        raise UserError(f"{path}: {'this is a folder' if path.is_dir() else 'no such file'}.")
+    try:
+        if kind == "parquet":
+            return pd.read_parquet(path)
+        if kind == "jsonl":
+            return pd.DataFrame([dict(json.loads(line)) for line in path.open(encoding="utf-8")
+                                 if line.strip()])
+        return pd.read_csv(path, keep_default_na=False, dtype=dict.fromkeys(text, str))
+    except (ValueError, TypeError, OSError) as error:
+        raise UserError(f"{path} is not a {kind} file: {error}.") from error
 
 
 DANGEROUS = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r", "\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
@@ -12,7 +11,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, GetCoreSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, core_schema
 
-from rmutils.core.errors import UserError
+from rmutils.core.errors import UserError, did_you_mean
 from rmutils.core.validation import InnerError
 
 T = TypeVar("T")
@@ -55,7 +54,7 @@ class Registry(Mapping[str, T]):
     >>> colours["rad"]
     Traceback (most recent call last):
     ...
-    rmutils.core.errors.UserError: 'rad' is no colour. Did you mean 'red'? There are: red.
+    rmutils.core.errors.UserError: 'rad' is no colour. Did you mean red? There are: red.
     """
 
     def __init__(self, what: str, group: str, package: str | None = None):
@@ -95,9 +94,8 @@ class Registry(Mapping[str, T]):
 
     def unknown(self, name: str) -> str:
         """Say that nothing has this name, what may be meant, and what there is."""
-        close = difflib.get_close_matches(name, self._known, n=1)
-        meant = f" Did you mean {close[0]!r}?" if close else ""
-        return f"{name!r} is no {self.what}.{meant} There are: {', '.join(self._known)}."
+        return (f"{name!r} is no {self.what}.{did_you_mean(name, self._known)} There are: "
+                f"{', '.join(self._known)}.")
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler

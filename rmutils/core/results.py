@@ -15,12 +15,14 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 import pandas as pd
+from filelock import FileLock, Timeout
 
 from rmutils.core.config import Config, digest
 from rmutils.core.environment import environment
@@ -84,6 +86,16 @@ class Artifact:
     def shipped(self) -> bool:
         """True if it came with the project, False if this machine computed it."""
         return SHIPPED_ARTIFACTS in self.folder.parents
+
+    @property
+    def size(self) -> int:
+        """Bytes of all its files."""
+        return sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
+
+    @property
+    def created(self) -> str:
+        """When it was computed, in UTC: `2026-11-25T07:43:12`, say; empty if it does not say."""
+        return str(self.manifest.get("environment", {}).get("created", ""))
 
     def path(self, file: str) -> Path:
         """A payload file."""
@@ -222,7 +234,7 @@ class Stage(Generic[T]):
         if compute != "always" and (found := find(key)):
             return found
         if compute == "never":
-            raise NotStored(f'no result {key} is stored and compute="never". Make it: `{command}`.')
+            raise NotStored(f"no result {key} is stored. Make it: `{command}`.")
         root = cache_dir() / "artifacts"
         with one_process(root / f".{key}.lock", f"computing {key}"):
             if compute == "auto" and (found := find(key)):  # the other process has made it
@@ -297,6 +309,12 @@ def _folders(root: Path, name: str) -> Iterator[Path]:
         yield from (root / match[1]).glob(f"[!.]*/[!.]*-{match[2][:DIGITS]}")
 
 
+def unchecked(name: str) -> Iterator[Artifact]:
+    """Yield the results of a key or a name, damaged ones too, the user's own first."""
+    for root in roots():
+        yield from map(Artifact, _folders(root, name))
+
+
 def find(name: str) -> Artifact | None:
     """Return the stored result of a key or a name, checked; None if there is none.
 
@@ -305,13 +323,12 @@ def find(name: str) -> Artifact | None:
     UserError
         It is there, but does not match its manifest.
     """
-    for root in roots():
-        for artifact in map(Artifact, _folders(root, name)):
-            if problems := artifact.problems():
-                raise UserError(f"{'; '.join(problems)}. It is not used. Remove the folder "
-                                f"{artifact.folder} to have it recomputed.")
-            if _names(name, artifact.key):
-                return artifact
+    for artifact in unchecked(name):
+        if problems := artifact.problems():
+            raise UserError(f"{'; '.join(problems)}. It is not used. Remove the folder "
+                            f"{artifact.folder} to have it recomputed.")
+        if _names(name, artifact.key):
+            return artifact
     return None
 
 
@@ -322,6 +339,37 @@ def stored(stage: str | None = None) -> Iterator[Artifact]:
         for artifact in map(Artifact, sorted(folders)):
             if artifact.folder.is_dir() and stage in (None, artifact.stage):
                 yield artifact
+
+
+def remove(artifact: Artifact) -> None:
+    """Remove a result from the user's cache, in one step for others who look it up.
+
+    Raises
+    ------
+    UserError
+        It is not the user's own, or a process is computing it.
+    """
+    root, folder = cache_dir() / "artifacts", artifact.folder
+    if root not in folder.parents:
+        raise UserError(f"{artifact.name} "
+                        f"{'came with the project' if artifact.shipped else 'is shared'}: only "
+                        f"results in {root} can be removed.")
+    locks = []
+    with suppress(OSError, ValueError, KeyError, TypeError):  # a damaged manifest: nobody uses it
+        locks = [root / f".{artifact.key}.lock"]
+    with ExitStack() as held:
+        for lock in locks:
+            try:
+                held.enter_context(FileLock(lock, timeout=0))
+            except Timeout:
+                raise UserError(f"{artifact.name} is being computed by another process. Stop that "
+                                "one first, or wait for it.") from None
+        gone = folder.with_name(f".{folder.name}.old")
+        os.replace(folder, gone)
+        shutil.rmtree(gone)
+        for parent in (folder.parent, folder.parent.parent):
+            if parent != root and not any(parent.iterdir()):
+                parent.rmdir()
 
 
 def promote(artifact: Artifact) -> Artifact:

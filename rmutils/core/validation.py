@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import json
 from collections.abc import Iterator
 from types import UnionType
@@ -11,6 +10,8 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core.core_schema import ErrorType
+
+from rmutils.core.errors import did_you_mean
 
 SHOWN = 80
 """Characters of a wrong value that a message repeats."""
@@ -114,9 +115,9 @@ def explain(error: ValidationError, model: type[BaseModel], before: str = "") ->
                 _expected(kind, context, str(one["msg"])))
     for (colon, got), wanted in expected.items():
         what = " or ".join(dict.fromkeys(wanted))
-        close = difflib.get_close_matches(got.strip("'"), what.replace(",", "").split(), n=1)
-        meant = f". Did you mean {close[0]}?" if close and "one of" in what else ""
-        said.append(f"{colon}expected {what}, got {got}{meant}")
+        known = what.replace(",", "").split() if "one of" in what else []
+        meant = did_you_mean(got.strip("'"), known)
+        said.append(f"{colon}expected {what}, got {got}" + (meant and f".{meant}"))
     whole = "; ".join(said)
     return whole if whole.endswith("?") else whole + "."
 

@@ -42,7 +42,8 @@ def load_haystacks(folder: Path | None = None) -> list[Haystack]:
     """
     folder = Path(folder or HAYSTACK)
     if not folder.is_dir():
-        raise UserError(f"haystack folder {folder} does not exist. Give a folder of .txt files.")
+        state = "is a file" if folder.exists() else "does not exist"
+        raise UserError(f"haystack {folder} {state}. Give a folder of .txt files.")
     subfolders = sorted(p for p in folder.iterdir() if p.is_dir())
     parts = {p: sorted(p.glob("*.txt")) for p in subfolders}
     parts = {p: files for p, files in parts.items() if files}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,7 @@ from safetensors.numpy import load_file, save_file
 from rmutils.attention.decoding import Answer
 from rmutils.core.config import command_line, digest
 from rmutils.core.errors import UserError
-from rmutils.core.journal import Journal, progress_bar
+from rmutils.core.journal import Journal, progress_bar, side_by_side
 from rmutils.core.paths import CORPORA
 from rmutils.core.results import Artifact, Compute, Stage
 from rmutils.corpora.haystacks import Haystack, Needle, load_haystacks, load_needles
@@ -24,7 +27,7 @@ from rmutils.heads.score_kinds import SCORES, DetectConfig, ScoreKind
 from rmutils.heads.scores import HeadScores
 from rmutils.models import LanguageModel
 from rmutils.models.known_models import check
-from rmutils.models.trained import ModelRef
+from rmutils.models.trained import ModelRef, load_by_name
 
 
 def even_depths(count: int) -> tuple[float, ...]:
@@ -163,9 +166,7 @@ def run_cases(
     todo = [case for case in cases if "scores" not in records.get(case.id, ())]
     with progress_bar(f"detecting heads of {lm.name}", len(cases),
                       done=len(cases) - len(todo)) as advance:
-        for case, answer, seconds in kind.answers(todo, watch):
-            records[case.id] = _record(kind, case, answer, seconds)
-            advance(1)
+        _answer(kind, todo, records, advance, watch)
     table = pd.DataFrame([records[case.id] for case in cases])
     runs = np.zeros((len(table), *lm.shape))
     for row, scores in enumerate(table.pop("scores")):
@@ -191,6 +192,28 @@ def _record(kind: ScoreKind, case: NiahCase, answer: Answer, seconds: float) -> 
     }
 
 
+def _work(
+    model: str, config: DetectConfig, module: str, known: Journal, share: slice,
+    done: Callable[[float], None],
+) -> None:
+    """Answer the cases of one process: neighbours, as they share much of their text."""
+    import_module(module)  # it may have registered a kind of score that entry points do not name
+    lm = load_by_name(model)
+    cases = [case for case in build_cases(lm, config) if "scores" not in known.get(case.id, ())]
+    first, size = share.start, -(-len(cases) // share.step)
+    _answer(SCORES[config.definition](lm, config), cases[first * size:(first + 1) * size], known,
+            done)
+
+
+def _answer(
+    kind: ScoreKind, cases: list[NiahCase], records: Journal, done: Callable[[float], None],
+    watch: Watch | None = None,
+) -> None:
+    for case, answer, seconds in kind.answers(cases, watch):
+        records[case.id] = _record(kind, case, answer, seconds)
+        done(1)
+
+
 def save(scores: HeadScores, folder: Path) -> None:
     """Write `cases.parquet` and `scores.safetensors`."""
     scores.cases.to_parquet(folder / "cases.parquet", index=False)
@@ -212,7 +235,7 @@ DETECT = Stage[HeadScores](
 
 def detect_stored(
     model: LanguageModel | str, config: DetectConfig = DetectConfig(), *,
-    compute: Compute = "auto", named: str | None = None,
+    compute: Compute = "auto", named: str | None = None, workers: int = 1,
 ) -> tuple[HeadScores, Artifact]:
     """Look a detection up, or run `detect` and store it; a stopped run goes on case by case.
 
@@ -224,6 +247,10 @@ def detect_stored(
     compute : {"auto", "always", "never"}
     named : str, optional
         The name or folder that a model was loaded by, for the command that makes the result.
+    workers : int
+        Processes that answer side by side, each with a model of its own, if the model is given by
+        its name. More than one must not be asked for by a script without `if __name__ ==
+        "__main__"`, which each would run anew.
 
     Returns
     -------
@@ -240,6 +267,11 @@ def detect_stored(
     def make(journal: Path) -> HeadScores:
         lm = ref.load()
         check(lm)
+        cases = build_cases(lm, config)
+        if isinstance(model, str) and (several := min(workers, len(cases))) > 1:
+            work = partial(_work, model, config, SCORES[config.definition].__module__)
+            side_by_side(work, journal, several, f"detecting heads of {lm.name}", len(cases),
+                         unit="cases")
         return detect(lm, config, journal=journal)
 
     inputs, shown = inputs_of(ref.identity, config, ref.corpus), named or ref.name

@@ -5,7 +5,6 @@ Models whose weights are packed into a GGUF file.
 
 from __future__ import annotations
 
-import difflib
 import io
 import struct
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ import torch
 from safetensors import SafetensorError
 
 from rmutils.core.config import digest
-from rmutils.core.errors import UserError
+from rmutils.core.errors import UserError, did_you_mean
 from rmutils.core.files import intact, sha256
 from rmutils.core.paths import SHIPPED_MODELS, caches
 from rmutils.models.families import caps_scores
@@ -170,10 +169,11 @@ def _source(name: str) -> tuple[str, WheelFile | SplitFile | Path | str]:
         return "folder", path
     if name.count("/") == 1 and not name.startswith((".", "/", "~")):
         return "hub", name
-    close = difflib.get_close_matches(name, REGISTRY, n=1)
-    hint = f" Did you mean {close[0]}?" if close else ""
-    raise UserError(f"no model is called {name!r}, and no folder or .gguf file either.{hint} "
-                    f"Known names: {', '.join(REGISTRY)}; or give a hub id such as org/model.")
+    if path.is_file():
+        raise UserError(f"{name} is a file, but no .gguf file. Give a model's folder, or its name.")
+    raise UserError(f"no model is called {name!r}, and no folder or .gguf file either."
+                    f"{did_you_mean(name, REGISTRY)} Known names: {', '.join(REGISTRY)}; or "
+                    "give a hub id such as org/model.")
 
 
 def _config(name: str):

@@ -28,7 +28,7 @@ from rmutils.heads.scores import Head
 from rmutils.models import LanguageModel, identify, load_model
 from rmutils.models.known_models import tau_of
 from rmutils.models.loading import corpus_of
-from rmutils.preference.instructions import draw_stored
+from rmutils.preference.instructions import SOURCES, draw_stored
 from rmutils.preference.pairs import Pairs
 from rmutils.preference.responses import Backend, ResponseConfig, respond_stored
 from rmutils.preference.strategies import STRATEGIES, Strategy, contrast
@@ -43,9 +43,9 @@ class RetMaskConfig(Config):
     """A run. Its seed takes the place of those in its parts."""
 
     strategy: Annotated[str, STRATEGIES] = "retmask"
-    """One of `rmutils.preference.strategies.STRATEGIES`."""
-    source: str = "world"
-    """Source of the instructions, as for `rmutils.preference.draw`."""
+    """Where the rejected responses come from."""
+    source: Annotated[str, SOURCES] = "world"
+    """Source of the instructions, by name, or a .jsonl file."""
     instructions: Annotated[int, Field(ge=1)] = 1000
     """Pairs before filters. Ours; Table 12 has some 294,000 of LMSYS-Chat-1M for Llama-3.1."""
     tau: float | None = None

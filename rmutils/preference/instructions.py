@@ -19,6 +19,7 @@ from rmutils.core.config import Config, command_line, digest
 from rmutils.core.errors import UserError
 from rmutils.core.files import parse_json
 from rmutils.core.journal import progress_bar
+from rmutils.core.registry import Registry
 from rmutils.core.results import Artifact, Compute, Stage
 from rmutils.corpora.world.knowledge import instructions as world_instructions
 from rmutils.models import LanguageModel
@@ -149,9 +150,6 @@ def draw(source: str, count: int, *, seed: int = 0, lm: LanguageModel | None = N
     """
     if source.endswith(".jsonl"):
         return sieve(_read_jsonl(Path(source), seed), count, source)
-    if source not in SOURCES:
-        raise UserError(f"no source of instructions is called {source!r}. Known sources: "
-                        f"{', '.join(SOURCES)}; or give a file that ends in .jsonl.")
     return SOURCES[source](count, seed, lm)
 
 
@@ -171,8 +169,21 @@ def _hub(name: str) -> Source:
     return lambda count, seed, lm: sieve(stream(DATASETS[name], seed), count, name)
 
 
-SOURCES: dict[str, Source] = {
-    "world": _world, "self": _self, **{name: _hub(name) for name in DATASETS}}
+class Sources(Registry[Source]):
+    """Sources by name; in place of a name, a field takes a file, too."""
+
+    def unknown(self, name: str) -> str:
+        """Say what there is besides files."""
+        return f"{super().unknown(name)} Or give a file that ends in .jsonl."
+
+    def _check(self, name: str) -> str:
+        return name if name.endswith(".jsonl") else super()._check(name)
+
+
+SOURCES = Sources("source of instructions", "rmutils.sources")
+for _name, _source in {"world": _world, "self": _self,
+                       **{name: _hub(name) for name in DATASETS}}.items():
+    SOURCES.add(_name, _source)
 
 
 def sieve(candidates: Iterable[Candidate], count: int, source: str) -> Drawn:

@@ -79,7 +79,7 @@ class Server(Backend):
             known = "; ".join(f"{s.url}: {len(heads)}" for heads, s in self._served.items())
             raise UserError(f"no server answers for {self.name} with these {len(config.heads)} "
                             f"heads masked (masked at {known}). Write that model with `rmutils "
-                            f"mask` or export_masked, start `vllm serve FOLDER`, and name both.")
+                            f"mask`, start `vllm serve FOLDER`, and name both.")
 
         # Made by one thread: tokenizers are not safe in many.
         requests = ((instruction, {
@@ -122,8 +122,8 @@ def _servable(checkpoint: str) -> str:
     if spec is None:
         return checkpoint
     if spec.wheel:
-        raise UserError(f"{checkpoint} is no folder that a server could load. Write one with "
-                        f"`export_masked(lm, [], 'FOLDER')`, serve it, and name it here.")
+        raise UserError(f"{checkpoint} is no folder that a server could load. Write one in Python "
+                        f"with `export_masked(lm, [], 'FOLDER')`, serve it, and name it here.")
     return spec.hub_id or str(trained_folder(checkpoint))
 
 

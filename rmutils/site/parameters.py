@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,10 +18,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Optional
 
 import nbformat
-from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
 
-from rmutils.core.errors import UserError
+from rmutils.core.errors import UserError, did_you_mean
 from rmutils.core.files import parse_json
+from rmutils.core.validation import explain
 from rmutils.models.known_models import REGISTRY
 
 _NAMES = {"int": int, "float": float, "str": str, "bool": bool, "list": list, "tuple": tuple,
@@ -63,7 +63,7 @@ class Parameter:
             try:
                 return adapter.dump_python(adapter.validate_python(reading), mode="json")
             except ValidationError as error:
-                reason = reason or error.errors()[0]["msg"]
+                reason = reason or explain(error, BaseModel).rstrip(".")
         raise ValueError(reason)
 
 
@@ -141,14 +141,13 @@ def check_parameters(notebook: Path, values: Mapping[str, Any]) -> dict[str, Any
     checked, wrong = {}, []
     for name, value in values.items():
         if name not in declared:
-            near = difflib.get_close_matches(name, declared, n=1)
-            wrong.append(f"no parameter {_short(name)}"
-                         + "".join(f", did you mean {n!r}?" for n in near))
+            wrong.append(f"no parameter {_short(name)}.{did_you_mean(name, declared)}".rstrip("."))
             continue
         try:
             checked[name] = declared[name].parse(value)
         except ValueError as error:
-            reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+            reason = explain(error, BaseModel).rstrip(".") if isinstance(
+                error, ValidationError) else error
             wrong.append(f"{name} = {_short(value)} is no {declared[name].annotation}: {reason}")
     if wrong:
         listing = describe(declared) or "  (it has none)"

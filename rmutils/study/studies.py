@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rmutils.core.config import Config
-from rmutils.core.errors import UserError
+from rmutils.core.errors import UserError, did_you_mean
 from rmutils.evaluation.abilities.evaluate_abilities import GeneralConfig
 from rmutils.evaluation.abilities.harness import HarnessConfig
 from rmutils.evaluation.abilities.mt_bench import MTBenchRun, read_questions
@@ -125,7 +125,8 @@ def study_of(profile: str, changes: Mapping[str, str] | None = None) -> Study:
         It has none, or no such parameters.
     """
     if profile not in STUDIES:
-        raise UserError(f"there is no study {profile!r}. Studies: {', '.join(STUDIES)}.")
+        raise UserError(f"there is no study {profile!r}.{did_you_mean(profile, STUDIES)} "
+                        f"Studies: {', '.join(STUDIES)}.")
     if profile in CHANGEABLE:
         return STUDIES[profile](changes or {})
     if changes:

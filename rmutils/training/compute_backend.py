@@ -46,8 +46,7 @@ class ComputeBackend(Config):
     """The defaults are those of one machine."""
 
     engine: Annotated[str, BACKENDS] = "transformers"
-    """Who answers, of `rmutils.preference.responses.BACKENDS`. Appendix A: "we deploy models using
-    the vLLM engine"."""
+    """Who answers. Appendix A: "we deploy models using the vLLM engine"."""
     tensor_parallel: Count = 1
     """GPUs that share each layer of a model that answers; for engines with GPUs of their own, as
     `engines`."""

@@ -25,12 +25,12 @@ def check_pairs(pairs: pd.DataFrame) -> None:
     Raises
     ------
     UserError
-        A column is missing, there is no row, or a text is missing or empty; with the rows.
+        A column is missing, there is no row, a text is missing or empty, or both sides of a pair
+        are the same, so that there is nothing to prefer; with the rows.
     """
     if missing := [column for column in COLUMNS if column not in pairs]:
         raise UserError(f"the pairs have no column {', '.join(missing)}. They need the columns "
-                        f"{', '.join(COLUMNS)}, as `rmutils.preference.pairs.make_pairs` makes "
-                        f"them.")
+                        f"{', '.join(COLUMNS)}, as `rmutils pairs` writes them.")
     if pairs.empty:
         raise UserError("there are no pairs to train on.")
     for column in COLUMNS:
@@ -39,6 +39,11 @@ def check_pairs(pairs: pd.DataFrame) -> None:
             bad = [row for row, good in enumerate(texts) if not good]
             raise UserError(f"column {column} of the pairs has no text in {len(bad)} rows, the "
                             f"first ones {bad[:5]}. Leave those rows out.")
+    equal = pairs.index[pairs["chosen"] == pairs["rejected"]]
+    if len(equal):
+        first = pairs["chosen"][equal[0]].strip().splitlines()[0]
+        raise UserError(f"{len(equal)} of {len(pairs)} pairs have the same text on both sides; the "
+                        f"first of them begins {first[:80]!r}. Leave them out.")
 
 
 def digest_of(pairs: pd.DataFrame) -> str:

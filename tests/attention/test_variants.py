@@ -181,7 +181,7 @@ def test_configurations_name_their_variant():
 
 
 @pytest.mark.parametrize(("given", "message"), [
-    ({"kind": "ms-poo"}, "'ms-poo' is no attention variant. Did you mean 'ms-poe'"),
+    ({"kind": "ms-poo"}, "'ms-poo' is no attention variant. Did you mean ms-poe"),
     ({"s_max": 2}, "'' is no attention variant. There are: .*plain, "),
     ({"kind": "ms-poe", "s_max": 0}, "variant.s_max: expected more than 0.0, got 0"),
     ({"kind": "select", "q": 1}, "there is no variant.q"), ("plain", "expected settings by name")])

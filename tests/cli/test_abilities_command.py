@@ -57,6 +57,7 @@ def test_settings_are_listed(model):
 
 def test_errors_exit_with_2(model, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", "")
+    (tmp_path / "none.jsonl").touch()
     for words, message in {
         (model, "-p", "tasks", "cooking"): "no task 'cooking' for this model. Its tasks: arithm",
         (model, "-p", "sample", "3"): "there is no sample. Did you mean samples?",
@@ -66,6 +67,8 @@ def test_errors_exit_with_2(model, tmp_path, monkeypatch):
         (model, "--mt-bench", "x"): "--mt-bench needs a judge",
         (model, "--mt-bench", "x", "--judge", "here"): "'here' is not the URL of a server",
         (model, "--mt-bench", "x", "--judge", "http://127.0.0.1:9"): "x: no such file",
+        (model, "--mt-bench", str(tmp_path / "none.jsonl"), "--judge", "http://127.0.0.1:9"):
+            "none.jsonl holds no questions",
         (model, "--trainings"): "no runs on",
         (model, "--harness", str(tmp_path / "x"), "-p", "benchmarks", "MT-Bench"):
             "no benchmark 'MT-Bench'",

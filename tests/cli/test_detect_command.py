@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from rmutils.cli import app
+from rmutils.cli import app, heads_commands, project
 from rmutils.core import results
 from rmutils.heads import HeadScores
 from rmutils.models.known_models import tau_of
@@ -32,7 +32,28 @@ def test_heads_are_listed_and_stored(model, tmp_path):
     assert results.find(found["artifact"]).manifest["config"]["lengths"] == [240]
     assert HeadScores.from_wu_json(tmp_path / "wu.json").runs.shape == (4, 4, 4)
     text = rmutils(model, *GRID, "--tau", "0", "--compute", "never")
-    assert text.exit_code == 0 and "4 of 4 needles found; 16 heads at or above 0" in text.stdout
+    assert text.exit_code == 0 and "4 of 4 needles found; 16 heads at or above tau = 0" in \
+        text.stdout
+
+
+def test_several_processes_find_the_same(model):
+    words = [model, *GRID, "--tau", "0", "--json"]
+    one, two = (json.loads(rmutils(*words, "--compute", "always", "--workers", n).stdout)
+                for n in ("1", "2"))
+    assert two == one
+
+
+def test_interruption_says_how_to_go_on(model, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(heads_commands, "detect_stored", interrupted)
+    monkeypatch.setattr(project, "stored", interrupted)
+    done = rmutils("tiny-llama", "--needles", "3")
+    assert done.exit_code == 130 and "Traceback" not in done.output
+    assert "`rmutils detect tiny-llama --needles 3` goes on from there" in done.stderr
+    done = CliRunner().invoke(app, ["artifacts", "list"])
+    assert (done.exit_code, done.stderr.strip()) == (130, "rmutils: stopped.")
 
 
 def test_a_threshold_that_no_head_reaches_loses_nothing(model):
@@ -47,6 +68,7 @@ def test_a_threshold_that_no_head_reaches_loses_nothing(model):
 def test_the_threshold_is_the_models_own(name):
     words = [name, "--depths", "0.0,0.25,0.5,0.75,1.0", "--compute", "never", "--json"]
     assert json.loads(rmutils(*words).stdout)["tau"] == tau_of(name)
+    assert f"tau = {tau_of(name):g} (that of its family)" in rmutils(*words[:-1]).stdout
 
 
 def test_errors_exit_with_2(model, tmp_path):
@@ -55,13 +77,14 @@ def test_errors_exit_with_2(model, tmp_path):
     for words, message in {
         (model, *GRID, "--wu-json", str(tmp_path / "taken" / "wu.json")): "cannot be written",
         (model, "--compute", "never"): "Make it: `rmutils detect",
+        (model, "--wu-json", "/sys/wu.json"): "/sys/wu.json cannot be written: Permission denied",
         (model, "--lengths", "512,many"): "lengths: expected a whole number, got 'many'",
         (model, "--lengths", ""): "lengths: expected at least 1 value, got none",
         (model, "--depths", "1.5"): "depths: expected at most 1.0, got '1.5'",
         (model, "--definition", "mine"): "'mine' is no kind of retrieval score. There are: paper",
         (model, "--lengths", "1000"): "the window of tiny model has 1024",
         (model, "--needles", "99"): "needles=99, but the set has 12",
-        (model, "--haystack", "nowhere"): "haystack folder nowhere does not exist",
+        (model, "--haystack", "nowhere"): "haystack nowhere does not exist",
         (model, "--needle-file", "nowhere"): "needle file nowhere does not exist",
         ("no-model",): "no model is called 'no-model'",
     }.items():

@@ -40,6 +40,7 @@ def test_averages_are_printed_and_stored(cache):
     (["--suite", "helmet", "--lengths", "512"], "HELMET has no data of 512 tokens"),
     (["--suite", "helmet", "--lengths", "8K"], "lengths: expected a whole number, got '8K'"),
     (["--suite", "helmet", "--datasets", "choice"], "HELMET is run by categories"),
+    (["--suite", "helmet", "--out", "/sys/helmet"], "/sys/helmet cannot be written"),
     (["--judge", "nowhere"], "'nowhere' is not the URL of a server"),
 ])
 def test_bad_input(cache, words, message):

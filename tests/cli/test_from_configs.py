@@ -109,7 +109,10 @@ def test_a_name_that_only_the_notebook_knows(parse):
     (["detect", "tiny-llama", "-p", "tau"], "as -p NAME VALUE"),
     (["detect", "tiny-llama", "--needles", "2", "-p", "needles", "3"], "needles is given twice"),
     (["retmask", "tiny-llama", "--recipe", "mine"], "'mine' is no recipe: one of paper, embedded"),
-    (["run", "01_preliminaries", "--tua", "1"], "did you mean 'tau'?")])
+    (["paper", "tables", "--table", "x"], "expected a whole number, got 'x'"),
+    (["paper", "tables", "--source", "fr"], "'--source': 'fr' is not one of 'en', 'ja'. "),
+    (["run", "01_preliminaries", "-p", "tau", "x"], "is no float: expected a number, got 'x'"),
+    (["run", "01_preliminaries", "--tua", "1"], "Did you mean tau?")])
 def test_what_is_not_understood(words, message):
     done = CliRunner().invoke(cli.app, words, env={"COLUMNS": "200"})
     assert done.exit_code == 2 and message in done.stderr, done.output

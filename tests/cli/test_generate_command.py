@@ -96,7 +96,7 @@ def test_errors_exit_with_2(tiny, scores, tmp_path, monkeypatch):
         (tiny, "--tau", 0.1, "--top-k", 1): "--tau and --top-k exclude each other",
         (tiny, "--scores", scores, "--tau", 0.4): "reaches tau=0.4",
         (tiny, "--scores", "nowhere.json"): "nowhere.json cannot be read",
-        (tiny, "--source", "moon"): "no source of instructions is called 'moon'",
+        (tiny, "--source", "moon"): "source: 'moon' is no source of instructions",
         (tiny, "--source", "nowhere.jsonl"): "nowhere.jsonl cannot be read",
         (tiny, "--temperature", -1): "temperature: expected at least 0",
         (tiny, "--max-new-tokens", 0): "max_new_tokens: expected at least 1",

@@ -111,7 +111,7 @@ def test_errors_exit_with_2(tiny, scores, tmp_path, monkeypatch):
         (tiny, "--scores", scores, *out, "--policy", "non-retrieval", "--top-k", "9"): "only 7",
         (tiny, "--scores", tmp_path / "other.json", *out): "the model has 4 x 4",
         (tiny, "--out", tmp_path / "taken"): "taken exists and is not an empty folder",
-        (tiny, "--scores", scores, "--out", tmp_path / "taken" / "out"): "could not be written",
+        (tiny, "--scores", scores, "--out", tmp_path / "taken" / "out"): "cannot be written",
         ("no-model", *out): "no model is called 'no-model'",
     }.items():
         done = rmutils(*words)

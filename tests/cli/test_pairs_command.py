@@ -203,10 +203,11 @@ def test_errors_exit_with_2(tiny, scores, tmp_path):
         ("no-model", *out, "--tau", 0.1, "--top-k", 1): "--tau and --top-k exclude each other",
         ("no-model", *out, "--top-p", 0): "top_p: expected more than 0",
         ("no-model", "--out", tmp_path / "folder"): "is a folder",
+        ("no-model", "--out", tmp_path / "pairs.xlsx"): "ends in .parquet, .jsonl or .csv",
         ("no-model", "--out", tmp_path / "file" / "pairs.parquet"): "cannot be written",
         ("no-model", *out): "no model is called 'no-model'",
         (tiny, *out, "--scores", scores, "--tau", 0.4): "reaches tau=0.4",
-        (tiny, *out, "--scores", scores, "--source", "moon"): "no source of instructions",
+        (tiny, *out, "--scores", scores, "--source", "moon"): "'moon' is no source",
         (tiny, *out, "--strategy", "win-lose-pair", "--judge", "me"): "'me' is not the URL",
         (tiny, *out, *FEW, "--scores", scores, "--compute", "never"): "Make it: `rmutils ",
     }.items():

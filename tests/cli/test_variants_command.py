@@ -2,12 +2,13 @@
 
 import json
 
+import numpy as np
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
 from rmutils.cli import app
-from rmutils.cli.measure import MEASURED
+from rmutils.cli.measure import MEASURED, SHOWN, summaries
 from rmutils.core import results
 from rmutils.experiments.savings_curves import MEASUREMENTS
 from rmutils.experiments.under_variants import VariantConfig, measure
@@ -29,10 +30,32 @@ def test_answers_are_those_of_the_configuration(cache):
     found = json.loads(done.stdout)
     artifact = results.find(found["artifact"])
     assert found["facts"] == {"texts": 2} and str(artifact.folder) == found["folder"]
+    [perplexity] = found["means"]["perplexity of short texts"]
     table = measure(load_model("tiny-llama"), VariantConfig.model_validate(TEXTS))["texts"]
     pd.testing.assert_frame_equal(pd.read_parquet(artifact.path("texts.parquet")), table)
+    assert perplexity["variant"] == "ms-poe" and perplexity["samples"] == 2
+    assert perplexity["value"] == pytest.approx(np.exp(table["nats"].mean()))
     again = command("answers", "tiny-llama", json.dumps(TEXTS), "--compute", "never")
     assert again.exit_code == 0 and "texts: 2" in again.stdout and found["folder"] in again.stdout
+    assert f"{perplexity['value']:.3g}" in again.stdout
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_each_measurement_shows_means(name):
+    """Of results that came with the book, against plain means."""
+    stage = {"answers": "variant", "heads": "variant-heads"}.get(name, name)
+    tables = results.read_tables(next(a.folder for a in results.stored(stage) if a.shipped))
+    by, shown = SHOWN[name]
+    for title, means in summaries(name, tables, "x").items():
+        table, column = next((table, column) for what, table, column in shown if what == title)
+        rows = tables[table]
+        if name == "likeness":
+            rows = rows.query("head != other")
+        plain = rows.groupby([*(["variant"] * ("variant" in rows)), *([by] * (by in rows))] or (
+            lambda _: 0), sort=False)[column].mean().to_numpy()
+        assert means["value"].to_numpy() == pytest.approx(
+            np.exp(plain) if column == "nats" else plain)
+        assert (means["low"] <= means["value"]).all() and (means["value"] <= means["high"]).all()
 
 
 def test_every_measurement_is_explained():

@@ -80,7 +80,7 @@ def test_wrong_type_is_refused_with_the_list_of_parameters(notebook, name, given
 
 
 def test_unknown_parameter_starts_nothing(notebook, tmp_path):
-    with pytest.raises(UserError, match="no parameter 'taus', did you mean 'tau'"):
+    with pytest.raises(UserError, match="no parameter 'taus'. Did you mean tau"):
         run_notebook(notebook, tmp_path / "out" / "nb.ipynb", {"taus": "1", "seed": "2"})
     assert not (tmp_path / "out").exists()
 

@@ -85,7 +85,7 @@ def test_stopped_run_goes_on(model, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(retmask, "detect", stop)
         run_retmask(model, QUICK)
-    with pytest.raises(UserError, match="is stored and compute"):
+    with pytest.raises(UserError, match="is stored. Make it: `rmutils "):
         run_retmask(model, QUICK, compute="never")
     made = {a.key: a.manifest["environment"]["created"] for a in results.stored()}
     run = run_retmask(model, QUICK)

@@ -105,7 +105,7 @@ def test_redacted_lines_of_an_export(tmp_path):
 
 
 def test_unknown_source():
-    with pytest.raises(UserError, match="'nothing'.*world, self, lmsys, wildchat, guru; or give"):
+    with pytest.raises(UserError, match=r"'nothing'.*world, self, lmsys, wildchat, guru\. Or give"):
         draw("nothing", 1)
     assert list(SOURCES) == ["world", "self", "lmsys", "wildchat", "guru"]
 

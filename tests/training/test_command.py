@@ -34,10 +34,22 @@ def test_trains_what_is_asked_for(tiny, file, tmp_path):
 def test_errors_exit_with_2(tiny, file, tmp_path):
     out = ("--out", tmp_path / "out")
     (tmp_path / "text.parquet").write_text("prompt,chosen,rejected\n")
+    (tmp_path / "equal.csv").write_text("prompt,chosen,rejected\na,b,c\nd,same,same\n")
+    (tmp_path / "bad.jsonl").write_text("[1]\n")
+    (tmp_path / "number.jsonl").write_text('{"prompt": "a", "chosen": "b"}\n')
     for words, message in {
         (tiny, file, *out, "--recipe", "mine"): "--recipe mine: one of paper, embedded, smoke",
         (tiny, tmp_path / "nowhere.parquet", *out): "nowhere.parquet: no such file",
         (tiny, tmp_path / "text.parquet", *out): "text.parquet is not a parquet file",
+        (tiny, tmp_path / "pairs.docx", *out): "ends in .parquet, .jsonl or .csv",
+        (tiny, tmp_path, *out): "ends in .parquet",
+        (tiny, tmp_path / "bad.jsonl", *out): "bad.jsonl is not a jsonl file",
+        (tiny, tmp_path / "number.jsonl", *out): "have no column rejected",
+        (tiny, tmp_path / "equal.csv", *out):
+            "1 of 2 pairs have the same text on both sides; the first of them begins 'same'",
+        (tiny, file, "--out", "/sys/trained"): "/sys/trained cannot be written: ",
+        (tiny, file, "--out", file): "is a file. Give a folder",
+        (tiny, file, *out, "--recipe", "embeded"): "Did you mean embedded?",
         (tiny, file, *out, "--lora", "0"): "lora_rank: expected at least 1, got '0'",
         (tiny, file, *out, "--objective", "ppo"): "objective: expected one of dpo, sft, got 'ppo'",
         ("no-model", file, *out): "no model is called 'no-model'",

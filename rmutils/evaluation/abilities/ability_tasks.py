@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from rmutils.core.errors import UserError
+from rmutils.core.errors import UserError, did_you_mean
 from rmutils.core.registry import Registry
 from rmutils.corpora.world import World
 from rmutils.corpora.world.knowledge import KINDS, instruction
@@ -114,6 +114,6 @@ def tasks_of(corpus: str, names: Iterable[str] = ()) -> dict[str, Task]:
     tasks = {task.name: task for task in TASKS.values() if task.corpus == corpus}
     names = list(names) or OWN[corpus]
     if unknown := [name for name in names if name not in tasks]:
-        raise UserError(f"there is no task {', '.join(map(repr, unknown))} for this model. Its "
-                        f"tasks: {', '.join(tasks)}.")
+        raise UserError(f"there is no task {', '.join(map(repr, unknown))} for this model."
+                        f"{did_you_mean(unknown[0], tasks)} Its tasks: {', '.join(tasks)}.")
     return {name: tasks[name] for name in names}

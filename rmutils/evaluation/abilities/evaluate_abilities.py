@@ -41,7 +41,7 @@ class GeneralConfig(Config):
     """
 
     tasks: tuple[str, ...] = ()
-    """Which of the model's tasks (`rmutils.evaluation.abilities.ability_tasks`); none: our own."""
+    """Which of the model's tasks; none: our own."""
     samples: Count = 200
     """Questions of each task; all there are, where there are fewer."""
     seed: int = 0

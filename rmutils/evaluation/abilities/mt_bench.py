@@ -102,7 +102,7 @@ def read_questions(path: Path) -> list[Question]:
     Raises
     ------
     UserError
-        It is missing, or a line is not of the form.
+        It is missing or empty, or a line is not of the form.
     """
     if not path.is_file():
         raise UserError(f"{path}: no such file. The questions of MT-Bench are in FastChat's "
@@ -117,6 +117,8 @@ def read_questions(path: Path) -> list[Question]:
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise UserError(f"{path}, line {n}: expected an object with question_id, category and "
                             f"turns ({type(error).__name__}).") from error
+    if not found:
+        raise UserError(f"{path} holds no questions.")
     return found
 
 

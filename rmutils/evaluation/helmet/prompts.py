@@ -16,7 +16,7 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from rmutils.core.config import Config
-from rmutils.core.errors import UserError
+from rmutils.core.errors import UserError, did_you_mean
 from rmutils.corpora.world.lexicon import Split
 from rmutils.corpora.world.samples import DRAWS, Count, TooShort
 from rmutils.corpora.world.writing import Chronicle, Question
@@ -36,8 +36,9 @@ class EvaluateConfig(Config):
     """
 
     datasets: Annotated[tuple[str, ...], Field(min_length=1)] = SUITES["helmet"]
-    """Names of data sets. A suite (`helmet`) or a category stands for its data sets: one of
-    HELMET's categories for those of the suite, another one for all that are registered."""
+    """Data sets, or categories: Recall, RAG, Re-rank, ICL, Cite, LongQA, Summ. A suite (`helmet`)
+    or a category stands for its data sets: one of HELMET's categories for those of the suite,
+    another one for all that are registered."""
     lengths: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] = (512, 2048)
     """Tokens of prompt and answer together. Section 4.1: "five context lengths ranging from 8K to
     128K tokens"; ours are for models with smaller windows."""
@@ -67,7 +68,8 @@ class EvaluateConfig(Config):
         groups |= SUITE | SUITES
         if unknown := [name for name in names if name not in DATASETS and name not in groups]:
             raise ValueError(
-                f"no data set or category is called {', '.join(map(repr, unknown))}. Categories: "
+                f"no data set or category is called {', '.join(map(repr, unknown))}."
+                f"{did_you_mean(unknown[0], [*groups, *DATASETS])} Categories: "
                 f"{', '.join(name for name in groups if name not in SUITES)}. Data sets: "
                 f"{', '.join(DATASETS)}")
         chosen = {one for name in names for one in groups.get(name, (name,))}
