@@ -66,6 +66,12 @@ def test_no_page_tells_of_the_machine(html):
     assert not telling
 
 
+def test_every_page_says_how_it_may_be_reused(html):
+    silent = [file.name for file in [*html.glob("*.html"), *html.glob("chapters/*.html")]
+              if "licenses/by/4.0" not in file.read_text(encoding="utf-8")]
+    assert silent in ([], ["search.html"])
+
+
 def test_first_screen_says_what_was_claimed_what_was_found_and_where_to_go(browser, address):
     with visiting(browser, address, 1200) as (page, _):
         page.goto(address + "index.html")
