@@ -8,7 +8,9 @@ to type checkers and editors.
 from __future__ import annotations
 
 import importlib
+import os
 import warnings
+from contextlib import suppress
 from typing import Any
 
 warnings.filterwarnings("ignore", "IProgress not found")  # tqdm: notebooks show bars of text
@@ -52,3 +54,10 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *__all__])
+
+
+if os.environ.get("RMUTILS_PLUGINS"):  # before anything else, which plug-ins may import themselves
+    from rmutils.core import errors, plugins
+
+    with suppress(errors.UserError):  # told by the command, or when a registry is first looked at
+        plugins.load()

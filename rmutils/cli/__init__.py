@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 from rmutils import __version__
 from rmutils.cli import stand_ins
 from rmutils.cli.from_configs import Command, hyphens
+from rmutils.core import plugins
 from rmutils.core.errors import UserError
 from rmutils.core.validation import explain
 
@@ -74,6 +75,7 @@ class LazyCommands(TyperGroup):
 
     def invoke(self, ctx):
         try:
+            plugins.load(*ctx.params["plugin"] or ())  # before the command's options are made
             return super().invoke(ctx)
         except typer.BadParameter as error:
             if isinstance(error.__cause__, ValidationError):
@@ -114,6 +116,12 @@ def _print_version(wanted: bool) -> None:
 
 
 @app.callback()
-def _main(version: Annotated[bool, typer.Option("--version", callback=_print_version,
-                                                is_eager=True, help="Show the version.")] = False):
+def _main(
+    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True,
+                                          help="Show the version.")] = False,
+    plugin: Annotated[list[str] | None, typer.Option(
+        metavar="<file|module>", help="Code of yours that registers strategies, attention, data "
+        "sets, ...; comes before the command, and can be given several times. Also in "
+        "RMUTILS_PLUGINS.")] = None,
+):
     """Find, measure and mask retrieval heads; run the book's notebooks."""

@@ -222,7 +222,9 @@ class Option:
         metavar = f"<{'|'.join(self.kinds)}>" if self.kinds else _metavar(self.field)
         default = _shown(self.default, none)
         if metavar and len(metavar) > 26 and "|" in metavar:
-            text, metavar = f"{text} One of {metavar[1:-1].replace('|', ', ')}.", "<name>"
+            words, dots = metavar[1:-1].replace("|", ", "), ",..." * metavar.endswith(",...>")
+            text += f" {'Any' if dots else 'One'} of {words.removesuffix(dots)}."
+            metavar = f"<name{dots}>"
         text += f" [default: {default}]" * bool(default)
         how = typer.Option(*spelled, help=escape(text), hidden=self.hidden, metavar=metavar,
                            rich_help_panel=self.panel, show_default=False)
@@ -294,7 +296,9 @@ def _metavar(one: ConfigField) -> str | None:
     if one.configs:
         return "<JSON>"
     registry = one.registry()
-    words = registry or [word for kind in _members(one.type) for word in _words(kind)]
+    words = [word for kind in _members(one.type) for word in _words(kind)]
+    if registry:
+        words = ["|".join(registry) + ",..." * words[0].endswith(",...")]
     return f"<{'|'.join(dict.fromkeys(words))}>"
 
 

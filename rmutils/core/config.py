@@ -16,7 +16,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, get_args
 
 from pydantic import (
     BaseModel,
@@ -28,8 +28,9 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
+from rmutils.core import plugins
 from rmutils.core.errors import UserError, did_you_mean
-from rmutils.core.registry import Registry
+from rmutils.core.registry import Offers, Registry
 from rmutils.core.validation import explain, models_in, read
 
 _STORED = "read from a manifest"
@@ -64,6 +65,23 @@ class Config(BaseModel):
             elif name in values:
                 values[name] = _identity(value, values[name])
         return values
+
+    def outside(self) -> dict[str, str]:
+        """Return the code outside this project that registered what the values name.
+
+        It is part of a result's identity: `Registry.origins` says how it is told.
+        """
+        found: dict[str, str] = {}
+        if not Registry.outside:
+            return found
+        for name, field in type(self).model_fields.items():
+            leaves = [*_leaves(getattr(self, name))]
+            names = [getattr(leaf, "kind", leaf) for leaf in leaves]
+            for registry in _registries([field.annotation, *field.metadata]):
+                found |= registry.origins(names)
+            for leaf in leaves:
+                found |= leaf.outside() if isinstance(leaf, Config) else {}
+        return found
 
     @classmethod
     def from_identity(cls, values: dict[str, Any]) -> Self:
@@ -203,7 +221,9 @@ def command_line(
     >>> command_line("detect", "tiny-llama", config=Grid(lengths=(256, 512), whole=True))
     'rmutils detect tiny-llama --lengths 256,512 --whole'
     """
-    said = ["rmutils", *(os.path.relpath(word) if os.path.exists(word) else word for word in words)]
+    outside = any(part.outside() for part in (config, *parts.values()) if part)
+    said = ["rmutils", *(plugins.options() if outside else ())]
+    said += [os.path.relpath(word) if os.path.exists(word) else word for word in words]
     for prefix, one in {"": config, **{f"{name}.": part for name, part in parts.items()}}.items():
         if one is not None:
             against = default if default is not None and not prefix else type(one)()
@@ -255,6 +275,25 @@ def _identity(value: Any, dumped: Any) -> Any:
     return dumped
 
 
+def _leaves(value: Any) -> Iterator[Any]:
+    """Yield what a value holds: names, numbers, configurations."""
+    if isinstance(value, Mapping):
+        yield from (leaf for one in value.values() for leaf in _leaves(one))
+    elif isinstance(value, tuple | list):
+        yield from (leaf for one in value for leaf in _leaves(one))
+    else:
+        yield value
+
+
+def _registries(declared: list[Any]) -> Iterator[Registry[Any]]:
+    """Yield the registries that types are annotated with."""
+    for one in declared:
+        if isinstance(one, Registry | Offers):
+            yield one if isinstance(one, Registry) else one.registry
+        else:
+            yield from _registries([*get_args(one)])
+
+
 def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
@@ -288,11 +327,7 @@ class ConfigField:
 
     def registry(self) -> Registry[Any] | None:
         """Return the registry whose names the field takes, if there is one."""
-        for more in self.info.metadata:
-            owner = getattr(getattr(more, "func", None), "__self__", more)
-            if isinstance(owner, Registry):
-                return owner
-        return None
+        return next(_registries([self.info.annotation, *self.info.metadata]), None)
 
     def kinds(self) -> Mapping[str, type[Config]]:
         """Return the configurations that the field takes by their `kind`, if there are several."""

@@ -37,6 +37,8 @@ from rich.text import Text
 
 from rmutils.core.errors import UserError
 from rmutils.core.files import parse_json
+from rmutils.core.plugins import import_all
+from rmutils.core.registry import outside_modules
 
 
 class Journal(UserDict[str, Any]):
@@ -118,7 +120,7 @@ def side_by_side(
     seen = 0
     context = multiprocessing.get_context("spawn")  # a fork of a process with threads can hang
     with progress_bar(doing, total, unit=unit, done=len(kept)) as advance, \
-            ProcessPoolExecutor(workers, context) as pool:
+            ProcessPoolExecutor(workers, context, import_all, (outside_modules(),)) as pool:
         jobs = [pool.submit(_share, work, dict(kept), part, slice(k, None, workers))
                 for k, part in enumerate(parts)]
         while wait(jobs, PAUSE).not_done:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, GetCoreSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, core_schema
 
+from rmutils.core import plugins
 from rmutils.core.errors import UserError, did_you_mean
 from rmutils.core.validation import InnerError
 
@@ -20,8 +23,9 @@ T = TypeVar("T")
 class Registry(Mapping[str, T]):
     """Named things of one kind, in the order in which they were added.
 
-    Outside code adds its own with the decorator, or by an entry point that names a module: it is
-    imported when the registry is first looked at, and registers what it has.
+    Outside code adds its own with the decorator. It is imported as a plug-in (`--plugin`, see
+    `rmutils.core.plugins`), or when the registry is first looked at, if an entry point names it.
+    The registry remembers which code added a name, for the results that use it.
 
     A field of a configuration that takes one of the names is declared
     `strategy: Annotated[str, STRATEGIES]`: the configuration checks it, and the command line offers
@@ -57,17 +61,43 @@ class Registry(Mapping[str, T]):
     rmutils.core.errors.UserError: 'rad' is no colour. Did you mean red? There are: red.
     """
 
+    outside: ClassVar[set[str]] = set()
+    """Modules outside this project that have added something, to any registry."""
+
     def __init__(self, what: str, group: str, package: str | None = None):
         self.what, self.group, self.package = what, group, package
         self._known: dict[str, T] = {}
+        self._origins: dict[str, plugins.Origin] = {}
         self._loaded = False
 
     def add(self, name: str, thing: T) -> T:
-        """Add one under a name."""
+        """Add one under a name. A notebook's cell that runs again replaces its own."""
+        origin = plugins.registering()
         if self._known.get(name, thing) is not thing:
-            raise UserError(f"there is a {self.what} {name!r} already; choose another name.")
+            before = self._origins.get(name)
+            if before and origin and before.digest == origin.digest and (
+                    before.module != origin.module):
+                return thing  # a file that is a plug-in and installed: the first one stays
+            if not (before and origin and before.module == origin.module == "__main__"):
+                raise UserError(f"there is a {self.what} {name!r} already; choose another name.")
         self._known[name] = thing
+        if origin:
+            self._origins[name] = origin
+            self.outside.add(origin.module)
         return thing
+
+    def origins(self, names: Iterable[object]) -> dict[str, str]:
+        """Say which code added those of these names that came from outside this project.
+
+        Returns
+        -------
+        dict of str to str
+            `strategy first-layer` -> the hash of the code, after distribution and version if it is
+            installed.
+        """
+        self._load()
+        return {f"{self.what} {name}": str(self._origins[name])
+                for name in map(str, names) if name in self._origins and name in self._known}
 
     def register(self, name: str) -> Callable[[T], T]:
         """Return a decorator that adds a function or class under a name."""
@@ -124,6 +154,7 @@ class Registry(Mapping[str, T]):
             raise InnerError(error, model) from error
 
     def _load(self) -> None:
+        plugins.load()
         if not self._loaded:
             self._loaded = True  # first: what is imported may look things up itself
             if self.package:
@@ -133,3 +164,15 @@ class Registry(Mapping[str, T]):
                 self._known = dict(sorted(self._known.items()))
             for point in entry_points(group=self.group):
                 point.load()
+
+
+@dataclass(frozen=True)
+class Offers:
+    """Annotates a field that takes names of a registry, and other words, which it checks itself."""
+
+    registry: Registry[Any]
+
+
+def outside_modules() -> list[str]:
+    """Return what another process imports to know all names that this one has been told of."""
+    return sorted(Registry.outside & sys.modules.keys() - {"__main__", "__mp_main__"})

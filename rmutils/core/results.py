@@ -1,10 +1,10 @@
 """Stored results: a folder with a payload and a manifest that says where the payload comes from.
 
 A result's key is its stage and a hash of what it depends on: stage, stage version, configuration
-(see `rmutils.core.config`) and inputs. Its folder is `stage/model/label-hash`, for people to read;
-the first digits of the hash tell twins apart. It is looked up in the user's cache first, then in a
-cache that is shared, if there is one, then among the results that ship with the project. A payload
-that does not match its manifest is refused.
+(see `rmutils.core.config`) and inputs, among them the code of plug-ins that it uses. Its folder is
+`stage/model/label-hash`, for people to read; the first digits of the hash tell twins apart. It is
+looked up in the user's cache first, then in a cache that is shared, if there is one, then among the
+results that ship with the project. A payload that does not match its manifest is refused.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class Stage(Generic[T]):
 
     def key(self, config: Config, inputs: dict[str, str]) -> str:
         """Stage and 16 hex digits of a result."""
-        return _key(self.name, self.version, config.identity(), inputs)
+        return _key(self.name, self.version, config.identity(), inputs | config.outside())
 
     def obtain(
         self, config: Config, inputs: dict[str, str], make: Callable[[Path], T], *,
@@ -230,6 +230,7 @@ class Stage(Generic[T]):
         UserError
             A stored payload does not match its manifest.
         """
+        inputs = inputs | config.outside()
         key = self.key(config, inputs)
         if compute != "always" and (found := find(key)):
             return found

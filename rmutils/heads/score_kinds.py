@@ -27,7 +27,8 @@ from rmutils.heads.answering import Answered, Watch, batched, one_by_one
 from rmutils.heads.scores import HeadScores, Values
 from rmutils.models import LanguageModel
 
-SCORES: Registry[type[ScoreKind]] = Registry("kind of retrieval score", "rmutils.scores")
+SCORES: Registry[type[ScoreKind]] = Registry(
+    "kind of retrieval score", "rmutils.scores", package="rmutils.heads")
 """Kinds of retrieval score by the name that `DetectConfig.definition` gives them."""
 
 

@@ -232,6 +232,7 @@ def respond_stored(
     """
 
     inputs = {"model": backend.identity, "instructions": digest([i.id for i in instructions])}
+    inputs |= BACKENDS.origins(name for name, kind in BACKENDS.items() if kind is type(backend))
     tables, artifact = RESPONSES.obtain(
         config, inputs,
         lambda journal: {"responses": respond(backend, instructions, config, journal)},

@@ -122,8 +122,8 @@ def plan(study: Study) -> Plan:
             for run, before in trained.items():
                 if evaluation.asks(run):
                     label = f"{model}-{run.strategy}-{run.seed}" if run else model
-                    _add(jobs, "evaluate", label, [before, evaluation.config.model_dump()],
-                         model=model, needs=(before,), run=run and resolved(model, run),
+                    _add(jobs, "evaluate", label, [before, _values(evaluation.config)], model=model,
+                         needs=(before,), run=run and resolved(model, run),
                          evaluation=evaluation.config, compute_backend=backend)
     for name in study.designs:
         _add(jobs, "design", name, [name], model=name)
@@ -154,18 +154,20 @@ def _train(jobs: Plan, model: str, run: RetMaskConfig, backend: ComputeBackend) 
     author, strategy = run.synthesizer or model, STRATEGIES[run.strategy]
     fetched = {name: _fetch(jobs, name) for name in (model, author, run.smaller) if name}
     texts = _own_texts(run.detect)
-    detect = [run.detect.model_dump() | texts, *map(_state, texts.values())]
+    detect = [_values(run.detect) | texts, *map(_state, texts.values())]
     detected = {name: _add(jobs, "detect", name, [fetched[name], detect], model=name,
                            needs=(fetched[name],), run=run) for name in {model, author}}
     own = [_state(run.source)] if run.source.endswith(".jsonl") else []
+    outside = [*STRATEGIES.origins([run.strategy]).items()]
     masked = ()
     if policy := strategy.policy:
         drawn = None if policy == "retrieval" else run.seed
         label = f"{author}-{policy}" + (f"-{drawn}" if drawn is not None else "")
-        masked = (_add(jobs, "mask", label, [detected[author], policy, run.tau, drawn],
+        masked = (_add(jobs, "mask", label, [detected[author], policy, run.tau, drawn, *outside],
                        model=model, needs=(detected[author],), run=run),)
     said = []
     how = backend.model_dump(include={"engine", "judge"}, exclude_defaults=True)
+    how |= BACKENDS.origins([backend.engine])
     other = [how] if how else []
     for side, config in enumerate(strategy.sides(run.responses.changed({"seed": run.seed}))):
         who = run.smaller if strategy.smaller and side else author
@@ -177,12 +179,18 @@ def _train(jobs: Plan, model: str, run: RetMaskConfig, backend: ComputeBackend) 
             model=model, needs=tuple(dict.fromkeys(before)), run=run, side=side,
             compute_backend=backend))
     paired = _add(jobs, "pairs", f"{author}-{run.strategy}-{run.seed}",
-                  [said or [run.strategy, run.instructions, run.seed], strategy.reasoning],
-                  model=model, needs=(*said, *masked) or (fetched[author],), run=run,
+                  [said or [run.strategy, run.instructions, run.seed], strategy.reasoning,
+                   *outside], model=model,
+                  needs=(*said, *masked) or (fetched[author],), run=run,
                   compute_backend=backend)
     return _add(jobs, "train", f"{model}-{run.strategy}-{run.seed}",
-                [fetched[model], paired, sorted(detected.values()), run.model_dump()], model=model,
+                [fetched[model], paired, sorted(detected.values()), _values(run)], model=model,
                 needs=(paired, *sorted(detected.values())), run=run, compute_backend=backend)
+
+
+def _values(config: Config) -> dict[str, Any]:
+    """What a configuration asks for, with the code of plug-ins that it uses."""
+    return config.model_dump() | config.outside()
 
 
 def _own_texts(config: DetectConfig) -> dict[str, str]:

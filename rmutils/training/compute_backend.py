@@ -73,7 +73,7 @@ class ComputeBackend(Config):
 
     def inputs(self) -> dict[str, str]:
         """Return the inputs of a result that differ from the defaults."""
-        found = {}
+        found = BACKENDS.origins([self.engine])
         if version := BACKENDS[self.engine].version():
             found["engine"] = version
         if self.judge:

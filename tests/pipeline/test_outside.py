@@ -12,42 +12,10 @@ from rmutils.study.plan import plan
 from rmutils.study.studies import Study
 from rmutils.training.compute_backend import ComputeBackend
 from tests.pipeline.test_retmask import QUICK
+from tests.snippets import SNIPPETS
 
-STRATEGY = '''
-from rmutils.preference.strategies import STRATEGIES, Strategy
-
-
-class FirstLayer(Strategy):
-    def choose_heads(self, scores, *, tau=None, top_k=None, seed=42):
-        return [(0, head) for head in range(scores.mean.shape[1])]
-
-
-STRATEGIES.add("first-layer", FirstLayer("First-Layer-Mask", policy="first-layer"))
-'''
-BACKEND = '''
-from rmutils.preference.responses import BACKENDS, Backend, Response
-
-
-@BACKENDS.register("echo")
-class Echo(Backend):
-    """Says how many heads are masked, and what it was asked."""
-
-    def __init__(self, lm):
-        self.name, self.identity = lm.name, f"{lm.identity}, echo"
-
-    @classmethod
-    def start(cls, lm, named, *, workers=1, tensor_parallel=1):
-        return cls(lm)
-
-    @classmethod
-    def version(cls):
-        return "echo 1"
-
-    def respond(self, instructions, config, done):
-        for instruction in instructions:
-            text = f"{len(config.heads)} masked: {instruction.text}"
-            done(Response(instruction.id, text, len(text.split()), True))
-'''
+STRATEGY = SNIPPETS["Add a strategy for rejected responses"]
+BACKEND = SNIPPETS["Add a response backend"]
 
 
 @pytest.fixture(params=["decorator", "entry point"])

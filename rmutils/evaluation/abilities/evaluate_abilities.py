@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +19,7 @@ from rmutils.core.journal import Journal, one_thread, progress_bar, side_by_side
 from rmutils.core.paths import CORPORA
 from rmutils.core.results import Artifact, Compute, Stage
 from rmutils.corpora.haystacks import load_haystacks
-from rmutils.evaluation.abilities.ability_tasks import Task, tasks_of
+from rmutils.evaluation.abilities.ability_tasks import TASKS, Task, tasks_of
 from rmutils.evaluation.abilities.short_tasks import Item
 from rmutils.evaluation.likelihoods import log_probabilities, passages
 from rmutils.models import LanguageModel, identify, load_model
@@ -50,6 +49,10 @@ class GeneralConfig(Config):
     """Stretches of held-out text for the drift from the base model."""
     passage_tokens: Annotated[int, Field(ge=2)] = 256
     """Tokens of each."""
+
+    def outside(self) -> dict[str, str]:
+        """Return the code outside this project that registered tasks."""
+        return TASKS.origins(name for name in TASKS if name.partition("/")[2] in self.tasks)
 
     def items(self, corpus: str) -> dict[str, tuple[Task, list[Item]]]:
         """The questions: name of a task -> the task and its items."""
@@ -192,18 +195,14 @@ def ask_side_by_side(
         As of `evaluate_general`; or a worker was stopped.
     """
     corpus = corpus_of(base or model)
-    modules = sorted({task.make.__module__ for task in tasks_of(corpus, config.tasks).values()}
-                     - {"__main__"})
-    side_by_side(partial(_work, model, config, base, modules), journal, workers,
+    side_by_side(partial(_work, model, config, base), journal, workers,
                  f"abilities of {model}", config.questions(corpus, base), unit="questions")
 
 
 def _work(
-    model: str, config: GeneralConfig, base: str | None, modules: Sequence[str], kept: Journal,
-    share: slice, done: Callable[[float], None],
+    model: str, config: GeneralConfig, base: str | None, kept: Journal, share: slice,
+    done: Callable[[float], None],
 ) -> None:
-    for module in modules:  # what registers tasks that entry points do not name
-        import_module(module)
     lm = load_by_name(model, base)
     for part in parts_of(lm, config, load_model(base) if base else None)[share]:
         part(kept, done)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 
 import pandas as pd
@@ -22,7 +21,7 @@ from rmutils.evaluation.helmet.prompts import (
     prompter_of,
     questions,
 )
-from rmutils.evaluation.helmet.suite import DATASETS, Dataset, modules_of
+from rmutils.evaluation.helmet.suite import DATASETS, Dataset
 from rmutils.models import LanguageModel
 from rmutils.models.engine.generation import generate
 from rmutils.models.language_model import counter, without_thoughts
@@ -205,19 +204,15 @@ def evaluate_side_by_side(
     UserError
         As of `evaluate`; or a worker was stopped.
     """
-    work = partial(_work, model, config, modules_of(config.datasets))
-    shares = side_by_side(work, journal, workers, f"evaluation of {model}",
+    shares = side_by_side(partial(_work, model, config), journal, workers, f"evaluation of {model}",
                           config.parts * config.samples)
     return pd.DataFrame([
         row for i in range(config.parts) for row in shares[i % workers][i // workers]])
 
 
 def _work(
-    model: str, config: EvaluateConfig, modules: Sequence[str], kept: Journal, share: slice,
-    done: Callable[[float], None],
+    model: str, config: EvaluateConfig, kept: Journal, share: slice, done: Callable[[float], None]
 ) -> list[list[dict]]:
-    for module in modules:  # what registers data sets that entry points do not name
-        import_module(module)
     return [answered_and_scored(prompter, config, kept, done)
             for prompter in prompters_of(load_by_name(model), config)[share]]
 

@@ -17,9 +17,11 @@ from pydantic import Field, field_validator
 
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError, did_you_mean
+from rmutils.core.registry import Offers
 from rmutils.corpora.world.lexicon import Split
 from rmutils.corpora.world.samples import DRAWS, Count, TooShort
 from rmutils.corpora.world.writing import Chronicle, Question
+from rmutils.evaluation.helmet.metrics import METRICS
 from rmutils.evaluation.helmet.suite import DATASETS, SUITE, SUITES, Dataset
 from rmutils.models import LanguageModel
 from rmutils.models.language_model import MARGIN
@@ -35,7 +37,7 @@ class EvaluateConfig(Config):
     EvaluateConfig(datasets=('needle_rivals', 'needle_values', 'key_value'), lengths=(512,))
     """
 
-    datasets: Annotated[tuple[str, ...], Field(min_length=1)] = SUITES["helmet"]
+    datasets: Annotated[tuple[str, ...], Field(min_length=1), Offers(DATASETS)] = SUITES["helmet"]
     """Data sets, or categories: Recall, RAG, Re-rank, ICL, Cite, LongQA, Summ. A suite (`helmet`)
     or a category stands for its data sets: one of HELMET's categories for those of the suite,
     another one for all that are registered."""
@@ -79,6 +81,11 @@ class EvaluateConfig(Config):
     @classmethod
     def _in_order(cls, lengths: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(sorted({*lengths}))
+
+    def outside(self) -> dict[str, str]:
+        """Return the code outside this project that registered data sets and their metrics."""
+        return super().outside() | METRICS.origins(
+            metric for name in self.datasets for metric in DATASETS[name].metrics)
 
     @property
     def parts(self) -> int:

@@ -7,7 +7,7 @@ there, but not here. Each text has several questions (`questions`); in HELMET on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -129,11 +129,6 @@ def register_dataset(
                                    **settings))
         return make
     return register
-
-
-def modules_of(names: Iterable[str]) -> list[str]:
-    """Modules of data sets; a process that imports them knows the data sets."""
-    return sorted({DATASETS[name].make.__module__ for name in names} - {"__main__"})
 
 
 _SHORTLY = "Write a concise and short answer, in the following format:\nAnswer: [answer]"

@@ -1,0 +1,229 @@
+"""Plug-ins are known by every process, and results tell which of their code they used."""
+
+import inspect
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+
+import pytest
+from typer.testing import CliRunner
+
+from rmutils.attention.variants import VARIANTS, Plain
+from rmutils.cli import app
+from rmutils.cli.from_configs import configured
+from rmutils.core import plugins
+from rmutils.core.paths import ROOT
+from rmutils.core.registry import Registry
+from rmutils.core.results import Stage
+from rmutils.evaluation.abilities.ability_tasks import TASKS
+from rmutils.evaluation.abilities.evaluate_abilities import GeneralConfig
+from rmutils.evaluation.helmet import EvaluateConfig
+from rmutils.evaluation.helmet.metrics import METRICS
+from rmutils.evaluation.helmet.suite import DATASETS
+from rmutils.experiments.heads_under_variants import HeadsConfig
+from rmutils.experiments.under_variants import VariantConfig
+from rmutils.heads.detection import DetectConfig
+from rmutils.heads.score_kinds import SCORES
+from rmutils.models.families import FAMILIES
+from rmutils.pipeline.retmask import RetMaskConfig
+from rmutils.preference.responses import BACKENDS
+from rmutils.preference.strategies import STRATEGIES
+from rmutils.study.plan import plan
+from rmutils.study.studies import Study
+from rmutils.training.compute_backend import ComputeBackend
+from tests.snippets import SNIPPETS
+
+REGISTRIES = BACKENDS, DATASETS, FAMILIES, METRICS, SCORES, STRATEGIES, TASKS, VARIANTS
+EXAMPLE = ROOT / "examples" / "toy_plugin" / "toy_plugin.py"
+TASK = '''
+from rmutils.evaluation.abilities.ability_tasks import ability
+
+
+@ability("toy", "world")
+def toy(count, seed):
+    return []
+'''
+CODE = "\n".join([*SNIPPETS.values(), TASK])
+STAGE = Stage("asked", 1)
+
+
+@pytest.fixture(autouse=True)
+def restored(monkeypatch):
+    """Registries, and what is loaded, are as before afterwards."""
+    for registry in REGISTRIES:
+        len(registry)
+        monkeypatch.setattr(registry, "_known", {**registry._known})
+        monkeypatch.setattr(registry, "_origins", {})
+    monkeypatch.setattr(Registry, "outside", set())
+    monkeypatch.setattr(plugins, "_loaded", {})
+    monkeypatch.setenv(plugins.VARIABLE, "")
+    yield
+    forget()
+
+
+def load(folder, code):
+    (folder / "mine.py").write_text(code)
+    plugins.load(str(folder / "mine.py"))
+
+
+def forget():
+    for registry in REGISTRIES:
+        registry._known = {name: thing for name, thing in registry._known.items()
+                           if name not in registry._origins}
+    plugins._loaded.clear()
+    for module in [name for name in sys.modules if name.startswith("plugin_")]:
+        del sys.modules[module]
+
+
+ASKED = {
+    "strategy": lambda: RetMaskConfig(strategy="first-layer"),
+    "score": lambda: DetectConfig(definition="sink"),
+    "score within": lambda: RetMaskConfig(detect=DetectConfig(definition="sink")),
+    "variant": lambda: VariantConfig.model_validate({"variant": {"kind": "headless"}}),
+    "one of several variants": lambda: HeadsConfig.model_validate(
+        {"variants": {"plain": Plain(), "mine": {"kind": "headless"}}}),
+    "data set": lambda: EvaluateConfig(datasets=("toy",)),
+    "task": lambda: GeneralConfig(tasks=("toy",)),
+}
+
+
+def test_an_edited_plug_in_does_not_find_its_old_results(tmp_path):
+    load(tmp_path, CODE)
+    before = {name: STAGE.key(make(), {}) for name, make in ASKED.items()}
+    backend, jobs = ComputeBackend(engine="echo").inputs(), planned()
+    forget()
+    load(tmp_path, CODE)
+    assert before == {name: STAGE.key(make(), {}) for name, make in ASKED.items()}
+    assert jobs == planned()
+    forget()
+    load(tmp_path, CODE + "# edited\n")
+    after = {name: STAGE.key(make(), {}) for name, make in ASKED.items()}
+    assert not {*before.values()} & {*after.values()} and len({*after.values()}) == len(ASKED)
+    assert ComputeBackend(engine="echo").inputs() != backend
+    assert [name.split("/")[0] for name in set(jobs) - set(planned())].count("train") == 1
+
+
+def planned():
+    runs = [RetMaskConfig(strategy=name, tau=0.1) for name in ("first-layer", "retmask")]
+    return sorted(plan(Study({"tiny-llama": runs}, {"tiny-llama": []})))
+
+
+def test_other_results_are_found_as_before(tmp_path):
+    asked = (RetMaskConfig(), DetectConfig(), VariantConfig(), HeadsConfig(), EvaluateConfig(),
+             GeneralConfig())
+    before = [STAGE.key(config, {}) for config in asked]
+    load(tmp_path, CODE)
+    assert before == [STAGE.key(config, {}) for config in asked]
+    assert not any(config.outside() for config in asked)
+
+
+def test_a_metric_counts_with_the_data_set_that_uses_it(tmp_path):
+    load(tmp_path, CODE)
+    assert {*EvaluateConfig(datasets=("toy", "summary")).outside()} == {
+        "data set toy", "metric length_of_answer"}
+
+
+ADD = "from rmutils.models.families import FAMILIES, Family\nFAMILIES.add({!r}, Family({!r}))\n"
+
+
+@pytest.mark.parametrize(("code", "said"), [
+    (None, "there is no plug-in .*mine.py: give a .py file, or the name of a module that Python"),
+    ("import os\n\n1 / 0", "cannot be imported: ZeroDivisionError in line 3: division by zero."),
+    ("import nothing_of_that_name", "ModuleNotFoundError in line 1: No module named"),
+    ("raise SystemExit", "cannot be imported: SystemExit in line 1"),
+    ("def f(:", "cannot be imported: SyntaxError: invalid syntax"),
+    (ADD.format("llama", "x"), "mine.py: there is a model family 'llama' already; choose another"),
+])
+def test_what_cannot_be_loaded_is_told_in_a_sentence(tmp_path, monkeypatch, code, said):
+    monkeypatch.chdir(tmp_path)
+    if code is not None:
+        (tmp_path / "mine.py").write_text(code)
+    done = CliRunner().invoke(app, ["--plugin", "mine.py", "models", "list"])
+    assert done.exit_code == 2 and not done.stdout
+    assert done.stderr.startswith("rmutils: ") and done.stderr.count("\n") == 1
+    assert re.search(said, done.stderr), done.stderr
+
+
+def test_a_module_that_is_not_there():
+    done = CliRunner().invoke(app, ["--plugin", "nothing_of_that_name", "models", "list"])
+    assert done.exit_code == 2 and "there is no plug-in nothing_of_that_name: " in done.stderr
+
+
+def test_what_plug_ins_add_is_offered(tmp_path):
+    load(tmp_path, CODE)
+    for config, name, added in (
+            (RetMaskConfig(), "strategy", "first-layer"), (EvaluateConfig(), "datasets", "toy"),
+            (VariantConfig(), "variant__kind", "headless"), (DetectConfig(), "definition", "sink")):
+        command = configured(config=config)(lambda config: None)
+        option = inspect.signature(command).parameters[name].annotation.__metadata__[0]
+        assert re.search(rf"\b{added}\b", f"{option.help} {option.metavar}")
+
+
+def test_a_file_that_is_given_twice_and_a_cell_that_runs_again(tmp_path):
+    """The same content counts once; only a notebook's cell may replace what it has added."""
+    load(tmp_path, ADD.format("mine", "Mine"))
+    (tmp_path / "copy.py").write_text(ADD.format("mine", "Mine"))
+    plugins.load(str(tmp_path / "copy.py"))
+    assert os.environ[plugins.VARIABLE].split(os.pathsep) == [
+        str(tmp_path / name) for name in ("mine.py", "copy.py")]
+    for title in "first", "second":
+        exec(ADD.format("cell", title), {"__name__": "__main__"})
+    assert FAMILIES["cell"].title == "second"
+
+
+def test_packages_are_hashed_whole(tmp_path, monkeypatch):
+    """And told by their distribution, however they were imported."""
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "whole" / "__init__.py").write_text(ADD.format("whole", "Whole"))
+    info = tmp_path / "whole-2.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Name: whole\nVersion: 2\n")
+    (info / "entry_points.txt").write_text("[rmutils.families]\nwhole = whole\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = []
+    for helper in "x = 1", "x = 2":
+        (tmp_path / "whole" / "helper.py").write_text(helper)
+        for cached in plugins._package_digest, plugins._release:
+            cached.cache_clear()
+        forget()
+        monkeypatch.delitem(sys.modules, "whole", raising=False)
+        plugins.load("whole")
+        found += FAMILIES.origins(["whole"]).values()
+    assert found[0] != found[1] and all(one.startswith("whole 2 sha256:") for one in found)
+
+
+def test_the_example(tmp_path):
+    """A data set of a plug-in, asked by worker processes; its code is told in the manifest."""
+    file = tmp_path / "toy_plugin.py"
+    shutil.copy(EXAMPLE, file)
+    words = ["evaluate", "tiny-llama", "--datasets", "toy", "--lengths", "150,200", "--samples",
+             "1", "--json"]
+
+    def run(*more, **environment):
+        return subprocess.run(
+            [sys.executable, "-m", "rmutils", *more], cwd=tmp_path, capture_output=True, text=True,
+            env=os.environ | {"RMUTILS_CACHE": str(tmp_path), "PYTHONPATH": str(ROOT)}
+            | environment)
+
+    done = run("--plugin", file.name, *words, "--workers", "2")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert "Toys" in {row["name"] for row in found["averages"]}
+    manifest = json.loads(
+        (tmp_path / "artifacts" / found["artifact"] / "manifest.json").read_text())
+    assert {"data set toy", "metric length_of_answer"} < {*manifest["inputs"]}
+    assert manifest["command"].startswith("rmutils --plugin toy_plugin.py evaluate tiny-llama")
+    again = run(*words, "--compute", "never", RMUTILS_PLUGINS=str(file))
+    assert json.loads(again.stdout)["artifact"] == found["artifact"]
+
+
+def test_its_entry_points_name_all_registries_that_it_adds_to():
+    project = tomllib.loads(EXAMPLE.with_name("pyproject.toml").read_text())["project"]
+    plugins.load(str(EXAMPLE))
+    assert {*project["entry-points"]} == {r.group for r in REGISTRIES if r._origins}
+    assert {name for points in project["entry-points"].values()
+            for name in points.values()} == {EXAMPLE.stem}
