@@ -19,7 +19,7 @@ from rmutils.preference.responses import Transformers
 class Here:
     """In the place of a pool of processes: each share in turn, in this one."""
 
-    def __init__(self, count, context):
+    def __init__(self, count, *settings):
         self.count = count
 
     def __enter__(self):
