@@ -59,7 +59,7 @@ class LazyCommands(TyperGroup):
         """Run the command; help does without the libraries that take seconds to import."""
         self.words = sys.argv[1:] if args is None else list(args)
         quick = "--help" in self.words and self.words[0] in ("--help", *COMMANDS)
-        if args is not None or not quick or os.environ.get(COMPLETE):
+        if args is not None or not quick or {COMPLETE, plugins.VARIABLE} & os.environ.keys():
             return super().main(args, *others, **named)
         stand_ins.install()
         first = [word for word in self.words[:2] if not word.startswith("-")]
