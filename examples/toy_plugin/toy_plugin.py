@@ -3,22 +3,16 @@
 from contextlib import contextmanager
 from typing import Literal
 
+from rmutils import mask_heads, register_dataset, register_strategy
 from rmutils.attention.variants import VARIANTS, AttachedModel, AttentionVariant
 from rmutils.corpora.world.text_questions import free_answers
 from rmutils.evaluation.helmet.metrics import METRICS
-from rmutils.evaluation.helmet.suite import dataset
-from rmutils.heads import mask_heads
-from rmutils.preference.strategies import STRATEGIES, Strategy
 
 
-class FirstLayer(Strategy):
+@register_strategy("first-layer", "First-Layer-Mask")
+def first_layer(scores, *, tau, top_k, seed):
     """Rejected responses come from the model without the heads of its first layer."""
-
-    def choose_heads(self, scores, *, tau=None, top_k=None, seed=42):
-        return [(0, head) for head in range(scores.mean.shape[1])]
-
-
-STRATEGIES.add("first-layer", FirstLayer("First-Layer-Mask", policy="first-layer"))
+    return [(0, head) for head in range(scores.mean.shape[1])]
 
 
 @VARIANTS.register("headless")
@@ -42,8 +36,8 @@ def length_of_answer(response, sample):
     return min(1.0, len(response) / 10)
 
 
-@dataset("toy", "Toys", ("length_of_answer", "recall"), "Answer the question.", shots=0,
-         max_new_tokens=8)
+@register_dataset("toy", "Toys", ("length_of_answer", "recall"), "Answer the question.", shots=0,
+                  max_new_tokens=8)
 def toy(world, length, count, questions):
     """Questions about one text, in the wordings of the suite's `free_answer`."""
     return free_answers(world, length, count, questions)

@@ -35,7 +35,7 @@ from rmutils.preference.strategies import STRATEGIES
 from rmutils.study.plan import plan
 from rmutils.study.studies import Study
 from rmutils.training.compute_backend import ComputeBackend
-from tests.snippets import SNIPPETS
+from tests.test_interface import snippets
 
 REGISTRIES = BACKENDS, DATASETS, FAMILIES, METRICS, SCORES, STRATEGIES, TASKS, VARIANTS
 EXAMPLE = ROOT / "examples" / "toy_plugin" / "toy_plugin.py"
@@ -47,7 +47,7 @@ from rmutils.evaluation.abilities.ability_tasks import ability
 def toy(count, seed):
     return []
 '''
-CODE = "\n".join([*SNIPPETS.values(), TASK])
+CODE = "\n".join([*snippets("CONTRIBUTING.md").values(), TASK])
 STAGE = Stage("asked", 1)
 
 

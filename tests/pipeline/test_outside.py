@@ -12,8 +12,9 @@ from rmutils.study.plan import plan
 from rmutils.study.studies import Study
 from rmutils.training.compute_backend import ComputeBackend
 from tests.pipeline.test_retmask import QUICK
-from tests.snippets import SNIPPETS
+from tests.test_interface import snippets
 
+SNIPPETS = snippets("CONTRIBUTING.md")
 STRATEGY = SNIPPETS["Add a strategy for rejected responses"]
 BACKEND = SNIPPETS["Add a response backend"]
 
