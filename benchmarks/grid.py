@@ -52,6 +52,9 @@ def measure(settings: Settings = Settings(), folder: Path = FOLDER) -> bool:
                               needle=needle, joint=True, diagonal=way == REFERENCE)
                 for row in rows(way, model, asked):
                     results.add({"needle": needle, **row})
+    if passes := [row["passes"] for row in results.rows if "passes" in row]:
+        made, steps = map(sum, zip(*passes, strict=True))
+        print(f"{made} passes in place of {steps} steps: {steps - made} saved")
     said: dict[str, set] = {}
     for row in results.rows:
         for case, answer in zip(row["cases"], row.get("said", ()), strict=False):

@@ -92,7 +92,9 @@ def measure(lm: LanguageModel, way: str, cases: list[NiahCase], asked: Asked) ->
         (Counter(run.copied) for run in first), Counter()))
     return {**names_of(cases), **times, "steps": [run.steps for run in first], **found,
             "arithmetic": [arithmetic(lm, len(case.input_ids)) for case in cases],
-            "said": [digest(run.said)[:16] for run in first], "copied": copied}
+            "said": [digest(run.said)[:16] for run in first], "copied": copied,
+            **({"passes": [round(sum(parts)) for parts in zip(*(run.passes for run in first),
+                                                              strict=True)]} if together else {})}
 
 
 def names_of(cases: list[NiahCase]) -> dict:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
@@ -32,7 +33,8 @@ Rows = Sequence[Tensor]
 class Run:
     """One case: its answer, needle tokens that each head copied, seconds, and steps made.
 
-    `copied` is None where heads were not looked at.
+    `copied` is None where heads were not looked at. `passes`, where drafts are verified, is the
+    case's share of the passes of its batch, and of those that steps of one token would take.
     """
 
     said: list[int]
@@ -40,6 +42,7 @@ class Run:
     prefill: float
     decode: float
     steps: int
+    passes: tuple[float, float] | None = None
 
 
 @torch.inference_mode()
@@ -152,15 +155,32 @@ def all_attentions(lm: LanguageModel, cases: Iterable[NiahCase], *how) -> Iterat
             del out, given, step
 
 
+@contextmanager
+def passes_of(lm: LanguageModel) -> Iterator[list[int]]:
+    """Fills in how many tokens of a row each pass of the whole model reads; reading a prompt is
+    none."""
+    passes: list[int] = []
+    hook = lm.model.register_forward_pre_hook(
+        lambda _, args, kwargs: passes.append(kwargs["input_ids"].shape[1]), with_kwargs=True)
+    try:
+        yield passes
+    finally:
+        hook.remove()
+
+
 def ours(lm: LanguageModel, cases: Iterable[NiahCase], new_tokens: int,
          stop_ids: Collection[int]) -> Iterator[Run]:
     """The detection of this project: all cases together. Of seconds each case has its share."""
-    cases, spent, decode = list(cases), [], answering.decode
+    cases, spent, decode, shares = list(cases), [], answering.decode, {}
 
     def timed(*args, **kwargs):
         started = time.perf_counter()
-        answers = decode(*args, **kwargs)
+        with passes_of(lm) as passes:
+            answers = decode(*args, **kwargs)
         spent.append(time.perf_counter() - started)
+        steps = max(min(len(answer.tokens) + 1, new_tokens) for answer in answers)
+        shares.update({id(answer): (len(passes) / len(answers), steps / len(answers))
+                       for answer in answers})
         return answers
 
     started = time.perf_counter()
@@ -173,4 +193,4 @@ def ours(lm: LanguageModel, cases: Iterable[NiahCase], new_tokens: int,
         counts = copy_counts(answer, case.input_ids, case.needle_span)
         copied = {f"{i}-{j}": int(counts[i, j]) for i, j in zip(*np.nonzero(counts), strict=True)}
         yield Run(answer.tokens.tolist(), copied, (seconds - sum(spent)) / len(cases),
-                  sum(spent) / len(cases), len(answer.tokens))
+                  sum(spent) / len(cases), len(answer.tokens), shares[id(answer)])

@@ -3,8 +3,17 @@
 Prefill is done before (`rmutils.models.engine.caches`): the cases of one haystack share the text up
 to the needle, which is read once.
 
+An answer to a needle repeats the question and the needle, so the text predicts it. Each pass reads
+a draft beside the newest token, namely what followed the longest earlier n-gram that the text ends
+with (prompt lookup), and keeps the tokens that the model would have written itself. Without a draft
+a pass is a step of one token.
+
+Tokens and positions are those of step-by-step decoding. As in any batch, though, the last bits of
+floating-point numbers depend on how many tokens are read at once: where two logits, or a head's two
+largest products, agree up to these bits, either may win.
+
 Which key a head looks at most is all that a retrieval score needs. `output_attentions=True` would
-keep every row of every head, about 4 L H N^2 bytes; here one row per head is reduced to one index.
+keep every row of every head, about 4 L H N^2 bytes; here a row of a head is reduced to one index.
 """
 
 from __future__ import annotations
@@ -13,7 +22,6 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,7 +33,8 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMa
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from rmutils.core.errors import UserError
-from rmutils.models.engine.caches import stack_caches
+from rmutils.models.engine import drafts
+from rmutils.models.engine.caches import filled, stack_caches
 from rmutils.models.engine.implementations import GROUPED, register, register_by_layer, using
 from rmutils.models.families import caps_scores
 
@@ -40,9 +49,16 @@ T = TypeVar("T", bound=Callable[..., tuple[Tensor, Tensor | None]])
 
 
 class ArgMaxRecorder:
-    """Collects, for one forward pass, the key index with the largest attention of each head."""
+    """Collects, for one forward pass, the key index with the largest attention of each head.
 
-    def __init__(self) -> None:
+    Attributes
+    ----------
+    rows : int
+        So many of the newest queries are watched.
+    """
+
+    def __init__(self, rows: int = 1) -> None:
+        self.rows = rows
         self._layers: dict[int, Tensor] = {}
         self._places: Tensor | None = None
 
@@ -54,16 +70,17 @@ class ArgMaxRecorder:
         places : Tensor
             (keys,): where each key stands in the text.
         """
-        part = ArgMaxRecorder()
+        part = ArgMaxRecorder(self.rows)
         part._layers, part._places = self._layers, places
         return part
 
     def record(self, layer: int, index: Tensor) -> None:
-        """Keep the indices of one layer, shape (batch, heads)."""
+        """Keep the indices of one layer, shape (batch, heads, rows)."""
         self._layers[layer] = index if self._places is None else self._places[index]
 
     def take(self) -> Tensor:
-        """Return the indices of all layers, (batch, layers, heads), and empty the recorder."""
+        """Return the indices of all layers, (batch, layers, heads, rows), and empty the recorder.
+        """
         stacked = torch.stack([self._layers[layer] for layer in sorted(self._layers)], dim=1)
         self._layers.clear()
         return stacked
@@ -80,7 +97,7 @@ def retrieval_capture(
     recorder: ArgMaxRecorder | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attention that also records the arg-max key of every head, in the row of the newest token.
+    """Attention that also records the arg-max key of every head, in the rows of the newest tokens.
 
     Without a `recorder` (prefill) it is SDPA and nothing else. The recorder travels as a keyword
     argument of the model's `forward`.
@@ -100,33 +117,39 @@ def retrieval_capture(
         (batch, queries, heads, head size), as transformers expects.
     """
     if recorder is not None:
-        products = newest_products(query, key, attention_mask, scaling)
-        recorder.record(module.layer_idx, products.argmax(-1).flatten(1))
-    if recorder is None or query.shape[2] > 1:
+        products = newest_products(query, key, attention_mask, scaling, recorder.rows)
+        recorder.record(module.layer_idx, products.argmax(-1).flatten(1, 2))
+    if recorder is None or query.shape[2] > recorder.rows:
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, **kwargs
         )
-    output = products.softmax(-1).to(value.dtype) @ value
-    return output.reshape(len(query), 1, query.shape[1], -1), None
+    output = products.softmax(-1).to(value.dtype).flatten(2, 3) @ value
+    return output.view(*query.shape[:3], -1).transpose(1, 2), None
 
 
 def newest_products(
-    query: Tensor, key: Tensor, attention_mask: Tensor | None, scaling: float
+    query: Tensor, key: Tensor, attention_mask: Tensor | None, scaling: float, rows: int = 1
 ) -> Tensor:
-    """Multiply the newest query with all keys: products before softmax, in float32.
+    """Multiply the newest queries with all keys: products before softmax, in float32.
 
     Shapes are those of `retrieval_capture`.
 
     Returns
     -------
     Tensor
-        (batch, key heads, heads that share each, keys); minus infinity where nothing may be seen.
+        (batch, key heads, heads that share each, rows, keys); minus infinity where nothing may be
+        seen.
     """
     # float32: in bfloat16 neighbouring scores tie. Grouped by key head: no copy of the keys.
-    grouped = query[:, :, -1].float().view(len(query), key.shape[1], -1, query.shape[-1])
+    batch, key_heads, keys, size = key.shape
+    grouped = query[:, :, -rows:].float().reshape(batch, key_heads, -1, size)
     products: Tensor = grouped @ key.float().transpose(2, 3) * scaling
+    products = products.view(batch, key_heads, -1, rows, keys)
+    if attention_mask is None and rows > 1:
+        attention_mask = torch.ones(1, 1, rows, keys, dtype=torch.bool,
+                                    device=key.device).tril(keys - rows)
     if attention_mask is not None:
-        products = products.masked_fill(~attention_mask[:, :, -1:], -torch.inf)
+        products = products.masked_fill(~attention_mask[:, :, None, -rows:], -torch.inf)
     return products
 
 
@@ -210,7 +233,7 @@ def _watched(own: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
                     f"the attention {own!r} says nothing about where the heads look, so they "
                     f"cannot be watched. Let it return its weights beside its output, (batch, "
                     f"heads, queries, keys); or load the model with attn_implementation='eager'.")
-            recorder.record(module.layer_idx, weights[:, :, -1].argmax(-1))
+            recorder.record(module.layer_idx, weights[:, :, -recorder.rows:].argmax(-1))
         return output, weights
 
     return attention
@@ -223,10 +246,6 @@ def recording_by_layer(name: str, attention: Callable[..., tuple[Tensor, None]])
 
 
 register(NAME, retrieval_capture)
-
-
-NOTHING = -1
-"""Stands for a token behind the end of a forced answer."""
 
 
 @dataclass(frozen=True)
@@ -263,6 +282,11 @@ def decode(
 ) -> list[Answer]:
     """Decode greedily, or along given answers, in one batch.
 
+    All rows of a pass begin at the same token of their answers, the first one that some row has not
+    read yet. Rows that are ahead of it read some of theirs again, so that the columns of the cache
+    stay aligned and any attention gets the masks that it expects. What was read in vain is
+    overwritten: the cache keeps all positions, also in layers with a sliding window.
+
     Parameters
     ----------
     prompts : sequence of sequences of int
@@ -277,39 +301,35 @@ def decode(
         forcing). The other two parameters are then ignored.
     """
     if forced is not None:
-        max_new_tokens, stop_ids = max(map(len, forced)), {NOTHING}
-        given = torch.tensor([*zip_longest(*forced, fillvalue=NOTHING)], device=model.device)
-    cache = stack_caches(caches, room=max_new_tokens)
-    step = torch.tensor([[p[-1]] for p in prompts], device=model.device)
-    longest = cache.get_seq_length()
+        max_new_tokens, stop_ids = max(map(len, forced)), ()
+    cache, device = stack_caches(caches, room=max_new_tokens), model.device
+    longest, stops = cache.get_seq_length(), set(stop_ids)
+    rows = [drafts.Row(prompt, max_new_tokens, stops, given) for prompt, given in zip(
+        prompts, [None] * len(prompts) if forced is None else forced, strict=True)]
     pads = [longest + 1 - len(prompt) for prompt in prompts]
-    columns = torch.arange(longest + max_new_tokens, device=model.device)
-    visible = (columns >= torch.tensor(pads, device=model.device)[:, None]).long()
-    position = torch.tensor([[len(p) - 1] for p in prompts], device=model.device)
-    tokens, looked = [], []
-    ended = np.zeros(len(prompts), dtype=bool)
-    for t in range(max_new_tokens):
+    starts = torch.tensor(pads, device=device)[:, None]
+    columns = torch.arange(longest + max_new_tokens, device=device)
+    visible = (columns >= starts).long()
+    start, pace = 0, drafts.Pace(drafts.DRAFT if forced is None else max_new_tokens)
+    while not all(row.ended for row in rows):
+        read = [row.text[:0] if row.ended else row.ahead(start, pace) for row in rows]
+        recorder.rows = max(map(len, read))
+        first = longest + start
+        end = first + recorder.rows
         logits = model(
-            input_ids=step, attention_mask=visible[:, : longest + t + 1], position_ids=position + t,
-            past_key_values=cache, use_cache=True, recorder=recorder,
+            input_ids=torch.tensor([[*part, *[0] * (recorder.rows - len(part))] for part in read],
+                                   device=device),
+            attention_mask=visible[:, :end], position_ids=columns[first:end] - starts,
+            past_key_values=filled(cache, first), use_cache=True, recorder=recorder,
+            logits_to_keep=0 if forced is None else 1,
         ).logits
-        chosen = logits[:, -1].argmax(-1) if forced is None else given[t]
-        tokens.append(chosen.cpu().numpy())
-        step = chosen.clamp(min=0)[:, None]  # behind its end an answer is fed anything
-        looked.append(recorder.take().cpu().numpy())
-        ended |= np.isin(tokens[-1], list(stop_ids))
-        if ended.all():
-            break
-    return _answers(np.stack(tokens, 1), np.stack(looked, 1), pads, stop_ids)
-
-
-def _answers(
-    tokens: np.ndarray, looked: np.ndarray, pads: list[int], stop_ids: Collection[int]
-) -> list[Answer]:
-    """Cut each row of the batch at its first stop token; indices become prompt positions."""
-    answers = []
-    for row, seen, pad in zip(tokens, looked, pads, strict=True):
-        stops = np.flatnonzero(np.isin(row, list(stop_ids)))
-        end = stops[0] if len(stops) else len(row)
-        answers.append(Answer(row[:end], seen[:end] - pad))
-    return answers
+        chosen, looked = logits.argmax(-1).cpu().numpy(), recorder.take().cpu().numpy()
+        for row, *seen in zip(rows, read, chosen, looked, strict=True):
+            if not row.ended:
+                row.accept(start, *seen)
+        slowest = min((row.said for row in rows if not row.ended), default=start)
+        pace.wrote(slowest - start)
+        start = slowest
+    return [Answer(row.text[row.size : row.size + row.said],
+                   np.stack([*row.looked, looked[0, ..., 0]])[:-1] - pad)
+            for row, pad in zip(rows, pads, strict=True)]

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
 
-from rmutils.attention.decoding import ArgMaxRecorder, recording_by_layer
+from rmutils.attention.decoding import ArgMaxRecorder, newest_products, recording_by_layer
 from rmutils.attention.rope import check_turns, inverse_frequencies, layers_of, turn
 from rmutils.attention.variants import VARIANTS, AttachedModel, AttentionVariant, PromptView
 from rmutils.core.errors import UserError
@@ -107,8 +107,7 @@ def ms_poe(
     """SDPA on queries and keys whose positions are divided by each head's ratio.
 
     Shapes are those of `rmutils.attention.decoding`; the queries are the last positions of
-    the keys. The cache keeps the keys as the model turned them; they are turned on at each step. A
-    recorder is told of passes of one query.
+    the keys. The cache keeps the keys as the model turned them; they are turned on at each step.
     """
     group = query.shape[1] // key.shape[1]
     if given.ratios is None:
@@ -126,10 +125,13 @@ def ms_poe(
         if attention_mask is not None:
             weights = weights.masked_fill(~attention_mask, -torch.inf)
         if recorder is not None:
-            recorder.record(module.layer_idx, weights.argmax(-1).flatten(1))
+            recorder.record(module.layer_idx, weights.argmax(-1).flatten(1)[..., None])
         output = weights.softmax(-1).to(value.dtype) @ value
         return output.view(len(query), 1, -1, value.shape[-1]), None
     key = turn(key[:, :, None], further, given.frequencies).flatten(1, 2)
+    if recorder is not None:
+        products = newest_products(query, key, attention_mask, scaling, recorder.rows)
+        recorder.record(module.layer_idx, products.argmax(-1).flatten(1, 2))
     output = scaled_dot_product_attention(
         query, key, value.repeat_interleave(group, dim=1), attn_mask=attention_mask, scale=scaling,
         is_causal=attention_mask is None)

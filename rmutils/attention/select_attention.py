@@ -117,7 +117,7 @@ def select_attention(
     Shapes are those of `rmutils.attention.decoding`, with batch 1.
     """
     products = newest_products(query, key, attention_mask, scaling)
-    given.scores = products[0].softmax(-1).mean((0, 1))
+    given.scores = products[0, :, :, 0].softmax(-1).mean((0, 1))
     return retrieval_capture(
         module, query, key, value, attention_mask, scaling=scaling, **kwargs)
 
@@ -195,7 +195,7 @@ def answer_selecting(
             logits = lm.model(torch.tensor([ids], device=lm.model.device), past_key_values=cache,
                               use_cache=True, logits_to_keep=1, recorder=recorder).logits
             if recorder is not None:
-                selection.looked.append(recorder.take()[0])
+                selection.looked.append(recorder.take()[0, ..., 0])
             ids = [int(logits[0, -1].argmax())]
             if ids[0] in stop_ids:
                 break

@@ -173,8 +173,8 @@ def share_attention(
     group = query.shape[1] // key.shape[1]
     essential, keys = query[:, given.essential], key[:, given.essential // group]
     if recorder is not None:
-        newest = newest_products(essential, keys, attention_mask, scaling).argmax(-1).flatten(1)
-        recorder.record(module.layer_idx, newest[:, given.source])
+        newest = newest_products(essential, keys, attention_mask, scaling, recorder.rows)
+        recorder.record(module.layer_idx, newest.argmax(-1)[:, given.source, 0])
     products = essential @ keys.transpose(2, 3) * scaling
     if attention_mask is None and query.shape[2] > 1:
         attention_mask = torch.ones(products.shape[2:], dtype=torch.bool,

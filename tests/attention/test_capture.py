@@ -1,5 +1,6 @@
 """The attention function against loops over heads and keys."""
 
+from itertools import product
 from types import SimpleNamespace
 
 import pytest
@@ -24,36 +25,37 @@ MODULE = SimpleNamespace(layer_idx=0, num_key_value_groups=HEADS // KEY_HEADS, i
 
 
 @pytest.fixture
-def tensors():
+def tensors(request):
     torch.manual_seed(0)
-    return (torch.randn(2, HEADS, 1, SIZE), torch.randn(2, KEY_HEADS, KEYS, SIZE),
-            torch.randn(2, KEY_HEADS, KEYS, SIZE))
+    return (torch.randn(2, HEADS, getattr(request, "param", 1), SIZE),
+            torch.randn(2, KEY_HEADS, KEYS, SIZE), torch.randn(2, KEY_HEADS, KEYS, SIZE))
 
 
 def loops(query, key, value, mask):
-    """Softmax attention of one row, a head at a time."""
-    outputs, looked = [], []
-    for b in range(len(query)):
-        for h in range(HEADS):
-            k, v = key[b, h // 3], value[b, h // 3]  # three query heads share a key head
-            scores = [float(query[b, h, 0] @ k[j]) * 0.25 if mask[b, 0, 0, j] else -1e9
-                      for j in range(KEYS)]
-            weights = torch.tensor(scores).softmax(0)
-            outputs.append(sum(w * row for w, row in zip(weights, v, strict=True)))
-            looked.append(scores.index(max(scores)))
-    return torch.stack(outputs).view(2, 1, HEADS, SIZE), torch.tensor(looked).view(2, 1, HEADS)
+    """Softmax attention, a row of a head at a time."""
+    outputs, looked = torch.zeros_like(query).transpose(1, 2), torch.zeros(query.shape[:3]).long()
+    for b, h, q in product(*map(range, query.shape[:3])):
+        k, v = key[b, h // 3], value[b, h // 3]  # three query heads share a key head
+        scores = [float(query[b, h, q] @ k[j]) * 0.25 if mask[b, 0, q, j] else -1e9
+                  for j in range(KEYS)]
+        weights = torch.tensor(scores).softmax(0)
+        outputs[b, q, h] = sum(w * row for w, row in zip(weights, v, strict=True))
+        looked[b, h, q] = scores.index(max(scores))
+    return outputs, looked[:, None]
 
 
+@pytest.mark.parametrize("tensors", [1, 3, KEYS], indirect=True, ids=["step", "draft", "no cache"])
 @pytest.mark.parametrize("hidden", [0, 4], ids=["no padding", "padding"])
 def test_output_and_index_against_loops(tensors, hidden):
-    mask = torch.ones(2, 1, 1, KEYS, dtype=torch.bool)
-    mask[0, ..., :hidden] = False
-    recorder = ArgMaxRecorder()
-    output, _ = retrieval_capture(MODULE, *tensors, mask if hidden else None, scaling=0.25,
-                                  recorder=recorder)
+    rows = tensors[0].shape[2]
+    mask = torch.ones(2, 1, rows, KEYS, dtype=torch.bool).tril(KEYS - rows)
+    mask[0, ..., : min(hidden, KEYS - rows)] = False
+    recorder = ArgMaxRecorder(rows)
+    output, _ = retrieval_capture(MODULE, *tensors, mask if hidden and rows < KEYS else None,
+                                  scaling=0.25, recorder=recorder)
     want, looked = loops(*tensors, mask)
     torch.testing.assert_close(output, want)
-    assert torch.equal(recorder.take(), looked)  # (batch, 1 layer, heads)
+    assert torch.equal(recorder.take(), looked)  # (batch, 1 layer, heads, rows)
 
 
 def test_same_output_as_plain_attention(tensors):
@@ -67,8 +69,8 @@ def test_same_output_as_plain_attention(tensors):
 def test_recorder_keeps_layers_in_order():
     recorder = ArgMaxRecorder()
     for layer in (2, 0, 1):
-        recorder.record(layer, torch.full((1, 3), layer))
-    assert recorder.take().tolist() == [[[0] * 3, [1] * 3, [2] * 3]]
+        recorder.record(layer, torch.full((1, 3, 1), layer))
+    assert recorder.take().tolist() == [[[[layer]] * 3 for layer in range(3)]]
 
 
 def test_padding_is_masked_in_the_model(lm):

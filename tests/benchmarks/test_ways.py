@@ -28,6 +28,8 @@ def test_detection_says_and_counts_what_the_published_algorithm_does(lm, cases, 
     assert [run.said for run in runs] == [run.said for run in reference]
     assert [run.copied for run in runs] == [run.copied for run in reference]
     assert all(run.copied for run in runs), "nothing was copied, so nothing is compared"
+    made, steps = (round(sum(shares)) for shares in zip(*(run.passes for run in runs), strict=True))
+    assert steps == max(len(run.said) for run in runs) + 1 > made > 1
 
 
 def test_all_attention_of_generate_says_the_same(lm, cases, reference):
