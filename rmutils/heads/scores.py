@@ -124,12 +124,13 @@ class HeadScores:
         """Return the map of means, followed by draws of it: (1 + resamples, layers, heads).
 
         Whole clusters are drawn, and all heads together, so that statistics over heads are right.
-        See `rmutils.stats.draws`; no score is drawn below 0 or above the highest of a run.
+        See `rmutils.stats.draws`; no score is drawn above the highest of a run, nor below 0, unless
+        the lowest of a run is.
         """
         if not len(self.runs):
             return self.mean[None]  # says that there is none
         drawn = draws(self.runs, self.clusters, resamples=resamples, seed=seed, level=level)
-        return np.clip(drawn, 0, max(1.0, self.runs.max()))
+        return np.clip(drawn, min(0.0, self.runs.min()), max(1.0, self.runs.max()))
 
     def interval(
         self, level: float = LEVEL, *, resamples: int = RESAMPLES, seed: int = 0

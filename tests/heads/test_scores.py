@@ -70,6 +70,8 @@ def test_interval_against_a_slow_bootstrap():
     want += (np.sqrt(12 / 11) * 1.7959 / 1.64485 - 1) * (want - runs.mean(0)[..., None])
     clustered = HeadScores(runs, "m", needles).interval(0.9, resamples=4000)
     np.testing.assert_allclose(clustered, want, atol=0.01)
+    below = HeadScores(runs - 1, "m", needles).interval(0.9, resamples=4000)  # a kind below 0
+    np.testing.assert_allclose(below, want - 1, atol=0.01)
     single = HeadScores(runs, "m").interval(0.9)
     assert (np.ptp(single, axis=-1) < 0.8 * np.ptp(clustered, axis=-1)).all()
 
