@@ -40,7 +40,7 @@ def join(words: Iterable[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def heads_or_layers(control: Interval, cost: float) -> str:
+def heads_or_layers(control: Interval, cost: float, draws: int) -> str:
     """Apply the rule of the plan of the layer-matched controls.
 
     Parameters
@@ -49,7 +49,11 @@ def heads_or_layers(control: Interval, cost: float) -> str:
         How much more is left by masking layer-matched others than by masking retrieval heads.
     cost : float
         What masking retrieval heads costs.
+    draws : int
+        Random choices of the others. One says nothing of another.
     """
+    if draws < 2:
+        return "which a single draw of others cannot settle"
     layers = "so the layers account for it, whichever of their heads are masked"
     if control.low <= 0 <= control.high and control.high - control.low >= abs(cost) / 2:
         return "which leaves open whether it is the heads or their layers"
@@ -57,10 +61,10 @@ def heads_or_layers(control: Interval, cost: float) -> str:
 
 
 def missing_from_plan(chapter: str, model: str, draws: int) -> str:
-    """Say how many of the planned layer-matched draws are stored, if not all are."""
+    """Say how many of the layer-matched draws planned for a model are stored, if not all are."""
     plan = yaml.safe_load(PLAN.read_text(encoding="utf-8"))
     part, = (part for part in plan["parts"] if part["chapter"] == chapter)
-    return "" if draws >= part["draws"] else (
+    return "" if model not in part["models"] or draws >= part["draws"] else (
         f" Of the {part['draws']} layer-matched draws that were planned for {model}, {draws} "
         f"{'is' if draws == 1 else 'are'} stored.")
 
@@ -132,7 +136,7 @@ def matched_needles(model: str, result: Sweep, scores: HeadScores, tau: float) -
              "others of the same layers": (MATCHED, count)}
     there = rows.loc[rows["count"] == count].groupby("policy")["draw"].nunique()
     if MATCHED not in there:
-        return (f"- **{model}**: at τ = {tau:g} no layer-matched others were drawn"
+        return (f"- **{model}**: nothing can be said of the {count} heads at τ = {tau:g}."
                 + missing_from_plan("02_masking_sweep", model, 0))
     left = {name: mean_under(rows, "correct", mask) for name, mask in masks.items()
             if mask[0] in there}
@@ -143,15 +147,14 @@ def matched_needles(model: str, result: Sweep, scores: HeadScores, tau: float) -
     return (
         f"- **{model}**, {count} heads masked: masking as many others of the same layers leaves "
         f"{number(*control)} more of the needles found than masking the retrieval heads, "
-        f"{heads_or_layers(control, cost)}. Found with "
+        f"{heads_or_layers(control, cost, there[MATCHED])}. Found with "
         + ", ".join(f"{name} masked: {number(*found)}" for name, found in left.items()) + "."
-        + _displaced(displaced, count)
-        + missing_from_plan("02_masking_sweep", model, there[MATCHED]))
+        + _displaced(displaced) + missing_from_plan("02_masking_sweep", model, there[MATCHED]))
 
 
-def _displaced(displaced: int, count: int) -> str:
-    return (f" Of each {count} layer-matched heads, {displaced} had to come from a neighbouring "
-            "layer." if displaced else "")
+def _displaced(displaced: int) -> str:
+    return (f" In each draw, {displaced} of these heads had to come from another layer, since "
+            "their own has too few." if displaced else "")
 
 
 # Chapter 5
@@ -224,21 +227,30 @@ def passed_by_repeating(modes: FailureModes) -> str:
     return "\n".join(lines)
 
 
-def matched_failures(model: str, modes: FailureModes, count: int, displaced: int) -> str:
-    """Say what masking layer-matched others costs, kind by kind."""
+def matched_failures(model: str, modes: FailureModes, displaced: int) -> str:
+    """Say what masking layer-matched others costs, for each kind that was asked.
+
+    Parameters
+    ----------
+    displaced : int
+        As from `rmutils.heads.masking.count_displaced`.
+    """
     losses = modes.losses().set_index(["kind", "more", "less"])
     draws = modes.table.loc[modes.table["masked"] == MATCHED, "draw"].nunique()
     lines = []
     for kind in losses.index.unique("kind"):
+        if (kind, MATCHED, "retrieval") not in losses.index:
+            lines.append(f"- {kind}: not asked without layer-matched heads, though planned.")
+            continue
         control, cost, own = (Interval(*losses.loc[(kind, *pair), ["value", "low", "high"]])
                               for pair in ((MATCHED, "retrieval"), (WHOLE, "retrieval"),
                                            (WHOLE, MATCHED)))
         lines.append(
             f"- **{kind}**: masking as many others of the same layers loses {number(*own)} of the "
             f"prompts, masking the retrieval heads {number(*cost)}. The difference is "
-            f"{number(*control)}, {heads_or_layers(control, cost.value)}.")
-    return (f"{model}, {draws} layer-matched draws.{_displaced(displaced, count)}"
-            f"{missing_from_plan('08_failure_modes', model, draws)}\n\n" + "\n".join(lines))
+            f"{number(*control)}, {heads_or_layers(control, cost.value, draws)}.")
+    return (f"{model}, {draws} layer-matched draws.{_displaced(displaced)}\n\n"
+            + "\n".join(lines))
 
 
 # Chapter 9
@@ -275,6 +287,6 @@ def pairs_beside_controls(
                 "not what we expected" if not held else "only in part as expected")
         lines.append(f"- **{name}: {lead}** ({unit}). " + " ".join(
             f"RetMask {number(*first)} and {control} {number(*second)} on the same instructions, "
-            f"which is {by_sign(less, 'more', 'less', 'no more apart than chance explains')} "
+            f"which is {by_sign(less, 'more', 'less', 'not surely different')} "
             f"({number(*less)})." for control, (first, second, less) in rows.items()))
     return f"Pairs of {model}:\n\n" + "\n".join(lines)

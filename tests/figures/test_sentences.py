@@ -30,7 +30,9 @@ NAME, FORMAT, CHAIN = OUTCOMES
     (-0.2, 0.6, "leaves open"), (-0.5, 0.3, "leaves open")])
 def test_the_rule_of_the_plan(low, high, said):
     """Half of a cost of 0.8 is 0.4: an interval around zero decides only if it is narrower."""
-    assert said in sentences.heads_or_layers(Interval((low + high) / 2, low, high), 0.8)
+    found = Interval((low + high) / 2, low, high)
+    assert said in sentences.heads_or_layers(found, 0.8, 3)
+    assert "single draw" in sentences.heads_or_layers(found, 0.8, 1)
 
 
 def scores(short: float, long: float) -> HeadScores:
@@ -103,10 +105,11 @@ def test_a_small_screen_says_what_it_misses():
 
 def modes(chain: str, passed: int, others: int = 0, matched: int = 0) -> FailureModes:
     prompts = (FailurePrompt(CHAIN, "any", chain, ("Anna", "Bo")),) * 40
-    rows = [{"prompt": i, "kind": CHAIN, "form": "any", "masked": masked, "draw": 0,
+    rows = [{"prompt": i, "kind": CHAIN, "form": "any", "masked": masked, "draw": draw,
              "text": "Anna, then Bo" if i < n else "", "finished": True}
-            for masked, n in ((WHOLE, passed), ("retrieval", 0), ("non-retrieval", others),
-                              (MATCHED, matched)) for i in range(40)]
+            for masked, n, draws in ((WHOLE, passed, 1), ("retrieval", 0, 1),
+                                     ("non-retrieval", others, 1), (MATCHED, matched, 2))
+            for i in range(40) for draw in range(draws)]
     return FailureModes.of(prompts, pd.DataFrame(rows))
 
 
@@ -121,11 +124,44 @@ def test_what_a_parrot_passes():
 
 def test_layer_matched_others_beside_the_heads():
     def said(matched):
-        return sentences.matched_failures("m", modes("?", 36, 36, matched), 5, 0)
+        return sentences.matched_failures("m", modes("?", 36, 36, matched), 0)
 
     assert "it is these heads" in said(36) and "layers account for it" in said(0)
-    assert "1 is stored" in said(0) and "neighbouring" not in said(0)
-    assert "2 had to come" in sentences.matched_failures("m", modes("?", 36), 5, 2)
+    assert "2 layer-matched draws" in said(0) and "another layer" not in said(0)
+    assert "2 of these heads" in sentences.matched_failures("m", modes("?", 36), 2)
+    unasked = modes("?", 36)
+    table = unasked.table[unasked.table["masked"] != MATCHED]
+    assert "not asked" in sentences.matched_failures("m", FailureModes(unasked.prompts, table), 0)
+
+
+def answers(*counts: tuple[str, int, int]) -> pd.DataFrame:
+    """Twelve needles, of which so many are found under a policy, in each of two draws."""
+    return pd.DataFrame([
+        {"policy": policy, "draw": draw, "count": heads, "task": "haystack", "sample": i,
+         "cluster": i, "correct": float(i < found)}
+        for policy, heads, found in counts for draw in range(1 + (policy == MATCHED))
+        for i in range(12)])
+
+
+def test_needles_without_layer_matched_others():
+    """One head of layer 0 reaches 0.1, and 11 needles are lost without it."""
+    of = HeadScores(np.array([[[0.5, 0.0, 0.0], [0.0, 0.0, 0.0]]]), "m")
+
+    def said(*found):
+        table = answers(("whole", 0, 11), ("retrieval", 1, 0), *((MATCHED, 1, n) for n in found))
+        return sentences.matched_needles(
+            "m", Sweep(pd.DataFrame(), table, pd.DataFrame()), of, 0.1)
+
+    assert "it is these heads" in said(11) and "stored" not in said(11)
+    assert "leaves open" in said(0)  # 12 needles allow for a difference of 0.25 either way
+    assert "nothing can be said" in said()
+
+
+def test_what_is_missing_from_the_plan_is_said():
+    said = sentences.missing_from_plan("02_masking_sweep", "tiny-llama", 1)
+    assert said == " Of the 3 layer-matched draws that were planned for tiny-llama, 1 is stored."
+    for model, draws in (("tiny-llama", 3), ("my-model", 0)):
+        assert not sentences.missing_from_plan("02_masking_sweep", model, draws)
 
 
 def test_pairs_are_compared_on_the_same_instructions():

@@ -2,19 +2,27 @@
 
 import random
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from rmutils.experiments.pair_statistics import (
+    MatchedConfig,
     cut,
     describe,
+    difference_on_same,
     edit_distance,
+    matched_pairs_stored,
     names,
     share_above,
     summarize,
 )
+from rmutils.heads.masking import draw_layer_matched
+from rmutils.pipeline.retmask import RetMaskConfig
+from rmutils.preference.instructions import Instruction
+from rmutils.preference.responses import Transformers, respond
 
 
 def slow_distance(first, second) -> int:
@@ -111,3 +119,31 @@ def test_what_a_mean_tells_of_the_share_above():
         lengths = draw.integers(0, draw.integers(11, 100), size=20)
         low, high = share_above(lengths.mean(), 10, max(lengths.max(), 11))
         assert low <= (lengths > 10).mean() <= high
+
+
+def test_differences_are_on_the_same_instructions():
+    """Instruction 9 is in one table only, and 2 lacks a value; 0 and 1 are left."""
+    own = pd.Series([0.5, 0.7, 0.9, 0.1], [0, 1, 2, 9], name="names_difference")
+    draws = [pd.Series([0.1, 0.3, np.nan], [0, 1, 2]), pd.Series([0.3, 0.5, 0.2], [0, 1, 2])]
+    first, second, less = difference_on_same(own, draws)
+    assert [first.value, second.value, less.value] == pytest.approx([0.6, 0.3, 0.3])
+    assert less.low < 0.3 < less.high  # the draws differ
+    assert difference_on_same(own, [pd.Series([0.1], [0])]) is None
+
+
+def test_layer_matched_pairs_keep_the_chosen_responses(cache, llama):
+    config = RetMaskConfig().changed({"responses.max_new_tokens": 6})
+    asked = [Instruction.of(f"Where is town {i}?") for i in range(3)]
+    table = pd.DataFrame({
+        "id": [i.id for i in asked], "prompt": [i.text for i in asked], "chosen": "In a valley.",
+        "chosen_tokens": 4, "chosen_finished": True})
+    run = SimpleNamespace(pairs=table, heads=[(0, 1), (2, 0)], artifact=SimpleNamespace(
+        manifest={"config": config.identity()}, key="retmask-1"))
+    made, artifact = matched_pairs_stored(
+        llama, run, MatchedConfig(pairs=2, seed=5), command="made by hand")
+    heads = draw_layer_matched(llama.shape, run.heads, exclude=run.heads, seed=5)
+    said = respond(Transformers(llama), asked[:2], config.responses.changed({"heads": heads}))
+    assert [layer for layer, _ in heads] == [0, 2] and not {*heads} & {*run.heads}
+    assert made["rejected"].tolist() == said["text"].tolist()
+    assert made["chosen"].tolist() == ["In a valley."] * 2
+    assert artifact.manifest["facts"] == {"pairs": 2}
