@@ -112,5 +112,6 @@ def test_verdicts_are_recognised():
                  "No setting helps.", "Neither helps.", "A gain is not seen."):
         assert len(verdicts_by_hand(text)) == 1, text
     for text in ("Are they the same heads?", 'The paper says "the same heads".', "   - b) Neither.",
-                 "It needs neither network nor judge.", "The paper cites neither.", "Some are not shown."):
+                 "It needs neither network nor judge.", "The paper cites neither.",
+                 "Some are not shown."):
         assert not verdicts_by_hand(text), text
