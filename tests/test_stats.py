@@ -14,14 +14,18 @@ from rmutils.stats import (
     SHARE,
     Interval,
     compare,
+    correlation,
     draws,
     expansion,
+    heterogeneity,
     holm,
     interval,
     interval_of,
+    interval_p,
     paired,
     sign_flip_test,
     smallest_effect,
+    smallest_p,
     spread,
 )
 
@@ -283,3 +287,57 @@ def test_smallest_effect_is_seen_in_four_of_five_repetitions(parts):
     seen = [interval(experiment(rng, effect, **parts), seeds=True, resamples=400).low > 0
             for _ in range(400)]
     assert 0.73 < np.mean(seen) < 0.88
+
+
+@pytest.mark.parametrize("clusters", [6, 20, 1000])
+def test_p_of_an_interval_never_contradicts_it(clusters):
+    """0.05 at the end that faces the bound, 1 at the estimate; by Student's t in between."""
+    found = Interval(2.0, 1.0, 4.0)
+    assert interval_p(found, 1.0, clusters) == pytest.approx(0.05)
+    assert interval_p(found, 4.0, clusters) == pytest.approx(0.05)
+    assert interval_p(found, 2.0, clusters) == 1
+    assert interval_p(found, 0.9, clusters) < 0.05 < interval_p(found, 1.1, clusters)
+    half = stats.t.ppf(0.975, clusters - 1) / 2
+    assert interval_p(found, 1.5, clusters) == pytest.approx(
+        2 * stats.t.sf(half, clusters - 1))
+    assert interval_p(found, -99, clusters) >= smallest_p(clusters) == 2 ** (1 - clusters)
+    assert interval_p(Interval(2.0, np.nan, np.nan), 0, clusters) == 1
+    assert interval_p(Interval(2.0, 2.0, 2.0), 0, clusters) == smallest_p(clusters)
+
+
+def test_smallest_p_is_that_of_the_sign_flip_test():
+    for clusters in (3, 5, 8):
+        values = np.arange(1.0, clusters + 1)[:, None]
+        assert sign_flip_test(values) == smallest_p(clusters)
+
+
+def test_heterogeneity():
+    """Q by a loop; equal true values are found to differ in about 5 % of cases."""
+    values, errors = np.array([1.0, 2.0, 4.0]), np.array([1.0, 0.5, 2.0])
+    weights = [1, 4, 0.25]
+    mean = (1 + 8 + 1) / 5.25
+    q, freedom, p = heterogeneity(values, errors)
+    assert q == pytest.approx(np.dot(weights, (values - mean) ** 2))
+    assert (freedom, p) == (2, pytest.approx(np.exp(-q / 2)))  # chi squared with two degrees
+    rng = np.random.default_rng(0)
+    assert np.mean([heterogeneity(rng.normal(size=12), np.ones(12))[2] < 0.05
+                    for _ in range(600)]) == pytest.approx(0.05, abs=0.03)
+
+
+def test_correlation_against_fisher_and_with_errors():
+    """Without errors it is Fisher's interval; with errors it is wider, and still covers."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=12)
+    y = x + rng.normal(size=12)
+    theirs = stats.pearsonr(x, y)
+    plain = correlation(x, y, np.zeros(12))
+    assert tuple(plain) == pytest.approx((theirs.statistic, *theirs.confidence_interval()))
+    noisy = correlation(x, y, np.full(12, 0.7))
+    assert noisy.value == plain.value and noisy.low < plain.low and noisy.high > plain.high
+    assert np.isnan(correlation(x[:3], y[:3], np.zeros(3)).low)
+    held = []
+    for _ in range(200):
+        x, e = rng.normal(size=12), rng.normal(size=12)
+        found = correlation(x, e, np.full(12, 0.5), resamples=200)
+        held.append(found.low < 0 < found.high)
+    assert np.mean(held) > 0.93

@@ -37,11 +37,11 @@ def claims(as_json: Json = False) -> None:
     for place, rows in groupby(table.itertuples(), key=lambda row: row.place):
         print(place)
         for row in rows:
-            print(f"  {row.verdict}: {row.id}\n    \"{row.as_printed}\"")
+            print(f"  {row.words} ({row.id})\n    \"{row.as_printed}\"")
             for part in parts[parts["id"] == row.id].itertuples():
                 print(f"      {part.quantity} ({part.of}): {part.value:.3g} "
                       f"[{part.low:.3g}, {part.high:.3g}] {part.unit}; claimed {part.claimed}: "
-                      f"{part.verdict}")
+                      f"{part.verdict}" + (f" ({part.blocked})" if part.blocked else ""))
             if row.note:
                 print(f"      {row.note}")
     counts = table["verdict"].value_counts()

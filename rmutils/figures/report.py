@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from difflib import SequenceMatcher
 from itertools import pairwise
 from math import floor, isnan, log10
+from typing import Any
 
 import pandas as pd
 from IPython.display import HTML, Markdown
@@ -30,6 +31,23 @@ def number(value: float, low: float | None = None, high: float | None = None) ->
     whole = all(x.is_integer() for x in (value, low, high))
     digits = 0 if whole else _decimals(high - low)
     return f"{value:z.{digits}f} [{low:z.{digits}f},\u00a0{high:z.{digits}f}]"
+
+
+def sentence(row: Any) -> str:
+    """Say what was measured for a part of a claim, with interval and units.
+
+    Parameters
+    ----------
+    row : namedtuple
+        A row of `rmutils.paper.claims.part_table`.
+    """
+    if isnan(row.value):
+        return f"No verdict: {row.blocked}."
+    ends = [row.scale * end for end in (row.value, row.low, row.high)]
+    shown = number(*(ends[:1] if ends[1] == ends[2] else ends))
+    beside = "; ".join(filter(None, (row.over, row.blocked)))
+    text = row.sentence.format(effect=shown)
+    return text[0].upper() + text[1:] + (f" ({beside})." if beside else ".")
 
 
 def _decimals(width: float) -> int:

@@ -15,9 +15,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
+from IPython.display import Markdown
 from matplotlib.figure import Figure
 
+from rmutils.figures import report
 from rmutils.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, colour_of, new_axes
+from rmutils.paper.verdicts import Effect
+from rmutils.preference.strategies import STRATEGIES
 
 COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, GREY)
 CURVES = {"loss": "loss (nats)", "margin": "reward margin", "accuracy": "accuracy"}
@@ -249,3 +253,30 @@ def nothing(text: str) -> Figure:
     axes.text(0.5, 0.5, text, ha="center", va="center", color=GREY)
     axes.set_axis_off()
     return figure
+
+
+def masked_heads_said(effects: Mapping[str, Effect], model: str) -> Markdown:
+    """Say what RetMask does to the heads that it masks, beside the other trainings.
+
+    Parameters
+    ----------
+    effects : mapping
+        As from `rmutils.paper.effects.head_effects.masked_heads_after`, with `retmask`.
+    """
+    def shown(effect: Effect) -> str:
+        return report.number(*(1000 * end for end in (effect.value, effect.low, effect.high)))
+
+    own = effects["retmask"]
+    moved = "rise" if own.low > 0 else "fall" if own.high < 0 else "do not measurably change"
+    controls = {STRATEGIES[name].name: effect for name, effect in effects.items()
+                if name != "retmask"}
+    others = ", ".join(f"{shown(effect)} after {name}" for name, effect in controls.items())
+    still = [name for name, effect in controls.items() if effect.low <= 0 <= effect.high]
+    told = ("after none of the other trainings" if len(still) == len(controls) else
+            f"but also after {', '.join(name for name in controls if name not in still)}")
+    return report.say(
+        f"**After RetMask, the scores of the heads that it masked {moved}"
+        + (f", and {told}.**" if own.low > 0 else ".**")
+        + f" On `{model}`, in thousandths: {shown(own)} after RetMask; {others}. In brackets: 95 % "
+        f"intervals over {own.clusters} needles ({own.note} with each strategy), over the cases "
+        "that are solved both before and after.")

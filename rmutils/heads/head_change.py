@@ -153,14 +153,15 @@ def over_trainings(values: np.ndarray, needles: int, seed: int) -> np.ndarray:
     return np.asarray(np.einsum("dt,td...->d...", weights, values))
 
 
+HEADROOM = "headroom change"
 _BOUNDS = {"before": SHARE, "after": SHARE, "both": SHARE, "change": DIFFERENCE,
-           "relative change": RELATIVE}
+           "relative change": RELATIVE, HEADROOM: (-np.inf, 1.0)}
 
 
 def _interval(values: np.ndarray, group: str, quantity: str) -> Interval:
     """The interval of a quantity; a score by the definition of Wu et al. can exceed 1, and a
     difference of relative changes knows no bounds."""
-    free = (quantity == "relative change" and group.startswith("retrieval less")
+    free = (quantity in ("relative change", HEADROOM) and group.startswith("retrieval less")
             or (np.abs(values[0]) > 1).any())
     return interval_of(values, bounds=ANY if free else _BOUNDS[quantity], centred=group == CHOSEN)
 
@@ -191,8 +192,10 @@ def training_effect(
     -------
     DataFrame
         `group`, `heads` (how many; 0 for a difference), `quantity`, `value`, `low`, `high` (95 %).
-        Quantities are the mean scores `before` and `after`, their `change`, and the `relative
-        change`, a share of `before`. The groups `retrieval less ...` are differences of two groups.
+        Quantities are the mean scores `before` and `after`, their `change`, the `relative change`,
+        a share of `before`, and the `headroom change`, a share of what is missing to a score of 1
+        (heads with next to nothing gain much in percent, and little otherwise). The groups
+        `retrieval less ...` are differences of two groups.
     """
     measured = []
     for pair in pairs:
@@ -203,7 +206,7 @@ def training_effect(
         for other in (OTHER, NEAREST):
             groups[f"retrieval less {other}"] = {
                 name: groups[RETRIEVAL][name] - groups[other][name]
-                for name in ("change", "relative change")}
+                for name in ("change", "relative change", HEADROOM)}
         measured.append(groups)
     sizes = {name: len(heads) for name, heads in pairs[0].groups().items()}
     return _summary(measured, sizes, sums.shape[1], seed)
@@ -325,7 +328,8 @@ def _quantities(means: np.ndarray) -> dict[str, np.ndarray]:
     before, after = means
     with np.errstate(invalid="ignore", divide="ignore"):
         return {"before": before, "after": after, "change": after - before,
-                "relative change": (after - before) / before}
+                "relative change": (after - before) / before,
+                HEADROOM: (after - before) / (1 - before)}
 
 
 def _summary(

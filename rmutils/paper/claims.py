@@ -8,11 +8,12 @@ method, and neither can nor need be measured, are not claims. The rule of the ve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
+import numpy as np
 import pandas as pd
 import yaml
 from pydantic import Field, ValidationError, model_validator
@@ -24,20 +25,28 @@ from rmutils.core.journal import progress_bar
 from rmutils.paper.effects import QUANTITIES
 from rmutils.paper.tables import PAPER
 from rmutils.paper.verdicts import (
+    AGAINST,
+    BLIND,
+    EXCLUDED,
     NOT_RUN,
+    REACHED,
+    SHOWN,
+    UNDECIDED,
     UNTESTABLE,
+    Answer,
+    CannotShow,
     Claimed,
     Effect,
+    Quantity,
     Verdict,
-    contradiction,
-    more_needed,
+    answers,
+    tally,
     together,
-    verdict,
 )
 
 CLAIMS = "claims.yml"
 Text = Annotated[str, Field(min_length=1)]
-Quantities = Mapping[str, Callable[..., Effect]]
+Quantities = Mapping[str, Quantity]
 
 
 class Saying(Config):
@@ -62,6 +71,9 @@ class Measure(Claimed):
     quantity: Text
     of: Annotated[tuple[str | tuple[str | int, ...], ...], Field(min_length=1)]
     """Where it is measured, one entry per part of the claim: a model, or a model and more."""
+    decides: bool = True
+    """False where the paper's own published numbers decide: the claim has no part here, and these
+    effects are shown beside those that decide."""
 
 
 class Claim(Config):
@@ -77,7 +89,7 @@ class Claim(Config):
 
     @model_validator(mode="after")
     def _decided(self) -> Self:
-        if bool(self.measures) == bool(self.untestable):
+        if any(measure.decides for measure in self.measures) == bool(self.untestable):
             raise ValueError("give either measures or the reason why it is untestable")
         return self
 
@@ -89,7 +101,10 @@ class Part:
     measure: Measure
     of: tuple[str | int, ...]
     effect: Effect | None
-    verdict: Verdict
+    answer: Answer
+    sentence: str = ""
+    """Says it with units; `{effect}` stands for the number."""
+    scale: float = 1
     note: str = ""
 
 
@@ -100,7 +115,32 @@ class Judged:
     claim: Claim
     parts: tuple[Part, ...]
     verdict: Verdict
-    note: str
+    note: str = ""
+
+    @property
+    def deciding(self) -> list[Part]:
+        """The parts of the claim, without what is only shown beside them."""
+        return [part for part in self.parts if part.measure.decides]
+
+    @property
+    def words(self) -> str:
+        """The verdict, and how many parts have which: `partly shown: 2 of 4 parts shown`."""
+        counted = [tally([part.answer.verdict for part in self.deciding])]
+        small = sum(part.answer.size_excluded and part.answer.verdict == SHOWN
+                    for part in self.deciding)
+        counted.append(f"{small} smaller than claimed" if small else "")
+        return ": ".join([self.verdict, *filter(None, [", ".join(filter(None, counted))])])
+
+    @property
+    def telling(self) -> Part | None:
+        """The part that says most: of those with the verdict of the claim the one with the smallest
+        p, else the one with the smallest p of all, or with the narrowest interval."""
+        like = {SHOWN: (SHOWN, REACHED), REACHED: (REACHED,), AGAINST: (AGAINST,),
+                EXCLUDED: (EXCLUDED,), UNDECIDED: (UNDECIDED, EXCLUDED), BLIND: (BLIND,)}.get(
+                    self.verdict, (SHOWN, REACHED))
+        known = [part for part in self.deciding if part.effect]
+        first = [part for part in known if part.answer.verdict in like] or known
+        return min(first, key=lambda part: np.nan_to_num(part.answer.p, nan=2), default=None)
 
 
 def load_claims(folder: Path = PAPER) -> tuple[Claim, ...]:
@@ -156,45 +196,72 @@ def judge(claims: Sequence[Claim], quantities: Quantities = QUANTITIES) -> list[
 def _judge(claim: Claim, quantities: Quantities) -> Judged:
     if claim.untestable:
         return Judged(claim, (), UNTESTABLE, claim.untestable)
-    parts = tuple(_part(measure, (of,) if isinstance(of, str) else of, quantities)
-                  for measure in claim.measures for of in measure.of)
-    notes = list(dict.fromkeys(part.note for part in parts if part.note))
+    parts = [_part(measure, (of,) if isinstance(of, str) else of, quantities)
+             for measure in claim.measures for of in measure.of]
+    judged = Judged(claim, tuple(_answered(parts)), UNDECIDED)
+    notes = list(dict.fromkeys(part.note for part in judged.deciding if part.note))
     more = f" And {len(notes) - 1} more." if len(notes) > 1 else ""
-    return Judged(claim, parts, together([part.verdict for part in parts]),
-                  notes[0] + more if notes else "")
+    return replace(judged, verdict=together([part.answer.verdict for part in judged.deciding]),
+                   note=notes[0] + more if notes else "")
 
 
 def _part(measure: Measure, of: tuple[str | int, ...], quantities: Quantities) -> Part:
+    """Measure; not judged yet."""
+    asked, effect, note = quantities[measure.quantity], None, ""
     try:
-        effect = quantities[measure.quantity](*of)
+        effect = asked(*of)
+    except CannotShow as blind:
+        effect = blind.effect
     except NotStored as missing:
-        text = str(missing)
-        return Part(measure, of, None, NOT_RUN, text[0].upper() + text[1:])
-    return Part(measure, of, effect, verdict(effect, measure))
+        note = str(missing)[0].upper() + str(missing)[1:]
+    return Part(measure, of, effect, Answer(NOT_RUN, np.nan), asked.said(*of), asked.scale, note)
+
+
+def _answered(parts: Sequence[Part]) -> Iterator[Part]:
+    """Judge the parts that are known: those that decide, and by themselves those beside them."""
+    found = {}
+    for decides in (True, False):
+        own = [i for i, part in enumerate(parts) if part.effect and part.measure.decides == decides]
+        found |= dict(zip(own, answers([(parts[i].effect, parts[i].measure) for i in own]),
+                          strict=True))
+    for i, part in enumerate(parts):
+        yield replace(part, answer=found[i]) if i in found else part
 
 
 def claim_table(judged: Sequence[Judged]) -> pd.DataFrame:
     """A row per claim: `id`; `source`, `place`, `as_printed` where it is made first; `also`, the
-    other places; `test`, `verdict`, `note`."""
+    other places; `test`, `verdict`, `words` (the verdict with the number of parts), `note`."""
     return pd.DataFrame([{
         "id": j.claim.id, "source": j.claim.said[0].source, "place": j.claim.said[0].place,
         "as_printed": j.claim.said[0].as_printed,
         "also": ", ".join(dict.fromkeys(saying.where for saying in j.claim.said[1:])),
-        "test": j.claim.test, "verdict": j.verdict, "note": j.note} for j in judged])
+        "test": j.claim.test, "verdict": j.verdict, "words": j.words, "note": j.note}
+        for j in judged])
 
 
 def part_table(judged: Sequence[Judged]) -> pd.DataFrame:
-    """A row per part of a claim whose result is stored: `id`, `quantity`, `of`, `claimed`,
-    `value`, `low`, `high` (95 %), `unit`, `verdict`, `smallest` (the smallest difference from a
-    bound that would likely have been detected), `against` (see `contradiction`), `more_needed`,
-    `artifacts`."""
+    """A row per part of a claim whose result is stored.
+
+    Returns
+    -------
+    DataFrame
+        `id`, `quantity`, `of`, `claimed`, `value`, `low`, `high` (95 %), `unit`, `clusters`, `p`
+        (of the direction, corrected; NaN if the part has no say), `verdict`, `decides` (False: only
+        shown beside), `telling` (True for the part that says most), `size_excluded`, `smallest`
+        (the smallest difference from a bound that would likely have been detected), `over` (what it
+        is an average of, and other things to know), `blocked` (why it has no say), `sentence` (with
+        `{effect}` for the number), `scale` (to the units of the sentence), `artifacts`.
+    """
     rows = [{"id": j.claim.id, "quantity": part.measure.quantity,
              "of": ", ".join(map(str, part.of)), "claimed": part.measure.words,
              "value": e.value, "low": e.low, "high": e.high, "unit": e.unit,
-             "verdict": part.verdict, "smallest": e.smallest,
-             "against": contradiction(e, part.measure),
-             "more_needed": more_needed(e, part.measure), "artifacts": list(e.artifacts)}
+             "clusters": e.clusters, "p": part.answer.p, "verdict": part.answer.verdict,
+             "decides": part.measure.decides, "telling": part is j.telling,
+             "size_excluded": part.answer.size_excluded, "smallest": e.smallest, "over": e.note,
+             "blocked": e.blocked, "sentence": part.sentence, "scale": part.scale,
+             "artifacts": list(e.artifacts)}
             for j in judged for part in j.parts if (e := part.effect)]
-    return pd.DataFrame(rows, columns=["id", "quantity", "of", "claimed", "value", "low", "high",
-                                       "unit", "verdict", "smallest", "against", "more_needed",
-                                       "artifacts"])
+    return pd.DataFrame(rows, columns=[
+        "id", "quantity", "of", "claimed", "value", "low", "high", "unit", "clusters", "p",
+        "verdict", "decides", "telling", "size_excluded", "smallest", "over", "blocked",
+        "sentence", "scale", "artifacts"]).astype({"clusters": "Int64"})

@@ -1,31 +1,39 @@
-"""The verdict on a claim, by one rule: an effect with its interval against what is claimed of it.
+"""The verdict on a claim, by one rule: effects with their intervals against what is claimed.
 
 What is claimed of an effect is that it lies on one side of a bound, or between two, and sometimes
-how large it is. The 95 % interval decides:
+how large it is. A claim is often about several models, lengths or tasks. These are its parts, each
+with an effect of its own.
 
-- **reproduced**: the whole interval lies within the bounds and, where a size is claimed, contains
-  it or lies beyond it.
-- **partly**: the whole interval lies within the bounds, but falls short of the claimed size.
-- **not reproduced**: no part of the interval lies within the bounds.
-- **undecided**: one part does, another does not.
+**Could it have shown it?** A part has a say only if its measurement could have moved
+(`blind_spot`, `blocked`): the untrained model scores above answers that ignore the question and
+below the ceiling, by `MARGIN`; and there are clusters enough for a p of 0.05. What fails *could not
+have shown it*, and the reason is given.
 
-A bound itself does not lie within. A claim is often about several models, lengths or tasks. These
-are its parts, each with an effect of its own, and together they are
+**One part.** p is that of its bound (`rmutils.stats.interval_p`), corrected by Holm's method over
+all parts of the claim that have a say; the p of a claimed size is corrected likewise.
 
-- **not run yet** if a result that any part needs is not stored;
-- **reproduced** if every part is;
-- **partly** if some part is, at least partly, but not every one is reproduced;
-- **not reproduced** if no part is, not even partly, and some part is not reproduced;
-- **undecided** if all parts are.
+- *direction shown*: p is at most 0.05, and the effect lies within its bounds;
+- *size reached*: so it is, and the effect is as large as claimed, or larger;
+- *size excluded*: the direction is not shown, but the effect is smaller than claimed (p of the size
+  at most 0.05);
+- *opposite shown*: p is at most 0.05, and the effect lies outside its bounds;
+- *undecided*: anything else.
 
-A claim that models of this size cannot say anything about is **not testable at this size**, and the
-reason is given with it.
+**The claim.** It takes all parts for *direction shown* or *size reached*. It takes half of them for
+*partly shown*, for *opposite shown* (and then more of these than of those that show the claim), and
+for *size excluded*: one part of many is what the choice of a model or a task can bring. If fewer
+than half of the parts have a say, the claim *could not have been shown* here. A claim is *not run
+yet* if a result that a part needs is not stored, and *not testable at this size* if models like
+these cannot say anything about it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import Literal, Self
 
 import numpy as np
@@ -33,11 +41,29 @@ from pydantic import model_validator
 
 from rmutils.core.config import Config
 from rmutils.core.registry import Registry
-from rmutils.stats import Interval, smallest_effect
+from rmutils.preference.strategies import STRATEGIES
+from rmutils.stats import LEVEL, Interval, holm, interval_p, smallest_effect, smallest_p
 
-Verdict = Literal["reproduced", "partly", "not reproduced", "undecided", "not run yet",
+Verdict = Literal["size reached", "direction shown", "partly shown", "size excluded", "undecided",
+                  "opposite shown", "could not have shown it", "not run yet",
                   "not testable at this size"]
-REPRODUCED, PARTLY, NOT, UNDECIDED, NOT_RUN, UNTESTABLE = VERDICTS = Verdict.__args__
+REACHED, SHOWN, PARTLY, EXCLUDED, UNDECIDED, AGAINST, BLIND, NOT_RUN, UNTESTABLE = VERDICTS = (
+    Verdict.__args__)
+DECIDED = (REACHED, SHOWN, PARTLY, EXCLUDED, AGAINST)
+ALPHA = round(1 - LEVEL, 12)
+
+MARGIN = 5.64
+"""Points of 100 by which an untrained model must stand above answers that ignore the question, and
+below the ceiling. The largest gain in a category that the paper's main tables report (Table 2:
+Summ, Llama-3.1): with less room, a measurement could not show such a gain, or such a loss."""
+CONSTANT = 0.9
+"""From this share of equal answers on, a model is said to give the same answer to every question.
+It only chooses the words of the reason: the margin decides."""
+CATEGORIES = 2
+"""Fewest categories of an average: the paper's is over seven, and one category is no average."""
+MODELS = 8
+"""Fewest models of a correlation that has a say. With eight, r must exceed 0.71 to differ from zero
+(5 %, two-sided), about half of the variance; with four 0.95."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +77,13 @@ class Effect:
     unit : str
     artifacts : tuple of str
         Names of the stored results that it was computed from.
+    clusters : int, optional
+        Independent pieces of evidence, such as texts, needles or models; None: a count of all there
+        are, which chance has no part in.
+    note : str
+        What it is an average of, and other things to know beside the number.
+    blind : str
+        Why the measurement could not have shown it; empty if it could.
     """
 
     value: float
@@ -58,11 +91,24 @@ class Effect:
     high: float
     unit: str
     artifacts: tuple[str, ...]
+    clusters: int | None
+    note: str = ""
+    blind: str = ""
 
     @classmethod
-    def of(cls, found: Interval, unit: str, artifacts: Collection[str]) -> Self:
+    def of(
+        cls, found: Interval, unit: str, artifacts: Collection[str], clusters: int | None,
+        note: str = "", blind: str = "",
+    ) -> Self:
         """From an interval of `rmutils.stats`."""
-        return cls(*map(float, found), unit, tuple(artifacts))
+        return cls(*map(float, found), unit, tuple(artifacts), clusters, note, blind)
+
+    @property
+    def blocked(self) -> str:
+        """Why this measurement has no say; empty if it has one."""
+        few = self.clusters is not None and smallest_p(self.clusters) > ALPHA
+        return self.blind or (f"{self.clusters} independent cases: the smallest p that they can "
+                              f"give is {smallest_p(self.clusters):.2g}" if few else "")
 
     @property
     def smallest(self) -> float:
@@ -70,14 +116,111 @@ class Effect:
         `rmutils.stats.smallest_effect`)."""
         return float(smallest_effect(self.low, self.high))
 
+    def p(self, bound: float) -> float:
+        """Two-sided p of a bound."""
+        if self.clusters is None:
+            return float(self.value == bound)
+        return interval_p(Interval(self.value, self.low, self.high), bound, self.clusters)
 
-QUANTITIES: Registry[Callable[..., Effect]] = Registry("quantity", "rmutils.quantities")
-"""Quantities that decide claims: name in `data/paper/claims.yml` -> function."""
+
+class CannotShow(Exception):
+    """Nothing that was measured could have moved.
+
+    Attributes
+    ----------
+    effect : Effect
+        Without a number, but with the reason.
+    """
+
+    def __init__(self, blind: str, unit: str, artifacts: Collection[str]):
+        super().__init__(blind)
+        self.effect = Effect(np.nan, np.nan, np.nan, unit, tuple(artifacts), None, "", blind)
 
 
-def quantity(function: Callable[..., Effect]) -> Callable[..., Effect]:
-    """Decorator: claims can be decided by what this function measures, under its name."""
-    return QUANTITIES.add(function.__name__, function)
+def blind_spot(
+    before: float, chance: float, what: str, *, same: float = 0, answer: str = ""
+) -> str:
+    """Return why a score could not have moved; empty if it could.
+
+    Parameters
+    ----------
+    before : float
+        Score of the untrained model, 0 to 100.
+    chance : float
+        That of answers that ignore the question.
+    what : str
+        What is scored.
+    same : float
+        Share of questions that get the same answer, `answer`.
+    """
+    if before - chance >= MARGIN and before <= 100 - MARGIN:
+        return ""
+    if same >= CONSTANT:
+        return f"{what}: the untrained model answers {answer!r} to {same:.0%} of the questions"
+    beside = (f"{chance:.1f} without looking at the question" if before - chance < MARGIN
+              else "the ceiling is 100")
+    return f"{what}: {before:.1f} of 100 before training, {beside}"
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """Something that claims can be decided by.
+
+    Attributes
+    ----------
+    measure : callable
+        Called with what it is measured on; returns an `Effect`.
+    sentence : str
+        Says it with units: `{effect}` stands for the number, names of parameters for their values.
+    scale : float
+        From the effect to the units of the sentence.
+    """
+
+    measure: Callable[..., Effect]
+    sentence: str
+    scale: float = 1
+
+    def __call__(self, *of: str | int) -> Effect:
+        return self.measure(*of)
+
+    def said(self, *of: str | int) -> str:
+        """The sentence about what it is measured on, still without the number."""
+        bound = signature(self.measure).bind(*of)
+        bound.apply_defaults()
+        given = {name: " and ".join(map(_named, value)) if isinstance(value, tuple)
+                 else _named(value) for name, value in bound.arguments.items()}
+        return self.sentence.format(effect="{effect}", **given)
+
+    @property
+    def words(self) -> str:
+        """The first sentence of its docstring."""
+        return " ".join((self.measure.__doc__ or "").split()).split(". ")[0].rstrip(".")
+
+
+def _named(value: str | int | None) -> str:
+    """A strategy by its name; a model as it is typed."""
+    if value in STRATEGIES:
+        return STRATEGIES[str(value)].name
+    return f"`{value}`" if re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+", str(value)) else str(value)
+
+
+QUANTITIES: Registry[Quantity] = Registry("quantity", "rmutils.quantities")
+"""Quantities that decide claims, by their names in `data/paper/claims.yml`."""
+Measured = Callable[..., Effect]
+
+
+def quantity(sentence: str, *, scale: float = 1) -> Callable[[Measured], Measured]:
+    """Return a decorator: claims can be decided by what the function measures, under its name.
+
+    Parameters
+    ----------
+    sentence, scale
+        As for `Quantity`.
+    """
+    def register(function: Measured) -> Measured:
+        QUANTITIES.add(function.__name__, Quantity(function, sentence, scale))
+        return function
+    return register
 
 
 class Claimed(Config):
@@ -112,43 +255,80 @@ class Claimed(Config):
         more = "more" if self.below is None else "less"
         return " and ".join(sides) + ("" if self.size is None else f", {self.size:g} or {more}")
 
+    def holds(self, value: float) -> bool:
+        """Return whether a value lies within the bounds; a bound itself does not."""
+        lower, upper = self.bounds
+        return bool(lower < value < upper)
 
-def verdict(effect: Effect, claimed: Claimed) -> Verdict:
-    """One part of a claim; an interval that is not known (NaN) leaves it undecided."""
-    lower, upper = claimed.bounds
-    if effect.high <= lower or effect.low >= upper:
-        return NOT
-    if not lower < effect.low <= effect.high < upper:
-        return UNDECIDED
-    if claimed.size is None:
-        return REPRODUCED
-    short = effect.high < claimed.size if claimed.below is None else effect.low > claimed.size
-    return PARTLY if short else REPRODUCED
+    def reaches(self, value: float) -> bool:
+        """Return whether a value is as large as is claimed."""
+        return self.size is not None and bool(
+            value >= self.size if self.below is None else value <= self.size)
 
 
-def together(parts: Collection[Verdict]) -> Verdict:
+@dataclass(frozen=True)
+class Answer:
+    """The verdict on a part of a claim, with the p of its direction (NaN if it has no say)."""
+
+    verdict: Verdict
+    p: float
+    size_excluded: bool = False
+
+
+def answers(parts: Sequence[tuple[Effect, Claimed]]) -> list[Answer]:
+    """Judge all parts of a claim that are measured; p is corrected over those that have a say."""
+    heard = [i for i, (effect, _) in enumerate(parts) if not effect.blocked]
+    sized = [i for i in heard if parts[i][1].size is not None]
+    p = dict(zip(heard, holm([_direction_p(*parts[i]) for i in heard]), strict=True))
+    size_p = dict(zip(sized, holm([parts[i][0].p(parts[i][1].size) for i in sized]), strict=True))
+    return [_answer(*part, p[i], size_p.get(i, 1.0)) if i in p else Answer(BLIND, np.nan)
+            for i, part in enumerate(parts)]
+
+
+def _direction_p(effect: Effect, claimed: Claimed) -> float:
+    """Of two bounds, an effect within them must be distinguished from both, one outside from the
+    near one: the larger p in either case."""
+    return max(effect.p(bound) for bound in claimed.bounds
+               if np.isfinite(bound) and (claimed.holds(effect.value) or not _passes(
+                   effect.value, bound, claimed)))
+
+
+def _passes(value: float, bound: float, claimed: Claimed) -> bool:
+    return value > bound if bound == claimed.above else value < bound
+
+
+def _answer(effect: Effect, claimed: Claimed, p: float, size_p: float) -> Answer:
+    excluded = size_p <= ALPHA and not claimed.reaches(effect.value)
+    if p <= ALPHA:
+        if not claimed.holds(effect.value):
+            return Answer(AGAINST, p, excluded)
+        return Answer(REACHED if claimed.reaches(effect.value) else SHOWN, p, excluded)
+    return Answer(EXCLUDED if excluded else UNDECIDED, p, excluded)
+
+
+def together(parts: Sequence[Verdict]) -> Verdict:
     """The verdict on a claim from those on its parts."""
-    found = set(parts)
-    if NOT_RUN in found:
+    if NOT_RUN in parts:
         return NOT_RUN
-    if len(found) == 1:
-        return found.pop()
-    if found & {REPRODUCED, PARTLY}:
+    many, count = len(parts), Counter(parts)
+    shown = count[REACHED] + count[SHOWN]
+    if 2 * (many - count[BLIND]) < many:
+        return BLIND
+    if shown == many:
+        return SHOWN if count[SHOWN] else REACHED
+    if 2 * count[AGAINST] >= many and count[AGAINST] > shown:
+        return AGAINST
+    if 2 * shown >= many:
         return PARTLY
-    return NOT
+    return EXCLUDED if 2 * count[EXCLUDED] >= many else UNDECIDED
 
 
-def contradiction(effect: Effect, claimed: Claimed) -> float:
-    """Distance of the effect from its bounds, in units of half its interval; 0 within them. From 1
-    on the part is not reproduced, if the interval is symmetric."""
-    lower, upper = claimed.bounds
-    outside, half = max(lower - effect.value, effect.value - upper, 0), effect.high - effect.low
-    return outside / (half / 2) if half else np.inf * outside if outside else 0.0
-
-
-def more_needed(effect: Effect, claimed: Claimed) -> float:
-    """Factor of data that would likely decide an undecided part, if the effect is as large as it
-    seems: the smallest effect seen shrinks with the root of the number of samples or
-    trainings, whichever of them the chance comes from."""
-    distance = min(abs(effect.value - bound) for bound in claimed.bounds)
-    return (effect.smallest / distance) ** 2 if distance else np.inf
+def tally(parts: Sequence[Verdict]) -> str:
+    """Say how many parts have which verdict, as `2 of 4 parts shown, 1 could not have shown it`;
+    nothing of a single part."""
+    count, many = Counter(parts), len(parts)
+    if many < 2:
+        return ""
+    rest = [f"{count[verdict]} {verdict}" for verdict in (EXCLUDED, AGAINST, BLIND, NOT_RUN)
+            if count[verdict]]
+    return ", ".join([f"{count[REACHED] + count[SHOWN]} of {many} parts shown", *rest])

@@ -9,6 +9,7 @@ from rmutils.core.config import Config, added
 from rmutils.core.results import Stage, find, stored
 from rmutils.evaluation.abilities.evaluate_abilities import GENERAL, GeneralConfig
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate_stored
+from rmutils.evaluation.helmet.baselines import BASELINES
 from rmutils.evaluation.helmet.evaluation import EVALUATION
 from rmutils.evaluation.helmet.suite import DATASETS, SUITES
 from rmutils.evaluation.likelihoods import LIKELIHOODS, LikelihoodConfig
@@ -28,7 +29,8 @@ from rmutils.pipeline.retmask import RETMASK, RetMaskConfig
 from rmutils.training.recipes import TrainRecipe
 
 STAGES = {stage.name: (stage, config) for stage, config in (
-    (ABLATION, AblationConfig), (DESIGN, DesignConfig), (DETECT, DetectConfig),
+    (ABLATION, AblationConfig), (BASELINES, EvaluateConfig), (DESIGN, DesignConfig),
+    (DETECT, DetectConfig),
     (EVALUATION, EvaluateConfig), (EXTENSION, ExtensionConfig), (FAILURE_MODES, FailureConfig),
     (FORMATION, FormationConfig), (GENERAL, GeneralConfig), (HEADS, HeadsConfig),
     (LIKELIHOODS, LikelihoodConfig), (RETMASK, RetMaskConfig), (SWEEP, SweepConfig),

@@ -15,8 +15,22 @@ from rmutils.heads.sparsity import statistics
 from rmutils.paper.claims import CLAIMS, claim_table, judge, load_claims, part_table
 from rmutils.paper.effects import QUANTITIES
 from rmutils.paper.effects.task_effects import EVALUATIONS
-from rmutils.paper.tables import PAPER
-from rmutils.paper.verdicts import VERDICTS, Effect
+from rmutils.paper.tables import PAPER, load_published_maps
+from rmutils.paper.verdicts import (
+    AGAINST,
+    BLIND,
+    EXCLUDED,
+    NOT_RUN,
+    PARTLY,
+    REACHED,
+    SHOWN,
+    UNDECIDED,
+    UNTESTABLE,
+    VERDICTS,
+    CannotShow,
+    Effect,
+    Quantity,
+)
 
 SECTIONS = ("Abstract", "Section 1", *(f"Section 4.{i}" for i in range(1, 7)),
             *(f"Section 5.{i}" for i in range(1, 4)), "Appendix B", "Appendix H")
@@ -59,14 +73,19 @@ def test_a_size_is_one_that_the_sentence_prints():
 
 def test_measures_fit_their_quantities():
     """Each takes what it is given: a model first, but where a measure of sparsity stands for many;
-    and lengths are those of its evaluation."""
+    lengths are those of its evaluation, and its sentence has a place for the number."""
     for claim in load_claims():
         for measure in claim.measures:
             for of in measure.of:
                 given = (of,) if isinstance(of, str) else of
-                signature(QUANTITIES[measure.quantity]).bind(*given)
+                asked = QUANTITIES[measure.quantity]
+                assert asked.said(*given).count("{effect}") == 1
+                signature(asked.measure).bind(*given)
                 if measure.quantity == "gain_over_designed_sparsity":
                     assert given[0] in statistics()
+                    continue
+                if measure.quantity.startswith("published"):
+                    assert given[0] in {*load_published_maps()["model"]}
                     continue
                 assert given[0] in ("smollm2-135m", "tiny-llama", "tiny-qwen3", "tiny-olmo3")
                 lengths = EVALUATIONS["book" if given[0] == "smollm2-135m" else "world"].lengths
@@ -81,6 +100,7 @@ def test_measures_fit_their_quantities():
     (measures(of=[]), r"measures\.0\.of: .*at least 1"),
     (measures(verdict="reproduced"), "Extra inputs"),
     ({"measures": None}, "either measures or the reason"),
+    (measures(decides=False), "either measures or the reason"),
     ({"untestable": "too large"}, "either measures or the reason"),
     ({"said": []}, "said: .*at least 1"),
     ({"said": [{"source": "fr", "place": "Abstract", "as_printed": "x"}]}, "'en' or 'ja'"),
@@ -108,27 +128,74 @@ def not_stored(*of):
 
 
 def test_verdicts_come_from_effects(write):
-    """The value of an effect is the number that it is asked for, give or take 1."""
-    quantities = {"gain_at": lambda model, at: Effect(at, at - 1, at + 1, "points", (model,)),
-                  "gain": not_stored}
+    """The value of an effect is the number that it is asked for, give or take 1; of model `deaf`
+    nothing can be shown, and in `few` there are too few cases."""
+    def gain_at(model, at):
+        """Gain."""
+        if model == "deaf":
+            raise CannotShow("nothing moves", "points", ["d"])
+        return Effect(at, at - 1, at + 1, "points", (model,), 5 if model == "few" else 99, "note")
 
-    def at(*lengths, **more):
-        return {"quantity": "gain_at", "of": [["m", n] for n in lengths], "above": 0} | more
+    quantities = {"gain_at": Quantity(gain_at, "{model} gains {effect} at {at}", 10),
+                  "gain": Quantity(not_stored, "{of} gains {effect}")}
+
+    def at(*lengths, model="m", **more):
+        return {"quantity": "gain_at", "of": [[model, n] for n in lengths], "above": 0} | more
 
     missing = {"quantity": "gain", "of": ["m", "m"], "above": 0}
     judged = judge(write(
-        {"measures": [at(2, 3)]}, {"measures": [at(2), at(3, size=9)]}, {"measures": [at(-2, 0)]},
-        {"measures": [at(0)]}, {"measures": [at(2), missing]},
-        {"measures": None, "untestable": "Too large."}), quantities)
+        {"measures": [at(3, size=2)]}, {"measures": [at(3, 4), at(-9, decides=False)]},
+        {"measures": [at(3, 0), at(3, size=9)]}, {"measures": [at(0, size=5)]},
+        {"measures": [at(0, 3, 0, 0)]}, {"measures": [at(-3, -3, 0)]},
+        {"measures": [at(3, model="deaf"), at(3, model="few"), at(3)]},
+        {"measures": [at(3), missing]}, {"measures": None, "untestable": "Too large."}), quantities)
     table, parts = claim_table(judged), part_table(judged)
-    assert table["verdict"].tolist() == list(VERDICTS)
-    assert table["note"].tolist() == [""] * 4 + [
+    assert table["verdict"].tolist() == [
+        REACHED, SHOWN, PARTLY, EXCLUDED, UNDECIDED, AGAINST, BLIND, NOT_RUN, UNTESTABLE]
+    assert {*table["verdict"]} == {*VERDICTS}
+    assert table["note"].tolist() == [""] * 7 + [
         "Nothing of m. Make it: `rmutils evaluate m`.", "Too large."]
-    assert parts["value"].tolist() == [2, 3, 2, 3, -2, 0, 0, 2]
-    assert parts["verdict"].tolist() == ["reproduced"] * 3 + ["partly", "not reproduced"] + [
-        "undecided"] * 2 + ["reproduced"]
-    assert parts.loc[3, ["id", "of", "claimed", "unit"]].tolist() == [
-        "claim-1", "m, 3", "above 0, 9 or more", "points"]
+    assert table["words"].tolist()[1:5] == [
+        "direction shown: 2 of 2 parts shown",
+        "partly shown: 2 of 3 parts shown, 1 smaller than claimed",
+        "size excluded", "undecided: 1 of 4 parts shown"]
+    telling = parts[parts["telling"]].set_index("id")
+    assert telling["value"].tolist()[:6] == [3, 4, 3, 0, 0, -3]
+    assert telling.loc["claim-6", "blocked"] == "nothing moves"
+    assert telling.loc["claim-0", ["sentence", "scale", "over", "clusters"]].tolist() == [
+        "m gains {effect} at 3", 10, "note", 99]
+    beside = parts[~parts["decides"]]
+    assert beside[["value", "verdict"]].to_numpy().tolist() == [[-9, AGAINST]]
+    deaf = parts[parts["verdict"] == BLIND]
+    assert deaf["p"].isna().all() and deaf["blocked"].astype(bool).all() and len(deaf) == 2
+
+
+def test_no_stored_verdict_contradicts_its_interval():
+    """What is shown excludes its bound, to the claimed side or the other; what could not have been
+    shown has no p; and p is never below what so many clusters can give."""
+    judged = judge(load_claims())
+    for j in judged:
+        for part in j.parts:
+            if (effect := part.effect) is None:
+                continue
+            answer, (lower, upper) = part.answer, part.measure.bounds
+            inside = lower < effect.low and effect.high < upper
+            outside = effect.high <= lower or effect.low >= upper
+            if answer.verdict in (SHOWN, REACHED):
+                assert inside and effect.p(lower if lower > -9e9 else upper) <= 0.05
+            elif answer.verdict == AGAINST:
+                assert outside
+            elif answer.verdict == EXCLUDED:
+                assert not effect.low <= part.measure.size <= effect.high
+            assert (answer.verdict == BLIND) == bool(effect.blocked)
+            if effect.clusters and not effect.blocked:
+                assert 0.05 >= 2 ** (1 - effect.clusters) <= answer.p
+    verdicts = {j.claim.id: j.verdict for j in judged}
+    words = {row.of: row.blocked for row in part_table(judged).itertuples() if row.blocked}
+    assert "'[2] > [1]'" in words["smollm2-135m, Re-rank"]
+    assert "repeats the prompt" in words["smollm2-135m, reasoning chain"]
+    assert verdicts["gain-follows-sparsity"] == BLIND  # four models, and twelve that do not differ
+    assert "could not have" not in verdicts["masked-heads-gain"]
 
 
 def test_other_errors_are_not_hidden(write):
@@ -136,29 +203,29 @@ def test_other_errors_are_not_hidden(write):
         raise UserError("content differs from its manifest")
 
     with pytest.raises(UserError, match="content differs"):
-        judge(write(measures()), {"gain": damaged})
+        judge(write(measures()), {"gain": Quantity(damaged, "{effect}")})
 
 
 def test_command(monkeypatch):
     """What can be judged is said, and how to come by the rest."""
     for name in list(QUANTITIES):
-        monkeypatch.setitem(QUANTITIES._known, name, not_stored)
-    monkeypatch.setitem(QUANTITIES._known, "share_of_retrieval_heads",
-                        lambda model: Effect(0.05, 0.05, 0.05, "share of heads", ("d-1",)))
+        monkeypatch.setitem(QUANTITIES._known, name, Quantity(not_stored, "{effect}"))
+    monkeypatch.setitem(QUANTITIES._known, "published_share_of_heads", Quantity(
+        lambda model: Effect(0.05, 0.05, 0.05, "share of heads", ("d-1",), None), "{effect}"))
     found = CliRunner().invoke(app, ["claims", "--json"], catch_exceptions=False)
     assert found.exit_code == 0, found.output
     rows = {row["id"]: row for row in json.loads(found.stdout)}
     claims = load_claims()
     assert list(rows) == [claim.id for claim in claims]
     heads = rows["share-of-heads-masked"]
-    assert heads["verdict"] == "reproduced" and heads["parts"][0]["artifacts"] == ["d-1"]
+    assert heads["verdict"] == SHOWN and heads["parts"][0]["artifacts"] == ["d-1"]
     assert rows["consistent-gain"]["parts"] == []
     shown = CliRunner().invoke(app, ["claims"]).stdout
-    assert "share_of_retrieval_heads (smollm2-135m): 0.05 [0.05, 0.05] share of heads; claimed " \
-        "above 0.04 and below 0.1: reproduced" in shown
+    assert "published_share_of_heads (Qwen3-8B): 0.05 [0.05, 0.05] share of heads; claimed " \
+        "above 0.035 and below 0.105: direction shown" in shown
     assert shown.count("Make it: `rmutils evaluate") == len(claims) - 1 - sum(
         bool(claim.untestable) for claim in claims)
-    assert re.search(rf"{len(claims)} claims: 1 reproduced, \d+ not run yet", shown)
+    assert re.search(rf"{len(claims)} claims: 1 direction shown, \d+ not run yet", shown)
 
 
 def test_list_is_read_from_the_folder_that_is_asked_for(tmp_path):

@@ -14,6 +14,7 @@ from rmutils.experiments.masking_sweep import Sweep
 from rmutils.heads import HeadScores
 from rmutils.paper.claims import load_claims
 from rmutils.paper.effects import QUANTITIES, head_effects, task_effects
+from rmutils.paper.verdicts import CannotShow
 from rmutils.pipeline.planned_runs import planned_runs
 
 ARTIFACT = SimpleNamespace(name="stored-1")
@@ -87,6 +88,8 @@ def test_masking(swept):
     assert head_effects.repetition_added_at_most("m").value == pytest.approx(0.3)
     none = head_effects.repetition_added_at_tau("m")  # of five answers
     assert (none.value, none.low, none.high) == pytest.approx((0, -0.6, 0.6))
+    assert (beyond.clusters, none.clusters, all_lost.clusters) == (10, 5, 2)
+    assert beyond.blocked and "ceiling" in beyond.blocked  # the whole model finds all needles
 
 
 def test_failures(monkeypatch):
@@ -97,18 +100,35 @@ def test_failures(monkeypatch):
     table = pd.DataFrame([{"kind": "entity name", "prompt": i, "masked": masked, "draw": draw,
                            "passed": i < count} for (masked, draw), count in passed.items()
                           for i in range(10)])
+    table["text"] = [f"name {i}" for i in table["prompt"]]
+    table = pd.concat([table, table.assign(kind="format constraint")])
+    prompts = tuple(SimpleNamespace(text=f"name {i}") for i in range(10))
     monkeypatch.setattr(
-        head_effects, "_stored_failures", lambda model: (FailureModes((), table), ARTIFACT))
-    values = [f("m", "entity name").value for f in (
+        head_effects, "_stored_failures", lambda model: (FailureModes(prompts, table), ARTIFACT))
+    monkeypatch.setattr(head_effects, "OUTCOMES", {
+        "entity name": ("copied", "missing"), "format constraint": ("kept", "lost")})
+    monkeypatch.setattr(head_effects, "outcome", lambda prompt, text: (
+        "copied" if text == prompt.text else "missing"))
+    effects = [f("m", "entity name") for f in (
         head_effects.failures_added, head_effects.failures_added_by_others,
         head_effects.failures_added_beyond_others)]
-    assert values == pytest.approx([0.7, 0.1, 0.6])
+    assert [e.value for e in effects] == pytest.approx([0.7, 0.1, 0.6])
+    # Copying is the task, and a response to another prompt fails: nothing stands in the way.
+    assert [(e.clusters, e.blocked) for e in effects] == [(10, "")] * 3
+    monkeypatch.setattr(head_effects, "outcome", lambda prompt, text: (
+        "kept" if text == prompt.text else "lost"))
+    assert "repeats the prompt passes 100%" in head_effects.failures_added(
+        "m", "format constraint").blocked
+    monkeypatch.setattr(head_effects, "outcome", lambda prompt, text: (
+        "copied" if text != prompt.text else "lost"))
+    assert "90.0 of 100 before training, 100.0 without" in head_effects.failures_added(
+        "m", "entity name").blocked
 
 
 @pytest.fixture
 def cleared():
     """Nothing is remembered, before and after."""
-    remembered = head_effects.trainings, task_effects._scores
+    remembered = head_effects.trainings, task_effects._scores, task_effects.blind_cells
     for function in remembered:
         function.cache_clear()
     yield
@@ -150,9 +170,12 @@ def test_training(runs):
     assert change.value == pytest.approx(0.2) and (change.low, change.high) == pytest.approx(
         (0.2 - away, 1), rel=1e-4)  # no change of a share exceeds 1
     assert change.artifacts == ("retmask-0", "retmask-1")
+    assert (change.clusters, change.note, change.blind) == (4, "2 seeds", "")
+    assert head_effects.retrieval_heads_change("m", "non-retrieval-mask").value == pytest.approx(
+        0.05)
     assert head_effects.retrieval_heads_change_beyond_others("m").value == pytest.approx(0.18)
     assert head_effects.mean_score_change("m").value == pytest.approx(0.11 / 0.4)
-    assert head_effects.selective_change("m").value == pytest.approx(0.2 / 0.7 - 0.02 / 0.1)
+    assert head_effects.selective_change("m").value == pytest.approx(0.2 / 0.3 - 0.02 / 0.9)
     beyond = head_effects.retrieval_heads_change_beyond("m", "non-retrieval-mask")
     assert beyond.value == pytest.approx(0.15) and len(beyond.artifacts) == 4
     assert head_effects.needles_found_change("m").value == pytest.approx(-1 / 8)
@@ -202,10 +225,14 @@ def table(monkeypatch):
                            for seed, part in rows.groupby("seed")]), (f"{model}, {strategy}",))
 
     monkeypatch.setattr(task_effects, "_scores", of_strategy)
-    return tables["m"]
+    cells = {(category, length): "" for category in DATASETS for length in (1, 2)}
+    monkeypatch.setattr(task_effects, "blind_cells", lambda model, config=None: cells)
+    return tables["m"], cells
 
 
 def test_long_context_against_plain_means(monkeypatch, table):
+    table, _ = table
+
     def gain(strategy="retmask", base="before", **chosen):
         return average(table, strategy, **chosen) - average(table, base, **chosen)
 
@@ -230,6 +257,43 @@ def test_long_context_against_plain_means(monkeypatch, table):
     for effect in (ours.gain("m"), ours.relative_category_gain("m", "Cite"),
                    ours.category_gain_beyond("m", "Cite"), ours.gain_beyond("m", "other")):
         assert effect.low < effect.value < effect.high
+
+
+def test_only_what_could_have_moved_counts(table):
+    """Cite is blind at one length, ICL at both; the average is over what is left."""
+    table, cells = table
+    cells[("Cite", 1)] = cells[("ICL", 1)] = cells[("ICL", 2)] = "no room"
+    kept = table[(table["category"] == "Recall")
+                 | (table["category"] == "Cite") & (table["length"] == 2)]
+    found = task_effects.gain("m")
+    assert found.value == pytest.approx(
+        np.mean([average(kept, "retmask", category=c) - average(kept, "before", category=c)
+                 for c in ("Recall", "Cite")]))
+    # Recall has two data sets of four texts, Cite one.
+    assert (found.clusters, found.note) == (12, "Recall, Cite (2 tokens); 2 seeds")
+    with pytest.raises(CannotShow, match="no room"):
+        task_effects.category_gain("m", "ICL")
+    with pytest.raises(CannotShow, match="only Recall could have moved"):
+        task_effects.gain_at("m", 1)
+    with pytest.raises(CannotShow, match="neither ICL could"):
+        task_effects.category_gain_beyond("m", "ICL")
+
+
+def test_which_cells_could_have_moved(monkeypatch, cleared):
+    """Means over data sets: Cite stands 10 above the better baseline, RAG 2; Re-rank is constant.
+    """
+    rows = [("Cite", "a", 9, 10, 30.0, 1.0, 12.0, "x", 1), ("Cite", "b", 9, 10, 10.0, 9.0, 8.0,
+            "x", 1), ("RAG", "c", 9, 10, 12.0, 10.0, 0.0, "y", 2),
+            ("Re-rank", "d", 9, 10, 19.0, 19.0, 19.0, "[2] > [1]", 10)]
+    table = pd.DataFrame(rows, columns=["category", "dataset", "length", "questions", "score",
+                                        "shuffled", "constant", "commonest", "times"])
+    monkeypatch.setattr(task_effects, "corpus_of", lambda model: "book")
+    monkeypatch.setattr(task_effects, "baselines_stored", lambda model, config: (table, ARTIFACT))
+    found = task_effects.blind_cells("m")
+    assert found["Cite", 9] == ""
+    assert found["RAG", 9] == (
+        "RAG at 9 tokens: 12.0 of 100 before training, 10.0 without looking at the question")
+    assert "answers '[2] > [1]' to 100%" in found["Re-rank", 9]
 
 
 def test_where_long_context_scores_come_from(monkeypatch, runs, cleared):
@@ -278,46 +342,68 @@ def test_where_general_scores_come_from(monkeypatch, runs):
         task_effects.general_scores_of("gone")
 
 
-def test_correlation_over_designed_models(monkeypatch):
-    stored = {"a": (0.2, 1), "b": (0.5, 3), "c": (0.4, 2), "d": (0.9, -1)}
-    monkeypatch.setattr(task_effects, "designs", lambda: {name: name for name in stored})
+@pytest.fixture
+def designed(monkeypatch):
+    """Twelve models on a line; their gains are known to half a point."""
+    x = np.linspace(0.2, 0.9, 12)
+    gains = 10 * x + np.tile([0.3, -0.3], 6)
+    table = pd.DataFrame({"sparsity": x, "gain": gains, "gain_low": gains - 0.5,
+                          "gain_high": gains + 0.5})
+    monkeypatch.setattr(task_effects, "designs", lambda: dict.fromkeys("abcdefghijkl"))
     monkeypatch.setattr(task_effects, "design_stored", lambda name, compute: SimpleNamespace(
-        artifact=SimpleNamespace(name=f"{name} {compute}")))
-    monkeypatch.setattr(task_effects, "points", lambda found, statistic: pd.DataFrame(
-        [stored[name] for name in found], columns=[statistic, "gain"]))
-    found = task_effects.gain_over_designed_sparsity("sparsity")
-    assert found.value == pytest.approx(np.corrcoef(*zip(*stored.values(), strict=True))[0, 1])
-    assert found.low < found.value < found.high
-    assert found.artifacts == ("a never", "b never", "c never", "d never")
+        artifact=SimpleNamespace(name=compute)))
+    monkeypatch.setattr(task_effects, "points", lambda found, statistic: table)
+    return table
 
 
-def test_correlation_over_models(monkeypatch, swept):
-    """Against numpy's coefficient and Fisher's interval by hand."""
-    gains = {"a": 1.0, "b": 2.0, "c": 2.5, "d": 7.0}
-    lists = {"a": [9, 1, 1, 1], "b": [9, 3, 1, 1], "c": [9, 9, 1, 1], "d": [9, 9, 9, 9]}
+def test_correlation_over_designed_models(designed):
+    found = task_effects.gain_over_designed_sparsity("gini")
+    assert found.value == pytest.approx(np.corrcoef(designed["sparsity"], designed["gain"])[0, 1])
+    assert found.low < found.value < found.high and not found.blocked
+    assert (found.clusters, found.artifacts) == (12, ("never",) * 12)
+    designed[["gain_low", "gain_high"]] += np.array([-20, 20])  # now they do not differ
+    assert "do not differ more than chance" in task_effects.gain_over_designed_sparsity(
+        "gini").blocked
+
+
+def test_correlation_over_models(monkeypatch):
+    """Four models have no say; eight have one."""
+    lists = {f"m{i}": [9] * (i + 1) + [1] * (15 - i) for i in range(8)}
     monkeypatch.setattr(task_effects, "gain", lambda model: SimpleNamespace(
-        value=gains[model], artifacts=(model,)))
+        value=float(model[1]), low=float(model[1]) - 0.1, high=float(model[1]) + 0.1,
+        artifacts=(model,)))
     monkeypatch.setattr(task_effects, "scored", lambda model, compute: (
         scores(lists[model]), ARTIFACT))
-    sparse = [task_effects.gini(np.array(lists[model])) for model in gains]
-    found = task_effects.gain_over_sparsity(*gains)
-    r = np.corrcoef(sparse, list(gains.values()))[0, 1]
-    assert found.value == pytest.approx(r) and r < -0.9
-    assert (found.low, found.high) == pytest.approx(
-        tuple(np.tanh(np.arctanh(r) + np.array([-1.959964, 1.959964]))))
-    assert found.artifacts == (*gains, *["stored-1"] * 4)
+    sparse = [task_effects.gini(np.array(lists[model])) for model in lists]
+    found = task_effects.gain_over_sparsity(*lists)
+    assert found.value == pytest.approx(np.corrcoef(sparse, range(8))[0, 1])
+    assert found.artifacts == (*lists, *["stored-1"] * 8) and not found.blocked
+    with pytest.raises(CannotShow, match="a correlation over 4 models"):
+        task_effects.gain_over_sparsity(*list(lists)[:4])
 
 
 def test_general_abilities(monkeypatch):
-    """Two tasks count alike, though one has more questions."""
+    """Two tasks count alike, though one has more questions; one at chance does not count."""
     rows = [{"strategy": strategy, "seed": 0, "task": task, "sample": i,
-             "score": 50 + i + (strategy == "retmask") * change}
-            for strategy in ("before", "retmask")
-            for task, count, change in (("code", 5, 2), ("formats", 15, -8)) for i in range(count)]
+             "score": level + i + (strategy == "retmask") * change}
+            for strategy in ("before", "retmask") for task, level, count, change in (
+                ("code", 50, 5, 2), ("formats", 50, 15, -8), ("letters", 25, 2, 40))
+            for i in range(count)]
     monkeypatch.setattr(
         task_effects, "general_scores_of", lambda model: (pd.DataFrame(rows), ("g",)))
+    monkeypatch.setattr(task_effects, "corpus_of", lambda model: "book")
     found = task_effects.general_change("m")
     assert (found.value, found.low, found.high) == pytest.approx((-3, -3, -3))
+    assert (found.clusters, found.note) == (20, "2 of 3 tasks: code, formats; one training")
+
+
+def test_published_scores():
+    """Counted by hand in the files: 33 of 1,024 heads at 0.1 or above, most runs copies."""
+    found = head_effects.published_share_of_heads("Llama-3.1-8B-Instruct")
+    assert found.value == found.low == 33 / 1024 and found.clusters is None
+    assert "283 of the 342 published runs are copies" in found.note and "3.4%" in found.note
+    held = head_effects.published_scores_held_by_top_tenth("Olmo-3-7B-Think")
+    assert 0.5 < held.value < 1
 
 
 def test_every_measure_of_effects_can_decide_a_claim():
@@ -327,6 +413,6 @@ def test_every_measure_of_effects_can_decide_a_claim():
                if inspect.isfunction(function) and function.__module__ == module.__name__
                and not name.startswith("_")
                and inspect.signature(function).return_annotation == "Effect"}
-    assert defined == dict(QUANTITIES)
-    assert all(function.__doc__ for function in defined.values())
+    assert defined == {name: known.measure for name, known in QUANTITIES.items()}
+    assert all(known.words for known in QUANTITIES.values())
     assert {measure.quantity for claim in load_claims() for measure in claim.measures} == {*defined}

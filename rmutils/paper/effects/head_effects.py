@@ -1,11 +1,15 @@
 """Measures of retrieval heads: their scores, what training does to them, and what masking costs.
 
+Changes of scores are over the cases that are successful both before and after: over each model's
+own, a score moves when a case is won or lost, without any head doing anything new.
+
 All runs of a strategy that were planned count, or none: a result that only some seeds support would
 depend on which of them happen to be stored.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache, partial
 
 import numpy as np
@@ -13,6 +17,7 @@ import pandas as pd
 
 from rmutils.core.errors import NotStored
 from rmutils.core.results import Artifact
+from rmutils.evaluation.failure_checks import OUTCOMES, outcome
 from rmutils.experiments.failure_modes import WHOLE, FailureModes, failure_modes_stored
 from rmutils.experiments.masking_sweep import Sweep, count_at, scored, sweep_stored
 from rmutils.experiments.sweep_questions import HAYSTACK
@@ -21,7 +26,6 @@ from rmutils.heads.head_change import (
     ALL,
     OTHER,
     RETRIEVAL,
-    Cases,
     PairedDetection,
     needles_found,
     training_effect,
@@ -29,7 +33,14 @@ from rmutils.heads.head_change import (
 from rmutils.heads.scores import HeadScores
 from rmutils.heads.sparsity import ranking_stability, share_above
 from rmutils.models.known_models import tau_of
-from rmutils.paper.verdicts import Effect, quantity
+from rmutils.paper.head_checks import HeadNumbers
+from rmutils.paper.tables import (
+    PAPER,
+    load_published_maps,
+    load_published_scores,
+    load_published_summary,
+)
+from rmutils.paper.verdicts import MARGIN, Effect, blind_spot, quantity
 from rmutils.pipeline.planned_runs import planned_runs, stored_runs
 from rmutils.pipeline.retmask import RetMaskRun
 
@@ -38,19 +49,25 @@ NEEDLES = 3
 TENTH = 0.1
 
 
-@quantity
+def _needles(scores: HeadScores) -> int:
+    return scores.cases.loc[scores.cases["success"].astype(bool), "needle"].nunique()
+
+
+@quantity("of the heads of {model}, {effect} % retrieve", scale=100)
 def share_of_retrieval_heads(model: str) -> Effect:
     """Share of heads at or above the model's threshold."""
     scores, artifact = scored(model, compute="never")
     share = scores.statistic(partial(share_above, tau=tau_of(model)))
-    return Effect.of(share, "share of heads", [artifact.name])
+    return Effect.of(share, "share of heads", [artifact.name], _needles(scores))
 
 
-@quantity
+@quantity("the highest tenth of the heads of {model} holds {effect} % of all retrieval scores",
+          scale=100)
 def scores_held_by_top_tenth(model: str) -> Effect:
     """Share of all retrieval scores, added up, that the highest tenth of the heads hold."""
     scores, artifact = scored(model, compute="never")
-    return Effect.of(scores.statistic(_held_by_top_tenth), "share of scores", [artifact.name])
+    return Effect.of(scores.statistic(_held_by_top_tenth), "share of scores", [artifact.name],
+                     _needles(scores))
 
 
 def _held_by_top_tenth(means: np.ndarray) -> np.ndarray:
@@ -58,7 +75,7 @@ def _held_by_top_tenth(means: np.ndarray) -> np.ndarray:
     return ranked[:, :round(TENTH * ranked.shape[1])].sum(1) / ranked.sum(1)
 
 
-@quantity
+@quantity("any three needles find {effect} % of the retrieval heads of {model}", scale=100)
 def retrieval_heads_from_few_needles(model: str) -> Effect:
     """Share of the retrieval heads that a detection with three of the needles finds, too; the
     interval holds 95 % of the choices of three."""
@@ -66,38 +83,86 @@ def retrieval_heads_from_few_needles(model: str) -> Effect:
     heads = len(scores.select(tau=tau_of(model)))
     row = ranking_stability(scores, [NEEDLES], top_k=heads, draws=200).iloc[0]
     return Effect(row["overlap"], row["overlap_low"], row["overlap_high"], "share of heads",
-                  (artifact.name,))
+                  (artifact.name,), _needles(scores))
+
+
+@quantity("in the authors' files, {effect} % of the heads of {model} reach the threshold",
+          scale=100)
+def published_share_of_heads(model: str) -> Effect:
+    """Share of heads at or above the paper's threshold in the scores that its authors published: a
+    count, so without an interval."""
+    statistic = f"heads_at_least_{float(HeadNumbers(PAPER).tau(model)):g}"
+    return _published(*(_published_share(model, statistic, distinct) for distinct in (False, True)),
+                      "share of heads", model)
+
+
+def _published_share(model: str, statistic: str, distinct: bool) -> float:
+    rows = load_published_summary(distinct=distinct)
+    row = rows[(rows["model"] == model) & (rows["statistic"] == statistic)].iloc[0]
+    return row["value"] / row["heads"]
+
+
+@quantity("in the authors' files, the highest tenth of the heads of {model} holds {effect} % of "
+          "all retrieval scores", scale=100)
+def published_scores_held_by_top_tenth(model: str) -> Effect:
+    """Share of all retrieval scores that the highest tenth of the heads hold in the scores that the
+    authors published: a count, so without an interval."""
+    held = []
+    for distinct in (False, True):
+        rows = load_published_scores(distinct=distinct)
+        means = rows.loc[rows["model"] == model, "mean"].to_numpy()
+        held.append(float(_held_by_top_tenth(means[None])[0]))
+    return _published(*held, "share of scores", model)
+
+
+def _published(value: float, once: float, unit: str, model: str) -> Effect:
+    """A number from the authors' files; the note says what is left when copies count once."""
+    runs = load_published_maps().query("model == @model")["map"]
+    return Effect(value, value, value, unit, (), None,
+                  f"as published; {len(runs) - runs.nunique()} of the {len(runs)} published runs "
+                  f"are copies, and without these it is {once:.1%}")
 
 
 RETMASK = "retmask"
-SCORE, SHARE = "score", "share of the score before"
+SCORE, SHARE, HEADROOM = "score", "share of the score before", "share of the headroom"
 
 
-@quantity
-def mean_score_change(model: str, cases: Cases = "successful") -> Effect:
+@quantity("RetMask changes the mean retrieval score of {model} by {effect} %", scale=100)
+def mean_score_change(model: str) -> Effect:
     """Change of the mean retrieval score of all heads by RetMask, as a share of it before."""
-    return _change(model, ALL, "relative change", cases)
+    return _change(model, ALL, "relative change", SHARE)
 
 
-@quantity
-def retrieval_heads_change(model: str, cases: Cases = "successful") -> Effect:
-    """Change of the mean score of the retrieval heads by RetMask."""
-    return _change(model, RETRIEVAL, "change", cases)
+@quantity("{strategy} changes the scores of the masked heads of {model} by {effect} thousandths",
+          scale=1000)
+def retrieval_heads_change(model: str, strategy: str = RETMASK) -> Effect:
+    """Change of the mean score of the retrieval heads by a training."""
+    return _change(model, RETRIEVAL, "change", SCORE, strategy)
 
 
-@quantity
-def retrieval_heads_change_beyond_others(model: str, cases: Cases = "successful") -> Effect:
+def masked_heads_after(model: str) -> dict[str, Effect]:
+    """Strategy -> `retrieval_heads_change` by it, of all strategies that were planned."""
+    return {strategy: retrieval_heads_change(model, strategy)
+            for strategy in dict.fromkeys(config.strategy for config in planned_runs(model))}
+
+
+@quantity("RetMask changes the scores of the masked heads of {model} by {effect} thousandths more "
+          "than those of other heads", scale=1000)
+def retrieval_heads_change_beyond_others(model: str) -> Effect:
     """Change of the mean score of the retrieval heads by RetMask, minus that of all other heads."""
-    return _change(model, f"retrieval less {OTHER}", "change", cases)
+    return _change(model, f"retrieval less {OTHER}", "change", SCORE)
 
 
-@quantity
-def selective_change(model: str, cases: Cases = "both") -> Effect:
-    """Relative change of the retrieval heads by RetMask, minus that of all other heads."""
-    return _change(model, f"retrieval less {OTHER}", "relative change", cases)
+@quantity("RetMask closes {effect} percentage points more of the gap to a score of 1 in the masked "
+          "heads of {model} than in its other heads", scale=100)
+def selective_change(model: str) -> Effect:
+    """Change of the retrieval heads by RetMask as a share of their headroom (what is missing to a
+    score of 1), minus that of all other heads."""
+    return _change(model, f"retrieval less {OTHER}", "headroom change", HEADROOM)
 
 
-@quantity
+@quantity("after RetMask the masked heads of {model} score {effect} thousandths higher than after "
+          "{strategy}", scale=1000)
 def retrieval_heads_change_beyond(model: str, strategy: str) -> Effect:
     """Score of the retrieval heads after RetMask, minus that after another strategy, seed by seed,
     over the cases that both trained models solve."""
@@ -108,11 +173,13 @@ def retrieval_heads_change_beyond(model: str, strategy: str) -> Effect:
                 RETRIEVAL)
 
 
-@quantity
+@quantity("RetMask changes the share of needles that {model} finds by {effect} percentage points",
+          scale=100)
 def needles_found_change(model: str) -> Effect:
     """Change of the share of needles found, by RetMask, on the grid of the detection."""
     runs = trainings(model, RETMASK)
-    return _row(needles_found(_pairs(runs)), "change", "share of needles", runs)
+    blind = blind_spot(100 * runs[0].before.cases["success"].mean(), 0, "needles found")
+    return _row(needles_found(_pairs(runs)), "change", "share of needles", runs, blind=blind)
 
 
 @cache
@@ -146,25 +213,45 @@ def _pairs(runs: list[RetMaskRun]) -> list[PairedDetection]:
     return [PairedDetection(run.before, run.after, _retrieval_heads(run)) for run in runs]
 
 
-def _change(model: str, group: str, quantity: str, cases: Cases) -> Effect:
-    runs = trainings(model, RETMASK)
-    return _row(training_effect(_pairs(runs), cases=cases), quantity,
-                SCORE if quantity == "change" else SHARE, runs, group)
+def _change(
+    model: str, group: str, quantity: str, unit: str, strategy: str = RETMASK
+) -> Effect:
+    """Of the heads that RetMask masks, over cases that are successful both times."""
+    runs = trainings(model, strategy)
+    pairs = [PairedDetection(run.before, run.after, _retrieval_heads(ours))
+             for run, ours in zip(runs, trainings(model, RETMASK), strict=False)]
+    table = training_effect(pairs, cases="both")
+    before = table[(table["group"] == (ALL if group == ALL else RETRIEVAL))
+                   & (table["quantity"] == "before")].iloc[0]["value"]
+    full = before > 1 - MARGIN / 100
+    return _row(table, quantity, unit, runs, group, f"the heads score {before:.2f} of 1 before "
+                f"training, so they cannot rise by {MARGIN / 100:g}" if full else "")
 
 
-def _row(table: pd.DataFrame, quantity: str, unit: str, runs: list[RetMaskRun],
-         group: str | None = None) -> Effect:
+def _row(
+    table: pd.DataFrame, quantity: str, unit: str, runs: list[RetMaskRun],
+    group: str | None = None, blind: str = "",
+) -> Effect:
     chosen = table[table["quantity"] == quantity]
     row = (chosen if group is None else chosen[chosen["group"] == group]).iloc[0]
     return Effect(row["value"], row["low"], row["high"], unit,
-                  tuple(run.artifact.name for run in runs))
+                  tuple(run.artifact.name for run in runs),
+                  runs[0].before.cases["needle"].nunique(),
+                  seeds_said(run.artifact.manifest["config"]["seed"] for run in runs), blind)
+
+
+def seeds_said(seeds: Iterable[int]) -> str:
+    """As `5 seeds`."""
+    count = len({*seeds})
+    return f"{count} seeds" if count > 1 else "one training"
 
 
 LLAMA_HEADS = 1024
 BY_SCORE, OTHERS = "retrieval", "non-retrieval"
 
 
-@quantity
+@quantity("without its retrieval heads {model} misses {effect} percentage points more needles than "
+          "without as many others", scale=100)
 def needles_lost_beyond_others(model: str) -> Effect:
     """Share of needles that are found with as many other heads masked, but not without the
     retrieval heads; minus those of which the opposite holds."""
@@ -173,7 +260,8 @@ def needles_lost_beyond_others(model: str) -> Effect:
     return _answers(swept, HAYSTACK, (OTHERS, count), (BY_SCORE, count), artifact)
 
 
-@quantity
+@quantity("without its retrieval heads {model} loses {effect} percentage points of its answers to "
+          "the {measure}", scale=100)
 def answers_lost_at_tau(model: str, measure: str) -> Effect:
     """Share of right answers of a kind that is lost without the retrieval heads."""
     swept, scores, artifact = _stored(model)
@@ -181,7 +269,8 @@ def answers_lost_at_tau(model: str, measure: str) -> Effect:
                        artifact)
 
 
-@quantity
+@quantity("with {heads} of 1,024 heads masked, or as large a share, {model} loses {effect} "
+          "percentage points of its answers to the {measure}", scale=100)
 def answers_lost(model: str, measure: str, heads: int) -> Effect:
     """Share of right answers of a kind that is lost without so many of the highest heads."""
     swept, scores, artifact = _stored(model)
@@ -189,14 +278,16 @@ def answers_lost(model: str, measure: str, heads: int) -> Effect:
                        artifact)
 
 
-@quantity
+@quantity("with {heads} of 1,024 heads masked, or as large a share, {model} gets {effect} % of the "
+          "{measure} right", scale=100)
 def answers_left(model: str, measure: str, heads: int) -> Effect:
     """Share of right answers of a kind that is left without so many of the highest heads."""
     swept, scores, artifact = _stored(model)
     return _answers(swept, measure, (BY_SCORE, _nearest(swept, scores, heads)), None, artifact)
 
 
-@quantity
+@quantity("with {heads} of 1,024 heads masked, or as large a share, {model} misses {effect} "
+          "percentage points more needles than with the fewest masked", scale=100)
 def needles_lost_by_more_heads(model: str, heads: int) -> Effect:
     """Share of needles lost without so many of the highest heads, minus the share lost without the
     fewest of the sweep."""
@@ -205,14 +296,16 @@ def needles_lost_by_more_heads(model: str, heads: int) -> Effect:
                        (BY_SCORE, _nearest(swept, scores, heads)), artifact)
 
 
-@quantity
+@quantity("without its retrieval heads {model} repeats {effect} percentage points more of what it "
+          "says", scale=100)
 def repetition_added_at_tau(model: str) -> Effect:
     """Rise of the repetition rate of short answers without the retrieval heads."""
     swept, scores, artifact = _stored(model)
     return _repetition(swept, count_at(scores, tau_of(model)), artifact)
 
 
-@quantity
+@quantity("with the most heads masked {model} repeats {effect} percentage points more of what it "
+          "says", scale=100)
 def repetition_added_at_most(model: str) -> Effect:
     """Rise of the repetition rate of short answers at the largest number of masked heads."""
     swept, _, artifact = _stored(model)
@@ -240,29 +333,38 @@ def _answers(
 ) -> Effect:
     """Right answers under one mask minus those under another, on the same questions."""
     rows = swept.answers[swept.answers["task"].isin(SHARES[measure])]
-    return Effect.of(mean_under(rows, "correct", mask, minus), "share of answers", [artifact])
+    whole = rows.loc[rows["policy"] == "whole", "correct"].mean()
+    return Effect.of(mean_under(rows, "correct", mask, minus), "share of answers", [artifact],
+                     _clusters(rows), blind=blind_spot(100 * whole, 0, measure))
+
+
+def _clusters(rows: pd.DataFrame) -> int:
+    return len(rows[["task", "cluster"]].drop_duplicates())
 
 
 def _repetition(swept: Sweep, count: int, artifact: str) -> Effect:
     added = mean_under(swept.speech, REPETITION, (BY_SCORE, count), UNMASKED)
-    return Effect.of(added, "share of spans", [artifact])
+    return Effect.of(added, "share of spans", [artifact], _clusters(swept.speech))
 
 
-@quantity
+@quantity("without its retrieval heads {model} fails {effect} percentage points more prompts of "
+          "the kind “{kind}”", scale=100)
 def failures_added(model: str, kind: str) -> Effect:
     """Share of prompts of a kind that the whole model passes, but not without its retrieval heads;
     minus those of which the opposite holds."""
     return _lost(model, kind, WHOLE, BY_SCORE)
 
 
-@quantity
+@quantity("without as many other heads {model} fails {effect} percentage points more prompts of "
+          "the kind “{kind}”", scale=100)
 def failures_added_by_others(model: str, kind: str) -> Effect:
     """Share of prompts of a kind that the whole model passes, but not without as many other heads;
     minus those of which the opposite holds."""
     return _lost(model, kind, WHOLE, OTHERS)
 
 
-@quantity
+@quantity("without its retrieval heads {model} fails {effect} percentage points more prompts of "
+          "the kind “{kind}” than without as many others", scale=100)
 def failures_added_beyond_others(model: str, kind: str) -> Effect:
     """Share of prompts of a kind that the model passes without other heads, but not without its
     retrieval heads; minus those of which the opposite holds."""
@@ -278,4 +380,24 @@ def _stored_failures(model: str) -> tuple[FailureModes, Artifact]:
 def _lost(model: str, kind: str, more: str, less: str) -> Effect:
     modes, artifact = _stored_failures(model)
     row = modes.losses().set_index(["kind", "more", "less"]).loc[kind, more, less]
-    return Effect(row["value"], row["low"], row["high"], "share of prompts", (artifact.name,))
+    return Effect(row["value"], row["low"], row["high"], "share of prompts", (artifact.name,),
+                  modes.table.query("kind == @kind")["prompt"].nunique(),
+                  blind=_failure_blind_spot(modes, kind))
+
+
+COPIED = "entity name"
+"""The kind whose task is to copy, so that a response may repeat the prompt."""
+
+
+def _failure_blind_spot(modes: FailureModes, kind: str) -> str:
+    """Why responses of this kind could not have shown it: the prompt itself passes, or the whole
+    model's responses pass as often on other prompts."""
+    own = modes.table.query("kind == @kind and masked == @WHOLE")
+    right, prompts = OUTCOMES[kind][0], [modes.prompts[i] for i in own["prompt"]]
+    echoed = np.mean([outcome(prompt, prompt.text) == right for prompt in prompts])
+    if kind != COPIED and echoed > MARGIN / 100:
+        return f"{kind}: a response that repeats the prompt passes {echoed:.0%} of the prompts"
+    shifted = [*own["text"].iloc[1:], own["text"].iloc[0]]
+    chance = np.mean([outcome(prompt, text) == right
+                      for prompt, text in zip(prompts, shifted, strict=True)])
+    return blind_spot(100 * own["passed"].mean(), 100 * chance, kind)

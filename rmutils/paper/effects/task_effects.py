@@ -1,32 +1,53 @@
 """Gains on long contexts (section 4) and losses of other abilities (5.1), in points of 0 to 100.
 
 The average over categories is HELMET's: the plain mean of the categories, each the plain mean of
-its data sets, which all have as many samples; the same at every length.
+its data sets, which all have as many samples; the same at every length. Only categories and lengths
+count in which the untrained model could have shown a change (`rmutils.paper.verdicts.blind_spot`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 import pandas as pd
-from scipy.stats import pearsonr
 
 from rmutils.core.errors import NotStored
+from rmutils.evaluation.abilities.ability_tasks import TASKS
 from rmutils.evaluation.abilities.evaluate_abilities import evaluate_general_stored
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate_stored
 from rmutils.evaluation.helmet.averages import samples_of
-from rmutils.experiments.designs import correlations, design_stored, designs, points
+from rmutils.evaluation.helmet.baselines import baselines_stored
+from rmutils.experiments.designs import design_stored, designs, points
 from rmutils.experiments.general_abilities import ALL, changes, planned_abilities
 from rmutils.experiments.masking_sweep import scored
 from rmutils.experiments.sweep_questions import HAYSTACK
 from rmutils.heads.sparsity import gini
 from rmutils.models.loading import corpus_of
-from rmutils.paper.effects.head_effects import RETMASK, answers_lost_at_tau, trainings
-from rmutils.paper.verdicts import Effect, quantity
+from rmutils.paper.effects.head_effects import RETMASK, answers_lost_at_tau, seeds_said, trainings
+from rmutils.paper.verdicts import (
+    ALPHA,
+    CATEGORIES,
+    MODELS,
+    CannotShow,
+    Effect,
+    blind_spot,
+    quantity,
+)
 from rmutils.pipeline.planned_runs import BEFORE
-from rmutils.stats import RELATIVE, Interval, draws, interval, interval_of, paired
+from rmutils.stats import (
+    RELATIVE,
+    Interval,
+    correlation,
+    draws,
+    heterogeneity,
+    interval,
+    interval_of,
+    paired,
+    standard_error,
+)
 
 FEWER_PAIRS = "retmask, fewer pairs"
 EVALUATIONS = {"world": EvaluateConfig(lengths=(256, 512, 1024, 2048), samples=20),
@@ -119,155 +140,264 @@ def general_scores_of(model: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
     return pd.concat(tables), tuple(names)
 
 
+@cache
+def blind_cells(model: str, config: EvaluateConfig | None = None) -> dict[tuple[str, int], str]:
+    """Category and length -> why the untrained model's score there could not have moved; empty if
+    it could."""
+    table, _ = baselines_stored(model, config or EVALUATIONS[corpus_of(model)])
+    found = {}
+    for (category, length), rows in table.groupby(["category", "length"], sort=False):
+        mean = rows[["score", "shuffled", "constant"]].mean()
+        found[category, length] = blind_spot(
+            mean["score"], mean[["shuffled", "constant"]].max(), f"{category} at {length} tokens",
+            same=rows["times"].sum() / rows["questions"].sum(), answer=rows.iloc[0]["commonest"])
+    return found
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Samples before and after, of all categories and lengths that could have moved.
+
+    Attributes
+    ----------
+    values, texts, categories : ndarray
+        As from `rmutils.stats.paired`.
+    names : tuple of str
+        Of stored results.
+    note : str
+        What counts, and over how many trainings.
+    """
+
+    values: np.ndarray
+    texts: np.ndarray
+    categories: np.ndarray
+    names: tuple[str, ...]
+    note: str
+
+    @property
+    def clusters(self) -> int:
+        """Texts in all categories."""
+        return len({*zip(self.categories, self.texts, strict=True)})
+
+    @property
+    def gains(self) -> np.ndarray:
+        """(samples, seeds): differences."""
+        return np.asarray(self.values[..., 0] - self.values[..., 1])
+
+
 POINTS = "points"
 
 
-@quantity
+@quantity("{strategy} changes the score of {model} on long texts by {effect} points")
 def gain(model: str, strategy: str = RETMASK) -> Effect:
     """Score after a training minus that before it, average over categories and lengths."""
     return _less(model, strategy, BEFORE)
 
 
-@quantity
+@quantity("{strategy} changes the score of {model} at {length} tokens by {effect} points")
 def gain_at(model: str, length: int, strategy: str = RETMASK) -> Effect:
     """Score after a training minus that before it at one length, average over categories."""
     return _less(model, strategy, BEFORE, length=length)
 
 
-@quantity
+@quantity("RetMask changes the score of {model} on the longest texts by {effect} points")
 def gain_at_longest(model: str) -> Effect:
     """Score after RetMask minus that before it at the longest length, average over categories."""
     return gain_at(model, max(EVALUATIONS[corpus_of(model)].lengths))
 
 
-@quantity
+@quantity("after RetMask {model} scores {effect} points higher on long texts than after {other}")
 def lead(model: str, other: str) -> Effect:
     """Score after RetMask minus that after another training, over categories and lengths."""
     return _less(model, RETMASK, other)
 
 
-@quantity
+@quantity("after RetMask {model} scores {effect} points higher at {length} tokens than after "
+          "{other}")
 def lead_at(model: str, other: str, length: int) -> Effect:
     """Score after RetMask minus that after another training at one length, average over categories.
     """
     return _less(model, RETMASK, other, length=length)
 
 
-@quantity
+@quantity("RetMask changes the {category} score of {model} by {effect} points")
 def category_gain(model: str, category: str) -> Effect:
     """Score after RetMask minus that before it in one category, average over lengths."""
     return _less(model, RETMASK, BEFORE, category=category)
 
 
-@quantity
+@quantity("RetMask changes the {category} score of {model} by {effect} %", scale=100)
 def relative_category_gain(model: str, category: str) -> Effect:
     """Gain by RetMask in one category, as a share of the score before, average over lengths."""
-    (pairs, *groups), names = _side_by_side(model, RETMASK, BEFORE, category=category)
-    drawn = draws(pairs, *groups, seeds=True)
+    pairs = _side_by_side(model, RETMASK, BEFORE, category=category)
+    drawn = draws(pairs.values, pairs.texts, pairs.categories, seeds=True)
     change = interval_of(drawn[:, 0] / drawn[:, 1] - 1, bounds=RELATIVE)
-    return Effect.of(change, "share of the score before", names)
+    return Effect.of(change, "share of the score before", pairs.names, pairs.clusters, pairs.note)
 
 
-@quantity
+@quantity("RetMask adds {effect} points more to {categories} than to the rest of {model}'s scores")
 def category_gain_beyond(model: str, *categories: str) -> Effect:
     """Mean gain by RetMask in some categories minus that in the others."""
-    (pairs, clusters, strata), names = _side_by_side(model, RETMASK, BEFORE)
-    inside, every = np.isin(strata, categories), len(np.unique(strata))
-    chosen = len(np.unique(strata[inside]))
+    pairs = _side_by_side(model, RETMASK, BEFORE)
+    inside, every = np.isin(pairs.categories, categories), len(np.unique(pairs.categories))
+    chosen = len(np.unique(pairs.categories[inside]))
+    if not 0 < chosen < every:
+        raise CannotShow(f"neither {' nor '.join(categories)} could have moved" if not chosen else
+                         "no other category could have moved", POINTS, pairs.names)
     weights = np.where(inside, every / chosen, -every / (every - chosen))
-    gains = weights[:, None] * (pairs[..., 0] - pairs[..., 1])
-    return Effect.of(interval(gains, clusters, strata, seeds=True), POINTS, names)
+    return _effect(pairs, weights[:, None] * pairs.gains)
 
 
-@quantity
+@quantity("RetMask adds {effect} points more to {model} than to {other}")
 def gain_beyond(model: str, other: str) -> Effect:
     """Gain by RetMask on one model minus that on another."""
-    drawn, names = [], []
-    for seed, name in enumerate((model, other)):  # chance is drawn for each by itself
-        (pairs, *groups), stored = _side_by_side(name, RETMASK, BEFORE)
-        drawn.append(draws(pairs[..., 0] - pairs[..., 1], *groups, seeds=True, seed=seed))
-        names += stored
-    return Effect.of(interval_of(drawn[0] - drawn[1]), POINTS, names)
+    both = [_side_by_side(name, RETMASK, BEFORE) for name in (model, other)]
+    # Chance is drawn for each by itself.
+    drawn = [draws(pairs.gains, pairs.texts, pairs.categories, seeds=True, seed=seed)
+             for seed, pairs in enumerate(both)]
+    return Effect.of(interval_of(drawn[0] - drawn[1]), POINTS, [n for p in both for n in p.names],
+                     min(pairs.clusters for pairs in both),
+                     "; ".join(f"{name}: {pairs.note}" for name, pairs in zip(
+                         (model, other), both, strict=True)))
 
 
-@quantity
+@quantity("with thirty times the pairs RetMask adds {effect} points more to {model}")
 def gain_by_more_pairs(model: str) -> Effect:
     """Score after RetMask minus that after RetMask with a thirtieth of the pairs."""
     return _less(model, RETMASK, FEWER_PAIRS)
 
 
-@quantity
+@quantity("pairs with their reasoning {how} leave {model} {effect} points above whole pairs")
 def left_out(model: str, how: str, category: str | None = None) -> Effect:
     """Score after RetMask on pairs whose reasoning is left out (`removed` or `un-generated`) less
     that on whole pairs; both think when evaluated."""
     return _less(model, f"rc-{how}", RETMASK, config=THINKING, category=category)
 
 
-@quantity
+@quantity("RetMask on pairs with their reasoning {how} changes the score of {model} by {effect} "
+          "points")
 def gain_left_out(model: str, how: str) -> Effect:
     """Score after RetMask on pairs whose reasoning is left out (`removed` or `un-generated`) less
     that before training; both think when evaluated."""
     return _less(model, f"rc-{how}", BEFORE, config=THINKING)
 
 
-@quantity
+@quantity("over {models}, gain and sparsity correlate at r = {effect}")
 def gain_over_sparsity(*models: str) -> Effect:
     """Correlation (Pearson's) of the gain by RetMask with the Gini coefficient of the retrieval
     scores, over models; Fisher's interval."""
-    return _over_sparsity(models, [gain(model) for model in models])
+    return _over_sparsity(models, gain)
 
 
-@quantity
+@quantity("over the designed models, gain and sparsity correlate at r = {effect}")
 def gain_over_designed_sparsity(statistic: str) -> Effect:
     """Correlation (Pearson's) of the gain by RetMask with a measure of sparsity
     (`rmutils.heads.sparsity.statistics`), over the models of `rmutils.experiments.designs`;
     Fisher's interval."""
     found = {name: design_stored(config, compute="never") for name, config in designs().items()}
-    line = correlations(points(found, statistic)).iloc[0]
-    return Effect(line["value"], line["low"], line["high"], "correlation",
-                  tuple(design.artifact.name for design in found.values()))
+    table = points(found, statistic)
+    return _correlation(table["sparsity"].to_numpy(), table["gain"].to_numpy(),
+                        [*map(standard_error, table["gain_low"], table["gain_high"])],
+                        [design.artifact.name for design in found.values()])
 
 
-@quantity
+@quantity("over {models}, needles lost and sparsity correlate at r = {effect}")
 def loss_over_sparsity(*models: str) -> Effect:
     """Correlation (Pearson's) of the needles lost without the retrieval heads with the Gini
     coefficient of the retrieval scores, over models; Fisher's interval."""
-    return _over_sparsity(models, [answers_lost_at_tau(model, HAYSTACK) for model in models])
+    return _over_sparsity(models, lambda model: answers_lost_at_tau(model, HAYSTACK))
 
 
-def _over_sparsity(models: Sequence[str], effects: Sequence[Effect]) -> Effect:
+def _over_sparsity(models: Sequence[str], measure: Callable[[str], Effect]) -> Effect:
+    if len(models) < MODELS:
+        raise CannotShow(f"a correlation over {len(models)} models; it takes {MODELS} or more",
+                         CORRELATION, ())
     detections = [scored(model, compute="never") for model in models]
-    found = pearsonr([gini(scores.mean) for scores, _ in detections], [e.value for e in effects])
-    low, high = found.confidence_interval()
-    names = [name for effect in effects for name in effect.artifacts]
-    return Effect(float(found.statistic), float(low), float(high), "correlation",
-                  (*names, *(artifact.name for _, artifact in detections)))
+    effects = [measure(model) for model in models]
+    return _correlation(np.array([gini(scores.mean) for scores, _ in detections]),
+                        np.array([effect.value for effect in effects]),
+                        [standard_error(effect.low, effect.high) for effect in effects],
+                        [*(name for effect in effects for name in effect.artifacts),
+                         *(artifact.name for _, artifact in detections)])
+
+
+CORRELATION = "correlation"
+
+
+def _correlation(
+    sparsity: np.ndarray, values: np.ndarray, errors: Sequence[float], names: Sequence[str]
+) -> Effect:
+    """Blind where the values themselves do not differ more than chance explains."""
+    q, freedom, p = heterogeneity(values, errors)
+    alike = (f"the {len(values)} models do not differ more than chance explains (Q = {q:.1f} with "
+             f"{freedom} degrees of freedom)" if p > ALPHA else "")
+    return Effect.of(correlation(sparsity, values, errors), CORRELATION, names, len(values),
+                     f"{len(values)} models", alike)
 
 
 def _less(
     model: str, strategy: str, base: str, **chosen: str | int | EvaluateConfig | None
 ) -> Effect:
-    (pairs, *groups), names = _side_by_side(model, strategy, base, **chosen)
-    gained = interval(pairs[..., 0] - pairs[..., 1], *groups, seeds=True)
-    return Effect.of(gained, POINTS, names)
+    pairs = _side_by_side(model, strategy, base, **chosen)
+    return _effect(pairs, pairs.gains)
+
+
+def _effect(pairs: Pairs, gains: np.ndarray) -> Effect:
+    return Effect.of(interval(gains, pairs.texts, pairs.categories, seeds=True), POINTS,
+                     pairs.names, pairs.clusters, pairs.note)
 
 
 def _side_by_side(
     model: str, strategy: str, base: str, *, config: EvaluateConfig | None = None,
     category: str | None = None, length: int | None = None,
-) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], tuple[str, ...]]:
-    """As `rmutils.stats.paired`, of a category or a length, and names of stored results."""
+) -> Pairs:
+    """Two strategies, in a category or at a length, as far as it could have moved."""
     table, names = scores_of(model, (strategy, base), config)
     for column, wanted in (("stratum", category), ("length", length)):
         if wanted is not None:
             table = table[table[column] == wanted]
-    return paired(table, strategy, base), names
+    asked = table[["stratum", "length"]].drop_duplicates().itertuples(index=False, name=None)
+    cells = {cell: blind_cells(model, config)[cell] for cell in asked}
+    heard = [cell for cell, why in cells.items() if not why]
+    categories = list(dict.fromkeys(cell[0] for cell in heard))
+    if not heard:
+        more = f"; and so {len(cells) - 1} more" if len(cells) > 1 else ""
+        raise CannotShow(next(iter(cells.values())) + more, POINTS, names)
+    if category is None and len(categories) < CATEGORIES:
+        raise CannotShow(f"only {' and '.join(categories)} could have moved, and one category is "
+                         "no average", POINTS, names)
+    table = table[[cell in heard for cell in zip(table["stratum"], table["length"], strict=True)]]
+    seeds = table.loc[table["strategy"] == strategy, "seed"]
+    return Pairs(*paired(table, strategy, base), names,
+                 f"{_list(cells, heard)}; {seeds_said(seeds)}")
 
 
-@quantity
+def _list(cells: Iterable[tuple[str, int]], heard: Sequence[tuple[str, int]]) -> str:
+    """Name the categories that count, with their lengths where these are not all."""
+    lengths: dict[str, list[str]] = {}
+    for category, length in heard:
+        lengths.setdefault(category, []).append(str(length))
+    every = {category: sum(one == category for one, _ in cells) for category in lengths}
+    return ", ".join(
+        category if len(found) == every[category] else f"{category} ({', '.join(found)} tokens)"
+        for category, found in lengths.items())
+
+
+@quantity("RetMask changes the mean score of {model} on short tasks by {effect} points")
 def general_change(model: str) -> Effect:
     """Score after RetMask minus that before it, plain mean of the tasks without long contexts."""
     table, names = general_scores_of(model)
+    before, corpus = table[table["strategy"] == BEFORE], corpus_of(model)
+    blind = {task: blind_spot(rows["score"].mean(), TASKS[f"{corpus}/{task}"].chance, task)
+             for task, rows in before.groupby("task", sort=False)}
+    heard = [task for task, why in blind.items() if not why]
+    if not heard:
+        raise CannotShow("; ".join(blind.values()), POINTS, names)
+    table = table[table["task"].isin(heard)]
     found = changes(table, BEFORE)
     mean = found[found["task"] == ALL].iloc[0]
-    return Effect.of(Interval(mean["effect"], mean["low"], mean["high"]), POINTS, names)
+    questions = table[["task", "sample"]].drop_duplicates()
+    seeds = table.loc[table["strategy"] == RETMASK, "seed"]
+    return Effect.of(
+        Interval(mean["effect"], mean["low"], mean["high"]), POINTS, names, len(questions),
+        f"{len(heard)} of {len(blind)} tasks: {', '.join(heard)}; {seeds_said(seeds)}")
