@@ -216,7 +216,7 @@ def _pairs(runs: list[RetMaskRun]) -> list[PairedDetection]:
 def _change(
     model: str, group: str, quantity: str, unit: str, strategy: str = RETMASK
 ) -> Effect:
-    """Of the heads that RetMask masks, over cases that are successful both times."""
+    """A change in the heads that RetMask masks, over cases that are successful both times."""
     runs = trainings(model, strategy)
     pairs = [PairedDetection(run.before, run.after, _retrieval_heads(ours))
              for run, ours in zip(runs, trainings(model, RETMASK), strict=False)]
