@@ -286,8 +286,8 @@ def answers(parts: Sequence[tuple[Effect, Claimed]]) -> list[Answer]:
 
 
 def _direction_p(effect: Effect, claimed: Claimed) -> float:
-    """The larger p: an effect within two bounds must be distinguished from both, one outside from the
-    near one."""
+    """The larger p: an effect within two bounds must be distinguished from both, one outside only
+    from the near one."""
     return max(effect.p(bound) for bound in claimed.bounds
                if np.isfinite(bound) and (claimed.holds(effect.value) or not _passes(
                    effect.value, bound, claimed)))
