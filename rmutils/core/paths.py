@@ -20,7 +20,8 @@ SHIPPED_ARTIFACTS = DATA / "artifacts"
 SHIPPED_MODELS = DATA / "models"
 PLANS = DATA / "plans"
 """Plans of experiments, written before their results."""
-CORPORA = {"book": DATA / "corpus", "world": DATA / "corpus" / "world"}
+CORPORA = {"book": DATA / "corpus", "world": DATA / "corpus" / "world",
+           "japanese": DATA / "corpus" / "japanese"}
 """Texts by name: folders with `haystack/*.txt` and `needles/needles.jsonl`."""
 HAYSTACK = CORPORA["book"] / "haystack"
 NEEDLES = CORPORA["book"] / "needles" / "needles.jsonl"

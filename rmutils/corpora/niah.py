@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from rmutils.core.errors import UserError
 from rmutils.corpora.haystacks import Haystack, Needle
 
-SENTENCE_END = re.compile(r"""[.!?]["')\]]*(?=\s)""")
+SENTENCE_END = re.compile(r"""[.!?]["')\]]*(?=\s)|[。！？][」』）]*""")
 WU_BUFFER = 200
 """Tokens that `retrieval_head_detection.py` of Wu et al. keeps free for question and answer."""
 
@@ -148,8 +148,9 @@ class NiahBuilder:
             ended = [m.end() for m in SENTENCE_END.finditer(text, 0, wanted)]
             at = ended[-1] if ended else 0
         if at:
-            return f"{text[:at]} {needle.needle}{text[at:]}", at + 1
-        return f"{needle.needle} {text}" if text else needle.needle, 0
+            gap = _gap(text[at - 1])
+            return f"{text[:at]}{gap}{needle.needle}{text[at:]}", at + len(gap)
+        return f"{needle.needle}{_gap(needle.needle[-1])}{text}" if text else needle.needle, 0
 
     def _prompt(self, context: str, needle: Needle) -> tuple[str, int]:
         """The prompt and the position at which `context` starts in it."""
@@ -165,6 +166,11 @@ class NiahBuilder:
         encoded = self.lm.tokenizer(self.haystacks[part].text, add_special_tokens=False,
                                     return_offsets_mapping=True, verbose=False)
         return [end for _, end in encoded["offset_mapping"]]
+
+
+def _gap(end: str) -> str:
+    """What stands between two sentences of which the first ends in this way."""
+    return "" if end in "。！？」』）" else " "
 
 
 def _tokens_over(offsets: Sequence[tuple[int, int]], start: int, end: int) -> tuple[int, int]:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pandas as pd
 
 from rmutils.corpora.world.samples import Sample
-from rmutils.heads.copy_score import SUCCESS_ROUGE, rouge_recall
 from rmutils.heads.detection import DetectConfig, build_cases
+from rmutils.heads.recall import SUCCESS_ROUGE, answer_recall
 from rmutils.models import LanguageModel
 from rmutils.models.engine.generation import generate
 from rmutils.models.language_model import without_thoughts
@@ -43,8 +43,8 @@ def find_needles(lm: LanguageModel, config: DetectConfig) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        A row per case: `needle`, `length`, `depth`, `response`, `success` (ROUGE-1 recall of the
-        needle's value above 0.5, as in detection).
+        A row per case: `needle`, `length`, `depth`, `response`, `success` (recall of the needle's
+        value above 0.5, as in detection).
     """
     cases = build_cases(lm, config)
     responses = answer(lm, [case.input_ids for case in cases],
@@ -52,7 +52,7 @@ def find_needles(lm: LanguageModel, config: DetectConfig) -> pd.DataFrame:
     return pd.DataFrame([
         {"needle": case.needle_index, "length": case.length, "depth": case.depth,
          "response": response,
-         "success": rouge_recall(case.needle.real_needle, response) > SUCCESS_ROUGE}
+         "success": answer_recall(case.needle.real_needle, response) > SUCCESS_ROUGE}
         for case, response in zip(cases, responses, strict=True)])
 
 

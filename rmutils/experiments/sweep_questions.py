@@ -18,8 +18,8 @@ from rmutils.corpora.world.samples import Sample
 from rmutils.corpora.world.tasks import task
 from rmutils.evaluation.answers import answer, is_right
 from rmutils.evaluation.likelihoods import next_words_right, passages
-from rmutils.heads.copy_score import SUCCESS_ROUGE, rouge_recall
 from rmutils.heads.detection import DetectConfig, build_cases
+from rmutils.heads.recall import SUCCESS_ROUGE, answer_recall
 from rmutils.models import LanguageModel
 from rmutils.stats import SHARE, draws, expansion, interval
 
@@ -56,7 +56,7 @@ class Question:
 def needle_questions(lm: LanguageModel, grid: DetectConfig) -> list[Question]:
     """The cases of a grid, each right as in detection; a needle is a cluster."""
     def found(value: str, response: str) -> bool:
-        return rouge_recall(value, response) > SUCCESS_ROUGE
+        return answer_recall(value, response) > SUCCESS_ROUGE
 
     return [Question(HAYSTACK, case.needle_index, case.input_ids,
                      partial(found, case.needle.real_needle)) for case in build_cases(lm, grid)]

@@ -25,8 +25,8 @@ from rmutils.corpora.world.samples import Sample
 from rmutils.corpora.world.tasks import ASKED, TASKS, task
 from rmutils.evaluation.answers import answer, find_needles, is_right
 from rmutils.heads import DetectConfig, detect, mask_heads
-from rmutils.heads.copy_score import SUCCESS_ROUGE, rouge_recall
 from rmutils.heads.detection import even_depths
+from rmutils.heads.recall import SUCCESS_ROUGE, answer_recall
 from rmutils.heads.scores import Head, HeadScores
 from rmutils.heads.sparsity import share_above
 from rmutils.models import LanguageModel
@@ -222,7 +222,7 @@ def _swapped(found: pd.DataFrame) -> list[bool]:
     """Chance: would the answer to the next needle of the same relation have passed?"""
     answers = found.groupby("needle").response.first()
     golds = [needle.real_needle for needle in load_needles(NEEDLE_FILE)]
-    return [rouge_recall(golds[i], answers[(i + len(ASKED)) % len(golds)]) > SUCCESS_ROUGE
+    return [answer_recall(golds[i], answers[(i + len(ASKED)) % len(golds)]) > SUCCESS_ROUGE
             for i in found.needle]
 
 

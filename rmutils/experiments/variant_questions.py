@@ -20,8 +20,8 @@ from rmutils.core.config import Config
 from rmutils.corpora.world.numbered import gold_positions
 from rmutils.corpora.world.writing import Question
 from rmutils.evaluation.helmet.metrics import substring_exact_match
-from rmutils.heads.copy_score import SUCCESS_ROUGE, rouge_recall
 from rmutils.heads.detection import DetectConfig, build_cases, even_depths
+from rmutils.heads.recall import SUCCESS_ROUGE, answer_recall
 from rmutils.models import LanguageModel
 
 
@@ -72,10 +72,10 @@ class Questions:
 
 
 def needle_questions(lm: LanguageModel, grid: DetectConfig) -> Questions:
-    """The cases of a grid. Columns of the result: `recall` (ROUGE-1 of the needle's value, 0 to 1)
+    """The cases of a grid. Columns of the result: `recall` (of the needle's value, 0 to 1)
     and `correct` (above 0.5, as in detection)."""
     def judge(value: str, response: str) -> dict:
-        recall = rouge_recall(value, response)
+        recall = answer_recall(value, response)
         return {"recall": recall, "correct": float(recall > SUCCESS_ROUGE)}
 
     return Questions([

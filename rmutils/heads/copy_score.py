@@ -6,25 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from rouge_score.rouge_scorer import RougeScorer
 
 from rmutils.attention.decoding import Answer
 from rmutils.corpora.haystacks import Haystack, Needle
 from rmutils.corpora.niah import NiahBuilder, NiahCase
+from rmutils.heads.recall import Unit, rouge_recall
 from rmutils.heads.score_kinds import SCORES, ScoreKind
 from rmutils.heads.scores import Values
 
-SUCCESS_ROUGE = 0.5
-"""A case counts if ROUGE-1 recall of the answer is above it (`retrieval_head_detection.py`: 50)."""
 WU_OVERLAP = 0.9
 """Share of the needle's token set that the published search wants in a window."""
-
-_ROUGE = RougeScorer(["rouge1"], use_stemmer=True)
-
-
-def rouge_recall(answer: str, response: str) -> float:
-    """Return the ROUGE-1 recall of `answer` in `response`, 0 to 1."""
-    return float(_ROUGE.score(answer, response)["rouge1"].recall)
 
 
 def copied(answer: Answer, prompt: Sequence[int], span: tuple[int, int]) -> NDArray[np.bool_]:
@@ -99,6 +90,11 @@ class PublishedCopyScore(ScoreKind):
 
     def stop_ids(self) -> set[int]:
         return set()
+
+    @staticmethod
+    def recall(answer: str, response: str) -> tuple[float, Unit]:
+        """ROUGE-1, whatever the script."""
+        return rouge_recall(answer, response), "ROUGE-1"
 
     def _needle(self, case: NiahCase) -> list[int]:
         ids: list[int] = self.lm.tokenizer(

@@ -21,8 +21,9 @@ from rmutils.core.paths import CORPORA
 from rmutils.core.results import Artifact, Compute, Stage
 from rmutils.corpora.haystacks import Haystack, Needle, load_haystacks, load_needles
 from rmutils.corpora.niah import NiahCase
+from rmutils.heads import copy_score  # noqa: F401  (registers its kinds of score)
 from rmutils.heads.answering import Watch
-from rmutils.heads.copy_score import SUCCESS_ROUGE, rouge_recall
+from rmutils.heads.recall import SUCCESS_ROUGE
 from rmutils.heads.score_kinds import SCORES, DetectConfig, ScoreKind
 from rmutils.heads.scores import HeadScores
 from rmutils.models import LanguageModel
@@ -36,15 +37,15 @@ def even_depths(count: int) -> tuple[float, ...]:
 
 
 def material(config: DetectConfig, corpus: str) -> tuple[list[Haystack], list[Needle]]:
-    """Return haystacks and needles: those of the configuration, else those of a corpus.
+    """Return haystacks and needles: those of the configuration, else those of a model's corpus.
 
     Raises
     ------
     UserError
-        They cannot be read, the configuration asks for more needles than there are, or ROUGE-1
-        has no words of an answer to count.
+        They cannot be read, the configuration asks for more needles than there are, or nothing of
+        an answer can be counted.
     """
-    home = CORPORA[corpus]
+    home = CORPORA[config.corpus or corpus]
     if isinstance(config.needles, tuple):
         chosen = list(config.needles)
     else:
@@ -53,9 +54,13 @@ def material(config: DetectConfig, corpus: str) -> tuple[list[Haystack], list[Ne
             raise UserError(f"needles={config.needles}, but the set has {len(needles)}.")
         chosen = needles[: config.needles]
     for needle in chosen:
-        if not rouge_recall(needle.real_needle, needle.real_needle):
+        recall, unit = SCORES[config.definition].recall(needle.real_needle, needle.real_needle)
+        if not recall:
+            why = ("it has no letter or digit" if unit != "ROUGE-1" or needle.real_needle.isascii()
+                   else f"{config.definition} counts ROUGE-1, which knows the letters a to z and "
+                        f"digits only. Choose another definition, such as paper")
             raise UserError(f"the answer {needle.real_needle[:40]!r} can never count as found: "
-                            f"ROUGE-1 knows the letters a to z and digits only.")
+                            f"{why}.")
     return load_haystacks(config.haystack or home / "haystack"), chosen
 
 
@@ -181,12 +186,12 @@ def _record(kind: ScoreKind, case: NiahCase, answer: Answer, seconds: float) -> 
     scores = kind.score(case, answer)
     nonzero = zip(*np.nonzero(scores), strict=True)
     response = str(kind.lm.tokenizer.decode(answer.tokens, skip_special_tokens=True)).strip()
-    recall = rouge_recall(case.needle.real_needle, response)
+    recall, unit = kind.recall(case.needle.real_needle, response)
     return {
         "case": case.id, "needle": case.needle_index, "length": case.length, "depth": case.depth,
         "prompt_tokens": len(case.input_ids), "needle_start": case.needle_span[0],
         "needle_tokens": kind.needle_tokens(case), "response": response,
-        "rouge": recall, "success": recall > SUCCESS_ROUGE or not kind.only_found,
+        "rouge": recall, "recall": unit, "success": recall > SUCCESS_ROUGE or not kind.only_found,
         "seconds": round(seconds, 3),
         "scores": {f"{i}-{j}": float(scores[i, j]) for i, j in nonzero},
     }

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
@@ -24,6 +24,7 @@ from rmutils.core.registry import Registry
 from rmutils.corpora.haystacks import Haystack, Needle, needle_of
 from rmutils.corpora.niah import NiahBuilder, NiahCase
 from rmutils.heads.answering import Answered, Watch, batched, one_by_one
+from rmutils.heads.recall import Unit, answer_recall, unit_of
 from rmutils.heads.scores import HeadScores, Values
 from rmutils.models import LanguageModel
 
@@ -80,8 +81,10 @@ real_needle='in the jar'),))
     of score."""
     max_new_tokens: Annotated[int, Field(ge=1)] = 50
     """The paper is silent; 50 in `retrieval_head_detection.py`."""
+    corpus: Annotated[Literal["book", "world", "japanese"] | None, Field(exclude=True)] = None
+    """Haystack and needles that ship with the book, by name. None: those of the model."""
     haystack: Annotated[Path | None, Field(exclude=True)] = None
-    """Folder of own haystack text; None: that of the model's corpus. Its content, not its path, is
+    """Folder of own haystack text; None: that of the corpus. Its content, not its path, is
     part of a result's identity."""
     needle_file: Annotated[Path | None, Field(exclude=True)] = None
     """File of own needles, likewise."""
@@ -127,6 +130,11 @@ class ScoreKind(ABC):
                                "stop_ids": self.stop_ids()}
         return batched(self.lm, cases, **how) if watch is None else one_by_one(
             cases, partial(watch, **how))
+
+    @staticmethod
+    def recall(answer: str, response: str) -> tuple[float, Unit]:
+        """Return how much of an answer a response has, 0 to 1, and what is counted."""
+        return answer_recall(answer, response), unit_of(answer)
 
     def needle_tokens(self, case: NiahCase) -> int:
         """Return the length of the needle in tokens."""

@@ -51,7 +51,8 @@ class HeadScores:
         alike, so the bootstrap draws whole needles. Without it, it draws runs.
     cases : DataFrame
         One row per case of the grid, failed ones included: `case`, `needle`, `length`, `depth`,
-        `success`, `rouge` (recall of the answer, 0 to 1), `recall` (what it counts), `response`.
+        `success`, `rouge` (recall of the answer, 0 to 1), `recall` (what it counts: ROUGE-1, words
+        or character pairs), `response`.
         Empty if unknown.
 
     There may be no successful run: then `cases` says what was answered, and everything that needs

@@ -5,6 +5,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from transformers import PreTrainedTokenizerFast
 
 from rmutils.core.errors import UserError
+from rmutils.core.paths import CORPORA
 from rmutils.corpora.haystacks import Haystack, Needle, load_haystacks, load_needles
 from rmutils.corpora.niah import NiahBuilder
 from rmutils.models import LanguageModel
@@ -79,6 +80,18 @@ def test_spans_decode_to_what_was_put_in(lm):
         check_span(lm, case, case.needle_span, case.needle.real_needle)
         check_span(lm, case, case.inserted_span, case.needle.needle)
         assert case.haystack == HAYSTACKS[case.needle_index % 3].name
+
+
+def test_japanese_needles_stand_between_sentences_without_spaces(word_lm):
+    home = CORPORA["japanese"]
+    texts, needles = load_haystacks(home / "haystack"), load_needles(home / "needles")
+    cases = NiahBuilder(word_lm, texts).grid(needles, (700,), (0.0, 0.5, 1.0))
+    assert len(cases) == 18
+    for case in cases:
+        check_span(word_lm, case, case.needle_span, case.needle.real_needle)
+        before, after = context(case).split(case.needle.needle)
+        assert texts[case.needle_index % 2].text.startswith(before + after)
+        assert (before == "") == (case.depth == 0) and before[-1:] in ("", "。", "！", "？")
 
 
 def test_nothing_of_the_haystack_is_lost(lm):

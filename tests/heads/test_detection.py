@@ -168,12 +168,17 @@ def test_goes_on_after_a_kill(llama, tmp_path, every_case_counts, monkeypatch):
 
 
 def test_an_answer_that_never_counts_is_refused(llama, tmp_path):
-    """rouge-score drops all but a to z and digits, so that a right answer has a recall of 0."""
+    """ROUGE drops all but a to z and digits, so that the published code never finds a Japanese
+    answer; nobody finds one without letters."""
     file = tmp_path / "needles.jsonl"
     file.write_text(json.dumps({"needle": "\u9375\u306f\u7f36\u306e\u4e2d", "question": "?",
                                 "real_needle": "\u7f36\u306e\u4e2d"}))
-    with pytest.raises(UserError, match="can never count as found: ROUGE-1"):
-        detect(llama, GRID.model_copy(update={"needle_file": file, "needles": 1}))
+    grid = GRID.changed({"needle_file": file, "needles": 1})
+    with pytest.raises(UserError, match="can never count as found: wu counts ROUGE-1.*Choose"):
+        detect(llama, grid.changed({"definition": "wu"}))
+    with pytest.raises(UserError, match="can never count as found: it has no letter"):
+        detect(llama, GRID.changed({"needles": [("It is ?!", "What?", "?!")]}))
+    detection.material(grid, "book")
 
 
 def test_needles_are_those_of_the_models_corpus(llama):

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 
 from rmutils.attention.decoding import Answer
-from rmutils.corpora.haystacks import Needle
+from rmutils.core.paths import CORPORA
+from rmutils.corpora.haystacks import Needle, load_haystacks, load_needles
 from rmutils.corpora.niah import NiahCase
 from rmutils.heads import DetectConfig, detection
-from rmutils.heads.copy_score import SUCCESS_ROUGE, CopyScore, copy_counts, rouge_recall, wu_span
+from rmutils.heads.copy_score import CopyScore, copy_counts, wu_span
+from rmutils.heads.recall import SUCCESS_ROUGE, answer_recall, rouge_recall, unit_of
 
 
 @pytest.mark.parametrize("prompt, needle, span", [
@@ -47,6 +49,40 @@ def test_success_is_recall_above_half():
     assert rouge_recall("one two three four", "two, and four!") == 0.5
     assert rouge_recall("teaching crows to sort coins", "He Teaches a crow to SORT coins.") == 1
     assert rouge_recall("one two", "") == 0
+
+
+@pytest.mark.parametrize("answer, response, unit, recall", [
+    ("one two three four", "two, and four!", "ROUGE-1", 0.5),
+    ("one\u2019s two \u2013 three", "Two threes.", "ROUGE-1", 0.5),  # punctuation is no script
+    ("青い缶の中", "鍵は青い缶に入っています。", "character pairs", 0.5),
+    ("青い缶の中", "中の缶い青", "character pairs", 0),
+    ("ﾐﾙｸ", "ミルク", "character pairs", 1),  # in either width
+    ("三", "全部で三つ", "character pairs", 1),
+    ("семь медных ключей", "Здесь МЕДНЫХ, два ключей.", "words", 2 / 3),
+    ("café noir", "un café", "words", 0.5)])
+def test_recall_counts_what_the_script_has(answer, response, unit, recall):
+    assert unit_of(answer) == unit and answer_recall(answer, response) == recall
+    assert answer_recall(answer, answer) == 1 and answer_recall(answer, "") == 0
+
+
+def test_of_shipped_answers_in_english_nothing_changes():
+    for corpus in ("book", "world"):
+        for needle in load_needles(CORPORA[corpus] / "needles"):
+            for said in (needle.needle, needle.question, needle.real_needle[3:]):
+                assert answer_recall(needle.real_needle, said) == rouge_recall(
+                    needle.real_needle, said)
+
+
+def test_japanese_answers_are_distinguished():
+    """No other text of the corpus, as long as an answer can be, counts as an answer."""
+    home = CORPORA["japanese"]
+    text = "".join(haystack.text for haystack in load_haystacks(home / "haystack"))
+    needles = load_needles(home / "needles")
+    others = [text[i : i + 150] for i in range(0, len(text) - 150, 10)]
+    for needle in needles:
+        assert answer_recall(needle.real_needle, f"はい、{needle.needle}") == 1
+        for said in [needle.question, *others, *(n.needle for n in needles if n != needle)]:
+            assert answer_recall(needle.real_needle, said) < SUCCESS_ROUGE
 
 
 @pytest.mark.parametrize("response, success", [("red blue", False), ("Red, blue and green", True)])
