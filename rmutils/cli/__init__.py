@@ -31,6 +31,7 @@ COMMANDS = {  # name: module of `rmutils.cli`, help
     "generate": ("method", "Sample responses, from the whole model or one with heads masked."),
     "pairs": ("method", "Make preference pairs by one of the paper's strategies."),
     "train": ("method", "Train a model on preference pairs."),
+    "merge": ("method", "Write a whole model: of a LoRA adapter, a stored training, any other."),
     "retmask": ("method", "The whole method: detect, mask, generate, train, detect again."),
     "artifacts": ("project", "Stored results: list, verify, show, promote, rm."),
     "evaluate": ("measure", "Long-context scores, by HELMET's seven categories."),

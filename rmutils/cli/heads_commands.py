@@ -24,6 +24,7 @@ from rmutils.models.known_models import tau_of
 
 
 @configured(config=DetectConfig())
+@options.loads_models
 def detect(
     model: options.Model,
     config: DetectConfig,
@@ -69,6 +70,7 @@ def detect(
 
 
 @configured(choice=Part(options.HeadChoice(policy="retrieval"), names={"head_seed": "--seed"}))
+@options.loads_models
 def mask(
     model: options.Model,
     out: Annotated[Path, typer.Option(help="Folder for the masked model.")],
@@ -105,6 +107,7 @@ REPORTED = {name: f"--{name.split('.')[1]}" for name in (
 
 
 @configured(config=Part(OwnModelConfig(), names=REPORTED))
+@options.loads_models
 def report(
     ctx: typer.Context,
     model: options.Model,

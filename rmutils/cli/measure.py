@@ -18,7 +18,7 @@ from rmutils.cli.from_configs import Command, Part, configured
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError, did_you_mean
 from rmutils.core.journal import default_workers
-from rmutils.core.results import Tables, find
+from rmutils.core.results import Tables
 from rmutils.core.validation import explain
 from rmutils.evaluation.abilities import harness as harness_runs
 from rmutils.evaluation.abilities.evaluate_abilities import (
@@ -39,8 +39,6 @@ from rmutils.experiments.general_abilities import (
 from rmutils.experiments.heads_under_variants import HeadsConfig, heads_stored
 from rmutils.experiments.savings_curves import MEASUREMENTS, saved
 from rmutils.experiments.under_variants import VariantConfig, levels, measure_stored
-from rmutils.models import REGISTRY
-from rmutils.models.trained import load_by_name
 from rmutils.preference.judges import GEMMA, ServerJudge
 
 Judge = Annotated[str | None, typer.Option(
@@ -50,8 +48,9 @@ JudgeModel = Annotated[str | None, typer.Option(
 
 
 @configured(changes=Part(EvaluateConfig(), raw=True))
+@options.loads_models
 def evaluate(
-    model: options.Trained,
+    model: options.Model,
     changes: dict[str, str],
     suite: Annotated[Literal["world", "helmet"], typer.Option(
         help="Data of this project, scored here; or the files and commands for the official "
@@ -91,9 +90,9 @@ def _write_helmet(model: str, changes: dict[str, str], out: Path) -> None:
                         f"{', '.join(CATEGORIES)}.{did_you_mean(unknown[0], CATEGORIES)}")
     config = EvaluateConfig().changed(changes)
     options.check_room(out, folder=True)
-    spec, training = REGISTRY.get(model), find(model)
-    name = spec.hub_id if spec and spec.hub_id else str(training.folder) if training else model
-    script = write(name, out, lengths=config.lengths if "lengths" in changes else LENGTHS,
+    folder = out / f"{Path(model).name}-weights"
+    script = write(harness_runs.checkpoint(model, folder), out,
+                   lengths=config.lengths if "lengths" in changes else LENGTHS,
                    categories=chosen, chat=config.chat, thinking=config.thinking)
     typer.echo(f"Written: {script} and {len(chosen)} configurations. In a clone of HELMET run\n"
                f"bash {script}")
@@ -133,8 +132,9 @@ def collect(
 
 
 @configured(changes=Part(GeneralConfig(), harness_runs.HarnessConfig(), MTBenchConfig(), raw=True))
+@options.loads_models
 def abilities(
-    model: options.Trained,
+    model: options.Model,
     changes: dict[str, str],
     show: options.List = False,
     base: Annotated[str | None, typer.Option(
@@ -201,7 +201,7 @@ def _trainings(model: str, workers: int | None, as_json: bool) -> None:
 def _harness(model: str, folder: Path, config: harness_runs.HarnessConfig, as_json: bool) -> None:
     known = harness_runs.chosen(config, harness_runs.BENCHMARKS)
     if harness_runs.find_results(folder) is None:
-        where = harness_runs.checkpoint(model, folder / "model", load_by_name)
+        where = harness_runs.checkpoint(model, folder / "model")
         harness_runs.run_harness(harness_runs.command(where, folder, config))
     samples, about = harness_runs.read_results(folder, known)
     _print(about, samples, as_json)
@@ -294,8 +294,9 @@ def summaries(name: str, tables: Tables, variant: str) -> dict[str, pd.DataFrame
 def _add_measurement(name: str, config: type[Config], measure: Callable) -> None:
     """Add a command that measures with one kind of configuration."""
     @configured(changes=Part(config(), raw=True))
+    @options.loads_models
     def command(
-        model: options.Trained,
+        model: options.Model,
         changes: dict[str, str],
         configuration: Annotated[str | None, typer.Argument(
             metavar="[JSON]", help="What differs from the defaults, as JSON.")] = None,

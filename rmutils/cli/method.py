@@ -18,7 +18,8 @@ from rmutils.core.config import Config
 from rmutils.core.errors import UserError, did_you_mean
 from rmutils.core.files import check_table, read_table, write_table
 from rmutils.core.journal import default_workers
-from rmutils.models import LanguageModel
+from rmutils.heads.masking import check_free, export_masked
+from rmutils.models import LanguageModel, load_model
 from rmutils.pipeline import retmask as pipeline
 from rmutils.preference.instructions import SOURCES, draw_stored
 from rmutils.preference.judges import GEMMA, Judge, Proxy, ServerJudge
@@ -52,6 +53,7 @@ class Drawing(Config):
 
 @configured(drawing=Drawing(), choice=options.HeadChoice(), config=RESPONSES,
             answering=Answering())
+@options.loads_models
 def generate(
     ctx: typer.Context,
     model: options.Model,
@@ -116,6 +118,7 @@ class Pairing(Config):
 
 @configured(pairing=Pairing(), choice=Part(options.HeadChoice(), skip=("policy",)),
             config=RESPONSES, answering=Answering())
+@options.loads_models
 def pairs(
     ctx: typer.Context,
     model: options.Model,
@@ -203,6 +206,7 @@ def _show(record: dict) -> None:
 
 
 @configured(changes=Part(TrainRecipe(), raw=True, names={"lora_rank": "--lora"}))
+@options.loads_models
 def train(
     model: options.Model,
     pairs: Annotated[Path, typer.Argument(
@@ -236,8 +240,23 @@ def train(
         print(folder)
 
 
+@options.loads_models
+def merge(
+    model: options.Model,
+    out: Annotated[Path, typer.Argument(help="Folder for the whole model.")],
+) -> None:
+    """Write a model as one folder (safetensors, tokenizer, settings), which transformers and vLLM
+    load; the adapter of a LoRA training is merged into the weights. Print where it is.
+
+    Example: rmutils merge my-adapter whole-model
+    """
+    check_free(out)
+    print(export_masked(load_model(model), [], out))
+
+
 @configured(config=pipeline.RetMaskConfig(),
             backend=Part(ComputeBackend(), prefix="compute_backend.", old_prefix="means."))
+@options.loads_models
 def retmask(
     model: options.Model,
     config: pipeline.RetMaskConfig,

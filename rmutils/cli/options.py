@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import shlex
+from collections.abc import Callable
 from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -20,9 +23,9 @@ if TYPE_CHECKING:
     from rmutils.models import LanguageModel
     from rmutils.preference.responses import Backend
 
-Model = Annotated[str, typer.Argument(help="Registry name, folder, .gguf file or hub id.")]
-Trained = Annotated[str, typer.Argument(
-    help="Registry name, folder, .gguf file, hub id, or a stored training (train-...).")]
+Model = Annotated[str, typer.Argument(
+    help="Registry name, folder of a model or a LoRA adapter, .gguf file, hub id, or stored "
+         "training (train-...).")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Compute = Annotated[Literal["auto", "always", "never"], typer.Option(
     help="Use what is stored and else compute; always compute; use what is stored or fail.")]
@@ -37,6 +40,36 @@ Servers = Annotated[list[str] | None, typer.Option(
     "--server", metavar="ADDRESS[=CHECKPOINT]", show_default=False,
     help="Instead of --backend: the address of a server with OpenAI's interface, and the folder "
          "that it serves, if that is not MODEL but a masked one. Can be given several times.")]
+
+LOADING = {
+    "device": Annotated[str | None, typer.Option(
+        help="Where models are loaded: cpu, cuda, cuda:1, ...", show_default="cuda, else cpu")],
+    "dtype": Annotated[Literal["float32", "bfloat16", "float16"] | None, typer.Option(
+        help="Precision of the models.",
+        show_default="the model's own, else float32 on a CPU and bfloat16 elsewhere")],
+    "revision": Annotated[str | None, typer.Option(
+        help="Branch, tag or commit of MODEL, if it is one of the hub.", show_default="main")],
+}
+
+
+def loads_models(command: Callable) -> Callable:
+    """Give a command the options that say how models are loaded, its `model` among them."""
+    def run(*, device=None, dtype=None, revision=None, **values: Any) -> Any:
+        from rmutils.models.loading import loaded_in, with_revision
+
+        with loaded_in(device, dtype):
+            return command(**values | {"model": with_revision(values["model"], revision)})
+
+    more = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+            for name, kind in LOADING.items()]
+    parameters = [*(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in inspect.signature(
+        command, eval_str=True).parameters.values()), *more]
+    run.__signature__ = inspect.Signature(parameters)
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    functools.update_wrapper(run, command, ("__module__", "__name__", "__doc__"), ())
+    del run.__wrapped__
+    return run
+
 
 Policy = Literal["retrieval", "non-retrieval", "random", "layer-matched-non-retrieval",
                  "layer-matched-random"]
@@ -137,12 +170,15 @@ def backend_of(
     return ComputeBackend(engine=engine).backend(lm, model, workers or usual)
 
 
+NO_INFLUENCE = ("compute", "as_json", "workers", "device")
+
+
 def command_line(ctx: typer.Context) -> str:
     """The command that was given, without what has no influence on the result."""
     words = []
     for parameter in ctx.command.params:
         value = ctx.params.get(parameter.name)
-        if value == parameter.default or parameter.name in ("compute", "as_json", "workers"):
+        if value == parameter.default or parameter.name in NO_INFLUENCE:
             continue
         if parameter.param_type_name == "argument":
             words.insert(0, value)

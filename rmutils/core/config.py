@@ -34,6 +34,8 @@ from rmutils.core.registry import Offers, Registry
 from rmutils.core.validation import explain, models_in, read
 
 _STORED = "read from a manifest"
+DEVICE, DTYPE = "RMUTILS_DEVICE", "RMUTILS_DTYPE"
+"""Environment variables: where models are loaded and in which precision, unless it is said."""
 
 
 class Config(BaseModel):
@@ -222,7 +224,8 @@ def command_line(
     'rmutils detect tiny-llama --lengths 256,512 --whole'
     """
     outside = any(part.outside() for part in (config, *parts.values()) if part)
-    said = ["rmutils", *(plugins.options() if outside else ())]
+    said = ["env", f"{DTYPE}={os.environ[DTYPE]}"] if os.environ.get(DTYPE) else []
+    said += ["rmutils", *(plugins.options() if outside else ())]
     said += [os.path.relpath(word) if os.path.exists(word) else word for word in words]
     for prefix, one in {"": config, **{f"{name}.": part for name, part in parts.items()}}.items():
         if one is not None:

@@ -35,6 +35,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from rmutils.core.config import DEVICE
 from rmutils.core.errors import UserError
 from rmutils.core.files import parse_json
 from rmutils.core.plugins import import_all
@@ -138,7 +139,9 @@ def side_by_side(
 
 def default_workers() -> int:
     """Return one for each GPU; without any, one for each core, four at most: each takes memory."""
-    return torch.cuda.device_count() or min(4, os.cpu_count() or 1)
+    device = os.environ.get(DEVICE) or "cuda"
+    gpus = torch.cuda.device_count() if device == "cuda" else int(device.startswith("cuda"))
+    return gpus or min(4, os.cpu_count() or 1)
 
 
 def _share(work: Work, known: dict[str, Any], part: Path, share: slice) -> Any:

@@ -26,7 +26,7 @@ from rmutils.evaluation.helmet.official import LENGTHS
 from rmutils.evaluation.helmet.official import OFFICIAL as DATASETS
 from rmutils.evaluation.helmet.official_results import collect
 from rmutils.evaluation.helmet.suite import CATEGORIES
-from rmutils.models.trained import identity_of, load_by_name
+from rmutils.models import identify
 
 OFFICIAL = Stage("official", version=1)
 CLONE = "RMUTILS_HELMET"
@@ -57,7 +57,7 @@ def official_stored(
     Parameters
     ----------
     model : str
-        As for `rmutils.models.trained.load_by_name`.
+        As for `rmutils.models.load_model`.
     config : HelmetConfig or HarnessConfig
     compute : {"auto", "always", "never"}
 
@@ -72,7 +72,7 @@ def official_stored(
     UserError
         HELMET or the harness is not there, or fails, also at a part of what was asked.
     """
-    inputs = {"model": identity_of(model)}
+    inputs = {"model": identify(model)}
     work = cache_dir() / "official" / OFFICIAL.key(config, inputs)
     run = _helmet if isinstance(config, HelmetConfig) else _harness
 
@@ -94,7 +94,7 @@ def _helmet(model: str, config: HelmetConfig, work: Path) -> pd.DataFrame:
     name = f"{Path(model).name}-{work.name}"  # of this model and configuration only
     if not work.exists():  # no run of it was stopped: it begins anew
         shutil.rmtree(clone / "output" / name, ignore_errors=True)
-    weights = harness.checkpoint(model, work / Path(model).name, load_by_name)
+    weights = harness.checkpoint(model, work / Path(model).name)
     script = official.write(weights, work, lengths=config.lengths, categories=config.categories,
                           thinking=config.thinking, vllm=config.vllm, name=name)
     own = clone / ".venv" / "bin"
@@ -125,6 +125,6 @@ def clone_of_helmet() -> Path:
 
 def _harness(model: str, config: harness.HarnessConfig, work: Path) -> pd.DataFrame:
     if find_results(work) is None:
-        weights = harness.checkpoint(model, work / Path(model).name, load_by_name)
+        weights = harness.checkpoint(model, work / Path(model).name)
         harness.run_harness(harness.command(weights, work, config))
     return read_results(work, harness.chosen(config, harness.BENCHMARKS))[0]

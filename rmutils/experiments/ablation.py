@@ -17,7 +17,7 @@ from rmutils.heads import DetectConfig, choose, mask_heads
 from rmutils.heads.detection import detect_stored, even_depths, inputs_of
 from rmutils.heads.scores import Head, HeadScores
 from rmutils.models import LanguageModel
-from rmutils.models.trained import ModelRef
+from rmutils.models.loading import ModelRef
 from rmutils.stats import DIFFERENCE, draws, interval_of
 
 ABLATION = Stage[Tables](

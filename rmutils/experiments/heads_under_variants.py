@@ -26,9 +26,9 @@ from rmutils.experiments.variant_questions import needle_questions
 from rmutils.heads.detection import DetectConfig, even_depths, inputs_of, label_of, run_cases
 from rmutils.heads.masking import mask_heads
 from rmutils.heads.scores import DECIMALS, Head, HeadScores
-from rmutils.models import LanguageModel
+from rmutils.models import LanguageModel, load_model
 from rmutils.models.known_models import tau_of
-from rmutils.models.trained import ModelRef, load_by_name
+from rmutils.models.loading import ModelRef
 from rmutils.pipeline.planned_runs import retrain_missing
 from rmutils.stats import RESAMPLES, SHARE, draws, interval_of
 
@@ -154,7 +154,7 @@ class HeadsConfig(Config):
 
 def heads(
     lm: LanguageModel, scores: HeadScores, config: HeadsConfig, *, journal: Path | None = None,
-    load: Callable[[str], LanguageModel] = load_by_name,
+    load: Callable[[str], LanguageModel] = load_model,
 ) -> Tables:
     """Score the heads and count the needles under each variant.
 

@@ -28,8 +28,7 @@ from rmutils.heads.detection import DetectConfig, detect_stored, even_depths, in
 from rmutils.heads.masking import MATCHED, draw_layer_matched, mask_heads
 from rmutils.heads.scores import DECIMALS, Head, HeadScores
 from rmutils.models import LanguageModel
-from rmutils.models.loading import corpus_of
-from rmutils.models.trained import ModelRef
+from rmutils.models.loading import ModelRef, corpus_of
 
 SweepPolicy = Literal["whole", "retrieval", "non-retrieval", "layer-matched-non-retrieval"]
 PAPER: tuple[SweepPolicy, ...] = ("whole", "retrieval", "non-retrieval")

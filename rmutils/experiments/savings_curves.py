@@ -27,7 +27,7 @@ from rmutils.experiments.run_costs import CostsConfig, costs
 from rmutils.experiments.under_variants import changes, levels, perplexities
 from rmutils.heads.detection import DetectConfig, inputs_of
 from rmutils.models import LanguageModel
-from rmutils.models.trained import ModelRef
+from rmutils.models.loading import ModelRef
 from rmutils.stats import POSITIVE, RESAMPLES, interval_of, spread
 
 

@@ -35,7 +35,7 @@ from rmutils.heads.masking import mask_heads
 from rmutils.longcontext import extension  # noqa: F401, registers a variant
 from rmutils.models import LanguageModel
 from rmutils.models.language_model import without_thoughts
-from rmutils.models.trained import ModelRef
+from rmutils.models.loading import ModelRef
 from rmutils.stats import POSITIVE, SHARE, compare, interval
 
 Count = Annotated[int, Field(ge=1)]

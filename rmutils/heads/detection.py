@@ -26,9 +26,9 @@ from rmutils.heads.answering import Watch
 from rmutils.heads.recall import SUCCESS_ROUGE
 from rmutils.heads.score_kinds import SCORES, DetectConfig, ScoreKind
 from rmutils.heads.scores import HeadScores
-from rmutils.models import LanguageModel
+from rmutils.models import LanguageModel, load_model
 from rmutils.models.known_models import check
-from rmutils.models.trained import ModelRef, load_by_name
+from rmutils.models.loading import ModelRef
 
 
 def even_depths(count: int) -> tuple[float, ...]:
@@ -203,7 +203,7 @@ def _work(
 ) -> None:
     """Answer the cases of one process: neighbours, as they share much of their text."""
     import_module(module)  # it may have registered a kind of score that entry points do not name
-    lm = load_by_name(model)
+    lm = load_model(model)
     cases = [case for case in build_cases(lm, config) if "scores" not in known.get(case.id, ())]
     first, size = share.start, -(-len(cases) // share.step)
     _answer(SCORES[config.definition](lm, config), cases[first * size:(first + 1) * size], known,

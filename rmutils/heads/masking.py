@@ -26,7 +26,7 @@ from rmutils.core.errors import UserError
 from rmutils.heads.scores import Head, HeadScores
 from rmutils.models import LanguageModel
 from rmutils.models.families import family_of
-from rmutils.models.trained import ModelRef
+from rmutils.models.loading import ModelRef
 
 LAYER_MATCHED = "layer-matched-"
 Policy = Literal["retrieval", "non-retrieval", "random", "layer-matched-non-retrieval",

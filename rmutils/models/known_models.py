@@ -10,8 +10,10 @@ from huggingface_hub import try_to_load_from_cache
 from jinja2.exceptions import TemplateError
 
 from rmutils.core.errors import UserError
+from rmutils.core.results import find
 from rmutils.models.families import FAMILIES, TAU, family_of
 from rmutils.models.language_model import LanguageModel
+from rmutils.models.trained import is_training, origin
 
 
 @dataclass(frozen=True)
@@ -187,16 +189,18 @@ def tau_of(model: str) -> float:
     Parameters
     ----------
     model : str
-        A name here or on the hub, or a folder.
+        A name here or on the hub, a folder, or a stored training.
     """
-    named = (spec.family for spec in REGISTRY.values() if model in (spec.name, spec.hub_id))
-    family = next(named, None) or _model_type(model)
+    began = origin(model).partition("@")[0]
+    named = (spec.family for spec in REGISTRY.values() if began in (spec.name, spec.hub_id))
+    family = next(named, None) or _model_type(began) or _model_type(model)
     return family_of(family).tau if family else TAU
 
 
 def _model_type(name: str) -> str | None:
     """The family of a model that has no name here, if its configuration is on this machine."""
-    path = Path(name, "config.json")
+    training = find(name) if is_training(name) else None
+    path = Path(training.folder if training else name, "config.json")
     if not path.is_file() and name.count("/") == 1 and not name.startswith((".", "/", "~")):
         path = try_to_load_from_cache(name, "config.json")
     try:

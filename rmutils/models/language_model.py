@@ -34,6 +34,8 @@ class LanguageModel:
         transformers' `model_type`: `llama`, `qwen3`, `olmo3`, ...
     identity : str
         What the weights are, for the key of stored results: a content hash, or hub id and commit.
+    source : str
+        What `load_model` takes for it from any folder; empty if it did not come from there.
 
     Examples
     --------
@@ -52,6 +54,7 @@ class LanguageModel:
     name: str
     family: str
     identity: str
+    source: str = ""
 
     def __repr__(self) -> str:
         layers, heads = self.shape

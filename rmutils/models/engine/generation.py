@@ -22,7 +22,7 @@ from rmutils.core.errors import UserError
 from rmutils.models.engine.caches import Trunk, common_prefix, families, stack_caches
 from rmutils.models.engine.implementations import writing
 from rmutils.models.language_model import LanguageModel
-from rmutils.models.trained import ModelRef
+from rmutils.models.loading import ModelRef
 
 NO_MEMORY = "can't allocate memory"
 """In the message of the error that PyTorch raises on a CPU; accelerators have a type for it."""

@@ -19,9 +19,9 @@ from rmutils.evaluation.abilities.evaluate_abilities import (
 from rmutils.experiments import general_abilities as module
 from rmutils.experiments.general_abilities import evaluate_trainings, stored_abilities
 from rmutils.heads import DetectConfig
-from rmutils.models import load_model
-from rmutils.models import trained as by_name
-from rmutils.models.trained import base_of, is_training, load_by_name
+from rmutils.models import load_model, loading
+from rmutils.models.loading import base_of
+from rmutils.models.trained import is_training
 from rmutils.pipeline.retmask import RetMaskConfig, run_retmask
 from rmutils.training import RECIPES
 
@@ -52,7 +52,7 @@ def test_a_model_is_asked_once(model, monkeypatch):
     pd.testing.assert_frame_equal(first.samples, direct.samples)
     assert artifact.manifest["facts"] == {"questions": 4, "passages": 0}
     assert not artifact.problems() and not list(artifact.folder.glob(".*"))
-    monkeypatch.setattr(by_name, "load_by_name", None)
+    monkeypatch.setattr(loading, "load_model", None)
     again, same = evaluate_general_stored(model, SMALL)
     assert same == artifact
     pd.testing.assert_frame_equal(again.samples, first.samples)
@@ -95,7 +95,7 @@ def test_trainings_one_by_one(model, monkeypatch):
     assert not made.missing
     assert list(made.artifacts) == [("before", 0), ("retmask", 0), ("sft", 0)]
     assert {a.manifest["command"] for a in made.artifacts.values()} == {*found.missing}
-    trained = load_by_name(runs[0].training, model)
+    trained = load_model(runs[0].training, base=model)
     direct = evaluate_general(trained, SMALL, base=load_model(model))
     rows = made.samples.query("strategy == 'retmask'")[direct.samples.columns]
     pd.testing.assert_frame_equal(rows.reset_index(drop=True), direct.samples)
@@ -128,7 +128,7 @@ def test_a_training_by_its_name(model, monkeypatch):
         evaluate_general_stored(run.training, SMALL)
     record = artifacts.find(run.training).path("training.json")
     record.write_text(record.read_text().replace('"tiny model"', '"tiny-llama"'))
-    monkeypatch.setattr(by_name, "_stored", lambda name: artifacts.Artifact(record.parent))
+    monkeypatch.setattr(loading, "stored_training", lambda name: artifacts.Artifact(record.parent))
     assert base_of(run.training) == "tiny-llama"
     monkeypatch.undo()
     with pytest.raises(UserError, match="train-0123456789abcdef are not stored on this machine"):

@@ -170,18 +170,15 @@ def test_command_of_table_6(tmp_path):
         command("x", tmp_path, HarnessConfig(benchmarks=("MT-Bench",)))
 
 
-def test_checkpoints(llama, tmp_path):
+def test_checkpoints(llama, tiny, tmp_path, monkeypatch):
     """A hub id and a folder stay what they are; what only this project can load is written."""
-    def load(name):
-        assert name in ("smollm2-135m", "train-0123456789abcdef")
-        return llama
-
-    assert checkpoint("qwen3-8b", tmp_path / "a", load) == "Qwen/Qwen3-8B"
-    assert checkpoint("org/model", tmp_path / "a", load) == "org/model"
-    assert checkpoint(str(tmp_path), tmp_path / "a", load) == str(tmp_path)
-    assert checkpoint("tiny-llama", tmp_path / "a", load) == str(trained_folder("tiny-llama"))
-    for name in ("smollm2-135m", "train-0123456789abcdef", "smollm2-135m"):
-        written = checkpoint(name, tmp_path / name, load)
+    monkeypatch.setattr(harness, "load_model", {"smollm2-135m": llama, "a/b@c": llama}.get)
+    assert checkpoint("qwen3-8b", tmp_path / "a") == "Qwen/Qwen3-8B"
+    assert checkpoint("org/model", tmp_path / "a") == "org/model"
+    assert checkpoint(str(tiny), tmp_path / "a") == str(tiny)
+    assert checkpoint("tiny-llama", tmp_path / "a") == str(trained_folder("tiny-llama"))
+    for name in ("smollm2-135m", "a/b@c", "smollm2-135m"):
+        written = checkpoint(name, tmp_path / "b" / name)
         assert load_model(written).shape == llama.shape
 
 

@@ -15,9 +15,8 @@ from rmutils.evaluation.helmet import evaluation as module
 from rmutils.evaluation.helmet.metrics import GradingJudge
 from rmutils.evaluation.helmet.prompts import prompter_of, questions
 from rmutils.evaluation.helmet.suite import DATASETS
-from rmutils.models import REGISTRY, loading, trained
+from rmutils.models import REGISTRY, identify, load_model, loading, trained
 from rmutils.models.language_model import counter
-from rmutils.models.trained import load_by_name
 from rmutils.preference.judges import ServerJudge
 
 SMALL = EvaluateConfig(datasets=("document_qa", "labels_coarse", "free_answer"), lengths=(300,),
@@ -241,13 +240,13 @@ def test_trained_models_by_the_name_of_their_training(cache, teaching, monkeypat
     """Read by the name where there are no weights; loaded by it where there are."""
     name = "train-0123456789abcdef"
     with pytest.raises(UserError, match=f"the weights of {name} are not stored"):
-        load_by_name(name)
+        load_model(name)
     run = cache / "artifacts" / "retmask-0123456789abcdef"
     run.mkdir(parents=True)
     (run / "run.json").write_text(json.dumps({"training": name}))
     (run / "manifest.json").write_text(json.dumps({"command": "rmutils retmask x -p seed 3"}))
     with pytest.raises(UserError, match="`rmutils retmask x -p seed 3 --compute always` trains"):
-        load_by_name(name)
+        load_model(name)
     folder = cache / "artifacts" / name
     teaching.model.save_pretrained(folder)
     teaching.tokenizer.save_pretrained(folder)
@@ -257,9 +256,9 @@ def test_trained_models_by_the_name_of_their_training(cache, teaching, monkeypat
         known = loading._default_dtype
         patch.setattr(loading, "_default_dtype", lambda name, device: (
             known(name, device) if name in REGISTRY else torch.bfloat16))
-        lm = load_by_name(name)
+        lm = load_model(name)
     assert lm.model.dtype == torch.float32
-    assert lm.name == lm.identity == name == trained.identity_of(name) and lm.corpus == "world"
+    assert lm.name == lm.identity == name == identify(name) and lm.corpus == "world"
     config = EvaluateConfig(datasets=("choice",), lengths=(300,), samples=2)
     table = evaluate(lm, config)
     pd.testing.assert_frame_equal(table, evaluate(teaching, config))
