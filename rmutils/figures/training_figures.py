@@ -272,11 +272,11 @@ def masked_heads_said(effects: Mapping[str, Effect], model: str) -> Markdown:
                 if name != "retmask"}
     others = ", ".join(f"{shown(effect)} after {name}" for name, effect in controls.items())
     still = [name for name, effect in controls.items() if effect.low <= 0 <= effect.high]
-    told = ("after none of the other trainings" if len(still) == len(controls) else
+    told = ("and after none of the other trainings" if len(still) == len(controls) else
             f"but also after {', '.join(name for name in controls if name not in still)}")
     return report.say(
         f"**After RetMask, the scores of the heads that it masked {moved}"
-        + (f", and {told}.**" if own.low > 0 else ".**")
+        + (f", {told}.**" if own.low > 0 else ".**")
         + f" On `{model}`, in thousandths: {shown(own)} after RetMask; {others}. In brackets: 95 % "
         f"intervals over {own.clusters} needles ({own.note} with each strategy), over the cases "
         "that are solved both before and after.")

@@ -3,6 +3,7 @@
 import io
 import json
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -17,10 +18,13 @@ from rmutils.figures.report import (
     made_from,
     number,
     quote,
+    sentence,
     show_case,
     side_by_side,
     table,
 )
+from rmutils.figures.training_figures import masked_heads_said
+from rmutils.paper.verdicts import Effect
 
 EVIL = "<script>alert('x')</script> & <b>bold</b> \"quoted\""
 
@@ -156,3 +160,29 @@ def test_comparisons_keep_the_printed_digits_and_escape_text():
 
 def test_a_number_without_an_interval():
     assert number(3.14159) == number(3.14159, float("nan"), float("nan")) == "3.14"
+
+
+def test_a_sentence_about_an_effect():
+    """Units, the interval, and what it is an average of; or why there is no number."""
+    row = SimpleNamespace(value=0.5, low=0.25, high=0.75, scale=100, over="one training",
+                          blocked="", sentence="`m` misses {effect} % more")
+    assert sentence(row) == "`m` misses 50 [25,\u00a075] % more (one training)."
+    row.sentence, row.low, row.high, row.over = "heads: {effect} %", 0.5, 0.5, ""
+    assert sentence(row) == "Heads: 50 %."
+    row.value, row.blocked = float("nan"), "five cases"
+    assert sentence(row) == "No verdict: five cases."
+
+
+def effect(value, half):
+    return Effect(value, value - half, value + half, "score", (), 12, "one training")
+
+
+def test_masked_heads_are_said_with_their_controls():
+    effects = {"retmask": effect(0.015, 0.004), "random-mask": effect(0, 0.003)}
+    said = masked_heads_said(effects, "m").data
+    assert "rise, and after none of the other trainings.**" in said
+    assert "15 [11,\u00a019] after RetMask" in said.replace(".0", "") and "12 needles" in said
+    said = masked_heads_said(effects | {"sft": effect(0.01, 0.003)}, "m").data
+    assert "rise, but also after SFT.**" in said
+    assert "do not measurably change.**" in masked_heads_said(
+        {"retmask": effect(0.001, 0.004)}, "m").data

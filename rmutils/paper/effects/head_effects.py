@@ -10,6 +10,7 @@ depend on which of them happen to be stored.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache, partial
 
 import numpy as np
@@ -141,9 +142,13 @@ def retrieval_heads_change(model: str, strategy: str = RETMASK) -> Effect:
 
 
 def masked_heads_after(model: str) -> dict[str, Effect]:
-    """Strategy -> `retrieval_heads_change` by it, of all strategies that were planned."""
-    return {strategy: retrieval_heads_change(model, strategy)
-            for strategy in dict.fromkeys(config.strategy for config in planned_runs(model))}
+    """Strategy -> `retrieval_heads_change` by it: RetMask, and all others whose planned runs are
+    stored."""
+    found = {RETMASK: retrieval_heads_change(model)}
+    for strategy in {config.strategy: None for config in planned_runs(model)}:
+        with suppress(NotStored):
+            found[strategy] = retrieval_heads_change(model, strategy)
+    return found
 
 
 @quantity("RetMask changes the scores of the masked heads of {model} by {effect} thousandths more "
