@@ -29,7 +29,6 @@ from rmutils.models.known_models import tau_of
 from rmutils.models.teaching import RECIPES, train, train_further
 from rmutils.pipeline.planned_runs import BEFORE, Plan
 from rmutils.pipeline.retmask import RetMaskConfig, RetMaskSteps
-from rmutils.preference.strategies import STRATEGIES
 from rmutils.stats import DIFFERENCE, LEVEL, POWER, TIE, holm, interval, sign_flip_test
 from rmutils.training.compute_backend import ComputeBackend
 
@@ -37,6 +36,9 @@ HALF_LEARNED = Stage("half-learned", version=1)
 FURTHER = "further"
 """The arm of ordinary training."""
 RETMASK, MATCHED = "retmask", "layer-matched-non-retrieval-mask"
+SHORT = {RETMASK: "RetMask", MATCHED: "same layers", "random-mask": "random heads", "sft": "SFT",
+         FURTHER: "more steps"}
+"""Arms as figures name them."""
 
 
 class HalfLearnedConfig(Config):
@@ -305,16 +307,17 @@ def changes(result: HalfLearned) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        `measure`, `label` (model and arm), `value`, `low`, `high` (as from `compare_arms`; of the
-        tasks in points, over seeds).
+        `measure` (with its unit), `label` (model and arm), `value`, `low`, `high` (as from
+        `compare_arms`; of the tasks over seeds).
     """
     parts, arms = [], [arm for arm in result.cases["arm"].unique() if arm != BEFORE]
-    for measure, told in (("success", "needles found (share of cases)"),
-                          ("retrieval", "score of the retrieval heads"),
-                          ("others", "score of other heads in their layers")):
-        parts += [compare_arms(result.cases, arm, BEFORE, measure=measure)
-                  .rename(columns={"effect": "value"}).assign(measure=told, arm=arm)
-                  for arm in arms]
+    for measure, told in (("success", "needles found (points of 100)"),
+                          ("retrieval", "score, retrieval heads (thousandths)"),
+                          ("others", "score, other heads (thousandths)")):
+        found = pd.concat([compare_arms(result.cases, arm, BEFORE, measure=measure).assign(arm=arm)
+                           for arm in arms]).rename(columns={"effect": "value"})
+        found[["value", "low", "high"]] *= 100 if measure == "success" else 1000
+        parts.append(found.assign(measure=told))
     before = result.tasks[result.tasks["arm"] == BEFORE].drop(columns=["arm", "seed"])
     both = result.tasks[result.tasks["arm"] != BEFORE].merge(
         before, on=["model", "category", "dataset"], suffixes=("", "_before"))
@@ -323,13 +326,12 @@ def changes(result: HalfLearned) -> pd.DataFrame:
     for (model, arm), gain in gains.groupby(level=["model", "arm"]):
         value, low, high = interval(gain.to_numpy())
         parts.append(pd.DataFrame([{"model": model, "arm": arm, "value": value, "low": low,
-                                    "high": high, "measure": "tasks off the floor (points)"}]))
+                                    "high": high, "measure": "tasks (points of 100)"}]))
     found = pd.concat(parts, ignore_index=True)
     order = {arm: number for number, arm in enumerate(arms)}
     found = found.assign(order=found["arm"].map(order)).sort_values(
         ["model", "order"], kind="stable")
-    found["label"] = found["model"] + ", " + found["arm"].map(
-        {FURTHER: "further training"} | {n: STRATEGIES[n].name for n in arms if n != FURTHER})
+    found["label"] = found["model"] + ", " + found["arm"].map(SHORT)
     return found[["measure", "label", "value", "low", "high"]]
 
 
@@ -393,4 +395,4 @@ def verdict(table: pd.DataFrame, plan: Plan) -> str:
 
 
 def _points(share: float) -> str:
-    return f"{100 * share:.0f}".replace("-", "−")
+    return f"{round(100 * share, 1) + 0:.1f}".replace("-", "−")

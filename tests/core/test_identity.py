@@ -17,6 +17,7 @@ from rmutils.experiments.ablation import ABLATION, AblationConfig
 from rmutils.experiments.designs import DESIGN, DesignConfig
 from rmutils.experiments.failure_modes import FAILURE_MODES, FailureConfig
 from rmutils.experiments.formation import FORMATION, FormationConfig
+from rmutils.experiments.half_learned import HALF_LEARNED, HalfLearnedConfig
 from rmutils.experiments.heads_under_variants import HEADS, HeadsConfig
 from rmutils.experiments.masking_sweep import SWEEP, SweepConfig
 from rmutils.experiments.olmo3 import EXTENSION
@@ -32,9 +33,9 @@ STAGES = {stage.name: (stage, config) for stage, config in (
     (ABLATION, AblationConfig), (BASELINES, EvaluateConfig), (DESIGN, DesignConfig),
     (DETECT, DetectConfig),
     (EVALUATION, EvaluateConfig), (EXTENSION, ExtensionConfig), (FAILURE_MODES, FailureConfig),
-    (FORMATION, FormationConfig), (GENERAL, GeneralConfig), (HEADS, HeadsConfig),
-    (LIKELIHOODS, LikelihoodConfig), (RETMASK, RetMaskConfig), (SWEEP, SweepConfig),
-    (TRAIN, TrainRecipe), (VARIANT, VariantConfig),
+    (FORMATION, FormationConfig), (GENERAL, GeneralConfig), (HALF_LEARNED, HalfLearnedConfig),
+    (HEADS, HeadsConfig), (LIKELIHOODS, LikelihoodConfig), (RETMASK, RetMaskConfig),
+    (SWEEP, SweepConfig), (TRAIN, TrainRecipe), (VARIANT, VariantConfig),
     *((one.stage, one.config) for one in MEASUREMENTS.values()))}
 
 

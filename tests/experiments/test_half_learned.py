@@ -78,7 +78,7 @@ def test_a_run_and_what_is_collected(cache, monkeypatch, one_tokenizer):
     assert set(found.cases["arm"]) == {BEFORE, "retmask", FURTHER}
     shown = changes(found)
     assert shown["measure"].nunique() == 4 and set(shown["label"]) == {
-        "tiny-llama-small, RetMask", "tiny-llama-small, further training"}
+        "tiny-llama-small, RetMask", "tiny-llama-small, more steps"}
     assert "2 of 3 planned runs" in finding(found, PLAN) and "By the rule" not in finding(
         found, PLAN)
 
