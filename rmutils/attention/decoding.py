@@ -74,6 +74,11 @@ class ArgMaxRecorder:
         part._layers, part._places = self._layers, places
         return part
 
+    def see(self, layer: int, products: Tensor, value: Tensor) -> None:
+        """Take what plain attention knows of a layer, by `newest_products` and `retrieval_capture`.
+        """
+        self.record(layer, products.argmax(-1).flatten(1, 2))
+
     def record(self, layer: int, index: Tensor) -> None:
         """Keep the indices of one layer, shape (batch, heads, rows)."""
         self._layers[layer] = index if self._places is None else self._places[index]
@@ -118,7 +123,7 @@ def retrieval_capture(
     """
     if recorder is not None:
         products = newest_products(query, key, attention_mask, scaling, recorder.rows)
-        recorder.record(module.layer_idx, products.argmax(-1).flatten(1, 2))
+        recorder.see(module.layer_idx, products, value)
     if recorder is None or query.shape[2] > recorder.rows:
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, **kwargs

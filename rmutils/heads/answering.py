@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
+from transformers import DynamicCache
+
 from rmutils.attention.decoding import Answer, capturing, decode
 from rmutils.corpora.niah import NiahCase
 from rmutils.models import LanguageModel
@@ -21,6 +23,8 @@ Llama-3.1-8B."""
 Watch = Callable[..., Answer]
 """Answers one prompt (token ids), given `max_new_tokens` and `stop_ids` as `decode` takes them, and
 tells where each head looked: for an attention that takes one text at a time."""
+Look = Callable[[Sequence[NiahCase], DynamicCache, list[Answer]], list[Answer]]
+"""Looks at finished answers again, while keys and values of their prompts are there."""
 Beginning = tuple[tuple[int, ...], NiahCase]
 """The beginning of a prompt that neighbours share, and its case."""
 Answered = Iterator[tuple[NiahCase, Answer, float]]
@@ -45,10 +49,18 @@ def one_by_one(cases: list[NiahCase], watch: Watch) -> Answered:
         yield case, answer, time.perf_counter() - started
 
 
-def batched(lm: LanguageModel, cases: list[NiahCase], **how: Any) -> Answered:
+def batched(
+    lm: LanguageModel, cases: list[NiahCase], *, look: Look | None = None, **how: Any
+) -> Answered:
     """Answer the cases haystack by haystack, in batches; text that they share is read once.
 
     Further arguments are those of `rmutils.attention.decoding.decode`.
+
+    Parameters
+    ----------
+    look : callable, optional
+        Is given the cases of a batch, their cache and their answers, and returns what stands in the
+        place of the answers.
     """
     trunk = Trunk(lm.model, [])
 
@@ -63,7 +75,7 @@ def batched(lm: LanguageModel, cases: list[NiahCase], **how: Any) -> Answered:
         prompts = [case.input_ids for case in alike]
         cache = read_rows(lm.model, trunks(beginnings), prompts, how["max_new_tokens"])
         answers: list[Answer] = decode(lm.model, recorder, prompts, [cache], **how)
-        return answers
+        return answers if look is None else look(alike, cache, answers)
 
     tokens = tokens_together(lm, max((len(case.input_ids) for case in cases), default=0))
     with capturing(lm.model) as recorder:

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from safetensors.numpy import load_file, save_file
 
+import rmutils.heads.contributions  # noqa: F401 - registers its scores
 from rmutils.attention.decoding import Answer
 from rmutils.core.config import command_line, digest
 from rmutils.core.errors import UserError

@@ -77,8 +77,9 @@ real_needle='in the jar'),))
     the sentence."""
     definition: Annotated[str, SCORES] = "paper"
     """`paper`: Equation 1 as a set overlap, exact needle span, answers end at the stop token.
-    `wu`: the published code as it is (see `rmutils.heads.copy_score`). Or another registered kind
-    of score."""
+    `wu`: the published code as it is (see `rmutils.heads.copy_score`). `attention`, `dla`, `locos`:
+    where heads look and what they add to the logit (see `rmutils.heads.contributions`). Or another
+    registered kind of score."""
     max_new_tokens: Annotated[int, Field(ge=1)] = 50
     """The paper is silent; 50 in `retrieval_head_detection.py`."""
     corpus: Annotated[Literal["book", "world", "japanese"] | None, Field(exclude=True)] = None
