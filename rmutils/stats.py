@@ -232,8 +232,8 @@ def compare(
     -------
     DataFrame
         A row per strategy: `strategy`, `effect` (its mean minus that of the base), `low`, `high`
-        (95 %, over samples and seeds), `p` (see `sign_flip_test`), `p_holm` (of this table),
-        `smallest_effect`, `seeds`, `samples`.
+        (95 %, over samples and seeds), `p` (see `sign_flip_test`; NaN where so few clusters cannot
+        reach 0.05), `p_holm` (of this table), `smallest_effect`, `seeds`, `samples`, `clusters`.
 
     Raises
     ------
@@ -251,11 +251,13 @@ def compare(
         if np.isnan(low):
             raise UserError("an interval needs two or more of what is drawn: questions, needles, "
                             "texts or samples of each task. Ask for more of them.")
-        rows.append((strategy, effect, low, high,
-                     sign_flip_test(values, clusters, strata, seed=seed),
-                     smallest_effect(low, high), values.shape[1], len(values)))
-    found = pd.DataFrame(rows, columns=["strategy", "effect", "low", "high", "p",
-                                        "smallest_effect", "seeds", "samples"])
+        many = len({*zip(strata, clusters, strict=True)})
+        p = (sign_flip_test(values, clusters, strata, seed=seed)
+             if smallest_p(many) <= 1 - LEVEL else math.nan)
+        rows.append((strategy, effect, low, high, p, smallest_effect(low, high), values.shape[1],
+                     len(values), many))
+    found = pd.DataFrame(rows, columns=["strategy", "effect", "low", "high", "p", "smallest_effect",
+                                        "seeds", "samples", "clusters"])
     found.insert(5, "p_holm", holm(found["p"]))
     return found
 
@@ -331,12 +333,12 @@ def holm(p: Sequence[float]) -> Array:
     """P-values of a family of comparisons, corrected by Holm's step-down method.
 
     The smallest is multiplied by their number, the next by one less, and so on; none falls below
-    the one before it or exceeds 1.
+    the one before it or exceeds 1. What has no p (NaN) is not of the family.
     """
     found = np.asarray(p, dtype=float)
-    order = np.argsort(found, kind="stable")
-    steps = np.maximum.accumulate(found[order] * np.arange(len(found), 0, -1))
-    corrected = np.empty_like(found)
+    order = np.argsort(found, kind="stable")[:np.isfinite(found).sum()]
+    steps = np.maximum.accumulate(found[order] * np.arange(len(order), 0, -1))
+    corrected = np.full_like(found, math.nan)
     corrected[order] = np.minimum(steps, 1)
     return corrected
 

@@ -149,8 +149,8 @@ def test_by_hand():
     # better: 3 (mean of 2 and 4) on each sample of a, 2 and 4 on those of b
     assert found["effect"].tolist() == [3, 0]
     assert found["seeds"].tolist() == [2, 2] and found["samples"].tolist() == [4, 4]
-    assert found["p"].tolist() == [2 / 16, 1]
-    assert found["p_holm"].tolist() == [2 * 2 / 16, 1]
+    assert found["p"].isna().all() and found["p_holm"].isna().all()  # 4 clusters: p is 1/8 at least
+    assert found["clusters"].tolist() == [4, 4]
     assert found.loc["same", ["low", "high", "smallest_effect"]].tolist() == [0, 0, 0]
     assert found.loc["better", "low"] < 3 < found.loc["better", "high"]
 
