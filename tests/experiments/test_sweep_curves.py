@@ -107,7 +107,9 @@ def test_figure_shows_every_measured_count(result):
     figure = masking_sweep(found, {0.1: 3, 0.05: 5}, (2, 4))
     assert [axes.get_ylabel() for axes in figure.axes] == list(found)
     for axes, one in zip(figure.axes, found.values(), strict=True):
-        for container, policy in zip(axes.containers, LINES, strict=True):
+        for container, policy in zip(
+                axes.containers, [name for name in LINES if name in {*one["policy"]}],
+                strict=True):
             x, y = container[0].get_data()
             of_policy = one[one["policy"] == policy]
             assert [round(float(at)) for at in x] == of_policy["count"].tolist()
