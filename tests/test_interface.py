@@ -1,6 +1,7 @@
 """What `import rmutils` promises, and the code that the pages print: it runs as printed."""
 
 import ast
+import inspect
 import json
 import re
 import subprocess
@@ -8,9 +9,12 @@ import sys
 
 import matplotlib
 import pytest
+from numpydoc.docscrape import FunctionDoc
+from sphinx.util.inspect import signature, stringify_signature
 
 import rmutils
 from rmutils.core.paths import CORPORA, ROOT, SHIPPED_MODELS
+from rmutils.site.pages.reference import sign
 
 
 def snippets(page: str) -> dict[str, str]:
@@ -86,6 +90,17 @@ def test_import_is_quick_and_type_checkers_know_the_names():
     told = {alias.asname for node in stub.body if isinstance(node, ast.ImportFrom)
             for alias in node.names}
     assert told == {*rmutils.__all__}
+
+
+@pytest.mark.parametrize("name", rmutils.__all__)
+def test_the_reference_shows_readable_signatures_and_sections(name):
+    thing = getattr(rmutils, name)
+    text = stringify_signature(signature(thing), unqualified_typehints=True)
+    shown, returned = sign(None, "", name, thing, None, *text.split(" -> "))
+    assert not re.search(r"FieldInfo|Annotated| at 0x|<", f"{shown} -> {returned}")
+    if not isinstance(thing, type):
+        told = ", ".join(one.name for one in FunctionDoc(thing)["Parameters"]).replace("*", "")
+        assert told.split(", ") == [*inspect.signature(thing).parameters]
 
 
 @pytest.mark.parametrize("make, shown", [

@@ -238,6 +238,11 @@ def _frame(schema: Schema, folder: Path) -> pd.DataFrame:
 def load_tables(folder: Path = PAPER) -> pd.DataFrame:
     """Return every number of the tables: 1-12 of the English paper, 1-7 of the Japanese one.
 
+    Parameters
+    ----------
+    folder : Path
+        Where `tables.csv` lies. Default: the transcription that ships with the book.
+
     Returns
     -------
     DataFrame

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -127,6 +127,9 @@ for _name, _strategy in {
     STRATEGIES.add(_name, _strategy)
 
 
+Chooser = TypeVar("Chooser", bound=Callable[..., list[Head]])
+
+
 @dataclass(frozen=True)
 class ChosenHeads(Strategy):
     """Heads chosen by a function are masked for the rejected side."""
@@ -143,11 +146,14 @@ class ChosenHeads(Strategy):
 
 def register_strategy(
     name: str, title: str = "", **fields: Any
-) -> Callable[[Callable[..., list[Head]]], Callable[..., list[Head]]]:
+) -> Callable[[Chooser], Chooser]:
     """Return a decorator that makes a choice of heads a strategy for rejected responses.
 
     `rmutils retmask MODEL --strategy name` then masks the heads that the function chooses. Other
     kinds of strategies subclass `rmutils.preference.strategies.Strategy`.
+
+    The decorated function is called with the scores and, by name, with `tau` or `top_k`, whichever
+    is asked for (the other is None), and `seed`. It returns a list of (layer, head).
 
     Parameters
     ----------
@@ -155,9 +161,6 @@ def register_strategy(
         For commands, and for readers.
     **fields
         Further fields of `Strategy`: `objective="sft"`, `reasoning="removed"`, ...
-
-    The decorated function is called with the scores and, by name, with `tau` or `top_k`, whichever
-    is asked for (the other is None), and `seed`. It returns a list of (layer, head).
 
     Examples
     --------
@@ -171,7 +174,7 @@ def register_strategy(
     >>> STRATEGIES["weakest-heads"].choose_heads(scores, tau=0.2)
     [(0, 2), (0, 0)]
     """
-    def add(function: Callable[..., list[Head]]) -> Callable[..., list[Head]]:
+    def add(function: Chooser) -> Chooser:
         STRATEGIES.add(name, ChosenHeads(title or name, function=function, **fields))
         return function
 

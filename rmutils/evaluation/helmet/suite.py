@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from rmutils.core.registry import Registry
 from rmutils.corpora.world import document_questions as documents
@@ -22,6 +22,7 @@ CATEGORIES = ("Recall", "RAG", "Re-rank", "ICL", "Cite", "LongQA", "Summ")
 Reading = Literal["raw", "parsed"]
 Make = Callable[[Chronicle, int, Count, int], list[Question]]
 """(world, most tokens of the user turn, count, number of questions) -> questions about one text."""
+Maker = TypeVar("Maker", bound=Make)
 
 
 @dataclass(frozen=True)
@@ -87,10 +88,15 @@ DATASETS: Registry[Dataset] = Registry("data set", "rmutils.datasets")
 def register_dataset(
     name: str, category: str, metrics: tuple[str, ...], instruction: str, stands_for: str = "",
     **settings: Any,
-) -> Callable[[Make], Make]:
+) -> Callable[[Maker], Maker]:
     """Return a decorator that adds a data set to the evaluation.
 
     `EvaluateConfig(datasets=(name,))` asks for it; the suite stays as it is.
+
+    The decorated function returns the questions about one text, a list of `Question`. It is called
+    with a source of random texts (`world.random` is its `random.Random`), the most tokens that a
+    question and its text may have, a function that counts the tokens of a text, and the number of
+    questions.
 
     Parameters
     ----------
@@ -106,11 +112,6 @@ def register_dataset(
     **settings
         Further fields of `rmutils.evaluation.helmet.suite.Dataset`: `max_new_tokens`, `shots`, ...
 
-    The decorated function returns the questions about one text, a list of `Question`. It is called
-    with a source of random texts (`world.random` is its `random.Random`), the most tokens that a
-    question and its text may have, a function that counts the tokens of a text, and the number of
-    questions.
-
     Examples
     --------
     >>> from rmutils import EvaluateConfig, Question, evaluate, register_dataset
@@ -124,7 +125,7 @@ def register_dataset(
     >>> table[["dataset", "length", "sample", "metric"]].values.tolist()
     [['hosts', 100, 0, 'recall'], ['hosts', 100, 1, 'recall']]
     """
-    def register(make: Make) -> Make:
+    def register(make: Maker) -> Maker:
         DATASETS.add(name, Dataset(name, category, stands_for, make, metrics, instruction,
                                    **settings))
         return make
