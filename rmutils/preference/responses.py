@@ -167,7 +167,7 @@ def respond(
                   text  tokens  finished
     0  The old mill is       4     False
     """
-    if not isinstance(backend, Backend):
+    if isinstance(backend, LanguageModel | str):
         backend = Transformers(ModelRef(backend).load())
     instructions = [Instruction.of(one) if isinstance(one, str) else one for one in instructions]
     who = f"{backend.name}, {len(config.heads)} heads masked" if config.heads else backend.name
