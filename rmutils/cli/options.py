@@ -15,6 +15,7 @@ import numpy as np
 import typer
 from pydantic import Field
 
+from rmutils.core import plugins
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError
 
@@ -187,7 +188,7 @@ def command_line(ctx: typer.Context) -> str:
         else:
             for each in value if isinstance(value, (list, tuple)) else [value]:
                 words += [parameter.opts[0], str(each)]
-    return shlex.join(["rmutils", ctx.info_name, *words])
+    return shlex.join(["rmutils", *plugins.options(), ctx.info_name, *words])
 
 
 def mean(values: np.ndarray) -> dict[str, float]:

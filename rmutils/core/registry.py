@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -124,8 +125,12 @@ class Registry(Mapping[str, T]):
 
     def unknown(self, name: str) -> str:
         """Say that nothing has this name, what may be meant, and what there is."""
-        return (f"{name!r} is no {self.what}.{did_you_mean(name, self._known)} There are: "
-                f"{', '.join(self._known)}.")
+        known = ", ".join(self._known)
+        if multiprocessing.parent_process():  # a worker of a notebook
+            known += (". Worker processes know what modules and plug-ins register, but not a "
+                      "notebook's own: put that into a file and name it in RMUTILS_PLUGINS, or "
+                      "answer in one process")
+        return f"{name!r} is no {self.what}.{did_you_mean(name, self._known)} There are: {known}."
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import multiprocessing
 import os
 import re
 import shutil
@@ -16,6 +17,7 @@ from rmutils.attention.variants import VARIANTS, Plain
 from rmutils.cli import app
 from rmutils.cli.from_configs import configured
 from rmutils.core import plugins
+from rmutils.core.errors import UserError
 from rmutils.core.paths import ROOT
 from rmutils.core.registry import Registry
 from rmutils.core.results import Stage
@@ -227,3 +229,9 @@ def test_its_entry_points_name_all_registries_that_it_adds_to():
     assert {*project["entry-points"]} == {r.group for r in REGISTRIES if r._origins}
     assert {name for points in project["entry-points"].values()
             for name in points.values()} == {EXAMPLE.stem}
+
+
+def test_a_worker_says_what_it_cannot_know(monkeypatch):
+    monkeypatch.setattr(multiprocessing, "parent_process", object)
+    with pytest.raises(UserError, match="but not a notebook's own: .* RMUTILS_PLUGINS"):
+        STRATEGIES["of a notebook"]
