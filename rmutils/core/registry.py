@@ -11,8 +11,13 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, GetCoreSchemaHandler, ValidationError
-from pydantic_core import CoreSchema, core_schema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    GetCoreSchemaHandler,
+    ValidationError,
+)
 
 from rmutils.core import plugins
 from rmutils.core.errors import UserError, did_you_mean
@@ -132,13 +137,12 @@ class Registry(Mapping[str, T]):
                       "answer in one process")
         return f"{name!r} is no {self.what}.{did_you_mean(name, self._known)} There are: {known}."
 
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
         if isinstance(source, type) and issubclass(source, BaseModel):
-            schema = core_schema.no_info_before_validator_function(self._read, handler(source))
-            return schema | {"serialization": core_schema.simple_ser_schema("any")}
-        return core_schema.no_info_after_validator_function(self._check, handler(source))
+            read = BeforeValidator(self._read)
+            return {**read.__get_pydantic_core_schema__(source, handler),
+                    "serialization": {"type": "any"}}
+        return AfterValidator(self._check).__get_pydantic_core_schema__(source, handler)
 
     def _check(self, name: str) -> str:
         if name not in self:
