@@ -14,9 +14,9 @@ from rmutils.core.paths import CORPORA
 from rmutils.core.results import find
 from rmutils.corpora.haystacks import load_needles
 from rmutils.experiments.preliminaries import detect_stored_or_small
-from rmutils.heads import DetectConfig, detect
+from rmutils.heads import DetectConfig, detect, detection
 from rmutils.heads.detection import DETECT, detect_stored, inputs_of
-from rmutils.models import identify, trained
+from rmutils.models import identify
 
 SMALL = DetectConfig(lengths=(240, 300), depths=(0.0, 1.0), needles=2, max_new_tokens=4)
 
@@ -39,7 +39,7 @@ def own_needles(home, records=None):
 def test_computed_once_then_read(home, monkeypatch):
     """What is read is what was computed, and reading needs no model."""
     scores, artifact = detect_stored("tiny model", SMALL)
-    monkeypatch.setattr(trained, "load_model", None)
+    monkeypatch.setattr(detection.ModelRef, "load", None)
     again, same = detect_stored("tiny model", SMALL)
     assert same == artifact and artifact.problems() == []
     np.testing.assert_array_equal(again.runs, scores.runs)
