@@ -22,9 +22,10 @@ from rmutils.figures.report import (
     show_case,
     side_by_side,
     table,
+    verdict_strip,
 )
 from rmutils.figures.training_figures import masked_heads_said
-from rmutils.paper.verdicts import Effect
+from rmutils.paper.verdicts import VERDICTS, Effect
 
 EVIL = "<script>alert('x')</script> & <b>bold</b> \"quoted\""
 
@@ -186,3 +187,14 @@ def test_masked_heads_are_said_with_their_controls():
     assert "rise, but also after SFT.**" in said
     assert "do not measurably change.**" in masked_heads_said(
         {"retmask": effect(0.001, 0.004)}, "m").data
+
+
+def test_each_claim_has_a_cell_and_each_verdict_a_sign():
+    claims = pd.DataFrame([{"verdict": verdict, "place": f"Section {n}", "as_printed": EVIL}
+                           for n, verdict in enumerate(VERDICTS) for _ in range(n + 1)])
+    shown = verdict_strip(claims).data
+    assert shown.count("<li ") == len(claims) and "<script>" not in shown
+    for n, verdict in enumerate(VERDICTS):
+        assert f" {verdict}: {n + 1}" in shown
+    signs = {shown[:shown.index(f"</span> {v}: ")].rpartition(">")[2] for v in VERDICTS}
+    assert len(signs) == len(VERDICTS)

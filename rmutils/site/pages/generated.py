@@ -34,6 +34,7 @@ from rmutils.site.pages.walk import walk
 from rmutils.site.parameters import read_parameters
 
 COUNTS = ("tried", "kept", "lost")
+STRIP = '<div class="rm-strip">'
 TOUCHES = {
     "bold is best": "which value of a table is marked as the best",
     "caption": "which input lengths a table is about",
@@ -132,9 +133,10 @@ def said(book: Path, chapter: str, cell: str) -> str:
 
 
 def _text(output: NotebookNode) -> str | None:
-    """Markdown of a text, or of a table's data."""
+    """Markdown of a text, of a table's data, or of a strip of verdicts."""
     if kind_of(output) != "table":
-        return output.data.get("text/markdown")
+        shown = output.data.get("text/html", "")
+        return shown if shown.startswith(STRIP) else output.data.get("text/markdown")
     head, *rows = csv.reader(io.StringIO(output.metadata["rmutils"]["csv"]))
     lines = [map(literal, head), ["---"] * len(head), *(map(literal, row) for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -167,6 +169,15 @@ def errata(book: Path) -> str:
                       f"- {_value(row.value_b)} ({literal(row.place_b)})",
                       f"- touches: {_touched(row, gains)}", ""]
     return "\n".join(parts)
+
+
+def copies(book: Path) -> str:
+    """The finding of the audit in two sentences: how many of the published runs are distinct."""
+    counts = [f"{own['map'].nunique()} of {len(own)} for {literal(model)}"
+              for model, own in load_published_maps().groupby("model", sort=False)]
+    return ("**Most of the authors' published detection runs are copies.** Distinct are "
+            f"{', '.join(counts[:-1])} and {counts[-1]}, because the script put the needle at the "
+            "start of the text at nine of ten depths ({numref}`fig-copies`).")
 
 
 def _copies(maps: pd.DataFrame) -> list[str]:
@@ -241,6 +252,7 @@ WRITERS: dict[str, Callable[..., str]] = {
     "faults": faults,
     "faults-in-all": in_all,
     "walk": walk,
+    "copies": copies,
 }
 """Each is given the book's folder and the words after its name, and returns Markdown."""
 

@@ -10,7 +10,7 @@ from rmutils.core import paths
 from rmutils.core.errors import UserError
 from rmutils.paper import audit
 from rmutils.site.pages import inputs
-from rmutils.site.pages.generated import bibtex, changes, citation, errata, said
+from rmutils.site.pages.generated import bibtex, changes, citation, copies, errata, said
 from tests.site.pages.conftest import EVIL
 
 
@@ -51,6 +51,12 @@ def test_errata_are_the_disagreements_of_the_audit():
         mine = [e for e in told if e.startswith(f"{row.what}\n") and f"({row.place_a})" in e
                 and f"({row.place_b})" in e]
         assert mine and "- touches: " in mine[0]
+
+
+def test_distinct_runs_are_those_of_the_published_files():
+    told = copies(paths.BOOK).replace("\\", "")
+    for count in ("59 of 342", "98 of 600", "5 of 30"):
+        assert count in told
 
 
 def test_citation_and_changes_come_from_the_projects_files():
