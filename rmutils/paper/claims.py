@@ -33,10 +33,10 @@ from rmutils.paper.verdicts import (
     SHOWN,
     UNDECIDED,
     UNTESTABLE,
-    Answer,
     CannotShow,
     Claimed,
     Effect,
+    PartVerdict,
     Quantity,
     Verdict,
     answers,
@@ -101,7 +101,7 @@ class Part:
     measure: Measure
     of: tuple[str | int, ...]
     effect: Effect | None
-    answer: Answer
+    answer: PartVerdict
     sentence: str = ""
     """Says it with units; `{effect}` stands for the number."""
     scale: float = 1
@@ -214,7 +214,8 @@ def _part(measure: Measure, of: tuple[str | int, ...], quantities: Quantities) -
         effect = blind.effect
     except NotStored as missing:
         note = str(missing)[0].upper() + str(missing)[1:]
-    return Part(measure, of, effect, Answer(NOT_RUN, np.nan), asked.said(*of), asked.scale, note)
+    return Part(measure, of, effect, PartVerdict(NOT_RUN, np.nan), asked.said(*of), asked.scale,
+                note)
 
 
 def _answered(parts: Sequence[Part]) -> Iterator[Part]:

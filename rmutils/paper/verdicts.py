@@ -267,7 +267,7 @@ class Claimed(Config):
 
 
 @dataclass(frozen=True)
-class Answer:
+class PartVerdict:
     """The verdict on a part of a claim, with the p of its direction (NaN if it has no say)."""
 
     verdict: Verdict
@@ -275,13 +275,13 @@ class Answer:
     size_excluded: bool = False
 
 
-def answers(parts: Sequence[tuple[Effect, Claimed]]) -> list[Answer]:
+def answers(parts: Sequence[tuple[Effect, Claimed]]) -> list[PartVerdict]:
     """Judge all parts of a claim that are measured; p is corrected over those that have a say."""
     heard = [i for i, (effect, _) in enumerate(parts) if not effect.blocked]
     sized = [i for i in heard if parts[i][1].size is not None]
     p = dict(zip(heard, holm([_direction_p(*parts[i]) for i in heard]), strict=True))
     size_p = dict(zip(sized, holm([parts[i][0].p(parts[i][1].size) for i in sized]), strict=True))
-    return [_answer(*part, p[i], size_p.get(i, 1.0)) if i in p else Answer(BLIND, np.nan)
+    return [_answer(*part, p[i], size_p.get(i, 1.0)) if i in p else PartVerdict(BLIND, np.nan)
             for i, part in enumerate(parts)]
 
 
@@ -297,13 +297,13 @@ def _passes(value: float, bound: float, claimed: Claimed) -> bool:
     return value > bound if bound == claimed.above else value < bound
 
 
-def _answer(effect: Effect, claimed: Claimed, p: float, size_p: float) -> Answer:
+def _answer(effect: Effect, claimed: Claimed, p: float, size_p: float) -> PartVerdict:
     excluded = size_p <= ALPHA and not claimed.reaches(effect.value)
     if p <= ALPHA:
         if not claimed.holds(effect.value):
-            return Answer(AGAINST, p, excluded)
-        return Answer(REACHED if claimed.reaches(effect.value) else SHOWN, p, excluded)
-    return Answer(EXCLUDED if excluded else UNDECIDED, p, excluded)
+            return PartVerdict(AGAINST, p, excluded)
+        return PartVerdict(REACHED if claimed.reaches(effect.value) else SHOWN, p, excluded)
+    return PartVerdict(EXCLUDED if excluded else UNDECIDED, p, excluded)
 
 
 def together(parts: Sequence[Verdict]) -> Verdict:
