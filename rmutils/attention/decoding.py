@@ -36,14 +36,14 @@ from rmutils.core.errors import UserError
 from rmutils.models.engine import drafts
 from rmutils.models.engine.caches import filled, stack_caches
 from rmutils.models.engine.implementations import GROUPED, register, register_by_layer, using
-from rmutils.models.families import caps_scores
+from rmutils.models.families import needs_eager
 
 NAME = "retrieval_capture"
 RECORDING = {NAME}
 """Names of the attentions that take a recorder."""
 ALIKE = {"sdpa", "eager", "flex_attention", "flash_attention_2", "flash_attention_3",
          "flash_attention_4", GROUPED}
-"""Attentions that compute what `retrieval_capture` computes, unless the model caps its scores."""
+"""Attentions that compute what `retrieval_capture` computes, unless the model `needs_eager`."""
 
 T = TypeVar("T", bound=Callable[..., tuple[Tensor, Tensor | None]])
 
@@ -164,8 +164,8 @@ def capturing(model: PreTrainedModel) -> Iterator[ArgMaxRecorder]:
 
     The attentions of transformers are exchanged for `retrieval_capture`, which computes the same. A
     variant of attention that takes a recorder (`recording_by_layer`) stays as it is. So does any
-    other attention, as one of your own or one that caps its scores (Gemma 2): the weights that it
-    returns beside its output are watched.
+    other attention, as one of your own, one that caps its scores (Gemma 2) or one with sinks
+    (GPT-OSS): the weights that it returns beside its output are watched.
 
     Raises
     ------
@@ -173,7 +173,7 @@ def capturing(model: PreTrainedModel) -> Iterator[ArgMaxRecorder]:
         While the model reads: its attention returns no weights.
     """
     own = model.config._attn_implementation
-    if own in RECORDING or own in ALIKE and not caps_scores(model.config):
+    if own in RECORDING or own in ALIKE and not needs_eager(model):
         with using(model, own if own in RECORDING else NAME):
             yield ArgMaxRecorder()
         return

@@ -24,7 +24,7 @@ class Haystack:
     text: str
 
 
-def load_haystacks(folder: Path | None = None) -> list[Haystack]:
+def load_haystacks(folder: Path | str | None = None) -> list[Haystack]:
     """Read the parts of a haystack folder, in the order of their names.
 
     A folder holds `.txt` files, each a part; or subfolders, each a part made of its `.txt` files
@@ -125,7 +125,7 @@ def needle_of(given: Any) -> Needle:
     return needle
 
 
-def load_needles(path: Path | None = None) -> list[Needle]:
+def load_needles(path: Path | str | None = None) -> list[Needle]:
     """Read a needle set: a `.jsonl` file (or a folder holding one) with a record per line.
 
     Raises

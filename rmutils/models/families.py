@@ -84,14 +84,24 @@ class Family:
 
         A norm over all heads of a layer comes before: zeros in front of it would change the others.
         """
-        projection, norm = attention.q_proj, getattr(attention, "q_norm", None)
+        projection = getattr(attention, "q_proj", None) or attention.q_b_proj  # DeepSeek's
+        norm = getattr(attention, "q_norm", None)
         together = norm is not None and norm.weight.numel() == projection.out_features
         return norm if together else projection
 
 
-def caps_scores(config: Any) -> bool:
-    """Return True for a model that caps its attention's scores (Gemma 2), which SDPA would drop."""
-    return getattr(config, "attn_logit_softcapping", None) is not None
+EXAMINED = (
+    "Models can be examined whose layers have rotary positions and an attention with an output "
+    "projection `o_proj`, as in Llama, Qwen3, Olmo 3, Gemma, Mistral, DeepSeek-V2 and "
+    "GPT-OSS. GPT-2, GPT-NeoX and Mamba are built in another way.")
+"""Which models this project works with, in messages and pages."""
+
+
+def needs_eager(model: PreTrainedModel) -> bool:
+    """Return True for a model whose attention is more than SDPA computes: scores that are capped
+    (Gemma 2), or sinks, which take a share of each head's attention (GPT-OSS)."""
+    capped = getattr(model.config, "attn_logit_softcapping", None) is not None
+    return capped or not getattr(model, "_supports_sdpa", True)
 
 
 FAMILIES: Registry[Family] = Registry("model family", "rmutils.families")

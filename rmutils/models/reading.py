@@ -1,0 +1,145 @@
+"""From files, in a folder, in the hub's cache or in a GGUF file, to a model and its tokenizer."""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+
+from rmutils.core.errors import UserError
+from rmutils.models.fetch import offline
+
+TOKENIZERS = "tokenizer.json", "*.model", "vocab.*", "*.tiktoken", "tekken.json"
+"""Files of which a model's folder needs one: its vocabulary."""
+
+
+def _at(name: str) -> dict[str, str]:
+    """What `from_pretrained` takes for a folder or `org/model@revision`."""
+    hub, _, revision = name.partition("@")
+    found = {"pretrained_model_name_or_path": hub, "revision": revision}
+    return found if revision and not Path(name).is_dir() else {
+        "pretrained_model_name_or_path": name}
+
+
+def read_config(name: str):
+    """Return the settings of a model in a folder or of the hub."""
+    from transformers import AutoConfig
+
+    with _load_errors(name):
+        return AutoConfig.from_pretrained(**_at(name), trust_remote_code=False)
+
+
+def commit_of(name: str) -> str:
+    """Return the commit of a model of the hub, by the folder in which the hub's cache keeps it."""
+    from transformers.utils import cached_file
+
+    hub, _, revision = name.partition("@")
+    with _load_errors(name):
+        return Path(cached_file(hub, "config.json", revision=revision or None)).parent.name
+
+
+def read_gguf(path: Path, dtype: torch.dtype):
+    """Return the model and the tokenizer of a GGUF file."""
+    with _load_errors(str(path)):
+        return unpack(path, dtype)
+
+
+def read_folder(name: str, dtype: torch.dtype):
+    """Return the model and the tokenizer of a folder or of the hub.
+
+    Raises
+    ------
+    UserError
+        They are not there, incomplete or damaged.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    with _load_errors(name):
+        if Path(name).is_dir() and not any(any(Path(name).glob(one)) for one in TOKENIZERS):
+            raise FileNotFoundError("the folder has no tokenizer. Copy tokenizer.json and "
+                                    "tokenizer_config.json from the model that it was made from")
+        model, info = AutoModelForCausalLM.from_pretrained(
+            **_at(name), dtype=dtype, use_safetensors=True, trust_remote_code=False,
+            output_loading_info=True, ignore_mismatched_sizes=True,
+        )
+        # transformers would go on with random numbers in their place.
+        lacking = {*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])}
+        if lacking:
+            raise ValueError(f"{len(lacking)} of the weights that its config.json asks for are "
+                             f"missing or of another shape, as {min(lacking)}")
+        return model, AutoTokenizer.from_pretrained(**_at(name), trust_remote_code=False)
+
+
+@contextmanager
+def _load_errors(name: str) -> Iterator[None]:
+    """transformers' errors about a model that cannot be had or read, as ours."""
+    try:
+        yield
+    except (OSError, ValueError, ImportError, SafetensorError, struct.error) as error:
+        cause = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        here = Path(name).exists()
+        if isinstance(error, ImportError) or here and isinstance(error, FileNotFoundError):
+            raise UserError(f"{name} could not be loaded: {cause}.") from error
+        if here:
+            raise UserError(f"{name} could not be loaded: {cause}. Its files are damaged or "
+                            "incomplete, or transformers knows no language model of its kind."
+                            ) from error
+        cause = "HF_HUB_OFFLINE is set" if offline() else cause
+        raise UserError(
+            f"{name} could not be loaded: {cause}. If it is on the hub, then with a network and, "
+            f"for a gated model, a token (`hf auth login`): `hf download "
+            f"{name.replace('@', ' --revision ')}`."
+        ) from error
+
+
+def unpack(path: Path, dtype: torch.dtype):
+    """The model of a GGUF file, with whole weights, and its tokenizer.
+
+    Raises
+    ------
+    OSError, ValueError, struct.error
+        It is damaged, or no file of a causal language model.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+    from transformers.integrations.gguf import read_gguf_metadata
+
+    # redirect_stderr: a bar that no setting switches off
+    with _read_once(), redirect_stderr(io.StringIO()):
+        # Without dequantize=True the weights stay packed: no masking, training or saving.
+        model = AutoModelForCausalLM.from_pretrained(
+            path.parent, gguf_file=path.name, quantization_config=GgufConfig(dequantize=True),
+            dtype=dtype, trust_remote_code=False,
+        )
+        tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+        # transformers 5.19 reads all of the tokenizer but this. Without it Gemma writes nonsense.
+        if read_gguf_metadata(str(path))[0].get("tokenizer.ggml.add_bos_token"):
+            tokenizer.add_bos_token = True
+        return model, tokenizer
+
+
+@contextmanager
+def _read_once() -> Iterator[None]:
+    """transformers 5.19 reads a Llama's file three times, and makes the table of its names anew for
+    each of its modules; gguf cuts a file's 250,000 values out of a numpy.memmap, which takes
+    several times as long as out of a plain array. That takes longer than to unpack the weights."""
+    import gguf
+
+    class Reader(gguf.GGUFReader):
+        data = property(lambda self: self._data,
+                        lambda self, mapped: setattr(self, "_data", np.asarray(mapped)))
+
+    own = {name: getattr(gguf, name) for name in ("GGUFReader", "get_tensor_name_map")}
+    try:
+        gguf.GGUFReader = cache(Reader)
+        gguf.get_tensor_name_map = cache(own["get_tensor_name_map"])
+        yield
+    finally:
+        for name, made in own.items():
+            setattr(gguf, name, made)
