@@ -30,7 +30,7 @@ from rmutils.heads.score_kinds import SCORES, ScoreKind
 from rmutils.heads.scores import Values
 from rmutils.models import LanguageModel
 from rmutils.models.engine.caches import filled
-from rmutils.models.families import caps_scores
+from rmutils.models.families import needs_eager
 from rmutils.models.known_models import check
 
 
@@ -106,7 +106,7 @@ class _Contribution(ScoreKind):
     def __init__(self, lm: LanguageModel, config: Any):
         super().__init__(lm, config)
         check(lm)
-        if lm.model.config._attn_implementation not in ALIKE or caps_scores(lm.model.config):
+        if lm.model.config._attn_implementation not in ALIKE or needs_eager(lm.model):
             raise UserError(f"the attention of {lm.name} is not the plain one, so what its heads "
                             f"write cannot be told. Choose the definition 'paper' or 'wu'.")
 
