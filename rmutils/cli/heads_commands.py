@@ -46,14 +46,16 @@ def detect(
     if wu_json:
         options.check_room(wu_json)
     scores, artifact = detect_stored(model, config, compute=compute, workers=workers)
-    if wu_json:
-        scores.to_wu_json(wu_json)
     given, tau = tau, tau_of(model) if tau is None else tau
-    interval, highest = scores.interval(), float(scores.mean.max().round(DECIMALS))
-    chosen = scores.select(tau=tau) if highest >= tau else []
-    heads = [{"layer": layer, "head": head, "score": float(scores.mean[layer, head]),
-              "low": float(interval[layer, head, 0]), "high": float(interval[layer, head, 1])}
-             for layer, head in chosen]
+    highest, heads = None, []
+    if len(scores.runs):  # that no needle is found is a result, too
+        if wu_json:
+            scores.to_wu_json(wu_json)
+        interval, highest = scores.interval(), float(scores.mean.max().round(DECIMALS))
+        chosen = scores.select(tau=tau) if highest >= tau else []
+        heads = [{"layer": layer, "head": head, "score": float(scores.mean[layer, head]),
+                  "low": float(interval[layer, head, 0]), "high": float(interval[layer, head, 1])}
+                 for layer, head in chosen]
     if as_json:
         print(json.dumps({"model": scores.model, "artifact": artifact.name, "tau": tau,
                           "cases": len(scores.cases), "successful": len(scores.runs),
@@ -62,7 +64,10 @@ def detect(
     print(f"{scores.model}: {len(scores.runs)} of {len(scores.cases)} needles found; "
           f"{len(heads)} heads at or above tau = {tau:g}"
           f"{' (that of its family)' if given is None else ''}. Stored as {artifact.name}.")
-    if not heads:
+    if highest is None:
+        print("No head has a score, because only cases count in which the needle is found. "
+              f"The answers are in {artifact.path('cases.parquet')}.")
+    elif not heads:
         print(f"The highest score is {highest:.3f}: choose a lower --tau to see heads.")
     for h in heads:
         print(f"layer {h['layer']:3}  head {h['head']:3}  {h['score']:.3f}  "

@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import signal
 import sys
+import threading
 import time
 from collections import UserDict
 from collections.abc import Callable, Iterator
@@ -122,12 +124,18 @@ def side_by_side(
     context = multiprocessing.get_context("spawn")  # a fork of a process with threads can hang
     with progress_bar(doing, total, unit=unit, done=len(kept)) as advance, \
             ProcessPoolExecutor(workers, context, import_all, (outside_modules(),)) as pool:
-        jobs = [pool.submit(_share, work, dict(kept), part, slice(k, None, workers))
-                for k, part in enumerate(parts)]
-        while wait(jobs, PAUSE).not_done:
-            now = sum(part.read_bytes().count(b"\n") for part in parts if part.exists())
-            advance(now - seen)
-            seen = now
+        with _deaf_to_ctrl_c():  # the workers are, too: one process tells of it, and stops them
+            jobs = [pool.submit(_share, work, dict(kept), part, slice(k, None, workers))
+                    for k, part in enumerate(parts)]
+        try:
+            while wait(jobs, PAUSE).not_done:
+                now = sum(part.read_bytes().count(b"\n") for part in parts if part.exists())
+                advance(now - seen)
+                seen = now
+        except KeyboardInterrupt:
+            for worker in multiprocessing.active_children():
+                worker.terminate()
+            raise
     Journal(journal)  # takes in what they have written, also if one was stopped
     try:
         return [job.result() for job in jobs]
@@ -135,6 +143,20 @@ def side_by_side(
         raise UserError(f"{doing}: a worker was stopped, perhaps because memory ran out. What has "
                         "been answered is kept: the same command goes on; --workers 1 needs the "
                         "least memory.") from error
+
+
+@contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    """Ignore Ctrl-C, as do the processes that are started meanwhile, for as long as they live."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or before is None:
+        yield  # no signal arrives here, or not in Python
+        return
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def default_workers() -> int:

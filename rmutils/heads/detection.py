@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -199,11 +198,9 @@ def _record(kind: ScoreKind, case: NiahCase, answer: Answer, seconds: float) -> 
 
 
 def _work(
-    model: str, config: DetectConfig, module: str, known: Journal, share: slice,
-    done: Callable[[float], None],
+    model: str, config: DetectConfig, known: Journal, share: slice, done: Callable[[float], None],
 ) -> None:
     """Answer the cases of one process: neighbours, as they share much of their text."""
-    import_module(module)  # it may have registered a kind of score that entry points do not name
     lm = load_model(model)
     cases = [case for case in build_cases(lm, config) if "scores" not in known.get(case.id, ())]
     first, size = share.start, -(-len(cases) // share.step)
@@ -275,9 +272,8 @@ def detect_stored(
         check(lm)
         cases = build_cases(lm, config)
         if isinstance(model, str) and (several := min(workers, len(cases))) > 1:
-            work = partial(_work, model, config, SCORES[config.definition].__module__)
-            side_by_side(work, journal, several, f"detecting heads of {lm.name}", len(cases),
-                         unit="cases")
+            side_by_side(partial(_work, model, config), journal, several,
+                         f"detecting heads of {lm.name}", len(cases), unit="cases")
         return detect(lm, config, journal=journal)
 
     inputs, shown = inputs_of(ref.identity, config, ref.corpus), named or ref.name

@@ -2,6 +2,7 @@
 
 import json
 
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -63,6 +64,18 @@ def test_a_threshold_that_no_head_reaches_loses_nothing(model):
     highest = json.loads(done.stdout)["highest"]
     text = rmutils(model, *GRID, "--tau", "2", "--compute", "never").stdout
     assert f"The highest score is {highest:.3f}" in text
+
+
+def test_no_needle_found_is_a_result(cache, tmp_path):
+    """Three tokens do not hold an answer."""
+    words = ["tiny-llama", "--lengths", "256", "--depths", "0.5", "--needles", "2",
+             "--max-new-tokens", "3", "--wu-json", str(tmp_path / "wu.json")]
+    done, as_json = rmutils(*words), rmutils(*words, "--json")
+    assert done.exit_code == 0 and "0 of 2 needles found; 0 heads" in done.stdout
+    found = json.loads(as_json.stdout)
+    assert (found["successful"], found["highest"], found["heads"]) == (0, None, [])
+    table = pd.read_parquet(done.stdout.split("The answers are in ")[1].strip().rstrip("."))
+    assert len(table) == 2 and not (tmp_path / "wu.json").exists()
 
 
 @pytest.mark.parametrize("name", ["tiny-llama", "tiny-qwen3"])

@@ -1,5 +1,11 @@
 """A journal gives back what was written to it, also after a kill in the middle of a line."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
+
 import pytest
 
 from rmutils.core.journal import Journal, worker_part
@@ -60,3 +66,37 @@ def test_what_others_keep_beside_it_stays(tmp_path):
     other.write_text('{"case": 1}\n', encoding="utf-8")
     assert dict(Journal(path)) == {}
     assert other.read_text(encoding="utf-8") == '{"case": 1}\n'
+
+
+SLEEPERS = """
+import signal, sys, time
+from pathlib import Path
+from rmutils.core.journal import side_by_side
+
+def work(journal, share, done):
+    journal[str(share.start)] = 1
+    time.sleep(600)
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background has none
+    try:
+        side_by_side(work, Path(sys.argv[1]), 2, "sleeping", 2)
+    except KeyboardInterrupt:
+        print("stopped")
+"""
+
+
+def test_ctrl_c_ends_all_processes_without_a_word(tmp_path):
+    """As from a terminal, which sends it to each of them."""
+    script, journal = tmp_path / "sleepers.py", tmp_path / "journal.jsonl"
+    script.write_text(SLEEPERS)
+    run = subprocess.Popen([sys.executable, script, journal], stdout=subprocess.PIPE, text=True,
+                           stderr=subprocess.STDOUT, start_new_session=True)
+    parts = [worker_part(journal, k) for k in range(2)]
+    for _ in range(600):
+        if all(part.exists() for part in parts) or run.poll() is not None:
+            break
+        time.sleep(0.5)
+    os.killpg(run.pid, signal.SIGINT)
+    assert run.communicate(timeout=60) == ("stopped\n", None)
+    assert dict(Journal(journal)) == {"0": 1, "1": 1}
