@@ -47,6 +47,9 @@ def run(
     if not NAME.fullmatch(name):
         raise UserError(f"{name!r} cannot be the name of a run: it becomes part of an address. Use "
                         "up to 100 letters, digits, '.', '_' and '-', not first '.' or '-'")
+    if output and (output.suffix != ".ipynb" or output.is_dir()):
+        raise UserError(f"--output {output}: the copy is a notebook. Give a file that ends in "
+                        ".ipynb.")
     target = (output or paths.BOOK / "runs" / path.stem / f"{name}.ipynb").absolute()
     try:
         given = check_parameters(path, pairs(parameters))

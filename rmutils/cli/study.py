@@ -11,6 +11,7 @@ import typer
 from rmutils.cli.from_configs import Part, configured
 from rmutils.cli.options import Json, list_values
 from rmutils.core import paths
+from rmutils.core.errors import UserError
 from rmutils.study.studies import STUDIES, PaperConfig, study_of
 
 
@@ -60,6 +61,8 @@ def study(
         for row in rows:
             typer.echo(f"{'done' if row['done'] else 'to do'}  {row['job']}")
         return
+    if not project.is_dir():
+        raise UserError(f"--project {project}: no such folder, with notebooks/ and book/.")
     try:
         run_study(profile, root=project.resolve(), on=on, book=book, changes=changes)
     except BuildFailed as error:

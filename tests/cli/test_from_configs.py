@@ -112,6 +112,8 @@ def test_a_name_that_only_the_notebook_knows(parse):
     (["paper", "tables", "--table", "x"], "expected a whole number, got 'x'"),
     (["paper", "tables", "--source", "fr"], "'--source': 'fr' is not one of 'en', 'ja'. "),
     (["run", "01_preliminaries", "-p", "tau", "x"], "is no float: expected a number, got 'x'"),
+    (["run", "01_preliminaries", "--output", "."], "Give a file that ends in .ipynb"),
+    (["study", "--project", "nowhere"], "--project nowhere: no such folder"),
     (["run", "01_preliminaries", "--tua", "1"], "Did you mean tau?")])
 def test_what_is_not_understood(words, message):
     done = CliRunner().invoke(cli.app, words, env={"COLUMNS": "200"})
