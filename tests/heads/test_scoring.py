@@ -85,6 +85,15 @@ def test_japanese_answers_are_distinguished():
             assert answer_recall(needle.real_needle, said) < SUCCESS_ROUGE
 
 
+def test_japanese_needles_are_asked_of_a_real_model(smollm):
+    """SmolLM2-135M was trained on English: it copies pieces of the first needle, not enough."""
+    scores = detection.detect(smollm, DetectConfig(
+        corpus="japanese", lengths=(256,), depths=(0.0,), needles=1))
+    case, = scores.cases.to_dict("records")
+    assert case["recall"] == "character pairs" and 0 < case["rouge"] <= SUCCESS_ROUGE
+    assert scores.success_rate.value == 0
+
+
 @pytest.mark.parametrize("response, success", [("red blue", False), ("Red, blue and green", True)])
 def test_a_record_says_whether_it_counts(llama, response, success):
     ids = llama.tokenizer(response)["input_ids"]
