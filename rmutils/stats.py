@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.stats import chi2, norm, t
+from scipy.stats import norm, t
 
 from rmutils.core.errors import UserError
 
@@ -385,46 +385,3 @@ def interval_p(found: Interval, bound: float, clusters: int) -> float:
         return least
     quantile = distance / half * t.ppf((1 + LEVEL) / 2, freedom)
     return float(max(2 * t.sf(quantile, freedom), least))
-
-
-def standard_error(low: float, high: float) -> float:
-    """Half of a 95 % interval in units of 1.96."""
-    return float((high - low) / 2 / norm.ppf((1 + LEVEL) / 2))
-
-
-def heterogeneity(values: npt.ArrayLike, errors: npt.ArrayLike) -> tuple[float, int, float]:
-    """Cochran's Q of estimates with these standard errors, its degrees of freedom, and p: how often
-    equal true values differ as much."""
-    found, weights = np.asarray(values, dtype=float), np.asarray(errors, dtype=float) ** -2.0
-    q = float(weights @ (found - np.average(found, weights=weights)) ** 2)
-    return q, len(found) - 1, float(chi2.sf(q, len(found) - 1))
-
-
-def correlation(
-    x: npt.ArrayLike, y: npt.ArrayLike, errors: npt.ArrayLike, *, resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> Interval:
-    """Pearson's r, with an interval for few points whose `y` are uncertain themselves.
-
-    On Fisher's scale the variance is 1 / (n - 3) for the choice of points, plus that of a
-    simulation that adds normal errors to every `y`. Ends are NaN for fewer than four points.
-
-    Parameters
-    ----------
-    errors : array_like
-        Standard errors of `y`.
-    """
-    first, second = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
-    r = float(np.corrcoef(first, second)[0, 1])
-    if len(first) < 4:
-        return Interval(r, math.nan, math.nan)
-    noise = np.random.default_rng(seed).normal(size=(resamples, len(first)))
-    moved = second + noise * np.asarray(errors, dtype=float)
-    moved -= moved.mean(1, keepdims=True)
-    drawn = moved @ (first - first.mean()) / (
-        np.linalg.norm(moved, axis=1) * np.linalg.norm(first - first.mean()))
-    almost = 1 - TIE
-    scale = math.atanh(min(max(r, -almost), almost))
-    spread_of = np.var(np.arctanh(np.clip(drawn, -almost, almost))) + 1 / (len(first) - 3)
-    half = norm.ppf((1 + LEVEL) / 2) * math.sqrt(spread_of)
-    return Interval(r, math.tanh(scale - half), math.tanh(scale + half))

@@ -14,10 +14,8 @@ from rmutils.stats import (
     SHARE,
     Interval,
     compare,
-    correlation,
     draws,
     expansion,
-    heterogeneity,
     holm,
     interval,
     interval_of,
@@ -309,35 +307,3 @@ def test_smallest_p_is_that_of_the_sign_flip_test():
     for clusters in (3, 5, 8):
         values = np.arange(1.0, clusters + 1)[:, None]
         assert sign_flip_test(values) == smallest_p(clusters)
-
-
-def test_heterogeneity():
-    """Q by a loop; equal true values are found to differ in about 5 % of cases."""
-    values, errors = np.array([1.0, 2.0, 4.0]), np.array([1.0, 0.5, 2.0])
-    weights = [1, 4, 0.25]
-    mean = (1 + 8 + 1) / 5.25
-    q, freedom, p = heterogeneity(values, errors)
-    assert q == pytest.approx(np.dot(weights, (values - mean) ** 2))
-    assert (freedom, p) == (2, pytest.approx(np.exp(-q / 2)))  # chi squared with two degrees
-    rng = np.random.default_rng(0)
-    assert np.mean([heterogeneity(rng.normal(size=12), np.ones(12))[2] < 0.05
-                    for _ in range(600)]) == pytest.approx(0.05, abs=0.03)
-
-
-def test_correlation_against_fisher_and_with_errors():
-    """Without errors it is Fisher's interval; with errors it is wider, and still covers."""
-    rng = np.random.default_rng(1)
-    x = rng.normal(size=12)
-    y = x + rng.normal(size=12)
-    theirs = stats.pearsonr(x, y)
-    plain = correlation(x, y, np.zeros(12))
-    assert tuple(plain) == pytest.approx((theirs.statistic, *theirs.confidence_interval()))
-    noisy = correlation(x, y, np.full(12, 0.7))
-    assert noisy.value == plain.value and noisy.low < plain.low and noisy.high > plain.high
-    assert np.isnan(correlation(x[:3], y[:3], np.zeros(3)).low)
-    held = []
-    for _ in range(200):
-        x, e = rng.normal(size=12), rng.normal(size=12)
-        found = correlation(x, e, np.full(12, 0.5), resamples=200)
-        held.append(found.low < 0 < found.high)
-    assert np.mean(held) > 0.93

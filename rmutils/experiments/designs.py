@@ -10,13 +10,15 @@ Does sparsity predict the gain? One point for each designed model (section 5.2).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from scipy.stats import chi2, norm, pearsonr, rankdata, spearmanr
 
@@ -30,7 +32,16 @@ from rmutils.heads.detection import detect_stored, even_depths, load, save
 from rmutils.models.teaching import TeachingRecipe, train
 from rmutils.pipeline.planned_runs import BEFORE
 from rmutils.pipeline.retmask import RetMaskConfig, run_retmask
-from rmutils.stats import DIFFERENCE, LEVEL, RESAMPLES, compare, interval_of, spread
+from rmutils.stats import (
+    DIFFERENCE,
+    LEVEL,
+    RESAMPLES,
+    TIE,
+    Interval,
+    compare,
+    interval_of,
+    spread,
+)
 
 DESIGN = Stage("design", version=1)
 HEADS, DROPOUTS = (4, 8, 12, 16), (0.0, 0.1, 0.3)
@@ -190,6 +201,11 @@ def _alike(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return (x * y).sum(1) / np.sqrt((x**2).sum(1) * (y**2).sum(1))
 
 
+def standard_error(low: npt.ArrayLike, high: npt.ArrayLike) -> Any:
+    """Half of a 95 % interval in units of 1.96."""
+    return (np.asarray(high) - np.asarray(low)) / 2 / norm.ppf((1 + LEVEL) / 2)
+
+
 class Heterogeneity(NamedTuple):
     """Cochran's Q of gains, its degrees of freedom, and p if all true gains are equal."""
 
@@ -198,15 +214,38 @@ class Heterogeneity(NamedTuple):
     p: float
 
 
-def heterogeneity(table: pd.DataFrame) -> Heterogeneity:
-    """Test whether the gains of models differ by more than their errors explain.
+def heterogeneity(values: npt.ArrayLike, errors: npt.ArrayLike) -> Heterogeneity:
+    """Test whether estimates differ by more than their standard errors explain."""
+    found, weights = np.asarray(values, dtype=float), np.asarray(errors, dtype=float) ** -2.0
+    q = float(weights @ (found - np.average(found, weights=weights)) ** 2)
+    return Heterogeneity(q, len(found) - 1, float(chi2.sf(q, len(found) - 1)))
+
+
+def correlation(
+    x: npt.ArrayLike, y: npt.ArrayLike, errors: npt.ArrayLike, *, resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Interval:
+    """Pearson's r, with an interval for few points whose `y` are uncertain themselves.
+
+    On Fisher's scale the variance is 1 / (n - 3) for the choice of points, plus that of a
+    simulation that adds normal errors to every `y`. Ends are NaN for fewer than four points.
 
     Parameters
     ----------
-    table : DataFrame
-        As from `points`. The error of a gain is read off the width of its interval.
+    errors : array_like
+        Standard errors of `y`.
     """
-    error = (table["gain_high"] - table["gain_low"]) / (2 * norm.ppf((1 + LEVEL) / 2))
-    weight = 1 / error**2
-    q = float((weight * (table["gain"] - np.average(table["gain"], weights=weight))**2).sum())
-    return Heterogeneity(q, len(table) - 1, float(chi2.sf(q, len(table) - 1)))
+    first, second = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    r = float(np.corrcoef(first, second)[0, 1])
+    if len(first) < 4:
+        return Interval(r, math.nan, math.nan)
+    noise = np.random.default_rng(seed).normal(size=(resamples, len(first)))
+    moved = second + noise * np.asarray(errors, dtype=float)
+    moved -= moved.mean(1, keepdims=True)
+    drawn = moved @ (first - first.mean()) / (
+        np.linalg.norm(moved, axis=1) * np.linalg.norm(first - first.mean()))
+    almost = 1 - TIE
+    scale = math.atanh(min(max(r, -almost), almost))
+    spread_of = np.var(np.arctanh(np.clip(drawn, -almost, almost))) + 1 / (len(first) - 3)
+    half = norm.ppf((1 + LEVEL) / 2) * math.sqrt(spread_of)
+    return Interval(r, math.tanh(scale - half), math.tanh(scale + half))

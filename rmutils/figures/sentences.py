@@ -13,7 +13,12 @@ import yaml
 from scipy.stats import pearsonr
 
 from rmutils.core.paths import DATA
-from rmutils.experiments.designs import correlations, designs, heterogeneity
+from rmutils.experiments.designs import (
+    correlations,
+    designs,
+    heterogeneity,
+    standard_error,
+)
 from rmutils.experiments.failure_modes import WHOLE, FailureModes
 from rmutils.experiments.general_abilities import BEFORE, means_by_strategy
 from rmutils.experiments.masking_sweep import Sweep, count_at
@@ -167,7 +172,8 @@ def designs_can_tell(table: pd.DataFrame) -> str:
     table : DataFrame
         As from `rmutils.experiments.designs.points`.
     """
-    spread, line = heterogeneity(table), correlations(table).iloc[0]
+    errors = standard_error(table["gain_low"], table["gain_high"])
+    spread, line = heterogeneity(table["gain"], errors), correlations(table).iloc[0]
     found = Interval(*line[["value", "low", "high"]])
     both = pearsonr(table["heads"], table["sparsity"])
     mixed = Interval(both.statistic, *both.confidence_interval())

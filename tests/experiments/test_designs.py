@@ -5,6 +5,7 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import pearsonr
 
 from rmutils.core.errors import NotStored
 from rmutils.core.paths import SHIPPED_MODELS
@@ -13,6 +14,7 @@ from rmutils.experiments import designs as module
 from rmutils.experiments.designs import (
     Design,
     DesignConfig,
+    correlation,
     correlations,
     design_stored,
     designs,
@@ -106,11 +108,33 @@ def test_points_and_their_correlation_by_hand():
     assert ranks["value"] == pytest.approx(0.9) and ranks["low"] < 0.9 <= ranks["high"]
 
 
-def test_heterogeneity_by_hand():
-    """Gains of 1, 2 and 6 with standard errors of 1, 1 and 2: weights of 1, 1 and 1/4."""
-    gains, errors = np.array([1.0, 2.0, 6.0]), 1.959964 * np.array([1.0, 1.0, 2.0])
-    found = heterogeneity(pd.DataFrame(
-        {"gain": gains, "gain_low": gains - errors, "gain_high": gains + errors}))
-    mean = (1 + 2 + 6 / 4) / 2.25
-    assert found.q == pytest.approx((1 - mean)**2 + (2 - mean)**2 + (6 - mean)**2 / 4, rel=1e-5)
-    assert found.freedom == 2 and found.p == pytest.approx(np.exp(-found.q / 2))
+def test_heterogeneity():
+    """Q by a loop; equal true values are found to differ in about 5 % of cases."""
+    values, errors = np.array([1.0, 2.0, 4.0]), np.array([1.0, 0.5, 2.0])
+    weights = [1, 4, 0.25]
+    mean = (1 + 8 + 1) / 5.25
+    q, freedom, p = heterogeneity(values, errors)
+    assert q == pytest.approx(np.dot(weights, (values - mean) ** 2))
+    assert (freedom, p) == (2, pytest.approx(np.exp(-q / 2)))  # chi squared with two degrees
+    rng = np.random.default_rng(0)
+    assert np.mean([heterogeneity(rng.normal(size=12), np.ones(12))[2] < 0.05
+                    for _ in range(600)]) == pytest.approx(0.05, abs=0.03)
+
+
+def test_correlation_against_fisher_and_with_errors():
+    """Without errors it is Fisher's interval; with errors it is wider, and still covers."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=12)
+    y = x + rng.normal(size=12)
+    theirs = pearsonr(x, y)
+    plain = correlation(x, y, np.zeros(12))
+    assert tuple(plain) == pytest.approx((theirs.statistic, *theirs.confidence_interval()))
+    noisy = correlation(x, y, np.full(12, 0.7))
+    assert noisy.value == plain.value and noisy.low < plain.low and noisy.high > plain.high
+    assert np.isnan(correlation(x[:3], y[:3], np.zeros(3)).low)
+    held = []
+    for _ in range(200):
+        x, e = rng.normal(size=12), rng.normal(size=12)
+        found = correlation(x, e, np.full(12, 0.5), resamples=200)
+        held.append(found.low < 0 < found.high)
+    assert np.mean(held) > 0.93

@@ -34,19 +34,13 @@ from rmutils.heads.head_change import (
 from rmutils.heads.scores import HeadScores
 from rmutils.heads.sparsity import ranking_stability, share_above
 from rmutils.models.known_models import tau_of
+from rmutils.paper import tables
 from rmutils.paper.head_checks import HeadNumbers
-from rmutils.paper.tables import (
-    PAPER,
-    load_published_maps,
-    load_published_scores,
-    load_published_summary,
-)
 from rmutils.paper.verdicts import MARGIN, Effect, blind_spot, quantity
 from rmutils.pipeline.planned_runs import planned_runs, stored_runs
 from rmutils.pipeline.retmask import RetMaskRun
 
-NEEDLES = 3
-"""As many as the detection script that section 4.1 adopts has."""
+NEEDLES = 3  # as many as the detection script that section 4.1 adopts has
 TENTH = 0.1
 
 
@@ -90,15 +84,14 @@ def retrieval_heads_from_few_needles(model: str) -> Effect:
 @quantity("in the authors' files, {effect} % of the heads of {model} reach the threshold",
           scale=100)
 def published_share_of_heads(model: str) -> Effect:
-    """Share of heads at or above the paper's threshold in the scores that its authors published: a
-    count, so without an interval."""
-    statistic = f"heads_at_least_{float(HeadNumbers(PAPER).tau(model)):g}"
+    """Share of heads at or above the paper's threshold in the authors' scores: an exact count."""
+    statistic = f"heads_at_least_{float(HeadNumbers(tables.PAPER).tau(model)):g}"
     return _published(*(_published_share(model, statistic, distinct) for distinct in (False, True)),
                       "share of heads", model)
 
 
 def _published_share(model: str, statistic: str, distinct: bool) -> float:
-    rows = load_published_summary(distinct=distinct)
+    rows = tables.load_published_summary(distinct=distinct)
     row = rows[(rows["model"] == model) & (rows["statistic"] == statistic)].iloc[0]
     return row["value"] / row["heads"]
 
@@ -106,11 +99,10 @@ def _published_share(model: str, statistic: str, distinct: bool) -> float:
 @quantity("in the authors' files, the highest tenth of the heads of {model} holds {effect} % of "
           "all retrieval scores", scale=100)
 def published_scores_held_by_top_tenth(model: str) -> Effect:
-    """Share of all retrieval scores that the highest tenth of the heads hold in the scores that the
-    authors published: a count, so without an interval."""
+    """Share of all scores that the highest tenth of the heads holds in the authors' files."""
     held = []
     for distinct in (False, True):
-        rows = load_published_scores(distinct=distinct)
+        rows = tables.load_published_scores(distinct=distinct)
         means = rows.loc[rows["model"] == model, "mean"].to_numpy()
         held.append(float(_held_by_top_tenth(means[None])[0]))
     return _published(*held, "share of scores", model)
@@ -118,7 +110,7 @@ def published_scores_held_by_top_tenth(model: str) -> Effect:
 
 def _published(value: float, once: float, unit: str, model: str) -> Effect:
     """A number from the authors' files; the note says what is left when copies count once."""
-    runs = load_published_maps().query("model == @model")["map"]
+    runs = tables.load_published_maps().query("model == @model")["map"]
     return Effect(value, value, value, unit, (), None,
                   f"as published; {len(runs) - runs.nunique()} of the {len(runs)} published runs "
                   f"are copies, and without these it is {once:.1%}")

@@ -20,7 +20,14 @@ from rmutils.evaluation.abilities.evaluate_abilities import evaluate_general_sto
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate_stored
 from rmutils.evaluation.helmet.averages import samples_of
 from rmutils.evaluation.helmet.baselines import baselines_stored
-from rmutils.experiments.designs import design_stored, designs, points
+from rmutils.experiments.designs import (
+    correlation,
+    design_stored,
+    designs,
+    heterogeneity,
+    points,
+    standard_error,
+)
 from rmutils.experiments.general_abilities import ALL, changes, planned_abilities
 from rmutils.experiments.masking_sweep import scored
 from rmutils.experiments.sweep_questions import HAYSTACK
@@ -37,17 +44,7 @@ from rmutils.paper.verdicts import (
     quantity,
 )
 from rmutils.pipeline.planned_runs import BEFORE
-from rmutils.stats import (
-    RELATIVE,
-    Interval,
-    correlation,
-    draws,
-    heterogeneity,
-    interval,
-    interval_of,
-    paired,
-    standard_error,
-)
+from rmutils.stats import RELATIVE, Interval, draws, interval, interval_of, paired
 
 FEWER_PAIRS = "retmask, fewer pairs"
 EVALUATIONS = {"world": EvaluateConfig(lengths=(256, 512, 1024, 2048), samples=20),
@@ -297,7 +294,7 @@ def gain_over_designed_sparsity(statistic: str) -> Effect:
     found = {name: design_stored(config, compute="never") for name, config in designs().items()}
     table = points(found, statistic)
     return _correlation(table["sparsity"].to_numpy(), table["gain"].to_numpy(),
-                        [*map(standard_error, table["gain_low"], table["gain_high"])],
+                        standard_error(table["gain_low"], table["gain_high"]),
                         [design.artifact.name for design in found.values()])
 
 
