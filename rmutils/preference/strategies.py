@@ -127,7 +127,7 @@ for _name, _strategy in {
     STRATEGIES.add(_name, _strategy)
 
 
-Chooser = TypeVar("Chooser", bound=Callable[..., list[Head]])
+T = TypeVar("T", bound=Callable[..., list[Head]])
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class ChosenHeads(Strategy):
 
 def register_strategy(
     name: str, title: str = "", **fields: Any
-) -> Callable[[Chooser], Chooser]:
+) -> Callable[[T], T]:
     """Return a decorator that makes a choice of heads a strategy for rejected responses.
 
     `rmutils retmask MODEL --strategy name` then masks the heads that the function chooses. Other
@@ -174,7 +174,7 @@ def register_strategy(
     >>> STRATEGIES["weakest-heads"].choose_heads(scores, tau=0.2)
     [(0, 2), (0, 0)]
     """
-    def add(function: Chooser) -> Chooser:
+    def add(function: T) -> T:
         STRATEGIES.add(name, ChosenHeads(title or name, function=function, **fields))
         return function
 

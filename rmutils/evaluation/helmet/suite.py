@@ -22,7 +22,7 @@ CATEGORIES = ("Recall", "RAG", "Re-rank", "ICL", "Cite", "LongQA", "Summ")
 Reading = Literal["raw", "parsed"]
 Make = Callable[[Chronicle, int, Count, int], list[Question]]
 """(world, most tokens of the user turn, count, number of questions) -> questions about one text."""
-Maker = TypeVar("Maker", bound=Make)
+T = TypeVar("T", bound=Make)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ DATASETS: Registry[Dataset] = Registry("data set", "rmutils.datasets")
 def register_dataset(
     name: str, category: str, metrics: tuple[str, ...], instruction: str, stands_for: str = "",
     **settings: Any,
-) -> Callable[[Maker], Maker]:
+) -> Callable[[T], T]:
     """Return a decorator that adds a data set to the evaluation.
 
     `EvaluateConfig(datasets=(name,))` asks for it; the suite stays as it is.
@@ -125,7 +125,7 @@ def register_dataset(
     >>> table[["dataset", "length", "sample", "metric"]].values.tolist()
     [['hosts', 100, 0, 'recall'], ['hosts', 100, 1, 'recall']]
     """
-    def register(make: Maker) -> Maker:
+    def register(make: T) -> T:
         DATASETS.add(name, Dataset(name, category, stands_for, make, metrics, instruction,
                                    **settings))
         return make
