@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from rmutils.evaluation.helmet.averages import averages, draws
-from rmutils.evaluation.helmet.suite import CATEGORIES, DATASETS, SUITE
+from rmutils.evaluation.helmet.suite import CATEGORIES, DATASETS, SUITE, SUITES
 from rmutils.stats import expansion
 
 
@@ -16,7 +16,7 @@ def table():
     return pd.DataFrame([
         {"category": d.category, "dataset": d.name, "length": length, "sample": i,
          "cluster": i // 3, "metric": metric, "score": rng.uniform(0, 100), "unscored": False}
-        for length in (512, 2048) for d in DATASETS.values() for i in range(12)
+        for length in (512, 2048) for d in map(DATASETS.get, SUITES["helmet"]) for i in range(12)
         for metric in d.metrics])
 
 
@@ -40,7 +40,7 @@ def test_means_of_means(table):
     six = part[part["category"] == "Cite"].groupby(["dataset", "metric"])["score"].mean()
     assert len(six) == 6 and value(found, "Cite", 2048) == pytest.approx(six.mean())
     assert (found["missing"] == "").all()
-    assert value(found, "overall", 2048, "samples") == 12 * len(DATASETS)
+    assert value(found, "overall", 2048, "samples") == 12 * len(SUITES["helmet"])
     assert found[found["level"] == "category"]["name"].tolist() == [*CATEGORIES] * 2
 
 

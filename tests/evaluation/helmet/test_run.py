@@ -50,7 +50,7 @@ def test_an_oracle_scores_100(stranger, oracle, form):
     assert (table["score"] == 100).all() and not table["unscored"].any()
     assert {*table["dataset"]} == {*EvaluateConfig().datasets}
     assert not table["response"].str.contains("think|No:").any()
-    rows = sum(6 * len(d.metrics) for d in DATASETS.values())
+    rows = sum(6 * len(DATASETS[name].metrics) for name in EvaluateConfig().datasets)
     assert len(table) == rows == len(table.drop_duplicates(["dataset", "metric", "sample"]))
 
 
