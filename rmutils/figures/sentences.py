@@ -86,7 +86,7 @@ def leader_by_length(scores: HeadScores, top_k: int) -> str:
     best, rank = scores.ranking()[0], {}
     for n, part in parts.items():
         rank[n] = part.ranking().index(best) + 1
-    high, low = (pick(parts, key=lambda n: parts[n].mean[best]) for pick in (max, min))
+    high, low = min(parts), max(parts)  # the ends: lengths chosen by score would be biased
     by_needle = [pd.Series(parts[n].runs[:, *best]).groupby(parts[n].clusters).mean()
                  for n in (high, low)]
     change = interval((by_needle[0] - by_needle[1]).dropna(), bounds=DIFFERENCE)
@@ -98,7 +98,8 @@ def leader_by_length(scores: HeadScores, top_k: int) -> str:
             f"**The leader changes with the length.** Over the whole grid it is {name}; at "
             f"{join(f'{n:,}' for n in others)} tokens another head leads, and at {max(others):,} "
             f"it is number {rank[max(others)]}.")
-    told = by_sign(change, "surely lower", "surely higher", "not surely different")
+    told = by_sign(change, "lower by more than chance explains",
+                   "higher by more than chance explains", "not different beyond chance")
     return (
         f"{lead} It scores {number(*_at(parts[high], best))} at {high:,} tokens and "
         f"{number(*_at(parts[low], best))} at {low:,}, which is {told} (difference on the same "
@@ -159,7 +160,9 @@ def matched_needles(model: str, result: Sweep, scores: HeadScores, tau: float) -
 
 def _displaced(displaced: int) -> str:
     return (f" In each draw, {displaced} of these heads had to come from another layer, since "
-            "their own has too few." if displaced else "")
+            "their own has too few. So the layers match in part only, and where a layer has too "
+            "few others all draws mask the same ones of it: the interval is too short, and what "
+            "it says of heads and layers is no more than a hint." if displaced else "")
 
 
 # Chapter 5
@@ -184,7 +187,9 @@ def designs_can_tell(table: pd.DataFrame) -> str:
         f"**Does gain grow with sparsity? These {len(table)} models {lead}.** Their gains differ "
         + ("more" if differ else "no more") + f" from each other than chance explains (Cochran's Q "
         f"is {spread.q:.1f} on {spread.freedom} degrees of freedom, p = {spread.p:.2g})"
-        + ("" if differ else ", so there is nothing that sparsity could explain")
+        + ("" if differ else ", which does not show that they are equal: differences smaller than "
+           "these intervals would not be seen, so neither a relation to sparsity nor its absence "
+           "is shown")
         + f". The correlation of gain and Gini coefficient is {number(*found)}. The number of "
         f"heads and the Gini coefficient correlate at {number(*mixed)}"
         + (", and all heads have the same size, so what looks like sparsity may as well be the "
@@ -246,7 +251,7 @@ def matched_failures(model: str, modes: FailureModes, displaced: int) -> str:
     lines = []
     for kind in losses.index.unique("kind"):
         if (kind, MATCHED, "retrieval") not in losses.index:
-            lines.append(f"- {kind}: not asked without layer-matched heads, though planned.")
+            lines.append(f"- {kind}: planned with layer-matched heads masked, but not run.")
             continue
         control, cost, own = (Interval(*losses.loc[(kind, *pair), ["value", "low", "high"]])
                               for pair in ((MATCHED, "retrieval"), (WHOLE, "retrieval"),
@@ -254,7 +259,9 @@ def matched_failures(model: str, modes: FailureModes, displaced: int) -> str:
         lines.append(
             f"- **{kind}**: masking as many others of the same layers loses {number(*own)} of the "
             f"prompts, masking the retrieval heads {number(*cost)}. The difference is "
-            f"{number(*control)}, {heads_or_layers(control, cost.value, draws)}.")
+            f"{number(*control)}, {heads_or_layers(control, cost.value, draws)}."
+            + ("" if kind == "entity name" else
+               " The plan asks about names only; this is beside it."))
     return (f"{model}, {draws} layer-matched draws.{_displaced(displaced)}\n\n"
             + "\n".join(lines))
 

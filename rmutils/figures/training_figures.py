@@ -255,13 +255,19 @@ def nothing(text: str) -> Figure:
     return figure
 
 
-def masked_heads_said(effects: Mapping[str, Effect], model: str) -> Markdown:
+def masked_heads_said(
+    effects: Mapping[str, Effect], model: str, over_all: Effect, elsewhere: Mapping[str, Effect]
+) -> Markdown:
     """Say what RetMask does to the heads that it masks, beside the other trainings.
 
     Parameters
     ----------
     effects : mapping
         As from `rmutils.paper.effects.head_effects.masked_heads_after`, with `retmask`.
+    over_all : Effect
+        That of RetMask over all solved cases, as the published script counts.
+    elsewhere : mapping
+        Other models -> that of RetMask on them.
     """
     def shown(effect: Effect) -> str:
         return report.number(*(1000 * end for end in (effect.value, effect.low, effect.high)))
@@ -272,11 +278,14 @@ def masked_heads_said(effects: Mapping[str, Effect], model: str) -> Markdown:
                 if name != "retmask"}
     others = ", ".join(f"{shown(effect)} after {name}" for name, effect in controls.items())
     still = [name for name, effect in controls.items() if effect.low <= 0 <= effect.high]
-    told = ("and after none of the other trainings" if len(still) == len(controls) else
+    told = ("and no rise is shown after the other trainings" if len(still) == len(controls) else
             f"but also after {', '.join(name for name in controls if name not in still)}")
     return report.say(
-        f"**After RetMask, the scores of the heads that it masked {moved}"
+        f"**On `{model}`, the scores of the heads that RetMask masked {moved} after it"
         + (f", {told}.**" if own.low > 0 else ".**")
-        + f" On `{model}`, in thousandths: {shown(own)} after RetMask; {others}. In brackets: 95 % "
+        + f" In thousandths: {shown(own)} after RetMask; {others}. In brackets: 95 % "
         f"intervals over {own.clusters} needles ({own.note} with each strategy), over the cases "
-        "that are solved both before and after.")
+        f"that are solved both before and after; over all solved cases {shown(over_all)} after "
+        "RetMask. In other models: " + ", ".join(
+            f"{shown(effect)} on `{name}` ({effect.note})" for name, effect in elsewhere.items())
+        + ".")

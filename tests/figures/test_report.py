@@ -180,13 +180,15 @@ def effect(value, half):
 
 def test_masked_heads_are_said_with_their_controls():
     effects = {"retmask": effect(0.015, 0.004), "random-mask": effect(0, 0.003)}
-    said = masked_heads_said(effects, "m").data
-    assert "rise, and after none of the other trainings.**" in said
+    beside = effect(0.008, 0.01), {"n": effect(-0.002, 0.008)}
+    said = masked_heads_said(effects, "m", *beside).data
+    assert "8 [-2,\u00a018] after RetMask" in said and "-2 [-10,\u00a06] on `n`" in said
+    assert "rise after it, and no rise is shown after the other trainings.**" in said
     assert "15 [11,\u00a019] after RetMask" in said.replace(".0", "") and "12 needles" in said
-    said = masked_heads_said(effects | {"sft": effect(0.01, 0.003)}, "m").data
-    assert "rise, but also after SFT.**" in said
-    assert "do not measurably change.**" in masked_heads_said(
-        {"retmask": effect(0.001, 0.004)}, "m").data
+    said = masked_heads_said(effects | {"sft": effect(0.01, 0.003)}, "m", *beside).data
+    assert "rise after it, but also after SFT.**" in said
+    assert "do not measurably change after it.**" in masked_heads_said(
+        {"retmask": effect(0.001, 0.004)}, "m", *beside).data
 
 
 def test_each_claim_has_a_cell_and_each_verdict_a_sign():

@@ -27,6 +27,7 @@ from rmutils.heads.head_change import (
     ALL,
     OTHER,
     RETRIEVAL,
+    Cases,
     PairedDetection,
     needles_found,
     training_effect,
@@ -133,13 +134,12 @@ def retrieval_heads_change(model: str, strategy: str = RETMASK) -> Effect:
     return _change(model, RETRIEVAL, "change", SCORE, strategy)
 
 
-def masked_heads_after(model: str) -> dict[str, Effect]:
-    """Strategy -> `retrieval_heads_change` by it: RetMask, and all others whose planned runs are
-    stored."""
-    found = {RETMASK: retrieval_heads_change(model)}
-    for strategy in {config.strategy: None for config in planned_runs(model)}:
+def masked_heads_after(model: str, cases: Cases = "both") -> dict[str, Effect]:
+    """Strategy -> `retrieval_heads_change` by it, of those whose planned runs are stored."""
+    found = {}
+    for strategy in dict.fromkeys((RETMASK, *(c.strategy for c in planned_runs(model)))):
         with suppress(NotStored):
-            found[strategy] = retrieval_heads_change(model, strategy)
+            found[strategy] = _change(model, RETRIEVAL, "change", SCORE, strategy, cases)
     return found
 
 
@@ -211,13 +211,14 @@ def _pairs(runs: list[RetMaskRun]) -> list[PairedDetection]:
 
 
 def _change(
-    model: str, group: str, quantity: str, unit: str, strategy: str = RETMASK
+    model: str, group: str, quantity: str, unit: str, strategy: str = RETMASK,
+    cases: Cases = "both",
 ) -> Effect:
     """A change in the heads that RetMask masks, over cases that are successful both times."""
     runs = trainings(model, strategy)
     pairs = [PairedDetection(run.before, run.after, _retrieval_heads(ours))
              for run, ours in zip(runs, trainings(model, RETMASK), strict=False)]
-    table = training_effect(pairs, cases="both")
+    table = training_effect(pairs, cases=cases)
     before = table[(table["group"] == (ALL if group == ALL else RETRIEVAL))
                    & (table["quantity"] == "before")].iloc[0]["value"]
     full = before > 1 - MARGIN / 100
@@ -248,7 +249,7 @@ BY_SCORE, OTHERS = "retrieval", "non-retrieval"
 
 
 @quantity("without its retrieval heads {model} misses {effect} percentage points more needles than "
-          "without as many others", scale=100)
+          "without as many others, drawn from all layers", scale=100)
 def needles_lost_beyond_others(model: str) -> Effect:
     """Share of needles that are found with as many other heads masked, but not without the
     retrieval heads; minus those of which the opposite holds."""
@@ -286,8 +287,7 @@ def answers_left(model: str, measure: str, heads: int) -> Effect:
 @quantity("with {heads} of 1,024 heads masked, or as large a share, {model} misses {effect} "
           "percentage points more needles than with the fewest masked", scale=100)
 def needles_lost_by_more_heads(model: str, heads: int) -> Effect:
-    """Share of needles lost without so many of the highest heads, minus the share lost without the
-    fewest of the sweep."""
+    """Share of needles lost without so many of the highest heads, minus that without the fewest."""
     swept, scores, artifact = _stored(model)
     return _answers(swept, HAYSTACK, (BY_SCORE, min(_counts(swept))),
                        (BY_SCORE, _nearest(swept, scores, heads)), artifact)
