@@ -265,7 +265,7 @@ SHOWN = {  # measurement: column of names; what is shown, table, column
                      ("share of the needle selected while answering", "recall", "answer"),
                      ("share of all tokens selected while answering", "recall", "answer_kept"))),
 }
-"""What each measurement prints: means with 95 % intervals."""
+"""Columns that each measurement prints: means with 95 % intervals."""
 
 
 def summaries(name: str, tables: Tables, variant: str) -> dict[str, pd.DataFrame]:

@@ -28,7 +28,7 @@ from rmutils.core.errors import UserError
 VARIABLE = "RMUTILS_PLUGINS"
 """Names files or modules, with `os.pathsep` between them."""
 _loaded: dict[str, UserError | None] = {}
-"""What has been imported, by name, or why it could not be."""
+"""Plug-ins that have been imported, by name, or why they could not be."""
 
 
 class Origin(NamedTuple):

@@ -169,7 +169,7 @@ class NiahBuilder:
 
 
 def _gap(end: str) -> str:
-    """What stands between two sentences of which the first ends in this way."""
+    """Return the gap between two sentences of which the first ends in this way."""
     return "" if end in "。！？」』）" else " "
 
 

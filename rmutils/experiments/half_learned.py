@@ -49,7 +49,7 @@ class HalfLearnedConfig(Config):
     arm: str
     """A strategy, `further`, or `before`: the snapshot itself."""
     retmask: RetMaskConfig
-    """Of the arms with pairs; its seed is that of every arm, and its cases are the outcome."""
+    """Settings of the arms with pairs; its seed is every arm's, and its cases are the outcome."""
     every: int
     """Training steps between two looks."""
     found: tuple[float, float]

@@ -32,7 +32,7 @@ from rmutils.models.loading import ModelRef, corpus_of
 
 SweepPolicy = Literal["whole", "retrieval", "non-retrieval", "layer-matched-non-retrieval"]
 PAPER: tuple[SweepPolicy, ...] = ("whole", "retrieval", "non-retrieval")
-"""What the sweeps mask that were stored before there were layer-matched draws."""
+"""Policies of the sweeps that were stored before there were layer-matched draws."""
 
 
 @dataclass(frozen=True)

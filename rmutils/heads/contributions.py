@@ -173,7 +173,7 @@ class AttentionContrast(_Contribution):
 
 @SCORES.register("dla")
 class LogitAttribution(_Contribution):
-    """What the head adds to the logit of the token that is written."""
+    """The head's contribution to the logit of the token that is written."""
 
     def by_step(self, answer: Written, steps: list[int], weight: NDArray[np.float64]) -> Values:
         return answer.from_all[steps]
@@ -181,7 +181,7 @@ class LogitAttribution(_Contribution):
 
 @SCORES.register("locos")
 class Locos(_Contribution):
-    """What the head adds to the logit from the needle, less what it adds from as many others."""
+    """The head's contribution to the logit from the needle, less that from as many others."""
 
     def by_step(self, answer: Written, steps: list[int], weight: NDArray[np.float64]) -> Values:
         on = answer.from_needle[steps]

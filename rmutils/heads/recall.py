@@ -15,7 +15,7 @@ SUCCESS_ROUGE = 0.5
 """A case counts if the recall of the answer is above it (`retrieval_head_detection.py`: 50)."""
 
 Unit = Literal["ROUGE-1", "words", "character pairs"]
-"""What a recall counts."""
+"""Units that a recall counts."""
 
 _ROUGE = RougeScorer(["rouge1"], use_stemmer=True)
 _UNSPACED = re.compile(

@@ -21,7 +21,7 @@ TOKENIZERS = "tokenizer.json", "*.model", "vocab.*", "*.tiktoken", "tekken.json"
 
 
 def _at(name: str) -> dict[str, str]:
-    """What `from_pretrained` takes for a folder or `org/model@revision`."""
+    """Return the arguments of `from_pretrained` for a folder or `org/model@revision`."""
     hub, _, revision = name.partition("@")
     found = {"pretrained_model_name_or_path": hub, "revision": revision}
     return found if revision and not Path(name).is_dir() else {

@@ -1,4 +1,4 @@
-"""What trainings leave: stored trainings (`train-...`), and LoRA adapters, which need a base."""
+"""Results of trainings: stored trainings (`train-...`), and LoRA adapters, which need a base."""
 
 from __future__ import annotations
 

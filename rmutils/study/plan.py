@@ -189,7 +189,7 @@ def _train(jobs: Plan, model: str, run: RetMaskConfig, backend: ComputeBackend) 
 
 
 def _values(config: Config) -> dict[str, Any]:
-    """What a configuration asks for, with the code of plug-ins that it uses."""
+    """Return the values of a configuration, with the code of plug-ins that it uses."""
     return config.model_dump() | config.outside()
 
 

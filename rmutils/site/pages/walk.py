@@ -20,7 +20,7 @@ CHAPTER, CELL = "01_preliminaries", "needle-view"
 PICTURE = BOOK / "_static" / "walk.svg"
 """The same picture for the README."""
 WIDTH, LETTER, LINE, SIZE = 620, 9.0, 26, 15
-"""Of the picture, a letter and a line, and the size of the letters, in CSS pixels."""
+"""Widths of the picture and a letter, height of a line, size of the letters; CSS pixels."""
 AROUND = 7
 """Tokens of the prompt that are shown on either side of what the head looks at."""
 SECONDS, HOLD = 0.4, 8
