@@ -16,13 +16,6 @@ from IPython.display import HTML, Markdown
 from rmutils.core.files import to_csv
 from rmutils.core.results import Artifact
 from rmutils.corpora.niah import NiahCase
-from rmutils.paper import verdicts as rule
-
-SIGNS = {rule.REACHED: ("✓✓", "for"), rule.SHOWN: ("✓", "for"), rule.PARTLY: ("½", "part"),
-         rule.EXCLUDED: ("&lt;", "small"), rule.AGAINST: ("✗", "against"),
-         rule.UNDECIDED: ("?", "open"), rule.BLIND: ("–", "blind"), rule.NOT_RUN: ("…", "blind"),
-         rule.UNTESTABLE: ("·", "blind")}
-"""Sign and colour of each verdict; the sign alone says it, too."""
 
 
 def number(value: float, low: float | None = None, high: float | None = None) -> str:
@@ -113,26 +106,6 @@ def _scrolling(shown: str, caption: str, frame: pd.DataFrame) -> Table:
     return Table(f'<div class="rm-scroll" tabindex="0" role="region" '
                  f'aria-label="{html.escape(caption, quote=True)}">'
                  f'<p class="rm-caption">{html.escape(caption)}</p>{shown}</div>', frame)
-
-
-def verdict_strip(claims: pd.DataFrame) -> HTML:
-    """Show the verdict on each claim as a coloured cell with a sign, and what the signs mean.
-
-    Parameters
-    ----------
-    claims : DataFrame
-        As from `rmutils.paper.claims.claim_table`.
-    """
-    cells, legend = [], []
-    for verdict, (sign, kind) in SIGNS.items():
-        rows = claims[claims["verdict"] == verdict]
-        cells += [f'<li class="rm-{kind}" title="{html.escape(row.place)}: '
-                  f'“{html.escape(row.as_printed)}”: {verdict}">{sign}</li>'
-                  for row in rows.itertuples()]
-        if len(rows):
-            legend += [f'<span class="rm-{kind}">{sign}</span> {verdict}: {len(rows)}']
-    return HTML(f'<div class="rm-strip"><ol aria-label="Verdicts on {len(claims)} claims">'
-                f'{"".join(cells)}</ol><p>{" ".join(legend)}</p></div>')
 
 
 def show_case(case: NiahCase) -> HTML:

@@ -9,17 +9,19 @@ Scores before and after a training: the form of Table 6.
 
 from __future__ import annotations
 
+import html
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from IPython.display import Markdown
+from IPython.display import HTML, Markdown
 from matplotlib.figure import Figure
 
 from rmutils.figures import report
 from rmutils.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, colour_of, new_axes
+from rmutils.paper import verdicts as rule
 from rmutils.paper.verdicts import Effect
 from rmutils.preference.strategies import STRATEGIES
 
@@ -289,3 +291,30 @@ def masked_heads_said(
         "RetMask. In other models: " + ", ".join(
             f"{shown(effect)} on `{name}` ({effect.note})" for name, effect in elsewhere.items())
         + ".")
+
+
+SIGNS = {rule.REACHED: ("✓✓", "for"), rule.SHOWN: ("✓", "for"), rule.PARTLY: ("½", "part"),
+         rule.EXCLUDED: ("&lt;", "small"), rule.AGAINST: ("✗", "against"),
+         rule.UNDECIDED: ("?", "open"), rule.BLIND: ("–", "blind"), rule.NOT_RUN: ("…", "blind"),
+         rule.UNTESTABLE: ("·", "blind")}
+"""Sign and colour of each verdict; the sign alone says it, too."""
+
+
+def verdict_strip(claims: pd.DataFrame) -> HTML:
+    """Show the verdict on each claim as a coloured cell with a sign, and what the signs mean.
+
+    Parameters
+    ----------
+    claims : DataFrame
+        As from `rmutils.paper.claims.claim_table`.
+    """
+    cells, legend = [], []
+    for verdict, (sign, kind) in SIGNS.items():
+        rows = claims[claims["verdict"] == verdict]
+        cells += [f'<li class="rm-{kind}" title="{html.escape(row.place)}: '
+                  f'“{html.escape(row.as_printed)}”: {verdict}">{sign}</li>'
+                  for row in rows.itertuples()]
+        if len(rows):
+            legend += [f'<span class="rm-{kind}">{sign}</span> {verdict}: {len(rows)}']
+    return HTML(f'<div class="rm-strip"><ol aria-label="Verdicts on {len(claims)} claims">'
+                f'{"".join(cells)}</ol><p>{" ".join(legend)}</p></div>')

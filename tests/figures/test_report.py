@@ -22,9 +22,8 @@ from rmutils.figures.report import (
     show_case,
     side_by_side,
     table,
-    verdict_strip,
 )
-from rmutils.figures.training_figures import masked_heads_said
+from rmutils.figures.training_figures import masked_heads_said, verdict_strip
 from rmutils.paper.verdicts import VERDICTS, Effect
 
 EVIL = "<script>alert('x')</script> & <b>bold</b> \"quoted\""
