@@ -23,7 +23,6 @@ from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapte
 from rmutils.core.errors import UserError, did_you_mean
 from rmutils.core.files import parse_json
 from rmutils.core.validation import explain
-from rmutils.models.known_models import REGISTRY
 
 _NAMES = {"int": int, "float": float, "str": str, "bool": bool, "list": list, "tuple": tuple,
           "dict": dict, "Path": Path, "Literal": Literal, "Optional": Optional,
@@ -162,6 +161,8 @@ def from_folder(notebook: Path, values: Mapping[str, Any], folder: Path) -> dict
     name stays a name, whatever lies beside it.
     """
     declared = read_parameters(notebook)
+
+    from rmutils.models.known_models import REGISTRY  # torch: builds of the book do without
 
     def place(name: str, value: Any) -> Any:
         if isinstance(value, list):

@@ -110,3 +110,10 @@ def test_reference_is_built_again_for_docstrings_but_not_for_comments(tmp_path, 
     assert told(f"# note\n{text}") == before
     for old, new in (("Does", "Did"), ("Says", "Said"), ("x=1", "x=2"), ("class A", "class B")):
         assert told(text.replace(old, new)) != before
+
+
+def test_builds_start_without_the_models_libraries():
+    """Each step of a build is a process: with torch, it would take seconds to begin."""
+    asked = ("import sys, rmutils.site.build, rmutils.site.steps; "
+             "sys.exit(bool({'torch', 'transformers'} & set(sys.modules)))")
+    assert subprocess.run([sys.executable, "-c", asked]).returncode == 0
