@@ -75,7 +75,7 @@ def test_every_page_says_how_it_may_be_reused(html):
 def test_first_screen_says_what_was_claimed_what_was_found_and_where_to_go(browser, address):
     with visiting(browser, address, 1200) as (page, _):
         page.goto(address + "index.html")
-        for shown in ("#retmask-reproduced h1", ".rm-walk svg", ".rm-front .rm-strip ol",
+        for shown in ("#retmask-reproduced h1", ".rm-walk svg", ".rm-front p:nth-of-type(2)",
                       *(f".rm-steps a[href*={name}]" for name in (
                           "how_to_read", "playground", "quickstart"))):
             box = page.locator(shown).first.bounding_box()
