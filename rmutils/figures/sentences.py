@@ -45,7 +45,7 @@ def join(words: Iterable[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def heads_or_layers(control: Interval, cost: float, draws: int) -> str:
+def heads_or_layers(control: Interval, cost: float, draws: int, displaced: int = 0) -> str:
     """Apply the rule of the plan of the layer-matched controls.
 
     Parameters
@@ -56,13 +56,16 @@ def heads_or_layers(control: Interval, cost: float, draws: int) -> str:
         What masking retrieval heads costs.
     draws : int
         Random choices of the others. One says nothing of another.
+    displaced : int
+        Heads of each draw that came from another layer: then the layers match in part only.
     """
     if draws < 2:
         return "which a single draw of others cannot settle"
     layers = "so the layers account for it, whichever of their heads are masked"
     if control.low <= 0 <= control.high and control.high - control.low >= abs(cost) / 2:
         return "which leaves open whether it is the heads or their layers"
-    return by_sign(control, "so it is these heads, and not only their layers", layers, layers)
+    heads = "a hint that" if displaced else "so"
+    return by_sign(control, f"{heads} it is these heads, and not only their layers", layers, layers)
 
 
 def missing_from_plan(chapter: str, model: str, draws: int) -> str:
@@ -153,7 +156,7 @@ def matched_needles(model: str, result: Sweep, scores: HeadScores, tau: float) -
     return (
         f"- **{model}**, {count} heads masked: masking as many others of the same layers leaves "
         f"{number(*control)} more of the needles found than masking the retrieval heads, "
-        f"{heads_or_layers(control, cost, there[MATCHED])}. Found with "
+        f"{heads_or_layers(control, cost, there[MATCHED], displaced)}. Found with "
         + ", ".join(f"{name} masked: {number(*found)}" for name, found in left.items()) + "."
         + _displaced(displaced) + missing_from_plan("02_masking_sweep", model, there[MATCHED]))
 
@@ -259,7 +262,7 @@ def matched_failures(model: str, modes: FailureModes, displaced: int) -> str:
         lines.append(
             f"- **{kind}**: masking as many others of the same layers loses {number(*own)} of the "
             f"prompts, masking the retrieval heads {number(*cost)}. The difference is "
-            f"{number(*control)}, {heads_or_layers(control, cost.value, draws)}."
+            f"{number(*control)}, {heads_or_layers(control, cost.value, draws, displaced)}."
             + ("" if kind == "entity name" else
                " The plan asks about names only; this is beside it."))
     return (f"{model}, {draws} layer-matched draws.{_displaced(displaced)}\n\n"

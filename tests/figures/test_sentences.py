@@ -128,7 +128,9 @@ def test_layer_matched_others_beside_the_heads():
 
     assert "it is these heads" in said(36) and "layers account for it" in said(0)
     assert "2 layer-matched draws" in said(0) and "another layer" not in said(0)
-    assert "2 of these heads" in sentences.matched_failures("m", modes("?", 36), 2)
+    partly = sentences.matched_failures("m", modes("?", 36, 36, 36), 2)
+    assert "2 of these heads" in partly and "a hint that it is" in partly
+    assert "so it is" not in partly
     unasked = modes("?", 36)
     table = unasked.table[unasked.table["masked"] != MATCHED]
     assert "but not run" in sentences.matched_failures("m", FailureModes(unasked.prompts, table), 0)
