@@ -176,8 +176,8 @@ def copies(book: Path) -> str:
     counts = [f"{own['map'].nunique()} of {len(own)} for {literal(model)}"
               for model, own in load_published_maps().groupby("model", sort=False)]
     return ("**Most of the authors' published detection runs are copies.** Distinct are "
-            f"{', '.join(counts[:-1])} and {counts[-1]}, because the script put the needle at the "
-            "start of the text at nine of ten depths ({numref}`fig-copies`).")
+            f"{', '.join(counts[:-1])} and {counts[-1]}, in the pattern of a needle that stands at "
+            "one place at nine of ten depths ({numref}`fig-copies`; {ref}`audit` has the reason).")
 
 
 def _copies(maps: pd.DataFrame) -> list[str]:
