@@ -40,6 +40,7 @@ HOMES = {
     "register_strategy": "rmutils.preference.strategies",
     "register_dataset": "rmutils.evaluation.helmet.suite",
     "Question": "rmutils.corpora.world.writing",
+    "UserError": "rmutils.core.errors",
 }
 """Promised names, and the modules that have them."""
 __all__ = list(HOMES)

@@ -92,7 +92,7 @@ def test_import_is_quick_and_type_checkers_know_the_names():
     assert told == {*rmutils.__all__}
 
 
-@pytest.mark.parametrize("name", rmutils.__all__)
+@pytest.mark.parametrize("name", [name for name in rmutils.__all__ if name != "UserError"])
 def test_the_reference_shows_readable_signatures_and_sections(name):
     thing = getattr(rmutils, name)
     text = stringify_signature(signature(thing), unqualified_typehints=True)
@@ -120,7 +120,7 @@ def test_needles_are_given_as_texts(given):
     assert [needle.answer_span for needle in config.needles] == [(11, 15)]
     words = config.differences(rmutils.DetectConfig())  # as a command line has them
     assert rmutils.DetectConfig().changed(words) == config
-    with pytest.raises(ValueError, match="does not stand in the needle"):
+    with pytest.raises(rmutils.UserError, match="does not stand in the needle"):
         rmutils.DetectConfig(needles=[("The key is here.", "Where?", "there")])
 
 

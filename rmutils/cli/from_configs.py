@@ -16,7 +16,7 @@ from rich.markup import escape
 from typer.core import TyperCommand
 
 from rmutils.core.config import Config, ConfigField
-from rmutils.core.errors import UserError, did_you_mean
+from rmutils.core.errors import UserError, unknown
 
 Parameters = Annotated[list[str] | None, typer.Option(
     "-p", metavar="NAME VALUE", show_default=False, help="Another spelling of --NAME VALUE.")]
@@ -129,8 +129,7 @@ def _shared_out(changes: dict[str, str], parts: dict[str, Part]) -> dict[str, An
         claiming = [key for key, part in parts.items() if part.claims(name)]
         if not claiming and len(plain) > 1:
             known = [n for key in plain for n in parts[key].fields()]
-            raise UserError(f"there is no {name}.{did_you_mean(name, known)} Known names: "
-                            f"{', '.join(dict.fromkeys(known))}.")
+            raise UserError(unknown(name, known))
         for key in claiming or plain:  # a single configuration says itself what it does not know
             given[key][name.removeprefix(parts[key].prefix)] = value
     return {key: part.make(given[key]) for key, part in parts.items()}

@@ -29,7 +29,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 
 from rmutils.core import plugins
-from rmutils.core.errors import UserError, did_you_mean
+from rmutils.core.errors import UserError, did_you_mean, unknown
 from rmutils.core.registry import Offers, Registry
 from rmutils.core.validation import explain, models_in, read
 
@@ -42,6 +42,19 @@ class Config(BaseModel):
     """Base of all stage configurations: refuses unknown keys and wrong types; values are frozen."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    def __init__(self, /, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise UserError(explain(error, type(self))) from None
+
+    # Configurations within others are validated by pydantic alone; their errors are in the outer's.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise UserError(f"a configuration stays as it is: .changed({{{name!r}: ...}}) gives one "
+                        "with another value.")
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         """Values that are not the defaults: the others are in the reference."""
@@ -123,7 +136,7 @@ class Config(BaseModel):
             name = given.replace("-", "_")
             first, _, rest = name.partition(".")
             if first not in kinds or rest and not kinds[first].configs:
-                raise UserError(self._unknown(before + name, before))
+                raise UserError(unknown(before + name, [before + n for n in self.dotted_names()]))
             if rest:
                 inner.setdefault(first, {})[rest] = value
             else:
@@ -132,13 +145,9 @@ class Config(BaseModel):
             fields[name] = kinds[name].start(fields[name], changes.get("kind"))._changed(
                 changes, f"{before}{name}.")
         try:
-            return type(self)(**fields)
+            return type(self).model_validate(fields)
         except ValidationError as error:
             raise UserError(explain(error, type(self), before)) from error
-
-    def _unknown(self, name: str, before: str) -> str:
-        known = [before + n for n in self.dotted_names()]
-        return f"there is no {name}.{did_you_mean(name, known)} Known names: {', '.join(known)}."
 
     @classmethod
     def fields(cls) -> dict[str, ConfigField]:

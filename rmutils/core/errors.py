@@ -10,6 +10,15 @@ class UserError(Exception):
     """Bad usage or bad input: the message says what is wrong, where, and the command that fixes it.
 
     The command line prints the message without a traceback and exits with status 2.
+
+    Examples
+    --------
+    >>> from rmutils import DetectConfig, UserError
+    >>> try:
+    ...     DetectConfig(depths=[1.5])
+    ... except UserError as error:
+    ...     print(error)
+    depths: expected at most 1.0, got 1.5.
     """
 
 
@@ -26,6 +35,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     ' Did you mean retmask?'
     """
     return "".join(f" Did you mean {n}?" for n in difflib.get_close_matches(name, [*known], n=1))
+
+
+def unknown(name: str, known: Iterable[str]) -> str:
+    """Say that there is no such name, what may be meant, and what there is."""
+    known = list(dict.fromkeys(known))
+    return f"there is no {name}.{did_you_mean(name, known)} Known names: {', '.join(known)}."
 
 
 def require(missing: Sequence[str]) -> None:

@@ -158,7 +158,7 @@ class Registry(Mapping[str, T]):
             raise ValueError(self.unknown(kind).rstrip("."))
         model: Any = self[kind]
         try:
-            return model(**value)
+            return model.model_validate(value)
         except ValidationError as error:
             raise InnerError(error, model) from error
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from rmutils.core.errors import did_you_mean
+from rmutils.core.errors import did_you_mean, unknown
 
 SHOWN = 80
 """Characters of a wrong value that a message repeats."""
@@ -94,11 +94,12 @@ def explain(error: ValidationError, model: type[BaseModel], before: str = "") ->
     said = []
     for one in error.errors():
         kind, context = one["type"], one.get("ctx", {})
-        names = list(_names(one["loc"], model, whole=kind in ("extra_forbidden", "missing")))
+        names, known = _place(one["loc"], model, whole=kind in ("extra_forbidden", "missing"))
         name = before + ".".join(names)
         colon = f"{name}: " if names else ""
         if kind == "extra_forbidden":
-            said.append(f"there is no {name}")
+            inside = name.removesuffix(names[-1])
+            said.append(unknown(name, [inside + other for other in known]).rstrip("."))
         elif kind == "missing":
             said.append(f"{name} is missing")
         elif isinstance(inner := context.get("error"), InnerError):
@@ -121,15 +122,20 @@ def explain(error: ValidationError, model: type[BaseModel], before: str = "") ->
     return whole if whole.endswith("?") else whole + "."
 
 
-def _names(loc: tuple[int | str, ...], model: type[BaseModel], whole: bool) -> Iterator[str]:
-    """Yield the names of fields in a location, without positions and members of unions."""
-    models = {model}
+def _place(
+    loc: tuple[int | str, ...], model: type[BaseModel], whole: bool,
+) -> tuple[list[str], list[str]]:
+    """Return the names of fields in a location, without positions and members of unions, and the
+    names of all fields where the last is looked up."""
+    names, models, known = list[str](), {model}, list[str]()
     for i, part in enumerate(loc):
+        known = [name for m in models for name in m.model_fields]
         fields = [m.model_fields[str(part)] for m in models if part in m.model_fields]
         if fields or whole and i == len(loc) - 1:
-            yield str(part)
+            names.append(str(part))
         if fields:
             models = {m for field in fields for m in models_in(field.annotation)}
+    return names, known
 
 
 def _short(value: Any) -> str:

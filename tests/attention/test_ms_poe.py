@@ -216,5 +216,5 @@ def test_models_without_rotary_positions(llama):
     with pytest.raises(UserError, match="llama: layer 2 has no rotary positions"), \
             rescaled(llama.model):
         pass
-    with pytest.raises(ValueError, match="s_min is above s_max"):
+    with pytest.raises(UserError, match="s_min is above s_max"):
         MsPoe(s_min=2)

@@ -215,7 +215,7 @@ def test_window_is_checked_with_both_numbers(llama):
 
 def test_wrong_parameters_are_refused():
     for wrong in ({"depths": (1.5,)}, {"lenghts": (256,)}, {"definition": "mine"}):
-        with pytest.raises(ValueError):
+        with pytest.raises(UserError):
             DetectConfig(**wrong)
 
 

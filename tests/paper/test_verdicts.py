@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 
+from rmutils.core.errors import UserError
 from rmutils.paper.tables import load_tables
 from rmutils.paper.verdicts import (
     AGAINST,
@@ -141,7 +141,7 @@ def test_nothing_is_shown_where_nothing_is():
     {}, {"size": 1}, {"above": 1, "below": 1}, {"above": 2, "below": 1}, {"above": 0, "size": -1},
     {"above": 0, "size": 0}, {"above": 0, "below": 1, "size": 0.5}, {"over": 0}])
 def test_claims_that_make_no_sense(wrong):
-    with pytest.raises(ValidationError):
+    with pytest.raises(UserError):
         Claimed(**wrong)
 
 
