@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from rmutils.corpora.niah import NiahCase
-from rmutils.figures.style import BLUE, GREY, ORANGE, RED, SEQUENTIAL, colour_of, new_axes
+from rmutils.figures.style import BLUE, GREY, ORANGE, RED, SEQUENTIAL, WIDTH, colour_of, new_axes
 from rmutils.heads.scores import Head, HeadScores
 from rmutils.paper.head_checks import stretches
 from rmutils.stats import SHARE, interval
@@ -37,7 +37,7 @@ def arg_max_rows(
     heads : mapping
         Panel title -> (layer, head).
     """
-    figure, panels = new_axes(columns=len(heads), size=(5.8, 0.6 + 0.19 * len(written)),
+    figure, panels = new_axes(columns=len(heads), size=(WIDTH, 0.6 + 0.19 * len(written)),
                               sharey=True, squeeze=False)
     steps = np.arange(len(written))
     for panel, (title, (layer, head)) in zip(panels[0], heads.items(), strict=True):
@@ -53,17 +53,17 @@ def arg_max_rows(
     panels[0, 0].set(yticks=steps, yticklabels=[w.replace("$", r"\$") for w in written],
                      ylabel="token written")
     panels[0, 0].invert_yaxis()
-    panels[0, 0].tick_params(axis="y", labelsize=7)
+    panels[0, 0].tick_params(axis="y", labelsize=9)
     return figure
 
 
 def success_map(cases: pd.DataFrame) -> Figure:
     """Share of needles found, by prompt length and depth."""
     grid = cases.pivot_table(index="depth", columns="length", values="success", aggfunc="mean")
-    figure, axes = new_axes(size=(5.8, 3.8))
+    figure, axes = new_axes(size=(WIDTH, 3.8))
     image = _cells(axes, grid.to_numpy(), 1)
     for (i, j), share in np.ndenumerate(grid.to_numpy()):
-        axes.text(j, i, f"{100 * share:.0f}", ha="center", va="center", fontsize=8,
+        axes.text(j, i, f"{100 * share:.0f}", ha="center", va="center", fontsize=9,
                   color="black" if share > 0.55 else "white")
     axes.set_xticks(range(len(grid.columns)), grid.columns)
     axes.set_yticks(range(len(grid.index)), [f"{100 * d:.0f} %" for d in grid.index])
@@ -74,7 +74,7 @@ def success_map(cases: pd.DataFrame) -> Figure:
 
 def success_curves(cases: pd.DataFrame) -> Figure:
     """Share of needles found by length and by depth, with 95 % intervals over needles."""
-    figure, panels = new_axes(columns=2, size=(5.8, 2.8), sharey=True)
+    figure, panels = new_axes(columns=2, size=(WIDTH, 2.8), sharey=True)
     labels = {"length": "prompt length (tokens)", "depth": "depth (0 start, 1 end)"}
     for axes, (column, label) in zip(panels, labels.items(), strict=True):
         x, centre, ends = [], [], []
@@ -92,7 +92,7 @@ def success_curves(cases: pd.DataFrame) -> Figure:
 
 def head_map(scores: HeadScores, tau: float) -> Figure:
     """Mean score of every head, layers x heads; those at or above `tau` are outlined."""
-    figure, axes = new_axes(size=(5.8, 0.9 + 0.24 * min(scores.shape)))
+    figure, axes = new_axes(size=(WIDTH, 0.9 + 0.24 * min(scores.shape)))
     return scores.plot(tau=tau, axes=axes)
 
 
@@ -139,7 +139,7 @@ def score_bins(shares: Mapping[str, list[float]], labels: list[str]) -> Figure:
     labels : list of str
         The bins.
     """
-    figure, axes = new_axes(size=(5.8, 0.9 + 0.42 * len(shares)))
+    figure, axes = new_axes(size=(WIDTH, 0.9 + 0.42 * len(shares)))
     rows = np.arange(len(shares))
     table = np.array(list(shares.values()), dtype=float)
     left = np.zeros(len(rows))
@@ -148,12 +148,12 @@ def score_bins(shares: Mapping[str, list[float]], labels: list[str]) -> Figure:
         axes.barh(rows, width, left=left, color=colour, label=label, height=0.72)
         for row in rows[width > 0.045]:
             axes.text(left[row] + width[row] / 2, row, f"{100 * width[row]:.1f}", ha="center",
-                      va="center", fontsize=7.5, color="black")
+                      va="center", fontsize=9, color="black")
         left += width
-    axes.set_yticks(rows, list(shares), fontsize=8)
+    axes.set_yticks(rows, list(shares), fontsize=9)
     axes.invert_yaxis()
     axes.set(xlabel="share of heads", xlim=(0, 1.0))
-    axes.legend(ncols=len(labels), loc="lower center", bbox_to_anchor=(0.3, 1.0), fontsize=8,
+    axes.legend(ncols=len(labels), loc="lower center", bbox_to_anchor=(0.3, 1.0), fontsize=9,
                 handlelength=0.8, columnspacing=0.8, handletextpad=0.4)
     return figure
 
@@ -166,7 +166,7 @@ def ranked_scores(models: Mapping[str, tuple[np.ndarray, np.ndarray]], tau: floa
     models : mapping
         Model -> means (heads,) and intervals (heads, 2).
     """
-    figure, axes = new_axes(size=(5.8, 3.8))
+    figure, axes = new_axes(size=(WIDTH, 3.8))
     for model, (mean, ends) in models.items():
         order = np.argsort(-mean, kind="stable")
         share = (np.arange(len(mean)) + 1) / len(mean)
@@ -175,7 +175,7 @@ def ranked_scores(models: Mapping[str, tuple[np.ndarray, np.ndarray]], tau: floa
         axes.plot(share, mean[order], color=colour, lw=1.6, label=model)
     axes.axhline(tau, color=GREY, lw=0.8, ls=":")
     axes.annotate(f"tau = {tau:g}", (1, tau), xytext=(0, 2), textcoords="offset points",
-                  ha="right", fontsize=8)
+                  ha="right", fontsize=9)
     axes.set(xscale="log", xlabel="share of heads, highest first", ylabel="retrieval score",
              ylim=(0, None))
     axes.legend()
@@ -192,7 +192,7 @@ def scores_by_layer(parts: Mapping[str, HeadScores], full: np.ndarray, tau: floa
     full : ndarray of bool
         (layers,): True for a full layer, False for a sliding one.
     """
-    figure, panels = new_axes(columns=len(parts), size=(5.8, 4.6), sharex=True, sharey=True,
+    figure, panels = new_axes(columns=len(parts), size=(WIDTH, 4.6), sharex=True, sharey=True,
                               squeeze=False)
     for axes, (title, scores) in zip(panels[0], parts.items(), strict=True):
         layers, heads = scores.shape
@@ -209,7 +209,7 @@ def scores_by_layer(parts: Mapping[str, HeadScores], full: np.ndarray, tau: floa
         axes.set(xlabel=f"retrieval score\n{title}")
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     panels[0, 0].set(ylabel="layer", xlim=(0, None), ylim=(-0.7, layers - 0.3))
-    panels[0, -1].legend(fontsize=8, loc="lower right")
+    panels[0, -1].legend(fontsize=9, loc="lower right")
     return figure
 
 
@@ -221,7 +221,7 @@ def stability(tables: Mapping[str, pd.DataFrame]) -> Figure:
     tables : mapping
         Label, which begins with the model's name -> a result of `ranking_stability`.
     """
-    figure, panels = new_axes(columns=2, size=(5.8, 3.0), sharex=True)
+    figure, panels = new_axes(columns=2, size=(WIDTH, 3.0), sharex=True)
     for label, frame in tables.items():
         colour = colour_of(label.split()[0])
         for axes, measure in zip(panels, ("overlap", "spearman"), strict=True):
@@ -231,7 +231,7 @@ def stability(tables: Mapping[str, pd.DataFrame]) -> Figure:
                       label=label)
     for axes, name in zip(panels, ("overlap of the top heads", "rank correlation"), strict=True):
         axes.set(xscale="log", xlabel="needles or runs used", ylabel=name, ylim=(0, 1.03))
-    panels[0].legend(fontsize=7.5, loc="lower right")
+    panels[0].legend(fontsize=9, loc="lower right")
     return figure
 
 

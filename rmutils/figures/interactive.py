@@ -139,11 +139,11 @@ def _taus(scores: HeadScores, count: int) -> str:
 def _places(figure: Figure, counts: list[int]) -> dict[str, Any]:
     """Where on the picture counts are, and its panels: shares of its width and height."""
     figure.draw_without_rendering()
-    picture = figure.get_tightbbox().padded(mpl.rcParams["savefig.pad_inches"])
+    width, height = figure.get_size_inches()
     panels = [axes.get_window_extent().transformed(figure.dpi_scale_trans.inverted())
               for axes in figure.axes]
     axes = figure.axes[-1]
     inches = [axes.transData.transform((n, 0))[0] / figure.dpi for n in counts]
-    return {"across": [round((x - picture.x0) / picture.width, 4) for x in inches],
-            "top": round((picture.y1 - max(p.y1 for p in panels)) / picture.height, 4),
-            "bottom": round((min(p.y0 for p in panels) - picture.y0) / picture.height, 4)}
+    return {"across": [round(x / width, 4) for x in inches],
+            "top": round(1 - max(p.y1 for p in panels) / height, 4),
+            "bottom": round(min(p.y0 for p in panels) / height, 4)}

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from rmutils.experiments.sweet_spot import PERPLEXITY, REPETITION
-from rmutils.figures.style import BLUE, GREY, INK, ORANGE, RED, colour_of, new_axes
+from rmutils.figures.style import BLUE, GREY, INK, ORANGE, RED, WIDTH, colour_of, new_axes
 from rmutils.heads.masking import MATCHED
 
 
@@ -30,7 +30,7 @@ def heads_alone(losses: pd.DataFrame, tau: float) -> Figure:
     tau : float
         Heads with at least this score are drawn as retrieval heads.
     """
-    figure, axes = new_axes(size=(5.8, 3.2))
+    figure, axes = new_axes(size=(WIDTH, 3.2))
     alone = losses[losses["draw"] < 0].reset_index(drop=True)
     retrieval = alone["score"] >= tau
     for part, colour, marker, label in ((~retrieval, BLUE, "o", "other heads"),
@@ -73,7 +73,7 @@ def masking_sweep(
     spot : tuple of float, optional
         Numbers of heads between which the panels are shaded.
     """
-    figure = Figure(figsize=(5.8, 0.7 + 1.75 * len(curves)))
+    figure = Figure(figsize=(WIDTH, 0.7 + 1.75 * len(curves)))
     panels = figure.subplots(len(curves), 1, sharex=True, squeeze=False)[:, 0]
     for axes, (name, one) in zip(panels, curves.items(), strict=True):
         if spot:
@@ -96,7 +96,7 @@ def masking_sweep(
             axes.axvline(count, color=INK, lw=0.9, ls=":")
     _count_axis(panels[-1], max(one["count"].max() for one in curves.values()))
     _name_marks(panels[0], marks)
-    panels[-1].legend(loc="best", fontsize=8)
+    panels[-1].legend(loc="best", fontsize=9)
     return figure
 
 
@@ -116,7 +116,7 @@ def _name_marks(axes: Axes, marks: Mapping[float, int]) -> None:
         left = count < max(marks.values())
         axes.annotate(f"tau = {text}", (count, 1), xycoords=("data", "axes fraction"),
                       xytext=(-3 if left else 3, 2), textcoords="offset points",
-                      ha="right" if left else "left", va="bottom", fontsize=8)
+                      ha="right" if left else "left", va="bottom", fontsize=9)
 
 
 def shares(table: pd.DataFrame, xlabel: str) -> Figure:
@@ -127,7 +127,7 @@ def shares(table: pd.DataFrame, xlabel: str) -> Figure:
     table : DataFrame
         `label`, `value`, `low`, `high`, all from 0 to 1.
     """
-    figure, axes = new_axes(size=(5.8, 0.8 + 0.34 * len(table)))
+    figure, axes = new_axes(size=(WIDTH, 0.8 + 0.34 * len(table)))
     rows = np.arange(len(table))
     axes.hlines(rows, table["low"], table["high"], color=BLUE, lw=1.6)
     axes.plot(table["value"], rows, "o", ms=5, color=BLUE)
@@ -145,7 +145,7 @@ def by_length(models: Mapping[str, pd.DataFrame], ylabel: str) -> Figure:
     models : mapping
         Model -> DataFrame of `length`, `value`, `low`, `high`.
     """
-    figure, axes = new_axes(size=(5.8, 3.4))
+    figure, axes = new_axes(size=(WIDTH, 3.4))
     for shift, (model, table) in enumerate(models.items()):
         errors = np.abs(table[["low", "high"]].to_numpy().T - table["value"].to_numpy())
         axes.errorbar(table["length"] * 1.03**shift, table["value"], yerr=errors, marker="o", ms=4,

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from rmutils.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, new_axes
+from rmutils.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, WIDTH, new_axes
 
 COLOURS = {"YaRN, full layers": RED, "YaRN, all layers": ORANGE, "YaRN": RED,
            "interpolation": BLUE, "NTK-aware": GREEN, "larger base": PURPLE,
@@ -31,7 +31,7 @@ def wavelengths(models: Mapping[str, tuple[pd.DataFrame, int, int]]) -> Figure:
         Title -> (DataFrame of pairs x methods with wavelengths in tokens, one column `as trained`;
         window trained; window wanted).
     """
-    figure = Figure(figsize=(5.8, 4.6))
+    figure = Figure(figsize=(WIDTH, 4.6))
     grid = figure.subplots(2, len(models), sharex="col", sharey="row", squeeze=False,
                            height_ratios=(3, 2))
     for (above, below), (title, (table, trained, wanted)) in zip(grid.T, models.items(),
@@ -44,7 +44,7 @@ def wavelengths(models: Mapping[str, tuple[pd.DataFrame, int, int]]) -> Figure:
         for window in (trained, wanted):
             above.axhline(window, color=INK, lw=0.8, ls=":")
             above.annotate(f"{window:,} tokens", (0, window), xytext=(0, 2),
-                           textcoords="offset points", fontsize=7)
+                           textcoords="offset points", fontsize=9)
         above.set(yscale="log", title=title)
         below.set(yscale="log", xlabel="pair of dimensions")
     factors = [1, 2, 4, 8, 16]
@@ -52,7 +52,7 @@ def wavelengths(models: Mapping[str, tuple[pd.DataFrame, int, int]]) -> Figure:
     grid[1, 0].yaxis.set_minor_locator(NullLocator())
     grid[0, 0].set_ylabel("wavelength (tokens)")
     grid[1, 0].set_ylabel("longer by")
-    figure.legend(*grid[0, 0].get_legend_handles_labels(), ncols=3, fontsize=8,
+    figure.legend(*grid[0, 0].get_legend_handles_labels(), ncols=3, fontsize=9,
                   loc="outside upper center")
     return figure
 
@@ -67,7 +67,7 @@ def piece_lengths(ways: Mapping[str, Sequence[int]], capacity: int) -> Figure:
     capacity : int
         Tokens of an instance.
     """
-    figure, axes = new_axes(size=(5.8, 3.0))
+    figure, axes = new_axes(size=(WIDTH, 3.0))
     left, right = max(capacity / 1000, 1), capacity * 6
     grid = np.geomspace(left, right, POINTS)
     for (label, lengths), colour in zip(ways.items(), (GREY, BLUE, ORANGE), strict=False):
@@ -77,10 +77,10 @@ def piece_lengths(ways: Mapping[str, Sequence[int]], capacity: int) -> Figure:
                   lw=1.6)
     axes.axvline(capacity, color=INK, lw=0.8, ls=":")
     axes.annotate("an instance", (capacity, 1), xytext=(3, 0), textcoords="offset points",
-                  fontsize=8, va="top")
+                  fontsize=9, va="top")
     axes.set(xscale="log", xlim=(left, right), ylim=(0, 1.03),
              xlabel="at least so many tokens in one piece", ylabel="share of all tokens")
-    axes.legend(loc="lower left", fontsize=8)
+    axes.legend(loc="lower left", fontsize=9)
     return figure
 
 
@@ -97,7 +97,7 @@ def slices(sent: Mapping[str, pd.DataFrame], waiting: Mapping[str, pd.DataFrame]
     used : int
         The number of ranks of the recipe, which is marked.
     """
-    figure, (left, right) = new_axes(columns=2, size=(5.8, 3.2))
+    figure, (left, right) = new_axes(columns=2, size=(WIDTH, 3.2))
     for axes, tables, column, colours in ((left, sent, "gigabytes", (RED, PURPLE)),
                                           (right, waiting, "ratio", (BLUE, GREEN, ORANGE))):
         for (label, table), colour in zip(tables.items(), colours, strict=False):
@@ -105,9 +105,9 @@ def slices(sent: Mapping[str, pd.DataFrame], waiting: Mapping[str, pd.DataFrame]
         axes.axvline(used, color=INK, lw=0.8, ls=":")
         axes.set_xscale("log", base=2)
         ticks = sorted({n for table in tables.values() for n in table["ranks"]})[::2]
-        axes.set_xticks(ticks, [f"{n:,}" for n in ticks], fontsize=8)
+        axes.set_xticks(ticks, [f"{n:,}" for n in ticks], fontsize=9)
         axes.set_xlabel("ranks")
-        axes.legend(fontsize=8)
+        axes.legend(fontsize=9)
     left.set(ylabel="received by a device (GB)", ylim=(0, None))
     right.set(ylabel="work of the last slice / mean", ylim=(0, None))
     return figure
@@ -129,7 +129,7 @@ def found_by_length(before: pd.DataFrame, after: pd.DataFrame, trained: int) -> 
     trained : int
         Window that the model was trained with, which is marked.
     """
-    figure, panels = new_axes(columns=2, size=(5.8, 3.6), sharey=True)
+    figure, panels = new_axes(columns=2, size=(WIDTH, 3.6), sharey=True)
     for axes, table, title in zip(panels, (before, after), ("before the fine-tune", "after it"),
                                   strict=True):
         for i, (method, part) in enumerate(table.groupby("method", sort=False)):
@@ -137,10 +137,10 @@ def found_by_length(before: pd.DataFrame, after: pd.DataFrame, trained: int) -> 
         axes.axvline(trained, color=INK, lw=0.8, ls=":")
         lengths = sorted(table["length"].unique())
         axes.set_xscale("log", base=2)
-        axes.set_xticks(lengths, [f"{n:,}" for n in lengths], fontsize=8)
+        axes.set_xticks(lengths, [f"{n:,}" for n in lengths], fontsize=9)
         axes.set(title=title, xlabel="length (tokens)", ylim=(-0.02, 1.04))
     panels[0].set_ylabel("facts found")
-    figure.legend(*panels[0].get_legend_handles_labels(), ncols=3, fontsize=8,
+    figure.legend(*panels[0].get_legend_handles_labels(), ncols=3, fontsize=9,
                   loc="outside upper center")
     return figure
 
@@ -155,7 +155,7 @@ def against(table: pd.DataFrame, reference: str) -> Figure:
     """
     lengths = sorted(table["length"].unique())
     methods = list(table["method"].unique())
-    figure, panels = new_axes(columns=len(lengths), size=(5.8, 0.9 + 0.3 * len(methods)),
+    figure, panels = new_axes(columns=len(lengths), size=(WIDTH, 0.9 + 0.3 * len(methods)),
                               sharex=True, sharey=True, squeeze=False)
     for axes, length in zip(panels[0], lengths, strict=True):
         part = table[table["length"] == length].set_index("method").loc[methods]
@@ -164,7 +164,7 @@ def against(table: pd.DataFrame, reference: str) -> Figure:
             axes.plot(row["value"], y, "o", ms=4.5, color=COLOURS[method])
         axes.axvline(0, color=GREY, lw=0.8)
         axes.locator_params(axis="x", nbins=2)
-        axes.tick_params(axis="x", labelsize=8)
+        axes.tick_params(axis="x", labelsize=9)
         axes.set_title(f"{length:,} tokens", fontsize=9)
     panels[0, 0].set_yticks(range(len(methods)), methods)
     panels[0, 0].set_ylim(len(methods) - 0.5, -0.5)
@@ -180,7 +180,7 @@ def loss_by_position(table: pd.DataFrame, trained: int, reference: str) -> Figur
     table : DataFrame
         `method`, `position`, `value`, `low`, `high`.
     """
-    figure, axes = new_axes(size=(5.8, 3.2))
+    figure, axes = new_axes(size=(WIDTH, 3.2))
     for method, part in table.groupby("method", sort=False):
         axes.fill_between(part["position"], part["low"], part["high"], color=COLOURS[method],
                           alpha=0.15, lw=0)
@@ -189,7 +189,7 @@ def loss_by_position(table: pd.DataFrame, trained: int, reference: str) -> Figur
     axes.axvline(trained, color=INK, lw=0.8, ls=":")
     axes.set(xlabel="position in the text (tokens)",
              ylabel=f"loss less that of {reference}\n(nats per token)")
-    axes.legend(fontsize=8, ncols=2)
+    axes.legend(fontsize=9, ncols=2)
     return figure
 
 
@@ -202,19 +202,19 @@ def budget(table: pd.DataFrame) -> Figure:
         `method`, `tokens`, `length`, `value`, `low`, `high`.
     """
     lengths = sorted(table["length"].unique())
-    figure, panels = new_axes(columns=len(lengths), size=(5.8, 3.0), sharey=True, squeeze=False)
+    figure, panels = new_axes(columns=len(lengths), size=(WIDTH, 3.0), sharey=True, squeeze=False)
     for axes, length in zip(panels[0], lengths, strict=True):
         for i, (method, part) in enumerate(
                 table[table["length"] == length].groupby("method", sort=False)):
             part = part.assign(tokens=part["tokens"] / 1000 + 2 * i)
             _line(axes, part, "tokens", method, 1.0)
         axes.set_title(f"{length:,} tokens", fontsize=9)
-        axes.tick_params(axis="x", labelsize=8)
+        axes.tick_params(axis="x", labelsize=9)
         axes.locator_params(axis="x", nbins=3)
         axes.set_ylim(-0.02, 1.04)
     panels[0, 0].set_ylabel("facts found")
     figure.supxlabel("tokens of the fine-tune (thousands)", fontsize=10)
-    figure.legend(*panels[0, 0].get_legend_handles_labels(), ncols=3, fontsize=8,
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), ncols=3, fontsize=9,
                   loc="outside upper center")
     return figure
 

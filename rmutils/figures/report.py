@@ -12,10 +12,14 @@ from typing import Any
 
 import pandas as pd
 from IPython.display import HTML, Markdown
+from markdown_it import MarkdownIt
 
 from rmutils.core.files import to_csv
 from rmutils.core.results import Artifact
 from rmutils.corpora.niah import NiahCase
+
+MOST_ROWS = 12
+"""A table with more rows is folded."""
 
 
 def number(value: float, low: float | None = None, high: float | None = None) -> str:
@@ -62,13 +66,46 @@ def say(text: str) -> Markdown:
     return Markdown(text)
 
 
-def table(frame: pd.DataFrame, caption: str, by: str | None = None) -> Table:
-    """A table with a caption, in a box that scrolls on a narrow screen.
+MOST_FOUND = 3
+"""Sentences of what was found: more is not read."""
 
-    What is shown has three digits or all before the point; the CSV that its output carries has all.
+
+def what_we_found(question: str, *findings: str) -> HTML:
+    """Show a chapter's question and what was found: the book puts the box below the title.
 
     Parameters
     ----------
+    question : str
+        Of the chapter, in a sentence. Markdown, like the findings.
+    *findings : str
+        One to three sentences with numbers, computed from results
+        (`rmutils.figures.sentences`), the one that matters most first.
+
+    Raises
+    ------
+    ValueError
+        There is no finding, or there are more than three.
+    """
+    if not 1 <= len(findings) <= MOST_FOUND:
+        raise ValueError(f"{len(findings)} findings: a chapter shows one to {MOST_FOUND}")
+    inline = MarkdownIt("js-default").renderInline
+    items = "".join(f"<li>{inline(finding)}</li>" for finding in findings)
+    return HTML(f'<section class="rm-found" aria-label="What we found"><p>{inline(question)}</p>'
+                f"<p><strong>What we found</strong></p><ul>{items}</ul></section>")
+
+
+def table(
+    frame: pd.DataFrame, caption: str, by: str | None = None, *, folded: bool = False
+) -> Table:
+    """A table with a caption, in a box that scrolls on a narrow screen.
+
+    What is shown has three digits or all before the point; the CSV that its output carries has all.
+    A table of more than twelve rows is folded: a click on its number of rows opens it.
+
+    Parameters
+    ----------
+    folded : bool
+        Fold a shorter one, too: one that repeats a figure in numbers.
     by : str, optional
         A column whose values become headings within the table, each above all rows that it holds
         for, in the order in which they appear first.
@@ -79,7 +116,7 @@ def table(frame: pd.DataFrame, caption: str, by: str | None = None) -> Table:
     shown = rows.to_html(index=False, border=0, escape=True, classes="rm-table",
                          float_format=number, na_rep="–")
     headed = _under_headings(shown, frame[by], rows.shape[1]) if by else shown
-    return _scrolling(headed, caption, frame)
+    return _scrolling(headed, caption, frame, folded)
 
 
 def _under_headings(shown: str, headings: pd.Series, columns: int) -> str:
@@ -102,7 +139,11 @@ class Table(HTML):
         return {}, {"rmutils": {"csv": self.csv}}
 
 
-def _scrolling(shown: str, caption: str, frame: pd.DataFrame) -> Table:
+def _scrolling(shown: str, caption: str, frame: pd.DataFrame, folded: bool = False) -> Table:
+    if folded or len(frame) > MOST_ROWS:
+        rows = f"{len(frame)} row{'s' * (len(frame) != 1)}"
+        shown = (f'<details class="rm-fold"><summary>Show the table, {rows}</summary>'
+                 f"{shown}</details>")
     return Table(f'<div class="rm-scroll" tabindex="0" role="region" '
                  f'aria-label="{html.escape(caption, quote=True)}">'
                  f'<p class="rm-caption">{html.escape(caption)}</p>{shown}</div>', frame)

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
-from rmutils.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, new_axes
+from rmutils.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, WIDTH, new_axes
 
 COLOURS = (BLUE, RED, GREEN, ORANGE, PURPLE)
 """Colours of models, in their order."""
@@ -33,18 +33,18 @@ def memory(curves: Mapping[str, pd.DataFrame], rooms: Mapping[str, float]) -> Fi
     rooms : mapping
         Label -> bytes.
     """
-    figure, axes = new_axes(size=(5.8, 3.8))
+    figure, axes = new_axes(size=(WIDTH, 3.8))
     for k, ((model, table), colour) in enumerate(zip(curves.items(), COLOURS, strict=False)):
         axes.plot(table["tokens"], table["bytes"] / 1e9, color=colour, label=model, lw=1.6,
                   ls="--" if k % 2 else "-")  # two may lie on each other
     for label, size in rooms.items():
         axes.axhline(size / 1e9, color=INK, lw=0.8, ls=":")
         axes.annotate(label, (0.99, size / 1e9), xycoords=("axes fraction", "data"), ha="right",
-                      xytext=(0, 2), textcoords="offset points", fontsize=7)
+                      xytext=(0, 2), textcoords="offset points", fontsize=9)
     _tokens(axes, next(iter(curves.values()))["tokens"])
     axes.set(yscale="log", ylabel="GB")
     axes.yaxis.set_major_formatter("{x:,.0f}")
-    figure.legend(ncols=2, fontsize=8, loc="outside upper center")
+    figure.legend(ncols=2, fontsize=9, loc="outside upper center")
     return figure
 
 
@@ -56,7 +56,7 @@ def work(curves: Mapping[str, pd.DataFrame]) -> Figure:
     curves : mapping
         Model -> DataFrame of `tokens`, `share`, `seconds`.
     """
-    figure, (left, right) = new_axes(columns=2, size=(5.8, 3.4))
+    figure, (left, right) = new_axes(columns=2, size=(WIDTH, 3.4))
     for (model, table), colour in zip(curves.items(), COLOURS, strict=False):
         left.plot(table["tokens"], table["share"], color=colour, label=model, lw=1.6)
         right.plot(table["tokens"], table["seconds"], color=colour, lw=1.6)
@@ -66,7 +66,7 @@ def work(curves: Mapping[str, pd.DataFrame]) -> Figure:
     left.set(ylim=(0, 1), ylabel="attention's share of the work")
     right.set(yscale="log", ylabel="seconds on one accelerator")
     right.yaxis.set_major_formatter("{x:g}")
-    figure.legend(ncols=2, fontsize=8, loc="outside upper center")
+    figure.legend(ncols=2, fontsize=9, loc="outside upper center")
     return figure
 
 
@@ -79,17 +79,17 @@ def exchange(ways: Mapping[str, pd.DataFrame]) -> Figure:
         Label (a length of the text) -> DataFrame of `gpus`, `tensor parallel`,
         `context parallel`.
     """
-    figure, panels = new_axes(columns=2, size=(5.8, 3.2), sharey=True)
+    figure, panels = new_axes(columns=2, size=(WIDTH, 3.2), sharey=True)
     for axes, way in zip(panels, ("tensor parallel", "context parallel"), strict=True):
         for (label, table), colour in zip(ways.items(), COLOURS, strict=False):
             axes.plot(table["gpus"], table[way], marker="o", ms=3, color=colour, label=label)
         axes.axhline(1, color=GREY, lw=0.8, ls=":")
         axes.set_xscale("log", base=2)
         ticks = [int(n) for n in next(iter(ways.values()))["gpus"]]
-        axes.set_xticks(ticks, [str(n) for n in ticks], fontsize=8)
+        axes.set_xticks(ticks, [str(n) for n in ticks], fontsize=9)
         axes.set(title=way, xlabel="accelerators", yscale="log")
     panels[0].set_ylabel("seconds sent / computed")
-    figure.legend(*panels[0].get_legend_handles_labels(), ncols=4, fontsize=8,
+    figure.legend(*panels[0].get_legend_handles_labels(), ncols=4, fontsize=9,
                   loc="outside upper center")
     return figure
 
@@ -104,7 +104,7 @@ def predicted_times(times: pd.DataFrame, lines: Mapping[str, pd.DataFrame]) -> F
     lines : mapping
         Label -> DataFrame of `length`, `seconds`.
     """
-    figure, axes = new_axes(size=(5.8, 3.0))
+    figure, axes = new_axes(size=(WIDTH, 3.0))
     for (label, table), colour, style in zip(lines.items(), (GREEN, ORANGE), ("-", "--"),
                                              strict=True):
         axes.plot(table["length"], table["seconds"], color=colour, ls=style, label=label, lw=1.4)
@@ -115,7 +115,7 @@ def predicted_times(times: pd.DataFrame, lines: Mapping[str, pd.DataFrame]) -> F
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 3)))
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_locator(NullLocator())
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=9)
     return figure
 
 
@@ -123,6 +123,6 @@ def _tokens(axes: Axes, tokens: Sequence[float], every: int = 1) -> None:
     """An axis of lengths, each twice the one before or more."""
     axes.set_xscale("log", base=2)
     ticks = [*tokens][::every]
-    axes.set_xticks(ticks, [short(n) for n in ticks], fontsize=8)
+    axes.set_xticks(ticks, [short(n) for n in ticks], fontsize=9)
     axes.minorticks_off()
     axes.set_xlabel("tokens of the text")

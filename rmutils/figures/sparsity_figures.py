@@ -18,7 +18,18 @@ from matplotlib.ticker import NullLocator
 
 from rmutils.experiments.formation import Formation
 from rmutils.experiments.your_own_model import Forecast
-from rmutils.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, colour_of, new_axes
+from rmutils.figures.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    PURPLE,
+    RED,
+    WIDTH,
+    colour_of,
+    new_axes,
+)
 from rmutils.stats import LEVEL, RESAMPLES
 
 
@@ -34,14 +45,14 @@ def gain_over_sparsity(designed: pd.DataFrame, paper: pd.DataFrame, name: str) -
     name : str
         Of the measure of sparsity.
     """
-    figure, (left, right) = new_axes(columns=2, size=(5.8, 3.2))
+    figure, (left, right) = new_axes(columns=2, size=(WIDTH, 3.2))
     seaborn.regplot(data=designed, x="sparsity", y="gain", ax=left, ci=100 * LEVEL,
                     n_boot=RESAMPLES, seed=0, color=BLUE, scatter=False, truncate=True)
     _points(left, designed, BLUE)
     known = paper.dropna(subset=["sparsity"])
     _points(right, known.assign(gain_low=known["gain"], gain_high=known["gain"]), RED)
     for row in known.itertuples():
-        right.annotate(row.model, (row.sparsity, row.gain), xytext=(0, 5), fontsize=7,
+        right.annotate(row.model, (row.sparsity, row.gain), xytext=(0, 5), fontsize=9,
                        textcoords="offset points", ha="center")
     right.margins(0.35)
     left.set(title=f"{len(designed)} models by design", ylabel="gain by RetMask, points")
@@ -71,7 +82,7 @@ def forecast_figure(found: Mapping[str, Forecast], sparsity: tuple[float, float,
     name : str
         Of the measure of sparsity.
     """
-    figure, panels = new_axes(columns=len(found), size=(5.8, 2.9), squeeze=False)
+    figure, panels = new_axes(columns=len(found), size=(WIDTH, 2.9), squeeze=False)
     value, low, high = sparsity
     for axes, colour, (kind, one) in zip(panels[0], (BLUE, RED), found.items(), strict=False):
         axes.axvspan(low, high, color=ORANGE, alpha=0.35, lw=0)
@@ -112,7 +123,7 @@ def plot_formation(result: Formation) -> Figure:
     The heads with the highest final retrieval score have one colour and the label `layer.head` in
     both lower panels. Bands are 95 % intervals over needles.
     """
-    figure = Figure(figsize=(5.8, 6.6))
+    figure = Figure(figsize=(WIDTH, 6.6))
     copying, matching, retrieving = figure.subplots(3, 1, sharex=True)
     steps, heads = result.steps, result.heads
     last = steps["step"].iloc[-1]
@@ -149,7 +160,7 @@ def curve(logged: pd.DataFrame, live: pd.DataFrame, model: str) -> Figure:
     logged, live : DataFrame
         `step` (from 0), `answer_loss`.
     """
-    figure, axes = new_axes(size=(5.8, 3.0))
+    figure, axes = new_axes(size=(WIDTH, 3.0))
     smooth = logged["answer_loss"].rolling(20, center=True, min_periods=1).median()
     axes.plot(logged["step"] + 1, smooth, color=colour_of(model), lw=1.4)
     axes.scatter(live["step"] + 1, live["answer_loss"], s=9, color=INK, zorder=3)
@@ -187,4 +198,4 @@ def _label(axes: Axes, x: float, labels: Sequence[Label]) -> None:
     heights = steps + ((pushed_up + pushed_down) / 2).clip(bottom, top - steps[-1])
     for height, (_, text, colour) in zip(heights, labels, strict=True):
         axes.annotate(text, (x, height), xytext=(5, 0), textcoords="offset points", va="center",
-                      fontsize=8, color=colour, annotation_clip=False)
+                      fontsize=9, color=colour, annotation_clip=False)

@@ -15,6 +15,9 @@ INK = "#222832"
 BLUE, ORANGE, GREEN, RED, PURPLE, GREY = (
     "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#6B6B6B")
 
+WIDTH = 7.6
+"""Inches of every figure: that of the book's text, where a label of 9 points is as large as one."""
+
 MODEL_COLOURS = {
     "smollm2-135m": BLUE,
     "Llama-3.1-8B-Instruct": ORANGE,
@@ -43,7 +46,7 @@ def use_style() -> None:
         ipython.display_formatter.formatters["image/svg+xml"].for_type(Figure, to_svg)
         ipython.display_formatter.mimebundle_formatter.for_type(Figure, carried)
     mpl.rcParams.update({
-        "figure.figsize": (5.8, 3.6), "figure.constrained_layout.use": True,
+        "figure.figsize": (WIDTH, 3.6), "figure.constrained_layout.use": True,
         "figure.facecolor": "white", "savefig.facecolor": "white", "axes.facecolor": "none",
         "font.size": 10, "axes.titlesize": 10, "axes.spines.top": False,
         "axes.spines.right": False, "legend.frameon": False,
@@ -64,7 +67,7 @@ def to_svg(figure: Figure) -> str:
              *(f'[style*="{what}: {light.lower()}"] {{ {what}: {dark} !important }}'
                for light, dark in ON_DARK.items() for what in ("fill", "stroke"))]
     dark = f"@media (prefers-color-scheme: dark) {{ {' '.join(rules)} }}"
-    return print_figure(figure, "svg").replace("</style>", f"{dark}</style>", 1)
+    return print_figure(figure, "svg", bbox_inches=None).replace("</style>", f"{dark}</style>", 1)
 
 
 def colour_of(model: str) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import html
 import math
-import textwrap
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -20,7 +19,18 @@ from IPython.display import HTML, Markdown
 from matplotlib.figure import Figure
 
 from rmutils.figures import report
-from rmutils.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, colour_of, new_axes
+from rmutils.figures.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    PURPLE,
+    RED,
+    WIDTH,
+    colour_of,
+    new_axes,
+)
 from rmutils.paper import verdicts as rule
 from rmutils.paper.verdicts import Effect
 from rmutils.preference.strategies import STRATEGIES
@@ -37,7 +47,7 @@ def training_curves(trainings: Mapping[str, Sequence[pd.DataFrame]]) -> Figure:
     trainings : mapping
         Label -> its trainings, which get one colour: as in `curve.csv`, for DPO.
     """
-    figure = Figure(figsize=(5.8, 5.6))
+    figure = Figure(figsize=(WIDTH, 5.6))
     panels = figure.subplots(3, 1, sharex=True)
     for colour, (label, curves) in zip(COLOURS, trainings.items(), strict=False):
         for number, curve in enumerate(curves):
@@ -49,32 +59,7 @@ def training_curves(trainings: Mapping[str, Sequence[pd.DataFrame]]) -> Figure:
     for axes, name in zip(panels, CURVES.values(), strict=True):
         axes.set(ylabel=name)
     panels[2].set(xlabel="training step", ylim=(-0.03, 1.03))
-    panels[0].legend(fontsize=8)
-    return figure
-
-
-def dots(table: pd.DataFrame) -> Figure:
-    """Dots with 95 % intervals, a panel per measure, each with its own axis; dotted: 0.
-
-    Parameters
-    ----------
-    table : DataFrame
-        `measure`, `label`, `value`, `low`, `high`; the same labels in each measure.
-    """
-    groups = list(table.groupby("measure", sort=False))
-    labels = list(table["label"].unique())
-    rows = math.ceil(len(groups) / 2)
-    figure = Figure(figsize=(5.8, rows * (0.9 + 0.24 * len(labels))))
-    panels = figure.subplots(rows, 2, sharey=True, squeeze=False).ravel()
-    for axes, (measure, group) in zip(panels, groups, strict=False):
-        places = np.array([labels.index(label) for label in group["label"]])
-        axes.hlines(places, group["low"], group["high"], color=BLUE, lw=1.6)
-        axes.plot(group["value"], places, "o", ms=4.5, color=BLUE)
-        axes.axvline(0, color=GREY, lw=0.8, ls=":")
-        axes.set(xlabel=textwrap.fill(measure, 26), yticks=range(len(labels)),
-                 yticklabels=labels, ylim=(len(labels) - 0.5, -0.5))
-    for axes in panels[len(groups):]:
-        axes.remove()
+    panels[0].legend(fontsize=9)
     return figure
 
 
@@ -91,7 +76,7 @@ def before_after(heads: pd.DataFrame, top: int) -> Figure:
     top : int
         How many heads are drawn, from the highest.
     """
-    figure = Figure(figsize=(5.8, 5.0))
+    figure = Figure(figsize=(WIDTH, 5.0))
     scores, changes = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     shown = heads.head(top)
     size = 4 if len(shown) < 80 else 2.5
@@ -118,37 +103,6 @@ def before_after(heads: pd.DataFrame, top: int) -> Figure:
     return figure
 
 
-def changes_by_strategy(
-    changes: pd.DataFrame, xlabel: str = "change of the mean score"
-) -> Figure:
-    """Changes with 95 % intervals: a panel per group of heads, a row per strategy, a dot per model.
-
-    Parameters
-    ----------
-    changes : DataFrame
-        `group`, `strategy`, `model`, `value`, `low`, `high`. Each panel has a scale of its own.
-    """
-    groups, strategies, models = (list(changes[name].unique())
-                                  for name in ("group", "strategy", "model"))
-    height = 1.1 + 0.3 * len(strategies) + 0.1 * len(strategies) * len(models)
-    figure, panels = new_axes(columns=len(groups), size=(5.8, height), sharey=True, squeeze=False)
-    for axes, group in zip(panels[0], groups, strict=True):
-        for place, model in enumerate(models):
-            rows = changes[(changes["group"] == group) & (changes["model"] == model)]
-            y = rows["strategy"].map(strategies.index) + 0.7 * (
-                (place + 0.5) / len(models) - 0.5)
-            axes.hlines(y, rows["low"], rows["high"], color=colour_of(model), lw=1.4)
-            axes.plot(rows["value"], y, "o", ms=4, color=colour_of(model), label=model)
-        axes.axvline(0, color=GREY, lw=0.8)
-        axes.locator_params(axis="x", nbins=4)
-        axes.set(title=group, xlabel=xlabel)
-    panels[0, 0].set_yticks(np.arange(len(strategies)), strategies, fontsize=8)
-    panels[0, 0].set(ylim=(len(strategies) - 0.5, -0.5))
-    figure.legend(*panels[0, 0].get_legend_handles_labels(), ncols=2, loc="outside upper center",
-                  fontsize=8)
-    return figure
-
-
 LOOKS = {"Before": (GREY, "o"), "RetMask": (RED, "D"), "Smaller-Model": (BLUE, "s"),
          "Win-Lose-Pair": (ORANGE, "^"), "Non-Retrieval-Mask": (GREEN, "v"),
          "Random-Mask": (PURPLE, "P"), "SFT": (INK, "X"),
@@ -165,7 +119,7 @@ def scores_by_length(table: pd.DataFrame) -> Figure:
         `group` (model), `row` (strategy), `column` (length), `value`: as the paper's tables.
     """
     groups = list(table["group"].unique())
-    figure, panels = new_axes(columns=len(groups), size=(5.8, 3.4), squeeze=False)
+    figure, panels = new_axes(columns=len(groups), size=(WIDTH, 3.4), squeeze=False)
     for axes, group in zip(panels[0], groups, strict=True):
         part = table[table["group"] == group]
         lengths = list(part["column"].unique())
@@ -177,35 +131,6 @@ def scores_by_length(table: pd.DataFrame) -> Figure:
         axes.set(title=group, xlabel="input length")
     panels[0, 0].set_ylabel("HELMET score")
     figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    return figure
-
-
-def gains_by(table: pd.DataFrame, by: str, title: str = "") -> Figure:
-    """Gains over the model before training, with 95 % intervals where there are any.
-
-    Parameters
-    ----------
-    table : DataFrame
-        `strategy`, `effect`, the column `by` (lengths or categories), and `low` and `high`, NaN
-        where the gain has no interval.
-    title : str, optional
-        Whose gains, where several such figures stand below each other.
-    """
-    places, strategies = list(table[by].unique()), list(table["strategy"].unique())
-    figure, axes = new_axes(size=(5.8, 1.6 + 0.11 * len(places) * len(strategies)))
-    for i, strategy in enumerate(strategies):
-        rows = table[table["strategy"] == strategy]
-        y = rows[by].map(places.index) + 0.8 * ((i + 0.5) / len(strategies) - 0.5)
-        colour, marker = LOOKS.get(strategy, (INK, "x"))
-        axes.hlines(y, rows["low"], rows["high"], color=colour, lw=1.3)
-        axes.plot(rows["effect"], y, marker, ms=4, color=colour, label=strategy)
-    for edge in np.arange(len(places) - 1) + 0.5:
-        axes.axhline(edge, color=GREY, lw=0.4)
-    axes.axvline(0, color=GREY, lw=0.8)
-    axes.set_yticks(range(len(places)), [str(place) for place in places])
-    axes.set(title=title, xlabel="points gained over the model before training",
-             ylim=(len(places) - 0.5, -0.5))
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
 
 
@@ -226,7 +151,7 @@ def before_and_after(table: pd.DataFrame, xlabel: str) -> Figure:
     """
     panels, models = (list(table[name].unique()) for name in ("benchmark", "model"))
     lines = -(-len(panels) // COLUMNS)
-    figure = Figure(figsize=(5.8, lines * (0.75 + 0.3 * len(models)) + 0.3))
+    figure = Figure(figsize=(WIDTH, lines * (0.75 + 0.3 * len(models)) + 0.3))
     grid = figure.subplots(lines, min(COLUMNS, len(panels)), sharey=True, squeeze=False).ravel()
     for axes, name in zip(grid, panels, strict=False):
         for row in table[table["benchmark"] == name].itertuples():
@@ -239,7 +164,7 @@ def before_and_after(table: pd.DataFrame, xlabel: str) -> Figure:
                 axes.plot(getattr(row, when), place, "o", ms=4.5, color=tone, zorder=3)
         axes.set_title(name)
         axes.locator_params(axis="x", nbins=4)
-        axes.tick_params(axis="y", labelsize=8)
+        axes.tick_params(axis="y", labelsize=9)
     for axes in grid[len(panels):]:
         axes.remove()
     for axes in grid[max(0, len(panels) - COLUMNS):len(panels)]:
@@ -251,7 +176,7 @@ def before_and_after(table: pd.DataFrame, xlabel: str) -> Figure:
 
 def nothing(text: str) -> Figure:
     """In the place of a figure that lacks its data: a figure that says so."""
-    figure, axes = new_axes(size=(5.8, 0.6))  # without axes a notebook draws nothing
+    figure, axes = new_axes(size=(WIDTH, 0.6))  # without axes a notebook draws nothing
     axes.text(0.5, 0.5, text, ha="center", va="center", color=GREY)
     axes.set_axis_off()
     return figure

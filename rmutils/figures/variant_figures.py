@@ -11,7 +11,7 @@ from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from rmutils.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, SEQUENTIAL
+from rmutils.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, SEQUENTIAL, WIDTH
 
 COLUMNS = 4
 
@@ -29,22 +29,22 @@ def places(table: pd.DataFrame, base: str, xlabel: str, ylabel: str) -> Figure:
     """
     names = [name for name in table["variant"].unique() if name != base]
     rows = -(-len(names) // COLUMNS)
-    figure = Figure(figsize=(5.8, 0.8 + 1.45 * rows))
+    figure = Figure(figsize=(WIDTH, 0.8 + 1.45 * rows))
     panels = figure.subplots(rows, min(COLUMNS, len(names)), sharex=True, sharey=True,
                              squeeze=False).flat
     for axes, name in zip(panels, names, strict=False):
         _line(axes, table[table["variant"] == base], GREY, "s", "--", base)
         _line(axes, table[table["variant"] == name], BLUE, "o", "-", "variant", shift=0.03)
-        axes.set_title(name, fontsize=8)
+        axes.set_title(name, fontsize=9)
         axes.set(ylim=(-0.05, 1.05), xlim=(-0.08, 1.11))
         axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
-        axes.tick_params(labelsize=8, labelbottom=True)
+        axes.tick_params(labelsize=9, labelbottom=True)
     for axes in figure.axes[len(names):]:
         axes.set_axis_off()
     figure.supxlabel(xlabel, fontsize=9)
     figure.supylabel(ylabel, fontsize=9)
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center",
-                  ncols=2, fontsize=8)
+                  ncols=2, fontsize=9)
     return figure
 
 
@@ -78,15 +78,15 @@ def heads(
         for part, colour, marker, label in ((~marked, GREY, "o", "other heads"),
                                             (marked, RED, "D", "retrieval heads")):
             axes.plot(before[part], after[part], marker, color=colour, ms=3.5, label=label)
-        axes.set_title(name, fontsize=8)
+        axes.set_title(name, fontsize=9)
         axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
-        axes.tick_params(labelsize=8, labelbottom=True)
+        axes.tick_params(labelsize=9, labelbottom=True)
     for axes in figure.axes[len(variants):]:
         axes.set_axis_off()
     figure.supxlabel("retrieval score under plain attention", fontsize=9)
     figure.supylabel("under the variant", fontsize=9)
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center",
-                  ncols=2, fontsize=8)
+                  ncols=2, fontsize=9)
     return figure
 
 
@@ -106,7 +106,7 @@ def sweep(
     spot : tuple of float, optional
         Ends of a shaded part.
     """
-    figure = Figure(figsize=(5.8, 0.7 + 1.45 * len(measures)))
+    figure = Figure(figsize=(WIDTH, 0.7 + 1.45 * len(measures)))
     panels = figure.subplots(len(measures), 1, sharex=True, squeeze=False)[:, 0]
     for axes, (name, part) in zip(panels, measures.items(), strict=True):
         if spot:
@@ -131,7 +131,7 @@ def sweep(
     panels[-1].set_xlabel(xlabel)
     for text, x in marks.items():
         panels[0].annotate(text, (x, 1), xycoords=("data", "axes fraction"), xytext=(3, 2),
-                           textcoords="offset points", ha="left", va="bottom", fontsize=8)
+                           textcoords="offset points", ha="left", va="bottom", fontsize=9)
     return figure
 
 
@@ -169,7 +169,7 @@ def panels(
         What the dotted line is called.
     """
     rows = -(-len(measures) // columns)
-    figure = Figure(figsize=(5.8, 0.9 + 1.7 * rows))
+    figure = Figure(figsize=(WIDTH, 0.9 + 1.7 * rows))
     grid = figure.subplots(rows, columns, sharex=True, squeeze=False)
     names = [*dict.fromkeys(name for part in measures.values() for name in part["line"])]
     for axes, (label, part) in zip(grid.flat, measures.items(), strict=False):
@@ -179,7 +179,7 @@ def panels(
             axes.axhline(value, color=INK, lw=0.9, ls=":", label=base_label)
         _draw(axes, part, names)
         axes.set_ylabel(label, fontsize=9)
-        axes.tick_params(labelsize=8)
+        axes.tick_params(labelsize=9)
         if ticks:
             axes.set_xticks([*ticks], ticks.values())
         elif (part["x"] % 1 == 0).all():
@@ -190,7 +190,7 @@ def panels(
     shown = {label: handle for axes in grid.flat for handle, label in zip(
         *axes.get_legend_handles_labels(), strict=True)}
     if len(shown) > 1:
-        figure.legend(shown.values(), shown.keys(), loc="outside upper center", fontsize=8,
+        figure.legend(shown.values(), shown.keys(), loc="outside upper center", fontsize=9,
                       ncols=len(shown) if len(shown) < 6 else 3, columnspacing=1.2)
     return figure
 
@@ -233,7 +233,7 @@ def maps(weights: np.ndarray, heads: Sequence[int], columns: int = 4) -> Figure:
     for axes, head in zip(grid.flat, heads, strict=False):
         drawn = axes.imshow(weights[head], cmap=SEQUENTIAL, norm=PowerNorm(FAINT, 0, 1),
                             interpolation="nearest")
-        axes.set_title(f"head {head}", fontsize=8, pad=2)
+        axes.set_title(f"head {head}", fontsize=9, pad=2)
     for i, axes in enumerate(grid.flat):
         axes.set(xticks=[], yticks=[])
         if i >= len(heads):

@@ -234,7 +234,7 @@ class HeadScores:
         wide = heads <= layers  # the longer side goes across the page
         values = self.mean.T if wide else self.mean
         if axes is None:
-            axes = Figure(figsize=(5.8, 1.1 + 0.24 * len(values)), layout="constrained").subplots()
+            axes = Figure(figsize=(7.6, 1.1 + 0.24 * len(values)), layout="constrained").subplots()
         figure = cast(Figure, axes.get_figure(root=True))
         rows, columns = map(np.arange, values.shape)
         axes.invert_yaxis()

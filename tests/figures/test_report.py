@@ -22,6 +22,7 @@ from rmutils.figures.report import (
     show_case,
     side_by_side,
     table,
+    what_we_found,
 )
 from rmutils.figures.training_figures import masked_heads_said, verdict_strip
 from rmutils.paper.verdicts import VERDICTS, Effect
@@ -77,6 +78,24 @@ def test_table_carries_its_data_as_csv():
     assert "text/html" in data
     read = pd.read_csv(io.StringIO(metadata["rmutils"]["csv"]))
     assert read.to_numpy().tolist() == [[1 / 3, "'=HYPERLINK(1)", "b"], [-2.0, EVIL, "a"]]
+
+
+@pytest.mark.parametrize("rows, folded, said", [
+    (12, False, None), (13, False, "Show the table, 13 rows"), (1, True, "Show the table, 1 row")])
+def test_a_long_table_is_folded_below_its_caption(rows, folded, said):
+    page = Reader(table(pd.DataFrame({"n": range(rows)}), EVIL, folded=folded))
+    assert page.tags.count("td") == rows and page.text["p"] == EVIL
+    assert page.text.get("summary") == said and ("details" in page.tags) == bool(said)
+
+
+def test_the_box_of_findings_has_few_and_no_markup_of_others():
+    page = Reader(what_we_found("Does *it* help?", f"**Yes**: 3 [1, 5]. {EVIL}"))
+    assert not {"script", "b"} & {*page.tags} and page.tags[0] == "section"
+    assert page.text["p"] == "Does it help?What we found" and page.text["em"] == "it"
+    assert page.text["li"] == f"Yes: 3 [1, 5]. {EVIL}"
+    for findings in ((), ("a",) * 4):
+        with pytest.raises(ValueError, match=f"{len(findings)} findings"):
+            what_we_found("Why?", *findings)
 
 
 def test_headings_within_a_table():

@@ -1,8 +1,9 @@
 """The book's Sphinx extension: additions to the pages when they are built.
 
 Beside each figure and table of a chapter stand its picture, its data, its notebook and how it was
-made (`beside`). The directive `generated` writes lists and records that nobody types. The book's
-address, its search and long constants of the reference are the business of `extras`.
+made (`beside`). What was found stands below the title (`frame`). The directive `generated` writes
+lists and records that nobody types. The book's address, its search and long constants of the
+reference are the business of `extras`.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ def inputs() -> list[Path]:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Sphinx calls this."""
-    from rmutils.site.pages import beside, extras, generated
+    from rmutils.site.pages import beside, extras, frame, generated
 
-    for part in (extras, beside, generated):
+    for part in (extras, frame, beside, generated):
         part.connect(app)
     app.connect("env-before-read-docs", _declare)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,58 @@
+"""Comparisons: each interval on its side of the reference, in shape, colour and words."""
+
+import pandas as pd
+import pytest
+
+from rmutils.figures.drawn import drawn_data
+from rmutils.figures.forest import SIGNS, forest
+from rmutils.figures.style import WIDTH, to_svg, use_style
+
+NAN = float("nan")
+ROWS = [("m", "a", 2.0, 1.0, 3.0), ("m", "b", -2.0, -3.0, -1.0), ("n", "a", 0.5, -1.0, 2.0),
+        ("n", "c", 4.0, NAN, NAN)]
+TABLE = pd.DataFrame(ROWS, columns=["model", "strategy", "effect", "low", "high"])
+COLUMNS = {"label": "strategy", "value": "effect", "group": "model"}
+
+
+def marks(axes) -> list[tuple]:
+    """Where each dot is, its shape and colour."""
+    return [(line.get_xdata()[0], line.get_marker(), line.get_color()) for line in axes.lines
+            if line.get_marker() != "None"]
+
+
+def test_shape_and_colour_say_where_the_interval_lies():
+    figure = forest(TABLE, "points", **COLUMNS)
+    axes, = figure.axes
+    signs = ["above", "below", "open", "none"]
+    assert marks(axes) == [
+        (row[2], *SIGNS[sign][:2]) for row, sign in zip(ROWS, signs, strict=True)]
+    assert len({SIGNS[sign][0] for sign in signs}) == len({SIGNS[sign][1] for sign in signs}) == 4
+    assert [t.get_text() for t in axes.get_yticklabels()] == ["m", "a", "b", "n", "a", "c"]
+    assert [t.get_fontweight() for t in axes.get_yticklabels()] == [
+        "bold", "normal", "normal"] * 2
+    words = [text.get_text() for text in figure.legends[0].texts]
+    assert words == ["interval above zero", "interval below zero", "interval includes zero",
+                     "no interval"]
+
+
+def test_numbers_stand_beside_one_panel_and_a_reference_moves_the_signs():
+    figure = forest(TABLE[:3], "points", **COLUMNS, reference=2.5)
+    assert [sign for _, sign, _ in marks(figure.axes[0])] == ["o", "<", "<"]
+    numbers = figure.axes[0].child_axes[0].get_yticklabels()
+    assert [t.get_text() for t in numbers] == [
+        "2 [1,\u00a03]", "-2 [-3,\u00a0-1]", "0.5 [-1.0,\u00a02.0]"]
+    both = pd.concat([TABLE.assign(where=name) for name in ("here", "there")])
+    figure = forest(both, "points", **COLUMNS, panel="where")
+    assert [axes.get_title() for axes in figure.axes] == ["here", "there"]
+    assert not figure.axes[0].child_axes
+    with pytest.raises(ValueError, match="5 panels"):
+        forest(pd.concat([TABLE.assign(where=n) for n in range(5)]), "p", **COLUMNS, panel="where")
+
+
+def test_the_picture_has_the_width_of_the_text_and_its_data_their_names():
+    use_style()
+    figure = forest(TABLE, "points", **COLUMNS)
+    assert f'width="{72 * WIDTH:g}pt"' in to_svg(figure)
+    data = drawn_data(figure)
+    points = data[data["mark"] == "point"].dropna(subset="series")
+    assert points[["series", "y name", "x"]].to_numpy().tolist() == [[*row[:3]] for row in ROWS]
