@@ -234,11 +234,13 @@ class SelectingModel(AttachedModel):
         with selecting(self.lm.model, self.variant) as selection:
             yield SelectedView(prompt, selection=selection)
 
-    def answer(self, prompts: Sequence[Sequence[int]], *, max_new_tokens: int,
-               done: Done) -> None:
+    def answer(
+        self, prompts: Sequence[Sequence[int]], *, max_new_tokens: int, done: Done,
+        stop_ids: Collection[int] | None = None,
+    ) -> None:
         for i, prompt in enumerate(prompts):
-            tokens, selection = answer_selecting(self.lm, prompt, self.variant,
-                                                 max_new_tokens=max_new_tokens)
+            tokens, selection = answer_selecting(
+                self.lm, prompt, self.variant, max_new_tokens=max_new_tokens, stop_ids=stop_ids)
             done(i, tokens, SelectedView(prompt, selection=selection).kept())
 
     @torch.inference_mode()

@@ -31,7 +31,9 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final, Literal
 
 import numpy as np
+import torch
 from torch import Tensor
+from transformers import DynamicCache
 
 from rmutils.attention.decoding import Answer, capturing, decode
 from rmutils.core.config import Config
@@ -132,17 +134,46 @@ class AttachedModel:
         """Get ready for one prompt and what follows it."""
         yield PromptView(prompt, self.kept)
 
-    def answer(self, prompts: Sequence[Sequence[int]], *, max_new_tokens: int,
-               done: Done) -> None:
-        """Answer greedily, and tell `done` of each answer when it is there."""
+    def answer(
+        self, prompts: Sequence[Sequence[int]], *, max_new_tokens: int, done: Done,
+        stop_ids: Collection[int] | None = None,
+    ) -> None:
+        """Answer greedily, and tell `done` of each answer when it is there.
+
+        Parameters
+        ----------
+        stop_ids : collection of int, optional
+            Tokens that end an answer; default: the model's.
+        """
         if self.batched:
-            generate(self.lm, prompts, max_new_tokens=max_new_tokens,
+            generate(self.lm, prompts, max_new_tokens=max_new_tokens, stop_ids=stop_ids,
                      done=lambda index, tokens: done(index, tokens, self.kept))
             return
         for i, prompt in enumerate(prompts):
             with self.viewing(prompt) as view:
-                tokens, = generate(self.lm, [view.ids], max_new_tokens=max_new_tokens)
+                tokens, = generate(self.lm, [view.ids], max_new_tokens=max_new_tokens,
+                                   stop_ids=stop_ids)
             done(i, tokens, view.kept())
+
+    def step(self, ids: Sequence[int], cache: DynamicCache) -> Tensor:
+        """Read on in an answer.
+
+        Parameters
+        ----------
+        ids : sequence of int
+            Its next tokens.
+        cache : DynamicCache
+            Of all that comes before.
+
+        Returns
+        -------
+        Tensor
+            (tokens, vocabulary): logits of what follows each of them.
+        """
+        logits: Tensor = self.lm.model(
+            torch.tensor([ids], device=self.lm.model.device), past_key_values=cache,
+            use_cache=True).logits[0]
+        return logits
 
     def next_logits(self, text: Sequence[int], known: int) -> tuple[Tensor, float]:
         """Logits of each token of a text after the first `known` ones, and the share kept.

@@ -12,7 +12,7 @@ import pandas as pd
 import typer
 from pydantic import ValidationError
 
-from rmutils.attention.variants import PLAIN
+from rmutils.attention.variants import PLAIN, Plain
 from rmutils.cli import options
 from rmutils.cli.from_configs import Command, Part, configured
 from rmutils.core.config import Config
@@ -89,6 +89,8 @@ def _write_helmet(model: str, changes: dict[str, str], out: Path) -> None:
         raise UserError(f"--datasets {', '.join(unknown)}: HELMET is run by categories, which are "
                         f"{', '.join(CATEGORIES)}.{did_you_mean(unknown[0], CATEGORIES)}")
     config = EvaluateConfig().changed(changes)
+    if config.variant != Plain():
+        raise UserError("HELMET itself knows no variant of attention: leave --variant out.")
     options.check_room(out, folder=True)
     folder = out / f"{Path(model).name}-weights"
     script = write(harness_runs.checkpoint(model, folder), out,

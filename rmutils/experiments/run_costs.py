@@ -110,18 +110,15 @@ def _pass(
     """Return what is kept in memory, and the cost of reading and writing by a measure."""
     cache = DynamicCache()
 
-    def forward(ids: Sequence[int]) -> None:
-        lm.model(torch.tensor([ids], device=lm.model.device), past_key_values=cache, use_cache=True,
-                 logits_to_keep=1)
-
     def prefill() -> None:
         nonlocal view
         view = stack.enter_context(model.viewing(prompt))
-        forward(view.ids)
+        lm.model(torch.tensor([view.ids], device=lm.model.device), past_key_values=cache,
+                 use_cache=True, logits_to_keep=1)
 
     def decode() -> None:
         for token in answer:
-            forward([token])
+            model.step([token], cache)
 
     with variant.attached(lm) as model, ExitStack() as stack:
         view = PromptView(prompt)

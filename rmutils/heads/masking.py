@@ -149,23 +149,6 @@ def count_displaced(heads: Iterable[Head], like: Iterable[Head]) -> int:
     return (Counter(layer for layer, _ in like) - Counter(layer for layer, _ in heads)).total()
 
 
-def check_heads(lm: LanguageModel, heads: Iterable[Head]) -> set[Head]:
-    """Return the heads as a set.
-
-    Raises
-    ------
-    UserError
-        The model has no such head.
-    """
-    heads = set(heads)
-    layers, width = lm.shape
-    for layer, head in sorted(heads):
-        if not (0 <= layer < layers and 0 <= head < width):
-            raise UserError(f"{lm.name} has no head {layer}-{head}: it has {layers} layers of "
-                            f"{width} heads, counted from 0-0 to {layers - 1}-{width - 1}.")
-    return heads
-
-
 @contextmanager
 def mask_heads(lm: LanguageModel, heads: Iterable[Head]) -> Iterator[None]:
     """Switch heads off: "we zero out the corresponding columns in the attention output projection
@@ -198,7 +181,7 @@ def mask_heads(lm: LanguageModel, heads: Iterable[Head]) -> Iterator[None]:
     >>> torch.equal(lm.model(ids).logits, before)
     True
     """
-    kept = {head: _columns(lm, *head).clone() for head in check_heads(lm, heads)}
+    kept = {head: _columns(lm, *head).clone() for head in lm.checked_heads(heads)}
     try:
         for head in kept:
             _columns(lm, *head).zero_()
@@ -240,7 +223,7 @@ def mask_queries(lm: LanguageModel, heads: Iterable[Head]) -> Iterator[None]:
     UserError
         The model has no such head.
     """
-    heads = sorted(check_heads(lm, heads))
+    heads = sorted(lm.checked_heads(heads))
     layers: Any = lm.model.base_model.layers
     with ExitStack() as hooks:
         for layer, group in groupby(heads, key=itemgetter(0)):
@@ -320,7 +303,7 @@ def export_masked(lm: LanguageModel | str, heads: Iterable[Head], folder: Path |
     0.0
     """
     lm = ModelRef(lm).load()
-    target, heads = check_free(folder), sorted(check_heads(lm, heads))
+    target, heads = check_free(folder), sorted(lm.checked_heads(heads))
     record = {"model": lm.name, "identity": lm.identity,
               "heads": [[int(layer), int(head)] for layer, head in heads], "rmutils": __version__}
     try:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
+
+from rmutils.core.errors import UserError
 
 MARGIN = 8
 """Tokens that are left free: pieces of text side by side can have more tokens than each alone."""
@@ -67,6 +69,22 @@ class LanguageModel:
         """(layers, query heads per layer)."""
         config = self.model.config
         return config.num_hidden_layers, config.num_attention_heads
+
+    def checked_heads(self, heads: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
+        """Return heads (layer, head) as a set.
+
+        Raises
+        ------
+        UserError
+            The model has no such head.
+        """
+        heads = set(heads)
+        layers, width = self.shape
+        for layer, head in sorted(heads):
+            if not (0 <= layer < layers and 0 <= head < width):
+                raise UserError(f"{self.name} has no head {layer}-{head}: it has {layers} layers "
+                                f"of {width} heads, counted from 0-0 to {layers - 1}-{width - 1}.")
+        return heads
 
     @property
     def window(self) -> int:

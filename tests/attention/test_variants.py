@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
+from rmutils.attention.decore import DeCoRe
 from rmutils.attention.gemfilter import GemFilter
 from rmutils.attention.ms_poe import MsPoe, rescaled
 from rmutils.attention.rope import inverse_frequencies
@@ -30,7 +31,8 @@ ALL = [Plain(), MsPoe(first_layer=1), MsPoe(first_layer=1, order="position_aware
             MsPoe(first_layer=1, order="reference"),
             Share(threshold=9.0, prompts=1, tokens=700), SELECT, Extended(factor=2),
             GemFilter(filter_layer=1, tokens=20),
-            Share(threshold=9.0, prompts=1, tokens=700, at_random=5), Unshared()]
+            Share(threshold=9.0, prompts=1, tokens=700, at_random=5), Unshared(),
+            DeCoRe(heads=((1, 3), (3, 0)))]
 
 
 def answers(lm, variant, prompts=PROMPTS, n=5):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from rmutils.attention.variants import AttachedModel
 from rmutils.core.config import command_line
 from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal, one_thread, progress_bar, side_by_side
@@ -23,7 +24,6 @@ from rmutils.evaluation.helmet.prompts import (
 )
 from rmutils.evaluation.helmet.suite import DATASETS, Dataset
 from rmutils.models import LanguageModel, load_model
-from rmutils.models.engine.generation import generate
 from rmutils.models.language_model import counter, without_thoughts
 from rmutils.models.loading import ModelRef
 
@@ -116,12 +116,13 @@ def evaluate(
     {'needle_rivals': 100.0}
     """
     lm = ModelRef(lm).load()
-    prompters, kept, found = prompters_of(lm, config), Journal(journal), []
+    kept, found = Journal(journal), []
     done = sum("judged" not in name for name in kept)
-    with progress_bar(f"evaluation of {lm.name}", len(prompters) * config.samples,
-                      unit="answers", done=done) as advance, one_thread():
-        for prompter in prompters:
-            found += answered_and_scored(prompter, config, kept, advance, judge)
+    with config.variant.attached(lm) as model, progress_bar(
+            f"evaluation of {lm.name}", config.parts * config.samples, unit="answers",
+            done=done) as advance, one_thread():
+        for prompter in prompters_of(model.lm, config):
+            found += answered_and_scored(model, prompter, config, kept, advance, judge)
     return pd.DataFrame(found)
 
 
@@ -139,29 +140,30 @@ def prompters_of(lm: LanguageModel, config: EvaluateConfig) -> list[Prompter]:
 
 
 def answered_and_scored(
-    prompter: Prompter, config: EvaluateConfig, kept: Journal, advance: Callable[[float], None],
-    judge: GradingJudge | None = None,
+    model: AttachedModel, prompter: Prompter, config: EvaluateConfig, kept: Journal,
+    advance: Callable[[float], None], judge: GradingJudge | None = None,
 ) -> list[dict]:
     """The rows of a data set at one length."""
-    asked = _answer(prompter, config, kept, advance)
+    asked = _answer(model, prompter, config, kept, advance)
     return [*rows(prompter, asked, [kept[_key(prompter, ask)] for ask in asked],
                   partial(_score, prompter, judge, kept))]
 
 
 def _answer(
-    prompter: Prompter, config: EvaluateConfig, kept: Journal, advance: Callable[[float], None]
+    model: AttachedModel, prompter: Prompter, config: EvaluateConfig, kept: Journal,
+    advance: Callable[[float], None],
 ) -> list[Asked]:
     """Have all questions of a data set answered that are not yet; the questions."""
     asked = questions(prompter, config.samples)
     todo = [ask for ask in asked if _key(prompter, ask) not in kept]
 
-    def done(index: int, tokens: list[int]) -> None:
+    def done(index: int, tokens: list[int], share: float) -> None:
         kept[_key(prompter, todo[index])] = prompter.lm.tokenizer.decode(
             tokens, skip_special_tokens=True)
         advance(1)
 
-    generate(prompter.lm, [ask.prompt for ask in todo], stop_ids=prompter.stop_ids, done=done,
-             max_new_tokens=prompter.dataset.max_new_tokens + config.thinking * config.thoughts)
+    model.answer([ask.prompt for ask in todo], stop_ids=prompter.stop_ids, done=done,
+                 max_new_tokens=prompter.dataset.max_new_tokens + config.thinking * config.thoughts)
     return asked
 
 
@@ -213,8 +215,9 @@ def evaluate_side_by_side(
 def _work(
     model: str, config: EvaluateConfig, kept: Journal, share: slice, done: Callable[[float], None]
 ) -> list[list[dict]]:
-    return [answered_and_scored(prompter, config, kept, done)
-            for prompter in prompters_of(load_model(model), config)[share]]
+    with config.variant.attached(load_model(model)) as attached:
+        return [answered_and_scored(attached, prompter, config, kept, done)
+                for prompter in prompters_of(attached.lm, config)[share]]
 
 
 def _facts(tables: Tables) -> dict[str, int]:

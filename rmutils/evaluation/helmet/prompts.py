@@ -15,7 +15,8 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from rmutils.core.config import Config
+from rmutils.attention.variants import Plain, Variant
+from rmutils.core.config import Config, added
 from rmutils.core.errors import UserError, did_you_mean
 from rmutils.core.registry import Offers
 from rmutils.corpora.world.lexicon import Split
@@ -60,6 +61,8 @@ class EvaluateConfig(Config):
     Qwen3-8B, we enable reasoning during evaluation"."""
     thoughts: Annotated[int, Field(ge=1)] = 256
     """Most tokens of a chain of thought, beyond the length. HELMET: 32,768."""
+    variant: Variant = added(Plain())
+    """The attention that the model answers with, or a way of decoding."""
 
     @field_validator("datasets")
     @classmethod

@@ -163,14 +163,19 @@ class Trunk:
         are not recomputed."""
         return read_rows(self.model, [self], [prompt], room)
 
-    def read_all(self, prompts: Sequence[Sequence[int]]) -> list[DynamicCache]:
-        """`read` for each prompt, in one batch. What only some of them share is read by each."""
+    def read_all(
+        self, prompts: Sequence[Sequence[int]], copies: int = 1
+    ) -> list[DynamicCache]:
+        """`read` for each prompt, in one batch. What only some of them share is read by each.
+
+        Each prompt has so many caches, which are views of the same tensors.
+        """
         cache = _room(self.model, max(map(len, prompts)), len(prompts))
         self._read(prompts, cache)
         return [DynamicCache([(layer.keys[i : i + 1, :, : len(prompt) - 1],
                                layer.values[i : i + 1, :, : len(prompt) - 1])
                               for layer in cache.layers if layer.is_initialized] or None)
-                for i, prompt in enumerate(prompts)]
+                for i, prompt in enumerate(prompts) for _ in range(copies)]
 
     def _read(self, prompts: Sequence[Sequence[int]], cache: DynamicCache) -> None:
         known = min(common_prefix(self.ids, prompt[:-1]) for prompt in prompts)

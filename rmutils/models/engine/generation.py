@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
@@ -20,6 +21,7 @@ from transformers import DynamicCache, PreTrainedModel
 
 from rmutils.core.errors import UserError
 from rmutils.models.engine.caches import Trunk, common_prefix, families, stack_caches
+from rmutils.models.engine.contrast import COPIES, Contrast
 from rmutils.models.engine.implementations import writing
 from rmutils.models.language_model import LanguageModel
 from rmutils.models.loading import ModelRef
@@ -134,6 +136,7 @@ def generate(
     top_p: float = 1.0,
     seeds: Sequence[int] | None = None,
     stop_ids: Collection[int] | None = None,
+    contrast: Contrast | None = None,
     batch_tokens: int = 16384,
     done: Callable[[int, list[int]], None] | None = None,
 ) -> Any:
@@ -159,6 +162,9 @@ def generate(
         One per prompt. Default: its number. Without effect if the temperature is 0.
     stop_ids : collection of int, optional
         Tokens that end an answer; default: the model's.
+    contrast : Contrast, optional
+        Choose tokens from the contrast with a masked model. Both share the prompt, all but its last
+        token, as the whole model reads it; from then on each has keys and values of its own.
     batch_tokens : int
         Tokens of prompts and answers held at once, in one row at least: it bounds the memory. If
         memory runs out all the same, unfinished answers are written again in smaller batches.
@@ -191,7 +197,8 @@ def generate(
         ids = [lm.render(text) if lm.chat else lm.tokenizer(text)["input_ids"] for text in texts]
         said = lm.tokenizer.batch_decode(generate(
             lm, ids, max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p,
-            seeds=seeds, stop_ids=stop_ids, batch_tokens=batch_tokens, done=done),
+            seeds=seeds, stop_ids=stop_ids, contrast=contrast, batch_tokens=batch_tokens,
+            done=done),
             skip_special_tokens=True)
         return said[0] if isinstance(prompts, str) else said
     seeds = range(len(prompts)) if seeds is None else seeds
@@ -200,7 +207,7 @@ def generate(
     waiting = [(i, shared) for family, shared in families(prompts) for i in family][::-1]
     answers: list[list[int]] = [[] for _ in prompts]
     empty = partial(_Batch, lm.model, lm.stop_ids if stop_ids is None else stop_ids, temperature,
-                    top_p)
+                    top_p, contrast)
     batch = empty()
     while waiting or batch.rows:
         new: list[_Row] = []
@@ -209,7 +216,8 @@ def generate(
             uniforms = _uniforms(seeds[i], max_new_tokens) if temperature else []
             row = _Row(i, prompts[i], shared, max_new_tokens, uniforms)
             rows = [*batch.rows, *new, row]
-            if len(rows) > 1 and len(rows) * max(r.width for r in rows) > batch_tokens:
+            widest = max(r.width for r in rows)
+            if len(rows) > 1 and batch.copies * len(rows) * widest > batch_tokens:
                 break
             new.append(row)
             waiting.pop()
@@ -220,7 +228,8 @@ def generate(
             ended = batch.retire()
         except RuntimeError as error:
             size = halve(error, len(held), "answer")
-            batch, batch_tokens = empty(), size * max(row.width for row in held)
+            batch_tokens = batch.copies * size * max(row.width for row in held)
+            batch = empty()
             ended = [row for row in held if row.ended]
             waiting += [(row.index, row.shared) for row in held[::-1] if not row.ended]
         for row in ended:
@@ -240,7 +249,8 @@ class _Batch:
     """
 
     def __init__(self, model: PreTrainedModel, stop_ids: Collection[int], temperature: float,
-                 top_p: float):
+                 top_p: float, contrast: Contrast | None = None):
+        self.contrast, self.copies = contrast, COPIES if contrast else 1
         self.model, self.stop_ids = model, stop_ids
         self.temperature, self.top_p = temperature, top_p
         self.rows: list[_Row] = []
@@ -254,7 +264,7 @@ class _Batch:
             if len(beginning) > common_prefix(beginning, self.trunk.ids):
                 self.trunk = Trunk(self.model, beginning, self.trunk)
             family = [*family]
-            self.caches += self.trunk.read_all([row.prompt for row in family])
+            self.caches += self.trunk.read_all([row.prompt for row in family], self.copies)
             self.rows += family
         self.room = min(max(row.width - len(row) for row in self.rows), ROOM)
         self.caches = [stack_caches(self.caches, self.room)]
@@ -263,7 +273,8 @@ class _Batch:
         """Write until there is no more room, or more than a share of the rows has ended."""
         columns = self.caches[0].get_seq_length()
         pads = [columns + 1 - len(row) for row in self.rows]
-        with writing(self.model):
+        masking = self.contrast.masking(self.model) if self.contrast else nullcontext()
+        with writing(self.model), masking:
             for _ in range(self.room):
                 if sum(row.ended for row in self.rows) > idle * len(self.rows):
                     break
@@ -278,21 +289,25 @@ class _Batch:
             cache = self.caches.pop()
             if self.rows:
                 columns = max(map(len, self.rows)) - 1
+                rows = [self.copies * i + copy for i in kept for copy in range(self.copies)]
                 self.caches.append(DynamicCache([
-                    (layer.keys[kept, :, -columns:], layer.values[kept, :, -columns:])
+                    (layer.keys[rows, :, -columns:], layer.values[rows, :, -columns:])
                     for layer in cache.layers]))
         return ended
 
     def _step(self, pads: list[int], cache: DynamicCache) -> None:
         """Read the last token of each row, and let it say one more."""
         device, before = self.model.device, cache.get_seq_length()
-        start = torch.tensor(pads, device=device)[:, None]
+        start = torch.tensor(pads, device=device).repeat_interleave(self.copies)[:, None]
+        last = torch.tensor([row.last for row in self.rows], device=device)
         columns = torch.arange(before + 1, device=device)
         logits = self.model(
-            input_ids=torch.tensor([[row.last] for row in self.rows], device=device),
+            input_ids=last.repeat_interleave(self.copies)[:, None],
             attention_mask=(columns >= start).long(), position_ids=before - start,
             past_key_values=cache, use_cache=True,
         ).logits[:, -1]
+        if self.contrast:
+            logits = self.contrast.combine(logits)
         for row, token in zip(self.rows, self._choose(logits, self.rows), strict=True):
             row.say(token, self.stop_ids)
 

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
+from rmutils.attention import variants
 from rmutils.core.errors import NotStored, UserError
 from rmutils.core.results import Artifact
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate, evaluate_stored
@@ -41,7 +42,7 @@ def oracle(monkeypatch):
             done(i, lm.tokenizer(text, add_special_tokens=False)["input_ids"])
 
     monkeypatch.setattr(module, "questions", listening)
-    monkeypatch.setattr(module, "generate", generate)
+    monkeypatch.setattr(variants, "generate", generate)
 
 
 @pytest.mark.parametrize("form", [{}, {"chat": False}, {"chat": True}, {"thinking": True}])
@@ -111,7 +112,7 @@ def test_goes_on_per_sample(teaching, tmp_path, monkeypatch):
             done(index, tokens)
         return generate(lm, prompts, done=told, **options)
 
-    monkeypatch.setattr(module, "generate", until_killed)
+    monkeypatch.setattr(variants, "generate", until_killed)
     with pytest.raises(Killed):
         evaluate(teaching, SMALL, journal=journal)
     with journal.open("a") as file:
@@ -123,15 +124,15 @@ def test_goes_on_per_sample(teaching, tmp_path, monkeypatch):
         again.extend(map(tuple, prompts))
         return generate(lm, prompts, **options)
 
-    monkeypatch.setattr(module, "generate", counted)
+    monkeypatch.setattr(variants, "generate", counted)
     table = evaluate(teaching, SMALL, journal=journal)
     assert len(again) == 18 - count and not {*again} & {*given}
-    monkeypatch.setattr(module, "generate", generate)
+    monkeypatch.setattr(variants, "generate", generate)
     pd.testing.assert_frame_equal(table, evaluate(teaching, SMALL))
 
 
 def test_what_does_not_fit_is_said_before_anything_runs(teaching, stranger, monkeypatch):
-    monkeypatch.setattr(module, "generate", lambda *args, **kwargs: pytest.fail("asked"))
+    monkeypatch.setattr(variants, "generate", lambda *args, **kwargs: pytest.fail("asked"))
     with pytest.raises(UserError, match="rerank does not fit into 400 tokens: take at least"):
         evaluate(stranger, EvaluateConfig(lengths=(400,), datasets=("needle_rivals", "rerank")))
     with pytest.raises(UserError, match="the window of tiny-llama has 4096"):
@@ -219,7 +220,7 @@ def test_without_its_judge_nothing_is_stored(cache, stranger, oracle, monkeypatc
     with pytest.raises(UserError, match="the judge is down.*the same command goes on"):
         evaluate_stored(stranger, config, judge=silent)
     asked = []
-    monkeypatch.setattr(module, "generate", lambda lm, prompts, **_: asked.extend(prompts))
+    monkeypatch.setattr(variants, "generate", lambda lm, prompts, **_: asked.extend(prompts))
     good = GradingJudge(Server('{"fluency": 1, "correctness": 3}'))
     assert (evaluate_stored(stranger, config, judge=good)[0]["score"] == 100).all()
     assert asked == []
@@ -230,7 +231,7 @@ def test_empty_answers_are_not_shown_to_a_judge(stranger, monkeypatch):
         for i in range(len(prompts)):
             done(i, [])
 
-    monkeypatch.setattr(module, "generate", silent)
+    monkeypatch.setattr(variants, "generate", silent)
     server = Server('{"fluency": 1, "correctness": 3}')
     table = evaluate(stranger, JUDGED.changed({"lengths": [500]}), judge=GradingJudge(server))
     assert (table["score"] == 0).all() and server.asked == []

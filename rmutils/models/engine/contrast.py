@@ -1,0 +1,79 @@
+"""Decoding that contrasts a model with itself without some of its heads (DeCoRe).
+
+Gema and others (2024), arXiv 2410.18860, written from their formula.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+from torch import Tensor, nn
+from torch.special import entr
+from transformers import PreTrainedModel
+
+COPIES = 2
+"""Rows of a batch for each text: one that the whole model writes, then one of the masked model."""
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """What the next token's distribution is contrasted with, and how strongly.
+
+    log p = (1 + alpha) log p_base - alpha log p_masked, up to a constant, where alpha is the
+    entropy of p_base: the less sure the model is, the more the masked model is subtracted.
+
+    Attributes
+    ----------
+    heads : collection of (layer, head)
+        Heads that the masked model lacks.
+    cap : float, optional
+        Largest alpha.
+    relative : bool
+        Take the entropy as a share of that of a uniform distribution, which is at most 1.
+    """
+
+    heads: Collection[tuple[int, int]]
+    cap: float | None = None
+    relative: bool = False
+
+    def combine(self, logits: Tensor) -> Tensor:
+        """Turn logits of a batch, (2 x texts, ..., vocabulary), into log p, (texts, ...,
+        vocabulary), float32."""
+        base, masked = (logits[i::COPIES].float().log_softmax(-1) for i in range(COPIES))
+        alpha = entr(base.exp()).sum(-1, keepdim=True)
+        if self.relative:
+            alpha = alpha / math.log(base.shape[-1])
+        if self.cap is not None:
+            alpha = alpha.clamp(max=self.cap)
+        return (1 + alpha) * base - alpha * masked
+
+    @contextmanager
+    def masking(self, model: PreTrainedModel) -> Iterator[None]:
+        """Switch the heads off in every second row of a batch; on exit all is as before, also after
+        an error."""
+        layers: Any = model.base_model.layers
+        width = model.config.num_attention_heads
+        with ExitStack() as hooks:
+            for layer, group in groupby(sorted(self.heads), key=itemgetter(0)):
+                hook = _silence([head for _, head in group], width)
+                hooks.callback(
+                    layers[layer].self_attn.o_proj.register_forward_pre_hook(hook).remove)
+            yield
+
+
+def _silence(
+    heads: list[int], width: int
+) -> Callable[[nn.Module, tuple[Tensor]], tuple[Tensor]]:
+    """Hook that zeroes the outputs of some of the `width` heads in the rows of the masked model."""
+    def hook(module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+        outputs = inputs[0].clone()  # (rows, tokens, heads x size)
+        outputs[1::COPIES].unflatten(-1, (width, -1))[:, :, heads] = 0
+        return (outputs,)
+
+    return hook
