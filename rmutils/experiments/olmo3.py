@@ -4,7 +4,7 @@ intervals over texts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -145,29 +145,38 @@ def shares(found: pd.DataFrame) -> pd.DataFrame:
     return _means(found, ["method", "tokens", "length"], "found", SHARE)
 
 
+def at_start(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of each method before its fine-tune."""
+    return table[table["tokens"] == 0]
+
+
 def at_end(table: pd.DataFrame) -> pd.DataFrame:
     """The rows of each method after its fine-tune."""
     return table[table["tokens"] == table.groupby("method")["tokens"].transform("max")]
 
 
 def differences(found: pd.DataFrame, to: str) -> pd.DataFrame:
-    """How much more each other method finds than this one after the fine-tune, on the same facts.
+    """How much more each other method finds than this one, on the same facts.
+
+    Parameters
+    ----------
+    found : DataFrame
+        As from `at_start` or `at_end`.
 
     Returns
     -------
     DataFrame
         `method`, `length`, `value` (share), `low`, `high`.
     """
-    fact = ["length", "text", "depth"]
-    ends = at_end(found).set_index(["method", *fact])["found"].astype(float)
-    reference = ends.loc[to]
-    rows = []
-    for method in found["method"].unique():
-        if method != to:
-            less = (ends.loc[method] - reference).rename("difference").reset_index()
-            rows.append(_means(less, ["length"], "difference", DIFFERENCE).assign(method=method))
-    return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(
-        columns=["method", "length", *ENDS])
+    shares = found.set_index(["method", "length", "text", "depth"])["found"].astype(float)
+    return _less(shares, to, ["length"], DIFFERENCE)
+
+
+def _less(values: pd.Series, to: str, by: Sequence[str], bounds: Bounds = ANY) -> pd.DataFrame:
+    """Means, over texts, of what each other method has more than this one, row by row."""
+    more = values - values.loc[to].reindex(values.index.droplevel("method")).to_numpy()
+    others = more.drop(to, level="method").rename("more").reset_index()
+    return _means(others, ["method", *by], "more", bounds)
 
 
 def gained(found: pd.DataFrame, method: str) -> pd.DataFrame:
@@ -186,24 +195,26 @@ def gained(found: pd.DataFrame, method: str) -> pd.DataFrame:
     return _means(more, ["length"], "difference", DIFFERENCE)
 
 
-def loss_change(losses: pd.DataFrame, to: str) -> pd.DataFrame:
-    """Loss of each method after its fine-tune less that of another one, by position.
+def loss_change(
+    losses: pd.DataFrame, to: str, by: Sequence[str] = ("position",)
+) -> pd.DataFrame:
+    """Loss of each other method less that of this one, on the same tokens.
 
     The texts are the same, so what makes one harder than another cancels.
 
     Parameters
     ----------
     losses : DataFrame
-        As in `rmutils.experiments.olmo3.Extension`.
+        As from `at_start` or `at_end`.
+    by : sequence of str
+        Columns of `losses`; none for the mean over all positions.
 
     Returns
     -------
     DataFrame
-        `method`, `position`, `value` (nats per token), `low`, `high`.
+        `method`, those columns, `value` (nats per token), `low`, `high`.
     """
-    ends = at_end(losses).set_index(["method", "text", "position"])["loss"]
-    less = ends - ends.loc[to].reindex(ends.index.droplevel("method")).to_numpy()
-    return _means(less.reset_index(), ["method", "position"], "loss", ANY)
+    return _less(losses.set_index(["method", "text", "position"])["loss"], to, by)
 
 
 def _means(table: pd.DataFrame, by: list[str], column: str, bounds: Bounds) -> pd.DataFrame:

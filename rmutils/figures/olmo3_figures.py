@@ -186,6 +186,7 @@ def loss_by_position(table: pd.DataFrame, trained: int, reference: str) -> Figur
                           alpha=0.15, lw=0)
         axes.plot(part["position"], part["value"], marker=MARKERS.get(method, "o"), ms=4, lw=1.4,
                   color=COLOURS[method], label=method)
+    axes.axhline(0, color=GREY, lw=1.0, label=reference)
     axes.axvline(trained, color=INK, lw=0.8, ls=":")
     axes.set(xlabel="position in the text (tokens)",
              ylabel=f"loss less that of {reference}\n(nats per token)")

@@ -1,7 +1,5 @@
 """The fine-tune against the documents one by one; the comparison in small, stopped and gone on."""
 
-import math
-
 import pandas as pd
 import pytest
 import torch
@@ -11,12 +9,20 @@ from rmutils import load_model
 from rmutils.core.errors import NotStored, UserError
 from rmutils.experiments import olmo3 as extension_store
 from rmutils.experiments.olmo3 import (
+    Extension,
+    at_end,
     differences,
     extension,
     extension_stored,
     gained,
     loss_change,
     shares,
+)
+from rmutils.figures.olmo3_sentences import (
+    found_at_longest,
+    sliding_layers,
+    sliding_table,
+    worth_of_tokens,
 )
 from rmutils.longcontext.extension import (
     NONE,
@@ -159,13 +165,39 @@ def test_tables_by_hand():
     at = shares(found).set_index(["method", "tokens"])
     assert at.loc[("a", 9), "value"] == 1 and at.loc[("a", 0), "value"] == 0
     assert list(at.loc[("b", 9), ["value", "low", "high"]]) == [0.5, 0, 1]
-    less, = differences(found, "a").itertuples()
+    less, = differences(at_end(found), "a").itertuples()
     assert (less.method, less.value, less.low, less.high) == ("b", -0.5, -1, 1)
     more, = gained(found, "b").itertuples()
     assert (more.length, more.value, more.low, more.high) == (100, 0.5, -1, 1)
     losses = pd.DataFrame([{"method": m, "tokens": 9, "text": t, "position": p,
                             "loss": t + p + (m == "b") * 0.5}
                            for m in "ab" for t in (0, 1) for p in (10, 20)])
-    change = loss_change(losses, "a").set_index(["method", "position"])
-    assert change.loc[("b", 20), "value"] == 0.5 == change.loc[("b", 20), "low"]
-    assert (change.loc["a", "value"] == 0).all() and not math.isnan(change["high"].sum())
+    change = loss_change(losses, "a")
+    assert set(change["method"]) == {"b"} and list(change["position"]) == [10, 20]
+    assert (change[["value", "low", "high"]] == 0.5).all(axis=None)
+    mean, = loss_change(losses, "a", by=()).itertuples()
+    assert (mean.method, mean.value) == ("b", 0.5)
+
+
+def stored_by_hand(worse):
+    """Three texts: YaRN on all layers finds the same facts, and costs `worse` nats more."""
+    methods = (YARN, "YaRN, all layers", NONE)
+    return Extension(
+        pd.DataFrame([{"method": m, "tokens": t, "length": 100, "text": text, "depth": 0.5,
+                       "found": m != NONE} for m in methods for t in (0, 9) for text in range(3)]),
+        pd.DataFrame([{"method": m, "tokens": t, "text": text, "position": p,
+                       "loss": text + p + (m == methods[1]) * worse - t / 10}
+                      for m in methods for t in (0, 9) for text in range(3) for p in (10, 20)]),
+        pd.DataFrame({"method": methods, "step": 0, "loss": 1.0}))
+
+
+@pytest.mark.parametrize("worse, verdict", [(0.5, "a worse model"), (-0.5, "a better model"),
+                                            (0, "no clear difference")])
+def test_the_loss_decides_where_facts_cannot(worse, verdict):
+    ours = stored_by_hand(worse)
+    assert verdict in sliding_layers(ours)
+    table = sliding_table(ours)
+    assert list(table["all layers worse"]) == [
+        *["yes" if worse > 0 else "not shown" if worse else "no room to show it"] * 2,
+        "no room to show it"]
+    assert "-0.9" in worth_of_tokens(ours) and "finds 1" in found_at_longest(ours)
