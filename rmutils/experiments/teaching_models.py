@@ -125,11 +125,9 @@ DETECTION = DetectConfig(lengths=(256, 512), depths=even_depths(5))
 LENGTHS = (256, 512, 1024, 2048)
 NEEDLES = {length: DetectConfig(lengths=(length,), depths=even_depths(10)) for length in LENGTHS}
 NEEDLE_FILE = CORPORA["world"] / "needles" / "needles.jsonl"
-REWORDED = DetectConfig(lengths=(512,), depths=even_depths(10),
-                        needle_file=CORPORA["world"] / "reworded" / "needles.jsonl")
+REWORDED = DetectConfig(lengths=(512,), depths=even_depths(10), needle_set="reworded")
 """The same needles in an order of words that training never has."""
-PLAIN = DetectConfig(lengths=(512,), depths=even_depths(10),
-                     needle_file=CORPORA["world"] / "plain" / "needles.jsonl")
+PLAIN = DetectConfig(lengths=(512,), depths=even_depths(10), needle_set="plain")
 """The same needles, asked for without the frame of words that training never has."""
 SHORT = 200
 """Held-out short instructions that the whole and the masked model answer."""

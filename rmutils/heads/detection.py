@@ -49,7 +49,7 @@ def material(config: DetectConfig, corpus: str) -> tuple[list[Haystack], list[Ne
     if isinstance(config.needles, tuple):
         chosen = list(config.needles)
     else:
-        needles = load_needles(config.needle_file or home / "needles")
+        needles = load_needles(config.needle_file or _folder(home, config.needle_set or "needles"))
         if config.needles and config.needles > len(needles):
             raise UserError(f"needles={config.needles}, but the set has {len(needles)}.")
         chosen = needles[: config.needles]
@@ -62,6 +62,15 @@ def material(config: DetectConfig, corpus: str) -> tuple[list[Haystack], list[Ne
             raise UserError(f"the answer {needle.real_needle[:40]!r} can never count as found: "
                             f"{why}.")
     return load_haystacks(config.haystack or home / "haystack"), chosen
+
+
+def _folder(home: Path, name: str) -> Path:
+    """Folder of a needle set of a corpus."""
+    there = sorted(path.parent.name for path in home.glob("*/*.jsonl"))
+    if name not in there:
+        raise UserError(f"no needle set of {home.name} is called {name!r}. Sets: "
+                        f"{', '.join(there)}.")
+    return home / name
 
 
 def build_cases(lm: LanguageModel, config: DetectConfig) -> list[NiahCase]:

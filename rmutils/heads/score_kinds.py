@@ -84,6 +84,10 @@ real_needle='in the jar'),))
     """The paper is silent; 50 in `retrieval_head_detection.py`."""
     corpus: Annotated[Literal["book", "world", "japanese"] | None, Field(exclude=True)] = None
     """Haystack and needles that ship with the book, by name. None: those of the model."""
+    needle_set: Annotated[str | None, Field(exclude=True)] = None
+    """Another set of the corpus's needles, by its folder: `literal`, `paraphrased` and
+    `associative` hide the same sentences and ask ever less directly (the last one not of the
+    invented world). None: `needles`."""
     haystack: Annotated[Path | None, Field(exclude=True)] = None
     """Folder of own haystack text; None: that of the corpus. Its content, not its path, is
     part of a result's identity."""

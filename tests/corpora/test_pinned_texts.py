@@ -61,6 +61,11 @@ def questions() -> Iterator[object]:
                 yield name, str(error), world.random.random()
 
 
+def needles() -> list[object]:
+    haystack, sets = held_out_needles(0)
+    return [(haystack, *(sets[name] for name in ("needles", "reworded", "plain")))]
+
+
 def prompts() -> Iterator[object]:
     for corpus in ("book", "world"):
         yield from map(fields, failure_prompts(8, 3, corpus))
@@ -69,7 +74,7 @@ def prompts() -> Iterator[object]:
 @pytest.mark.parametrize("texts, wanted", [
     (instructions, "e2a109370c2f6d19"), (tasks, "0870119f4b79fbab"),
     (questions, "962897fbc4333012"), (prompts, "499eb7b919ce5edc"),
-    (lambda: [held_out_needles(0)], "c6e84f616158d8af"),
+    (needles, "c6e84f616158d8af"),
 ], ids=["instructions", "tasks", "questions", "failure prompts", "needles"])
 def test_texts_are_as_they_were(texts, wanted):
     assert hashed(texts()) == wanted

@@ -11,7 +11,7 @@ from rmutils.corpora.world import World
 from rmutils.corpora.world.facts import values
 from rmutils.corpora.world.lexicon import FILLERS, NEW_ASKED, NEW_TOLD, RELATIONS, names
 from rmutils.corpora.world.samples import padding, paragraphs
-from rmutils.corpora.world.tasks import ASKED, COUNT, write_held_out
+from rmutils.corpora.world.tasks import ASKED, COUNT, SETS, write_held_out
 from tests.corpora.reader import STARTS, fact_of, facts_in, questions_in, sentences
 
 HAYSTACKS = load_haystacks(CORPORA["world"] / "haystack")
@@ -27,7 +27,7 @@ def test_shipped_files_are_those_of_the_generator(tmp_path):
     made = {p.relative_to(tmp_path): p.read_bytes() for p in tmp_path.rglob("*.*")}
     shipped = {p.relative_to(CORPORA["world"]): p.read_bytes()
                for p in CORPORA["world"].rglob("*.*") if p.suffix != ".yaml"}
-    assert made == shipped and len(made) == COUNT + 3
+    assert made == shipped and len(made) == COUNT + len(SETS)
 
 
 def test_needle_i_is_for_haystack_i():

@@ -143,12 +143,18 @@ def task(kind: str, world: World, length: int, count: Count) -> Sample:
     raise TooShort(kind, length, min(needed)) from None
 
 
-def held_out_needles(index: int) -> tuple[str, Needle, Needle, Needle]:
-    """Haystack and needle number `index`, the same needle reworded, and with a plain question.
+SETS = ("needles", "reworded", "plain", "literal", "paraphrased")
+"""Needle sets of the invented world: folders of its corpus."""
+
+
+def held_out_needles(index: int) -> tuple[str, dict[str, Needle]]:
+    """Haystack and needle number `index`, in each of `SETS`.
 
     The haystack never speaks of the needle's subject, nor of its relation, whomever about. The
     needle stands in a frame that training never has, and so does its question; the plain question
-    is the same without its frame.
+    is the same without its frame. The literal and the paraphrased needle are the same sentence,
+    whose noun the literal question repeats. The paraphrased question has nothing of it but the
+    subject's name. Training has both questions about that sentence.
     """
     world, relation = World(f"haystack-{index}", "held_out"), ASKED[index % len(ASKED)]
     haystack = paragraphs(padding(world, SIZE, len, avoid={relation}))
@@ -156,19 +162,22 @@ def held_out_needles(index: int) -> tuple[str, Needle, Needle, Needle]:
     spec, words = fact.spec, {"s": fact.subject, "v": fact.value}
     told = choose(NEW_TOLD).format(choose(spec.statements).format(**words))
     frame, plain = choose(NEW_ASKED), sentence(choose(spec.questions).format(**words))
-    return (haystack, Needle(sentence(told), frame.format(plain), fact.value),
-            Needle(sentence(spec.reworded.format(**words)), spec.reasked.format(**words),
-                   fact.value),
-            Needle(sentence(told), plain, fact.value))
+    noun = sentence(spec.statements[2].format(**words))
+    texts = [(told, frame.format(plain)),
+             (spec.reworded.format(**words), spec.reasked.format(**words)),
+             (told, plain),
+             *((noun, spec.questions[i].format(**words)) for i in (1, 0))]
+    return haystack, {name: Needle(sentence(one), sentence(asked), fact.value)
+                      for name, (one, asked) in zip(SETS, texts, strict=True)}
 
 
 def write_held_out(folder: Path = CORPORA["world"]) -> None:
-    """Make `haystack/00.txt` and so on, `needles/needles.jsonl` (needle i for haystack i), and
-    `needles.jsonl` in `reworded/` and `plain/`."""
-    haystacks, *sets = zip(*map(held_out_needles, range(COUNT)), strict=True)
-    for name, group in zip(("needles", "reworded", "plain"), sets, strict=True):
+    """Make `haystack/00.txt` and so on, and `needles.jsonl` (needle i for haystack i) in a folder
+    for each of `SETS`."""
+    haystacks, needles = zip(*map(held_out_needles, range(COUNT)), strict=True)
+    for name in SETS:
         (folder / name).mkdir(parents=True, exist_ok=True)
-        lines = [json.dumps(vars(needle)) + "\n" for needle in group]
+        lines = [json.dumps(vars(each[name])) + "\n" for each in needles]
         (folder / name / "needles.jsonl").write_text("".join(lines))
     (folder / "haystack").mkdir(exist_ok=True)
     for index, text in enumerate(haystacks):
