@@ -142,12 +142,12 @@ def run_stored(config: HalfLearnedConfig, plan: Plan, *, compute: Compute = "aut
                 "arm": BEFORE, "retmask.seed": 0, "retmask.strategy": RETMASK}), plan)
             facts, tasks = before.manifest["facts"], read_tables(before.folder)["tasks"]
             step, heads = facts["step"], [tuple(head) for head in facts["heads"]]
-            where = train(RECIPES[config.model], _home(config.model), until=step)
-            lm = _trained(config, where)
+            where = snapshot_folder(config.model, step)
+            lm = trained(config, where)
             runs, cases = run_cases(lm, config.retmask.detect)
             chosen = config.evaluation.changed({"datasets": tuple(off_floor(tasks, config))})
         write_tables({"cases": _cases(runs, cases, heads),
-                      "tasks": _means(evaluate(lm, chosen))}, folder)
+                      "tasks": task_means(evaluate(lm, chosen))}, folder)
         return {"plan": plan.digest, "step": step, "weights": identify(str(where)),
                 "heads": heads}
 
@@ -175,8 +175,13 @@ def _snapshot(config: HalfLearnedConfig) -> tuple[Path, int]:
                     f"the needles when we looked: it is left out.")
 
 
-def _trained(config: HalfLearnedConfig, snapshot: Path) -> LanguageModel:
-    """The model after a run's training."""
+def snapshot_folder(model: str, step: int) -> Path:
+    """Folder of a model's snapshot, which is trained if it is not there."""
+    return train(RECIPES[model], _home(model), until=step)
+
+
+def trained(config: HalfLearnedConfig, snapshot: Path) -> LanguageModel:
+    """Return the model after a run's training, which is looked up if it is stored."""
     if config.arm == FURTHER:
         lm = load_model(str(snapshot))
         lm.model.load_state_dict(train_further(
@@ -199,7 +204,7 @@ def _cases(runs: np.ndarray, cases: pd.DataFrame, heads: Collection[Head]) -> pd
         {"retrieval": "float32", "others": "float32"})
 
 
-def _means(samples: pd.DataFrame) -> pd.DataFrame:
+def task_means(samples: pd.DataFrame) -> pd.DataFrame:
     """Mean of each data set: the plain mean of its metrics."""
     metrics = samples.groupby(["category", "dataset", "metric"], sort=False)["score"].mean()
     return metrics.groupby(["category", "dataset"], sort=False).mean().reset_index()

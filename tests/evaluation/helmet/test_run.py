@@ -102,7 +102,7 @@ class Killed(BaseException):
 
 def test_goes_on_per_sample(teaching, tmp_path, monkeypatch):
     """Killed after seven answers, in the middle of a line of the journal."""
-    journal, generate, given = tmp_path / "journal.jsonl", module.generate, []
+    journal, generate, given = tmp_path / "journal.jsonl", variants.generate, []
 
     def until_killed(lm, prompts, *, done, **options):
         def told(index, tokens):

@@ -1,0 +1,299 @@
+"""Does training against a masked model add anything that decoding against it does not?
+
+`rmutils run contrast_without_training -p compute auto` makes the planned runs that are missing
+(`data/plans/contrast_without_training.yml`); it needs the weights of the trainings of
+`rmutils.experiments.half_learned`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from rmutils.attention.decore import DeCoRe
+from rmutils.attention.variants import Plain, Variant
+from rmutils.core.config import Config, command_line
+from rmutils.core.errors import NotStored
+from rmutils.core.results import Artifact, Compute, Stage, read_tables, write_tables
+from rmutils.evaluation.helmet import EvaluateConfig, evaluate
+from rmutils.experiments import half_learned
+from rmutils.experiments.run_costs import CostsConfig, costs
+from rmutils.experiments.under_variants import TextsConfig, VariantConfig, measure
+from rmutils.heads.detection import DetectConfig, even_depths
+from rmutils.heads.masking import draw_layer_matched
+from rmutils.heads.scores import Head
+from rmutils.models import LanguageModel, load_model
+from rmutils.pipeline.planned_runs import BEFORE, Plan, load_plan, planned_runs
+from rmutils.pipeline.retmask import run_retmask
+from rmutils.stats import DIFFERENCE, LEVEL, compare, holm, interval, sign_flip_test
+
+CONTRASTED = Stage("contrasted", version=1)
+BASE, DECORE, RANDOM, RETMASK, BOTH = "base", "decore", "decore-random", "retmask", "both"
+SHORT = {BASE: "base", DECORE: "DeCoRe", RANDOM: "DeCoRe, other heads", RETMASK: "RetMask",
+         BOTH: "RetMask and DeCoRe"}
+"""Arms as figures name them."""
+COMPARED = ((RETMASK, DECORE), (DECORE, BASE), (DECORE, RANDOM), (RETMASK, BASE), (BOTH, DECORE))
+"""Arms and what each is compared with; the first pair is the primary outcome."""
+
+
+class ContrastConfig(Config):
+    """One run: a model, trained or not, and how it writes."""
+
+    model: str
+    """A teaching model, of which a snapshot is taken, or another one."""
+    arm: str
+    """A key of `SHORT`."""
+    seed: int
+    """Of the training, or of the random heads."""
+    measured: VariantConfig
+    """Needles and texts."""
+    evaluation: EvaluateConfig | None
+    """Tasks."""
+    costs: CostsConfig | None
+    """Time for a token."""
+
+
+@dataclass(frozen=True)
+class Contrasts:
+    """The stored runs of the plan.
+
+    Attributes
+    ----------
+    tables : dict of str to DataFrame
+        `needles`, `texts` (see `rmutils.experiments.under_variants.measure`), `tasks` (`category`,
+        `dataset`, `score`), `costs` (see `rmutils.experiments.run_costs.costs`), with `model`,
+        `arm` and `seed`.
+    planned, done : int
+    deviations : list of str
+        What is not as the plan says.
+    """
+
+    tables: dict[str, pd.DataFrame]
+    planned: int
+    done: int
+    deviations: list[str]
+
+
+def snapshot_facts(model: str) -> dict:
+    """Return step, weights and retrieval heads of a stored snapshot."""
+    plan = load_plan("half_learned")
+    before = next(config for config in half_learned.planned(plan)
+                  if (config.model, config.arm) == (model, BEFORE))
+    artifact = half_learned.run_stored(before, plan, compute="never")
+    tasks = read_tables(artifact.folder)["tasks"]
+    return artifact.manifest["facts"] | {"off_floor": half_learned.off_floor(tasks, before)}
+
+
+def planned(plan: Plan) -> list[ContrastConfig]:
+    """Return all runs of the plan.
+
+    Raises
+    ------
+    NotStored
+        A snapshot of the experiment with half-learned models is not.
+    """
+    p, runs = plan.content, []
+    for model in p["models"]:
+        facts = snapshot_facts(model)
+        heads = [tuple(head) for head in facts["heads"]]
+        needles = DetectConfig(lengths=tuple(p["needles"]["lengths"]),
+                               depths=even_depths(p["needles"]["depths"]))
+        tasks = EvaluateConfig(datasets=tuple(facts["off_floor"]), samples=p["tasks"]["samples"],
+                               lengths=tuple(p["tasks"]["lengths"]))
+        timed = CostsConfig(**p["time"], variants={BASE: Plain(), DECORE: DeCoRe(heads=heads)})
+        runs += _arms(model, heads, p["seeds"][model], p["draws"], needles, tasks, None, timed)
+    large = p["large"]
+    run = run_retmask(large["model"], planned_runs(large["model"])[0], compute="never")
+    return runs + _arms(large["model"], run.heads, [0], large["draws"],
+                        DetectConfig(**large["needles"]), None, TextsConfig(**large["texts"]), None)
+
+
+def _arms(
+    model: str, heads: list[Head], seeds: list[int], draws: list[int], needles: DetectConfig,
+    tasks: EvaluateConfig | None, texts: TextsConfig | None, timed: CostsConfig | None,
+) -> list[ContrastConfig]:
+    def run(arm: str, seed: int, variant: Variant) -> ContrastConfig:
+        return ContrastConfig(
+            model=model, arm=arm, seed=seed, costs=timed if arm == BASE else None,
+            measured=VariantConfig(variant=variant, needles=needles, documents=None, texts=texts),
+            evaluation=tasks.changed({"variant": variant}) if tasks else None)
+
+    shape = (30, 9) if model == "smollm2-135m" else (4, 16)
+    decore = DeCoRe(heads=tuple(sorted(heads)))
+    return [run(BASE, 0, Plain()), run(DECORE, 0, decore),
+            *(run(RANDOM, draw, DeCoRe(heads=tuple(draw_layer_matched(
+                shape, heads, exclude=heads, seed=draw)))) for draw in draws),
+            *(run(arm, seed, variant) for seed in seeds
+              for arm, variant in ((RETMASK, Plain()), (BOTH, decore)))]
+
+
+def _load(config: ContrastConfig) -> LanguageModel:
+    """The model of a run, trained or not."""
+    untrained = config.arm not in (RETMASK, BOTH)
+    if config.model == "smollm2-135m":
+        run = run_retmask(config.model, planned_runs(config.model)[0], compute="never")
+        return load_model(config.model if untrained else run.training)
+    where = half_learned.snapshot_folder(config.model, snapshot_facts(config.model)["step"])
+    if untrained:
+        return load_model(str(where))
+    found = next(one for one in half_learned.planned(load_plan("half_learned"))
+                 if (one.model, one.arm, one.retmask.seed) == (config.model, RETMASK, config.seed))
+    return half_learned.trained(found, where)
+
+
+def run_stored(config: ContrastConfig, plan: Plan, *, compute: Compute = "auto") -> Artifact:
+    """Make one run, or look it up: the tables of `Contrasts`."""
+    def make(folder: Path) -> dict:
+        lm = _load(config)
+        tables = measure(lm, config.measured)
+        if config.evaluation:
+            tables["tasks"] = half_learned.task_means(evaluate(lm, config.evaluation))
+        if config.costs:
+            tables["costs"] = costs(lm, config.costs)["costs"]
+        write_tables({name: table.drop(columns="response", errors="ignore")
+                      for name, table in tables.items()}, folder)
+        return {"plan": plan.digest, "weights": lm.identity}
+
+    return CONTRASTED.obtain_folder(
+        config, {}, make, compute=compute, model=config.model,
+        label=f"{config.arm}-seed{config.seed}",
+        command=command_line("run", "contrast_without_training", "-p", "compute", "auto"))
+
+
+def contrasts(plan: Plan, *, compute: Compute = "never") -> Contrasts | None:
+    """Collect the stored runs, and make the missing ones unless `compute="never"`.
+
+    Returns
+    -------
+    Contrasts or None
+        None if none is stored.
+    """
+    configs, runs = planned(plan), []
+    for config in configs:
+        try:
+            runs.append((config, run_stored(config, plan, compute=compute)))
+        except NotStored:
+            continue
+    if not runs:
+        return None
+    parts: dict[str, list[pd.DataFrame]] = {}
+    for config, artifact in runs:
+        for name, table in read_tables(artifact.folder).items():
+            parts.setdefault(name, []).append(
+                table.assign(model=config.model, arm=config.arm, seed=config.seed))
+    missing = len(configs) - len(runs)
+    return Contrasts(
+        {name: pd.concat(tables, ignore_index=True) for name, tables in parts.items()},
+        len(configs), len(runs),
+        [*plan.deviations(artifact for _, artifact in runs),
+         *([f"{missing} of {len(configs)} planned runs are missing."] if missing else [])])
+
+
+def compare_needles(needles: pd.DataFrame, pairs=COMPARED) -> pd.DataFrame:
+    """Compare arms model by model: needles found, each arm's mean over its seeds or draws.
+
+    Returns
+    -------
+    DataFrame
+        `model`, `arm`, `base`, `effect`, `low`, `high` (95 %, over needles and seeds), `p` (sign
+        flips of needles), `p_holm` (over the models), `needles`, `seeds`.
+    """
+    rows = []
+    for arm, base in pairs:
+        for model, part in needles.groupby("model", sort=False):
+            wide = [part[part["arm"] == one].pivot(
+                index=["question", "place"], columns="seed", values="correct")
+                for one in (arm, base)]
+            if wide[0].empty or wide[1].empty:
+                continue
+            if {arm, base} == {BOTH, RETMASK}:
+                difference = (wide[0] - wide[1]).dropna(axis=1)
+            else:
+                difference = wide[0].sub(wide[1].mean(axis=1), axis=0)
+            values = difference.to_numpy(float)
+            clusters = difference.index.get_level_values("question").to_numpy()
+            effect, low, high = interval(values, clusters, seeds=True, bounds=DIFFERENCE)
+            rows.append((model, arm, base, effect, low, high, sign_flip_test(values, clusters),
+                         len({*clusters}), values.shape[1]))
+    found = pd.DataFrame(rows, columns=["model", "arm", "base", "effect", "low", "high", "p",
+                                        "needles", "seeds"])
+    corrected = found.groupby(["arm", "base"], sort=False)["p"].transform(
+        lambda p: holm(p.tolist()))
+    found.insert(7, "p_holm", corrected)
+    return found
+
+
+def shares(needles: pd.DataFrame) -> pd.DataFrame:
+    """Share of needles found by each arm of each model, with its 95 % interval over needles."""
+    rows = []
+    for (model, arm), part in needles.groupby(["model", "arm"], sort=False):
+        by_case = part.groupby(["question", "place"])["correct"].mean()
+        rows.append((model, arm, *interval(
+            by_case, by_case.index.get_level_values("question"), bounds=(0, 1))))
+    return pd.DataFrame(rows, columns=["model", "arm", "value", "low", "high"])
+
+
+def seconds_per_token(table: pd.DataFrame) -> pd.DataFrame:
+    """Time for a token under DeCoRe as a multiple of base, model by model, rounds paired."""
+    rows = []
+    for model, part in table.groupby("model", sort=False):
+        wide = part.pivot(index="question", columns="variant", values="step_seconds")
+        ratio, low, high = interval(np.log(wide[DECORE] / wide[BASE]))
+        rows.append((model, wide[BASE].median(), *np.exp([ratio, low, high])))
+    return pd.DataFrame(rows, columns=["model", "seconds", "ratio", "low", "high"])
+
+
+def verdict(found: pd.DataFrame, plan: Plan) -> str:
+    """Apply the plan's rule to the primary comparison."""
+    primary = found[(found["arm"] == RETMASK) & (found["base"] == DECORE)
+                    & found["model"].isin(plan.content["models"])]
+    size = plan.content["smallest_effect"]["share_of_needles"]
+    if len(primary) < len(plan.content["models"]):
+        return "Runs of the plan are missing, so there is no verdict yet."
+    clear = primary["p_holm"] < 1 - LEVEL
+    if (clear & (primary["low"] > 0)).all():
+        return "By the rule of the plan, training adds something that decoding does not."
+    if (clear & (primary["high"] < 0)).all():
+        return "By the rule of the plan, decoding does more than training."
+    if (primary["low"].gt(-size) & primary["high"].lt(size)).all():
+        return (f"By the rule of the plan, a difference of {100 * size:.0f} points or more, either "
+                f"way, is excluded; smaller ones are not.")
+    return "By the rule of the plan, it remains undecided whether training adds anything."
+
+
+def _points(share: float) -> str:
+    return f"{round(100 * share, 1) + 0:+.1f}".replace("-", "\N{MINUS SIGN}")
+
+
+def sentence(row) -> str:
+    """Say a comparison of needles, a row of `compare_needles`, in a sentence."""
+    return (f"{SHORT[row.arm]} less {SHORT[row.base]} on `{row.model}`: {_points(row.effect)} "
+            f"points (95 % interval {_points(row.low)} to {_points(row.high)})")
+
+
+def task_changes(tasks: pd.DataFrame) -> pd.DataFrame:
+    """Compare arms on the tasks off the floor, mean over data sets, in points; over data sets.
+
+    Returns
+    -------
+    DataFrame
+        `model`, `arm`, `base`, `effect`, `low`, `high`, `datasets`.
+    """
+    rows = []
+    for model, part in tasks.groupby("model", sort=False):
+        means = part.groupby(["dataset", "arm"])["score"].mean().unstack("arm")
+        for arm, base in COMPARED:
+            if {arm, base} <= {*means}:
+                rows.append((model, arm, base, *interval(means[arm] - means[base]), len(means)))
+    return pd.DataFrame(rows, columns=["model", "arm", "base", "effect", "low", "high", "datasets"])
+
+
+def perplexity_changes(texts: pd.DataFrame) -> pd.DataFrame:
+    """Compare the perplexity of each arm with base: a share of it, passages paired."""
+    samples = texts.rename(columns={"arm": "strategy", "question": "sample", "nats": "score"})
+    found = compare(samples, BASE)[["strategy", "effect", "low", "high"]]
+    found[["effect", "low", "high"]] = np.expm1(found[["effect", "low", "high"]])
+    return found.rename(columns={"strategy": "arm"})
