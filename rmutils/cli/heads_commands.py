@@ -18,6 +18,7 @@ from rmutils.experiments.your_own_model import OwnModelConfig, examine
 from rmutils.heads import DetectConfig, export_masked
 from rmutils.heads.detection import detect_stored
 from rmutils.heads.masking import check_free
+from rmutils.heads.score_kinds import SCORES
 from rmutils.heads.scores import DECIMALS
 from rmutils.models import load_model
 from rmutils.models.known_models import tau_of
@@ -46,6 +47,7 @@ def detect(
     if wu_json:
         options.check_room(wu_json)
     scores, artifact = detect_stored(model, config, compute=compute, workers=workers)
+    note = SCORES[config.definition].told(scores.cases)
     given, tau = tau, tau_of(model) if tau is None else tau
     highest, heads = None, []
     if len(scores.runs):  # that no needle is found is a result, too
@@ -59,11 +61,13 @@ def detect(
     if as_json:
         print(json.dumps({"model": scores.model, "artifact": artifact.name, "tau": tau,
                           "cases": len(scores.cases), "successful": len(scores.runs),
-                          "highest": highest, "heads": heads}, indent=1))
+                          "highest": highest, "note": note, "heads": heads}, indent=1))
         return
     print(f"{scores.model}: {len(scores.runs)} of {len(scores.cases)} needles found; "
           f"{len(heads)} heads at or above tau = {tau:g}"
           f"{' (that of its family)' if given is None else ''}. Stored as {artifact.name}.")
+    if note:
+        print(note)
     if highest is None:
         print("No head has a score, because only cases count in which the needle is found. "
               f"The answers are in {artifact.path('cases.parquet')}.")

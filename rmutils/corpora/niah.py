@@ -81,6 +81,10 @@ class NiahBuilder:
         `length - 200` tokens, whatever the rest, as in `retrieval_head_detection.py`.
     """
 
+    space = " "
+    newline = "\n"
+    """Before the needle, and before the question."""
+
     def __init__(self, lm: Prompted, haystacks: Sequence[Haystack], *, buffered: bool = False):
         self.lm = lm
         self.buffered = buffered
@@ -101,7 +105,7 @@ class NiahBuilder:
             The needle does not fit into `length`, or the haystack is shorter than `length`.
         """
         part = index % len(self.haystacks)
-        inserted = len(self._tokenize(" " + needle.needle)[0])
+        inserted = len(self._tokenize(self.space + needle.needle)[0])
         frame = len(self._tokenize(self._prompt("", needle)[0])[0])
         size = max(length - inserted - (WU_BUFFER if self.buffered else frame), 0)
         while True:
@@ -136,26 +140,28 @@ class NiahBuilder:
 
     def _insert(self, part: int, needle: Needle, size: int, depth: float, length: int):
         """Context of `size` haystack tokens with the needle in it, and its character position."""
-        haystack, ends = self.haystacks[part], self.ends(part)
-        if size > len(ends):
-            raise UserError(f"haystack {haystack.name!r} has {len(ends)} tokens, too few for a "
-                            f"length of {length} (it needs {size}). Add text to it.")
-        text = haystack.text[: ends[size - 1]] if size else ""
+        text, ends = self._text(part, size, length), self.ends(part)
         wanted = ends[max(round(size * depth) - 1, 0)] if size and depth else 0
-        if self.buffered and depth == 1:  # the published script appends it there
-            at = len(text)
-        else:  # after the last sentence that ends before the depth
-            ended = [m.end() for m in SENTENCE_END.finditer(text, 0, wanted)]
-            at = ended[-1] if ended else 0
+        ended = [m.end() for m in SENTENCE_END.finditer(text, 0, wanted)]
+        at = ended[-1] if ended else 0  # after the last sentence that ends before the depth
         if at:
             gap = _gap(text[at - 1])
             return f"{text[:at]}{gap}{needle.needle}{text[at:]}", at + len(gap)
         return f"{needle.needle}{_gap(needle.needle[-1])}{text}" if text else needle.needle, 0
 
+    def _text(self, part: int, size: int, length: int) -> str:
+        """The first `size` tokens of a haystack."""
+        haystack, ends = self.haystacks[part], self.ends(part)
+        if size > len(ends):
+            raise UserError(f"haystack {haystack.name!r} has {len(ends)} tokens, too few for a "
+                            f"length of {length} (it needs {size}). Add text to it.")
+        return haystack.text[: ends[size - 1]] if size else ""
+
     def _prompt(self, context: str, needle: Needle) -> tuple[str, int]:
         """The prompt and the position at which `context` starts in it."""
-        ask = f"\nBased on the content of the book, Question: {needle.question}\nAnswer:"
-        return f"{self.before}{context}{self.tags}{ask}{self.after}", len(self.before)
+        ask = f"Based on the content of the book, Question: {needle.question}\nAnswer:"
+        return (f"{self.before}{context}{self.tags}{self.newline}{ask}{self.after}",
+                len(self.before))
 
     def _tokenize(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         encoded = self.lm.tokenizer(text, add_special_tokens=not self.lm.chat,

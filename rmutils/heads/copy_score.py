@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from rmutils.attention.decoding import Answer
 from rmutils.corpora.haystacks import Haystack, Needle
-from rmutils.corpora.niah import NiahBuilder, NiahCase
+from rmutils.corpora.niah import NiahCase
+from rmutils.corpora.published_niah import FULL_STOPS, PublishedNiahBuilder
 from rmutils.heads.recall import Unit, rouge_recall
 from rmutils.heads.score_kinds import SCORES, ScoreKind
 from rmutils.heads.scores import Values
@@ -81,15 +83,33 @@ class CopyScore(ScoreKind):
 class PublishedCopyScore(ScoreKind):
     """The score of the published code: every copy counts, in a window that it searches for.
 
-    Its grid is the script's, too, and its answers do not end before `max_new_tokens`.
+    Its cases are the script's, too: where the tokenizer is not Llama 2's, the needle stands at the
+    start of the text at all depths but the last (`rmutils.corpora.published_niah`). An answer ends
+    at a line break as Llama 2 writes it, or at token 144, whatever that is; else at
+    `max_new_tokens`.
     """
 
+    version = 2
+
     def cases(self, haystacks: Sequence[Haystack], needles: Sequence[Needle]) -> list[NiahCase]:
-        return NiahBuilder(self.lm, haystacks, buffered=True).grid(
+        return PublishedNiahBuilder(self.lm, haystacks).grid(
             needles, self.config.lengths, self.config.depths)
 
     def stop_ids(self) -> set[int]:
-        return set()
+        vocabulary = self.lm.tokenizer.get_vocab()
+        return {144} | {vocabulary[name] for name in ("<0x0A>",) if name in vocabulary}
+
+    @staticmethod
+    def told(table: pd.DataFrame) -> str:
+        """Say at how many of the cases the needle stands where another depth has it, too."""
+        places = table.groupby(["needle", "length"])["needle_start"]
+        depths, different = int(places.size().max()), int(places.nunique().sum())
+        if depths < 2 or different == len(table):
+            return ""
+        return (f"As in the published script, the needle's place is looked for by token ids of "
+                f"Llama 2 (a full stop: {' or '.join(map(str, FULL_STOPS))}). Here the "
+                f"{len(table)} cases have {different} different places, so the others are copies. "
+                f"`--definition paper` puts needles at the depths asked for.")
 
     @staticmethod
     def recall(answer: str, response: str) -> tuple[float, Unit]:

@@ -300,5 +300,7 @@ def label_of(config: DetectConfig) -> str:
 def inputs_of(identity: str, config: DetectConfig, corpus: str) -> dict[str, str]:
     """Return what a detection depends on besides its configuration: weights, texts, needles."""
     haystacks, needles = material(config, corpus)
+    version = SCORES[config.definition].version
     return {"model": identity, "haystack": digest([[h.name, h.text] for h in haystacks]),
-            "needles": digest([vars(n) for n in needles])}
+            "needles": digest([vars(n) for n in needles]),
+            **({"score": f"{config.definition} {version}"} if version > 1 else {})}

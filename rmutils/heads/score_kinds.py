@@ -106,6 +106,9 @@ class ScoreKind(ABC):
 
     only_found: ClassVar[bool] = True
     """Only cases in which the model finds the needle are successful; False: all cases are."""
+    version: ClassVar[int] = 1
+    """Raised when the kind gives another score to the same configuration: stored results of the
+    version before are then no longer found."""
 
     def __init__(self, lm: LanguageModel, config: DetectConfig):
         self.lm, self.config = lm, config
@@ -144,6 +147,17 @@ class ScoreKind(ABC):
     def needle_tokens(self, case: NiahCase) -> int:
         """Return the length of the needle in tokens."""
         return case.needle_span[1] - case.needle_span[0]
+
+    @staticmethod
+    def told(table: pd.DataFrame) -> str:
+        """Return what whoever detects by this kind has to know of the cases; nothing by default.
+
+        Parameters
+        ----------
+        table : DataFrame
+            A row for each case.
+        """
+        return ""
 
     @abstractmethod
     def score(self, case: NiahCase, answer: Answer) -> Values:

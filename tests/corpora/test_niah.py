@@ -6,8 +6,10 @@ from transformers import PreTrainedTokenizerFast
 
 from rmutils.core.errors import UserError
 from rmutils.core.paths import CORPORA
+from rmutils.corpora import published_niah
 from rmutils.corpora.haystacks import Haystack, Needle, load_haystacks, load_needles
 from rmutils.corpora.niah import NiahBuilder
+from rmutils.corpora.published_niah import PublishedNiahBuilder
 from rmutils.models import LanguageModel
 from tests.conftest import TEMPLATE
 
@@ -185,18 +187,33 @@ def test_errors_say_both_numbers(word_lm):
         NiahBuilder(word_lm, [short]).build(0, NEEDLES[0], 999, 0.5)
 
 
-def test_buffer_of_the_published_script(word_lm):
-    """200 tokens less of haystack and needle, whatever the question; at depth 1 the needle is last.
-    """
-    needle = len(word_lm.tokenizer(" " + NEEDLES[0].needle)["input_ids"])
-    builder = NiahBuilder(word_lm, HAYSTACKS, buffered=True)
-    for length, depth in ((500, 0.0), (500, 0.4), (500, 1.0), (200, 0.4), (0, 1.0)):
+@pytest.mark.parametrize("stops", [(), (".",)])
+def test_places_of_the_published_script(word_lm, monkeypatch, stops):
+    """200 tokens less of haystack and needle. Where no token ends a sentence for the script, the
+    needle is first at all depths but the last; else it follows one, as a slow search has it."""
+    ids = word_lm.tokenizer.convert_tokens_to_ids(stops)
+    monkeypatch.setattr(published_niah, "FULL_STOPS", ids)
+    needle = NEEDLES[0].needle
+    size = len(word_lm.tokenizer(needle)["input_ids"])
+    builder, tokens = PublishedNiahBuilder(word_lm, HAYSTACKS), word_lm.tokenizer(
+        HAYSTACKS[0].text)["input_ids"]
+    for length, depth in ((900, 0.0), (900, 0.33), (900, 0.89), (900, 1.0), (200, 0.4), (0, 1.0)):
         case = builder.build(0, NEEDLES[0], length, depth)
-        before, after = context(case).split(NEEDLES[0].needle)
-        rest = before.removesuffix(" ") + after if before else after.removeprefix(" ")
-        assert len(word_lm.tokenizer(rest)["input_ids"]) == max(length - 200 - needle, 0)
-        assert depth < 1 or not after.strip()
+        before, after = context(case).split(needle)
+        kept = tokens[: max(length - 200 - size, 0)]
+        assert before + after == word_lm.tokenizer.decode(kept)
+        parts = [kept[:i] for i in range(int(len(kept) * depth) + 1)]
+        place = next((part for part in parts[::-1] if part and part[-1] in ids), [])
+        assert before == word_lm.tokenizer.decode(kept if depth == 1 else place)
+        assert stops or depth == 1 or not before
         check_span(word_lm, case, case.needle_span, NEEDLES[0].real_needle)
+
+
+def test_base_models_get_the_published_question_without_a_line_break():
+    lm = as_lm(byte_level(True), template=None)
+    for builder, gap in ((PublishedNiahBuilder, ""), (NiahBuilder, "\n")):
+        case = builder(lm, HAYSTACKS).build(0, NEEDLES[0], 400, 1.0)
+        assert case.prompt.split("Based on the content of the book")[0].endswith("\n") == bool(gap)
 
 
 def test_answer_may_differ_in_case(llama):

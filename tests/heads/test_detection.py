@@ -15,6 +15,8 @@ from rmutils.corpora.niah import NiahBuilder
 from rmutils.heads import DetectConfig, HeadScores, detect, detection, success_rate
 from rmutils.heads.answering import _parts, batched, tokens_together
 from rmutils.heads.copy_score import copy_counts
+from rmutils.heads.detection import inputs_of
+from rmutils.heads.score_kinds import SCORES
 from rmutils.models.engine import caches as prefixes
 from rmutils.models.engine.caches import Trunk, common_prefix
 
@@ -225,3 +227,21 @@ def test_published_definition_runs(llama, every_case_counts):
                           definition="wu")
     scores = detect(llama, config)
     assert isinstance(scores, HeadScores) and len(scores.cases) == 8
+
+
+def test_published_definition_makes_copies(llama, every_case_counts):
+    """Four of five depths are one: their maps are equal, also to those of cases run one by one, and
+    the kind says so. Results of the version before, with real depths, are not found."""
+    config = DetectConfig(lengths=(350, 400), depths=(0.0, 0.2, 0.5, 0.8, 1.0), needles=2,
+                          max_new_tokens=6, definition="wu")
+    scores = detect(llama, config)
+    for _, places in scores.cases.groupby(["needle", "length"])["needle_start"]:
+        assert places.map(places.value_counts()).tolist() == [4, 4, 4, 4, 1]
+    kind = SCORES["wu"](llama, config)
+    for row, case in enumerate(detection.build_cases(llama, config)):
+        (_, answer, _), = kind.answers([case], None)
+        np.testing.assert_array_equal(kind.score(case, answer), scores.runs[row])
+    assert "20 cases have 8 different places" in kind.told(scores.cases)
+    assert not kind.told(scores.cases[scores.cases["depth"] > 0.5])
+    assert inputs_of("weights", config, "book")["score"] == "wu 2"
+    assert "score" not in inputs_of("weights", GRID, "book")
