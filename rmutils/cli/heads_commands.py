@@ -17,7 +17,7 @@ from rmutils.core.errors import UserError
 from rmutils.experiments.your_own_model import OwnModelConfig, examine
 from rmutils.heads import DetectConfig, export_masked
 from rmutils.heads.detection import detect_stored
-from rmutils.heads.masking import check_free
+from rmutils.heads.masking import Ablation, check_free
 from rmutils.heads.score_kinds import SCORES
 from rmutils.heads.scores import DECIMALS
 from rmutils.models import load_model
@@ -84,6 +84,9 @@ def mask(
     model: options.Model,
     out: Annotated[Path, typer.Option(help="Folder for the masked model.")],
     choice: options.HeadChoice,
+    how: Annotated[Ablation, typer.Option(
+        help="Masked heads write nothing, as in the paper; what they write on average; or they "
+             "look everywhere alike.")] = "zero",
     as_json: options.Json = False,
 ) -> None:
     """Write a model with its retrieval heads masked (section 3), for any tool that loads models.
@@ -96,11 +99,11 @@ def mask(
     options.check_room(out, folder=True)
     lm = load_model(model)
     heads, of = choice.heads(lm, model), math.prod(lm.shape)
-    folder = export_masked(lm, heads, out)
+    folder = export_masked(lm, heads, out, how)
     if as_json:
         print(json.dumps({
             "model": lm.name, "policy": choice.policy, "tau": choice.threshold(model),
-            "top_k": choice.top_k, "seed": choice.head_seed, "heads": heads, "of": of,
+            "top_k": choice.top_k, "seed": choice.head_seed, "heads": heads, "of": of, "how": how,
             "folder": str(folder)}, indent=1))
         return
     print(f"{lm.name}: {len(heads)} of {of} heads masked ({choice.policy}).")

@@ -14,10 +14,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from rmutils.core.config import Config, digest
-from rmutils.core.errors import UserError
-from rmutils.core.paths import CORPORA
 from rmutils.core.results import Artifact, Compute, Stage, Tables
-from rmutils.corpora.haystacks import load_haystacks
 from rmutils.corpora.world.samples import Sample
 from rmutils.heads.masking import mask_heads
 from rmutils.heads.scores import Head
@@ -220,28 +217,3 @@ def next_words_right(lm: LanguageModel, texts: Sequence[Sequence[int]], known: i
     """
     return [(next_token_logits(lm, text)[known - 1:-1].argmax(-1) == torch.tensor(text[known:]))
             .float().mean().item() for text in texts]
-
-
-def passages(lm: LanguageModel, count: int, tokens: int) -> tuple[list[list[int]], int]:
-    """Plain text that no model of this book was trained on: stretches of its corpus's haystack.
-
-    Returns
-    -------
-    list of lists of int, int
-        Token ids, each stretch after the beginning of a user turn, where the model knows turns; and
-        how many tokens that beginning has.
-
-    Raises
-    ------
-    UserError
-        The haystacks are too short for so many.
-    """
-    turn = lm.tokenizer(lm.user_turn()[0] if lm.chat else "", add_special_tokens=False)["input_ids"]
-    texts = [lm.tokenizer(haystack.text, add_special_tokens=False)["input_ids"]
-             for haystack in load_haystacks(CORPORA[lm.corpus] / "haystack")]
-    room = min((len(texts) * (len(text) // tokens) + part
-                for part, text in enumerate(texts)), default=0)
-    if count > room:
-        raise UserError(f"{count} passages of {tokens} tokens: the haystacks have only {room}.")
-    starts = [(i % len(texts), i // len(texts) * tokens) for i in range(count)]
-    return [[*turn, *texts[part][start : start + tokens]] for part, start in starts], len(turn)

@@ -18,11 +18,10 @@ from pydantic import Field
 from torch.nn.functional import cross_entropy
 
 from rmutils.attention.variants import PLAIN, AttachedModel, Plain, Variant
-from rmutils.core.config import Config, command_line
+from rmutils.core.config import Config, added, command_line
 from rmutils.core.errors import NotStored, UserError
 from rmutils.core.journal import Journal, progress_bar
 from rmutils.core.results import Artifact, Compute, Stage, Tables
-from rmutils.evaluation.likelihoods import passages
 from rmutils.experiments.sweep_questions import KNOWN_TOKENS
 from rmutils.experiments.variant_questions import (
     DocumentsConfig,
@@ -31,10 +30,10 @@ from rmutils.experiments.variant_questions import (
     needle_questions,
 )
 from rmutils.heads.detection import DetectConfig, even_depths, inputs_of
-from rmutils.heads.masking import mask_heads
+from rmutils.heads.masking import Ablation, mask_heads
 from rmutils.longcontext import extension  # noqa: F401, registers a variant
 from rmutils.models import LanguageModel
-from rmutils.models.language_model import without_thoughts
+from rmutils.models.language_model import passages, without_thoughts
 from rmutils.models.loading import ModelRef
 from rmutils.stats import POSITIVE, SHARE, compare, interval
 
@@ -65,6 +64,9 @@ class VariantConfig(Config):
     """Questions to documents."""
     texts: TextsConfig | None = TextsConfig()
     """Plain text."""
+    how: Ablation = added("zero")
+    """What masked heads do: nothing, as in the paper; what they do on average; look everywhere
+    alike."""
 
 
 def measure(lm: LanguageModel, config: VariantConfig, *, journal: Path | None = None) -> Tables:
@@ -92,7 +94,7 @@ def measure(lm: LanguageModel, config: VariantConfig, *, journal: Path | None = 
         Variant, masked heads or lengths do not fit the model.
     """
     kept, found = Journal(journal), {}
-    with config.variant.attached(lm) as model, mask_heads(lm, config.masked):
+    with config.variant.attached(lm) as model, mask_heads(lm, config.masked, config.how):
         asked = {name: make(lm, wanted) for name, make, wanted in (
             ("needles", needle_questions, config.needles),
             ("documents", document_questions, config.documents)) if wanted}

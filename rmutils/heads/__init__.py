@@ -12,8 +12,7 @@ from typing import Any
 _HOMES = {
     **dict.fromkeys(("DetectConfig", "detect", "success_rate"), "rmutils.heads.detection"),
     "HeadScores": "rmutils.heads.scores",
-    **dict.fromkeys(("choose", "export_masked", "mask_heads", "mask_queries"),
-                    "rmutils.heads.masking"),
+    **dict.fromkeys(("choose", "export_masked", "mask_heads"), "rmutils.heads.masking"),
 }
 __all__ = list(_HOMES)
 

@@ -1,6 +1,4 @@
 """The ablated model of section 3: heads chosen by a policy, masked for a while or in a checkpoint.
-
-`mask_queries` is the ablation in the repository of Wu et al.: heads that look everywhere alike.
 """
 
 from __future__ import annotations
@@ -9,10 +7,9 @@ import json
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import groupby
-from operator import itemgetter
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -22,10 +19,11 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from rmutils import __version__
-from rmutils.core.errors import UserError
+from rmutils.core.errors import UserError, did_you_mean
 from rmutils.heads.scores import Head, HeadScores
 from rmutils.models import LanguageModel
 from rmutils.models.families import family_of
+from rmutils.models.language_model import passages
 from rmutils.models.loading import ModelRef
 
 LAYER_MATCHED = "layer-matched-"
@@ -149,8 +147,16 @@ def count_displaced(heads: Iterable[Head], like: Iterable[Head]) -> int:
     return (Counter(layer for layer, _ in like) - Counter(layer for layer, _ in heads)).total()
 
 
+Ablation = Literal["zero", "mean", "query"]
+"""What a masked head does instead of its work; see `mask_heads`."""
+CALIBRATION = 16, 128
+"""Passages, and tokens of each, over which `mean` averages. Ours."""
+
+
 @contextmanager
-def mask_heads(lm: LanguageModel, heads: Iterable[Head]) -> Iterator[None]:
+def mask_heads(
+    lm: LanguageModel, heads: Iterable[Head], how: Ablation = "zero"
+) -> Iterator[None]:
     """Switch heads off: "we zero out the corresponding columns in the attention output projection
     matrix W_o" (section 3, Equation 2, as the authors' `mask_retrieval_head.py` does).
 
@@ -162,11 +168,21 @@ def mask_heads(lm: LanguageModel, heads: Iterable[Head]) -> Iterator[None]:
     lm : LanguageModel
     heads : iterable of (layer, head)
         Both from 0; the heads are query heads. None at all: nothing is masked.
+    how : {"zero", "mean", "query"}
+        `zero`, the paper's: a head writes nothing. `mean`: it always writes what it writes on
+        average over plain text, the first passages of the model's haystack; a bias of W_o adds
+        that. `query`, as in the repository of Wu et al.: its queries are zero, so that it gives
+        each token that it may see (those before, within its window) the same attention and writes
+        the mean of their values. For that, its rows of W_q are zeroed: a norm of each head by
+        itself (Qwen3, Gemma 3) and rotary positions leave a zero as it is. A norm of all heads
+        together (Olmo 3) would pass the change on to the other heads; there, the weights of that
+        norm are zeroed.
 
     Raises
     ------
     UserError
-        The model has no such head.
+        The model has no such head, or there is no such ablation; or, for `query`, the model
+        computes queries, keys and values in one projection.
 
     Examples
     --------
@@ -175,74 +191,71 @@ def mask_heads(lm: LanguageModel, heads: Iterable[Head]) -> Iterator[None]:
     >>> lm = load_model("tiny-llama", device="cpu")
     >>> ids = torch.tensor([lm.render("Where is the key?")])
     >>> before = lm.model(ids).logits
-    >>> with mask_heads(lm, [(0, 3), (2, 1)]):
-    ...     torch.equal(lm.model(ids).logits, before)
+    >>> for how in ("zero", "mean", "query"):
+    ...     with mask_heads(lm, [(0, 3), (2, 1)], how):
+    ...         torch.equal(lm.model(ids).logits, before)
+    False
+    False
     False
     >>> torch.equal(lm.model(ids).logits, before)
     True
     """
-    kept = {head: _columns(lm, *head).clone() for head in lm.checked_heads(heads)}
-    try:
-        for head in kept:
-            _columns(lm, *head).zero_()
+    heads = sorted(lm.checked_heads(heads))
+    if how not in get_args(Ablation):
+        raise UserError(f"no ablation is called {how!r}. There are {', '.join(get_args(Ablation))}."
+                        f"{did_you_mean(how, get_args(Ablation))}")
+    parts = [part for head in heads for part in
+             (_query_weights(lm, *head) if how == "query" else [_columns(lm, *head)])]
+    biases = _mean_biases(lm, heads) if how == "mean" and heads else {}
+    with ExitStack() as undo:
+        for projection, bias in biases.items():
+            undo.callback(setattr, projection, "bias", projection.bias)
+            projection.bias = nn.Parameter(bias, requires_grad=False)
+        for part in parts:
+            undo.callback(part.copy_, part.clone())
+            part.zero_()
         yield
-    finally:
-        for head, old in kept.items():
-            _columns(lm, *head).copy_(old)
 
 
-def _columns(lm: LanguageModel, layer: int, head: int) -> torch.Tensor:
-    """View of the columns of W_o that read a head's output."""
+def _attention(lm: LanguageModel, layer: int) -> Any:
     layers: Any = lm.model.base_model.layers
-    weight: Tensor = layers[layer].self_attn.o_proj.weight.detach()
+    return layers[layer].self_attn
+
+
+def _columns(lm: LanguageModel, layer: int, head: int) -> Tensor:
+    """View of the columns of W_o that read a head's output."""
+    weight: Tensor = _attention(lm, layer).o_proj.weight.detach()
     size = weight.shape[1] // lm.shape[1]
     return weight[:, head * size : (head + 1) * size]
 
 
-@contextmanager
-def mask_queries(lm: LanguageModel, heads: Iterable[Head]) -> Iterator[None]:
-    """Set the queries of heads to zero, so that they no longer choose where to look.
-
-    A head then gives each token that it may see (those before, within its window) the same
-    attention and goes on to write the mean of their values. The repository of Wu et al. ablates
-    heads so; a head under `mask_heads`, the paper's ablation, writes nothing at all.
-
-    The queries are zeroed behind their norm where it takes all heads together, as in Olmo 3: zeros
-    in front of it would change the other heads too. A norm of each head by itself (Qwen3, Gemma 3)
-    and rotary positions leave a zero as it is. On exit, also after an exception, the model is what
-    it was before. Masks can be nested.
-
-    Parameters
-    ----------
-    lm : LanguageModel
-    heads : iterable of (layer, head)
-        Both from 0; the heads are query heads. None at all: nothing is masked.
-
-    Raises
-    ------
-    UserError
-        The model has no such head.
-    """
-    heads = sorted(lm.checked_heads(heads))
-    layers: Any = lm.model.base_model.layers
-    with ExitStack() as hooks:
-        for layer, group in groupby(heads, key=itemgetter(0)):
-            attention = layers[layer].self_attn
-            last = family_of(lm.family).query_output(attention)
-            zero = _zero([head for _, head in group], lm.shape[1])
-            hooks.callback(last.register_forward_hook(zero).remove)
-        yield
+def _query_weights(lm: LanguageModel, layer: int, head: int) -> list[Tensor]:
+    """Views of the weights without which a head's queries are zero."""
+    last = family_of(lm.family).query_output(_attention(lm, layer))
+    return [weight.detach().view(lm.shape[1], -1, *weight.shape[1:])[head]
+            for weight in last.parameters()]
 
 
-def _zero(heads: list[int], width: int) -> Callable[[nn.Module, tuple[Any, ...], Tensor], Tensor]:
-    """Hook that zeroes some of the `width` heads in a layer's queries."""
-    def hook(module: nn.Module, inputs: tuple[Any, ...], queries: Tensor) -> Tensor:
-        # (batch, tokens, heads x size)
-        each = queries.reshape(*queries.shape[:2], width, -1)
-        index = torch.tensor(heads, device=queries.device)
-        return each.index_fill(2, index, 0).view_as(queries)
+def _mean_biases(lm: LanguageModel, heads: Iterable[Head]) -> dict[nn.Linear, Tensor]:
+    """Return the biases of each layer's W_o that write what the heads write on average."""
+    biases: dict[nn.Linear, Tensor] = {}
+    texts, known = passages(lm, *CALIBRATION)
 
-    return hook
+    def take(module: nn.Linear, inputs: tuple[Tensor]) -> None:
+        means[module] = inputs[0][:, known:].double().mean((0, 1))  # (heads x size)
+
+    means: dict[nn.Module, Tensor] = {}
+    layers = {layer: _attention(lm, layer).o_proj for layer, _ in heads}
+    with ExitStack() as hooks, torch.no_grad():
+        for projection in layers.values():
+            hooks.callback(projection.register_forward_pre_hook(take).remove)
+        lm.model.base_model(torch.tensor(texts, device=lm.model.device), use_cache=False)
+    for layer, head in heads:
+        projection, columns = layers[layer], _columns(lm, layer, head)
+        added = columns.double() @ means[projection].view(lm.shape[1], -1)[head]
+        before = biases.get(projection, 0 if projection.bias is None else projection.bias.detach())
+        biases[projection] = before + added
+    return {projection: bias.to(projection.weight.dtype) for projection, bias in biases.items()}
 
 
 RECORD = "masked_heads.json"
@@ -263,14 +276,19 @@ def check_free(folder: Path | str) -> Path:
     return path
 
 
-def export_masked(lm: LanguageModel | str, heads: Iterable[Head], folder: Path | str) -> Path:
+def export_masked(
+    lm: LanguageModel | str, heads: Iterable[Head], folder: Path | str, how: Ablation = "zero"
+) -> Path:
     """Write the ablated model pi_theta' (section 3) as an ordinary checkpoint.
 
     The folder has configuration, weights (safetensors), tokenizer, chat template and generation
     settings, so that `load_model`, transformers and vLLM load it like any other model, and
-    `masked_heads.json`: name and identity of the model, its masked heads, the version of rmutils.
-    The weights keep the precision of `lm`. Nothing is visible under the folder's name before all
-    is written.
+    `masked_heads.json`: name and identity of the model, its masked heads and how they are masked,
+    the version of rmutils. The weights keep the precision of `lm`. Nothing is visible under the
+    folder's name before all is written.
+
+    The biases that `mean` needs are part of transformers' Llama, Qwen3, Olmo 3 and Gemma 3
+    (`attention_bias`). vLLM 0.32 reads them for Llama; its Qwen3 drops that of W_o without a word.
 
     Parameters
     ----------
@@ -280,6 +298,8 @@ def export_masked(lm: LanguageModel | str, heads: Iterable[Head], folder: Path |
         Switched off as by `mask_heads`.
     folder : Path or str
         It is created, with its parents.
+    how : {"zero", "mean", "query"}
+        As for `mask_heads`.
 
     Returns
     -------
@@ -289,7 +309,8 @@ def export_masked(lm: LanguageModel | str, heads: Iterable[Head], folder: Path |
     Raises
     ------
     UserError
-        The folder exists and is not empty, it cannot be written, or the model has no such head.
+        The folder exists and is not empty, it cannot be written, or the model has no such head; or,
+        for `mean`, no place for the bias in a checkpoint (Mistral, Qwen2).
 
     Examples
     --------
@@ -305,13 +326,14 @@ def export_masked(lm: LanguageModel | str, heads: Iterable[Head], folder: Path |
     lm = ModelRef(lm).load()
     target, heads = check_free(folder), sorted(lm.checked_heads(heads))
     record = {"model": lm.name, "identity": lm.identity,
-              "heads": [[int(layer), int(head)] for layer, head in heads], "rmutils": __version__}
+              "heads": [[int(layer), int(head)] for layer, head in heads], "how": how,
+              "rmutils": __version__}
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as scratch:
             work = Path(scratch) / "model"  # the scratch folder itself is closed to other users
-            with mask_heads(lm, heads):
-                lm.model.save_pretrained(work)
+            with mask_heads(lm, heads, how):
+                _save(lm, work)
             lm.tokenizer.save_pretrained(work)
             (work / RECORD).write_text(json.dumps(record, indent=1) + "\n")
             for weights in work.glob("*.safetensors"):  # so are these, as safetensors makes them
@@ -320,3 +342,24 @@ def export_masked(lm: LanguageModel | str, heads: Iterable[Head], folder: Path |
     except (OSError, SafetensorError) as error:
         raise UserError(f"{folder} could not be written: {error}.") from error
     return target
+
+
+def _save(lm: LanguageModel, folder: Path) -> None:
+    """Write a model that may have biases which its configuration does not know of."""
+    config, state = deepcopy(lm.model.config), lm.model.state_dict()
+    with torch.device("meta"):
+        known = type(lm.model)(config).state_dict()
+        if added := state.keys() - known.keys():
+            config.attention_bias = True
+            known = type(lm.model)(config).state_dict()
+    if not state.keys() <= known.keys():
+        raise UserError(f"checkpoints of the family {lm.family} have no bias in W_o, in which the "
+                        f"mean of a head could be written. Mask {lm.name} with mask_heads, or "
+                        f"export it with another ablation: zero, query.")
+    zeros = {name: torch.zeros(like.shape, dtype=lm.model.dtype)
+             for name, like in known.items() if name not in state}
+    lm.model.save_pretrained(folder, state_dict=state | zeros)
+    if added:
+        path = folder / "config.json"
+        settings = json.loads(path.read_text()) | {"attention_bias": True}
+        path.write_text(json.dumps(settings, indent=2) + "\n")

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from torch import nn
 from transformers import PreTrainedModel
 
+from rmutils.core.errors import UserError
 from rmutils.core.registry import Registry
 
 TAU = 0.1
@@ -83,8 +84,16 @@ class Family:
         """Return the module of an attention behind which a head's queries can be zeroed alone.
 
         A norm over all heads of a layer comes before: zeros in front of it would change the others.
+
+        Raises
+        ------
+        UserError
+            Queries are computed together with keys and values.
         """
-        projection = getattr(attention, "q_proj", None) or attention.q_b_proj  # DeepSeek's
+        projection = getattr(attention, "q_proj", None) or getattr(attention, "q_b_proj", None)
+        if projection is None:  # q_b_proj is DeepSeek's
+            raise UserError(f"the family {self.title} computes queries, keys and values in one "
+                            f"projection, so that its queries cannot be zeroed alone.")
         norm = getattr(attention, "q_norm", None)
         together = norm is not None and norm.weight.numel() == projection.out_features
         return norm if together else projection

@@ -10,6 +10,8 @@ from functools import lru_cache
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from rmutils.core.errors import UserError
+from rmutils.core.paths import CORPORA
+from rmutils.corpora.haystacks import load_haystacks
 
 MARGIN = 8
 """Tokens that are left free: pieces of text side by side can have more tokens than each alone."""
@@ -144,6 +146,31 @@ def counter(lm: LanguageModel) -> Callable[[str], int]:
     """Return a function that counts the tokens of a text for a model."""
     return lru_cache(maxsize=100_000)(
         lambda text: len(lm.tokenizer(text, add_special_tokens=False)["input_ids"]))
+
+
+def passages(lm: LanguageModel, count: int, tokens: int) -> tuple[list[list[int]], int]:
+    """Plain text that no model of this book was trained on: stretches of its corpus's haystack.
+
+    Returns
+    -------
+    list of lists of int, int
+        Token ids, each stretch after the beginning of a user turn, where the model knows turns; and
+        how many tokens that beginning has.
+
+    Raises
+    ------
+    UserError
+        The haystacks are too short for so many.
+    """
+    turn = lm.tokenizer(lm.user_turn()[0] if lm.chat else "", add_special_tokens=False)["input_ids"]
+    texts = [lm.tokenizer(haystack.text, add_special_tokens=False)["input_ids"]
+             for haystack in load_haystacks(CORPORA[lm.corpus] / "haystack")]
+    room = min((len(texts) * (len(text) // tokens) + part
+                for part, text in enumerate(texts)), default=0)
+    if count > room:
+        raise UserError(f"{count} passages of {tokens} tokens: the haystacks have only {room}.")
+    starts = [(i % len(texts), i // len(texts) * tokens) for i in range(count)]
+    return [[*turn, *texts[part][start : start + tokens]] for part, start in starts], len(turn)
 
 
 def without_thoughts(text: str) -> str:

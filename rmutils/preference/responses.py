@@ -9,16 +9,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import pandas as pd
 from pydantic import Field
 
-from rmutils.core.config import Config, command_line, digest
+from rmutils.core.config import Config, added, command_line, digest
 from rmutils.core.journal import Journal, one_thread, progress_bar, side_by_side
 from rmutils.core.registry import Registry
 from rmutils.core.results import Artifact, Compute, Stage, Tables
-from rmutils.heads.masking import mask_heads
+from rmutils.heads.masking import Ablation, mask_heads
 from rmutils.heads.scores import Head
 from rmutils.models import LanguageModel, load_model
 from rmutils.models.engine.generation import generate
@@ -53,6 +53,14 @@ class ResponseConfig(Config):
     the chat template knows no thinking."""
     seed: int = 0
     """The paper is silent: one sample per instruction."""
+    how: Ablation = added("zero")
+    """What masked heads do: nothing, as in the paper; what they do on average; look everywhere
+    alike."""
+
+    def identity(self) -> dict[str, Any]:
+        """Without heads, how they are masked has no influence."""
+        values = super().identity()
+        return values if self.heads else {k: v for k, v in values.items() if k != "how"}
 
     def seed_of(self, instruction: Instruction) -> int:
         """The seed of one request. Those of a masked and of the whole model are not the same."""
@@ -287,7 +295,7 @@ class Transformers(Backend):
         def told(index: int, tokens: list[int]) -> None:
             done(decode(self.lm, instructions[index], tokens, len(tokens) < config.max_new_tokens))
 
-        with mask_heads(self.lm, config.heads), one_thread():
+        with mask_heads(self.lm, config.heads, config.how), one_thread():
             generate(
                 self.lm, [self.lm.render(i.text, thinking=config.thinking) for i in instructions],
                 max_new_tokens=config.max_new_tokens, temperature=config.temperature,

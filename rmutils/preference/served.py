@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from rmutils.core.errors import UserError
 from rmutils.core.server import Client, ServerError
-from rmutils.heads.masking import RECORD
+from rmutils.heads.masking import RECORD, Ablation
 from rmutils.heads.scores import Head
 from rmutils.models import LanguageModel, identify
 from rmutils.models.loading import checkpoint_of
@@ -58,10 +58,10 @@ class Server(Backend):
     def __init__(self, lm: LanguageModel, served: Mapping[str, str | Path], *,
                  timeout: float = 1800):
         self.lm, self.name = lm, lm.name
-        self._served: dict[frozenset[Head], _Served] = {}
+        self._served: dict[tuple[frozenset[Head], Ablation], _Served] = {}
         for address, checkpoint in served.items():
-            heads = _masked_heads(lm, str(checkpoint))
-            self._served[heads] = _Served(lm, address, _servable(str(checkpoint)), timeout)
+            mask = _mask(lm, str(checkpoint))
+            self._served[mask] = _Served(lm, address, _servable(str(checkpoint)), timeout)
         engines = sorted({server.engine for server in self._served.values()})
         self.identity = f"{lm.identity}, served by {', '.join(engines)}"
 
@@ -74,12 +74,12 @@ class Server(Backend):
         UserError
             No server has just these heads masked, or one fails and goes on failing.
         """
-        server = self._served.get(frozenset(config.heads))
+        server = self._served.get((frozenset(config.heads), config.how if config.heads else "zero"))
         if server is None:
-            known = "; ".join(f"{s.url}: {len(heads)}" for heads, s in self._served.items())
+            known = "; ".join(f"{s.url}: {len(heads)}" for (heads, _), s in self._served.items())
             raise UserError(f"no server answers for {self.name} with these {len(config.heads)} "
                             f"heads masked (masked at {known}). Write that model with `rmutils "
-                            f"mask`, start `vllm serve FOLDER`, and name both.")
+                            f"mask --how {config.how}`, start `vllm serve FOLDER`, and name both.")
 
         # Made by one thread: tokenizers are not safe in many.
         requests = ((instruction, {
@@ -102,18 +102,19 @@ def _response(instruction: Instruction, answer: dict) -> Response:
     return Response(instruction.id, choice["text"].strip(), tokens, finished)
 
 
-def _masked_heads(lm: LanguageModel, checkpoint: str) -> frozenset[Head]:
-    """The heads that are masked in a checkpoint, which must be one of this model."""
-    record = Path(checkpoint) / RECORD
+def _mask(lm: LanguageModel, checkpoint: str) -> tuple[frozenset[Head], Ablation]:
+    """The heads that are masked in a checkpoint, which must be one of this model, and how."""
+    record, how = Path(checkpoint) / RECORD, "zero"
     if record.is_file():
         said = json.loads(record.read_text(encoding="utf-8"))
         identity, heads = said["identity"], frozenset(map(tuple, said["heads"]))
+        how = said.get("how", how)
     else:
         identity, heads = identify(checkpoint, lm.model.dtype), frozenset()
     if identity != lm.identity:
         raise UserError(f"{checkpoint} is a checkpoint of {identity}, not of {lm.name} "
                         f"({lm.identity}).")
-    return heads
+    return heads, how
 
 
 def _servable(checkpoint: str) -> str:

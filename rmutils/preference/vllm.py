@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from rmutils.core.errors import UserError
-from rmutils.heads.masking import export_masked
+from rmutils.heads.masking import Ablation, export_masked
 from rmutils.heads.scores import Head
 from rmutils.models import LanguageModel, load_model
 from rmutils.preference.instructions import Instruction
@@ -68,7 +68,7 @@ class VLLM(Backend):
         self.workers = workers if named else 1
         self.together = TOGETHER if self.workers > 1 else None
         self.name, self.identity = lm.name, f"{lm.identity}, {self.version()}"
-        self._engine, self._heads = None, frozenset()
+        self._engine, self._mask = None, (frozenset(), "zero")
 
     own_gpus = True
 
@@ -102,7 +102,7 @@ class VLLM(Backend):
             return
         try:
             with self._refusals():
-                self._load(config.heads)
+                self._load(config.heads, config.how)
                 self._ask(instructions, config)
             while self._engine.has_unfinished_requests():
                 with self._refusals():
@@ -122,19 +122,25 @@ class VLLM(Backend):
             self._engine.engine_core.shutdown()
             self._engine = None
 
-    def _load(self, heads: Iterable[Head]) -> None:
+    def _load(self, heads: Iterable[Head], how: Ablation) -> None:
         """An engine with the weights of the model whose heads are masked."""
-        heads = frozenset(heads)
-        if self._engine is not None and heads == self._heads:
+        mask = frozenset(heads), how if heads else "zero"
+        if self._engine is not None and mask == self._mask:
             return
+        if mask[1] == "mean" and self.lm.family != "llama":
+            raise UserError(f"vLLM has no place for the bias by which a masked head of the family "
+                            f"{self.lm.family} writes its mean. Choose another ablation (zero, "
+                            f"query) or the backend transformers.")
+        if "mean" in (mask[1], self._mask[1]):  # an engine takes on weights, but not biases
+            self.close()
         with TemporaryDirectory() as scratch:
-            folder = str(export_masked(self.lm, heads, Path(scratch) / "model"))
+            folder = str(export_masked(self.lm, heads, Path(scratch) / "model", how))
             if self._engine is None:
                 self._engine = self._start(folder)
             else:
                 self._engine.collective_rpc("reload_weights", kwargs={"weights_path": folder})
                 self._engine.reset_prefix_cache()  # what the old weights made of prompts
-        self._heads = heads
+        self._mask = mask
 
     def _start(self, folder: str):
         for name, value in QUIET.items():

@@ -15,7 +15,6 @@ from rmutils.attention.variants import Plain
 from rmutils.cli import app
 from rmutils.core.errors import UserError
 from rmutils.evaluation.answers import find_needles
-from rmutils.evaluation.likelihoods import passages
 from rmutils.experiments.sweep_questions import KNOWN_TOKENS
 from rmutils.experiments.under_variants import (
     TextsConfig,
@@ -27,6 +26,7 @@ from rmutils.experiments.under_variants import (
 from rmutils.experiments.variant_questions import DocumentsConfig, document_questions
 from rmutils.heads import DetectConfig, mask_heads
 from rmutils.models import load_model
+from rmutils.models.language_model import passages
 
 GRID = DetectConfig(lengths=(160, 256), depths=(0.0, 1.0), needles=3, max_new_tokens=24)
 SMALL = VariantConfig(

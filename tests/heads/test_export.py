@@ -6,13 +6,13 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoConfig
+from transformers import AutoConfig, AutoModelForCausalLM, MistralConfig, MistralForCausalLM
 
 import rmutils
 from rmutils.core.errors import UserError
 from rmutils.heads import export_masked, mask_heads
 from rmutils.heads.masking import RECORD
-from rmutils.models import load_model
+from rmutils.models import LanguageModel, load_model
 
 IDS = torch.arange(100, 160)[None]
 HEADS = [(2, 3), (0, 1), (2, 0)]
@@ -31,10 +31,10 @@ def assert_unchanged(lm, before):
     assert all(torch.equal(tensor, before[name]) for name, tensor in lm.model.state_dict().items())
 
 
-def assert_same_model(lm, heads, folder):
+def assert_same_model(lm, heads, folder, how="zero"):
     """Bit for bit what `lm` computes with the heads masked, and the same words."""
     loaded = load_model(str(folder))
-    with mask_heads(lm, heads):
+    with mask_heads(lm, heads, how):
         assert torch.equal(logits(loaded), logits(lm))
     assert not torch.equal(logits(loaded), logits(lm))
     text = "The meeting\n is at 7 o'clock; naïve."
@@ -52,7 +52,41 @@ def test_loads_as_the_masked_model(lm, tmp_path):
     assert_same_model(lm, HEADS, folder)
     assert json.loads((folder / RECORD).read_text()) == {
         "model": lm.name, "identity": lm.identity, "heads": [[0, 1], [2, 0], [2, 3]],
-        "rmutils": rmutils.__version__}
+        "how": "zero", "rmutils": rmutils.__version__}
+
+
+@pytest.mark.parametrize("how", ["mean", "query"])
+def test_other_ablations_are_plain_checkpoints_too(lm, tmp_path, how):
+    """transformers alone computes what the masked model does; layers without masked heads are as
+    they were, and so is the model."""
+    before = weights(lm)
+    folder = export_masked(lm, HEADS, tmp_path / "masked", how)
+    assert_unchanged(lm, before)
+    assert_same_model(lm, HEADS, folder, how)
+    plain, unused = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+    assert not any(unused.values())
+    with mask_heads(lm, HEADS, how), torch.inference_mode():
+        assert torch.equal(plain(IDS).logits, logits(lm))
+    assert json.loads((folder / RECORD).read_text())["how"] == how
+    changed = {name for name, tensor in load_file(folder / "model.safetensors").items()
+               if not torch.equal(tensor, before.get(name, torch.zeros_like(tensor)))}
+    parts = {"mean": ["o_proj.bias", "o_proj.weight"],
+             "query": ["q_norm.weight" if lm.family == "olmo3" else "q_proj.weight"]}[how]
+    assert changed == {f"model.layers.{i}.self_attn.{part}" for i in (0, 2) for part in parts}
+
+
+def test_a_family_without_the_bias_is_told(tokenizer, tmp_path):
+    """The mean can be masked in this process all the same."""
+    config = MistralConfig(vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64,
+                           num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)
+    lm = LanguageModel(MistralForCausalLM(config).eval(), tokenizer, "some", "mistral", "random")
+    with pytest.raises(UserError, match="family mistral have no bias in W_o.*zero, query"):
+        export_masked(lm, [(0, 1)], tmp_path / "masked", "mean")
+    assert not any(tmp_path.iterdir())
+    usual = logits(lm)
+    with mask_heads(lm, [(0, 1)], "mean"):
+        assert not torch.equal(logits(lm), usual)
+    assert torch.equal(logits(lm), usual)
 
 
 def test_columns_in_the_file_are_zero(lm, tmp_path):

@@ -22,7 +22,6 @@ from rmutils.cli import app
 from rmutils.core.errors import UserError
 from rmutils.core.paths import ROOT
 from rmutils.heads import detection
-from rmutils.heads.masking import mask_queries
 from rmutils.models.engine.generation import generate
 from rmutils.models.families import EXAMINED
 from tests.attention.test_capture import answered, looked_hardest
@@ -113,7 +112,7 @@ def test_heads_are_watched_masked_and_read_as_by_transformers(folder):
     hook.remove()
     assert kept and not torch.allclose(masked, plain(ids).logits, atol=1e-3)
     lm.model.set_attn_implementation("eager")
-    with mask_queries(lm, [(1, 2)]), torch.no_grad():
+    with mask_heads(lm, [(1, 2)], "query"), torch.no_grad():
         row = lm.model(ids, output_attentions=True).attentions[1][0, 2, -1]
     torch.testing.assert_close(row, row[:1].expand(60))
 

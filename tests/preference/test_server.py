@@ -180,7 +180,7 @@ def test_an_answer_that_never_comes(llama, fake, folder, masked):
     (FAULTS["no JSON"], "its answer is not what was expected"), (hang, "timed out")])
 def test_lasting_faults_are_told(llama, fake, folder, masked, fault, said):
     backend = Server(llama, {fake.address: folder})
-    backend._served[frozenset(HEADS)].client.timeout = 0.2
+    backend._served[frozenset(HEADS), "zero"].client.timeout = 0.2
     fake.faults = [fault] * 9
     with pytest.raises(UserError) as error:
         respond(backend, ASKED[:1], masked)

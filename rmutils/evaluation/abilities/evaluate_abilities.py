@@ -21,9 +21,10 @@ from rmutils.core.results import Artifact, Compute, Stage
 from rmutils.corpora.haystacks import load_haystacks
 from rmutils.evaluation.abilities.ability_tasks import TASKS, Task, tasks_of
 from rmutils.evaluation.abilities.short_tasks import Item
-from rmutils.evaluation.likelihoods import log_probabilities, passages
+from rmutils.evaluation.likelihoods import log_probabilities
 from rmutils.models import LanguageModel, identify, load_model
 from rmutils.models.engine.generation import generate, next_token_logits
+from rmutils.models.language_model import passages
 from rmutils.models.loading import ModelRef, base_of, corpus_of
 from rmutils.models.trained import is_adapter, is_training
 from rmutils.stats import draws, interval_of

@@ -20,7 +20,7 @@ from rmutils.evaluation.abilities.evaluate_abilities import (
     passage_drift,
 )
 from rmutils.evaluation.answers import answer
-from rmutils.evaluation.likelihoods import passages
+from rmutils.models.language_model import passages
 from tests.conftest import make_lm
 
 SMALL = GeneralConfig(samples=3, passages=2, passage_tokens=20)
