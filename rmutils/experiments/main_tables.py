@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -115,3 +115,19 @@ def gains(found: Evaluated, by: Sequence[str] = (), base: str = BEFORE) -> pd.Da
     groups = samples.groupby([*by], sort=False) if by else [((), samples)]
     return pd.concat([compare(part, base).assign(**dict(zip(by, key, strict=True)))
                       for key, part in groups], ignore_index=True)
+
+
+def contrasts(found: Evaluated, by: Sequence[str] = (), minuend: str = "retmask") -> pd.DataFrame:
+    """Points by which one training gains more than each other one, seed by seed.
+
+    Returns
+    -------
+    DataFrame
+        As from `gains`; `strategy` is the training that is subtracted. Empty if the other
+        trainings, or the one itself, are not stored.
+    """
+    after = found.scores[found.scores["strategy"] != BEFORE] if len(found.scores) else found.scores
+    if after.empty or minuend not in set(after["strategy"]) or after["strategy"].nunique() < 2:
+        return pd.DataFrame()
+    table = gains(replace(found, scores=after), by, base=minuend)
+    return table.assign(effect=-table["effect"], low=-table["high"], high=-table["low"])

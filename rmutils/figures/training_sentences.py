@@ -1,0 +1,109 @@
+"""What was found about trainings, in sentences computed from the results (chapters 3, 4, 6, 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from rmutils.figures.report import number
+from rmutils.figures.sentences import by_sign, join
+from rmutils.preference.strategies import STRATEGIES
+from rmutils.stats import Interval
+
+
+def _interval(row: pd.Series) -> Interval:
+    return Interval(row["effect"], row["low"], row["high"])
+
+
+def _on_models(tables: Mapping[str, pd.DataFrame], strategy: str) -> str:
+    """List a strategy's effect on each model, where it is stored."""
+    found = {model: table.set_index("strategy").loc[strategy] for model, table in tables.items()
+             if strategy in set(table.get("strategy", ()))}
+    return join(f"{number(*_interval(row))} on `{model}`" for model, row in found.items())
+
+
+def _tally(tables: Sequence[pd.DataFrame]) -> tuple[int, int, int]:
+    """Count intervals above zero, below zero, and in all."""
+    rows = pd.concat(tables)
+    return int((rows["low"] > 0).sum()), int((rows["high"] < 0).sum()), len(rows)
+
+
+def main_contrasts(
+    less: Mapping[str, pd.DataFrame], gained: Mapping[str, pd.DataFrame],
+    control: str = "non-retrieval-mask",
+) -> list[str]:
+    """Say by how much RetMask gains more than other trainings, and over no training.
+
+    Parameters
+    ----------
+    less, gained : mapping
+        Model -> table as from `rmutils.experiments.main_tables.contrasts` and `gains`.
+    control : str
+        The strategy that differs from RetMask in nothing but which heads are masked.
+    """
+    less = {model: table for model, table in less.items() if len(table)}
+    if not less or not gained:
+        return ["No two trainings of one model are stored, so nothing can be compared."]
+    above, below, count = _tally(list(less.values()))
+    own_above, own_below, models = _tally(
+        [table[table["strategy"] == "retmask"] for table in gained.values()])
+    return [
+        f"**RetMask gains more than another training in {above} of {count} comparisons, and less "
+        f"in {below}**; the other {count - above - below} intervals include zero.",
+        f"The difference to {STRATEGIES[control].name}, which masks as many *other* heads, is "
+        f"{_on_models(less, control)} points (95 % intervals).",
+        f"The difference to no training excludes zero upwards in {own_above} of {models} models "
+        f"and downwards in {own_below}: {_on_models(gained, 'retmask')} points.",
+    ]
+
+
+def reasoning_kinds(less: pd.DataFrame, gained: pd.DataFrame) -> list[str]:
+    """Say what pairs without reasoning change, beside whole ones.
+
+    Parameters
+    ----------
+    less : DataFrame
+        As from `contrasts` by category: whole pairs minus each shortened kind.
+    gained : DataFrame
+        As from `gains`, over all categories.
+    """
+    if less.empty or gained.empty:
+        return ["Trainings on all three kinds of pairs are not stored, so nothing can be compared."]
+    lines = []
+    for strategy, part in less.groupby("strategy", sort=False):
+        better, worse = part[part["high"] < 0], part[part["low"] > 0]
+        lines.append(f"{STRATEGIES[strategy].name} does worse in {len(worse)} and better in "
+                     f"{len(better)} of {len(part)} categories")
+    each = join(f"{number(*_interval(row))} after {STRATEGIES[row['strategy']].name}"
+                for _, row in gained.iterrows())
+    return [f"**Compared with whole pairs, category by category:** {join(lines)}; the other "
+            "intervals include zero.",
+            f"Over the model before training, the mean score changes by {each} points (95 % "
+            "intervals)."]
+
+
+def abilities_kept(changed: Mapping[str, pd.DataFrame]) -> list[str]:
+    """Say what training does to the tasks that have nothing to do with retrieval.
+
+    Parameters
+    ----------
+    changed : mapping
+        Model -> rows of `rmutils.experiments.general_abilities.changes` for the mean of all tasks.
+    """
+    tables = {model: table for model, table in changed.items()
+              if "retmask" in set(table["strategy"])}
+    if not tables:
+        return ["No training with RetMask is stored, so nothing can be said."]
+    told = []
+    for model, table in tables.items():
+        row = table.set_index("strategy").loc["retmask"]
+        told.append(f"`{model}` {by_sign(_interval(row), 'rises', 'falls', 'changes')} by "
+                    f"{number(*_interval(row))} points, with {row['smallest_effect']:.2g} as the "
+                    "smallest detectable change")
+    others = [table[table["strategy"] != "retmask"] for table in tables.values()]
+    above, below, count = _tally(others)
+    return [
+        "**After RetMask, the mean over tasks that could show a loss:** " + "; ".join(told) + ".",
+        f"Of {count} other trainings beside it, {above} raise this mean and {below} lower it; the "
+        "other intervals include zero."]
