@@ -1,0 +1,38 @@
+"""Sentences about trainings follow the intervals, and count them right."""
+
+import pandas as pd
+
+from rmutils.figures.training_sentences import abilities_kept, main_contrasts, reasoning_kinds
+
+
+def table(*rows, **columns):
+    frame = pd.DataFrame(rows, columns=["strategy", "effect", "low", "high"])
+    return frame.assign(smallest_effect=1.25, **columns)
+
+
+def test_contrasts_are_counted_by_sign():
+    less = {"m": table(("non-retrieval-mask", 2, 1, 3), ("sft", -2, -3, -1)),
+            "n": table(("non-retrieval-mask", 0.5, -1.2, 1.5)), "o": pd.DataFrame()}
+    gained = {"m": table(("retmask", 2, 1, 3), ("sft", 9, 8, 10)),
+              "n": table(("retmask", 0, -1, 1))}
+    first, second, third = main_contrasts(less, gained)
+    assert "in 1 of 3 comparisons, and less in 1**; the other 1" in first
+    assert "2 [1,\u00a03] on `m` and 0.5 [-1.2,\u00a01.5] on `n` points" in second
+    assert "in 1 of 2 models and lowers it in 0" in third and "9" not in third
+    assert len(main_contrasts({}, gained)) == 1
+
+
+def test_whole_pairs_are_the_yardstick_of_shortened_ones():
+    less = table(("rc-removed", 2, 1, 3), ("rc-removed", 0, -1, 1), ("rc-un-generated", -2, -3, -1))
+    first, second = reasoning_kinds(less, table(("retmask", 1, 0.2, 1.8)))
+    assert "RC removed does worse in 1 and better in 0 of 2 categories" in first
+    assert "does worse in 0 and better in 1 of 1 categories" in first
+    assert "1.0 [0.2,\u00a01.8] after RetMask" in second
+
+
+def test_a_change_is_named_only_if_its_interval_excludes_zero():
+    changed = {"m": table(("retmask", -2, -3, -1), ("sft", 2, 1, 3)),
+               "n": table(("retmask", 0.5, -1, 2)), "o": table(("sft", 0, -1, 1))}
+    first, second = abilities_kept(changed)
+    assert "`m` falls by -2" in first and "`n` changes by 0.5" in first and "`o`" not in first
+    assert "Of 1 other trainings beside it, 1 raise this mean and 0 lower it" in second
