@@ -7,7 +7,7 @@ variant; random heads and trainings are resampled, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -23,7 +23,16 @@ from rmutils.heads.head_change import (
     weighted_means,
 )
 from rmutils.heads.scores import DECIMALS, Head, HeadScores
-from rmutils.stats import ANY, DIFFERENCE, RESAMPLES, SHARE, interval, interval_of, spread
+from rmutils.stats import (
+    ANY,
+    DIFFERENCE,
+    RESAMPLES,
+    SHARE,
+    interval,
+    interval_of,
+    smallest_effect,
+    spread,
+)
 
 COLUMNS = ["variant", "quantity", "value", "low", "high"]
 NONE = (np.nan, np.nan)
@@ -203,48 +212,58 @@ MEANING = {KEYS_TRAIT: ("position-aware", "the opposite of position-aware"),
 """Words for retrieval heads with more of a trait, or less."""
 
 
-def heads_stay(tables: Tables) -> dict[str, str]:
-    """By variant: whether the highest heads of plain attention are still the highest."""
-    overlap = agreements(tables).query("quantity == 'overlap'").set_index("variant")
-    told = {}
-    for name in tables["cases"]["variant"].unique():
-        if name in overlap.index:
-            row = overlap.loc[name]
-            told[name] = "they stay" if row["low"] >= HALF else (
-                "they are replaced" if row["high"] < HALF else "open")
-        elif name != PLAIN:
-            told[name] = "no needle was found both times, so there are no scores to compare"
-    return told
+RANKING, MASKING, TRAINING = "ranking is kept", "masking hurts", "RetMask gains"
+"""Questions to each model under each variant."""
+YES, NO, OPEN, NO_ROOM = "yes", "no", "open", "no room"
 
 
-def masking_hurts(tables: Tables) -> dict[str, str]:
-    """By variant: whether masking retrieval heads costs more than masking others."""
-    needles = tables["needles"]
-    others = needles[needles["subject"] == OTHERS].groupby("variant")["draw"].nunique()
+def verdicts(tables: Mapping[str, Tables]) -> pd.DataFrame:
+    """Answer the three questions, and say what could have been shown.
 
-    def tell(row: Mapping[str, pd.Series]) -> str:
-        if others[row["found"]["variant"]] < DRAWS:
-            return f"others were drawn fewer than {DRAWS} times"
-        if row["found"]["value"] < HALF:
-            return "too few needles are found"
-        return _sign(row["excess"], "masking them hurts more than others",
-                     "masking them hurts less than others",
-                     "no difference to others that stands out") + _sign(
-            row["excess, change"], ", and more so than under plain attention",
-            ", and less so than under plain attention")
+    Parameters
+    ----------
+    tables : mapping
+        Model -> its tables.
 
-    return _told(masking(tables["needles"]), tell)
+    Returns
+    -------
+    DataFrame
+        `question`, `model`, `variant`; `value`, `low`, `high` (overlap, excess or gain: shares);
+        `smallest`: the least excess or gain likely to be shown (`rmutils.stats.smallest_effect`);
+        `verdict`: `yes`, `no`, `open`, or `no room` where no needle was found both times, the model
+        finds fewer than half of the needles that masking could lose, or what is left to be gained
+        is less than could be shown.
+    """
+    rows = []
+    for model, one in tables.items():
+        lost, gains = masking(one["needles"]), training(one["needles"])
+        found = lost[lost["quantity"] == "found"].set_index("variant")["value"]
+        draws = one["needles"].query("subject == @OTHERS").groupby("variant")["draw"].nunique()
+        overlap = agreements(one).query("quantity == 'overlap'").set_index("variant")
+        for name in found.index.drop(PLAIN, errors="ignore"):
+            kept = overlap.loc[name] if name in overlap.index else pd.Series(
+                dict.fromkeys(COLUMNS[2:], np.nan))
+            rows.append((RANKING, model, name, kept, name in overlap.index, True))
+        rows += [(MASKING, model, row["variant"], row, found[row["variant"]] >= HALF,
+                  draws[row["variant"]] >= DRAWS)
+                 for _, row in lost[lost["quantity"] == "excess"].iterrows()]
+        rows += [(TRAINING, model, row["variant"], row, row["low"] < row["high"]
+                  and 1 - found[row["variant"]] >= smallest_effect(row["low"], row["high"]), True)
+                 for _, row in gains[gains["quantity"] == "gain"].iterrows()]
+    return pd.DataFrame([{
+        "question": question, "model": model, "variant": variant, **row[COLUMNS[2:]],
+        "smallest": smallest_effect(row["low"], row["high"]),
+        "verdict": _verdict(row, HALF if question == RANKING else 0, room) if enough else OPEN}
+        for question, model, variant, row, room, enough in rows])
 
 
-def training_helps(tables: Tables) -> dict[str, str]:
-    """By variant: whether trained models find more needles."""
-    def tell(row: Mapping[str, pd.Series]) -> str:
-        return _sign(row["gain"], "RetMask gains", "RetMask loses",
-                     "RetMask neither gains nor loses measurably") + _sign(
-            row["gain, change"], "; the difference is higher than under plain attention",
-            "; the difference is lower than under plain attention")
-
-    return _told(training(tables["needles"]), tell)
+def _verdict(row: pd.Series, level: float, room: bool) -> str:
+    """Hold an interval against a level; a loss of a training counts even without room to gain."""
+    if row["high"] < level:
+        return NO
+    if not room:
+        return NO_ROOM
+    return YES if row["low"] > level or row["low"] == level == HALF else OPEN
 
 
 def sets_apart(row: pd.Series) -> str:
@@ -259,12 +278,3 @@ def sets_apart(row: pd.Series) -> str:
         return "it does not set retrieval heads apart"
     more, less = MEANING[row["trait"]]
     return f"retrieval heads are {more if row['value'] > HALF else less}"
-
-
-def _told(frame: pd.DataFrame, tell: Callable[[Mapping[str, pd.Series]], str]) -> dict[str, str]:
-    return {name: tell({row["quantity"]: row for _, row in part.iterrows()})
-            for name, part in frame.groupby("variant", sort=False)}
-
-
-def _sign(row: pd.Series, above: str, below: str, neither: str = "") -> str:
-    return above if row["low"] > 0 else below if row["high"] < 0 else neither

@@ -23,6 +23,7 @@ from rmutils.experiments.head_ranking import (
     training,
 )
 from rmutils.experiments.heads_under_variants import HeadsConfig, heads, heads_stored, set_apart
+from rmutils.figures.head_change_figures import gains_shown, kept_and_needed
 from rmutils.heads import DetectConfig, HeadScores, detect, mask_heads
 from rmutils.models import load_model
 
@@ -103,6 +104,19 @@ def tables_of(runs, success=None):
             "retrieval": pd.DataFrame([(0, 0), (1, 1)], columns=["layer", "head"])}
 
 
+def answered(tables, question):
+    found = head_ranking.verdicts({"model": tables}).set_index("question").loc[[question]]
+    return dict(zip(found["variant"], found["verdict"], strict=True))
+
+
+def kept(tables):
+    """Verdicts on the ranking alone, with three needles that were all found."""
+    needles = pd.concat([pd.DataFrame(needles_of(name, whole=[[1] * 3], retrieval=[[0] * 3],
+                                                 non_retrieval=[[1] * 3] * 3))
+                         for name in tables["cases"]["variant"].unique()])
+    return answered(tables | {"needles": needles}, head_ranking.RANKING)
+
+
 def test_agreement_on_needles_found_both_times():
     rng = np.random.default_rng(0)
     plain = rng.random((6, 2, 4)) / 10
@@ -123,10 +137,9 @@ def test_agreement_on_needles_found_both_times():
     assert moved.loc["retrieval heads", "value"] == pytest.approx(by_hand)
     assert moved.loc["retrieval heads", "low"] <= by_hand <= moved.loc["retrieval heads", "high"]
     assert isinstance(scores_under(tables, "other"), HeadScores)
-    told = head_ranking.heads_stay(tables)
-    assert told["other"] == "they stay" and "no needle" in told["lost"] and "plain" not in told
+    assert kept(tables) == {"other": "yes", "lost": "no room"}
     swapped = {"plain": plain, "other": plain[:, ::-1, ::-1] - plain}
-    assert head_ranking.heads_stay(tables_of(swapped)) == {"other": "they are replaced"}
+    assert kept(tables_of(swapped)) == {"other": "no"}
     with pytest.raises(UserError, match="no successful run"):
         scores_under(tables, "lost").ranking()
 
@@ -138,11 +151,11 @@ def test_one_needle_or_none_found_both_times():
     tables = tables_of({"plain": plain, "other": plain}, won)
     for found in (agreements(tables), moves(tables)):
         assert found["value"].notna().all() and found[["low", "high"]].isna().all(axis=None)
-    assert head_ranking.heads_stay(tables) == {"other": "open"}
+    assert kept(tables) == {"other": "open"}
     lost = tables_of({"plain": plain, "other": plain}, {"plain": np.zeros(6, bool),
                                                         "other": np.ones(6, bool)})
     assert agreements(lost).empty and moves(lost).empty
-    assert "no needle" in head_ranking.heads_stay(lost)["other"]
+    assert kept(lost) == {"other": "no room"}
 
 
 def needles_of(variant, **found):
@@ -176,26 +189,31 @@ def test_losses_and_gains_by_hand():
     assert low < 0 < 1 / 8 < high
 
 
-def test_rules_in_words():
-    """Twelve needles: certain losses, losses with few needles to lose, and a certain gain."""
+def test_verdicts_by_hand():
+    """Twelve needles: certain losses, losses with few needles to lose, certain gains and losses."""
     few, none, all_ = [[1] + [0] * 11], [[0] * 12], [[1] * 12]
+    some = [[1, 0] * 6]
     table = pd.DataFrame(
         needles_of("plain", whole=all_, retrieval=none, non_retrieval=all_ * 3, trained=all_ * 2)
         + needles_of("hard", whole=few, retrieval=none, non_retrieval=few * 3, trained=all_ * 2)
         + needles_of("others", whole=all_, retrieval=all_, non_retrieval=none * 3,
-                     trained=none * 2))
-    hurt = head_ranking.masking_hurts({"needles": table})
-    assert hurt["plain"] == "masking them hurts more than others"
-    assert hurt["hard"] == "too few needles are found"
-    assert hurt["others"] == ("masking them hurts less than others, and less so than under plain "
-                              "attention")
+                     trained=none * 2)
+        + needles_of("half", whole=some, retrieval=none, non_retrieval=some * 3,
+                     trained=[[0, 1] + [1, 0] * 5] * 2))
+    rng = np.random.default_rng(0).random((3, 2, 4))
+    tables = tables_of({"plain": rng}, {"plain": np.ones(3, bool)}) | {"needles": table}
+    assert answered(tables, head_ranking.MASKING) == {
+        "plain": "yes", "hard": "no room", "others": "no", "half": "yes"}
+    assert answered(tables, head_ranking.TRAINING) == {
+        "plain": "no room", "hard": "yes", "others": "no", "half": "open"}
     rare = table.query("subject != 'non-retrieval' or draw < 2")
-    assert set(head_ranking.masking_hurts({"needles": rare}).values()) == {
-        "others were drawn fewer than 3 times"}
-    helped = head_ranking.training_helps({"needles": table})
-    assert helped["plain"] == "RetMask neither gains nor loses measurably"
-    assert helped["hard"].startswith("RetMask gains; the difference is higher")
-    assert helped["others"].startswith("RetMask loses; the difference is lower")
+    assert answered(tables | {"needles": rare}, head_ranking.MASKING)["plain"] == "open"
+    told = head_ranking.verdicts({"model": tables})
+    assert "in 1 of 4 cases** and lose in 1" in gains_shown(told)
+    assert "in 2 of the 3 cases that could show it (not in 1)" in kept_and_needed(told)
+
+
+def test_traits_in_words():
     row = pd.Series({"trait": "keys looked at", "value": 0.1, "low": 0.05, "high": 0.2, "p": 0.01})
     assert head_ranking.sets_apart(row) == "retrieval heads are the opposite of position-aware"
     for changed in ({"p": 0.06}, {"high": 0.5}):

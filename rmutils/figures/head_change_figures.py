@@ -1,0 +1,123 @@
+"""Chapter 15: the matrix of verdicts, and what was found, in sentences computed from results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from rmutils.experiments.head_ranking import (
+    ALPHA,
+    MASKING,
+    NO,
+    NO_ROOM,
+    OPEN,
+    RANKING,
+    TRAINING,
+    YES,
+    retrieval_of,
+)
+from rmutils.experiments.heads_under_variants import KEYS_TRAIT, set_apart
+from rmutils.experiments.under_variants import Tables
+from rmutils.figures.report import number
+from rmutils.figures.sentences import join
+from rmutils.figures.style import BLUE, GREY, INK, RED, WIDTH
+from rmutils.stats import holm
+
+SIGNS = {YES: ("+", BLUE), NO: ("\N{MINUS SIGN}", RED), OPEN: ("?", GREY), NO_ROOM: ("", GREY)}
+"""Sign and colour of a verdict."""
+
+
+def matrix(table: pd.DataFrame, variants: Sequence[str]) -> Figure:
+    """A cell for each question, model and variant: verdict, value, and what could be shown.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As from `rmutils.experiments.head_ranking.verdicts`.
+    variants : sequence of str
+        Columns.
+    """
+    lines: list[tuple[str, str]] = []
+    for question in table["question"].unique():
+        part = table[table["question"] == question]
+        lines += [(question, ""), *((question, model) for model in part["model"].unique())]
+    cells = table.set_index(["question", "model", "variant"], drop=False)
+    figure = Figure(figsize=(WIDTH, 0.7 + 0.42 * len(lines)))
+    axes = figure.subplots()
+    for y, (question, model) in enumerate(lines):
+        if not model:
+            axes.text(-0.5, y + 0.25, question, fontsize=10, fontweight="bold")
+            continue
+        for x, variant in enumerate(variants):
+            if (question, model, variant) in cells.index:
+                _cell(axes, x, y, cells.loc[(question, model, variant)])
+    axes.set(xlim=(-0.5, len(variants) - 0.5), ylim=(len(lines) - 0.5, -0.5))
+    axes.set_xticks(range(len(variants)), variants, fontsize=9)
+    axes.set_yticks([y for y, (_, model) in enumerate(lines) if model],
+                    [model for _, model in lines if model], fontsize=9)
+    axes.tick_params(length=0, top=False, labeltop=True, labelbottom=False)
+    axes.spines[:].set_visible(False)
+    return figure
+
+
+def _cell(axes: Axes, x: int, y: int, row: pd.Series) -> None:
+    sign, colour = SIGNS[row["verdict"]]
+    axes.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, facecolor=colour,
+                             alpha=0.08 if row["verdict"] == NO_ROOM else 0.25, edgecolor="none"))
+    first, second = (("no room", "to show it") if row["verdict"] == NO_ROOM else
+                     (f"{sign}  {row['value']:z.2f}",
+                      f"from {row['smallest']:.2f}" if row["verdict"] == OPEN
+                      and row["question"] != RANKING
+                      else f"[{row['low']:z.2f}, {row['high']:z.2f}]"))
+    axes.text(x, y - 0.19, first, ha="center", va="center", fontsize=9, color=INK)
+    axes.text(x, y + 0.21, second, ha="center", va="center", fontsize=9, color=INK)
+
+
+def ratios_of_retrieval_heads(tables: Mapping[str, Tables]) -> str:
+    """Say where Ms-PoE gives retrieval heads higher or lower ratios than others of their layer."""
+    compared = pd.concat([set_apart(one["traits"], retrieval_of(one)).assign(model=model)
+                          for model, one in tables.items()], ignore_index=True)
+    compared["p"] = holm(compared["p"])
+    keys = compared[compared["trait"] == KEYS_TRAIT]
+    apart = keys[(keys["p"] < ALPHA) & ((keys["high"] < 0.5) | (keys["low"] > 0.5))]
+    lines = [
+        f"**In {row.model}, Ms-PoE gives the {'highest' if row.high < 0.5 else 'lowest'} ratios to "
+        f"the retrieval heads**: their last query picks out more keys than another head of the "
+        f"layer in {number(row.value, row.low, row.high)} of the pairs (p = {row.p:.3f}, corrected)"
+        + (", so their positions are compressed most." if row.high < 0.5
+           else ", so they are spared.")
+        for row in apart.itertuples()]
+    rest = [model for model in keys["model"] if model not in set(apart["model"])]
+    return " ".join([*lines, f"In {join(rest)} no such order is shown." if rest else ""]).strip()
+
+
+def kept_and_needed(table: pd.DataFrame) -> str:
+    """Say in how many cells the ranking is kept and masking hurts."""
+    told = []
+    for question, words in ((RANKING, "the highest heads stay the highest"),
+                            (MASKING, "masking them costs more needles than masking others")):
+        part = table[table["question"] == question]
+        could = part[part["verdict"] != NO_ROOM]
+        counts = could["verdict"].value_counts()
+        told.append(f"{words} in {counts.get(YES, 0)} of the {len(could)} cases that could show it"
+                    + (f" (not in {counts[NO]})" if NO in counts else ""))
+    return f"**{told[0][0].upper()}{told[0][1:]}**; {told[1]}."
+
+
+def gains_shown(table: pd.DataFrame) -> str:
+    """Say where RetMask's models gain, and how large a gain would have been seen."""
+    part = table[table["question"] == TRAINING]
+    open_, counts = part[part["verdict"] == OPEN], part["verdict"].value_counts()
+    gains = counts.get(YES, 0)
+    return (
+        f"**Models that RetMask trained gain measurably in {gains} of {len(part)} cases**"
+        f" and lose in {counts.get(NO, 0)}."
+        + (f" In {counts[NO_ROOM]} there was no room for a gain that could be shown."
+           if NO_ROOM in counts else "")
+        + (f" In the other {len(open_)} a gain below {open_['smallest'].min():.2f} to "
+           f"{open_['smallest'].max():.2f} of the needles is likely to be missed."
+           if len(open_) else ""))
