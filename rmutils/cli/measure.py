@@ -141,7 +141,7 @@ def abilities(
     show: options.List = False,
     base: Annotated[str | None, typer.Option(
         help="The model it was trained from, to measure how far it has moved.",
-        show_default="that of a stored training")] = None,
+        show_default="the one that a training says")] = None,
     trainings: Annotated[bool, typer.Option(
         "--trainings", help="MODEL and all of the book's trainings of it.")] = False,
     harness: Annotated[Path | None, typer.Option(

@@ -26,7 +26,7 @@ from rmutils.models import LanguageModel, identify, load_model
 from rmutils.models.engine.generation import generate, next_token_logits
 from rmutils.models.language_model import passages
 from rmutils.models.loading import ModelRef, base_of, corpus_of
-from rmutils.models.trained import is_adapter, is_training
+from rmutils.models.trained import is_training, recorded_base
 from rmutils.stats import draws, interval_of
 
 Count = Annotated[int, Field(ge=1)]
@@ -225,7 +225,7 @@ def evaluate_general_stored(
         Registry name, folder, hub id, or the name of a stored training (as in `RetMaskRun.training`
         and `rmutils retmask`), whose weights are needed only if the result has to be computed.
     base : str, optional
-        The model that it was trained from. Default: the one that a stored training began with.
+        The model that it was trained from. Default: the one that its training says, if it is one.
     compute : {"auto", "always", "never"}
     command : str, optional
         The command line that makes this result, if it is another than `rmutils abilities MODEL`.
@@ -240,7 +240,7 @@ def evaluate_general_stored(
         Nothing stored and `compute="never"`, the training is not stored, or as of
         `evaluate_general`.
     """
-    if base is None and (is_training(model) or is_adapter(Path(model))):
+    if base is None and (is_training(model) or recorded_base(Path(model))):
         base = base_of(model)
     ref = ModelRef(model, base)
 

@@ -118,7 +118,7 @@ def test_trainings_one_by_one(model, monkeypatch):
     pd.testing.assert_frame_equal(again.drift, made.drift)
 
 
-def test_a_training_by_its_name(model, monkeypatch):
+def test_a_training_by_its_name(model, monkeypatch, tmp_path):
     run = run_retmask(model, PLANNED[0])
     assert is_training(run.training) and not is_training(model) and not is_training("train-x")
     named = evaluate_general_stored(run.training, SMALL, base=model)
@@ -126,6 +126,9 @@ def test_a_training_by_its_name(model, monkeypatch):
     assert "--base" not in named[1].manifest["command"]
     with pytest.raises(UserError, match="began with a folder called tiny model.*--base"):
         evaluate_general_stored(run.training, SMALL)
+    folder = shutil.copytree(artifacts.find(run.training).folder, tmp_path / "trained")
+    with pytest.raises(UserError, match="trained began with a folder called tiny model.*--base"):
+        evaluate_general_stored(str(folder), SMALL)
     record = artifacts.find(run.training).path("training.json")
     record.write_text(record.read_text().replace('"tiny model"', '"tiny-llama"'))
     monkeypatch.setattr(loading, "stored_training", lambda name: artifacts.Artifact(record.parent))
