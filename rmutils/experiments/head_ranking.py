@@ -84,7 +84,7 @@ def agreement(pair: PairedDetection, *, resamples: int = RESAMPLES, seed: int = 
     known = np.isfinite(means).all((0, 2))
     values = np.full((2, len(weights)), np.nan)
     before, after = means[:, known]
-    values[0, known] = _correlations(before, after)
+    values[0, known] = rank_correlations(before, after)
     tops = [np.argsort(-each, axis=1, kind="stable")[:, :count] for each in (before, after)]
     values[1, known] = [len(np.intersect1d(*two)) / count for two in zip(*tops, strict=True)]
     return pd.DataFrame(
@@ -100,7 +100,7 @@ def _several(sums: np.ndarray) -> bool:
     return (sums[0, :, -1] > 0).sum() > 1
 
 
-def _correlations(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+def rank_correlations(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     """Spearman's, row by row; 0 where all heads of a row score alike."""
     ranks = [rankdata(each, axis=1) for each in (before, after)]
     x, y = (each - each.mean(1, keepdims=True) for each in ranks)

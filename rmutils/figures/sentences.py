@@ -13,6 +13,7 @@ import yaml
 from scipy.stats import pearsonr
 
 from rmutils.core.paths import DATA
+from rmutils.experiments.collapsed_depths import COLLAPSED, OVERLAP, RANDOM
 from rmutils.experiments.designs import (
     correlations,
     designs,
@@ -108,6 +109,28 @@ def leader_by_length(scores: HeadScores, top_k: int) -> str:
         f"{number(*_at(parts[low], best))} at {low:,}, which is {told} (difference on the same "
         f"needles: {number(*change)}). The set of high heads changes less: at each length, at "
         f"least {number(*shared)} of the top {top_k} are those of the whole grid.")
+
+
+def real_depths(model: str, table: pd.DataFrame, excluded: float = -0.1) -> str:
+    """Apply the rule of `data/plans/collapsed_depths.yml` to a model's comparison.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As from `rmutils.experiments.collapsed_depths.compare_depths`.
+    excluded : float
+        A loss of so large a share of the top heads counts as excluded if the interval is above it.
+    """
+    row = table.set_index("quantity").loc[OVERLAP]
+    change = Interval(*row[["difference", "low", "high"]])
+    told = by_sign(change, "so start and end find these heads better than other places do",
+                   "so the place matters, and not only that there are fewer cases",
+                   "so a loss of a tenth of them by the place is excluded" if change.low > excluded
+                   else "which leaves open whether the place matters")
+    return (f"- **{model}**: needles at the start and the end alone, as in the published runs, "
+            f"find {row[COLLAPSED]:.0%} of the top heads of ten real depths. As few cases at "
+            f"places drawn at random find {row[RANDOM]:.0%}; the difference is {number(*change)}, "
+            f"{told}.")
 
 
 def _at(scores: HeadScores, head: tuple[int, int]) -> Interval:
