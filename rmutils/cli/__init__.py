@@ -27,6 +27,7 @@ COMMANDS = {  # name: module of `rmutils.cli`, help
     "detect": ("heads_commands", "Find the retrieval heads of a model."),
     "report": (
         "heads_commands", "A checkpoint on one page: its heads, what masking costs, a forecast."),
+    "heads": ("heads_commands", "Head scores in the formats of others."),
     "mask": ("heads_commands", "Write a model with heads switched off."),
     "generate": ("method", "Sample responses, from the whole model or one with heads masked."),
     "pairs": ("method", "Make preference pairs by one of the paper's strategies."),

@@ -6,6 +6,7 @@ import json
 import math
 import re
 import shlex
+import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -18,8 +19,9 @@ from rmutils.experiments.your_own_model import OwnModelConfig, examine
 from rmutils.heads import DetectConfig, export_masked
 from rmutils.heads.detection import detect_stored
 from rmutils.heads.masking import Ablation, check_free
+from rmutils.heads.score_files import Format
 from rmutils.heads.score_kinds import SCORES
-from rmutils.heads.scores import DECIMALS
+from rmutils.heads.scores import DECIMALS, HeadScores
 from rmutils.models import load_model
 from rmutils.models.known_models import tau_of
 
@@ -155,3 +157,33 @@ def report(
         return
     print(f"{own.name}:", *model_report.findings(own, found), sep="\n- ")
     print(f"Written: {target} and {target.with_suffix('.json').name}")
+
+
+heads_app = typer.Typer(no_args_is_help=True, add_completion=False, help="Files of head scores.")
+
+
+@heads_app.callback()
+def _heads() -> None:
+    """Files of head scores."""
+
+
+@heads_app.command()
+def convert(
+    scores: Annotated[Path, typer.Argument(
+        help="Head scores of this project, Wu et al., RetMask, LOCOS, QRHead or DuoAttention.")],
+    out: Annotated[Path, typer.Argument(help="The new file.")],
+    to: Annotated[Format, typer.Option(
+        help="rmutils, which LOCOS reads too; Wu et al. and RetMask; QRHead; DuoAttention.",
+    )] = "rmutils",
+    key_heads: Annotated[int | None, typer.Option(
+        min=1, help="For duo: key heads per layer of the model.")] = None,
+) -> None:
+    """Write head scores in another format; the content of the file tells which one it has.
+
+    Example: rmutils heads convert scores.json gates.tsv --to duo --key-heads 8
+    """
+    options.check_room(out)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        HeadScores.load(scores).save(out, to, key_heads=key_heads)
+    print(f"Written: {out}", *(f"Warning: {one.message}" for one in told), sep="\n")

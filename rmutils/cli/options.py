@@ -88,7 +88,7 @@ class HeadChoice(Config):
     top_k: Annotated[int, Field(ge=1)] | None = None
     """How many of the highest heads, instead of --tau."""
     scores: Path | None = None
-    """Head scores as `rmutils detect --wu-json` writes them. None: those of a detection."""
+    """A file of head scores, as `rmutils heads convert` knows them. None: those of a detection."""
     head_seed: int = 42
     """Seed of the random heads."""
 
@@ -112,7 +112,7 @@ class HeadChoice(Config):
         from rmutils.models.known_models import check
 
         check(lm)
-        return (HeadScores.from_wu_json(self.scores, shape=lm.shape) if self.scores
+        return (HeadScores.load(self.scores, lm) if self.scores
                 else detect_stored(lm, named=model)[0])
 
     def heads(self, lm: LanguageModel, model: str, policy: Policy | None = None) -> list[Head]:

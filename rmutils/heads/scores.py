@@ -1,37 +1,31 @@
-"""Retrieval scores of all heads: means, intervals, selections, and the published JSON format."""
+"""Retrieval scores of all heads: means, intervals, selections, files."""
 
 from __future__ import annotations
 
-import io
-import json
-import math
-import warnings
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
 from rmutils.core.errors import UserError
-from rmutils.core.files import parse_json
+from rmutils.heads.score_files import Format, read, write
 from rmutils.stats import LEVEL, RESAMPLES, SHARE, Bounds, Interval, draws, interval, interval_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from rmutils.models import LanguageModel
+
 Head = tuple[int, int]
 """(layer, head)"""
 Values = NDArray[np.float64]
 
-FORMAT, VERSION = "rmutils.HeadScores", 1
 DECIMALS = 9
 """Means are rounded to these before they meet a threshold or a rank: sums of k/n are inexact."""
 
@@ -54,6 +48,11 @@ class HeadScores:
         `success`, `rouge` (recall of the answer, 0 to 1), `recall` (what it counts: ROUGE-1, words
         or character pairs), `response`.
         Empty if unknown.
+    score : str
+        The kind of score: `copy`, `locos` and so on.
+    about : mapping
+        What else is known and JSON can hold: `weights` (the model's identity), `grid` (the
+        configuration of the detection).
 
     There may be no successful run: then `cases` says what was answered, and everything that needs
     a score raises `UserError`.
@@ -77,6 +76,8 @@ class HeadScores:
     model: str
     clusters: np.ndarray | None = None
     cases: pd.DataFrame = field(default_factory=pd.DataFrame)
+    score: str = "copy"
+    about: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.runs.ndim != 3:
@@ -166,7 +167,7 @@ class HeadScores:
         """
         runs = chosen[self.cases["success"].to_numpy()]
         clusters = None if self.clusters is None else self.clusters[runs]
-        return HeadScores(self.runs[runs], self.model, clusters, self.cases[chosen])
+        return HeadScores(self.runs[runs], self.model, clusters, self.cases[chosen], self.score)
 
     def ranking(self) -> list[Head]:
         """Return all heads, highest mean first; ties in the order of layer and head."""
@@ -250,8 +251,26 @@ class HeadScores:
         cast(Any, scale.solids).set(rasterized=False, edgecolor="face")
         return figure
 
-    def save(self, path: Path | str) -> Path:
-        """Write everything to one file (safetensors), for `load`.
+    def save(
+        self, path: Path | str, format: Format = "rmutils", *, key_heads: int | None = None
+    ) -> Path:
+        """Write the scores to a file, for `load` and for others.
+
+        Parameters
+        ----------
+        format : {"rmutils", "wu", "qrhead", "duo"}
+            `rmutils`: a versioned JSON with all runs and cases, model, grid, means and intervals;
+            LOCOS reads it, too. The others are those of Wu et al. and RetMask, QRHead, and
+            DuoAttention (see `rmutils.heads.score_files`). What they have no place for is lost; a
+            warning says so.
+        key_heads : int, optional
+            For `duo`: key heads per layer. The highest mean of the query heads that share a key
+            head becomes its gate.
+
+        Raises
+        ------
+        UserError
+            It cannot be written, or not in this format.
 
         Examples
         --------
@@ -260,48 +279,38 @@ class HeadScores:
         >>> from rmutils import HeadScores
         >>> scores = HeadScores(np.zeros((2, 1, 3)), "a model", clusters=np.array([0, 1]))
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     HeadScores.load(scores.save(f"{folder}/a.scores"))
+        ...     HeadScores.load(scores.save(f"{folder}/scores.json"))
         HeadScores(a model: 1 layers x 3 heads, 2 successful runs)
         """
-        tensors = {"runs": np.ascontiguousarray(self.runs)}
-        if self.clusters is not None:
-            table = pd.DataFrame({"cluster": self.clusters})
-            tensors["clusters"] = np.frombuffer(table.to_parquet(), np.uint8)
-        if self.cases.shape[1]:
-            tensors["cases"] = np.frombuffer(self.cases.to_parquet(), np.uint8)
-        facts = {"format": FORMAT, "version": str(VERSION), "model": self.model}
-        try:
-            Path(path).write_bytes(save(tensors, facts))
-        except OSError as error:
-            raise UserError(f"{path} cannot be written: {error.strerror}.") from error
+        named = {one.name: getattr(self, one.name) for one in fields(self)}
+        intervals = self.interval() if format == "rmutils" and len(self.runs) else None
+        write(Path(path), named, intervals, format, key_heads)
         return Path(path)
 
     @classmethod
-    def load(cls, path: Path | str) -> HeadScores:
-        """Read what `save` wrote; see there for an example.
+    def load(
+        cls, path: Path | str, lm: LanguageModel | None = None, *,
+        shape: tuple[int, int] | None = None,
+    ) -> HeadScores:
+        """Read scores that `save` wrote, or LOCOS, in any of the formats; see there for an example.
+
+        Parameters
+        ----------
+        lm : LanguageModel, optional
+            The model that the scores are meant for.
+        shape : tuple of int, optional
+            (layers, heads) of that model, where it is not loaded. Gates of key heads (`duo`) become
+            scores of query heads where either says how many there are.
 
         Raises
         ------
         UserError
-            There is no such file, it is another kind of file, or of a later version.
+            There is no such file, it is another kind of file or of another version, a head is
+            missing or not finite, or the scores are of another model.
         """
-        try:
-            with safe_open(path, "numpy") as file:
-                facts = file.metadata() or {}
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except OSError as error:
-            raise UserError(f"{path} cannot be read: {error}.") from None
-        except SafetensorError as error:
-            raise UserError(f"{path}: not head scores that HeadScores.save wrote ({error}). JSON "
-                            f"is read by HeadScores.from_wu_json.") from error
-        if facts.get("format") != FORMAT:
-            raise UserError(f"{path}: not head scores that HeadScores.save wrote.")
-        if int(facts["version"]) > VERSION:
-            raise UserError(f"{path} was written by a later rmutils. Update rmutils to read it.")
-        tables = {name: pd.read_parquet(io.BytesIO(tensors[name].tobytes()))
-                  for name in ("clusters", "cases") if name in tensors}
-        clusters = tables["clusters"]["cluster"].to_numpy() if "clusters" in tables else None
-        return cls(tensors["runs"], facts["model"], clusters, tables.get("cases", pd.DataFrame()))
+        weights = lm.identity if lm is not None else ""
+        return cls(**read(Path(path), shape=lm.shape if lm is not None else shape,
+                          weights=weights))
 
     def to_wu_json(self, path: Path | str) -> None:
         """Write the format of Wu et al. and RetMask: {"layer-head": [score of each run]}.
@@ -321,69 +330,11 @@ class HeadScores:
         {"0-0": [0.0], "0-1": [0.5]}
         [(0, 1)]
         """
-        layers, heads = self.shape
-        record = {f"{i}-{j}": self.runs[:, i, j].tolist()
-                  for i in range(layers) for j in range(heads)}
-        Path(path).write_text(json.dumps(record))
-        if self.clusters is not None:
-            warnings.warn(f"{path} does not say which runs belong to one needle, so intervals from "
-                          f"it are too narrow. HeadScores.save keeps everything.", stacklevel=2)
+        self.save(path, "wu")
 
     @classmethod
     def from_wu_json(
         cls, path: Path | str, *, shape: tuple[int, int] | None = None
     ) -> HeadScores:
-        """Read the format of Wu et al. and RetMask.
-
-        Parameters
-        ----------
-        shape : tuple of int, optional
-            (layers, heads) of the model that the scores are meant for (`lm.shape`).
-
-        Raises
-        ------
-        UserError
-            Malformed JSON, missing heads, heads with different numbers of runs, scores that are
-            not finite, or scores of a model with another shape.
-        """
-        path = Path(path)
-        try:
-            record = parse_json(path.read_text())
-            table: dict[Any, Any] = {
-                tuple(map(int, key.split("-"))): np.asarray(value, dtype=float)
-                for key, value in record.items()}
-        except OSError as error:
-            raise UserError(f"{path} cannot be read: {error.strerror}.") from None
-        except (ValueError, TypeError, AttributeError, OverflowError) as error:
-            raise UserError(f'{path}: not head scores. Expected {{"layer-head": [score, ...]}} '
-                            f"({error}).") from error
-        return cls(_as_array(table, path, shape), path.stem)
-
-
-def _as_array(table: dict[Head, np.ndarray], path: Path, shape: tuple[int, int] | None) -> Values:
-    """(runs, layers, heads) from a complete table of equally long rows."""
-    if not table or any(len(key) != 2 or values.ndim != 1 for key, values in table.items()):
-        raise UserError(f'{path}: not head scores. Expected {{"layer-head": [score, ...]}}.')
-    found = tuple(max(key[i] for key in table) + 1 for i in (0, 1))
-    if shape and found != tuple(shape):
-        raise UserError(f"{path}: scores of {found[0]} layers x {found[1]} heads, but the model "
-                        f"has {shape[0]} x {shape[1]}. Are they of another model?")
-    if missing := math.prod(found) - len(table):  # any number, where a key has a digit too many
-        names = (f"{i}-{j}" for i in range(found[0]) for j in range(found[1])
-                 if (i, j) not in table)
-        raise UserError(f"{path}: {_some(names, missing)} missing.")
-    lengths = {len(values) for values in table.values()}
-    if len(lengths) > 1:
-        raise UserError(f"{path}: heads have different numbers of runs ({min(lengths)} to "
-                        f"{max(lengths)}).")
-    wrong = [f"{i}-{j}" for (i, j), values in table.items() if not np.isfinite(values).all()]
-    if wrong:
-        raise UserError(f"{path}: {_some(wrong, len(wrong))} not finite (NaN or infinity).")
-    rows = [table[head] for head in np.ndindex(*found)]
-    return np.stack(rows, axis=1).reshape(-1, *found)
-
-
-def _some(names: Iterable[str], count: int) -> str:
-    verb = "is" if count == 1 else "are"
-    more = f" and {count - 5} more" if count > 5 else ""
-    return f"head {', '.join(islice(names, 5))}{more} {verb}"
+        """Read the format of Wu et al. and RetMask, as `load` does."""
+        return cls.load(path, shape=shape)

@@ -107,12 +107,12 @@ def test_saved_scores_come_back_whole(scores, tmp_path):
 def test_other_files_are_no_saved_scores(scores, tmp_path):
     scores.save(tmp_path / "new.scores")
     whole = (tmp_path / "new.scores").read_bytes()
-    (tmp_path / "new.scores").write_bytes(whole.replace(b'"version":"1"', b'"version":"7"'))
+    (tmp_path / "new.scores").write_bytes(whole.replace(b'"version": 2', b'"version": 7'))
     (tmp_path / "cut.scores").write_bytes(whole[:-9])
     (tmp_path / "a.json").write_text("{}")
     save_file({"runs": scores.runs}, tmp_path / "other.scores")
     for name, message in (("none", "cannot be read"), ("cut.scores", "not head scores"),
-                          ("a.json", "from_wu_json"), ("new.scores", "a later rmutils"),
+                          ("a.json", "not head scores"), ("new.scores", "version 7; .* version 2"),
                           ("other.scores", "not head scores")):
         with pytest.raises(UserError, match=message):
             HeadScores.load(tmp_path / name)

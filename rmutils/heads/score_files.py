@@ -1,0 +1,219 @@
+"""Files of head scores: the project's own, and those that others write and read.
+
+- `rmutils`: a versioned JSON with all that is known. Its `scores` are found where LOCOS has them
+  (arXiv 2607.01002), so that the scripts of LOCOS read it.
+- `wu`: `{"layer-head": [score of each run]}`, of Wu et al. and RetMask.
+- `qrhead`: `[["layer-head", score], ...]`, highest first, of QRHead (arXiv 2506.09944).
+- `duo`: gates, layers x key heads, as a table with tabs. DuoAttention (2410.10819) and kvpress
+  read it beside a `config.json` with `sink_size` and `recent_size`, which scores cannot tell.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import warnings
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from rmutils.core.errors import UserError, did_you_mean
+from rmutils.core.files import parse_json
+
+FORMAT, VERSION = "rmutils.HeadScores", 2
+Format = Literal["rmutils", "wu", "qrhead", "duo"]
+EXPECTED = 'Expected {"layer-head": [score, ...]}'
+Fields = Mapping[str, Any]
+"""Fields of `HeadScores` by name."""
+
+
+def write(
+    path: Path, fields: Fields, intervals: NDArray[np.float64] | None, format: Format,
+    key_heads: int | None,
+) -> None:
+    """Write the fields of scores; see `HeadScores.save`."""
+    if format not in get_args(Format):
+        raise UserError(f"no format of scores is called {format!r}. There are "
+                        f"{', '.join(get_args(Format))}.{did_you_mean(format, get_args(Format))}")
+    runs = fields["runs"]
+    if format in ("qrhead", "duo") and not len(runs):
+        raise UserError(f"{path}: there is no successful run, and {format} keeps means only.")
+    if format == "rmutils":
+        text = json.dumps(_record(fields, intervals), indent=1, allow_nan=False) + "\n"
+    elif format == "wu":
+        text = json.dumps(_by_head(runs))
+    elif format == "qrhead":
+        means = {head: sum(values) / len(values) for head, values in _by_head(runs).items()}
+        text = json.dumps(sorted(means.items(), key=lambda item: -item[1]), indent=4)
+    else:
+        text = _gates(path, runs, key_heads)
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}.") from error
+    lost = {"wu": "which runs belong to one needle, so intervals from it are too narrow",
+            "qrhead": "the scores of single runs, so there are no intervals",
+            "duo": "single runs, and which query head of a key head scores: it has the highest"}
+    known = {"wu": fields["clusters"] is not None, "qrhead": len(runs) > 1,
+             "duo": len(runs) > 1 or key_heads != runs.shape[2]}
+    if known.get(format):
+        warnings.warn(f"{path} does not say {lost[format]}. HeadScores.save keeps everything in "
+                      f"its own format.", stacklevel=3)
+
+
+def _record(fields: Fields, intervals: NDArray[np.float64] | None) -> dict[str, Any]:
+    runs, cases, clusters = fields["runs"], fields["cases"], fields["clusters"]
+    heads = list(_by_head(runs))
+    ids = cases.loc[cases["success"], "case"].tolist() if "case" in cases else range(len(runs))
+    record: dict[str, Any] = {
+        "format": FORMAT, "version": VERSION,
+        "meta": {"model": fields["model"], "method": fields["score"], **fields["about"],
+                 "num_trials_passed": len(runs),
+                 "num_trials_total": len(cases) if len(cases) else None},
+        "shape": list(runs.shape[1:]),
+        "scores": _by_head(runs), "trial_ids": list(map(str, ids)),
+        "clusters": None if clusters is None else clusters.tolist(),
+        "cases": cases.astype(object).where(cases.notna(), None).to_dict("list"),
+    }
+    if intervals is not None and np.isfinite(intervals).all():
+        record["means"] = dict(zip(heads, runs.mean(0).ravel().tolist(), strict=True))
+        record["confidence_intervals"] = dict(
+            zip(heads, intervals.reshape(-1, 2).tolist(), strict=True))
+    return record
+
+
+def _by_head(runs: NDArray[np.float64]) -> dict[str, list[float]]:
+    return {f"{i}-{j}": runs[:, i, j].tolist() for i, j in np.ndindex(*runs.shape[1:])}
+
+
+def _gates(path: Path, runs: NDArray[np.float64], key_heads: int | None) -> str:
+    layers, heads = runs.shape[1:]
+    if not key_heads or heads % key_heads:
+        raise UserError(f"{path}: the format duo has a column for each key head, and {heads} query "
+                        f"heads cannot share {key_heads or 'an unknown number of'} key heads.")
+    gates = runs.mean(0).reshape(layers, key_heads, -1).max(-1)
+    if gates.min() < 0 or gates.max() > 1:
+        warnings.warn(f"{path} has gates outside of 0 to 1, which its readers cut off.",
+                      stacklevel=4)
+    text = io.StringIO()
+    np.savetxt(text, gates, delimiter="\t")
+    return text.getvalue()
+
+
+def read(
+    path: Path, *, shape: tuple[int, int] | None = None, weights: str = ""
+) -> dict[str, Any]:
+    """Read scores of any of the formats, which the content tells; see `HeadScores.load`.
+
+    Returns
+    -------
+    dict
+        Fields of `HeadScores` by name.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not head scores. {EXPECTED} ({error}).") from error
+    try:
+        if text and text.lstrip()[:1] not in ("{", "[", '"') and "\t" in text:
+            return {"runs": _read_gates(text, path, shape), "model": path.stem}
+        record = parse_json(text)
+        if not isinstance(record, dict | list):
+            raise TypeError("neither an object nor a list")
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{path}: not head scores. {EXPECTED} ({error}).") from error
+    if isinstance(record, dict) and "scores" in record:
+        return _read_record(record, path, shape, weights)
+    if isinstance(record, dict) and "format" in record:
+        raise UserError(f"{path}: not head scores, but {record['format']}.")
+    return {"runs": _read_heads(record, path, shape), "model": path.stem}
+
+
+def _read_gates(text: str, path: Path, shape: tuple[int, int] | None) -> NDArray[np.float64]:
+    """Gates of key heads, which all their query heads get where `shape` says how many these are."""
+    gates = np.clip(np.loadtxt(io.StringIO(text), delimiter="\t", ndmin=2), 0, 1)
+    if shape and gates.shape[1] and shape[1] % gates.shape[1] == 0:
+        gates = gates.repeat(shape[1] // gates.shape[1], axis=1)
+    table = {head: gates[None, *head] for head in np.ndindex(*gates.shape)}
+    return _as_array(table, path, shape)
+
+
+def _read_heads(
+    record: Any, path: Path, shape: tuple[int, int] | None
+) -> NDArray[np.float64]:
+    try:
+        items = record.items() if isinstance(record, dict) else [
+            (key, [value]) for key, value in record]
+        table: dict[Any, Any] = {
+            tuple(map(int, key.split("-"))): np.asarray(value, dtype=float)
+            for key, value in items}
+    except (ValueError, TypeError, AttributeError, OverflowError) as error:
+        raise UserError(f"{path}: not head scores. {EXPECTED} ({error}).") from error
+    return _as_array(table, path, shape)
+
+
+def _read_record(
+    record: dict[str, Any], path: Path, shape: tuple[int, int] | None, weights: str
+) -> dict[str, Any]:
+    """The project's own file, or one of LOCOS, which has no version."""
+    meta = record.get("meta")
+    if "format" in record and record["format"] != FORMAT or not isinstance(meta, dict):
+        raise UserError(f"{path}: not head scores that HeadScores.save or LOCOS wrote.")
+    if record.get("version", VERSION) != VERSION:
+        raise UserError(f"{path} is of version {record['version']}; this rmutils reads version "
+                        f"{VERSION}. Read it with the rmutils that wrote it, or update rmutils.")
+    known = str(meta.get("weights", "")).rpartition(" ")[0]  # without the precision
+    if weights and known and known != weights.rpartition(" ")[0]:
+        raise UserError(f"{path}: scores of another model, {meta.get('model')} ({known}). If you "
+                        f"mean it, `rmutils heads convert {path} scores.json --to wu` writes them "
+                        f"without the model.")
+    about = {name: value for name, value in meta.items() if name not in (
+        "model", "method", "num_trials_passed", "num_trials_total")}
+    try:
+        clusters = record.get("clusters")
+        return {"runs": _read_heads(record["scores"], path, shape),
+                "model": str(meta.get("model") or path.stem),
+                "clusters": None if clusters is None else np.array(clusters),
+                "cases": pd.DataFrame(record.get("cases") or {}),
+                "score": str(meta.get("method", "copy")), "about": about}
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{path}: damaged head scores ({error}).") from error
+
+
+def _as_array(
+    table: dict[tuple[int, int], NDArray[np.float64]], path: Path, shape: tuple[int, int] | None
+) -> NDArray[np.float64]:
+    """(runs, layers, heads) from a complete table of equally long rows."""
+    if not table or any(len(key) != 2 or values.ndim != 1 for key, values in table.items()):
+        raise UserError(f"{path}: not head scores. {EXPECTED}.")
+    found = tuple(max(key[i] for key in table) + 1 for i in (0, 1))
+    if shape and found != tuple(shape):
+        raise UserError(f"{path}: scores of {found[0]} layers x {found[1]} heads, but the model "
+                        f"has {shape[0]} x {shape[1]}. Are they of another model?")
+    if missing := math.prod(found) - len(table):  # any number, where a key has a digit too many
+        names = (f"{i}-{j}" for i in range(found[0]) for j in range(found[1])
+                 if (i, j) not in table)
+        raise UserError(f"{path}: {_some(names, missing)} missing.")
+    lengths = {len(values) for values in table.values()}
+    if len(lengths) > 1:
+        raise UserError(f"{path}: heads have different numbers of runs ({min(lengths)} to "
+                        f"{max(lengths)}).")
+    wrong = [f"{i}-{j}" for (i, j), values in table.items() if not np.isfinite(values).all()]
+    if wrong:
+        raise UserError(f"{path}: {_some(wrong, len(wrong))} not finite (NaN or infinity).")
+    rows = [table[head] for head in np.ndindex(*found)]
+    return np.stack(rows, axis=1).reshape(-1, *found)
+
+
+def _some(names: Iterable[str], count: int) -> str:
+    verb = "is" if count == 1 else "are"
+    more = f" and {count - 5} more" if count > 5 else ""
+    return f"head {', '.join(islice(names, 5))}{more} {verb}"

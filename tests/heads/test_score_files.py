@@ -1,0 +1,103 @@
+"""Files of head scores come back, are what others read, and are refused if they are another's."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+
+from rmutils.core.errors import UserError
+from rmutils.heads import HeadScores
+
+RUNS = np.array([[[0.0, 0.5, 0.25, 1.0], [0.75, 0.0, 0.0, 0.5]],
+                 [[0.5, 0.5, 0.25, 0.0], [0.25, 0.0, 0.0, 1.0]]])
+
+
+@pytest.fixture
+def scores() -> HeadScores:
+    """2 layers x 4 heads, two runs of two needles."""
+    return HeadScores(RUNS, "a model", np.array([0, 1]), score="locos",
+                      about={"weights": "sha256:abc float32", "grid": {"lengths": [256]}})
+
+
+def saved(scores, path, *how, **more):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return scores.save(path, *how, **more)
+
+
+def test_the_own_format_tells_everything(scores, tmp_path):
+    record = json.loads(saved(scores, tmp_path / "a.json").read_text())
+    assert (record["format"], record["version"]) == ("rmutils.HeadScores", 2)
+    assert record["meta"] == {
+        "model": "a model", "method": "locos", "weights": "sha256:abc float32",
+        "grid": {"lengths": [256]}, "num_trials_passed": 2, "num_trials_total": None}
+    assert record["scores"]["1-3"] == [0.5, 1.0] and record["means"]["1-3"] == 0.75
+    low, high = record["confidence_intervals"]["1-3"]
+    assert low <= 0.75 <= high
+    again = HeadScores.load(tmp_path / "a.json")
+    np.testing.assert_array_equal(again.runs, RUNS)
+    assert (again.score, again.about, again.clusters.tolist()) == ("locos", scores.about, [0, 1])
+
+
+def test_a_file_of_locos_is_read(tmp_path):
+    """As its detectors write it: no version, ids of trials, more in `meta` than is known here."""
+    table = {f"{i}-{j}": RUNS[:, i, j].tolist() for i in range(2) for j in range(4)}
+    (tmp_path / "l.json").write_text(json.dumps({
+        "meta": {"model": "org/m", "method": "dla", "num_trials_passed": 2, "seed": 1},
+        "scores": table, "trial_ids": ["x", "y"]}))
+    found = HeadScores.load(tmp_path / "l.json")
+    np.testing.assert_array_equal(found.runs, RUNS)
+    assert (found.model, found.score, found.about) == ("org/m", "dla", {"seed": 1})
+
+
+def test_qrhead_has_means_highest_first(scores, tmp_path):
+    with pytest.warns(UserWarning, match="scores of single runs"):
+        scores.save(tmp_path / "q.json", "qrhead")
+    listed = json.loads((tmp_path / "q.json").read_text())
+    assert listed[0] == ["1-3", 0.75] and [s for _, s in listed] == sorted(
+        (s for _, s in listed), reverse=True)
+    np.testing.assert_array_equal(HeadScores.load(tmp_path / "q.json").mean, scores.mean)
+
+
+def test_gates_are_of_key_heads(scores, tmp_path):
+    """Two query heads share a key head; read as DuoAttention and kvpress read it."""
+    with pytest.warns(UserWarning, match="which query head of a key head"):
+        scores.save(tmp_path / "d.tsv", "duo", key_heads=2)
+    gates = np.loadtxt(tmp_path / "d.tsv", dtype=float, delimiter="\t")
+    np.testing.assert_array_equal(gates, [[0.5, 0.5], [0.5, 0.75]])
+    assert HeadScores.load(tmp_path / "d.tsv").shape == (2, 2)
+    found = HeadScores.load(tmp_path / "d.tsv", shape=(2, 4)).mean
+    np.testing.assert_array_equal(found, gates.repeat(2, 1))
+    for key_heads in (None, 3):
+        with pytest.raises(UserError, match="4 query heads cannot share"):
+            scores.save(tmp_path / "e.tsv", "duo", key_heads=key_heads)
+    with pytest.warns(UserWarning, match="outside of 0 to 1"):
+        HeadScores(RUNS[:1] - 1, "m").save(tmp_path / "f.tsv", "duo", key_heads=4)
+
+
+@pytest.mark.parametrize("change, message", [
+    ({"format": "other"}, "not head scores"), ({"version": 9}, "version 9"),
+    ({"meta": None}, "not head scores"), ({"scores": {"0-0": "x"}}, "not head scores"),
+    ({"scores": [1]}, "not head scores"), ({"cases": {"a": [1], "b": [1, 2]}}, "damaged"),
+    ({"scores": {"0-0": [1, 1]}}, "1 layers x 1 heads, but the model has 2 x 4")])
+def test_damaged_files_are_told(scores, tmp_path, change, message):
+    record = json.loads(saved(scores, tmp_path / "a.json").read_text()) | change
+    (tmp_path / "a.json").write_text(json.dumps(record))
+    with pytest.raises(UserError, match=message):
+        HeadScores.load(tmp_path / "a.json", shape=(2, 4))
+
+
+def test_scores_of_other_weights_are_refused(llama, tmp_path):
+    """The precision does not matter; a file that does not tell its weights is taken."""
+    for weights, fits in (("random llama 0", True), ("random llama 1", True),
+                          ("another llama 0", False), ("", True)):
+        scores = HeadScores(np.zeros((1, 4, 4)), "m", about={"weights": weights})
+        path = saved(scores, tmp_path / "a.json")
+        if fits:
+            assert HeadScores.load(path, llama).shape == llama.shape
+        else:
+            with pytest.raises(UserError, match="scores of another model, m "):
+                HeadScores.load(path, llama)
+    with pytest.raises(UserError, match="no format of scores is called 'qr'.*qrhead"):
+        scores.save(tmp_path / "b", "qr")
