@@ -50,6 +50,8 @@ COMMANDS = {  # name: module of `rmutils.cli`, help
 
 AT_ONCE = "artifacts", "collect", "paper", "claims", "estimate", "doctor"
 """Commands that keep nothing to go on from."""
+GROUPS = "models", "artifacts", "variants", "paper"
+"""Commands that show their help where no command follows."""
 COMPLETE = "RMUTILS_HELP_COMPLETE"
 """Environment variable: help imports everything."""
 
@@ -60,7 +62,8 @@ class LazyCommands(TyperGroup):
     def main(self, args=None, *others, **named):
         """Run the command; help does without the libraries that take seconds to import."""
         self.words = sys.argv[1:] if args is None else list(args)
-        quick = "--help" in self.words and self.words[0] in ("--help", *COMMANDS)
+        quick = "--help" in self.words and self.words[0] in ("--help", *COMMANDS) or (
+            len(self.words) == 1 and self.words[0] in GROUPS)
         if args is not None or not quick or {COMPLETE, plugins.VARIABLE} & os.environ.keys():
             return super().main(args, *others, **named)
         stand_ins.install()
