@@ -32,6 +32,7 @@ from rmutils.paper.tables import (
     PUBLISHED_STABILITY,
     PUBLISHED_SUMMARY,
     SCORE_BINS,
+    SCORING_SUMMARY,
     TEXT_NUMBERS,
     Printed,
     Schema,
@@ -59,9 +60,10 @@ def each_map_once(scores: HeadScores) -> HeadScores:
 
 
 def map_table(scores: HeadScores) -> pd.DataFrame:
-    """Return a row per run: `model`, `run`, `map` (its number)."""
+    """Return a row per run: `model`, `run`, `map` (its number), `heads` (that score above 0)."""
     numbers = map_numbers(scores)
-    return pd.DataFrame({"model": scores.model, "run": np.arange(len(numbers)), "map": numbers})
+    return pd.DataFrame({"model": scores.model, "run": np.arange(len(numbers)), "map": numbers,
+                         "heads": (scores.runs > 0).sum((1, 2))})
 
 
 def stretches(maps: pd.DataFrame) -> pd.DataFrame:
@@ -110,10 +112,11 @@ def derive(folder: Path) -> dict[Schema, pd.DataFrame]:
                         f"YoumiMa/RetMask on GitHub.")
     scores = [HeadScores.from_wu_json(path) for path in files]
     once = [each_map_once(s) for s in scores]
+    scoring = [HeadScores(s.runs[s.runs.any((1, 2))], s.model) for s in once]
     makers = [(PUBLISHED_SCORES, head_table, scores), (PUBLISHED_SUMMARY, summarize, scores),
               (PUBLISHED_STABILITY, stability_table, scores), (PUBLISHED_MAPS, map_table, scores),
               (DISTINCT_SCORES, head_table, once), (DISTINCT_SUMMARY, summarize, once),
-              (DISTINCT_STABILITY, stability_table, once)]
+              (DISTINCT_STABILITY, stability_table, once), (SCORING_SUMMARY, summarize, scoring)]
     return {schema: pd.concat([make(s) for s in of], ignore_index=True)
             for schema, make, of in makers}
 

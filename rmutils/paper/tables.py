@@ -173,7 +173,10 @@ def _published(prefix: str) -> tuple[Schema, Schema, Schema]:
 PUBLISHED_SCORES, PUBLISHED_SUMMARY, PUBLISHED_STABILITY = _published("published")
 DISTINCT_SCORES, DISTINCT_SUMMARY, DISTINCT_STABILITY = _published("distinct")
 """The same with each distinct map counted once: see `rmutils.paper.head_checks`."""
-PUBLISHED_MAPS = _schema("published_maps.csv", "model run map", integers="run map", key="model run")
+SCORING_SUMMARY = _published("scoring")[1]
+"""Summary of the distinct maps in which any head scores."""
+PUBLISHED_MAPS = _schema("published_maps.csv", "model run map heads", integers="run map heads",
+                         key="model run")
 
 
 def read_records(schema: Schema, folder: Path = PAPER) -> list[dict[str, str]]:
@@ -304,9 +307,20 @@ def load_published_scores(folder: Path = PAPER, *, distinct: bool = False) -> pd
     return _frame(DISTINCT_SCORES if distinct else PUBLISHED_SCORES, folder)
 
 
-def load_published_summary(folder: Path = PAPER, *, distinct: bool = False) -> pd.DataFrame:
-    """Whole-model statistics of the published scores, with 95 % intervals over runs."""
-    return _frame(DISTINCT_SUMMARY if distinct else PUBLISHED_SUMMARY, folder)
+def load_published_summary(
+    folder: Path = PAPER, *, distinct: bool = False, scoring: bool = False
+) -> pd.DataFrame:
+    """Whole-model statistics of the published scores, with 95 % intervals over runs.
+
+    Parameters
+    ----------
+    distinct : bool
+        Count each distinct map once.
+    scoring : bool
+        Likewise, and leave out the map in which no head scores.
+    """
+    return _frame(SCORING_SUMMARY if scoring else DISTINCT_SUMMARY if distinct
+                  else PUBLISHED_SUMMARY, folder)
 
 
 def load_published_stability(folder: Path = PAPER, *, distinct: bool = False) -> pd.DataFrame:
@@ -315,5 +329,6 @@ def load_published_stability(folder: Path = PAPER, *, distinct: bool = False) ->
 
 
 def load_published_maps(folder: Path = PAPER) -> pd.DataFrame:
-    """Which of the published runs have the same scores: `model`, `run`, `map`."""
+    """Which of the published runs have the same scores: `model`, `run`, `map`, and in how
+    many `heads` they are above 0."""
     return _frame(PUBLISHED_MAPS, folder)

@@ -40,6 +40,9 @@ def test_stretches_cover_all_runs(scores):
 def test_the_shipped_tables_agree(model, different, runs):
     maps = load_published_maps().query("model == @model")["map"]
     assert (maps.nunique(), len(maps)) == (different, runs)
+    silent = load_published_maps().query("model == @model and heads == 0")["map"]
+    scoring = load_published_summary(scoring=True).query("model == @model")
+    assert silent.nunique() == 1 and set(scoring["runs"]) == {different - 1}
     for distinct, count in ((False, runs), (True, different)):
         summary = load_published_summary(distinct=distinct).query("model == @model")
         assert set(summary["runs"]) == {count}
