@@ -1,0 +1,95 @@
+"""The list of claims: a row for each with its verdict and a dot for every effect, which opens.
+
+`book/_static/claims.js` adds the filters; without it, and on paper, all claims are listed.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+
+import numpy as np
+from IPython.display import HTML
+
+from rmutils.figures.report import number
+from rmutils.figures.style import MODEL_COLOURS
+from rmutils.figures.training_figures import SIGNS
+from rmutils.paper.claims import Judged, Part
+
+WIDTH, STEP = 240, 7
+"""Of a row's picture: its width, and the height of an effect in it, in pixels."""
+
+
+def claim_list(judged: Sequence[Judged]) -> HTML:
+    """Show each claim with its verdict, its effects as dots, and behind a click what they are.
+
+    Each picture has a scale of its own, from the smallest to the largest end of an interval or
+    bound; the upright line is the claimed bound. A paler dot is shown beside those that decide.
+
+    Parameters
+    ----------
+    judged : sequence of Judged
+        As from `rmutils.paper.claims.judge`.
+    """
+    rows = "".join(map(_row, judged))
+    return HTML(f'<div class="rm-claims"><ol>{rows}</ol></div>')
+
+
+def _row(one: Judged) -> str:
+    sign, kind = SIGNS[one.verdict]
+    said = one.claim.said[0]
+    known = [part for part in one.parts if part.effect]
+    models = sorted({word for part in known for word in map(str, part.of)
+                     if word in MODEL_COLOURS})
+    parts = "".join(f"<li>{_told(part)}</li>" for part in known) or (
+        f"<li>{html.escape(one.note or one.claim.untestable)}</li>")
+    return (
+        f'<li data-verdict="{one.verdict}" data-section="{html.escape(said.place)}" '
+        f'data-model="{html.escape("|".join(models))}"><details><summary>'
+        f'<span class="rm-sign rm-{kind}" title="{one.verdict}">{sign}</span>'
+        f"<q>{html.escape(said.as_printed)}</q>"
+        f"{_picture(known)}</summary>"
+        f"<p><strong>{html.escape(one.words.capitalize())}.</strong> {html.escape(said.place)}. "
+        f"The test: {html.escape(one.claim.test)}</p><ul>{parts}</ul></details></li>")
+
+
+def _told(part: Part) -> str:
+    effect = part.effect
+    shown = ("no number" if np.isnan(effect.value)
+             else number(effect.value, effect.low, effect.high))
+    text = part.sentence.format(effect=number(*(
+        part.scale * end for end in (effect.value, effect.low, effect.high)))).replace("`", "") \
+        if part.sentence and not np.isnan(effect.value) else f"{shown} {effect.unit}"
+    text = text[0].upper() + text[1:]
+    sign, kind = SIGNS[part.answer.verdict]
+    beside = "" if part.measure.decides else ", shown beside"
+    why = f" {effect.blocked}." if effect.blocked else ""
+    return (f'<span class="rm-sign rm-{kind}">{sign}</span> {html.escape(text)}. Claimed: '
+            f"{html.escape(part.measure.words)}; {part.answer.verdict}{beside}."
+            f"{html.escape(why)}")
+
+
+def _picture(parts: Sequence[Part]) -> str:
+    """The dots of a claim, drawn for any colours of the page."""
+    drawn = [part for part in parts if not np.isnan(part.effect.value)]
+    if not drawn:
+        return f'<svg viewBox="0 0 {WIDTH} {STEP}" aria-hidden="true"></svg>'
+    bounds = sorted({b for part in drawn for b in part.measure.bounds if np.isfinite(b)})
+    ends = [*bounds, *(e for part in drawn for e in (part.effect.low, part.effect.high))]
+    low, high = min(ends), max(ends)
+
+    def x(value: float) -> float:
+        return 6 + (WIDTH - 12) * (value - low) / ((high - low) or 1)
+
+    height = STEP * len(drawn) + 4
+    marks = [f'<line class="rm-bound" x1="{x(b):.1f}" x2="{x(b):.1f}" y1="0" y2="{height}"/>'
+             for b in bounds]
+    for place, part in enumerate(drawn):
+        y, effect = STEP * (place + 0.5) + 2, part.effect
+        pale = "" if part.measure.decides else " rm-pale"
+        marks.append(
+            f'<g class="rm-{SIGNS[part.answer.verdict][1]}{pale}">'
+            f'<line x1="{x(effect.low):.1f}" x2="{x(effect.high):.1f}" y1="{y}" y2="{y}"/>'
+            f'<circle cx="{x(effect.value):.1f}" cy="{y}" r="3"/></g>')
+    return (f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{len(drawn)} effects '
+            f'beside the claimed bound">{"".join(marks)}</svg>')
