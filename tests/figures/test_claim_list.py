@@ -1,0 +1,49 @@
+"""The list of claims: each claim and effect is there once, with its sign, and no foreign markup."""
+
+import re
+
+import pytest
+from bs4 import BeautifulSoup
+
+from rmutils.figures.claim_list import claim_list
+from rmutils.figures.training_figures import SIGNS
+from rmutils.paper.claims import Claim, Judged, Measure, Part, Saying
+from rmutils.paper.verdicts import Effect, answers
+
+EVIL = "<script>x</script> & \"quoted\""
+
+
+@pytest.fixture
+def judged():
+    measure = Measure(above=0, quantity="q", of=("smollm2-135m",))
+    effects = [Effect(2, 1, 3, "points", (), 100), Effect(-0.5, -2, 1, "points", (), 100)]
+    given = answers([(effect, measure) for effect in effects])
+    parts = tuple(Part(measure, ("smollm2-135m", EVIL), effect, answer)
+                  for effect, answer in zip(effects, given, strict=True))
+    said = (Saying(source="en", place="Abstract", as_printed=EVIL),)
+    return [Judged(Claim(id="a", said=said, test=EVIL, measures=(measure,)), parts, "undecided"),
+            Judged(Claim(id="b", said=said, test=EVIL, untestable=EVIL), (),
+                   "not testable at this size")]
+
+
+def test_each_claim_opens_on_its_parts(judged):
+    page = BeautifulSoup(claim_list(judged).data, "html.parser")
+    first, second = page.select(".rm-claims > ol > li")
+    assert not page.select("script") and first.q.text == EVIL
+    assert (first["data-verdict"], first["data-model"], first["data-section"]) == (
+        "undecided", "smollm2-135m", "Abstract")
+    assert first.select_one("summary .rm-sign").text == "?"
+    assert len(first.select("circle")) == len(first.select("details > ul > li")) == 2
+    assert [li.span.text for li in first.select("ul > li")] == [
+        SIGNS["direction shown"][0], SIGNS["undecided"][0]]
+    assert not second.select("circle") and EVIL in second.select_one("ul").text
+
+
+def test_dots_lie_within_their_intervals_and_on_their_side_of_the_bound(judged):
+    page = BeautifulSoup(claim_list(judged).data, "html.parser")
+    bound = float(page.select_one(".rm-bound")["x1"])
+    for dot, above in zip(page.select("circle"), (True, False), strict=True):
+        line = dot.find_previous("line")
+        assert float(line["x1"]) < float(dot["cx"]) < float(line["x2"])
+        assert (float(dot["cx"]) > bound) == above
+    assert re.fullmatch(r"0 0 240 \d+", page.svg["viewbox"])
