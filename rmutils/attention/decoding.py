@@ -55,7 +55,11 @@ class ArgMaxRecorder:
     ----------
     rows : int
         So many of the newest queries are watched.
+    before : int
+        So many tokens of a prompt before its last one are watched, too, by `decode`.
     """
+
+    before = 0
 
     def __init__(self, rows: int = 1) -> None:
         self.rows = rows
@@ -74,8 +78,19 @@ class ArgMaxRecorder:
         part._layers, part._places = self._layers, places
         return part
 
-    def see(self, layer: int, products: Tensor, value: Tensor) -> None:
-        """Take what plain attention knows of a layer, by `newest_products` and `retrieval_capture`.
+    def see(
+        self, layer: int, products: Tensor, weights: Tensor, value: Tensor, output: Tensor
+    ) -> None:
+        """Take what plain attention knows of a layer, in the rows that are watched.
+
+        Parameters
+        ----------
+        products, weights : Tensor
+            As of `newest_products`, before and after softmax.
+        value : Tensor
+            (batch, key heads, keys, head size).
+        output : Tensor
+            (batch, rows, heads, head size).
         """
         self.record(layer, products.argmax(-1).flatten(1, 2))
 
@@ -89,6 +104,9 @@ class ArgMaxRecorder:
         stacked = torch.stack([self._layers[layer] for layer in sorted(self._layers)], dim=1)
         self._layers.clear()
         return stacked
+
+    def keep(self, decided: Sequence[slice]) -> None:
+        """Learn which rows of the pass, for each text, decided a token of its answer."""
 
 
 def retrieval_capture(
@@ -121,15 +139,19 @@ def retrieval_capture(
     Tensor, None
         (batch, queries, heads, head size), as transformers expects.
     """
-    if recorder is not None:
-        products = newest_products(query, key, attention_mask, scaling, recorder.rows)
-        recorder.see(module.layer_idx, products, value)
-    if recorder is None or query.shape[2] > recorder.rows:
+    if recorder is None:
         return sdpa_attention_forward(
-            module, query, key, value, attention_mask, scaling=scaling, **kwargs
-        )
-    output = products.softmax(-1).to(value.dtype).flatten(2, 3) @ value
-    return output.view(*query.shape[:3], -1).transpose(1, 2), None
+            module, query, key, value, attention_mask, scaling=scaling, **kwargs)
+    products = newest_products(query, key, attention_mask, scaling, recorder.rows)
+    weights = products.softmax(-1)
+    if query.shape[2] > recorder.rows:
+        output, _ = sdpa_attention_forward(
+            module, query, key, value, attention_mask, scaling=scaling, **kwargs)
+    else:
+        output = weights.to(value.dtype).flatten(2, 3) @ value
+        output = output.view(*query.shape[:3], -1).transpose(1, 2)
+    recorder.see(module.layer_idx, products, weights, value, output[:, -recorder.rows :])
+    return output, None
 
 
 def newest_products(
@@ -315,7 +337,7 @@ def decode(
     starts = torch.tensor(pads, device=device)[:, None]
     columns = torch.arange(longest + max_new_tokens, device=device)
     visible = (columns >= starts).long()
-    start, pace = 0, drafts.Pace(drafts.DRAFT if forced is None else max_new_tokens)
+    start, pace = -recorder.before, drafts.Pace(drafts.DRAFT if forced is None else max_new_tokens)
     while not all(row.ended for row in rows):
         read = [row.text[:0] if row.ended else row.ahead(start, pace) for row in rows]
         recorder.rows = max(map(len, read))
@@ -329,11 +351,14 @@ def decode(
             logits_to_keep=0 if forced is None else 1,
         ).logits
         chosen, looked = logits.argmax(-1).cpu().numpy(), recorder.take().cpu().numpy()
+        known = [row.said for row in rows]
         for row, *seen in zip(rows, read, chosen, looked, strict=True):
             if not row.ended:
                 row.accept(start, *seen)
+        recorder.keep([slice(said - start, row.said - start)
+                       for said, row in zip(known, rows, strict=True)])
         slowest = min((row.said for row in rows if not row.ended), default=start)
-        pace.wrote(slowest - start)
+        pace.wrote(slowest - max(start, 0))
         start = slowest
     return [Answer(row.text[row.size : row.size + row.said],
                    np.stack([*row.looked, looked[0, ..., 0]])[:-1] - pad)

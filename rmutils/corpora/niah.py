@@ -48,6 +48,8 @@ class NiahCase:
         `(start, end)`: the tokens of the answer (`real_needle`), the set I_k of section 2.
     inserted_span : tuple of int
         `(start, end)`: the tokens of the whole inserted sentence.
+    context_span : tuple of int
+        `(start, end)`: the tokens of haystack and needle; the question follows.
     needle : Needle
     """
 
@@ -60,6 +62,7 @@ class NiahCase:
     input_ids: tuple[int, ...]
     needle_span: tuple[int, int]
     inserted_span: tuple[int, int]
+    context_span: tuple[int, int]
     needle: Needle
 
     def __repr__(self) -> str:
@@ -127,7 +130,8 @@ class NiahBuilder:
             id=f"{index:02d}-{length}-{depth:.4f}", needle_index=index, length=length, depth=depth,
             haystack=self.haystacks[part].name, prompt=prompt, input_ids=tuple(ids),
             needle_span=_tokens_over(offsets, *answer),
-            inserted_span=_tokens_over(offsets, at, at + len(needle.needle)), needle=needle,
+            inserted_span=_tokens_over(offsets, at, at + len(needle.needle)),
+            context_span=_tokens_over(offsets, start, start + len(context)), needle=needle,
         )
 
     def grid(

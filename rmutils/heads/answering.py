@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import Any
 
 from transformers import DynamicCache
 
@@ -23,8 +22,8 @@ Llama-3.1-8B."""
 Watch = Callable[..., Answer]
 """Answers one prompt (token ids), given `max_new_tokens` and `stop_ids` as `decode` takes them, and
 tells where each head looked: for an attention that takes one text at a time."""
-Look = Callable[[Sequence[NiahCase], DynamicCache, list[Answer]], list[Answer]]
-"""Looks at finished answers again, while keys and values of their prompts are there."""
+Decode = Callable[[Sequence[NiahCase], DynamicCache], Sequence[Answer]]
+"""Answers the cases of a batch, given the keys and values of their prompts."""
 Beginning = tuple[tuple[int, ...], NiahCase]
 """The beginning of a prompt that neighbours share, and its case."""
 Answered = Iterator[tuple[NiahCase, Answer, float]]
@@ -50,17 +49,19 @@ def one_by_one(cases: list[NiahCase], watch: Watch) -> Answered:
 
 
 def batched(
-    lm: LanguageModel, cases: list[NiahCase], *, look: Look | None = None, **how: Any
+    lm: LanguageModel, cases: list[NiahCase], decoded: Decode | None = None, *,
+    max_new_tokens: int, stop_ids: Collection[int] = (),
 ) -> Answered:
     """Answer the cases haystack by haystack, in batches; text that they share is read once.
 
-    Further arguments are those of `rmutils.attention.decoding.decode`.
-
     Parameters
     ----------
-    look : callable, optional
-        Is given the cases of a batch, their cache and their answers, and returns what stands in the
-        place of the answers.
+    decoded : callable, optional
+        See `Decode`. Default: greedy answers, with where each head looks hardest.
+    max_new_tokens : int
+        The caches have room for so many tokens after the prompts.
+    stop_ids : collection of int
+        For the default of `decoded`.
     """
     trunk = Trunk(lm.model, [])
 
@@ -70,18 +71,20 @@ def batched(
             trunk = trunk if ids == trunk.ids else Trunk(lm.model, ids, before=trunk)
             yield trunk
 
-    def decoded(batch: Sequence[Beginning]) -> list[Answer]:
+    def answers_to(batch: Sequence[Beginning]) -> Sequence[Answer]:
         beginnings, alike = zip(*batch, strict=True)
         prompts = [case.input_ids for case in alike]
-        cache = read_rows(lm.model, trunks(beginnings), prompts, how["max_new_tokens"])
-        answers: list[Answer] = decode(lm.model, recorder, prompts, [cache], **how)
-        return answers if look is None else look(alike, cache, answers)
+        cache = read_rows(lm.model, trunks(beginnings), prompts, max_new_tokens)
+        if decoded is not None:
+            return decoded(alike, cache)
+        return decode(lm.model, recorder, prompts, [cache], max_new_tokens=max_new_tokens,
+                      stop_ids=stop_ids)
 
     tokens = tokens_together(lm, max((len(case.input_ids) for case in cases), default=0))
     with capturing(lm.model) as recorder:
         for part in _parts(_shared(cases), tokens):
             started = time.perf_counter()
-            for batch, answers in in_batches(part, len(part), decoded, "case"):
+            for batch, answers in in_batches(part, len(part), answers_to, "case"):
                 seconds = (time.perf_counter() - started) / len(batch)
                 for (_, case), answer in zip(batch, answers, strict=True):
                     yield case, answer, seconds

@@ -71,16 +71,19 @@ def wu_span(prompt: Sequence[int], needle: Sequence[int]) -> tuple[int, int]:
     return -1, -1
 
 
-@SCORES.register("paper")
+@SCORES.register("copy")
 class CopyScore(ScoreKind):
     """Equation 1: the share of the needle's tokens that a head copies, each position once."""
+
+    @classmethod
+    def defined(cls, definition: str) -> type[ScoreKind]:
+        return {"paper": CopyScore, "wu": PublishedCopyScore}[definition]
 
     def score(self, case: NiahCase, answer: Answer) -> Values:
         return copy_counts(answer, case.input_ids, case.needle_span) / self.needle_tokens(case)
 
 
-@SCORES.register("wu")
-class PublishedCopyScore(ScoreKind):
+class PublishedCopyScore(CopyScore):
     """The score of the published code: every copy counts, in a window that it searches for.
 
     Its cases are the script's, too: where the tokenizer is not Llama 2's, the needle stands at the

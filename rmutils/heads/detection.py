@@ -12,19 +12,17 @@ import numpy as np
 import pandas as pd
 from safetensors.numpy import load_file, save_file
 
-import rmutils.heads.contributions  # noqa: F401 - registers its scores
 from rmutils.attention.decoding import Answer
 from rmutils.core.config import command_line, digest
 from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal, progress_bar, side_by_side
 from rmutils.core.paths import CORPORA
-from rmutils.core.results import Artifact, Compute, Stage
+from rmutils.core.results import Artifact, Compute, Stage, find
 from rmutils.corpora.haystacks import Haystack, Needle, load_haystacks, load_needles
 from rmutils.corpora.niah import NiahCase
-from rmutils.heads import copy_score  # noqa: F401  (registers its kinds of score)
 from rmutils.heads.answering import Watch
 from rmutils.heads.recall import SUCCESS_ROUGE
-from rmutils.heads.score_kinds import SCORES, DetectConfig, ScoreKind
+from rmutils.heads.score_kinds import SCORES, DetectConfig, ScoreKind, kind_of
 from rmutils.heads.scores import HeadScores
 from rmutils.models import LanguageModel, load_model
 from rmutils.models.known_models import check
@@ -54,7 +52,7 @@ def material(config: DetectConfig, corpus: str) -> tuple[list[Haystack], list[Ne
             raise UserError(f"needles={config.needles}, but the set has {len(needles)}.")
         chosen = needles[: config.needles]
     for needle in chosen:
-        recall, unit = SCORES[config.definition].recall(needle.real_needle, needle.real_needle)
+        recall, unit = kind_of(config).recall(needle.real_needle, needle.real_needle)
         if not recall:
             why = ("it has no letter or digit" if unit != "ROUGE-1" or needle.real_needle.isascii()
                    else f"{config.definition} counts ROUGE-1, which knows the letters a to z and "
@@ -89,13 +87,13 @@ def build_cases(lm: LanguageModel, config: DetectConfig) -> list[NiahCase]:
             f"makes {longest}, but the window of {lm.name} has {lm.window}. Choose lengths up to "
             f"{lm.window - config.max_new_tokens}."
         )
-    return SCORES[config.definition](lm, config).cases(haystacks, needles)
+    return kind_of(config)(lm, config).cases(haystacks, needles)
 
 
 def detect(
     lm: LanguageModel | str, config: DetectConfig = DetectConfig(), *, journal: Path | None = None
 ) -> HeadScores:
-    """Measure how often each attention head copies the needle.
+    """Measure how often each attention head copies the needle, or another score of it.
 
     Parameters
     ----------
@@ -128,9 +126,22 @@ def detect(
     >>> scores.select(tau=0.5)[:3]
     [(3, 7), (3, 6), (3, 12)]
     """
-    lm = ModelRef(lm).load()
-    runs, table = run_cases(lm, config, journal=journal)
-    return SCORES[config.definition](lm, config).total(runs, table)
+    return _detect_together(ModelRef(lm).load(), config, journal)[config.score]
+
+
+def _kinds(lm: LanguageModel, config: DetectConfig) -> dict[str, ScoreKind]:
+    """Return the kinds that the run of one gives, by name, that one first."""
+    together = kind_of(config).together
+    names = dict.fromkeys((config.score, *(together if config.score in together else ())))
+    asked = {name: config.changed({"score": name}) for name in names}
+    return {name: kind_of(one)(lm, one) for name, one in asked.items()}
+
+
+def _detect_together(
+    lm: LanguageModel, config: DetectConfig, journal: Path | None
+) -> dict[str, HeadScores]:
+    runs, table = _run(lm, config, journal)
+    return {name: kind.total(runs[name], table) for name, kind in _kinds(lm, config).items()}
 
 
 def success_rate(lm: LanguageModel | str, config: DetectConfig = DetectConfig()) -> float:
@@ -175,34 +186,55 @@ def run_cases(
         (cases, layers, heads), the score of each head in each case, and a row for each case; both
         in the order of the grid, failed cases included.
     """
-    cases, kind = build_cases(lm, config), SCORES[config.definition](lm, config)
-    records = Journal(journal)
-    todo = [case for case in cases if "scores" not in records.get(case.id, ())]
+    runs, table = _run(lm, config, journal, watch)
+    table["success"] |= not kind_of(config).only_found
+    return runs[config.score], table
+
+
+def _run(
+    lm: LanguageModel, config: DetectConfig, journal: Path | None, watch: Watch | None = None
+) -> tuple[dict[str, np.ndarray], pd.DataFrame]:
+    """The scores of `run_cases` by kind, for all that this run gives."""
+    cases, kinds, records = build_cases(lm, config), _kinds(lm, config), Journal(journal)
+    todo = _missing(cases, kinds, records)
     with progress_bar(f"detecting heads of {lm.name}", len(cases),
                       done=len(cases) - len(todo)) as advance:
-        _answer(kind, todo, records, advance, watch)
+        _answer(kinds, todo, records, advance, watch)
     table = pd.DataFrame([records[case.id] for case in cases])
-    runs = np.zeros((len(table), *lm.shape))
-    for row, scores in enumerate(table.pop("scores")):
-        for head, score in scores.items():
-            layer, index = map(int, head.split("-"))
-            runs[row, layer, index] = score
+    runs = {name: np.zeros((len(table), *lm.shape)) for name in kinds}
+    for row, by_kind in enumerate(table.pop("scores")):
+        for name, own in runs.items():
+            for head, score in by_kind[name].items():
+                layer, index = map(int, head.split("-"))
+                own[row, layer, index] = score
     return runs, table
 
 
-def _record(kind: ScoreKind, case: NiahCase, answer: Answer, seconds: float) -> dict[str, Any]:
-    """Return the record of one case. Scores are sparse: {"layer-head": score}."""
-    scores = kind.score(case, answer)
-    nonzero = zip(*np.nonzero(scores), strict=True)
+def _missing(
+    cases: list[NiahCase], kinds: dict[str, ScoreKind], records: Journal
+) -> list[NiahCase]:
+    """Return the cases that have not been answered yet."""
+    return [case for case in cases
+            if not kinds.keys() <= records.get(case.id, {}).get("scores", {}).keys()]
+
+
+def _record(
+    kinds: dict[str, ScoreKind], case: NiahCase, answer: Answer, seconds: float
+) -> dict[str, Any]:
+    """Return the record of one case. Scores are sparse: {kind: {"layer-head": score}}."""
+    kind = next(iter(kinds.values()))
+    scores = {name: one.score(case, answer) for name, one in kinds.items()}
     response = str(kind.lm.tokenizer.decode(answer.tokens, skip_special_tokens=True)).strip()
     recall, unit = kind.recall(case.needle.real_needle, response)
     return {
         "case": case.id, "needle": case.needle_index, "length": case.length, "depth": case.depth,
         "prompt_tokens": len(case.input_ids), "needle_start": case.needle_span[0],
         "needle_tokens": kind.needle_tokens(case), "response": response,
-        "rouge": recall, "recall": unit, "success": recall > SUCCESS_ROUGE or not kind.only_found,
+        "rouge": recall, "recall": unit, "success": recall > SUCCESS_ROUGE,
         "seconds": round(seconds, 3),
-        "scores": {f"{i}-{j}": float(scores[i, j]) for i, j in nonzero},
+        "scores": {name: {f"{i}-{j}": float(own[i, j]) for i, j in zip(*np.nonzero(own),
+                                                                       strict=True)}
+                   for name, own in scores.items()},
     }
 
 
@@ -211,18 +243,18 @@ def _work(
 ) -> None:
     """Answer the cases of one process: neighbours, as they share much of their text."""
     lm = load_model(model)
-    cases = [case for case in build_cases(lm, config) if "scores" not in known.get(case.id, ())]
+    kinds = _kinds(lm, config)
+    cases = _missing(build_cases(lm, config), kinds, known)
     first, size = share.start, -(-len(cases) // share.step)
-    _answer(SCORES[config.definition](lm, config), cases[first * size:(first + 1) * size], known,
-            done)
+    _answer(kinds, cases[first * size:(first + 1) * size], known, done)
 
 
 def _answer(
-    kind: ScoreKind, cases: list[NiahCase], records: Journal, done: Callable[[float], None],
-    watch: Watch | None = None,
+    kinds: dict[str, ScoreKind], cases: list[NiahCase], records: Journal,
+    done: Callable[[float], None], watch: Watch | None = None,
 ) -> None:
-    for case, answer, seconds in kind.answers(cases, watch):
-        records[case.id] = _record(kind, case, answer, seconds)
+    for case, answer, seconds in next(iter(kinds.values())).answers(cases, watch):
+        records[case.id] = _record(kinds, case, answer, seconds)
         done(1)
 
 
@@ -232,17 +264,38 @@ def save(scores: HeadScores, folder: Path) -> None:
     save_file({"runs": np.ascontiguousarray(scores.runs)}, folder / "scores.safetensors")
 
 
-def load(folder: Path, model: str = "") -> HeadScores:
+def load(folder: Path, model: str = "", score: str = "copy") -> HeadScores:
     """Read what `save` wrote."""
     cases = pd.read_parquet(folder / "cases.parquet")
     runs = load_file(folder / "scores.safetensors")["runs"]
-    return HeadScores(runs, model, cases["needle"].to_numpy()[cases["success"]], cases)
+    return HeadScores(runs, model, cases["needle"].to_numpy()[cases["success"]], cases, score)
+
+
+def _save_together(found: dict[str, HeadScores], folder: Path) -> None:
+    """Write `cases.parquet` and, by kind, `scores.safetensors`."""
+    found["copy"].cases.to_parquet(folder / "cases.parquet", index=False)
+    save_file({name: np.ascontiguousarray(scores.runs) for name, scores in found.items()},
+              folder / "scores.safetensors")
+
+
+def _load_together(folder: Path) -> dict[str, HeadScores]:
+    table = pd.read_parquet(folder / "cases.parquet")
+    found = {}
+    for name, runs in load_file(folder / "scores.safetensors").items():
+        cases = table.assign(success=table["success"] | (not SCORES[name].only_found))
+        needles = cases["needle"].to_numpy()[cases["success"]]
+        found[name] = HeadScores(runs, "", needles, cases, name)
+    return found
 
 
 DETECT = Stage[HeadScores](
     "detect", version=1, write=save, read=load, facts=lambda scores: {
         "cases": len(scores.cases), "successful": len(scores.runs),
         "case_seconds": round(float(scores.cases["seconds"].sum()), 1)})
+TOGETHER = Stage[dict[str, HeadScores]](
+    "scores", version=1, write=_save_together, read=_load_together,
+    facts=lambda found: DETECT.facts(found["copy"]))
+"""All kinds of score that one run gives. Their configuration is that of the copy score."""
 
 
 def detect_stored(
@@ -250,6 +303,8 @@ def detect_stored(
     compute: Compute = "auto", named: str | None = None, workers: int = 1,
 ) -> tuple[HeadScores, Artifact]:
     """Look a detection up, or run `detect` and store it; a stopped run goes on case by case.
+
+    Scores that come from one run are stored together, so that the next one is looked up.
 
     Parameters
     ----------
@@ -276,20 +331,30 @@ def detect_stored(
     """
     ref = ModelRef(model)
 
-    def make(journal: Path) -> HeadScores:
+    def make(journal: Path) -> dict[str, HeadScores]:
         lm = ref.load()
         check(lm)
         cases = build_cases(lm, config)
         if isinstance(model, str) and (several := min(workers, len(cases))) > 1:
             side_by_side(partial(_work, model, config), journal, several,
                          f"detecting heads of {lm.name}", len(cases), unit="cases")
-        return detect(lm, config, journal=journal)
+        return _detect_together(lm, config, journal)
 
     inputs, shown = inputs_of(ref.identity, config, ref.corpus), named or ref.name
-    scores, artifact = DETECT.obtain(
-        config, inputs, make, compute=compute, model=shown, label=label_of(config),
-        command=command_line("detect", shown, config=config))
-    return replace(scores, model=ref.name), artifact
+    how: dict[str, Any] = {
+        "compute": compute, "model": shown, "label": label_of(config),
+        "command": command_line("detect", shown, config=config)}
+    whole: Artifact | None
+    if config.score in kind_of(config).together:
+        found, artifact = TOGETHER.obtain(config.changed({"score": "copy"}), inputs, make, **how)
+        scores = found[config.score]
+    elif compute != "always" and not find(DETECT.key(config, inputs)) and (
+            whole := find(TOGETHER.key(config, inputs))):
+        scores, artifact = TOGETHER.read(whole.folder)[config.score], whole
+    else:
+        scores, artifact = DETECT.obtain(
+            config, inputs, lambda journal: make(journal)[config.score], **how)
+    return replace(scores, model=ref.name, score=config.score), artifact
 
 
 def label_of(config: DetectConfig) -> str:
@@ -300,7 +365,8 @@ def label_of(config: DetectConfig) -> str:
 def inputs_of(identity: str, config: DetectConfig, corpus: str) -> dict[str, str]:
     """Return what a detection depends on besides its configuration: weights, texts, needles."""
     haystacks, needles = material(config, corpus)
-    version = SCORES[config.definition].version
+    version = kind_of(config).version
+    name = config.definition if config.score == "copy" else config.score
     return {"model": identity, "haystack": digest([[h.name, h.text] for h in haystacks]),
             "needles": digest([vars(n) for n in needles]),
-            **({"score": f"{config.definition} {version}"} if version > 1 else {})}
+            **({"score": f"{name} {version}"} if version > 1 else {})}

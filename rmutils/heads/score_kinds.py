@@ -1,6 +1,6 @@
 """Kinds of retrieval score: the place where a further one is added.
 
-A kind is a class in a file of its own, registered under the name by which `DetectConfig.definition`
+A kind is a class in a file of its own, registered under the name by which `DetectConfig.score`
 asks for it. It says which cases it needs, how they are answered and watched, what each head scores
 in a case, and how cases become scores of a model. All but `ScoreKind.score` have a default: cases
 of the paper's grid, greedy answers with the arg-max row of each head, means over successful cases.
@@ -16,10 +16,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from rmutils.attention.decoding import Answer
-from rmutils.core.config import Config
+from rmutils.core.config import Config, added
 from rmutils.core.registry import Registry
 from rmutils.corpora.haystacks import Haystack, Needle, needle_of
 from rmutils.corpora.niah import NiahBuilder, NiahCase
@@ -30,7 +30,7 @@ from rmutils.models import LanguageModel
 
 SCORES: Registry[type[ScoreKind]] = Registry(
     "kind of retrieval score", "rmutils.scores", package="rmutils.heads")
-"""Kinds of retrieval score by the name that `DetectConfig.definition` gives them."""
+"""Kinds of retrieval score by the name that `DetectConfig.score` gives them."""
 
 
 def _needles(given: Any) -> Any:
@@ -54,8 +54,8 @@ class DetectConfig(Config):
     --------
     >>> from rmutils import DetectConfig
     >>> config = DetectConfig(lengths=(256,), depths=(0.0, 0.5, 1.0))
-    >>> config.definition, config.max_new_tokens
-    ('paper', 50)
+    >>> config.score, config.definition, config.max_new_tokens
+    ('copy', 'paper', 50)
     >>> config.changed({"needles": 2}).needles
     2
     >>> DetectConfig(needles=[("The key is in the jar.", "Where is the key?", "in the jar")])
@@ -75,11 +75,14 @@ real_needle='in the jar'),))
     """How many needles of the set, from its start; None: all. Or needles of your own, each a tuple
     or a mapping of the sentence that is hidden, the question, and the answer, which is a stretch of
     the sentence."""
-    definition: Annotated[str, SCORES] = "paper"
-    """`paper`: Equation 1 as a set overlap, exact needle span, answers end at the stop token.
-    `wu`: the published code as it is (see `rmutils.heads.copy_score`). `attention`, `dla`, `locos`:
-    where heads look and what they add to the logit (see `rmutils.heads.contributions`). Or another
-    registered kind of score."""
+    score: Annotated[str, SCORES] = added("copy")
+    """`copy`: the paper's. `attention`, `dla`, `locos`: where heads look and what they add to the
+    logit while they answer. `anchor`: how the prompt's last tokens look at the needle. `query`: how
+    the question does. `patching`: what a head brings back of the answer where the needle is
+    missing. Or another registered kind. All but `query` and `patching` come from one run."""
+    definition: Literal["paper", "wu"] = "paper"
+    """Of the copy score. `paper`: Equation 1 as a set overlap, exact needle span, answers end at
+    the stop token. `wu`: the published code as it is (see `rmutils.heads.copy_score`)."""
     max_new_tokens: Annotated[int, Field(ge=1)] = 50
     """The paper is silent; 50 in `retrieval_head_detection.py`."""
     corpus: Annotated[Literal["book", "world", "japanese"] | None, Field(exclude=True)] = None
@@ -93,6 +96,18 @@ real_needle='in the jar'),))
     part of a result's identity."""
     needle_file: Annotated[Path | None, Field(exclude=True)] = None
     """File of own needles, likewise."""
+
+    @model_validator(mode="after")
+    def _of_copy(self) -> DetectConfig:
+        if self.definition != "paper" and self.score != "copy":
+            raise ValueError(f"definition {self.definition!r} is one of the score 'copy', "
+                             f"not of {self.score!r}")
+        return self
+
+
+def kind_of(config: DetectConfig) -> type[ScoreKind]:
+    """Return the kind of score that a configuration asks for."""
+    return SCORES[config.score].defined(config.definition)
 
 
 class ScoreKind(ABC):
@@ -109,9 +124,16 @@ class ScoreKind(ABC):
     version: ClassVar[int] = 1
     """Raised when the kind gives another score to the same configuration: stored results of the
     version before are then no longer found."""
+    together: ClassVar[tuple[str, ...]] = ()
+    """Names of the kinds that one run gives, if this one is among them."""
 
     def __init__(self, lm: LanguageModel, config: DetectConfig):
         self.lm, self.config = lm, config
+
+    @classmethod
+    def defined(cls, definition: str) -> type[ScoreKind]:
+        """Return the kind by one of its definitions, if it has several."""
+        return cls
 
     def cases(self, haystacks: Sequence[Haystack], needles: Sequence[Needle]) -> list[NiahCase]:
         """Return all cases of the grid."""
@@ -173,14 +195,16 @@ class ScoreKind(ABC):
         table : DataFrame
             A row for each case.
         """
+        table = table.assign(success=table["success"] | (not self.only_found))
         success = table["success"].to_numpy(bool)
-        return HeadScores(runs[success], self.lm.name, np.asarray(table["needle"])[success], table)
+        return HeadScores(runs[success], self.lm.name, np.asarray(table["needle"])[success], table,
+                          self.config.score)
 
 
 def register_score(name: str) -> Callable[[Any], Any]:
     """Return a decorator that makes a function a kind of retrieval score, by a name.
 
-    `DetectConfig(definition=name)` asks for it. Cases are those of the paper's grid, and only those
+    `DetectConfig(score=name)` asks for it. Cases are those of the paper's grid, and only those
     in which the needle is found count. If yours needs other cases or counts all of them, decorate a
     subclass of `rmutils.heads.score_kinds.ScoreKind` instead.
 
@@ -200,7 +224,7 @@ def register_score(name: str) -> Callable[[Any], Any]:
     ...     start, end = case.needle_span
     ...     return ((start <= answer.positions) & (answer.positions < end)).mean(0)
     >>> lm = load_model("tiny-llama", device="cpu")
-    >>> scores = detect(lm, DetectConfig(definition="looks", lengths=(256,), needles=2))
+    >>> scores = detect(lm, DetectConfig(score="looks", lengths=(256,), needles=2))
     >>> scores.shape
     (4, 16)
     """

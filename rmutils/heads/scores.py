@@ -37,7 +37,8 @@ class HeadScores:
     Attributes
     ----------
     runs : ndarray of float64
-        (successful runs, layers, heads): share of the needle that a head copied (Equation 1).
+        (successful runs, layers, heads): of the kind `copy`, the share of the needle that a head
+        copied (Equation 1).
     model : str
         The model's name.
     clusters : ndarray of int, optional
@@ -49,7 +50,7 @@ class HeadScores:
         or character pairs), `response`.
         Empty if unknown.
     score : str
-        The kind of score: `copy`, `locos` and so on.
+        The kind of score: `copy`, `locos` and so on (`DetectConfig.score`).
     about : mapping
         What else is known and JSON can hold: `weights` (the model's identity), `grid` (the
         configuration of the detection).
@@ -87,7 +88,7 @@ class HeadScores:
     def __repr__(self) -> str:
         layers, heads = self.shape
         of = f" of {len(self.cases)} cases" if len(self.cases) else ""
-        return (f"HeadScores({self.model}: {layers} layers x {heads} heads, "
+        return (f"HeadScores({self.model}, {self.score}: {layers} layers x {heads} heads, "
                 f"{len(self.runs)} successful runs{of})")
 
     @property
@@ -240,14 +241,14 @@ class HeadScores:
         rows, columns = map(np.arange, values.shape)
         axes.invert_yaxis()
         mesh = axes.pcolormesh(  # shapes; without edges, gaps shine through
-            columns, rows, values, cmap="cividis", vmin=0, vmax=max(values.max(), tau or 0),
-            edgecolor="face", linewidth=0.3)
+            columns, rows, values, cmap="cividis", vmin=min(0, values.min()),
+            vmax=max(values.max(), tau or 0), edgecolor="face", linewidth=0.3)
         for layer, head in self.select(tau=tau) if tau is not None else ():
             x, y = (layer, head) if wide else (head, layer)
             axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, ec="#e69f00", lw=1.4))
         names = ("layer", "head")
         axes.set(xlabel=names[not wide], ylabel=names[wide])
-        scale = figure.colorbar(mesh, ax=axes, label="retrieval score", pad=0.01)
+        scale = figure.colorbar(mesh, ax=axes, label=f"retrieval score ({self.score})", pad=0.01)
         cast(Any, scale.solids).set(rasterized=False, edgecolor="face")
         return figure
 
@@ -280,7 +281,7 @@ class HeadScores:
         >>> scores = HeadScores(np.zeros((2, 1, 3)), "a model", clusters=np.array([0, 1]))
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     HeadScores.load(scores.save(f"{folder}/scores.json"))
-        HeadScores(a model: 1 layers x 3 heads, 2 successful runs)
+        HeadScores(a model, copy: 1 layers x 3 heads, 2 successful runs)
         """
         named = {one.name: getattr(self, one.name) for one in fields(self)}
         intervals = self.interval() if format == "rmutils" and len(self.runs) else None

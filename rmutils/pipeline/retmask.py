@@ -241,7 +241,7 @@ def run_retmask(
     before, _ = detect_stored(model, config.detect,
                               compute="never" if compute == "never" else "auto")
     return RetMaskRun(
-        before, load(artifact.folder, f"{before.model}, trained"),
+        before, load(artifact.folder, f"{before.model}, trained", config.detect.score),
         [tuple(head) for head in record["heads"]], pd.read_parquet(artifact.path("pairs.parquet")),
         record["dropped"], pd.read_csv(artifact.path("curve.csv")), record["training"], artifact)
 

@@ -95,7 +95,7 @@ def looked_hardest(lm, case, answer):
 
 def answered(lm):
     config = DetectConfig(lengths=(192, 256), depths=(0.0, 1.0), needles=1, max_new_tokens=6)
-    return list(SCORES["paper"](lm, config).answers(build_cases(lm, config), None))
+    return list(SCORES["copy"](lm, config).answers(build_cases(lm, config), None))
 
 
 def test_an_attention_of_ones_own_is_watched_as_it_is(llama):

@@ -83,8 +83,8 @@ def forget():
 
 ASKED = {
     "strategy": lambda: RetMaskConfig(strategy="first-layer"),
-    "score": lambda: DetectConfig(definition="sink"),
-    "score within": lambda: RetMaskConfig(detect=DetectConfig(definition="sink")),
+    "score": lambda: DetectConfig(score="sink"),
+    "score within": lambda: RetMaskConfig(detect=DetectConfig(score="sink")),
     "variant": lambda: VariantConfig.model_validate({"variant": {"kind": "headless"}}),
     "one of several variants": lambda: HeadsConfig.model_validate(
         {"variants": {"plain": Plain(), "mine": {"kind": "headless"}}}),
@@ -159,7 +159,7 @@ def test_what_plug_ins_add_is_offered(tmp_path):
     load(tmp_path, CODE)
     for config, name, added in (
             (RetMaskConfig(), "strategy", "first-layer"), (EvaluateConfig(), "datasets", "toy"),
-            (VariantConfig(), "variant__kind", "headless"), (DetectConfig(), "definition", "sink")):
+            (VariantConfig(), "variant__kind", "headless"), (DetectConfig(), "score", "sink")):
         command = configured(config=config)(lambda config: None)
         option = inspect.signature(command).parameters[name].annotation.__metadata__[0]
         assert re.search(rf"\b{added}\b", f"{option.help} {option.metavar}")

@@ -55,7 +55,7 @@ def test_case_is_shown_whole_and_marked():
     """A browser reads the very prompt, with the needle marked, whatever is in it."""
     needle = Needle(f"The word is {EVIL} today.", "?", EVIL)
     prompt = f"<|im_start|>user\n<book>{EVIL} First. {needle.needle} Last.</book>"
-    case = NiahCase("i", 0, 9, 0.5, "part1", prompt, (), (0, 1), (0, 1), needle)
+    case = NiahCase("i", 0, 9, 0.5, "part1", prompt, (), (0, 1), (0, 1), (0, 1), needle)
     page = Reader(show_case(case))
     assert page.tags == ["div", "mark", "u"]
     assert (page.text["div"], page.text["mark"], page.text["u"]) == (prompt, needle.needle, EVIL)

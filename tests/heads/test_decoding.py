@@ -7,7 +7,7 @@ import pytest
 from rmutils.attention.decoding import ArgMaxRecorder, capturing, decode
 from rmutils.corpora.haystacks import load_haystacks
 from rmutils.heads.detection import DetectConfig, build_cases
-from rmutils.heads.score_kinds import SCORES
+from rmutils.heads.score_kinds import kind_of
 from rmutils.models import load_model
 from rmutils.models.engine import drafts
 from rmutils.models.engine.caches import Trunk
@@ -159,7 +159,7 @@ def test_needles_are_found_in_fewer_passes(name, definition, monkeypatch, passes
     def answered():
         passes[0].clear()
         cases = build_cases(lm, config)
-        return {case.id: answer for case, answer, _ in SCORES[definition](lm, config).answers(
+        return {case.id: answer for case, answer, _ in kind_of(config)(lm, config).answers(
             cases, None)}, len(passes[0])
 
     drafted, few = answered()

@@ -26,7 +26,7 @@ def test_arg_max_rows_are_enough_for_a_kind_of_one_method(llama):
         def score(self, case, answer):
             return (answer.positions == 0).mean(0)
 
-    scores = detect(llama, GRID.changed({"definition": "sink"}))
+    scores = detect(llama, GRID.changed({"score": "sink"}))
     assert scores.runs.shape == (4, *llama.shape)
     assert 0 <= scores.mean.min() < scores.mean.max() <= 1
     assert scores.cases["needle_tokens"].min() > 1
@@ -50,7 +50,7 @@ def test_a_kind_may_capture_what_it_likes(llama, tmp_path):
         def score(self, case, answer):
             return answer.rows[:, :, slice(*case.needle_span)].sum(-1)
 
-    config = GRID.changed({"definition": "attention mass"})
+    config = GRID.changed({"score": "attention mass"})
     scores = detect(llama, config, journal=tmp_path / "journal")
     assert (scores.runs > 0).all() and (scores.runs < 1).all()
     np.testing.assert_array_equal(

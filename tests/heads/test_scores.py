@@ -82,7 +82,7 @@ def test_no_needle_found_is_a_result(tmp_path):
     scores = HeadScores(np.zeros((0, 2, 3)), "m", np.zeros(0, int), cases)
     again = HeadScores.load(scores.save(str(tmp_path / "m.scores")))
     assert again.cases["response"].tolist() == ["no", "idea"] and again.success_rate.value == 0
-    assert repr(again) == "HeadScores(m: 2 layers x 3 heads, 0 successful runs of 2 cases)"
+    assert repr(again) == "HeadScores(m, copy: 2 layers x 3 heads, 0 successful runs of 2 cases)"
     for of in (lambda: again.mean, again.interval, again.ranking, lambda: again.select(tau=0.1),
                lambda: again.statistic(np.max), again.plot):
         with pytest.raises(UserError, match="m: no successful run"):

@@ -99,9 +99,9 @@ def test_the_corpus_says_how_many_japanese_needles_are_found():
 @pytest.mark.parametrize("response, success", [("red blue", False), ("Red, blue and green", True)])
 def test_a_record_says_whether_it_counts(llama, response, success):
     ids = llama.tokenizer(response)["input_ids"]
-    case = NiahCase("id", 0, 20, 0.5, "part1", "", (1, 2, 3), (1, 3), (0, 3),
+    case = NiahCase("id", 0, 20, 0.5, "part1", "", (1, 2, 3), (1, 3), (0, 3), (0, 3),
                     Needle("n", "q", "red blue green gold"))
     answer = Answer(np.array(ids), np.zeros((len(ids), 4, 4), dtype=int))
-    record = detection._record(CopyScore(llama, DetectConfig()), case, answer, 0.5)
+    record = detection._record({"copy": CopyScore(llama, DetectConfig())}, case, answer, 0.5)
     assert record["success"] is success and record["response"] == response
-    assert record["needle_tokens"] == 2 and record["scores"] == {}
+    assert record["needle_tokens"] == 2 and record["scores"] == {"copy": {}}

@@ -86,13 +86,13 @@ class Row:
 
     def ahead(self, start: int, pace: Pace) -> np.ndarray:
         """The tokens to read next, counted from the prompt's last one: the known ones from `start`
-        on, then a draft, unless it would decide nothing."""
-        known = self.size + self.said
-        most = min(start + pace.window, self.limit - 1) - self.said
+        on, which is below 0 for those before it, then a draft, unless it would decide nothing."""
+        known, end = self.size + self.said, max(start, 0) + pace.window
+        most = min(end, self.limit - 1) - self.said
         drafted = (self.text[known : known + most] if self.forced
                    else draft(self.text[:known], most, pace.least))
         read = self.text[self.size - 1 + start : known]
-        return np.concatenate([read, drafted])[: pace.window + 1]
+        return np.concatenate([read, drafted])[: end - start + 1]
 
     def accept(self, start: int, read: np.ndarray, chosen: np.ndarray, looked: np.ndarray) -> None:
         """Say what the model chooses after what it has read, as long as that was right.

@@ -1,0 +1,213 @@
+"""One run of the grid, several scores: what each head looks at and writes while it answers.
+
+A head h adds W_O^h (sum_j a_tj v_j) to the residual stream in row t, and with it u (W_O^h a_tj v_j)
+from each key j to the logit of the token y_t, u being that token's row of the output matrix; no
+norm is applied in between. The sum over all keys is what attention computes anyway; that over the
+needle is taken beside it, in the same pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from rmutils.attention.decoding import ALIKE, Answer, ArgMaxRecorder, decode
+from rmutils.attention.rope import layers_of
+from rmutils.core.errors import UserError
+from rmutils.corpora.niah import NiahCase
+from rmutils.heads.answering import Answered, Watch, batched
+from rmutils.heads.score_kinds import ScoreKind
+from rmutils.heads.scores import Values
+from rmutils.models import LanguageModel
+from rmutils.models.families import needs_eager
+from rmutils.models.known_models import check
+
+TOGETHER = "copy", "attention", "dla", "locos", "anchor"
+"""Kinds of score that one run of the grid gives."""
+ANCHOR = 8
+"""Last tokens of a prompt that are watched: the observation window of HeadKV and SnapKV."""
+
+
+class SpanRecorder(ArgMaxRecorder):
+    """Also collects the attention to a span of keys, and what heads read from it and from all keys.
+
+    Parameters
+    ----------
+    spans : sequence of (int, int)
+        Start and end of each text's span, in columns of the cache.
+    before : int
+        See `ArgMaxRecorder`.
+    """
+
+    def __init__(self, spans: Sequence[tuple[int, int]], device: torch.device, before: int = 0):
+        super().__init__()
+        self.before = before
+        place = torch.arange(max(end - start for start, end in spans), device=device)
+        starts, ends = torch.tensor(spans, device=device).T[..., None]
+        self.columns = (starts + place).minimum(ends - 1)
+        self.real = starts + place < ends
+        self._pass: dict[int, tuple[Tensor, ...]] = {}
+        self._kept: list[list[tuple[Tensor, ...]]] = [[] for _ in spans]
+        self.last: Tensor | None = None
+        """(texts, layers, heads, before + 1): attention to the span from the prompt's last tokens.
+        """
+
+    def see(
+        self, layer: int, products: Tensor, weights: Tensor, value: Tensor, output: Tensor
+    ) -> None:
+        super().see(layer, products, weights, value, output)
+        within = weights.take_along_dim(self.columns[:, None, None, None], -1)
+        within = within * self.real[:, None, None, None]
+        values = value.take_along_dim(self.columns[:, None, :, None], 2).float()
+        read = (within.flatten(2, 3) @ values).unflatten(2, within.shape[2:4])
+        self._pass[layer] = (within.flatten(1, 2), read.flatten(1, 2),
+                             output.transpose(1, 2).float())
+
+    def keep(self, decided: Sequence[slice]) -> None:
+        layers = [self._pass[layer] for layer in sorted(self._pass)]
+        parts = [torch.stack(part, 1) for part in zip(*layers, strict=True)]
+        if self.last is None:
+            self.last = parts[0][:, :, :, : self.before + 1].sum(-1)
+        for row, (kept, columns) in enumerate(zip(self._kept, decided, strict=True)):
+            kept.append(tuple(part[row, :, :, columns] for part in parts))
+        self._pass.clear()
+
+    def of(self, text: int) -> list[Tensor]:
+        """Return, for the T tokens of a text's answer, the attention to each token of the span,
+        (layers, heads, T, span); and what each head reads from the span and from all keys, (layers,
+        heads, T, head size) each."""
+        return [torch.cat(part, 2) for part in zip(*self._kept[text], strict=True)]
+
+
+@dataclass(frozen=True)
+class WatchedAnswer(Answer):
+    """An answer with what each head did in the rows that decided the needle's answer.
+
+    Attributes
+    ----------
+    steps : list of int
+        The S steps that write the needle's answer (`answer_steps`).
+    attention : ndarray
+        (S, layers, heads): attention to the needle, 0 to 1.
+    from_needle, from_all : ndarray
+        (S, layers, heads): what the head adds to the logit of the token that is written, from keys
+        of the needle, and from all.
+    anchor : ndarray
+        (tokens, layers, heads): attention to the needle from the last tokens of the prompt.
+    outputs : Tensor
+        (S, layers, heads, head size): what the head hands to the output projection.
+    """
+
+    steps: list[int]
+    attention: Values
+    from_needle: Values
+    from_all: Values
+    anchor: Values
+    outputs: Tensor
+
+
+def answer_steps(case: NiahCase, tokens: Sequence[int], text_of: Any) -> list[int]:
+    """Find the steps that write the needle's answer.
+
+    They are the first run of its very tokens; else those of its text; else, as an answer may count
+    as found in other words, all.
+
+    Parameters
+    ----------
+    text_of : callable
+        Token ids -> text.
+    """
+    start, end = case.needle_span
+    wanted, said = list(case.input_ids[start:end]), list(tokens)
+    for i in range(len(said) - len(wanted) + 1):
+        if said[i : i + len(wanted)] == wanted:
+            return list(range(i, i + len(wanted)))
+    place = text_of(said).find(case.needle.real_needle)
+    if place < 0:
+        return list(range(len(said)))
+    ends = [len(text_of(said[: i + 1])) for i in range(len(said))]
+    return [i for i, (a, b) in enumerate(zip([0, *ends], ends, strict=False))
+            if b > place and a < place + len(case.needle.real_needle)]
+
+
+def check_plain(lm: LanguageModel, score: str) -> None:
+    """Check that a model computes what `retrieval_capture` watches, and has an output matrix.
+
+    Raises
+    ------
+    UserError
+        It does not, so a score cannot be had.
+    """
+    check(lm)
+    if lm.model.config._attn_implementation not in ALIKE or needs_eager(lm.model):
+        raise UserError(f"the attention of {lm.name} is not the plain one, so the score {score!r} "
+                        f"cannot be told. Choose the score 'copy'.")
+    model: Any = lm.model
+    if model.get_output_embeddings() is None:
+        raise UserError(f"{lm.name} has no output matrix, so the score {score!r} cannot be told. "
+                        f"Choose the score 'copy'.")
+
+
+class OneRunScore(ScoreKind):
+    """Base of the scores that come from one run of the grid, together."""
+
+    together: ClassVar[tuple[str, ...]] = TOGETHER
+
+    def __init__(self, lm: LanguageModel, config: Any):
+        super().__init__(lm, config)
+        check_plain(lm, config.score)
+
+    def answers(self, cases: list[NiahCase], watch: Watch | None) -> Answered:
+        if watch is not None:
+            raise UserError(f"the score {self.config.score!r} is that of a model's own attention: "
+                            f"it cannot be measured under a variant.")
+        return batched(self.lm, cases, self._watched,
+                       max_new_tokens=self.config.max_new_tokens)
+
+    @torch.inference_mode()
+    def _watched(self, cases: Sequence[NiahCase], cache: DynamicCache) -> list[WatchedAnswer]:
+        model: Any = self.lm.model
+        prompts = [case.input_ids for case in cases]
+        longest = max(map(len, prompts))
+        spans = [(longest - len(ids) + case.needle_span[0], longest - len(ids)
+                  + case.needle_span[1]) for ids, case in zip(prompts, cases, strict=True)]
+        recorder = SpanRecorder(spans, model.device, min(ANCHOR, *map(len, prompts)) - 1)
+        answers = decode(model, recorder, prompts, [cache], stop_ids=self.stop_ids(),
+                         max_new_tokens=self.config.max_new_tokens)
+        steps = [answer_steps(case, answer.tokens.tolist(), self.lm.tokenizer.decode)
+                 for case, answer in zip(cases, answers, strict=True)]
+        seen = [[part[:, :, when] for part in recorder.of(row)] for row, when in enumerate(steps)]
+        attention, inner, outer = (torch.cat(part, 2) for part in zip(*seen, strict=True))
+        added = self._added([int(answer.tokens[step]) for answer, when in zip(
+            answers, steps, strict=True) for step in when], inner, outer)
+        assert recorder.last is not None
+        measured = [part.double().cpu().numpy() for part in (
+            attention.sum(-1).permute(2, 0, 1), *added)]
+        anchors = recorder.last.permute(0, 3, 1, 2).double().cpu().numpy()
+        ends = np.cumsum([0, *map(len, steps)])
+        own = [[part[start:end] for part in measured]
+               for start, end in zip(ends, ends[1:], strict=False)]
+        return [WatchedAnswer(
+            answer.tokens, answer.positions, steps[row], attention=own[row][0],
+            from_needle=own[row][1], from_all=own[row][2], anchor=anchors[row],
+            outputs=seen[row][2].permute(2, 0, 1, 3)) for row, answer in enumerate(answers)]
+
+    def _added(self, tokens: list[int], *outputs: Tensor) -> list[Tensor]:
+        """Return what outputs of heads, (layers, heads, S, head size), add to the logits of S
+        tokens: (S, layers, heads) each."""
+        model: Any = self.lm.model
+        rows = model.get_output_embeddings().weight[
+            torch.tensor(tokens, dtype=torch.long, device=model.device)].float()
+        heads, parts = self.lm.shape[1], []
+        layers: Any = layers_of(model)
+        for i, layer in enumerate(layers):
+            weight = layer.self_attn.o_proj.weight.float()
+            read = (rows @ weight).view(len(rows), heads, weight.shape[1] // heads)
+            parts.append([(read * part[i].transpose(0, 1)).sum(-1) for part in outputs])
+        return [torch.stack(part, 1) for part in zip(*parts, strict=True)]
