@@ -20,7 +20,7 @@ from rmutils.heads import DetectConfig, export_masked
 from rmutils.heads.detection import detect_stored
 from rmutils.heads.masking import Ablation, check_free
 from rmutils.heads.score_files import Format
-from rmutils.heads.score_kinds import SCORES
+from rmutils.heads.score_kinds import kind_of
 from rmutils.heads.scores import DECIMALS, HeadScores
 from rmutils.models import load_model
 from rmutils.models.known_models import tau_of
@@ -49,7 +49,7 @@ def detect(
     if wu_json:
         options.check_room(wu_json)
     scores, artifact = detect_stored(model, config, compute=compute, workers=workers)
-    note = SCORES[config.definition].told(scores.cases)
+    note = kind_of(config).told(scores.cases)
     given, tau = tau, tau_of(model) if tau is None else tau
     highest, heads = None, []
     if len(scores.runs):  # that no needle is found is a result, too

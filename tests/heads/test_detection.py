@@ -16,7 +16,7 @@ from rmutils.heads import DetectConfig, HeadScores, detect, detection, success_r
 from rmutils.heads.answering import _parts, batched, tokens_together
 from rmutils.heads.copy_score import copy_counts
 from rmutils.heads.detection import inputs_of
-from rmutils.heads.score_kinds import SCORES
+from rmutils.heads.score_kinds import kind_of
 from rmutils.models.engine import caches as prefixes
 from rmutils.models.engine.caches import Trunk, common_prefix
 
@@ -237,7 +237,7 @@ def test_published_definition_makes_copies(llama, every_case_counts):
     scores = detect(llama, config)
     for _, places in scores.cases.groupby(["needle", "length"])["needle_start"]:
         assert places.map(places.value_counts()).tolist() == [4, 4, 4, 4, 1]
-    kind = SCORES["wu"](llama, config)
+    kind = kind_of(config)(llama, config)
     for row, case in enumerate(detection.build_cases(llama, config)):
         (_, answer, _), = kind.answers([case], None)
         np.testing.assert_array_equal(kind.score(case, answer), scores.runs[row])
