@@ -95,7 +95,7 @@ def test_errors_exit_with_2(model, tmp_path):
         (model, "--lengths", "512,many"): "lengths: expected a whole number, got 'many'",
         (model, "--lengths", ""): "lengths: expected at least 1 value, got none",
         (model, "--depths", "1.5"): "depths: expected at most 1.0, got '1.5'",
-        (model, "--score", "mine"): "'mine' is no kind of retrieval score. There are: anc",
+        (model, "--score", "mine"): "'mine' is no kind of retrieval score. There are: anchor",
         (model, "--lengths", "1000"): "the window of tiny model has 1024",
         (model, "--needles", "99"): "needles=99, but the set has 12",
         (model, "--haystack", "nowhere"): "haystack nowhere does not exist",
