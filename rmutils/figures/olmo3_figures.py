@@ -93,7 +93,7 @@ def slices(sent: Mapping[str, pd.DataFrame], waiting: Mapping[str, pd.DataFrame]
     sent : mapping
         Label -> DataFrame of `ranks`, `gigabytes` (received by a device in a forward pass).
     waiting : mapping
-        Label -> DataFrame of `ranks`, `ratio` (work of the last slice over the mean).
+        Label -> DataFrame of `ranks`, `ratio` (work of the slowest slice over the mean).
     used : int
         The number of ranks of the recipe, which is marked.
     """
@@ -109,7 +109,7 @@ def slices(sent: Mapping[str, pd.DataFrame], waiting: Mapping[str, pd.DataFrame]
         axes.set_xlabel("ranks")
         axes.legend(fontsize=9)
     left.set(ylabel="received by a device (GB)", ylim=(0, None))
-    right.set(ylabel="work of the last slice / mean", ylim=(0, None))
+    right.set(ylabel="work of the slowest slice / mean", ylim=(0, None))
     return figure
 
 

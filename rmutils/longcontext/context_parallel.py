@@ -11,6 +11,9 @@ look at them; everything else in a model works token by token and needs no excha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -213,6 +216,31 @@ def balance(tokens: int, ranks: int, window: int | None = None) -> list[float]:
     if window:
         seen = seen.clamp(max=window)
     return (seen.view(ranks, -1).sum(1) / seen.sum()).tolist()
+
+
+def packed_balance(
+    instances: Sequence[Sequence[int]], capacity: int, ranks: int, window: int | None = None
+) -> np.ndarray:
+    """Work of each slice over the mean of its instance, where no document sees another.
+
+    Parameters
+    ----------
+    instances : sequence of sequence of int
+        Tokens of the documents of each instance, in their order; what they leave free is padding.
+    capacity : int
+        Tokens of an instance.
+
+    Returns
+    -------
+    ndarray
+        (instances, ranks): attended pairs of tokens of a slice, over the mean of all slices.
+    """
+    work = np.zeros((len(instances), capacity))
+    for row, lengths in zip(work, instances, strict=True):
+        seen = np.concatenate([np.arange(1, length + 1) for length in lengths])
+        row[:len(seen)] = np.minimum(seen, window or capacity)
+    slices = work.reshape(len(instances), ranks, -1).sum(2)
+    return np.asarray(slices / slices.mean(1, keepdims=True))
 
 
 register(NAME, context_parallel)

@@ -52,6 +52,13 @@ class Packing:
         """Tokens of all instances that no document fills."""
         return self.instances * self.capacity - int(self.length.sum())
 
+    def lengths(self, instances: Sequence[int]) -> list[list[int]]:
+        """Tokens of the pieces of some instances, each in their order."""
+        held: dict[int, list[int]] = {int(number): [] for number in instances}
+        for i in np.flatnonzero(np.isin(self.instance, instances)):
+            held[int(self.instance[i])].append(int(self.length[i]))
+        return list(held.values())
+
     @property
     def cut(self) -> int:
         """Documents that lie in more than one piece."""

@@ -12,6 +12,7 @@ from rmutils.attention.rope import (
     extend,
     extended_frequencies,
     inverse_frequencies,
+    ramp_in_turns,
     wavelengths,
 )
 from rmutils.core.errors import UserError
@@ -101,3 +102,15 @@ def test_transformers_that_extends_all_layers_is_caught(tokenizer):
     model.base_model.rotary_emb.__class__ = Everywhere
     with pytest.raises(UserError, match=r"layer 0 \(sliding_attention\) of this olmo3 in another"):
         extend(model)
+
+
+def test_yarn_in_turns_by_hand():
+    """Base 10,000, four pairs, a window of 200 tokens: they turn 31.8, 3.18, 0.318 and 0.03 times.
+
+    With turns 32 and 1 the first two keep 0.995 and 0.070 of their own angle (equations 17 to 23).
+    """
+    old = 10_000.0 ** -(torch.arange(4) / 4)
+    new = ramp_in_turns(old, 200, RopeExtension(factor=8)) / old
+    kept = [(200 * float(f) / (2 * math.pi) - 1) / 31 for f in old[:2]]
+    assert new.tolist() == pytest.approx([k + (1 - k) / 8 for k in kept] + [1 / 8] * 2)
+    assert [round(k, 3) for k in kept] == [0.995, 0.07]
