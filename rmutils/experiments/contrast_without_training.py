@@ -264,6 +264,24 @@ def verdict(found: pd.DataFrame, plan: Plan) -> str:
     return "By the rule of the plan, it remains undecided whether training adds anything."
 
 
+def finding(found: pd.DataFrame, plan: Plan) -> str:
+    """Say the primary comparison, model by model, and the plan's verdict."""
+    primary = found[(found["arm"] == RETMASK) & (found["base"] == DECORE)]
+    told = "; ".join(f"{sentence(row)}, corrected p = {row.p_holm:.2g}"
+                     for row in primary.itertuples())
+    return f"{told}. {verdict(found, plan)}"
+
+
+def side_findings(found: pd.DataFrame) -> list[str]:
+    """Say the other comparisons, a sentence each."""
+    told = []
+    for arm, base in COMPARED[1:]:
+        part = found[(found["arm"] == arm) & (found["base"] == base)]
+        if len(part):
+            told.append("; ".join(map(sentence, part.itertuples())) + ".")
+    return told
+
+
 def _points(share: float) -> str:
     return f"{round(100 * share, 1) + 0:+.1f}".replace("-", "\N{MINUS SIGN}")
 

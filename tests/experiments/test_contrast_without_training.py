@@ -1,0 +1,75 @@
+"""The comparisons of contrast and training, counted by hand, and the plan's rule."""
+
+import itertools
+
+import pandas as pd
+import pytest
+
+from rmutils.experiments import contrast_without_training as experiment
+from rmutils.experiments.contrast_without_training import (
+    BASE,
+    DECORE,
+    RETMASK,
+    compare_needles,
+    contrasts,
+    finding,
+    planned,
+    seconds_per_token,
+    shares,
+)
+from rmutils.pipeline.planned_runs import load_plan
+
+PLAN = load_plan("contrast_without_training")
+
+
+def cases(right):
+    """`right(model, arm, seed, question, place)` says what is found."""
+    seeds = {BASE: [0], DECORE: [0], RETMASK: [5, 6, 7]}
+    return pd.DataFrame([
+        {"model": model, "arm": arm, "seed": seed, "question": question, "place": place,
+         "correct": float(right(model, arm, seed, question, place))}
+        for model, (arm, of_arm), question, place in itertools.product(
+            PLAN.content["models"], seeds.items(), range(20), (0.0, 1.0)) for seed in of_arm])
+
+
+def test_differences_are_means_over_cases_and_trainings():
+    """Each training finds every needle at the end, one of three also those at the start; DeCoRe
+    finds a quarter of them; p by the binomial formula: 20 needles of one sign."""
+    table = cases(lambda model, arm, seed, question, place: {
+        RETMASK: place == 1 or seed == 5, DECORE: question < 5, BASE: False}[arm])
+    found = compare_needles(table, [(RETMASK, BASE), (DECORE, BASE)]).set_index(["model", "arm"])
+    trained = found.loc["tiny-olmo3", RETMASK]
+    assert trained["effect"] == pytest.approx((1 + 0.5 + 0.5) / 3)
+    assert trained["low"] < trained["effect"] < trained["high"]
+    assert trained["p"] < 1e-3 and trained["p_holm"] >= trained["p"]
+    assert found.loc["tiny-qwen3", DECORE]["effect"] == 0.25
+    assert found.loc["tiny-qwen3", DECORE]["p"] == pytest.approx(2 / 2**5, abs=0.02)
+    assert shares(table).set_index(["model", "arm"]).loc[
+        ("tiny-olmo3", DECORE), "value"] == 0.25
+
+
+@pytest.mark.parametrize(("right", "said"), [
+    (lambda model, arm, *_: arm == RETMASK, "training adds something"),
+    (lambda model, arm, *_: arm == DECORE, "decoding does more"),
+    (lambda model, arm, seed, question, place: question % 2, "is excluded"),
+    (lambda model, arm, *_: arm == RETMASK and model == "tiny-olmo3", "undecided")])
+def test_the_rule_of_the_plan(right, said):
+    assert said in finding(compare_needles(cases(right), [(RETMASK, DECORE)]), PLAN)
+
+
+def test_what_is_stored_is_of_the_plan():
+    """Heads, seeds and cases are those that the plan names; random heads are others of the same
+    layers."""
+    stored = contrasts(PLAN)
+    assert stored is not None and not any("was made by plan" in one for one in stored.deviations)
+    small = stored.tables["needles"].query("model in @PLAN.content['models']")
+    assert (small.groupby(["model", "arm", "seed"]).size() == 100).all()
+    variants = {(run.model, run.arm): run.measured.variant for run in planned(PLAN)}
+    for model in PLAN.content["models"]:
+        ours, others = ({*variants[model, arm].heads} for arm in (DECORE, experiment.RANDOM))
+        assert not ours & others and [*sorted(h[0] for h in ours)] == sorted(h[0] for h in others)
+    table = stored.tables["costs"]
+    by_hand = [part.pivot(index="question", columns="variant", values="step_seconds")
+               for _, part in table.groupby("model", sort=False)]
+    ratios = [(one[DECORE] / one[BASE]).prod() ** (1 / len(one)) for one in by_hand]
+    assert seconds_per_token(table)["ratio"].tolist() == pytest.approx(ratios)
