@@ -2,7 +2,8 @@
 
 `rmutils run contrast_without_training -p compute auto` makes the planned runs that are missing
 (`data/plans/contrast_without_training.yml`); it needs the weights of the trainings of
-`rmutils.experiments.half_learned`.
+`rmutils.experiments.half_learned`. The answers of the trained models themselves, without DeCoRe,
+are stored by that experiment, on the same questions, and are not given again.
 """
 
 from __future__ import annotations
@@ -115,6 +116,7 @@ def _arms(
     model: str, heads: list[Head], seeds: list[int], draws: list[int], needles: DetectConfig,
     tasks: EvaluateConfig | None, texts: TextsConfig | None, timed: CostsConfig | None,
 ) -> list[ContrastConfig]:
+    """The runs on a model, but those that the experiment with half-learned models has stored."""
     def run(arm: str, seed: int, variant: Variant) -> ContrastConfig:
         return ContrastConfig(
             model=model, arm=arm, seed=seed, costs=timed if arm == BASE else None,
@@ -126,8 +128,8 @@ def _arms(
     return [run(BASE, 0, Plain()), run(DECORE, 0, decore),
             *(run(RANDOM, draw, DeCoRe(heads=tuple(draw_layer_matched(
                 shape, heads, exclude=heads, seed=draw)))) for draw in draws),
-            *(run(arm, seed, variant) for seed in seeds
-              for arm, variant in ((RETMASK, Plain()), (BOTH, decore)))]
+            *(run(RETMASK, seed, Plain()) for seed in seeds if timed is None),
+            *(run(BOTH, seed, decore) for seed in seeds)]
 
 
 def _load(config: ContrastConfig) -> LanguageModel:
@@ -184,6 +186,15 @@ def contrasts(plan: Plan, *, compute: Compute = "never") -> Contrasts | None:
         for name, table in read_tables(artifact.folder).items():
             parts.setdefault(name, []).append(
                 table.assign(model=config.model, arm=config.arm, seed=config.seed))
+    trained = half_learned.half_learned(load_plan("half_learned"))
+    for model, seeds in plan.content["seeds"].items() if trained else ():
+        for name, table in (("needles", trained.cases.rename(columns={
+                "needle": "question", "depth": "place", "success": "correct"})),
+                ("tasks", trained.tasks)):
+            kept = table[(table["model"] == model) & table["seed"].isin(seeds)
+                         & (table["arm"] == "retmask")]
+            parts[name].append(kept.assign(arm=RETMASK).astype(
+                {"correct": float} if "correct" in kept else {}))
     missing = len(configs) - len(runs)
     return Contrasts(
         {name: pd.concat(tables, ignore_index=True) for name, tables in parts.items()},
