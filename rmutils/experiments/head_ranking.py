@@ -258,7 +258,7 @@ def verdicts(tables: Mapping[str, Tables]) -> pd.DataFrame:
 
 
 def _verdict(row: pd.Series, level: float, room: bool) -> str:
-    """Hold an interval against a level; a loss of a training counts even without room to gain."""
+    """Compare an interval with a level; a loss of a training counts even without room to gain."""
     if row["high"] < level:
         return NO
     if not room:
