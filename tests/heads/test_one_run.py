@@ -150,7 +150,7 @@ def test_one_run_is_stored_for_all_its_scores(llama, cache, monkeypatch):
         np.testing.assert_allclose(found.runs, want[score].runs, atol=1e-6)
         assert found.cases["success"].equals(want[score].cases["success"])
     assert found.cases["success"].all() and not locos.cases["success"].all()
-    with pytest.raises(ValueError, match="is one of the score 'copy'"):
+    with pytest.raises(UserError, match="is one of the score 'copy'"):
         DetectConfig(score="dla", definition="wu")
 
 
