@@ -130,5 +130,8 @@ def test_texts_and_names_stand_for_models_and_tokens():
     said = lm.tokenizer.decode(ids, skip_special_tokens=True)
     assert rmutils.generate("tiny-llama", "Repeat: the old mill.", max_new_tokens=4) == said
     assert rmutils.generate(lm, ("Repeat: the old mill.",), max_new_tokens=4) == [said]
+    short = rmutils.ResponseConfig(max_new_tokens=2)
+    assert rmutils.respond(SHIPPED_MODELS / "tiny-llama", "Say hi.", short)["instruction"].to_list(
+        ) == ["Say hi."]
     config = rmutils.DetectConfig(lengths=(256,), depths=(0.5,), needles=1, max_new_tokens=8)
     assert rmutils.success_rate("tiny-llama", config) == rmutils.success_rate(lm, config)

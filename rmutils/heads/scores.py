@@ -138,7 +138,15 @@ class HeadScores:
     def interval(
         self, level: float = LEVEL, *, resamples: int = RESAMPLES, seed: int = 0
     ) -> np.ndarray:
-        """Return the interval of each mean, (layers, heads, 2); NaN from a single cluster."""
+        """Return the interval of each mean, (layers, heads, 2); NaN from a single cluster.
+
+        Raises
+        ------
+        UserError
+            The level is not between 0 and 1.
+        """
+        if not 0 < level < 1:
+            raise UserError(f"level={level}: a share is expected, such as 0.95.")
         drawn = self.draws(resamples=resamples, seed=seed, level=level)
         return np.stack(interval_of(drawn, level=level)[1:], axis=-1)
 

@@ -145,17 +145,18 @@ def decode(lm: LanguageModel, instruction: Instruction, tokens: Sequence[int],
 
 
 def respond(
-    backend: Backend | LanguageModel | str, instructions: Sequence[Instruction] | Sequence[str],
+    backend: Backend | LanguageModel | str | Path,
+    instructions: Sequence[Instruction] | Sequence[str] | str,
     config: ResponseConfig = ResponseConfig(), journal: Path | None = None,
 ) -> pd.DataFrame:
     """Sample one response to each instruction, in their order.
 
     Parameters
     ----------
-    backend : Backend, LanguageModel or str
+    backend : Backend, LanguageModel, str or Path
         Who answers: a model, its name or folder, or a backend such as vLLM.
-    instructions : sequence of str or Instruction
-        User turns.
+    instructions : str, or sequence of str or Instruction
+        User turns; a text is one.
     config : ResponseConfig
         Its `heads` are masked meanwhile.
     journal : Path, optional
@@ -175,8 +176,9 @@ def respond(
                   text  tokens  finished
     0  The old mill is       4     False
     """
-    if isinstance(backend, LanguageModel | str):
+    if isinstance(backend, LanguageModel | str | Path):
         backend = Transformers(ModelRef(backend).load())
+    instructions = [instructions] if isinstance(instructions, str) else instructions
     instructions = [Instruction.of(one) if isinstance(one, str) else one for one in instructions]
     who = f"{backend.name}, {len(config.heads)} heads masked" if config.heads else backend.name
     doing, total = f"responses of {who}", len(instructions)

@@ -57,6 +57,12 @@ def test_select_random(scores):
         scores.select_random(4, exclude=excluded)
 
 
+def test_a_level_is_a_share():
+    scores = HeadScores(np.zeros((2, 1, 1)), "x")
+    with pytest.raises(UserError, match="level=95: a share is expected, such as 0.95"):
+        scores.interval(95)
+
+
 def test_interval_against_a_slow_bootstrap():
     """Draw needles with replacement, put their runs together, average; 4,000 times. Twelve needles
     are few: ends lie further out by Student's t for the normal quantile, and by a bias."""
