@@ -126,7 +126,9 @@ def detect(
     >>> scores.select(tau=0.5)[:3]
     [(3, 7), (3, 6), (3, 12)]
     """
-    return _detect_together(ModelRef(lm).load(), config, journal)[config.score]
+    lm = ModelRef(lm).load()
+    scores = _detect_together(lm, config, journal)[config.score]
+    return replace(scores, about=about(lm.identity, config))
 
 
 def _kinds(lm: LanguageModel, config: DetectConfig) -> dict[str, ScoreKind]:
@@ -354,7 +356,13 @@ def detect_stored(
     else:
         scores, artifact = DETECT.obtain(
             config, inputs, lambda journal: make(journal)[config.score], **how)
-    return replace(scores, model=ref.name, score=config.score), artifact
+    return replace(scores, model=ref.name, score=config.score,
+                   about=about(ref.identity, config)), artifact
+
+
+def about(identity: str, config: DetectConfig) -> dict[str, Any]:
+    """Return `HeadScores.about` of a detection: the model's weights, and the grid."""
+    return {"weights": identity, "grid": config.identity()}
 
 
 def label_of(config: DetectConfig) -> str:

@@ -176,7 +176,8 @@ class HeadScores:
         """
         runs = chosen[self.cases["success"].to_numpy()]
         clusters = None if self.clusters is None else self.clusters[runs]
-        return HeadScores(self.runs[runs], self.model, clusters, self.cases[chosen], self.score)
+        return HeadScores(self.runs[runs], self.model, clusters, self.cases[chosen], self.score,
+                          self.about)
 
     def ranking(self) -> list[Head]:
         """Return all heads, highest mean first; ties in the order of layer and head."""

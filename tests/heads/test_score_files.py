@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from rmutils.core.errors import UserError
-from rmutils.heads import HeadScores
+from rmutils.heads import DetectConfig, HeadScores, detect
+from rmutils.heads.detection import detect_stored
+from rmutils.models import load_model
 
 RUNS = np.array([[[0.0, 0.5, 0.25, 1.0], [0.75, 0.0, 0.0, 0.5]],
                  [[0.5, 0.5, 0.25, 0.0], [0.25, 0.0, 0.0, 1.0]]])
@@ -101,3 +103,17 @@ def test_scores_of_other_weights_are_refused(llama, tmp_path):
                 HeadScores.load(path, llama)
     with pytest.raises(UserError, match="no format of scores is called 'qr'.*qrhead"):
         scores.save(tmp_path / "b", "qr")
+
+
+def test_a_detection_tells_weights_and_grid(tiny, tmp_path):
+    """Computed or looked up, and so does its file."""
+    config = DetectConfig(lengths=(200,), depths=(0.5,), needles=2, max_new_tokens=2)
+    lm = load_model(str(tiny))
+    for found in (detect(lm, config), detect_stored(str(tiny), config)[0],
+                  detect_stored(str(tiny), config, compute="never")[0]):
+        again = HeadScores.load(saved(found, tmp_path / "a.json"), lm)
+        assert again.about["weights"] == lm.identity
+        assert again.about["grid"] == config.identity()
+        assert again.about["grid"]["lengths"] == [200] and again.score == "copy"
+        np.testing.assert_array_equal(again.runs, found.runs)
+        assert again.cases["response"].tolist() == found.cases["response"].tolist()
