@@ -23,6 +23,7 @@ from rmutils.experiments.masking_sweep import SWEEP, SweepConfig
 from rmutils.experiments.olmo3 import EXTENSION
 from rmutils.experiments.savings_curves import MEASUREMENTS
 from rmutils.experiments.under_variants import VARIANT, VariantConfig
+from rmutils.experiments.which_heads import WHICH_HEADS, WhichHeadsConfig
 from rmutils.heads.detection import DETECT, DetectConfig
 from rmutils.longcontext.extension import ExtensionConfig
 from rmutils.models.trained import TRAIN
@@ -36,6 +37,7 @@ STAGES = {stage.name: (stage, config) for stage, config in (
     (FORMATION, FormationConfig), (GENERAL, GeneralConfig), (HALF_LEARNED, HalfLearnedConfig),
     (HEADS, HeadsConfig), (LIKELIHOODS, LikelihoodConfig), (RETMASK, RetMaskConfig),
     (SWEEP, SweepConfig), (TRAIN, TrainRecipe), (VARIANT, VariantConfig),
+    (WHICH_HEADS, WhichHeadsConfig),
     *((one.stage, one.config) for one in MEASUREMENTS.values()))}
 
 

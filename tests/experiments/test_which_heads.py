@@ -1,0 +1,113 @@
+"""The score x ablation matrix, against counts by hand."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rmutils import DetectConfig, detect, load_model
+from rmutils.experiments import which_heads as module
+from rmutils.experiments.which_heads import (
+    COPY,
+    MATCHED,
+    PLAIN_TEXT,
+    TOP,
+    WHOLE,
+    WhichHeads,
+    agreement,
+    compare_kinds,
+    costs,
+    finding,
+    planned,
+    watch_answer,
+)
+from rmutils.figures.which_heads_figures import copy_against_write, masking_costs
+from rmutils.pipeline.planned_runs import load_plan
+
+NEEDLES = 20
+
+
+def made(lost: dict[str, int]) -> WhichHeads:
+    """The whole model finds all needles; the top heads of each score lose the first few, others of
+    the same layers one in the first of two draws. Plain text loses half a nat."""
+    rows = [("", WHOLE, 0, 0, "literal", i, 1.0) for i in range(NEEDLES)]
+    rows += [("", WHOLE, 0, 0, PLAIN_TEXT, i, -2.0) for i in range(4)]
+    for kind, count in lost.items():
+        rows += [(kind, TOP, 2, 0, "literal", i, float(i >= count)) for i in range(NEEDLES)]
+        rows += [(kind, MATCHED, 2, draw, "literal", i, float(i > 0 or draw))
+                 for draw in (0, 1) for i in range(NEEDLES)]
+        rows += [(kind, policy, 2, draw, PLAIN_TEXT, i, -2.5)
+                 for policy, draw in ((TOP, 0), (MATCHED, 0), (MATCHED, 1)) for i in range(4)]
+    maps = {COPY: [[0.5, 0.2], [0.1, 0.0]], "locos": [[3.0, 2.0], [0.0, 1.0]]}
+    scores = [(kind, i, j, maps[kind][i][j]) for kind in maps for i in (0, 1) for j in (0, 1)]
+    return WhichHeads(
+        pd.DataFrame(scores, columns=["kind", "layer", "head", "score"]),
+        pd.DataFrame(rows, columns=["kind", "policy", "count", "draw", "outcome", "sample",
+                                    "value"]), pd.DataFrame())
+
+
+def test_costs_are_what_is_lost_beyond_the_control():
+    table = costs(made({COPY: 10, "locos": 0})).set_index(["outcome", "kind"])
+    copy, locos = table.loc["literal", COPY], table.loc["literal", "locos"]
+    assert copy["whole"] == 1 and copy["lost"].value == 0.5
+    assert copy["control"].value == pytest.approx(1 / (2 * NEEDLES))
+    assert copy["difference"].value == pytest.approx(0.5 - 1 / (2 * NEEDLES))
+    assert 0 < copy["difference"].low < copy["difference"].high < 1
+    assert copy["p_holm"] == pytest.approx(2 * copy["p"]) and copy["p"] < 0.01
+    assert locos["difference"].value < 0 and locos["p_holm"] == 1  # one needle, of one draw
+    assert table.loc[PLAIN_TEXT, COPY]["lost"].value == pytest.approx(0.5)
+
+
+def test_finding_follows_the_rule_of_the_plan():
+    table = costs(made({COPY: 10, "locos": 0}))
+    said = finding("a model", table, (0.1, 0.9), 0.05)
+    assert "copy 50 % [" in said and "these heads matter" in said and "undecided" in said
+    assert "too few" in finding("a model", table.assign(whole=0.05), (0.1, 0.9), 0.05)
+
+
+def test_kinds_are_compared_on_the_same_needles():
+    more = compare_kinds(made({COPY: 10, "locos": 4}), "literal", 2)
+    assert more["kind"].tolist() == ["locos"] and more["more"][0].value == pytest.approx(-0.3)
+
+
+def test_agreement_counts_heads_and_reads_tau_on_other_scales():
+    table = agreement(made({COPY: 1}), 2).set_index("kind")
+    assert table.loc["locos", "common"] == 2
+    assert table.loc["locos", "correlation"] == pytest.approx(0.8)  # one pair swapped
+    assert table.loc["locos", "like_tau"] == 1.0  # three heads reach 0.1
+
+
+def test_figures_draw_every_score_and_head():
+    table = costs(made({COPY: 10, "locos": 0}))
+    figure = masking_costs({"a model": table})
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["copy", "locos"]
+    assert len(figure.axes) == 2
+
+
+def test_plan_is_followed(monkeypatch):
+    configs = planned(load_plan("which_heads"))
+    assert list(configs)[-1] == "smollm2-135m" and configs["smollm2-135m"].top == (5,)
+    config = configs["tiny-llama"].changed({
+        "detect.needles": 2, "detect.depths": (0.5,), "kinds": (COPY,), "top": (4,), "draws": 2})
+    masked = []
+    monkeypatch.setattr(module, "_ask", lambda lm, config: masked.append(
+        lm.model.model.layers[-1].self_attn.o_proj.weight.abs().sum().item()) or pd.DataFrame(
+            {"outcome": ["literal"], "sample": [0], "value": [1.0]}))
+    monkeypatch.setattr(module, "watch_answer", lambda *_: pd.DataFrame())
+    lm = load_model("tiny-llama", device="cpu")
+    result = module.which_heads(lm, config)
+    assert result.outcomes["policy"].tolist() == [WHOLE, TOP, MATCHED, MATCHED]
+    expected = detect(lm, config.detect).mean
+    assert np.allclose(result.map_of(COPY), expected)
+    assert masked[1] < masked[0]
+
+
+def test_watched_heads_copy_the_token_that_is_written():
+    lm, config = load_model("tiny-llama", device="cpu"), DetectConfig(
+        lengths=(256,), depths=(0.5,), needles=1, max_new_tokens=24)
+    mean = np.zeros(lm.shape)
+    mean[3, 7] = 1  # the head that copies most
+    table = watch_answer(lm, config, {COPY: mean, "dla": mean}, top=1)
+    head = table[table["kind"] == COPY]
+    assert head["copies"].sum() >= 3 and head.loc[head["copies"], "attention"].min() > 0.1
+    assert len(table) == 2 * len(head)
+    assert len(copy_against_write(table, "a model").axes) == 4
