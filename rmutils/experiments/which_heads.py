@@ -290,7 +290,7 @@ def finding(model: str, table: pd.DataFrame, bounds: tuple[float, float], level:
     Parameters
     ----------
     table : DataFrame
-        Rows of `costs` for the primary number of heads.
+        Rows of `costs` for one number of heads.
     """
     part = table[table["outcome"] == PRIMARY]
     count, whole = part["count"].iloc[0], part["whole"].iloc[0]

@@ -15,18 +15,18 @@ TITLES = {"literal": "literal needles", "paraphrased": "paraphrased needles",
           TASK: "questions on documents", PLAIN_TEXT: "plain text (nats a token)"}
 
 
-def masking_costs(models: Mapping[str, pd.DataFrame]) -> Figure:
-    """Losses by masking, a panel per model (down) and outcome (across), with 95 % intervals.
+def masking_costs(maskings: Mapping[str, pd.DataFrame]) -> Figure:
+    """Losses by masking, a row of panels for each model and number of heads, with 95 % intervals.
 
     Parameters
     ----------
-    models : mapping
-        Model -> rows of `rmutils.experiments.which_heads.costs` for one number of heads.
+    maskings : mapping
+        Name -> rows of `rmutils.experiments.which_heads.costs` for one number of heads.
     """
-    outcomes = next(iter(models.values()))["outcome"].unique()
-    figure = Figure(figsize=(WIDTH, 0.9 + 1.25 * len(models)), layout="constrained")
-    panels = figure.subplots(len(models), len(outcomes), sharex="col", sharey=True, squeeze=False)
-    for row, (model, table) in zip(panels, models.items(), strict=True):
+    outcomes = next(iter(maskings.values()))["outcome"].unique()
+    figure = Figure(figsize=(WIDTH, 0.9 + 1.25 * len(maskings)), layout="constrained")
+    panels = figure.subplots(len(maskings), len(outcomes), sharex="col", sharey=True, squeeze=False)
+    for row, (label, table) in zip(panels, maskings.items(), strict=True):
         for axes, outcome in zip(row, outcomes, strict=True):
             part = table[table["outcome"] == outcome]
             for name, colour, marker, shift in (("lost", RED, "D", -0.13),
@@ -40,7 +40,7 @@ def masking_costs(models: Mapping[str, pd.DataFrame]) -> Figure:
             axes.tick_params(labelsize=9)
             if axes in panels[0]:
                 axes.set_title(TITLES.get(outcome, outcome), fontsize=9.5)
-        row[0].set_ylabel(f"{model}\n{table['count'].iloc[0]} heads", fontsize=9)
+        row[0].set_ylabel(label, fontsize=9)
     panels[0, 0].invert_yaxis()
     figure.supxlabel("lost: share of all (plain text: nats a token)", fontsize=9.5)
     return figure
