@@ -18,7 +18,7 @@ from rmutils.core.journal import Journal, progress_bar
 from rmutils.core.results import Artifact, Compute, Stage
 from rmutils.evaluation.answers import find_needles
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate
-from rmutils.evaluation.likelihoods import log_probabilities, passages
+from rmutils.evaluation.likelihoods import log_probabilities
 from rmutils.experiments.sweep_questions import KNOWN_TOKENS, PASSAGE
 from rmutils.heads import DetectConfig, detect, mask_heads
 from rmutils.heads.contributions import Written
@@ -27,6 +27,7 @@ from rmutils.heads.masking import draw_layer_matched
 from rmutils.heads.score_kinds import SCORES
 from rmutils.heads.scores import DECIMALS, Head
 from rmutils.models import LanguageModel
+from rmutils.models.language_model import passages
 from rmutils.models.loading import ModelRef
 from rmutils.pipeline.planned_runs import Plan
 from rmutils.stats import ANY, DIFFERENCE, Interval, holm, interval, sign_flip_test
