@@ -21,9 +21,9 @@ from rmutils.evaluation.helmet import EvaluateConfig, evaluate
 from rmutils.evaluation.likelihoods import log_probabilities
 from rmutils.experiments.sweep_questions import KNOWN_TOKENS, PASSAGE
 from rmutils.heads import DetectConfig, detect, mask_heads
-from rmutils.heads.contributions import Written
 from rmutils.heads.detection import build_cases, inputs_of
 from rmutils.heads.masking import draw_layer_matched
+from rmutils.heads.one_run import WatchedAnswer
 from rmutils.heads.score_kinds import SCORES
 from rmutils.heads.scores import DECIMALS, Head
 from rmutils.models import LanguageModel
@@ -37,6 +37,8 @@ COPY, WRITE = "paper", "dla"
 """The score that says which heads copy, and the one that says which write."""
 NAMES = {COPY: "copy", "attention": "attention", WRITE: "dla", "locos": "locos"}
 """Scores as figures name them."""
+SCORE = {name: "copy" if name == COPY else name for name in NAMES}
+"""Scores of the plan as `DetectConfig.score` names them."""
 PRIMARY, TASK, PLAIN_TEXT = "literal", "task", "plain text"
 
 
@@ -46,7 +48,7 @@ class WhichHeadsConfig(Config):
     detect: DetectConfig
     """Cases from which every score is taken."""
     kinds: tuple[str, ...]
-    """Scores, as `DetectConfig.definition` names them."""
+    """Scores, as the plan names them (`NAMES`)."""
     top: tuple[int, ...]
     """How many of the highest heads are masked."""
     draws: int
@@ -127,7 +129,7 @@ def which_heads(
     for kind in config.kinds:
         if f"score {kind}" not in kept:
             kept[f"score {kind}"] = detect(
-                lm, config.detect.changed({"definition": kind})).mean.tolist()
+                lm, config.detect.changed({"score": SCORE[kind]})).mean.tolist()
     means = {kind: np.array(kept[f"score {kind}"]) for kind in config.kinds}
     plan: dict[str, tuple[str, str, int, int, list[Head]]] = {WHOLE: ("", WHOLE, 0, 0, [])}
     for kind, mean in means.items():
@@ -185,20 +187,22 @@ def watch_answer(
     top : int
         How many of the highest heads by `COPY` and by `WRITE`.
     """
-    kind = SCORES[WRITE](lm, config)
+    kind = SCORES[WRITE](lm, config.changed({"score": WRITE}))
     answered = kind.answers(build_cases(lm, config.changed({"needles": 4})), None)
     case, answer, _ = max(answered, key=lambda one: kind.recall(
         one[0].needle.real_needle, lm.tokenizer.decode(one[1].tokens))[0])
     start, end = case.needle_span
+    assert isinstance(answer, WatchedAnswer)
     rows = []
-    for step, token in enumerate(answer.tokens.tolist() if isinstance(answer, Written) else []):
+    for i, step in enumerate(answer.steps):
+        token = int(answer.tokens[step])
         for name in (COPY, WRITE):
             for head in _ranked(means[name])[:top]:
                 place = int(answer.positions[step, *head])
                 copies = start <= place < end and case.input_ids[place] == token
                 rows.append((step, lm.tokenizer.decode([token]), name, *head, copies,
-                             float(answer.attention[step, *head]),
-                             float(answer.from_all[step, *head])))
+                             float(answer.attention[i, *head]),
+                             float(answer.from_all[i, *head])))
     return pd.DataFrame(rows, columns=["step", "token", "kind", "layer", "head", "copies",
                                        "attention", "adds"])
 
