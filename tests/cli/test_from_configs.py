@@ -123,5 +123,5 @@ def test_what_is_not_understood(words, message):
 def test_help_has_choices_defaults_and_a_line_for_each_field():
     shown = " ".join(CliRunner().invoke(cli.app, ["detect", "--help"], env={
         "COLUMNS": "200"}).stdout.split())
-    assert "One of attention, dla, locos, paper, wu." in shown and "[default: 256,512]" in shown
+    assert "One of anchor, attention, copy, dla, locos, patching, query." in shown and "[default: 256,512]" in shown
     assert "How many needles of the set, from its start. [default: all]" in shown
