@@ -8,6 +8,7 @@ import pandas as pd
 
 from rmutils.figures.report import number
 from rmutils.figures.sentences import by_sign, join
+from rmutils.paper.verdicts import Effect
 from rmutils.preference.strategies import STRATEGIES
 from rmutils.stats import Interval
 
@@ -99,12 +100,43 @@ def abilities_kept(changed: Mapping[str, pd.DataFrame]) -> list[str]:
     told = []
     for model, table in tables.items():
         row = table.set_index("strategy").loc["retmask"]
-        told.append(f"`{model}` {by_sign(_interval(row), 'rises', 'falls', 'changes')} by "
+        sure = row["p_holm"] <= 0.05  # corrected for the comparisons of a model, as in the table
+        told.append(f"`{model}` "
+                    + (by_sign(_interval(row), "rises", "falls", "changes") if sure else "changes")
+                    + " by "
                     f"{number(*_interval(row))} points, with {row['smallest_effect']:.2g} as the "
                     "smallest detectable change")
     others = [table[table["strategy"] != "retmask"] for table in tables.values()]
     above, below, count = _tally(others)
     return [
         "**After RetMask, the mean over tasks that could show a loss:** " + "; ".join(told) + ".",
-        f"Of {count} other trainings beside it, {above} raise this mean and {below} lower it; the "
-        "other intervals include zero."]
+        f"Of the intervals of {count} other trainings, {above} lie above zero and {below} below it, "
+        "before any correction for their number."]
+
+
+def masked_heads(
+    model: str, effects: Mapping[str, Effect], elsewhere: Mapping[str, Effect]
+) -> list[str]:
+    """Say what RetMask does to the scores of the heads that it masks.
+
+    Parameters
+    ----------
+    effects : mapping
+        As from `rmutils.paper.effects.head_effects.masked_heads_after`, with `retmask`.
+    elsewhere : mapping
+        Other models -> the effect of RetMask on them.
+    """
+    def thousandths(effect: Effect) -> str:
+        return number(*(1000 * end for end in (effect.value, effect.low, effect.high)))
+
+    own = effects["retmask"]
+    found = Interval(own.value, own.low, own.high)
+    others = join(f"{thousandths(effect)} after {STRATEGIES[name].name}"
+                  for name, effect in effects.items() if name != "retmask")
+    return [
+        f"**After RetMask, the scores of the masked heads of `{model}` "
+        f"{by_sign(found, 'rise', 'fall', 'do not measurably change')}**: by {thousandths(own)} "
+        f"thousandths (95 % interval over {own.clusters} needles; {own.note}).",
+        f"After the other trainings of this model the same heads change by {others}.",
+        "On the teaching models, with several seeds, RetMask changes them by "
+        + join(f"{thousandths(effect)} (`{name}`)" for name, effect in elsewhere.items()) + "."]

@@ -2,12 +2,18 @@
 
 import pandas as pd
 
-from rmutils.figures.training_sentences import abilities_kept, main_contrasts, reasoning_kinds
+from rmutils.figures.training_sentences import (
+    abilities_kept,
+    main_contrasts,
+    masked_heads,
+    reasoning_kinds,
+)
+from rmutils.paper.verdicts import Effect
 
 
 def table(*rows, **columns):
     frame = pd.DataFrame(rows, columns=["strategy", "effect", "low", "high"])
-    return frame.assign(smallest_effect=1.25, **columns)
+    return frame.assign(smallest_effect=1.25, p_holm=0.01, **columns)
 
 
 def test_contrasts_are_counted_by_sign():
@@ -35,4 +41,18 @@ def test_a_change_is_named_only_if_its_interval_excludes_zero():
                "n": table(("retmask", 0.5, -1, 2)), "o": table(("sft", 0, -1, 1))}
     first, second = abilities_kept(changed)
     assert "`m` falls by -2" in first and "`n` changes by 0.5" in first and "`o`" not in first
-    assert "Of 1 other trainings beside it, 1 raise this mean and 0 lower it" in second
+    assert "intervals of 1 other trainings, 1 lie above zero and 0 below" in second
+    unsure = {"m": changed["m"].assign(p_holm=0.2)}
+    assert "`m` changes by -2" in abilities_kept(unsure)[0]
+
+
+def test_masked_heads_rise_only_above_zero():
+    def effect(value, half):
+        return Effect(value, value - half, value + half, "score", (), 12, "one training")
+
+    effects = {"retmask": effect(0.015, 0.004), "sft": effect(0, 0.003)}
+    first, second, third = masked_heads("m", effects, {"n": effect(-0.002, 0.008)})
+    assert "of `m` rise**: by 15 [11,\u00a019]" in first.replace(".0", "") and "12 needles" in first
+    assert "0 [-3,\u00a03] after SFT" in second.replace(".0", "") and "(`n`)" in third
+    assert "do not measurably change" in masked_heads(
+        "m", effects | {"retmask": effect(0.001, 0.004)}, {"n": effect(0, 1)})[0]
