@@ -110,8 +110,8 @@ def abilities_kept(changed: Mapping[str, pd.DataFrame]) -> list[str]:
     above, below, count = _tally(others)
     return [
         "**After RetMask, the mean over tasks that could show a loss:** " + "; ".join(told) + ".",
-        f"Of the intervals of {count} other trainings, {above} lie above zero and {below} below it, "
-        "before any correction for their number."]
+        f"Of the intervals of {count} other trainings, {above} lie above zero and {below} below "
+        "it, before any correction for their number."]
 
 
 def masked_heads(
