@@ -14,6 +14,7 @@ from rmutils.evaluation.helmet.evaluation import EVALUATION
 from rmutils.evaluation.helmet.suite import DATASETS, SUITES
 from rmutils.evaluation.likelihoods import LIKELIHOODS, LikelihoodConfig
 from rmutils.experiments.ablation import ABLATION, AblationConfig
+from rmutils.experiments.contrast_without_training import CONTRASTED, ContrastConfig
 from rmutils.experiments.designs import DESIGN, DesignConfig
 from rmutils.experiments.failure_modes import FAILURE_MODES, FailureConfig
 from rmutils.experiments.formation import FORMATION, FormationConfig
@@ -31,8 +32,8 @@ from rmutils.pipeline.retmask import RETMASK, RetMaskConfig
 from rmutils.training.recipes import TrainRecipe
 
 STAGES = {stage.name: (stage, config) for stage, config in (
-    (ABLATION, AblationConfig), (BASELINES, EvaluateConfig), (DESIGN, DesignConfig),
-    (DETECT, DetectConfig),
+    (ABLATION, AblationConfig), (BASELINES, EvaluateConfig), (CONTRASTED, ContrastConfig),
+    (DESIGN, DesignConfig), (DETECT, DetectConfig),
     (EVALUATION, EvaluateConfig), (EXTENSION, ExtensionConfig), (FAILURE_MODES, FailureConfig),
     (FORMATION, FormationConfig), (GENERAL, GeneralConfig), (HALF_LEARNED, HalfLearnedConfig),
     (HEADS, HeadsConfig), (LIKELIHOODS, LikelihoodConfig), (RETMASK, RetMaskConfig),
