@@ -123,5 +123,6 @@ def test_what_is_not_understood(words, message):
 def test_help_has_choices_defaults_and_a_line_for_each_field():
     shown = " ".join(CliRunner().invoke(cli.app, ["detect", "--help"], env={
         "COLUMNS": "200"}).stdout.split())
-    assert "One of anchor, attention, copy, dla, locos, patching, query." in shown and "[default: 256,512]" in shown
+    assert "One of anchor, attention, copy, dla, locos, patching, query." in shown
+    assert "[default: 256,512]" in shown
     assert "How many needles of the set, from its start. [default: all]" in shown
