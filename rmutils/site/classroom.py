@@ -38,6 +38,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from rmutils.core import paths
 from rmutils.core.errors import UserError
+from rmutils.site.pages.frame import FOUND
 from rmutils.site.parameters import load_notebook
 
 BLANK = "    ..."
@@ -306,13 +307,18 @@ def _picture(cell: NotebookNode, where: str) -> tuple[str, str]:
 
 
 def _said(place: str, chapters: dict[str, NotebookNode]) -> str:
+    """What a cell computed: its sentences, or the list of the box *What we found*."""
     chapter, _, wanted = place.partition("/")
     for cell in chapters[chapter].cells if chapter in chapters else ():
         if cell.get("id") == wanted:
-            told = [output["data"]["text/markdown"] for output in cell.get("outputs", [])
-                    if "text/markdown" in output.get("data", {})]
+            shown = [output.get("data", {}) for output in cell.get("outputs", [])]
+            told = [_MARKDOWN.render(data["text/markdown"]) for data in shown
+                    if "text/markdown" in data]
+            boxes = [data["text/html"] for data in shown
+                     if data.get("text/html", "").startswith(FOUND)]
+            told += [box[box.index("<ul>"):].removesuffix("</section>") for box in boxes]
             if told:
-                return _MARKDOWN.render("\n\n".join(told))
+                return "\n".join(told)
     raise UserError(f"{place}: no such cell, or it computed no sentence")
 
 

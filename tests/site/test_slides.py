@@ -9,6 +9,7 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from rmutils.core import paths
 from rmutils.core.errors import UserError
+from rmutils.figures.report import what_we_found
 from rmutils.site.classroom import FOLDER, write_slides
 
 LESSONS = sorted((paths.BOOK / FOLDER).glob("*.yml"))
@@ -61,10 +62,12 @@ def test_text_that_a_model_wrote_is_escaped(tmp_path):
         {"title": "a", "about": "a", "slides": [slide]}))
     (tmp_path / "chapters").mkdir()
     bad = new_output("execute_result", {"text/markdown": "<script>b</script> <img src=x>"})
-    cell = new_code_cell("1", id="cell", outputs=[bad])
+    box = new_output("execute_result", {"text/html": what_we_found("So?", "It is *2*.").data})
+    cell = new_code_cell("1", id="cell", outputs=[bad, box])
     nbformat.write(new_notebook(cells=[cell]), tmp_path / "chapters" / "one.ipynb")
     text = write_slides(tmp_path, tmp_path / "html")[0].read_text("utf-8")
     assert "<script>" not in text and "<img" not in text and "&lt;script&gt;b" in text
+    assert "<ul><li>It is <em>2</em>.</li></ul></div>" in text and "So?" not in text
 
 
 @pytest.mark.parametrize(("slide", "told"), [
