@@ -53,6 +53,6 @@ def test_unknown_families_have_the_defaults(tmp_path):
     assert family_of("nobody").tau == tau_of("nobody") == tau_of("no/body") == 0.1
     (tmp_path / "config.json").write_text('{"model_type": "qwen3"}')
     assert tau_of(str(tmp_path)) == 0.05
-    with pytest.raises(ValueError, match="no model family.*llama, qwen3, olmo3"):
+    with pytest.raises(UserError, match="no model family.*llama, qwen3, olmo3"):
         TeachingRecipe(family="nobody")
     assert {spec.family for spec in REGISTRY.values()} <= set(FAMILIES)
