@@ -333,7 +333,10 @@ def export_masked(
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as scratch:
             work = Path(scratch) / "model"  # the scratch folder itself is closed to other users
             with mask_heads(lm, heads, how):
-                _save(lm, work)
+                if how == "mean":
+                    _save_with_biases(lm, work)
+                else:
+                    lm.model.save_pretrained(work)
             lm.tokenizer.save_pretrained(work)
             (work / RECORD).write_text(json.dumps(record, indent=1) + "\n")
             for weights in work.glob("*.safetensors"):  # so are these, as safetensors makes them
@@ -344,7 +347,7 @@ def export_masked(
     return target
 
 
-def _save(lm: LanguageModel, folder: Path) -> None:
+def _save_with_biases(lm: LanguageModel, folder: Path) -> None:
     """Write a model that may have biases which its configuration does not know of."""
     config, state = deepcopy(lm.model.config), lm.model.state_dict()
     with torch.device("meta"):
