@@ -198,7 +198,7 @@ def trainings(model: str, strategy: str, **changes: object) -> list[RetMaskRun]:
     runs, missing = stored_runs(model, configs)
     if missing:
         raise NotStored(f"{len(missing)} of the {len(configs)} runs of {strategy} planned on "
-                        f"{model} are not stored. The first is made by `{missing[0]}`.")
+                        f"{model} have not been run. The first is made by `{missing[0]}`.")
     return runs
 
 
