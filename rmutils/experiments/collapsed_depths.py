@@ -21,7 +21,7 @@ from rmutils.pipeline.planned_runs import Plan
 from rmutils.stats import ANY, RESAMPLES, interval_of, spread
 
 CHOICES = 50
-"""Of two random places for each needle and length."""
+"""Random choices of two places for each needle and length."""
 REAL, COLLAPSED, RANDOM = "real", "collapsed", "two random places"
 OVERLAP = "top heads in common"
 

@@ -48,7 +48,7 @@ class ContrastConfig(Config):
     arm: str
     """A key of `SHORT`."""
     seed: int
-    """Of the training, or of the random heads."""
+    """Seed of the training, or of the draw of random heads."""
     measured: VariantConfig
     """Needles and texts."""
     evaluation: EvaluateConfig | None

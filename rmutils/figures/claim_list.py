@@ -17,7 +17,7 @@ from rmutils.figures.training_figures import SIGNS
 from rmutils.paper.claims import Judged, Part
 
 WIDTH, STEP = 240, 7
-"""Of a row's picture: its width, and the height of an effect in it, in pixels."""
+"""Width of a row's picture, and the height of an effect in it, in pixels."""
 
 
 def claim_list(judged: Sequence[Judged]) -> HTML:

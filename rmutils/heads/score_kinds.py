@@ -81,8 +81,8 @@ real_needle='in the jar'),))
     the question does. `patching`: what a head brings back of the answer where the needle is
     missing. Or another registered kind. All but `query` and `patching` come from one run."""
     definition: Literal["paper", "wu"] = "paper"
-    """Of the copy score. `paper`: Equation 1 as a set overlap, exact needle span, answers end at
-    the stop token. `wu`: the published code as it is (see `rmutils.heads.copy_score`)."""
+    """How the copy score is counted. `paper`: Equation 1 as a set overlap, exact needle span,
+    answers end at the stop token. `wu`: the published code (see `rmutils.heads.copy_score`)."""
     max_new_tokens: Annotated[int, Field(ge=1)] = 50
     """The paper is silent; 50 in `retrieval_head_detection.py`."""
     corpus: Annotated[Literal["book", "world", "japanese"] | None, Field(exclude=True)] = None

@@ -89,7 +89,7 @@ def slow_patching(lm, case, tokens, heads):
     size, seen = lm.model.config.head_dim, {}
 
     def odds(prompt, layer=0, head=None):
-        """Of the answer, with a head as it was seen; without a head, the layer's are seen."""
+        """Log-probability of the answer, one head as it was seen; with None, heads are seen."""
         def hook(module, given):
             if head is None:
                 seen[layer] = given[0].clone()
