@@ -289,8 +289,12 @@ def agreement(result: WhichHeads, count: int, tau: float = 0.1) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["kind", "correlation", "common", "layers", "like_tau"])
 
 
-def finding(model: str, table: pd.DataFrame, bounds: tuple[float, float], level: float) -> str:
+def finding(
+    model: str, result: WhichHeads, table: pd.DataFrame, bounds: tuple[float, float], level: float
+) -> str:
     """Say which scores find heads that matter, by the rule of the plan.
+
+    Scores that choose the same heads are named together: nothing can tell them apart.
 
     Parameters
     ----------
@@ -298,20 +302,31 @@ def finding(model: str, table: pd.DataFrame, bounds: tuple[float, float], level:
         Rows of `costs` for one number of heads.
     """
     part = table[table["outcome"] == PRIMARY]
-    count, whole = part["count"].iloc[0], part["whole"].iloc[0]
+    count, whole = int(part["count"].iloc[0]), part["whole"].iloc[0]
     if whole < bounds[0]:
         return f"- **{model}** finds {whole:.0%} of the literal needles, too few to lose any."
-    lines = []
+    alike: dict[tuple, list[str]] = {}
     for row in part.itertuples():
         clear = row.p_holm < level and (row.difference.low > 0 or row.difference.high < 0)
         verdict = ("undecided" if not clear else "these heads matter" if row.difference.low > 0
                    else "they matter less than others")
-        lines.append(
-            f"{NAMES[row.kind]} {_share(row.lost)}, others of the same layers "
-            f"{_share(row.control)} (difference {_share(row.difference)}, p = {row.p_holm:.2g}: "
-            f"{verdict})")
+        heads = frozenset(result.ranking(row.kind)[:count])
+        said = (f"{_share(row.lost)}, {_others(heads, result.map_of(row.kind).shape[1])} "
+                f"{_share(row.control)} (difference {_share(row.difference)}, "
+                f"p = {row.p_holm:.2g}: {verdict})")
+        alike.setdefault((heads, said), []).append(NAMES[row.kind])
+    lines = [f"{' and '.join(names)}{', the same heads,' * (len(names) > 1)} {said}"
+             for (_, said), names in alike.items()]
     return (f"- **{model}** finds {whole:.0%} of the literal needles. Masking the top {count} "
             f"heads loses, by score, of all needles: {'; '.join(lines)}.")
+
+
+def _others(heads: frozenset[Head], width: int) -> str:
+    """Name the control; where its layers have no more heads than it masks, each draw is the same.
+    """
+    left = width * len({layer for layer, _ in heads}) - len(heads)
+    return ("as many others of the same layers" if left > len(heads)
+            else "the only others of the same layers")
 
 
 def _share(found: Interval) -> str:

@@ -58,10 +58,18 @@ def test_costs_are_what_is_lost_beyond_the_control():
 
 
 def test_finding_follows_the_rule_of_the_plan():
-    table = costs(made({COPY: 10, "locos": 0}))
-    said = finding("a model", table, (0.1, 0.9), 0.05)
+    result = made({COPY: 10, "locos": 0})  # both scores choose both heads of one layer
+    table = costs(result)
+    said = finding("a model", result, table, (0.1, 0.9), 0.05)
     assert "copy 50 % [" in said and "these heads matter" in said and "undecided" in said
-    assert "too few" in finding("a model", table.assign(whole=0.05), (0.1, 0.9), 0.05)
+    assert said.count("the only others of the same layers") == 2 and "the same heads" not in said
+    assert "too few" in finding("a model", result, table.assign(whole=0.05), (0.1, 0.9), 0.05)
+
+
+def test_scores_that_choose_the_same_heads_are_named_together():
+    result = made({COPY: 10, "locos": 10})
+    said = finding("a model", result, costs(result), (0.1, 0.9), 0.05)
+    assert "copy and locos, the same heads, 50 % [" in said and said.count("p =") == 1
 
 
 def test_kinds_are_compared_on_the_same_needles():
