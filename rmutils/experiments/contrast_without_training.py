@@ -270,17 +270,17 @@ def verdict(found: pd.DataFrame, plan: Plan) -> str:
     if (clear & (primary["high"] < 0)).all():
         return "By the rule of the plan, decoding does more than training."
     if (primary["low"].gt(-size) & primary["high"].lt(size)).all():
-        return (f"By the rule of the plan, a difference of {100 * size:.0f} points or more, either "
-                f"way, is excluded; smaller ones are not.")
+        return (f"Whether training adds anything to decoding stays open: by the rule of the plan, "
+                f"only a difference of {100 * size:.0f} points or more, either way, is excluded.")
     return "By the rule of the plan, it remains undecided whether training adds anything."
 
 
 def finding(found: pd.DataFrame, plan: Plan) -> str:
-    """Say the primary comparison, model by model, and the plan's verdict."""
+    """Say the plan's verdict, and the primary comparison model by model."""
     primary = found[(found["arm"] == RETMASK) & (found["base"] == DECORE)]
     told = "; ".join(f"{sentence(row)}, corrected p = {row.p_holm:.2g}"
                      for row in primary.itertuples())
-    return f"{told}. {verdict(found, plan)}"
+    return f"**{verdict(found, plan)}** {told}."
 
 
 def side_findings(found: pd.DataFrame) -> list[str]:
