@@ -71,8 +71,8 @@ def copy_against_write(answer: pd.DataFrame, model: str) -> Figure:
                         [f"{layer}-{head}" for layer, head in grid.index], fontsize=9)
         for row, head in enumerate(grid.index):
             steps = part[(part["layer"] == head[0]) & (part["head"] == head[1]) & part["copies"]]
-            axes.plot(steps["step"] + 0.5, np.full(len(steps), row + 0.5), "o", color="black",
-                      ms=3.5)
+            axes.plot(grid.columns.get_indexer(steps["step"]) + 0.5,
+                      np.full(len(steps), row + 0.5), "o", color="black", ms=3.5)
         axes.invert_yaxis()
         axes.set_title(f"{model}: the heads that {'copy' if kind == COPY else 'write'}",
                        loc="left", fontsize=10)
