@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from transformers import DynamicCache
 
@@ -26,7 +27,7 @@ from rmutils.corpora.niah import NiahCase
 from rmutils.heads.answering import Answered, Watch, tokens_together
 from rmutils.heads.one_run import OneRunScore, WatchedAnswer
 from rmutils.heads.score_kinds import SCORES
-from rmutils.heads.scores import Head, Values
+from rmutils.heads.scores import Values
 from rmutils.models import LanguageModel
 from rmutils.models.engine.caches import Trunk, filled, stack_caches
 
@@ -92,55 +93,111 @@ class PatchingScore(OneRunScore):
         return np.asarray(answer.recovered.sum(0))
 
 
-@torch.inference_mode()
+class GivenAnswer:
+    """A prompt whose answer is given: the rows that decide it can be read with heads exchanged.
+
+    Parameters
+    ----------
+    lm : LanguageModel
+    prompt : sequence of int
+        That of the answer, or another one.
+    answer : WatchedAnswer
+        With one step or more.
+    """
+
+    @torch.inference_mode()
+    def __init__(self, lm: LanguageModel, prompt: Sequence[int], answer: WatchedAnswer):
+        text = [*prompt, *answer.tokens.tolist()]
+        self.lm, self.length, self.count = lm, len(text), len(answer.steps)
+        self.first = len(prompt) - 1 + answer.steps[0]
+        self.ids, self.wanted = torch.tensor(
+            [text[i:][: self.count] for i in (self.first, self.first + 1)],
+            device=lm.model.device)
+        self._read: Any = Trunk(lm.model, text[: self.first]).cache.layers
+
+    @torch.inference_mode()
+    def outputs(self) -> Tensor:
+        """Return what the heads hand to `o_proj`: (steps, layers, heads, head size)."""
+        seen: list[Tensor] = []
+        with ExitStack() as hooks:
+            for projection in _projections(self.lm):
+                hooks.callback(projection.register_forward_pre_hook(
+                    lambda _, given: seen.append(given[0][0])).remove)
+            self._logits(self._cache(1))
+        return torch.stack(seen, 1).unflatten(-1, (self.lm.shape[1], -1))
+
+    @torch.inference_mode()
+    def exchanged(self, outputs: Tensor, chosen: NDArray[np.bool_]) -> tuple[Values, Values]:
+        """Read the rows with the outputs of some heads exchanged.
+
+        Parameters
+        ----------
+        outputs : Tensor
+            (steps, layers, heads, head size): what takes their place.
+        chosen : ndarray of bool
+            (choices, steps or 1, layers, heads): the heads of each choice.
+
+        Returns
+        -------
+        ndarray, ndarray
+            (choices, steps): the log-probability of each token of the answer, in nats, and whether
+            it is the model's first choice (1 or 0).
+        """
+        together = max(1, tokens_together(self.lm, self.length) // self.length)
+        size = -(-len(chosen) // -(-len(chosen) // together))  # as few passes, evenly filled
+        cache, found = self._cache(size), []
+        for start in range(0, len(chosen), size):
+            part = np.zeros((size, *chosen.shape[1:]), bool)
+            part[: len(chosen) - start] = chosen[start : start + size]
+            with ExitStack() as hooks:
+                self._exchange(outputs, torch.tensor(part, device=outputs.device), hooks)
+                logits = self._logits(cache)
+            odds = logits.log_softmax(-1)[:, torch.arange(self.count), self.wanted]
+            found.append(torch.stack([odds, logits.argmax(-1) == self.wanted]))
+        odds, right = torch.cat(found, 1)[:, : len(chosen)].double().cpu().numpy()
+        return odds, right
+
+    def _exchange(self, outputs: Tensor, chosen: Tensor, hooks: ExitStack) -> None:
+        def hook_of(layer: int) -> Any:
+            def hook(module: Any, given: tuple[Tensor]) -> tuple[Tensor]:
+                each = given[0].unflatten(-1, outputs.shape[2:])
+                other = outputs[:, layer].to(each.dtype)
+                return (torch.where(chosen[:, :, layer, :, None], other, each).flatten(2),)
+
+            return hook
+
+        for layer, projection in enumerate(_projections(self.lm)):
+            if chosen[:, :, layer].any():
+                hooks.callback(projection.register_forward_pre_hook(hook_of(layer)).remove)
+
+    def _cache(self, rows: int) -> DynamicCache:
+        return stack_caches([DynamicCache([
+            (layer.keys.expand(rows, -1, -1, -1), layer.values.expand(rows, -1, -1, -1))
+            for layer in self._read])], self.count)
+
+    def _logits(self, cache: DynamicCache) -> Tensor:
+        model: Any = self.lm.model
+        rows = len(cache.layers[0].keys)
+        places = torch.arange(self.first, self.first + self.count, device=model.device)
+        return model(input_ids=self.ids.expand(rows, -1), past_key_values=filled(cache, self.first),
+                     use_cache=True, position_ids=places[None]).logits.float()
+
+
+def _projections(lm: LanguageModel) -> list[Any]:
+    layers: Any = layers_of(lm.model)
+    return [layer.self_attn.o_proj for layer in layers]
+
+
+def single_heads(lm: LanguageModel) -> NDArray[np.bool_]:
+    """Return no head, then each head by itself, as `GivenAnswer.exchanged` takes choices."""
+    count = lm.shape[0] * lm.shape[1]
+    return np.eye(1 + count, count, -1, bool).reshape(-1, 1, *lm.shape)
+
+
 def recovered(lm: LanguageModel, case: NiahCase, answer: WatchedAnswer) -> Values:
     """Restore each head by itself in the run without the needle; see `PatchedAnswer`."""
-    model: Any = lm.model
     if not answer.steps:
         return np.zeros((0, *lm.shape))
-    text = [*without_needle(case), *answer.tokens.tolist()]
-    count = len(answer.steps)
-    first = len(case.input_ids) - 1 + answer.steps[0]
-    heads: list[Head | None] = [None, *np.ndindex(*lm.shape)]
-    passes = -(-len(heads) // max(1, tokens_together(lm, len(text)) // len(text)))
-    size = -(-len(heads) // passes)
-    heads += [None] * (passes * size - len(heads))
-    read: Any = Trunk(model, text[:first]).cache.layers
-    cache = stack_caches([DynamicCache([
-        (layer.keys.expand(size, -1, -1, -1), layer.values.expand(size, -1, -1, -1))
-        for layer in read])], count)
-    ids = torch.tensor([text[first : first + count]] * size, device=model.device)
-    wanted = torch.tensor(text[first + 1 : first + 1 + count], device=model.device)
-    found = []
-    for start in range(0, len(heads), size):
-        with ExitStack() as hooks:
-            _restore(model, answer.outputs, heads[start : start + size], hooks)
-            logits = model(
-                input_ids=ids, past_key_values=filled(cache, first), use_cache=True,
-                position_ids=torch.arange(first, first + count, device=model.device)[None],
-            ).logits.float().log_softmax(-1)
-        found.append(logits[:, torch.arange(count), wanted])
-    odds = torch.cat(found)[: 1 + lm.shape[0] * lm.shape[1]].double().cpu().numpy()
-    return np.asarray((odds[1:] - odds[0]).T.reshape(count, *lm.shape))
-
-
-def _restore(model: Any, outputs: Tensor, heads: Sequence[Head | None], hooks: ExitStack) -> None:
-    """Exchange one head's output in each row of the batch, or none."""
-    rows: dict[int, list[tuple[int, int]]] = {}
-    for row, head in enumerate(heads):
-        if head is not None:
-            rows.setdefault(head[0], []).append((row, head[1]))
-
-    def hook_of(layer: int) -> Any:
-        def hook(module: Any, given: tuple[Tensor]) -> tuple[Tensor]:
-            each = given[0].view(*given[0].shape[:2], *outputs.shape[2:]).clone()
-            for row, head in rows[layer]:
-                each[row, :, head] = outputs[:, layer, head].to(each.dtype)
-            return (each.flatten(2),)
-
-        return hook
-
-    layers: Any = layers_of(model)
-    for layer in rows:
-        projection = layers[layer].self_attn.o_proj
-        hooks.callback(projection.register_forward_pre_hook(hook_of(layer)).remove)
+    odds, _ = GivenAnswer(lm, without_needle(case), answer).exchanged(
+        answer.outputs, single_heads(lm))
+    return np.asarray((odds[1:] - odds[0]).T.reshape(-1, *lm.shape))
