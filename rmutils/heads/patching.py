@@ -123,8 +123,8 @@ class GivenAnswer:
             for projection in _projections(self.lm):
                 hooks.callback(projection.register_forward_pre_hook(
                     lambda _, given: seen.append(given[0][0])).remove)
-            self._logits(self._cache(1))
-        return torch.stack(seen, 1).unflatten(-1, (self.lm.shape[1], -1))
+            self._logits(self._cache(1), 1)
+        return torch.stack(seen, 1).view(self.count, *self.lm.shape, -1)
 
     @torch.inference_mode()
     def exchanged(self, outputs: Tensor, chosen: NDArray[np.bool_]) -> tuple[Values, Values]:
@@ -151,7 +151,7 @@ class GivenAnswer:
             part[: len(chosen) - start] = chosen[start : start + size]
             with ExitStack() as hooks:
                 self._exchange(outputs, torch.tensor(part, device=outputs.device), hooks)
-                logits = self._logits(cache)
+                logits = self._logits(cache, size)
             odds = logits.log_softmax(-1)[:, torch.arange(self.count), self.wanted]
             found.append(torch.stack([odds, logits.argmax(-1) == self.wanted]))
         odds, right = torch.cat(found, 1)[:, : len(chosen)].double().cpu().numpy()
@@ -160,7 +160,7 @@ class GivenAnswer:
     def _exchange(self, outputs: Tensor, chosen: Tensor, hooks: ExitStack) -> None:
         def hook_of(layer: int) -> Any:
             def hook(module: Any, given: tuple[Tensor]) -> tuple[Tensor]:
-                each = given[0].unflatten(-1, outputs.shape[2:])
+                each = given[0].view(*given[0].shape[:2], *outputs.shape[2:])
                 other = outputs[:, layer].to(each.dtype)
                 return (torch.where(chosen[:, :, layer, :, None], other, each).flatten(2),)
 
@@ -175,12 +175,13 @@ class GivenAnswer:
             (layer.keys.expand(rows, -1, -1, -1), layer.values.expand(rows, -1, -1, -1))
             for layer in self._read])], self.count)
 
-    def _logits(self, cache: DynamicCache) -> Tensor:
+    def _logits(self, cache: DynamicCache, rows: int) -> Tensor:
         model: Any = self.lm.model
-        rows = len(cache.layers[0].keys)
         places = torch.arange(self.first, self.first + self.count, device=model.device)
-        return model(input_ids=self.ids.expand(rows, -1), past_key_values=filled(cache, self.first),
-                     use_cache=True, position_ids=places[None]).logits.float()
+        logits: Tensor = model(
+            input_ids=self.ids.expand(rows, -1), past_key_values=filled(cache, self.first),
+            use_cache=True, position_ids=places[None]).logits
+        return logits.float()
 
 
 def _projections(lm: LanguageModel) -> list[Any]:
