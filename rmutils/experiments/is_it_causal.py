@@ -55,10 +55,13 @@ class IsItCausalConfig(Config):
     """Random choices of as many others of the same layers, for each score and number."""
     seed: int
     """Seed of the first of them."""
-    leaders: tuple[Head, ...] = ()
+
+
+class LeadersConfig(Config):
     """Heads that are restored alone, length by length."""
-    lengths: DetectConfig | None = None
-    """The cases for that."""
+
+    cases: DetectConfig
+    heads: tuple[Head, ...]
 
 
 @dataclass(frozen=True)
@@ -77,15 +80,11 @@ class IsItCausal:
     singles : DataFrame
         `case`, `needle`, `step`, `token`, `layer`, `head`, `restored`, `removed`: by how much the
         head alone raises or lowers the log-probability of the token, nats.
-    lengths : DataFrame
-        `needle`, `length`, `layer`, `head`, `restored` (nats of the answer), `gap` (nats that all
-        heads restore).
     """
 
     scores: pd.DataFrame
     sets: pd.DataFrame
     singles: pd.DataFrame
-    lengths: pd.DataFrame
 
     def ranking(self, kind: str) -> list[Head]:
         """Return all heads, highest first; ties in the order of layer and head."""
@@ -95,39 +94,58 @@ class IsItCausal:
         return list(part[["layer", "head"]].itertuples(index=False, name=None))
 
 
-IS_IT_CAUSAL = Stage.of_tables("is-it-causal", 1, IsItCausal)
+@dataclass(frozen=True)
+class Leaders:
+    """What two heads restore, length by length.
 
-
-def planned(plan: Plan, long: HeadScores) -> dict[str, IsItCausalConfig]:
-    """Return the configuration for each model of the plan, in its order.
-
-    Parameters
+    Attributes
     ----------
-    long : HeadScores
-        The detection that tells the leaders at the shortest and the longest length.
+    table : DataFrame
+        `needle`, `length`, `layer`, `head`, `restored` (nats of the answer), `gap` (nats that all
+        heads restore).
     """
+
+    table: pd.DataFrame
+
+
+IS_IT_CAUSAL = Stage.of_tables("is-it-causal", 1, IsItCausal)
+LEADERS = Stage.of_tables("leaders", 1, Leaders)
+
+
+def planned(plan: Plan) -> dict[str, IsItCausalConfig]:
+    """Return the configuration for each model of the plan, in its order."""
     p, found = plan.content, {}
-    choice, cases, lengths = p["choice"], p["cases"], p["lengths"]
+    choice, cases = p["choice"], p["cases"]
     for model in p["models"]:
-        config = IsItCausalConfig(
+        found[model] = IsItCausalConfig(
             choice=DetectConfig(
                 lengths=tuple(choice["lengths"]), depths=tuple(choice["depths"]),
                 needles=choice["needles"][model], max_new_tokens=cases["max_new_tokens"]),
             kinds=tuple(choice["scores"]),
             cases=DetectConfig(
-                lengths=tuple(cases["lengths"]), depths=tuple(cases["depths"]),
+                lengths=tuple(cases["lengths"]), depths=tuple(cases["depths"][model]),
                 needle_set=cases["set"], max_new_tokens=cases["max_new_tokens"]),
             top=tuple(p["heads"]["top"][model]), draws=p["heads"]["draws"],
             seed=p["heads"]["seed"])
-        if model == lengths["model"]:
-            every = long.cases["length"]
-            config = config.changed({
-                "leaders": tuple(long.where((every == n).to_numpy()).ranking()[0]
-                                 for n in (every.min(), every.max())),
-                "lengths": config.cases.changed({"lengths": tuple(lengths["lengths"]),
-                                                 "depths": tuple(lengths["depths"])})})
-        found[model] = config
     return found
+
+
+def planned_leaders(plan: Plan, scores: HeadScores) -> LeadersConfig:
+    """Return the configuration of the plan's part about lengths.
+
+    Parameters
+    ----------
+    scores : HeadScores
+        They tell the leaders at the shortest and at the longest length.
+    """
+    p, every = plan.content, scores.cases["length"]
+    return LeadersConfig(
+        cases=DetectConfig(
+            lengths=tuple(p["lengths"]["lengths"]), depths=tuple(p["lengths"]["depths"]),
+            needles=p["lengths"]["needles"], needle_set=p["cases"]["set"],
+            max_new_tokens=p["cases"]["max_new_tokens"]),
+        heads=tuple(scores.where((every == n).to_numpy()).ranking()[0]
+                    for n in (every.min(), every.max())))
 
 
 def is_it_causal(
@@ -143,36 +161,31 @@ def is_it_causal(
     scores = pd.DataFrame([(kind, *head, mean[head]) for kind, mean in means.items()
                            for head in np.ndindex(*lm.shape)],
                           columns=["kind", "layer", "head", "score"])
-    ranked = IsItCausal(scores, *[pd.DataFrame()] * 3)
+    ranked = IsItCausal(scores, *[pd.DataFrame()] * 2)
     rows, sets = _choices(lm, config, {kind: ranked.ranking(kind) for kind in config.kinds})
-    for case, answer in _found(lm, config.cases, kept, ""):
+    for case, answer in _found(lm, config.cases, kept):
         kept[case.id] = _exchanged(lm, case, answer, rows, sets, config.top[0]) if answer else {}
-    for case, answer in _found(lm, config.lengths, kept, "length ") if config.lengths else ():
-        kept[f"length {case.id}"] = _alone(lm, case, answer, config.leaders) if answer else {}
     done = [kept[case.id] for case in build_cases(lm, config.cases)]
     if not any(done):
         raise UserError(f"{lm.name} finds none of the needles, so no answer can be taken apart.")
-    alone = [kept[f"length {case.id}"] for case in build_cases(lm, config.lengths)
-             ] if config.lengths else []
     return IsItCausal(
         scores, _table(done, "sets"),
-        _table(done, "singles").astype({"restored": "float32", "removed": "float32"}),
-        _table(alone, "leaders"))
+        _table(done, "singles").astype({"restored": "float32", "removed": "float32"}))
 
 
 def _table(records: list[dict[str, Any]], part: str) -> pd.DataFrame:
     """One part of all answers below each other."""
-    parts = [pd.DataFrame(record[part]) for record in records if record]
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+    return pd.concat([pd.DataFrame(record[part]) for record in records if record],
+                     ignore_index=True)
 
 
 def _found(
-    lm: LanguageModel, config: DetectConfig, kept: Journal, prefix: str
+    lm: LanguageModel, config: DetectConfig, kept: Journal
 ) -> Iterator[tuple[NiahCase, WatchedAnswer | None]]:
     """Answer the cases that are not done; None where the needle is not found."""
     kind = SCORES["dla"](lm, config.changed({"score": "dla"}))  # any whose answers are watched
     cases = build_cases(lm, config)
-    todo = [case for case in cases if prefix + case.id not in kept]
+    todo = [case for case in cases if case.id not in kept]
     with progress_bar(f"exchanged heads of {lm.name}", len(cases),
                       done=len(cases) - len(todo)) as advance:
         for case, answer, _ in kind.answers(todo, None):
@@ -241,20 +254,27 @@ def _exchanged(
     return {"sets": pd.concat(parts).to_dict("list"), "singles": singles.to_dict("list")}
 
 
-def _alone(
-    lm: LanguageModel, case: NiahCase, answer: WatchedAnswer, leaders: tuple[Head, ...]
-) -> dict[str, dict[str, list[Any]]]:
-    """Restore each of a few heads, and all together: records for `lengths`."""
-    chosen = np.zeros((2 + len(leaders), 1, *lm.shape), bool)
+def leaders_by_length(
+    lm: LanguageModel, config: LeadersConfig, *, journal: Path | None = None
+) -> Leaders:
+    """Restore each of a few heads alone, and all together, in every answer that has its needle."""
+    kept = Journal(journal)
+    chosen = np.zeros((2 + len(config.heads), 1, *lm.shape), bool)
     chosen[1] = True
-    for mask, head in zip(chosen[2:], leaders, strict=True):
+    for mask, head in zip(chosen[2:], config.heads, strict=True):
         mask[0][head] = True
-    odds = GivenAnswer(lm, without_needle(case), answer).exchanged(
-        answer.outputs, chosen)[0].sum(1)
-    layers, heads = zip(*leaders, strict=True)
-    return {"leaders": pd.DataFrame({
-        "needle": case.needle_index, "length": case.length, "layer": layers, "head": heads,
-        "restored": odds[2:] - odds[0], "gap": odds[1] - odds[0]}).to_dict("list")}
+    layers, heads = zip(*config.heads, strict=True)
+    for case, answer in _found(lm, config.cases, kept):
+        record: dict[str, Any] = {}
+        if answer:
+            odds = GivenAnswer(lm, without_needle(case), answer).exchanged(
+                answer.outputs, chosen)[0].sum(1)
+            record["table"] = pd.DataFrame({
+                "needle": case.needle_index, "length": case.length, "layer": layers,
+                "head": heads, "restored": odds[2:] - odds[0], "gap": odds[1] - odds[0],
+            }).to_dict("list")
+        kept[case.id] = record
+    return Leaders(_table([kept[case.id] for case in build_cases(lm, config.cases)], "table"))
 
 
 def is_it_causal_stored(
@@ -268,3 +288,14 @@ def is_it_causal_stored(
         config, inputs, lambda journal: is_it_causal(ref.load(), config, journal=journal),
         compute=compute, model=model,
         command=run_notebook("is_it_causal", {"compute": "auto", "models": f'["{model}"]'}))
+
+
+def leaders_stored(
+    model: str, config: LeadersConfig, *, compute: Compute = "auto"
+) -> tuple[Leaders, Artifact]:
+    """`leaders_by_length` of a model by its name, but a stored result is read instead."""
+    ref = ModelRef(model)
+    return LEADERS.obtain(
+        config, inputs_of(ref.identity, config.cases, ref.corpus),
+        lambda journal: leaders_by_length(ref.load(), config, journal=journal), compute=compute,
+        model=model, command=run_notebook("is_it_causal", {"compute": "auto", "models": "[]"}))
