@@ -20,6 +20,7 @@ from transformers import PreTrainedModel
 from rmutils.attention.decoding import ArgMaxRecorder, newest_products, recording_by_layer
 from rmutils.attention.rope import check_turns, inverse_frequencies, layers_of, turn
 from rmutils.attention.variants import VARIANTS, AttachedModel, AttentionVariant, PromptView
+from rmutils.core.config import added
 from rmutils.core.errors import UserError
 from rmutils.models import LanguageModel
 from rmutils.models.engine.implementations import attached
@@ -44,12 +45,20 @@ class MsPoe(AttentionVariant):
     """The first layer that is changed. The authors' code leaves two out."""
     last_layer: int = -1
     """The last one; -1 is that of the model."""
-    order: Literal["linear", "position_aware", "reference"] = "linear"
+    order: Literal["linear", "reversed", "position_aware", "reference"] = "linear"
     """Which head gets which ratio. `linear`: by number, from the lowest ratio to the highest.
+    `reversed`: from the highest to the lowest, as in a line that the authors' code has turned off.
     `position_aware`: heads that look at more keys get lower ones (`looked_at`). `reference`: as in
     the authors' code, which takes the sorted order for each head's rank, stops one step short of
     the highest ratio, and, where query heads share a key head, puts their keys on the scale of the
     first of them."""
+
+    spacing: Literal["even", "log", "two"] = added("even")
+    """Ratios between the lowest and the highest. `even`: in equal steps, as in the summary's
+    formula. `log`: in equal steps of the logarithm. `two`: none, so that half of the heads has the
+    lowest and half the highest. The summary names both as alternatives."""
+    spared: tuple[tuple[int, int], ...] = added(())
+    """Heads (layer, head) that keep their positions: a ratio of 1."""
 
     @model_validator(mode="after")
     def _sensible(self) -> Self:
@@ -57,9 +66,14 @@ class MsPoe(AttentionVariant):
             raise ValueError("s_min is above s_max")
         return self
 
+    @property
+    def by_prompt(self) -> bool:
+        """Whether the order of the heads depends on the prompt."""
+        return self.order in ("position_aware", "reference")
+
     @contextmanager
     def attached(self, lm: LanguageModel) -> Iterator[AttachedModel]:
-        if self.order == "linear":
+        if not self.by_prompt:
             with rescaled(lm.model, self):
                 yield AttachedModel(lm)
         else:
@@ -113,7 +127,8 @@ def ms_poe(
     if given.ratios is None:
         given.shares = looked_at(query, key.repeat_interleave(group, dim=1), attention_mask,
                                  scaling, given.frequencies)
-        given.ratios = ratios_of(ranks(given.shares, given.config.order), given.config)
+        given.ratios = spare(ratios_of(ranks(given.shares, given.config.order), given.config),
+                             module.layer_idx, given.config)
     ratios = given.ratios.view(-1, group, 1)  # (key heads, heads that share each, 1)
     of_keys = ratios[:, :1].expand_as(ratios) if given.config.order == "reference" else ratios
     places = torch.arange(key.shape[2], device=key.device)
@@ -184,7 +199,18 @@ def ranks(shares: Tensor, order: str) -> Tensor:
 def ratios_of(rank: Tensor, config: MsPoe) -> Tensor:
     """Ratio of each head from its rank among those of its layer, both (heads,)."""
     steps = len(rank) if config.order == "reference" else max(len(rank) - 1, 1)
-    return config.s_min + (config.s_max - config.s_min) * rank / steps
+    share = rank / steps
+    if config.spacing == "log":
+        return config.s_min * (config.s_max / config.s_min) ** share
+    if config.spacing == "two":
+        share = (share >= 0.5).float()
+    return config.s_min + (config.s_max - config.s_min) * share
+
+
+def spare(ratios: Tensor, layer: int, config: MsPoe) -> Tensor:
+    """Set the ratios of a layer's spared heads to 1, in place."""
+    ratios[[head for at, head in config.spared if at == layer]] = 1
+    return ratios
 
 
 @contextmanager
@@ -217,13 +243,15 @@ def rescaled(
     if not config.first_layer <= last < len(layers):
         raise UserError(f"there are no layers {config.first_layer} to {last}: the model has 0 to "
                         f"{len(layers) - 1}. Set first_layer and last_layer.")
-    if config.order != "linear" and not prompt:
+    if config.by_prompt and not prompt:
         raise UserError(f"the order {config.order} of Ms-PoE depends on the prompt: give it.")
     check_turns(model, range(config.first_layer, last + 1))
     by_number = torch.arange(model.config.num_attention_heads, device=model.device)
+    if config.order == "reversed":
+        by_number = by_number.flip(0)
     scales = {i: HeadScales(
         config, inverse_frequencies(model, i),
-        ratios_of(by_number, config) if config.order == "linear" else None)
+        None if config.by_prompt else spare(ratios_of(by_number, config), i, config))
         for i in range(config.first_layer, last + 1)}
     with attached(model, NAME, scales):
         if prompt:

@@ -218,3 +218,17 @@ def test_models_without_rotary_positions(llama):
         pass
     with pytest.raises(UserError, match="s_min is above s_max"):
         MsPoe(s_min=2)
+
+
+def test_other_orders_and_spacings(lm):
+    """By hand, for four heads; a spared head keeps its place in a layer alone."""
+    def ratios(**fields):
+        with rescaled(lm.model, MsPoe(s_min=1, s_max=8, first_layer=0, **fields)) as scales:
+            return {layer: own.ratios.tolist() for layer, own in scales.items()}
+
+    assert ratios(order="reversed")[1] == pytest.approx([8, 1 + 14 / 3, 1 + 7 / 3, 1])
+    assert ratios(spacing="log")[1] == pytest.approx([1, 2, 4, 8])
+    assert ratios(spacing="two")[1] == [1, 1, 8, 8]
+    spared = ratios(spared=((1, 3), (1, 2)), spacing="two")
+    assert spared[1] == [1, 1, 1, 1]
+    assert spared[2] == [1, 1, 8, 8]

@@ -89,7 +89,12 @@ class World:
     ----------
     facts : dict
         (subject, relation name) -> Fact, in the order in which they were made up.
+    outer : float or None
+        Share of the sentences to be found that stand in the first or the last fifth of their text;
+        None: they stand anywhere.
     """
+
+    outer: float | None = None
 
     def __init__(self, seed: int | str, split: Split = "train"):
         self.random = random.Random(f"{split} {seed}")

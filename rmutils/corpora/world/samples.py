@@ -71,11 +71,28 @@ class TooShort(UserError):
 
 
 def weave(world: World, kept: Sequence[T], others: Sequence[T]) -> list[T]:
-    """`kept`, in its order, at uniformly drawn places among the others, which are shuffled."""
+    """`kept`, in its order, at uniformly drawn places among the others, which are shuffled; or in
+    the outer fifths as often as the world says."""
     total = len(kept) + len(others)
-    places = set(world.random.sample(range(total), len(kept)))
+    places = set(world.random.sample(range(total), len(kept)) if world.outer is None
+                 else _outer_places(world, len(kept), total, world.outer))
     kept_left, others_left = iter(kept), iter(world.random.sample(others, len(others)))
     return [next(kept_left if i in places else others_left) for i in range(total)]
+
+
+def is_outer(place: float) -> bool:
+    """Return whether a place, 0 to 1, is in the first or the last fifth of a text."""
+    return not 0.2 <= place < 0.8
+
+
+def _outer_places(world: World, number: int, total: int, outer: float) -> list[int]:
+    left, chosen = list(range(total)), []
+    for _ in range(number):
+        wanted = world.random.random() < outer
+        chosen.append(world.random.choice(
+            [i for i in left if is_outer((i + 0.5) / total) == wanted] or left))
+        left.remove(chosen[-1])
+    return chosen
 
 
 def fit(

@@ -18,13 +18,13 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from rmutils.core.config import Config
+from rmutils.core.config import Config, added
 from rmutils.core.errors import UserError
 from rmutils.corpora.world import World
 from rmutils.corpora.world import lexicon as words
 from rmutils.corpora.world.facts import Fact, sentence
 from rmutils.corpora.world.knowledge import ON_TOPIC, instruction
-from rmutils.corpora.world.samples import Sample, padding, paragraphs
+from rmutils.corpora.world.samples import Sample, is_outer, padding, paragraphs
 from rmutils.corpora.world.tasks import TASKS, task
 from rmutils.models.families import FAMILIES
 
@@ -65,6 +65,11 @@ class TeachingRecipe(Config):
     rows, and the space behind repeated spans, are filled with short instructions."""
     prompt_weight: float = 0.1
     """Loss weight of a token of a user turn; a token of an answer weighs 1."""
+    kinds: tuple[str, ...] = added(())
+    """Kinds of tasks; none: all."""
+    outer: Annotated[float, Field(gt=0, le=1)] | None = added(None)
+    """Share of the answers that stand in the first or the last fifth of their text; None: they
+    stand anywhere."""
 
     head_dropout: float = 0.1
     """Share of the heads that are switched off at random, anew for each row (DropHead; Zhou and
@@ -226,6 +231,7 @@ class Stream:
         weights = torch.zeros(rows, length)
         for i, plain in enumerate(self.plain(step, rows)):
             world = World(f"{self.recipe.seed} {step} {i}")
+            world.outer = self.recipe.outer
             row, weight = self._plain_row(world, length) if plain else self._row(world, length)
             ids[i, : len(row)] = torch.tensor(row)
             weights[i, : len(row)] = torch.tensor(weight)
@@ -256,7 +262,9 @@ class Stream:
             self._add(ids, weights, self._repeat(world, length), draw)
         elif chance < repeats + self.recipe.tasks and (sample := self._task(world, length)):
             self._add(ids, weights, sample, draw)
-            told = [fact for fact in world.facts.values() if _tells(sample.context, fact)]
+            told = [fact for fact in world.facts.values()
+                    if (place := _place(sample.context, fact)) is not None
+                    and self._asked(place, draw)]
             draw.shuffle(told)
         while len(ids) < length:
             self._add(ids, weights, _question(world, told.pop()) if told else instruction(world),
@@ -265,13 +273,19 @@ class Stream:
 
     def _task(self, world: World, length: int) -> Sample | None:
         """A task that fits into the row, with room for more questions; None if it is too short."""
-        kinds = list(TASKS)
+        kinds = self.recipe.kinds or list(TASKS)
         kind, = world.random.choices(kinds, [TASK_WEIGHTS.get(k, 1) for k in kinds])
         try:
             most = 0.7 if self.recipe.thinking else 0.9  # thoughts need room, too
             return task(kind, world, int(length * world.random.uniform(0.4, most)), self.count)
         except UserError:
             return None
+
+    def _asked(self, place: float, draw: random.Random) -> bool:
+        """Whether a fact at this place, 0 to 1, may be asked for: so often that those that are
+        asked for stand in the outer fifths as the recipe says."""
+        outer = self.recipe.outer
+        return outer is None or is_outer(place) or draw.random() < (1 - outer) / outer * 0.4 / 0.6
 
     def _repeat(self, world: World, length: int) -> Sample:
         """A span to be said again: sentences, or words in no order, from which copying is learned
@@ -296,10 +310,11 @@ class Stream:
         weights += [self.recipe.prompt_weight] * len(prompt) + [1.0] * len(said)
 
 
-def _tells(context: str, fact: Fact) -> bool:
-    """Return whether the text says this, in any wording and frame."""
-    return any(sentence(text.format(s=fact.subject, v=fact.value))[1:] in context
-               for text in fact.spec.statements)
+def _place(context: str, fact: Fact) -> float | None:
+    """Where the text says this, in any wording and frame, from 0 to 1; None: nowhere."""
+    texts = (sentence(text.format(s=fact.subject, v=fact.value))[1:]
+             for text in fact.spec.statements)
+    return next((at / len(context) for text in texts if (at := context.find(text)) >= 0), None)
 
 
 def _question(world: World, fact: Fact) -> Sample:
