@@ -17,6 +17,7 @@ import os
 import re
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -26,6 +27,7 @@ from typing import Any
 
 import pandas as pd
 from filelock import FileLock, Timeout
+from pydantic_core import from_json
 
 from rmutils.core.errors import UserError
 from rmutils.core.paths import DATA, ROOT, cache_dir
@@ -40,11 +42,24 @@ NO_ROOM = 64 * 1024
 
 
 def parse_json(text: str) -> Any:
-    """Read JSON from elsewhere; `ValueError` if it is none, also if it is nested too deeply."""
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
+    """Read JSON from elsewhere.
+
+    Raises
+    ------
+    ValueError
+        It is none, is nested more than some 200 levels deep, holds a name twice in one object, or
+        half a character (a lone surrogate), which no file could be written with.
+    """
+    from_json(text.encode())
+    return json.loads(text, object_pairs_hook=_once_each)
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"{twice[:80]!r} occurs twice")
+    return found
 
 
 def sha256(path: Path) -> str:

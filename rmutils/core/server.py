@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from typing import Any, TypeVar
+
+import anyio
+import httpx2
+from anyio.from_thread import start_blocking_portal
+
+from rmutils.core.errors import UserError
+from rmutils.core.files import parse_json
 
 T = TypeVar("T")
 
+ADDRESS = re.compile(r"(https?)://([\w.-]+)(?::(\d{1,5}))?(?:/[\w.~%/-]*)?", re.ASCII)
 PAUSE = 1.0
 """Seconds before the second try; twice as many before each further one."""
+LARGEST = 10 * 2**20
+"""Bytes of an answer. The longest of a model are some hundred thousand."""
+SHOWN = 300
+"""Characters of a server's error that a message repeats."""
 
 
 class ServerError(Exception):
@@ -39,15 +49,15 @@ class ServerError(Exception):
 class Client:
     """Sends requests to one server and tries again where they fail.
 
-    Connections are direct, whatever proxy the environment names, and no key but the given one is
-    sent.
+    Connections are direct, whatever proxy the environment names, and no redirect is followed: what
+    is sent, the key among it, reaches this server only.
 
     Parameters
     ----------
     url : str
         With `/v1` at its end or without.
     timeout : float
-        Seconds without a word from the server.
+        Seconds for a whole answer.
     tries : int
         How often a request is sent at most.
     key : str, optional
@@ -55,22 +65,30 @@ class Client:
 
     Raises
     ------
-    ValueError
-        The URL is none.
+    UserError
+        The URL is none, or holds more than an address; or the key cannot be sent. Neither a key nor
+        an address that may hold one is shown.
     """
 
     def __init__(self, url: str, *, timeout: float, tries: int, key: str | None = None):
-        if not re.fullmatch(r"https?://[^\s/:]+(:\d+)?(/\S*)?", url):
-            raise ValueError(url)
+        if set(url) & set("@?#"):
+            raise UserError("an address of a server that holds a user, a password or parameters is "
+                            "not used, and not shown here: addresses are stored. Leave these out.")
+        parts = ADDRESS.fullmatch(url)
+        if parts is None or int(parts[3] or 0) > 65535:
+            raise UserError(f"{url!r} is no address of a server, such as http://127.0.0.1:8000.")
+        secure = parts[1] == "https"
+        self.host, self.port = parts[2], int(parts[3] or (443 if secure else 80))
         self.url = url.rstrip("/").removesuffix("/v1")
-        self.timeout, self.tries, self._key = timeout, tries, key
-
-    @cached_property
-    def _client(self) -> Any:
-        import openai  # here, because importing it takes a second
-
-        return openai.OpenAI(base_url=self.url, api_key=self._key or "none", max_retries=0,
-                             http_client=openai.DefaultHttpxClient(trust_env=False))
+        self.timeout, self.tries = timeout, tries
+        self._tls = secure and httpx2.create_ssl_context()
+        # Compressed, an answer could be a thousand times as long as what is sent.
+        self._headers = {"Accept-Encoding": "identity"}
+        if key:
+            if not (key.isascii() and key.isprintable() and key == key.strip()):
+                raise UserError("the key of the server holds a line end, a space at an end, or "
+                                "another character that cannot be sent (it is not shown here).")
+            self._headers["Authorization"] = f"Bearer {key}"
 
     def call(self, path: str, read: Callable[[Any], T],
              body: Mapping[str, Any] | None = None) -> T:
@@ -101,33 +119,41 @@ class Client:
         raise AssertionError("at least one try")
 
     def _once(self, path: str, read: Callable[[Any], T], body: Mapping[str, Any] | None) -> T:
-        import openai
-
-        # Else what the environment has for OpenAI's own server would be sent to this one.
-        headers = {"OpenAI-Organization": openai.Omit(), "OpenAI-Project": openai.Omit()}
-        if not self._key:
-            headers["Authorization"] = openai.Omit()
-        options = {"timeout": self.timeout, "headers": headers}
         try:
-            reply = (self._client.get(path, cast_to=str, options=options) if body is None else
-                     self._client.post(path, cast_to=str, body=body, options=options))
-        except openai.APIStatusError as error:
-            said = error.response.text.strip()[:300]
-            raise ServerError(f"{error.status_code} {error.response.reason_phrase}: {said}",
-                              error.status_code) from error
-        except openai.APIConnectionError as error:
-            cause = error.__cause__ or error
-            kind = type(cause).__name__
-            raise ServerError(str(cause) or kind, reached=not kind.startswith("Connect")) from error
+            with start_blocking_portal() as portal:  # a notebook has a loop of its own
+                status, reason, text = portal.call(self._fetch, path, body)
+        except TimeoutError as error:
+            raise ServerError(f"timed out after {self.timeout:g} s") from error
+        except (httpx2.HTTPError, UnicodeError) as error:
+            raise ServerError(str(error) or type(error).__name__,
+                              reached=not isinstance(error, httpx2.ConnectError)) from error
+        if not 200 <= status < 300:
+            said = "".join(c for c in text if c.isprintable())[:SHOWN].strip()
+            raise ServerError(f"{status} {reason}: {said}", status)
         try:
-            return read(_json(reply))
+            return read(_json(text))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise ServerError(f"its answer is not what was expected ({type(error).__name__}: "
                               f"{error})") from error
 
+    async def _fetch(self, path: str, body: Mapping[str, Any] | None) -> tuple[int, str, str]:
+        """Return status, its words, and text of an answer, however slowly or long it is sent."""
+        with anyio.fail_after(self.timeout):
+            async with (
+                httpx2.AsyncClient(verify=self._tls, trust_env=False, timeout=None) as client,
+                client.stream("GET" if body is None else "POST", self.url + path, json=body,
+                              headers=self._headers) as reply,
+            ):
+                told = bytearray()
+                async for part in reply.aiter_raw():
+                    told += part
+                    if len(told) > LARGEST:
+                        raise ServerError(f"its answer is longer than {LARGEST} bytes")
+                return reply.status_code, reply.reason_phrase, told.decode("utf-8", "replace")
+
 
 def _json(text: str) -> Any:
     try:
-        return json.loads(text)
+        return parse_json(text)
     except ValueError:
         return None

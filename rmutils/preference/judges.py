@@ -50,12 +50,14 @@ ATTEMPTS = 3
 """Both ours: length of a reply, and how often the judge is asked for a rating, or a server in
 trouble for a reply."""
 TIMEOUT = 120.0
-"""Seconds without a word from the server."""
+"""Seconds for a whole reply."""
 KEY = "RMUTILS_JUDGE_KEY"
 """Environment variable: the key of a server that wants one. It is sent there, and kept nowhere."""
 REFUSALS = {401: f"it wants a key; set {KEY}", 403: f"it wants another key; set {KEY}",
             404: "it has no such model, or another interface"}
-"""Status codes of servers that would refuse the next request, too."""
+"""Status codes of servers that would refuse the next request, too, and what to do."""
+BAD_REQUEST = 400, 413, 422
+"""Status codes that are about the question, such as one longer than the model's window."""
 AGAIN = "When it works again, run the same command: what it has judged so far is kept."
 BREAKS_OFF = 0.01
 """Ours: a response breaks off where the model would end it with less than this probability."""
@@ -99,11 +101,7 @@ class ServerJudge:
     at_once = 32
 
     def __init__(self, url: str, model: str = GEMMA):
-        try:
-            self._client = Client(url, timeout=TIMEOUT, tries=ATTEMPTS, key=os.environ.get(KEY))
-        except ValueError:
-            raise UserError(f"{url!r} is not the URL of a server, such as "
-                            f"http://127.0.0.1:8000.") from None
+        self._client = Client(url, timeout=TIMEOUT, tries=ATTEMPTS, key=os.environ.get(KEY))
         self.url, self.name = self._client.url, model
         self.identity = digest(["server judge", 1, model, PROMPT])
 
@@ -119,7 +117,7 @@ class ServerJudge:
             try:
                 found = read(self.reply(question, temperature))
             except ServerError as error:
-                if not error.passing and error.status not in REFUSALS:
+                if error.status in BAD_REQUEST:
                     return None
                 raise UserError(self._trouble(error)) from error
             if found is not None:
@@ -137,12 +135,15 @@ class ServerJudge:
             return (f"the judge {self.name} at {self.url} answers with status {error.status}: "
                     f"{REFUSALS[error.status]}.")
         who = f"the judge at {self.url}"
+        if error.status in range(300, 400):
+            return f"{who} sends elsewhere (status {error.status}), which is not followed. Give " \
+                   "the address where it is."
         if not error.reached:
             return f"{who} cannot be reached: {error}. Start it, for example with `vllm serve " \
                    f"{self.name}`."
         if error.status:
             return f"{who} answers with status {error.status}. {AGAIN}"
-        return f"{who} hangs up, or says nothing for {self._client.timeout:g} s. {AGAIN}"
+        return f"{who} gives no reply: {error}. {AGAIN}"
 
 
 def _text(answer: Any) -> str:

@@ -6,7 +6,6 @@ Each serves one checkpoint, of the whole model or of one with masked heads.
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -29,6 +28,8 @@ TRIES = 4
 """The paper is silent; 3 retries in the authors' scripts."""
 CONCURRENCY = 32
 """Requests at once."""
+LONGEST = 4096
+"""Characters of a name that a server tells: some are paths."""
 
 
 class Server(Backend):
@@ -95,11 +96,19 @@ class Server(Backend):
                 done(response)
 
 
-def _response(instruction: Instruction, answer: dict) -> Response:
+def _response(instruction: Instruction, most: int, answer: dict) -> Response:
     choice = answer["choices"][0]
     finished = choice["finish_reason"] == "stop"
-    tokens = answer["usage"]["completion_tokens"] - finished  # the stop token is counted there
-    return Response(instruction.id, choice["text"].strip(), tokens, finished)
+    counted = answer["usage"]["completion_tokens"]  # the stop token among them
+    if type(counted) is not int or not finished <= counted <= most:
+        raise ValueError(f"{str(counted)[:80]} tokens of at most {most}")
+    return Response(instruction.id, choice["text"].strip(), counted - finished, finished)
+
+
+def _name(said: Any) -> str:
+    if not isinstance(said, str) or not said.isprintable() or len(said) > LONGEST:
+        raise ValueError(f"{str(said)[:80]!r} is no name")
+    return said
 
 
 def _mask(lm: LanguageModel, checkpoint: str) -> tuple[frozenset[Head], Ablation]:
@@ -131,29 +140,26 @@ class _Served:
     """One server and the model on it."""
 
     def __init__(self, lm: LanguageModel, address: str, checkpoint: str, timeout: float):
-        parts = re.fullmatch(r"https?://([^/:]+)(?::(\d+))?(?:/.*)?", address)
-        if parts is None:
-            raise UserError(f"{address!r} is no address of a server, such as "
-                            f"http://127.0.0.1:8000.")
         self.client = Client(address, timeout=timeout, tries=TRIES)
         self.url = self.client.url
         self.command = shlex.join([
             "vllm", "serve", checkpoint, "--dtype", str(lm.model.dtype).removeprefix("torch."),
-            "--host", parts[1], "--port", parts[2] or "80"])
+            "--host", self.client.host, "--port", str(self.client.port)])
         named = self.call("/v1/models", lambda answer: {
             # vLLM tells the path (root) beside the name, others only a name.
-            Path(m.get("root") or m["id"]).name: m for m in answer["data"]})
+            Path(m.get("root") or m["id"]).name:
+                (_name(m["id"]), _name(m.get("owned_by", "unknown"))) for m in answer["data"]})
         if Path(checkpoint).name not in named:
             raise UserError(f"the server at {self.url} serves {', '.join(named)}, not "
                             f"{checkpoint}. Start it: `{self.command}`.")
-        model = named[Path(checkpoint).name]
-        self.model, self.engine = model["id"], model.get("owned_by", "unknown")
+        self.model, self.engine = named[Path(checkpoint).name]
         if self.engine == "vllm":
-            self.engine = self.call("/version", lambda answer: f"vllm {answer['version']}")
+            self.engine = self.call("/version", lambda answer: f"vllm {_name(answer['version'])}")
 
     def ask(self, request: tuple[Instruction, dict]) -> Response:
         instruction, payload = request
-        return self.call("/v1/completions", partial(_response, instruction), payload)
+        return self.call("/v1/completions", partial(_response, instruction, payload["max_tokens"]),
+                         payload)
 
     def call(self, path: str, read: Callable[[Any], T], body: dict | None = None) -> T:
         """Return what `read` takes from the server's answer."""

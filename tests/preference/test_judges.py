@@ -3,6 +3,8 @@
 import json
 import math
 import threading
+import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -16,7 +18,8 @@ from rmutils.preference.judges import Proxy, ServerJudge
 class Handler(BaseHTTPRequestHandler):
     """Says what `server.plan` has for the response in question, attempt by attempt.
 
-    A number is a status without a body, text a reply, bytes a body, None a closed connection.
+    A number is a status without a body, text a reply, bytes a body, None a closed connection; a
+    function is called.
     """
 
     def do_POST(self):  # noqa: N802
@@ -28,6 +31,10 @@ class Handler(BaseHTTPRequestHandler):
             self.server.log.append((self.path, response, asked["temperature"], asked["model"]))
             what = self.server.plan[response].pop(0)
         if what is None:
+            return
+        if callable(what):
+            with suppress(OSError):  # it may be given up on
+                what(self)
             return
         if isinstance(what, str):
             what = json.dumps({"choices": [{"message": {"content": what}}]}).encode()
@@ -76,7 +83,8 @@ def test_question_holds_instruction_and_response():
 @pytest.mark.parametrize("nonsense", [
     "Nine.", "9", "", "[[eleven]]", "[[0]]", "[[11]]", "[[-3]]", "[[3]] or [[8]]",
     b"<html>oops</html>", b"[]", b'{"choices": []}', b'{"choices": [{"message": null}]}',
-    b'{"choices": [{"message": {"content": null}}]}'])
+    b'{"choices": [{"message": {"content": null}}]}', b"[" * 100_000,
+    b'{"choices": [{"message": {"content": "[[7]] \\ud800"}}]}'])
 def test_no_rating_is_tried_again_and_then_unscored(server, nonsense):
     """A rating counts that comes at last; one that never comes is missing for its response only."""
     server.plan = {"never": [nonsense] * 9, "at last": [nonsense, nonsense, "[[7]]"],
@@ -87,7 +95,7 @@ def test_no_rating_is_tried_again_and_then_unscored(server, nonsense):
 
 @pytest.mark.fault("server", "a judge that answers with errors, or hangs up")
 @pytest.mark.parametrize("trouble, told", [
-    (500, "status 500"), (503, "status 503"), (429, "status 429"), (None, "hangs up")])
+    (500, "status 500"), (503, "status 503"), (429, "status 429"), (None, "gives no reply: ")])
 def test_trouble_is_tried_again_and_then_told(server, trouble, told):
     """A response that the judge never saw is not unscored: that would be stored for good."""
     server.plan = {"at last": [trouble, trouble, "[[7]]"], "never": [trouble] * 9}
@@ -102,7 +110,7 @@ def test_slow_judge(server, monkeypatch):
     monkeypatch.setattr(judges, "TIMEOUT", 0.1)
     gate = threading.Event()
     monkeypatch.setattr(Handler, "do_POST", lambda self: gate.wait(5))
-    with pytest.raises(UserError, match=r"says nothing for 0\.1 s"):
+    with pytest.raises(UserError, match=r"gives no reply: timed out after 0\.1 s"):
         judge(server).score("Go.", ["a"])
     gate.set()
 
@@ -137,15 +145,78 @@ def test_judge_that_is_down(server):
     there = judge(server)
     server.shutdown()
     server.server_close()
-    with pytest.raises(UserError, match=r"127.0.0.1:\d+ cannot be reached: .*refused.*"
+    with pytest.raises(UserError, match=r"127.0.0.1:\d+ cannot be reached: .*failed.*"
                                         r"`vllm serve google/gemma-3-27b-it`"):
         there.score("Go.", ["a"])
 
 
-@pytest.mark.parametrize("url", ["", "localhost:8000", "file:///etc/hosts", "http://a:b/v1"])
+def redirect(handler):
+    """To a server that would answer, and be given the key."""
+    handler.send_response(307)
+    handler.send_header("Location", f"http://localhost:{handler.server.server_port}/elsewhere")
+    handler.end_headers()
+
+
+def trickle(handler):
+    """A byte now and then, so that the connection is never idle."""
+    for byte in b"HTTP/1.0 200 OK\r\n\r\n" + b" " * 999:
+        handler.wfile.write(bytes([byte]))
+        time.sleep(0.02)
+
+
+def flood(handler):
+    """Chunks without end."""
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    while True:
+        handler.wfile.write(b"10000\r\n" + b" " * 65536 + b"\r\n")
+
+
+@pytest.mark.fault("server", "a judge that redirects, answers for ever or without end")
+@pytest.mark.parametrize("what, told", [
+    (redirect, r"sends elsewhere \(status 307\)"), (trickle, "timed out after 1 s"),
+    (flood, "longer than 10485760 bytes")])
+def test_answers_that_lead_away_or_never_end(server, monkeypatch, what, told):
+    monkeypatch.setattr(judges, "TIMEOUT", 1.0)
+    monkeypatch.setattr(judges, "ATTEMPTS", 1)
+    monkeypatch.setenv(judges.KEY, "secret")
+    server.plan = {"a": [what, "[[5]]"]}
+    started = time.monotonic()
+    with pytest.raises(UserError, match=told):
+        judge(server).score("Go.", ["a"])
+    assert time.monotonic() - started < 5
+    assert [path for path, *_ in server.log] == ["/v1/chat/completions"]
+
+
+@pytest.mark.parametrize("url", [
+    "", "localhost:8000", "file:///etc/hosts", "http://a:b/v1", "http://", "http://a b", "http://[",
+    "http://\ud800", "http://a:65536"])
 def test_not_a_url(url):
-    with pytest.raises(UserError, match="is not the URL of a server"):
+    with pytest.raises(UserError, match="is no address of a server"):
         ServerJudge(url)
+
+
+@pytest.mark.fault("server", "an address or a key that must not be shown")
+@pytest.mark.parametrize("url", [
+    "http://user:secret@host", "http://secret@host", "http://host/v1?key=secret",
+    "http://host#secret", "http://user:secret@ho st", "user:secret@host"])
+def test_addresses_hold_no_secrets(url):
+    """They are part of commands, which manifests tell."""
+    with pytest.raises(UserError, match="not shown here") as error:
+        ServerJudge(url)
+    assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize("key", ["secret\n", "sec\rret", "secret\x00", "sécret", " secret"])
+def test_a_key_that_cannot_be_sent_is_not_shown(monkeypatch, key):
+    monkeypatch.setattr(judges.os, "environ", {judges.KEY: key})
+    with pytest.raises(UserError, match="not shown here") as error:
+        ServerJudge("http://host")
+    assert "cret" not in str(error.value) and error.value.__cause__ is None
+
+
+def test_a_host_that_cannot_be(server):
+    with pytest.raises(UserError, match="cannot be reached|gives no reply"):
+        ServerJudge(f"http://{'a' * 300}").score("Go.", ["a"])
 
 
 def test_identities(llama):

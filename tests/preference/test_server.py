@@ -102,6 +102,14 @@ FAULTS: dict[str, Fault] = {
         b"HTTP/1.0 200 OK\r\nContent-Length: 99\r\n\r\n{"),
     "no JSON": lambda h: h.send("<html>busy</html>"),
     "other JSON": lambda h: h.send('{"error": {"message": "busy"}}'),
+    "JSON that is deep": lambda h: h.send("[" * 100_000),
+    **{f"{tokens} tokens": lambda h, tokens=tokens: h.send(
+        '{"choices": [{"text": "a", "finish_reason": "stop"}], '
+        f'"usage": {{"completion_tokens": {tokens}}}}}')
+       for tokens in ("-1", "0", "2.5", "NaN", "true", "7", "9" * 999)},
+    "half a character": lambda h: h.send(
+        '{"choices": [{"text": "\\ud800", "finish_reason": "length"}], '
+        '"usage": {"completion_tokens": 1}}'),
 }
 
 
@@ -177,10 +185,12 @@ def test_an_answer_that_never_comes(llama, fake, folder, masked):
 @pytest.mark.fault("server", "hangs, or answers with errors or garbage, for good")
 @pytest.mark.parametrize(("fault", "said"), [
     (FAULTS["an error of its own"], "500 Internal Server Error: out of memory"),
+    (FAULTS["half a character"], "its answer is not what was expected"),
+    (FAULTS["NaN tokens"], "its answer is not what was expected"),
     (FAULTS["no JSON"], "its answer is not what was expected"), (hang, "timed out")])
 def test_lasting_faults_are_told(llama, fake, folder, masked, fault, said):
     backend = Server(llama, {fake.address: folder})
-    backend._served[frozenset(HEADS), "zero"].client.timeout = 0.2
+    backend._served[frozenset(HEADS), "zero"].client.timeout = 0.5
     fake.faults = [fault] * 9
     with pytest.raises(UserError) as error:
         respond(backend, ASKED[:1], masked)
@@ -195,7 +205,7 @@ def test_lasting_faults_are_told(llama, fake, folder, masked, fault, said):
 def test_no_server_there(llama, fake, folder):
     fake.shutdown()
     fake.server_close()
-    with pytest.raises(UserError, match=rf"{fake.address}/v1/models failed 4 times: .*refused.*"
+    with pytest.raises(UserError, match=rf"{fake.address}/v1/models failed 4 times: .* failed.*"
                                         rf"`vllm serve {folder}"):
         Server(llama, {fake.address: folder})
 
