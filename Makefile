@@ -2,6 +2,7 @@
 PROFILE ?= embedded
 ON ?= local
 PORT ?= 8000
+SOLUTIONS ?= yes
 PY := .venv/bin/python
 unexport PYTHONDONTWRITEBYTECODE  # each process would compile what it imports anew
 
@@ -14,7 +15,8 @@ help:  ## show this list
 	@echo
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | column -t -s '|'
 
-book: .venv/.complete  ## build the book: book/_build/html/index.html
+book: export RMUTILS_SOLUTIONS := $(filter no,$(SOLUTIONS))
+book: .venv/.complete  ## build the book: book/_build/html/index.html (SOLUTIONS=no)
 	@$(PY) -m rmutils.site.build --profile '$(PROFILE)'
 
 pdf: book  ## print the book: book/_build/pdf/retmask-reproduced.pdf (needs chromium)
@@ -69,7 +71,7 @@ sums:  ## take note of changed files in data/ (SHA256SUMS)
 
 clean:  ## remove what was built; models and results in the cache stay
 	rm -rf book/_build book/chapters book/runs .snakemake .pytest_cache .ruff_cache
-	rm -rf .venv .venv-vllm .venv-bench *.egg-info build
+	rm -rf .venv .venv-vllm .venv-bench .venv-grading *.egg-info build
 
 .venv/.lab: requirements-lab.lock .venv/.complete
 	@echo 'Installing JupyterLab into .venv (.venv/pip.log) ...'

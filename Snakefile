@@ -18,9 +18,10 @@ CHAPTERS = dependencies.chapters(ROOT, config["profile"])
 PLAN = json.loads(Path(config["plan"]).read_text()) if "plan" in config else {}
 RECORDS = Path(config.get("plan", "")).parent
 RESULTS = [str(steps.RESULTS)] if PLAN or steps.RESULTS.exists() else []
-# Where the book and its repository are: pages say it (rmutils/site/pages/extras.py).
-ADDRESS = ["RMUTILS_ADDRESS", "GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_REF_TYPE",
-           "GITHUB_REF_NAME"]
+# What pages say besides: where the book and its repository are (rmutils/site/pages/extras.py), and
+# solutions or none.
+VARIABLES = ["RMUTILS_SOLUTIONS", "RMUTILS_ADDRESS", "GITHUB_SERVER_URL", "GITHUB_REPOSITORY",
+             "GITHUB_REF_TYPE", "GITHUB_REF_NAME"]
 PYTHON = shlex.quote(sys.executable)
 
 
@@ -32,7 +33,7 @@ rule book:
     params:
         content=dependencies.content(ROOT, dependencies.sources(ROOT)),
         documentation=dependencies.documentation(),
-        address=[os.environ.get(name, "") for name in ADDRESS],
+        variables=[os.environ.get(name, "") for name in VARIABLES],
     shell:
         PYTHON + " -m rmutils.site.steps pages"
 

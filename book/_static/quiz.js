@@ -40,8 +40,9 @@
 
   document.addEventListener("DOMContentLoaded", () => {
     document.querySelectorAll(".rm-quiz").forEach((quiz, number) => {
-      quiz.classList.add("rm-asking");
       const answers = quiz.querySelectorAll("details ol > li");
+      if (!answers.length) return;  // a book without solutions
+      quiz.classList.add("rm-asking");
       quiz.querySelectorAll(":scope > ol > li").forEach((question, i) => {
         ask(question, answers[i].querySelector("p") ?? answers[i], i + 1, `quiz-${number}-${i}`);
       });

@@ -5,7 +5,8 @@ of a chapter, so the page, the student's worksheet and the teacher's have one so
 title say how hard an exercise is. One that asks for code ends in a block of Python: a function
 whose body is the line `...` and, from the first unindented `assert` on, checks that the function
 has to pass. The block in its solution has the lines that replace `...` and, in the same way, checks
-that students do not see.
+that students do not see. The solution of one that asks for a text ends with what each point is
+given for: `**Points:** one thing; another.`
 
 **Worksheets** (`python -m rmutils.site.classroom`, called by `make class`) stand on their own: they
 need the package, but neither the chapter's results nor its minutes. The teacher's has solutions and
@@ -21,6 +22,7 @@ written into the lists.
 from __future__ import annotations
 
 import html
+import json
 import re
 import shutil
 import sys
@@ -32,6 +34,7 @@ from typing import Any
 
 import nbformat
 import yaml
+from ipykernel.kernelspec import get_kernel_dict
 from markdown_it import MarkdownIt
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
@@ -48,8 +51,10 @@ STAR = "★"
 _DIRECTIVE = re.compile(
     r"^(?P<fence>:{3,})\{(?P<kind>exercise|solution)\} (?P<title>[^\n]*)\n"
     r"(?P<options>(?::\w+:[^\n]*\n)*)(?P<body>.*?)^(?P=fence)$", re.MULTILINE | re.DOTALL)
+_ANSWERS = re.compile(r"^:::\{dropdown\} Answers\n.*?^:::\n", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _CHECKS = re.compile(r"^assert ", re.MULTILINE)
+_POINTS = re.compile(r"^\*\*Points:\*\* (.+)\.\Z", re.MULTILINE)
 
 SCHEMA = 3
 """Version of nbgrader's metadata, that of nbgrader 0.6 to 0.9."""
@@ -58,18 +63,42 @@ SOURCE, RELEASE = "source", "release"
 WANTED = "    # YOUR CODE HERE\n    raise NotImplementedError()"
 ANSWER = "YOUR ANSWER HERE"
 """nbgrader's own words for what is blank."""
+KERNEL = "rmutils"
+"""Name of the course's kernel, the Python that made the worksheets."""
 SETTINGS = """# Made by `make class`, and kept if it is there already.
+import json
+import os
+import subprocess
+from pathlib import Path
+
 c = get_config()
 c.Execute.timeout = 600  # seconds of a cell: on a busy machine the first imports take many
+
+# nbgrader may be installed elsewhere: worksheets are graded by the Python that made them.
+course = Path(__file__).resolve().parent
+os.environ["JUPYTER_PATH"] = str(course)
+c.Execute.kernel_name = "rmutils"
+python = json.loads((course / "kernels/rmutils/kernel.json").read_text("utf-8"))["argv"][0]
+if subprocess.run([python, "-c", "import rmutils"], cwd=course).returncode:
+    raise SystemExit(f"{python} has no rmutils, so nothing can be graded. Run `make class` again.")
 """
 HEAD = """# {title}: exercises
 
 These belong to the chapter *{name}* of the book; read it first. Stars say how hard an exercise \
 is and how many points it has. A cell with `raise NotImplementedError()` wants code in that line's \
 place: run the cell, then the checks below it. No cell needs a GPU, a network or an account."""
-QUIET = """import warnings
+FIRST = """import os
+import sys
+import warnings
 
-warnings.filterwarnings("ignore")  # nbgrader takes what a check writes to stderr for a failure"""
+warnings.filterwarnings("ignore")  # nbgrader takes what a check writes to stderr for a failure
+try:
+    import rmutils
+except ImportError:
+    if os.environ.get("NBGRADER_EXECUTION") == "autograde":
+        os._exit(1)  # an error in this cell would give right answers 0 points
+    raise SystemExit(f"{sys.executable} has no rmutils: choose the kernel of the book's .venv")"""
+"""The first cell. Without the package no worksheet is graded."""
 
 FOLDER = "slides"
 """Folder of the lists, in `book/`."""
@@ -141,6 +170,10 @@ def _exercise(found: re.Match, solutions: dict[str, str]) -> Exercise:
     if stub and not (BLANK in stub.splitlines() and checks and answer and hidden):
         raise ValueError(f"{label[1]} asks for code, but lacks a line {BLANK!r}, checks after it, "
                          "or in its solution the lines that replace it and more checks")
+    rubric = _POINTS.search(solution)
+    if not stub and len(rubric[1].split("; ") if rubric else ()) != len(stars):
+        raise ValueError(f"the solution of {label[1]} does not end with '**Points:** ...', which "
+                         "says what each of its stars is given for")
     return Exercise(label[1], title, len(stars), task, solution if stub else
                     solutions[label[1]], stub, checks, answer, hidden)
 
@@ -179,10 +212,24 @@ def make_worksheets(notebooks: Path, course: Path) -> list[str]:
             folder = course / kind / notebook.stem
             folder.mkdir(parents=True)
             nbformat.write(worksheet(notebook, exercises, kind), folder / notebook.name)
+    kernel = course / "kernels" / KERNEL
+    kernel.mkdir(parents=True, exist_ok=True)
+    (kernel / "kernel.json").write_text(json.dumps(get_kernel_dict()), encoding="utf-8")
     settings = course / "nbgrader_config.py"
     if not settings.exists():
         settings.write_text(SETTINGS, encoding="utf-8")
     return [notebook.stem for notebook in chapters]
+
+
+def without_solutions(folder: Path) -> None:
+    """Take solutions and answers of the quiz out of all notebooks of a folder, for good."""
+    for path in folder.rglob("*.ipynb"):
+        notebook = load_notebook(path)
+        for cell in notebook.cells:
+            if cell.cell_type == "markdown":
+                cell.source = _ANSWERS.sub("", _DIRECTIVE.sub(
+                    lambda m: "" if m["kind"] == "solution" else m[0], cell.source))
+        nbformat.write(notebook, path)
 
 
 def worksheet(notebook: Path, exercises: list[Exercise], kind: str) -> NotebookNode:
@@ -190,7 +237,7 @@ def worksheet(notebook: Path, exercises: list[Exercise], kind: str) -> NotebookN
     text = load_notebook(notebook).cells[0].source
     title = next(line for line in text.splitlines() if line.startswith("# "))[2:]
     cells = [_cell("markdown", HEAD.format(title=title, name=notebook.stem), "head", locked=True)]
-    cells.append(_cell("code", QUIET, "quiet", locked=True))
+    cells.append(_cell("code", FIRST, "first", locked=True))
     for exercise in exercises:
         cells += _cells(exercise, blank=kind == RELEASE)
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}

@@ -23,7 +23,7 @@ import typer
 from rmutils.core.errors import UserError
 from rmutils.core.files import keeping
 from rmutils.site import playground
-from rmutils.site.classroom import write_slides
+from rmutils.site.classroom import without_solutions, write_slides
 from rmutils.site.gallery import write
 
 STATE = Path("book/_build")
@@ -84,6 +84,8 @@ def _pages() -> None:
         shutil.rmtree(left, ignore_errors=True)
     shutil.copytree("book", source, ignore=shutil.ignore_patterns(STATE.name, "runs", ".partial"))
     write(Path(), source)
+    if os.environ.get("RMUTILS_SOLUTIONS") == "no":
+        without_solutions(source)
     _sphinx(source, fresh)
     made = fresh / "_build" / "html"
     if Path("book", playground.FOLDER).is_dir():

@@ -3,13 +3,23 @@
 import json
 import re
 import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import indent
+from types import SimpleNamespace
 
 import nbformat
 import pytest
+import yaml
 
 from rmutils.core import paths
 from rmutils.core.errors import UserError
-from rmutils.site.classroom import RELEASE, SOURCE, make_worksheets, read_exercises, worksheet
+from rmutils.site.classroom import (
+    KERNEL, RELEASE, SETTINGS, SOURCE, make_worksheets, read_exercises, without_solutions,
+    worksheet,
+)
 from rmutils.site.parameters import check_parameters
 from tests.notebooks.test_parameters import write
 
@@ -17,6 +27,7 @@ CHAPTERS = [p for p in sorted(paths.NOTEBOOKS.glob("*.ipynb")) if p.stem != "pro
 """A list of files has nothing to be exercised."""
 QUESTION = re.compile(r"^\d\. .+\n((?:   - [a-c]\) .+\n?){3})", re.MULTILINE)
 SOLVED = re.compile(r" *### BEGIN SOLUTION\n.*?### END SOLUTION", re.DOTALL)
+WRONG = yaml.safe_load(Path(__file__).with_name("wrong_answers.yml").read_text(encoding="utf-8"))
 HIDDEN = re.compile(r"\n### BEGIN HIDDEN TESTS\n.*?### END HIDDEN TESTS", re.DOTALL)
 
 
@@ -80,21 +91,56 @@ def run(*cells) -> None:
         exec(compile(cell.source, cell.id, "exec"), names)
 
 
-def test_solutions_pass_the_checks_and_blanks_fail_them(chapter, exercises, capsys):
+def test_solutions_pass_the_checks_and_other_answers_fail_them(chapter, exercises, capsys):
     """The hidden checks compare with what the book itself computes. None may write to stderr, which
     nbgrader takes for a failure."""
     def asked(kind):
         cells = worksheet(chapter, exercises, kind).cells
-        code = [c for c in cells if c.cell_type == "code" and c.id != "quiet"]
+        code = [c for c in cells if c.cell_type == "code" and c.id != "first"]
         return zip(code[::2], code[1::2], strict=True)
 
     for answer, checks in asked(SOURCE):
         run(answer, checks)
         assert not capsys.readouterr().err
+        for mistake, body in WRONG[answer.id].items():
+            wrong = SOLVED.sub(lambda _, body=body: indent(body, "    "), answer.source)
+            assert wrong != answer.source
+            with pytest.raises(Exception) as raised:  # noqa: B017, PT011
+                run(answer | {"source": wrong}, checks)
+            assert not isinstance(raised.value, (NameError, SyntaxError)), mistake
     for answer, checks in asked(RELEASE):
         assert "assert" in checks.source
         with pytest.raises(NotImplementedError):
             run(answer, checks)
+
+
+def test_half_of_all_points_check_themselves_and_the_rest_have_a_rubric():
+    found = [exercise for path in CHAPTERS for exercise in read_exercises(path)]
+    points = sum(exercise.stars for exercise in found)
+    assert 2 * sum(exercise.stars for exercise in found if exercise.stub) >= points
+    assert {exercise.label for exercise in found if exercise.stub} == {*WRONG}
+    assert all(len(mistakes) > 1 for mistakes in WRONG.values())
+
+
+def test_a_kernel_without_the_package_grades_nothing(tmp_path):
+    """nbgrader goes on after an error, and gave right answers 0 points."""
+    first = worksheet(CHAPTERS[0], [], SOURCE).cells[1].source
+
+    def python(**env):
+        return subprocess.run([sys.executable, "-S", "-c", first], env=env, cwd=tmp_path,
+                              capture_output=True, text=True)
+
+    assert "has no rmutils: choose the kernel" in python().stderr
+    assert python(NBGRADER_EXECUTION="autograde").returncode == 1
+    (tmp_path / "kernels" / KERNEL).mkdir(parents=True)
+    bare = tmp_path / "python"
+    bare.write_text(f"#!/bin/sh\nexec {sys.executable} -S \"$@\"\n")
+    bare.chmod(0o755)
+    (tmp_path / "kernels" / KERNEL / "kernel.json").write_text(json.dumps({"argv": [str(bare)]}))
+    settings = {"get_config": lambda: SimpleNamespace(Execute=SimpleNamespace()),
+                "__file__": str(tmp_path / "nbgrader_config.py")}
+    with pytest.raises(SystemExit, match="has no rmutils, so nothing can be graded"):
+        exec(SETTINGS, settings)
 
 
 def test_worksheets_are_nbgraders(tmp_path):
@@ -125,6 +171,19 @@ def test_worksheets_are_nbgraders(tmp_path):
                 assert theirs.source == "YOUR ANSWER HERE" != ours.source
 
 
+def test_a_book_without_solutions(tmp_path):
+    shutil.copytree(paths.NOTEBOOKS, tmp_path / "chapters")
+    without_solutions(tmp_path)
+    for path in CHAPTERS:
+        before, after = markdown(path), markdown(tmp_path / "chapters" / path.name)
+        for exercise in read_exercises(path):
+            assert f":label: {exercise.label}\n" in after and exercise.task[:40] in after
+            assert (exercise.answer or exercise.solution)[:60] not in after
+        assert "{solution}" not in after and "{dropdown} Answers" not in after
+        assert after.count(":::") == before.count(":::") - 2 * before.count(":::{solution}") - 2
+        assert after.partition("\n## Next\n")[2] == before.partition("\n## Next\n")[2]
+
+
 def test_no_run_on_record_needs_more_than_a_students_share():
     """Each of thirty students at a hub has 2 GB."""
     runs = json.loads((paths.DATA / "timings.json").read_text(encoding="utf-8"))["runs"]
@@ -137,6 +196,8 @@ def test_no_run_on_record_needs_more_than_a_students_share():
     (":::{exercise} Easy\n:label: a\nDo it.\n:::\n:::{solution} a\nSo.\n:::", "end with stars"),
     (":::{exercise} Easy ★\n:label: a\n```python\ndef f():\n    ...\n```\n:::\n"
      ":::{solution} a\nSo.\n:::", "a asks for code, but lacks"),
+    (":::{exercise} Easy ★★\n:label: a\nDo it.\n:::\n"
+     ":::{solution} a\nSo.\n\n**Points:** this.\n:::", "what each of its stars is given for"),
 ])
 def test_incomplete_exercise_is_refused(tmp_path, text, told):
     notebook = write(tmp_path / "nb.ipynb", "tau: float = 1")
