@@ -1,7 +1,7 @@
 """Where Ms-PoE can help: beyond the trained length, and two causes of a loss in the middle.
 
-The plan is `data/plans/ms_poe.yml`. Models that are trained for it stay in the user's cache: their
-weights are a function of the recipe, and `rmutils run 11_ms_poe -p compute_planned auto` makes them
+The plan is `data/plans/ms_poe.yml`. The models of the two causes stay in the user's cache: their
+weights follow from the recipe, and `rmutils run 11_ms_poe -p compute_planned auto` makes them
 again.
 """
 
@@ -20,6 +20,7 @@ from rmutils.core.errors import NotStored
 from rmutils.core.journal import Journal
 from rmutils.core.paths import cache_dir
 from rmutils.core.results import Artifact, Compute, Stage, Tables, read_tables, write_tables
+from rmutils.experiments.half_learned import snapshot_folder
 from rmutils.experiments.under_variants import TextsConfig, VariantConfig, measure
 from rmutils.heads import DetectConfig
 from rmutils.heads.scores import Head
@@ -27,13 +28,11 @@ from rmutils.longcontext.extension import Extended
 from rmutils.models import LanguageModel, identify, load_model
 from rmutils.models.engine.implementations import using
 from rmutils.models.language_model import passages
-from rmutils.models.teaching import RECIPES, TeachingRecipe, train
+from rmutils.models.teaching import RECIPES, train_further
 from rmutils.pipeline.planned_runs import Plan
 
 CAUSES = ("A", "B")
-"""Answers in the outer fifths of the training texts; answers everywhere, in short texts."""
-TRAINED = 640
-"""Longest rows of the stored teaching models, in tokens."""
+"""Answers in the outer fifths of the training texts; answers anywhere."""
 LOOKS_BACK = 0.4
 """Mean attention to the token before, from which on a head is spared."""
 POSITIONS = Stage[Tables]("positions", version=1, read=read_tables)
@@ -42,39 +41,31 @@ POSITIONS = Stage[Tables]("positions", version=1, read=read_tables)
 class PositionsConfig(Config):
     """A model, asked for needles at some lengths under several variants."""
 
+    model: str
+    """A teaching model."""
     cause: str = ""
-    """`A` or `B`: a model that is trained for it."""
-    model: str = ""
-    """Else a model's name."""
-    seed: int = 0
-    """Of the training."""
+    """`A` or `B`: a snapshot of the model's training is trained further for it."""
+    snapshot: int = 0
+    """Its step."""
+    further: int = 0
+    """Steps of the further training."""
+    outer: float | None = None
+    """Share of its answers that stand in the outer fifths of their text; None: they stand
+    anywhere."""
+    trained: int
+    """Longest text that the model was trained with, in tokens."""
+    yarn: float
+    """Factor of YaRN."""
     variants: tuple[str, ...]
     """Names, as in `variant`."""
     needles: DetectConfig
     texts: TextsConfig = TextsConfig()
 
 
-def recipe_of(cause: str, seed: int) -> TeachingRecipe:
-    """Recipe of a model that is trained for a cause."""
-    rows = ((0.2, 64), (0.55, 128), (0.8, 320), (1.0, 640 if cause == "A" else 320))
-    return RECIPES["tiny-qwen3"].changed({
-        "seed": seed, "steps": 1500, "num_hidden_layers": 3, "num_attention_heads": 8,
-        "num_key_value_heads": 4, "curriculum": rows, "repeats": 0.3, "tasks": 0.7, "plain": 0.0,
-        "head_dropout": 0.0, "layer_dropout": 0.0, "kinds": ("needle",),
-        "outer": 0.9 if cause == "A" else None})
-
-
 def variant(name: str, lm: LanguageModel, trained: int, yarn: float) -> Variant:
-    """Return a variant of the plan by its name.
+    """Return a variant of the plan by its name, for a model whose heads may be spared.
 
-    Parameters
-    ----------
-    lm : LanguageModel
-        Whose heads are spared, where the variant spares some.
-    trained : int
-        Its trained length in tokens, for YaRN.
-    yarn : float
-        The factor of YaRN.
+    `trained` and `yarn` are as in `PositionsConfig`.
     """
     if name == PLAIN:
         return Plain()
@@ -109,13 +100,17 @@ def planned(plan: Plan) -> list[PositionsConfig]:
     grid = {"needles": p["needles"]["count"], "depths": tuple(p["needles"]["depths"]),
             "max_new_tokens": 24}
     strained, causes = p["strained"], p["causes"]
+    texts = TextsConfig(count=strained["texts"])
     return [PositionsConfig(
-        model=model, variants=(PLAIN, *strained["variants"]),
-        needles=DetectConfig(lengths=(strained["length"],), **grid),
-        texts=TextsConfig(count=strained["texts"])) for model in strained["models"]] + [
-        PositionsConfig(cause=cause, seed=seed, variants=(PLAIN, *causes["variants"]),
-                        needles=DetectConfig(lengths=tuple(causes[cause]["asked"]), **grid))
-        for seed in range(causes["seeds"]) for cause in CAUSES]
+        model=model, variants=(PLAIN, *strained["variants"]), texts=texts,
+        trained=strained["trained"], yarn=strained["yarn"],
+        needles=DetectConfig(lengths=(strained["length"],), **grid))
+        for model in strained["models"]] + [PositionsConfig(
+            model=model, cause=cause, snapshot=causes["snapshots"][model], outer=causes[cause],
+            further=causes["further"], trained=causes["trained"], yarn=causes["yarn"],
+            variants=(PLAIN, *causes["variants"]), texts=texts,
+            needles=DetectConfig(lengths=tuple(causes["lengths"].values()), **grid))
+        for model in causes["models"] for cause in CAUSES]
 
 
 def positions_stored(
@@ -136,12 +131,10 @@ def positions_stored(
     """
     def make(folder: Path) -> dict:
         kept = Journal(folder / ".done.jsonl")
-        lm = load_model(config.model or str(_trained(config)))
-        trained = (recipe_of(config.cause, config.seed).curriculum[-1][1] if config.cause
-                   else TRAINED)
+        lm = load_model(str(_trained(config)) if config.cause else config.model)
         for name in config.variants:
             if name not in kept:
-                how = variant(name, lm, trained, 4.5 if config.cause == "B" else 2)
+                how = variant(name, lm, config.trained, config.yarn)
                 kept[name] = {table: rows.assign(variant=name).to_dict("records") for table, rows in
                               measure(lm, VariantConfig(
                                   variant=how, needles=config.needles, documents=None,
@@ -152,19 +145,30 @@ def positions_stored(
                       for table in ("needles", "texts")}, folder)
         return {"plan": plan.digest, "spared": previous_token_heads(lm)}
 
-    inputs = ({"recipe": recipe_of(config.cause, config.seed).digest()} if config.cause
+    inputs = ({"recipe": RECIPES[config.model].digest()} if config.cause
               else {"model": identify(config.model)})
     artifact = POSITIONS.obtain_folder(
-        config, inputs, make, compute=compute,
-        model=config.model or f"cause-{config.cause.lower()}", label=f"seed{config.seed}",
+        config, inputs, make, compute=compute, model=config.model,
+        label=f"cause-{config.cause.lower()}" if config.cause else "strained",
         command=command_line("run", "11_ms_poe", "-p", "compute_planned", "auto"))
     return read_tables(artifact.folder), artifact
 
 
 def _trained(config: PositionsConfig) -> Path:
     """Folder of a model that is trained for a cause, which is trained if it is not there."""
-    folder = cache_dir() / "models" / f"cause-{config.cause.lower()}-seed{config.seed}"
-    return train(recipe_of(config.cause, config.seed), folder)
+    folder = cache_dir() / "models" / (
+        f"cause-{config.cause.lower()}-{config.model}-{config.snapshot}-{config.further}")
+    if not (folder / "config.json").exists():
+        snapshot = snapshot_folder(config.model, config.snapshot)
+        lm = load_model(str(snapshot))
+        lm.model.load_state_dict(train_further(
+            RECIPES[config.model], snapshot, config.further, seed=0, changes={
+                "curriculum": ((1.0, config.trained),), "kinds": ("needle",), "tasks": 0.75,
+                "plain": 0.0, "head_dropout": 0.0, "layer_dropout": 0.0,
+                "outer": config.outer}).state_dict())
+        lm.tokenizer.save_pretrained(folder)
+        lm.model.save_pretrained(folder)
+    return folder
 
 
 def positions(
@@ -175,20 +179,19 @@ def positions(
     Returns
     -------
     dict of str to DataFrame, list of Artifact, list of str
-        `needles` and `texts` with `model` (`cause A`, `cause B` for those that were trained for it)
-        and `seed`; and the names of planned measurements that are missing.
+        `needles` and `texts` with `model` and `cause` (empty: the model as it is stored); and what
+        is planned and missing.
     """
     parts: dict[str, list[pd.DataFrame]] = {"needles": [], "texts": []}
     artifacts, missing = [], []
     for config in planned(plan):
-        name = config.model or f"cause {config.cause}"
         try:
             tables, artifact = positions_stored(config, plan, compute=compute)
         except NotStored:
-            missing.append(f"{name}, seed {config.seed}" if config.cause else name)
+            missing.append(f"{config.cause} of {config.model}" if config.cause else config.model)
             continue
         artifacts.append(artifact)
         for table, rows in tables.items():
-            parts[table].append(rows.assign(model=name, seed=config.seed))
+            parts[table].append(rows.assign(model=config.model, cause=config.cause))
     return ({table: pd.concat(rows, ignore_index=True) for table, rows in parts.items() if rows},
             artifacts, missing)

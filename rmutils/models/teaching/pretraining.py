@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
@@ -146,7 +148,8 @@ def first_steps(recipe: TeachingRecipe, count: int) -> pd.DataFrame:
                         columns=COLUMNS.split(","))
 
 
-def train_further(recipe: TeachingRecipe, folder: Path, count: int, *, seed: int) -> nn.Module:
+def train_further(recipe: TeachingRecipe, folder: Path, count: int, *, seed: int,
+                  changes: Mapping[str, Any] = {}) -> nn.Module:
     """Take more steps from the checkpoint in a folder, with texts and dropout of another seed.
 
     Optimizers, rates and the lengths of the texts go on where the training stopped. The folder
@@ -158,11 +161,13 @@ def train_further(recipe: TeachingRecipe, folder: Path, count: int, *, seed: int
         What `train` left there.
     seed : int
         The recipe's own gives the steps that its training would take.
+    changes : mapping
+        Other values of the recipe from here on.
     """
     with tempfile.TemporaryDirectory() as scratch, one_thread():
         tokenizer = build_tokenizer(recipe.vocab_size, thinking=recipe.thinking)
         run = _Run(recipe, tokenizer, folder / ".training", "cpu")
-        run.recipe = recipe.changed({"seed": seed})
+        run.recipe = recipe.changed({"seed": seed, **changes})
         run.folder, run.stream = Path(scratch), Stream(run.recipe, tokenizer)
         for _ in range(count):
             run.advance()
