@@ -36,9 +36,11 @@ def test_first_code_cell_declares_every_parameter_with_a_comment(path, cells):
 
 
 def test_code_folds_away_except_parameters(cells):
-    """Readers see questions, figures and answers first; the code is one click away."""
+    """Readers see questions, figures and answers first; the code is one click away, but for a few
+    lines that stand below the equation that they compute."""
     for cell in (cell for cell in cells if cell.cell_type == "code"):
-        assert len({"parameters", "hide-input", "remove-input"} & {*cell.metadata.tags}) == 1
+        assert len({"parameters", "hide-input", "remove-input", "equation"}
+                   & {*cell.metadata.tags}) == 1
 
 
 def test_notebook_is_stripped(cells):
