@@ -80,12 +80,11 @@ def check_turns(model: PreTrainedModel, layers: Iterable[int]) -> None:
     frequencies = {i: inverse_frequencies(model, i) for i in layers if i not in known}
     if not frequencies:
         return
-    seen: dict[int, list[Tensor]] = {i: [] for i in frequencies}
-    with torch.inference_mode(), attached(model, NAME, seen):
-        ids = torch.arange(8, device=model.device)[:, None]  # one of them may be the padding
-        for place in (0, FAR):
-            model(ids, position_ids=torch.full_like(ids, place), use_cache=False)
-    for i, (near, far) in seen.items():
+    ids = torch.arange(8, device=model.device)[:, None]  # one of them may be the padding
+    found = [turned_states(model, frequencies, ids, torch.full_like(ids, place))
+             for place in (0, FAR)]
+    for i in frequencies:
+        (near, _), (far, _) = (states[i] for states in found)
         moved = turn(near, torch.tensor([FAR], device=near.device), frequencies[i])
         if (moved - far).float().norm() > TOLERANCE * far.float().norm():
             raise UserError(f"{model.config.model_type}: layer {i} does not turn its queries by "
@@ -93,11 +92,33 @@ def check_turns(model: PreTrainedModel, layers: Iterable[int]) -> None:
         known.add(i)
 
 
+def turned_states(
+    model: PreTrainedModel, layers: Iterable[int], ids: Tensor, positions: Tensor
+) -> dict[int, tuple[Tensor, Tensor]]:
+    """Queries and keys of layers, turned by the model, when it reads some texts.
+
+    Parameters
+    ----------
+    ids, positions : Tensor
+        (texts, tokens).
+
+    Returns
+    -------
+    dict of int to (Tensor, Tensor)
+        Layer -> (texts, heads, tokens, head size), and the same for the key heads.
+    """
+    seen: dict[int, list[tuple[Tensor, Tensor]]] = {i: [] for i in layers}
+    with torch.inference_mode(), attached(model, NAME, seen):
+        model(ids, position_ids=positions, use_cache=False)
+    return {i: states for i, (states,) in seen.items()}
+
+
 def _watch(
-    module: nn.Module, query: Tensor, *args: Any, given: list[Tensor], **kwargs: Any
+    module: nn.Module, query: Tensor, key: Tensor, *args: Any,
+    given: list[tuple[Tensor, Tensor]], **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    given.append(query)
-    return sdpa_attention_forward(module, query, *args, **kwargs)
+    given.append((query, key))
+    return sdpa_attention_forward(module, query, key, *args, **kwargs)
 
 
 register_by_layer(NAME, _watch)

@@ -7,14 +7,18 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 
 import pandas as pd
 import torch
+from torch import Tensor
 
 from rmutils.attention.ms_poe import MsPoe
-from rmutils.attention.variants import PLAIN, Plain, Variant
+from rmutils.attention.rope import inverse_frequencies, turn, turned_states
+from rmutils.attention.variants import PLAIN, AttachedModel, Plain, Variant
 from rmutils.core.config import Config, command_line
 from rmutils.core.errors import NotStored
 from rmutils.core.journal import Journal
@@ -30,6 +34,7 @@ from rmutils.models.engine.implementations import using
 from rmutils.models.language_model import passages
 from rmutils.models.teaching import RECIPES, train_further
 from rmutils.pipeline.planned_runs import Plan
+from rmutils.stats import ANY, DIFFERENCE, Bounds, Interval, interval
 
 CAUSES = ("A", "B")
 """Answers in the outer fifths of the training texts; answers anywhere."""
@@ -195,3 +200,159 @@ def positions(
             parts[table].append(rows.assign(model=config.model, cause=config.cause))
     return ({table: pd.concat(rows, ignore_index=True) for table, rows in parts.items() if rows},
             artifacts, missing)
+
+
+PARTS = {"all places": (0.0, 1.0), "middle": (0.2, 0.8)}
+"""Places from where to where, 0 is the start and 1 the end of the text."""
+ALL = "all models"
+
+
+def cell(needles: pd.DataFrame, cause: str, length: int, variant: str) -> pd.DataFrame:
+    """Return whether each needle was found in a cell of the plan: a row for each question and
+    place, a column for each model."""
+    part = needles.query("cause == @cause and length == @length and variant == @variant")
+    return part.pivot(index=["question", "place"], columns="model", values="correct").astype(float)
+
+
+def middle(found: pd.DataFrame) -> pd.DataFrame:
+    """The rows of `cell` whose place is neither at the start nor at the end."""
+    return found[found.index.get_level_values("place").to_series().between(
+        *PARTS["middle"]).to_numpy()]
+
+
+def over_needles(values: pd.DataFrame, bounds: Bounds = DIFFERENCE) -> Interval:
+    """Mean of rows and columns of `cell`, or of their differences, with its 95 % interval over
+    needles and models."""
+    return interval(values.to_numpy(), values.index.get_level_values("question"), seeds=True,
+                    bounds=bounds)
+
+
+def gains(needles: pd.DataFrame, base: str = PLAIN) -> pd.DataFrame:
+    """Compare each variant with the plain model, over all places and in the middle.
+
+    Parameters
+    ----------
+    needles : DataFrame
+        As from `positions`.
+
+    Returns
+    -------
+    DataFrame
+        `cause`, `length`, `model` (`all models` for those of a cause together), `variant`, `part`,
+        `plain` and `found` (shares), `value` (the gain), `low`, `high`.
+    """
+    rows = []
+    for (cause, length), cells in needles.groupby(["cause", "length"], sort=False):
+        before, models = cell(needles, cause, length, base), [*cells["model"].unique()]
+        groups = {model: [model] for model in models} | ({ALL: models} if cause else {})
+        for (model, chosen), name in product(groups.items(), cells["variant"].unique()):
+            after = cell(needles, cause, length, name)
+            for part in PARTS if name != base else ():
+                ours, theirs = ((one if part == "all places" else middle(one))[chosen]
+                                for one in (after, before))
+                rows.append((cause, length, model, name, part, theirs.to_numpy().mean(),
+                             ours.to_numpy().mean(), *over_needles(ours - theirs)))
+    return pd.DataFrame(rows, columns=["cause", "length", "model", "variant", "part", "plain",
+                                       "found", "value", "low", "high"])
+
+
+def tested(needles: pd.DataFrame, plan: Plan, variant: str = "1 to 1.5") -> dict[str, Interval]:
+    """Compute what the plan's rule asks for.
+
+    Returns
+    -------
+    dict of str to Interval
+        `dip of A` (ends less middle, inside), `loss of B` (middle, inside less beyond), `A` and `B`
+        (gains of the variant in the middle, each where its cause makes a loss), `B less A`. Over
+        the models that have both causes.
+    """
+    causes = plan.content["causes"]
+    length = {cause: causes["lengths"][causes["tested"][cause]] for cause in CAUSES}
+
+    def found(cause: str, tokens: int, name: str = PLAIN) -> pd.DataFrame:
+        cells = cell(needles, cause, tokens, name)
+        return cells[[model for model in cells if model in both]]
+
+    both = set.intersection(*({*needles.query("cause == @cause")["model"]} for cause in CAUSES))
+    inside = found("A", length["A"])
+    at_ends = inside.drop(middle(inside).index)
+    dip = (at_ends.groupby("question").mean() - middle(inside).groupby("question").mean())
+    loss = middle(found("B", causes["lengths"]["inside"])).sub(middle(found("B", length["B"])))
+    gain = {cause: middle(found(cause, length[cause], variant)) - middle(found(
+        cause, length[cause])) for cause in CAUSES}
+    return {"dip of A": over_needles(dip), "loss of B": over_needles(loss),
+            **{cause: over_needles(gain[cause]) for cause in CAUSES},
+            "B less A": over_needles(gain["B"] - gain["A"], bounds=ANY)}
+
+
+def distance_scores(lm: LanguageModel, distances: Sequence[int]) -> pd.DataFrame:
+    """By how much distance alone changes the score of a key, before the softmax.
+
+    What is in a query and in a key is averaged over the tokens of plain texts; only the angle
+    between them changes.
+
+    Returns
+    -------
+    DataFrame
+        `layer`, `head`, `distance` (tokens), `score` (less that at the first distance).
+    """
+    ids = torch.tensor(passages(lm, TextsConfig().count, TextsConfig().tokens)[0],
+                       device=lm.model.device)
+    places = torch.arange(ids.shape[1], device=ids.device)
+    parts = []
+    for layer, states in turned_states(lm.model, range(lm.shape[0]), ids,
+                                       places.expand_as(ids)).items():
+        frequencies = inverse_frequencies(lm.model, layer).float()
+        query, key = (torch.complex(*turn(one, -places, frequencies).float().mean(
+            (0, 2)).chunk(2, dim=-1)) for one in states)
+        products = query * key.conj().repeat_interleave(len(query) // len(key), dim=0)
+        angles = torch.tensor(distances)[:, None] * frequencies.cpu()
+        scores = (products[:, None].cpu() * torch.polar(torch.ones_like(angles), angles)).real.sum(
+            -1) * lm.model.base_model.layers[layer].self_attn.scaling
+        parts.append(pd.DataFrame((scores - scores[:, :1]).numpy(), columns=[*distances]).melt(
+            ignore_index=False, var_name="distance", value_name="score").rename_axis(
+                "head").reset_index().assign(layer=layer))
+    return pd.concat(parts, ignore_index=True)[["layer", "head", "distance", "score"]]
+
+
+def bound_of_decay(frequencies: Tensor, distances: Sequence[int]) -> list[float]:
+    """The bound by which Su et al. (2021, section 3.4.3) argue that scores decay with distance.
+
+    Returns
+    -------
+    list of float
+        Mean of the partial sums of the rotations, as a share of that at distance 0.
+    """
+    angles = torch.tensor(distances, dtype=torch.float64)[:, None] * frequencies.double().cpu()
+    sums = torch.polar(torch.ones_like(angles), angles).cumsum(-1).abs().mean(-1)
+    return [float(one) for one in sums / ((len(frequencies) + 1) / 2)]
+
+
+def token_costs(
+    lm: LanguageModel, variants: Mapping[str, Variant], length: int, *, steps: int = 16,
+    rounds: int = 3
+) -> pd.DataFrame:
+    """Processor time of reading a prompt and of writing a token, the shortest of some rounds.
+
+    Returns
+    -------
+    DataFrame
+        `variant`, `prompt` (seconds), `token` (milliseconds), `turned` (key vectors that a layer
+        turns for each token).
+    """
+    heads, keys = lm.model.config.num_attention_heads, lm.model.config.num_key_value_heads
+    ids, rows = [[7 + i % 200 for i in range(length)]], []
+    for name, how in variants.items():
+        with how.attached(lm) as model:
+            seconds = [[_seconds(model, ids, count) for count in (1, 1 + steps)]
+                       for _ in range(rounds)]
+        first, whole = (min(column) for column in zip(*seconds, strict=True))
+        rows.append((name, first, 1000 * (whole - first) / steps,
+                     keys if name == PLAIN else heads * length))
+    return pd.DataFrame(rows, columns=["variant", "prompt", "token", "turned"])
+
+
+def _seconds(model: AttachedModel, ids: list[list[int]], count: int) -> float:
+    start = time.process_time()
+    model.answer(ids, max_new_tokens=count, stop_ids=(), done=lambda *_: None)
+    return time.process_time() - start
