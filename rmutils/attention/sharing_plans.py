@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -225,7 +225,14 @@ def sharing_at(apart: Distances, threshold: float | Sequence[float]) -> Sharing:
     return {i: clusters(*layer) for i, layer in enumerate(zip(apart, each, strict=True))}
 
 
-def threshold_for(apart: Distances, kept: float) -> float:
+def in_layers(threshold: float, layers: Collection[int] | None, count: int) -> list[float]:
+    """Thresholds layer by layer: the same in some layers (None: in all), 0 in the others."""
+    return [threshold if layers is None or i in layers else 0.0 for i in range(count)]
+
+
+def threshold_for(
+    apart: Distances, kept: float, layers: Collection[int] | None = None
+) -> float:
     """Find the lowest threshold at which no more than this share of all heads is computed.
 
     The paper names retention rates, but not all of the thresholds that they come from. Where even
@@ -237,9 +244,11 @@ def threshold_for(apart: Distances, kept: float) -> float:
         (layers, heads, heads), as from `mean_distances`.
     kept : float
         Retention rate, 0 to 1.
+    layers : collection of int, optional
+        In which heads share; default: all.
     """
-    step = bisect_left(range(int(FURTHEST * STEPS)), -kept,
-                       key=lambda i: -retention(sharing_at(apart, i / STEPS)))
+    step = bisect_left(range(int(FURTHEST * STEPS)), -kept, key=lambda i: -retention(
+        sharing_at(apart, in_layers(i / STEPS, layers, len(apart)))))
     return step / STEPS
 
 

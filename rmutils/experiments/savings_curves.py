@@ -15,6 +15,7 @@ from rmutils.attention.variants import PLAIN
 from rmutils.core.config import Config, command_line
 from rmutils.core.errors import NotStored
 from rmutils.core.results import Artifact, Compute, Stage, Tables
+from rmutils.experiments.later_sharing import LaterConfig, later_sharing
 from rmutils.experiments.layer_choice import (
     LayersConfig,
     LikenessConfig,
@@ -46,6 +47,8 @@ MEASUREMENTS = {one.stage.name: one for one in (
     Measurement(Stage("costs", 1), CostsConfig, costs, lambda config: "-".join(
         dict.fromkeys(variant.kind for variant in config.variants.values()))),
     Measurement(Stage("layers", 1), LayersConfig, layers, lambda config: config.variant.kind),
+    Measurement(Stage("later-sharing", 1), LaterConfig, later_sharing,
+                lambda config: f"kept{config.kept:g}"),
     Measurement(Stage("likeness", 1), LikenessConfig, likeness),
     Measurement(Stage("recall", 1), RecallConfig, recall),
 )}
@@ -61,8 +64,8 @@ def saved(
     ----------
     model : LanguageModel or str
         A name is enough: the model is loaded only if the result has to be computed.
-    config : CostsConfig, LayersConfig, LikenessConfig or RecallConfig
-        Says which measurement it is.
+    config : Config
+        One of those of `MEASUREMENTS`; says which measurement it is.
     compute : {"auto", "always", "never"}
 
     Raises
