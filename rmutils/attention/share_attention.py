@@ -7,9 +7,10 @@ compared at all. Each head keeps its own values.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -132,9 +133,30 @@ class Unshared(AttentionVariant):
     @contextmanager
     def attached(self, lm: LanguageModel) -> Iterator[AttachedModel]:
         layers, heads = lm.shape
-        own = Shared(torch.arange(heads), torch.arange(heads))
+        own = Shared(torch.arange(heads), torch.arange(heads), Workspace())
         with attached(lm.model, NAME, dict.fromkeys(range(layers), own)):
             yield AttachedModel(lm)
+
+
+@dataclass
+class Workspace:
+    """Memory for the weights of one layer, which all layers use one after the other.
+
+    Fresh memory of this size comes from the system page by page, which on a CPU takes more time
+    than the products themselves; and whether it does depends on the size, so that with fewer heads
+    sharing would seem to save more than there is.
+    """
+
+    room: Tensor = field(default_factory=lambda: torch.empty(0))
+
+    def products(self, query: Tensor, key: Tensor) -> Tensor:
+        """Return query times key, (batch, heads, queries, keys), until the next call."""
+        shape = (*query.shape[:3], key.shape[2])
+        size = math.prod(shape)
+        if self.room.numel() < size or (self.room.dtype, self.room.device) != (
+                query.dtype, query.device):
+            self.room = query.new_empty(size)
+        return torch.matmul(query, key.transpose(2, 3), out=self.room[:size].view(shape))
 
 
 @dataclass(frozen=True)
@@ -147,10 +169,13 @@ class Shared:
         (essential heads,): their numbers.
     source : Tensor
         (heads,): place in `essential` of the head whose weights each head takes.
+    workspace : Workspace
+        The same one for all layers of a model.
     """
 
     essential: Tensor
     source: Tensor
+    workspace: Workspace
 
 
 def share_attention(
@@ -175,13 +200,14 @@ def share_attention(
     if recorder is not None:
         newest = newest_products(essential, keys, attention_mask, scaling, recorder.rows)
         recorder.record(module.layer_idx, newest.argmax(-1)[:, given.source, 0])
-    products = essential @ keys.transpose(2, 3) * scaling
+    products = given.workspace.products(essential, keys).mul_(scaling)
     if attention_mask is None and query.shape[2] > 1:
         attention_mask = torch.ones(products.shape[2:], dtype=torch.bool,
                                     device=query.device).tril()
     if attention_mask is not None:
-        products = products.masked_fill(~attention_mask, torch.finfo(products.dtype).min)
-    weights = products.softmax(-1, dtype=torch.float32).to(value.dtype)
+        products.masked_fill_(~attention_mask, torch.finfo(products.dtype).min)
+    weights = (torch.softmax(products, -1, out=products) if products.dtype == torch.float32 else
+               products.softmax(-1, dtype=torch.float32).to(value.dtype))
     output = torch.empty_like(query)
     for head, place in enumerate(given.source.tolist()):
         torch.matmul(weights[:, place], value[:, head // group], out=output[:, head])
@@ -200,7 +226,7 @@ def sharing_heads(model: PreTrainedModel, sharing: Sharing) -> Iterator[None]:
         The sharing is that of a model with other layers or heads.
     """
     layers, count = model.config.num_hidden_layers, model.config.num_attention_heads
-    shared = {}
+    shared, workspace = {}, Workspace()
     for i, layer in sharing.items():
         source = {head: place for place, (essential, others) in enumerate(layer.items())
                   for head in (essential, *others)}
@@ -209,7 +235,7 @@ def sharing_heads(model: PreTrainedModel, sharing: Sharing) -> Iterator[None]:
                             f"{layers} layers of {count} heads. Find another for this model.")
         if len(layer) < count:
             shared[i] = Shared(torch.tensor(list(layer)),
-                               torch.tensor([source[head] for head in range(count)]))
+                               torch.tensor([source[head] for head in range(count)]), workspace)
     with attached(model, NAME, shared):
         yield
 

@@ -40,11 +40,11 @@ FLOOR, CEILING = 0.1, 0.9
 class LaterConfig(Config):
     """Which layers share, how many heads are left, and what is asked."""
 
-    kept: Annotated[float, Field(gt=0, le=1)]
+    kept: Annotated[float, Field(gt=0, le=1)] = 0.691
     """Most heads that still compute weights, as a share of all heads of the model."""
-    layers: tuple[Annotated[int, Field(ge=0)], ...]
+    layers: tuple[Annotated[int, Field(ge=0)], ...] = (2, 3)
     """In which heads share."""
-    draws: tuple[int, ...]
+    draws: tuple[int, ...] = (42, 43, 44, 45, 46)
     """Seeds of the random heads."""
     prompts: Annotated[int, Field(ge=1)] = Share().prompts
     """Whose attention maps say which heads are alike."""
