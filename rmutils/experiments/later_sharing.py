@@ -65,7 +65,7 @@ def planned(plan: Plan) -> Iterator[tuple[str, LaterConfig]]:
         asked = p["needles"][model]
         needles = DetectConfig(lengths=(256,), depths=tuple(asked["depths"]), needles=20,
                                needle_set=asked["set"], max_new_tokens=24)
-        for kept in p["kept"]:
+        for kept in p["kept"][model]:
             yield model, LaterConfig(
                 kept=kept, layers=tuple(range(first, last + 1)), draws=tuple(p["draws"]),
                 prompts=prompts, tokens=tokens, needles=needles, texts=TextsConfig(**p["texts"]))

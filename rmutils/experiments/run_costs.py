@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import pandas as pd
 import torch
 from pydantic import Field
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import DynamicCache
 
@@ -142,6 +143,48 @@ def _work(work: Callable[[], None]) -> tuple[float, float]:
     counts: Mapping = counter.get_flop_counts().get("Global", {})
     total = sum(counts.values())
     return total / 2, (total - sum(counts.get(kind, 0) for kind in _LINEAR)) / 2
+
+
+PARTS = {_ATEN.linear: "linear layers", _ATEN.matmul: "products of attention",
+         _ATEN.mul_: "scaling, mask", _ATEN.masked_fill_: "scaling, mask",
+         _ATEN.softmax: "softmax", _ATEN.scaled_dot_product_attention: "fused attention"}
+"""What reading a prompt is made of, by the operation of torch that does it."""
+
+
+class _PartTimer(TorchDispatchMode):
+    """Adds up the processor time of the operations of `PARTS`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds = dict.fromkeys((*PARTS.values(), "the rest"), 0.0)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        started = time.process_time()
+        found = func(*args, **(kwargs or {}))
+        self.seconds[PARTS.get(func.overloadpacket, "the rest")] += time.process_time() - started
+        return found
+
+
+@torch.inference_mode()
+def seconds_by_part(
+    lm: LanguageModel, variants: Mapping[str, AttentionVariant], length: int, rounds: int = 5
+) -> pd.DataFrame:
+    """Time what reading a prompt is made of, in one thread: medians over rounds.
+
+    Returns
+    -------
+    DataFrame
+        Seconds of processor time: a row for each variant, a column for each part.
+    """
+    case, = build_cases(lm, DetectConfig(lengths=(length,), depths=(0.5,), needles=1))
+    ids, rows = torch.tensor([case.input_ids]), []
+    with one_thread():
+        for _ in range(rounds):
+            for name, variant in variants.items():
+                with variant.attached(lm), _PartTimer() as timer:
+                    lm.model(ids, use_cache=False, logits_to_keep=1)
+                rows.append({"variant": name, **timer.seconds})
+    return pd.DataFrame(rows).groupby("variant", sort=False).median()
 
 
 def _sdpa(query, key, value, *args, **kwargs) -> int:

@@ -15,7 +15,7 @@ from rmutils.attention.variants import PLAIN
 from rmutils.core.config import Config, command_line
 from rmutils.core.errors import NotStored
 from rmutils.core.results import Artifact, Compute, Stage, Tables
-from rmutils.experiments.later_sharing import LaterConfig, later_sharing
+from rmutils.experiments.later_sharing import LaterConfig, later_sharing, planned
 from rmutils.experiments.layer_choice import (
     LayersConfig,
     LikenessConfig,
@@ -29,6 +29,7 @@ from rmutils.experiments.under_variants import changes, levels, perplexities
 from rmutils.heads.detection import DetectConfig, inputs_of
 from rmutils.models import LanguageModel
 from rmutils.models.loading import ModelRef
+from rmutils.pipeline.planned_runs import Plan
 from rmutils.stats import POSITIVE, RESAMPLES, interval_of, spread
 
 
@@ -96,6 +97,29 @@ def look_up(
     except NotStored:
         return {}, (), (measurement_command(ModelRef(model).name, config),)
     return tables, (artifact,), ()
+
+
+def planned_sharing(
+    plan: Plan, *, compute: Compute = "never"
+) -> tuple[Tables, tuple[Artifact, ...], tuple[str, ...]]:
+    """Collect the measurements of a plan of `rmutils.experiments.later_sharing`.
+
+    Returns
+    -------
+    dict, tuple of Artifact, tuple of str
+        Its tables with `model` and `rate`, the artifacts, and a command line for each measurement
+        that is missing.
+    """
+    parts: dict[str, list[pd.DataFrame]] = {}
+    artifacts: tuple[Artifact, ...] = ()
+    missing: tuple[str, ...] = ()
+    for model, config in planned(plan):
+        tables, by, lacks = look_up(model, config, compute=compute)
+        artifacts, missing = artifacts + by, missing + lacks
+        for name, table in tables.items():
+            parts.setdefault(name, []).append(table.assign(model=model, rate=config.kept))
+    return ({name: pd.concat(frames, ignore_index=True) for name, frames in parts.items()},
+            artifacts, missing)
 
 
 def measurement_command(name: str, config: Config) -> str:

@@ -150,7 +150,7 @@ FAINT = 0.25
 def panels(
     measures: Mapping[str, pd.DataFrame], xlabel: str, *,
     base: Mapping[str, tuple[float, float, float]] = {}, ticks: Mapping[float, str] = {},
-    columns: int = 1, base_label: str = "plain",
+    columns: int = 1, base_label: str = "plain", sharex: bool = True,
 ) -> Figure:
     """A panel per measure, a line per method.
 
@@ -167,10 +167,12 @@ def panels(
         Panels beside each other.
     base_label : str
         What the dotted line is called.
+    sharex : bool
+        Whether all panels have the same axis.
     """
     rows = -(-len(measures) // columns)
     figure = Figure(figsize=(WIDTH, 0.9 + 1.7 * rows))
-    grid = figure.subplots(rows, columns, sharex=True, squeeze=False)
+    grid = figure.subplots(rows, columns, sharex=sharex, squeeze=False)
     names = [*dict.fromkeys(name for part in measures.values() for name in part["line"])]
     for axes, (label, part) in zip(grid.flat, measures.items(), strict=False):
         if label in base:

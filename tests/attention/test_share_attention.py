@@ -5,7 +5,7 @@ import pytest
 import torch
 from transformers import AttentionInterface
 
-from rmutils.attention.share_attention import sharing_heads
+from rmutils.attention.share_attention import Workspace, sharing_heads
 from rmutils.attention.sharing_plans import (
     clusters,
     distances,
@@ -56,6 +56,16 @@ def test_weights_are_those_of_the_essential_head(lm):
     torch.testing.assert_close(found, overwritten(lm, SHARING), rtol=1e-4, atol=1e-4)
     assert (found - plain).abs().max() > 0.01
     torch.testing.assert_close(logits(lm), plain, rtol=0, atol=0)  # restored
+
+
+def test_memory_of_weights_is_taken_once():
+    """With fresh memory for each layer, sharing seemed to save more time than there is."""
+    workspace, query, key = Workspace(), torch.rand(1, 4, 6, 8), torch.rand(1, 4, 9, 8)
+    large = workspace.products(query, key)
+    torch.testing.assert_close(large, query @ key.transpose(2, 3))
+    small = workspace.products(query[:, :2], key[:, :2])
+    assert small.data_ptr() == large.data_ptr() and small.shape == (1, 2, 6, 9)
+    assert workspace.products(query.double(), key.double()).dtype == torch.float64
 
 
 def test_cached_decoding_is_the_full_pass(lm):

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from rmutils.attention.sharing_plans import (
+    even_sharing,
+    in_layers,
     most_alike,
     retention,
     retention_by_layer,
@@ -29,6 +31,14 @@ def test_lowest_threshold_that_leaves_so_many(kept, threshold, heads):
     assert retention(sharing_at(APART, found)) == heads / 8
 
 
+def test_some_layers_share_alone():
+    """In the second layer heads join at 0.2, 0.4 and 0.9; the first one stays whole."""
+    limit = threshold_for(APART, 6 / 8, layers=[1])
+    assert limit == pytest.approx(0.4, abs=0.0011)
+    assert retention_by_layer(sharing_at(APART, in_layers(limit, [1], 2))) == [1, 0.5]
+    assert in_layers(0.3, None, 2) == [0.3, 0.3]
+
+
 def test_layers_add_up():
     sharing = sharing_at(APART, 0.3)
     assert retention_by_layer(sharing) == [0.5, 0.75] and retention(sharing) == 0.625
@@ -38,6 +48,12 @@ def test_heads_that_are_most_alike():
     assert most_alike(APART[0], 0.05) == [0, 1] and most_alike(APART[0], 0.35) == [0, 1, 2]
     assert most_alike(APART[1][::-1, ::-1], 0.01) == [2, 3]
     assert most_alike(APART[1], 0.45) == [0, 1]  # before 2 and 3
+
+
+def test_even_sharing_leaves_as_many_heads_in_each_layer():
+    sharing = even_sharing(2, 5, 2)
+    assert sharing == {0: {0: [2, 4], 1: [3]}, 1: {0: [2, 4], 1: [3]}}
+    assert retention_by_layer(even_sharing(3, 16, 4)) == [0.25] * 3
 
 
 def test_shuffled_keeps_sizes_and_every_head():

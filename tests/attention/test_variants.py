@@ -14,6 +14,7 @@ from rmutils.attention.rope import inverse_frequencies
 from rmutils.attention.select_attention import Select, answer_selecting
 from rmutils.attention.share_attention import GivenSharing, Share, Unshared
 from rmutils.attention.sharing_plans import retention, sharing_json
+from rmutils.attention.streaming import Streaming
 from rmutils.attention.variants import VARIANTS, AttachedModel, AttentionVariant, Plain, Variant
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError
@@ -32,7 +33,7 @@ ALL = [Plain(), MsPoe(first_layer=1), MsPoe(first_layer=1, order="position_aware
             Share(threshold=9.0, prompts=1, tokens=700), SELECT, Extended(factor=2),
             GemFilter(filter_layer=1, tokens=20),
             Share(threshold=9.0, prompts=1, tokens=700, at_random=5), Unshared(),
-            DeCoRe(heads=((1, 3), (3, 0)))]
+            DeCoRe(heads=((1, 3), (3, 0))), Streaming(first=2, recent=15)]
 
 
 def answers(lm, variant, prompts=PROMPTS, n=5):

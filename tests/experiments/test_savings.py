@@ -26,7 +26,7 @@ from rmutils.experiments.layer_choice import (
     recall,
     square,
 )
-from rmutils.experiments.run_costs import CostsConfig, costs
+from rmutils.experiments.run_costs import CostsConfig, costs, seconds_by_part
 from rmutils.experiments.savings_curves import look_up
 from rmutils.experiments.under_variants import VariantConfig, measure
 from rmutils.experiments.variant_questions import DocumentsConfig
@@ -93,6 +93,13 @@ def test_sharing_saves_one_of_two_products(lm, rows, case):
     assert plain["step_attention"] - share["step_attention"] == pytest.approx(saved * (n + 2))
     assert plain["prefill_work"] - share["prefill_work"] == pytest.approx(saved * n * n)
     assert share["cache_bytes"] == plain["cache_bytes"]
+
+
+def test_parts_of_the_time_are_those_that_a_variant_has(lm):
+    found = seconds_by_part(lm, {"plain": Plain(), "own": Unshared()}, 160, rounds=1)
+    assert found.loc["plain", "fused attention"] > 0 == found.loc["plain", "softmax"]
+    assert found.loc["own", "softmax"] > 0 == found.loc["own", "fused attention"]
+    assert (found["linear layers"] > 0).all() and found.loc["own", "products of attention"] > 0
 
 
 def test_a_stopped_measurement_goes_on(lm, tmp_path, monkeypatch):

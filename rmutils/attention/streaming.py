@@ -1,0 +1,73 @@
+"""Streaming attention: every token sees the first few tokens and the most recent ones.
+
+Xiao and others (2024), section 2.1 of Taniguchi and others (undated). Nothing is chosen by what a
+token says, so it is the baseline of the methods that choose. Positions stay those of the text (the
+published code renumbers what is left, which matters beyond the trained window only).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from rmutils.attention.decoding import recording_by_layer, retrieval_capture
+from rmutils.attention.variants import VARIANTS, AttachedModel, AttentionVariant, PromptView
+from rmutils.models import LanguageModel
+from rmutils.models.engine.implementations import attached
+
+NAME = "streaming"
+
+
+@VARIANTS.register("streaming")
+class Streaming(AttentionVariant):
+    """Streaming attention: the first few tokens and the most recent ones are seen."""
+
+    kind: Literal["streaming"] = "streaming"
+    label = "streaming"
+
+    first: Annotated[int, Field(ge=0)] = 4
+    """Tokens at the start (sinks). Xiao et al.: four are enough."""
+    recent: Annotated[int, Field(ge=1)] = 124
+    """Tokens before and with the one that looks."""
+
+    @contextmanager
+    def attached(self, lm: LanguageModel) -> Iterator[AttachedModel]:
+        with attached(lm.model, NAME, dict.fromkeys(range(lm.shape[0]), self)):
+            yield StreamingModel(lm, variant=self)
+
+
+@dataclass(frozen=True)
+class StreamingModel(AttachedModel):
+    """Reads texts one by one: with padding the first tokens would stand elsewhere."""
+
+    variant: Streaming = Streaming()
+    batched = False
+
+    @contextmanager
+    def viewing(self, prompt: Sequence[int]) -> Iterator[PromptView]:
+        kept = self.variant.first + self.variant.recent
+        yield PromptView(prompt, min(1.0, kept / len(prompt)))
+
+
+def streaming(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
+    *, scaling: float, given: Streaming, **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Attention to the first and the most recent keys.
+
+    Shapes and recorder are those of `rmutils.attention.decoding`, with batch 1.
+    """
+    keys = torch.arange(key.shape[2], device=key.device)
+    queries = keys[-query.shape[2]:, None]
+    seen = (keys <= queries) & ((keys < given.first) | (queries - keys < given.recent))
+    mask = seen[None, None] if attention_mask is None else attention_mask & seen
+    return retrieval_capture(module, query, key, value, mask, scaling=scaling, **kwargs)
+
+
+recording_by_layer(NAME, streaming)

@@ -1,0 +1,64 @@
+"""Alike heads against random ones: shares, differences and the plan's rule by hand."""
+
+import pandas as pd
+import pytest
+
+from rmutils.experiments.later_sharing import (
+    LaterConfig,
+    compare_arms,
+    later_sharing,
+    planned,
+    primary,
+    shown_by,
+)
+from rmutils.experiments.under_variants import TextsConfig
+from rmutils.figures.sharing_sentences import alike_or_random, unread
+from rmutils.heads.detection import DetectConfig
+from rmutils.models import load_model
+from rmutils.pipeline.planned_runs import load_plan
+
+
+def needles(alike, random, model="m", rate=0.7):
+    """Needles found of 20, one case each; two draws that find the same."""
+    return pd.concat([pd.DataFrame({
+        "model": model, "rate": rate, "arm": arm, "draw": draw, "question": range(20), "place": 0.5,
+        "correct": [float(i < count) for i in range(20)]})
+        for arm, draw, count in (("plain", 0, 20), ("alike", 0, alike), ("random", 1, random),
+                                 ("random", 2, random))], ignore_index=True)
+
+
+def test_the_rule_of_the_plan():
+    table = pd.concat([needles(18, 2, "m"), needles(17, 3, "m", 0.8), needles(2, 18, "n"),
+                       needles(10, 10, "o"), needles(20, 20, "p"), needles(1, 20, "q", 0.9)])
+    found = primary(table)
+    assert set(found["rate"]) == {0.7, 0.8}  # the plan's two rates, which are the lowest
+    row = found.set_index(["model", "rate"]).loc[("m", 0.7)]
+    assert (row["share"], row["share_base"], row["effect"]) == (0.9, 0.1, pytest.approx(0.8))
+    assert row["low"] > 0.5 and row["p_holm"] < 0.001 and row["needles"] == 20
+    assert shown_by(found).to_dict() == {"m": 1, "n": -1, "o": 0, "p": 0}
+    assert not compare_arms(table).set_index("model").loc["p", "readable"]
+    told = alike_or_random(found, "m")
+    assert "**On `m` sharing costs fewer" in told and "finds 90% of the needles" in told
+    assert "On `n` random heads" in told and "`p` at 70.0%" in unread(found)
+
+
+def test_arms_share_where_they_should():
+    lm = load_model("tiny-llama")
+    found = later_sharing(lm, LaterConfig(
+        kept=0.8, layers=(2, 3), draws=(1, 2), prompts=1, tokens=200,
+        needles=DetectConfig(lengths=(160,), depths=(0.5,), needles=2, max_new_tokens=8),
+        texts=TextsConfig(count=1)))
+    arms = found["arms"].set_index("arm")
+    assert (arms["retention"] <= 0.8).all() and (arms["retention"] > 0.7).all()
+    assert arms.loc["one threshold", "threshold"] < arms.loc["alike", "threshold"]
+    kept = found["needles"].groupby(["arm", "draw"])["kept"].first()
+    assert kept["plain", 0] == 1
+    assert kept["random", 1] == kept["random", 2] == kept["alike", 0] == arms.loc[
+        "alike", "retention"]
+    assert set(found["texts"]["arm"]) == {"plain", "alike", "random", "one threshold"}
+
+
+def test_the_plan_has_as_many_needles_and_draws_as_it_says():
+    configs = [*planned(load_plan("later_sharing"))]
+    assert len(configs) == 11 and configs[0][0] == "smollm2-135m"
+    assert all(one.needles.needles == 20 and len(one.draws) == 5 for _, one in configs)
