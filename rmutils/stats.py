@@ -54,11 +54,31 @@ POINTS: Bounds = (0.0, 100.0)
 
 class Interval(NamedTuple):
     """An estimate with the ends of its interval: numbers, or arrays of one shape. Ends are NaN
-    where there was nothing to draw from."""
+    where there was nothing to draw from.
+
+    Examples
+    --------
+    >>> print(Interval(0.5, 0.25, 0.75), Interval(1.0, math.nan, math.nan), sep="; ")
+    0.5, interval 0.25 to 0.75; 1, a single sample has no interval
+    """
 
     value: Any
     low: Any
     high: Any
+
+    def __str__(self) -> str:
+        return (repr(self) if np.ndim(self.value)
+                else f"{self.value:.3g}, {span(self.low, self.high, '.3g', 'interval')}")
+
+
+def span(
+    low: float | None, high: float | None, digits: str = ".1f", word: str = "95 % interval",
+    what: str = "sample",
+) -> str:
+    """Return the words for the ends of an interval, or that a single sample has none (NaN, None).
+    """
+    return (f"a single {what} has no interval" if low is None or math.isnan(low)
+            else f"{word} {low:{digits}} to {high:{digits}}")
 
 
 def interval(

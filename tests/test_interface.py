@@ -8,7 +8,10 @@ import subprocess
 import sys
 
 import matplotlib
+import numpy as np
+import pandas as pd
 import pytest
+import torch
 from numpydoc.docscrape import FunctionDoc
 from sphinx.util.inspect import signature, stringify_signature
 
@@ -135,3 +138,63 @@ def test_texts_and_names_stand_for_models_and_tokens():
         ) == ["Say hi."]
     config = rmutils.DetectConfig(lengths=(256,), depths=(0.5,), needles=1, max_new_tokens=8)
     assert rmutils.success_rate("tiny-llama", config) == rmutils.success_rate(lm, config)
+
+
+WRONG = object()
+CALLS = {name: inspect.signature(getattr(rmutils, name)) for name in rmutils.__all__
+         if inspect.isfunction(getattr(rmutils, name))}
+
+
+@pytest.mark.parametrize("name, parameter", [
+    (name, parameter) for name, signature in CALLS.items() for parameter in signature.parameters
+    if parameter not in ("fields", "settings")])
+def test_a_wrong_argument_is_refused_in_plain_words(name, parameter):
+    given = {other: WRONG for other, told in CALLS[name].parameters.items()
+             if told.default is told.empty and told.kind is not told.VAR_KEYWORD}
+    with pytest.raises(rmutils.UserError, match=f"(^|; ){parameter}: expected .*, got <object"):
+        getattr(rmutils, name)(**given | {parameter: WRONG})
+
+
+SCORES = rmutils.HeadScores([[[0.0, 0.5]], [[0.25, 0.25]]], "a model", cases=pd.DataFrame(
+    {"success": [True, True], "needle": [0, 1]}))
+
+
+@pytest.mark.parametrize("call, said", [
+    (lambda: rmutils.mask_heads("tiny-llama", [(0, 3)]), "lm: expected a LanguageModel, got 'tiny"),
+    (lambda: rmutils.ResponseConfig(heads=[3]), r"heads: expected pairs .*, got \[3\]"),
+    (lambda: rmutils.ResponseConfig(heads="3-4-5"), "heads: expected pairs .*, got '3-4-5'"),
+    (lambda: rmutils.detect("tiny-llama", rmutils.EvaluateConfig()), r"\(DetectConfig\), got Eval"),
+    (lambda: rmutils.detect("tiny-llama", {"lenghts": [256]}), "Did you mean config.lengths?"),
+    (lambda: rmutils.choose(SCORES, "retreival", top_k=1), "Did you mean retrieval?"),
+    (lambda: SCORES.select(tau="high"), "tau: expected a number, got 'high'"),
+    (lambda: SCORES.select(), "give one of the two"),
+    (lambda: SCORES.select(tau=0.1, top_k=1), "tau=0.1 and top_k=1: give one of the two"),
+    (lambda: SCORES.where([True]), "each of 2 cases, got 1 of type bool"),
+    (lambda: SCORES.where(WRONG), "chosen: expected a list or an array"),
+    (lambda: SCORES.select_random(1, exclude=[3]), "exclude: expected pairs"),
+    (lambda: SCORES.interval("wide"), "level: expected a number"),
+    (lambda: SCORES.plot(tau=WRONG), "tau: expected a number"),
+    (lambda: SCORES.save(3), "path: expected a path or text, got 3"),
+    (lambda: rmutils.HeadScores.load(3), "path: expected a path or text, got 3"),
+    (lambda: rmutils.HeadScores.load("scores.json", 3), "expected a model or the name of one"),
+    (lambda: rmutils.HeadScores("text", "a model"), "runs are no numbers"),
+    (lambda: rmutils.HeadScores([[[0.5]]], "a model", clusters=[0, 1]), "clusters have the shape"),
+])
+def test_wrong_types_are_told(call, said):
+    with pytest.raises(rmutils.UserError, match=said):
+        call()
+
+
+def test_what_a_person_would_pass_is_taken():
+    config = rmutils.DetectConfig(lengths=(256,), depths=(0.5,), needles=1, max_new_tokens=8)
+    given = {"lengths": [256], "depths": [0.5], "needles": 1, "max_new_tokens": 8}
+    lm = rmutils.load_model("tiny-llama", device=torch.device("cpu"))
+    assert lm.model.dtype == torch.float32
+    assert (rmutils.detect(lm, given).runs == rmutils.detect(lm, config).runs).all()
+    assert rmutils.ResponseConfig(heads="3-4,0-1") == rmutils.ResponseConfig(heads=[(3, 4), (0, 1)])
+    for heads in ("3-7", ["3-7"], np.array([[3, 7]]), {(3, 7)}, iter([(3, 7)])):
+        with rmutils.mask_heads(lm, heads):
+            assert not lm.model.model.layers[3].self_attn.o_proj.weight[:, 7 * 32:8 * 32].any()
+    for chosen in ([True, False], np.array([True, False]), pd.Series([True, False])):
+        assert len(SCORES.where(chosen).runs) == 1
+    assert rmutils.Question("host", "Who?", "Halto", golds="Halto").golds == ("Halto",)

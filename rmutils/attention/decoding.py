@@ -33,6 +33,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMa
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from rmutils.core.errors import UserError
+from rmutils.core.validation import checked
 from rmutils.models.engine import drafts
 from rmutils.models.engine.caches import filled, stack_caches
 from rmutils.models.engine.implementations import GROUPED, register, register_by_layer, using
@@ -207,6 +208,7 @@ def capturing(model: PreTrainedModel) -> Iterator[ArgMaxRecorder]:
         yield ArgMaxRecorder()
 
 
+@checked
 def register_attention(name: str) -> Callable[[T], T]:
     """Return a decorator that makes an attention of your own known to transformers, by a name.
 

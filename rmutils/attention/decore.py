@@ -25,6 +25,7 @@ from transformers import DynamicCache
 from rmutils.attention.decoding import Answer, capturing, decode
 from rmutils.attention.variants import VARIANTS, AttachedModel, AttentionVariant, Done
 from rmutils.core.errors import UserError
+from rmutils.core.validation import FrozenHeads
 from rmutils.models import LanguageModel
 from rmutils.models.engine.caches import Trunk, stack_caches
 from rmutils.models.engine.contrast import COPIES, Contrast
@@ -38,7 +39,7 @@ class DeCoRe(AttentionVariant):
     kind: Literal["decore"] = "decore"
     label = "DeCoRe"
 
-    heads: tuple[tuple[int, int], ...] = ()
+    heads: FrozenHeads = ()
     """Heads (layer, head) that the masked model lacks: the retrieval heads, as from
     `HeadScores.select`. It needs one at least."""
     cap: Annotated[float, Field(gt=0)] | None = None

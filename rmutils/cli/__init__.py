@@ -52,6 +52,8 @@ AT_ONCE = "artifacts", "collect", "paper", "claims", "estimate", "doctor"
 """Commands that keep nothing to go on from."""
 GROUPS = "models", "artifacts", "variants", "paper"
 """Commands that show their help where no command follows."""
+QUICK = ["models", "list"]
+"""A command that needs no more than help does: names, types and paths."""
 COMPLETE = "RMUTILS_HELP_COMPLETE"
 """Environment variable: help imports everything."""
 
@@ -60,16 +62,17 @@ class LazyCommands(TyperGroup):
     """Imports a command when it is called; a `UserError` is printed alone and exits with 2."""
 
     def main(self, args=None, *others, **named):
-        """Run the command; help does without the libraries that take seconds to import."""
+        """Run the command; help and `QUICK` do without the libraries that take seconds to import."""
         self.words = sys.argv[1:] if args is None else list(args)
         quick = "--help" in self.words and self.words[0] in ("--help", *COMMANDS) or (
-            len(self.words) == 1 and self.words[0] in GROUPS)
+            len(self.words) == 1 and self.words[0] in GROUPS) or self.words[:2] == QUICK
         if args is not None or not quick or {COMPLETE, plugins.VARIABLE} & os.environ.keys():
             return super().main(args, *others, **named)
         stand_ins.install()
         first = [word for word in self.words[:2] if not word.startswith("-")]
         try:  # nothing but help: a command must not run with stand-ins
-            return super().main([*first, "--help"], *others, **named)
+            return super().main(self.words if first == QUICK else [*first, "--help"],
+                                *others, **named)
         except Exception:  # a plug-in that needs the real libraries
             os.execve(sys.executable, sys.orig_argv, os.environ | {COMPLETE: "1"})
 

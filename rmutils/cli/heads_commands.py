@@ -24,6 +24,7 @@ from rmutils.heads.score_kinds import kind_of
 from rmutils.heads.scores import DECIMALS, HeadScores
 from rmutils.models import load_model
 from rmutils.models.known_models import tau_of
+from rmutils.stats import span
 
 
 @configured(config=DetectConfig())
@@ -58,7 +59,7 @@ def detect(
         interval, highest = scores.interval(), float(scores.mean.max().round(DECIMALS))
         chosen = scores.select(tau=tau) if highest >= tau else []
         heads = [{"layer": layer, "head": head, "score": float(scores.mean[layer, head]),
-                  "low": float(interval[layer, head, 0]), "high": float(interval[layer, head, 1])}
+                  **options.ends(*interval[layer, head])}
                  for layer, head in chosen]
     if as_json:
         print(json.dumps({"model": scores.model, "artifact": artifact.name, "tau": tau,
@@ -77,7 +78,7 @@ def detect(
         print(f"The highest score is {highest:.3f}: choose a lower --tau to see heads.")
     for h in heads:
         print(f"layer {h['layer']:3}  head {h['head']:3}  {h['score']:.3f}  "
-              f"95 % interval {h['low']:.3f} to {h['high']:.3f}")
+              + span(h["low"], h["high"], ".3f", what="needle"))
 
 
 @configured(choice=Part(options.HeadChoice(policy="retrieval"), names={"head_seed": "--seed"}))

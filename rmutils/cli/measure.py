@@ -40,6 +40,7 @@ from rmutils.experiments.heads_under_variants import HeadsConfig, heads_stored
 from rmutils.experiments.savings_curves import MEASUREMENTS, saved
 from rmutils.experiments.under_variants import VariantConfig, levels, measure_stored
 from rmutils.preference.judges import GEMMA, ServerJudge
+from rmutils.stats import span
 
 Judge = Annotated[str | None, typer.Option(
     metavar="URL", help="A server with OpenAI's interface that grades free answers.")]
@@ -110,8 +111,7 @@ def show(means: pd.DataFrame, about: dict, as_json: bool) -> None:
         typer.echo(f"{about['model']}, {length} tokens")
         for row in part.itertuples():
             indent = {"data set": "    ", "category": "  ", "overall": ""}[row.level]
-            interval = "" if row.low != row.low else \
-                f"   95 % interval {row.low:5.1f} to {row.high:5.1f}"
+            interval = "   " + span(row.low, row.high, "5.1f", what="text")
             notes = f"   {row.unscored} unscored" * bool(row.unscored) + \
                 f"   missing: {row.missing}" * bool(row.missing)
             typer.echo(f"{indent + row.name:22}{row.value:6.1f}{interval}{notes}")
@@ -221,8 +221,7 @@ def _print(
         unscored = f", {row.unscored} unscored" if row.unscored else ""
         typer.echo(f"{row.task:26}  {_shown(row)}  ({row.samples} samples{unscored})")
     for row in moved.itertuples() if moved is not None else ():
-        typer.echo(f"{row.measure:26}  {row.value:.4g}  "
-                   f"95 % interval {row.low:.4g} to {row.high:.4g}")
+        typer.echo(f"{row.measure:26}  {row.value:.4g}  {span(row.low, row.high, '.4g')}")
     typer.echo(", ".join(f"{name} {value}" for name, value in about.items()))
 
 
@@ -232,7 +231,7 @@ def _rows(table: pd.DataFrame) -> list[dict]:
 
 
 def _shown(row) -> str:
-    return f"{row.value:5.1f}  95 % interval {row.low:.1f} to {row.high:.1f}"
+    return f"{row.value:5.1f}  {span(row.low, row.high)}"
 
 
 variants_app = typer.Typer(no_args_is_help=True, add_completion=False, help="""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import shlex
 from collections.abc import Callable
 from operator import attrgetter
@@ -191,17 +192,26 @@ def command_line(ctx: typer.Context) -> str:
     return shlex.join(["rmutils", *plugins.options(), ctx.info_name, *words])
 
 
-def mean(values: np.ndarray) -> dict[str, float]:
+def ends(low: float, high: float) -> dict[str, float | None]:
+    """Return the ends of an interval for JSON, which has no NaN."""
+    return {"low": None if math.isnan(low) else float(low),
+            "high": None if math.isnan(high) else float(high)}
+
+
+def mean(values: np.ndarray) -> dict[str, float | None]:
     """Mean of independent values, and the ends of its 95 % interval."""
     from rmutils.stats import interval
 
     groups = np.arange(len(values)) % 1000  # as good as single values, and never too many
-    return dict(zip(("mean", "low", "high"), map(float, interval(values, groups)), strict=True))
+    found = interval(values, groups)
+    return {"mean": float(found.value), **ends(found.low, found.high)}
 
 
-def shown(found: dict[str, float]) -> str:
+def shown(found: dict[str, float | None]) -> str:
     """A mean as text."""
-    return "{mean:.1f} (95 % interval {low:.1f} to {high:.1f})".format(**found)
+    from rmutils.stats import span
+
+    return f"{found['mean']:.1f} ({span(found['low'], found['high'])})"
 
 
 def counts(found: dict[str, int]) -> str:

@@ -1,16 +1,33 @@
-"""Values read from the words of a command line, and validation errors in plain words."""
+"""Values read from the words of a command line or the arguments of a call, and validation errors in
+plain words."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import json
-from collections.abc import Iterator
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import is_dataclass
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, ParamSpec, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    InstanceOf,
+    PlainValidator,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+)
 
-from rmutils.core.errors import did_you_mean, unknown
+from rmutils.core.errors import UserError, did_you_mean, unknown
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 SHOWN = 80
 """Characters of a wrong value that a message repeats."""
@@ -61,6 +78,87 @@ def _words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
+def checked(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a function of the interface: a wrong argument is refused in plain words.
+
+    Arguments are read as the fields of a configuration are: a mapping stands for a configuration,
+    a text for a path. Data classes and everything that pydantic does not know pass as they are.
+
+    Examples
+    --------
+    >>> @checked
+    ... def half(number: float) -> float:
+    ...     return number / 2
+    >>> half("3"), half(number=3)
+    (1.5, 1.5)
+    >>> half("three")
+    Traceback (most recent call last):
+    ...
+    rmutils.core.errors.UserError: number: expected a number, got 'three'.
+    """
+    signature = inspect.signature(function)
+    names = inspect.unwrap(function).__globals__
+
+    @functools.cache  # not before the first call: the module is not complete yet
+    def arguments() -> type[BaseModel]:
+        fields: dict[str, Any] = {}
+        for parameter in signature.parameters.values():
+            several = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+            if parameter.annotation is not parameter.empty and not several:
+                with contextlib.suppress(NameError):  # imported for type checkers alone
+                    fields[parameter.name] = (_taken(eval(parameter.annotation, names)), None)
+        return create_model(function.__name__, **fields, __config__=ConfigDict(
+            arbitrary_types_allowed=True, protected_namespaces=()))
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        bound, model = signature.bind(*args, **kwargs), arguments()
+        given = bound.arguments.keys() & model.model_fields
+        try:
+            read_as = model(**{name: bound.arguments[name] for name in given})
+        except ValidationError as error:
+            raise UserError(explain(error, model)) from None
+        bound.arguments |= {name: getattr(read_as, name) for name in given}
+        return function(*bound.args, **bound.kwargs)
+
+    return call
+
+
+def _taken(annotation: Any) -> Any:
+    """An annotation by which pydantic does not look into data classes."""
+    if get_origin(annotation) in (Union, UnionType):
+        return Union[tuple(map(_taken, get_args(annotation)))]  # noqa: UP007
+    return InstanceOf[annotation] if is_dataclass(annotation) else annotation  # type: ignore[misc]
+
+
+def heads_of(given: Any) -> tuple[tuple[int, int], ...]:
+    """Return heads as pairs of whole numbers.
+
+    Raises
+    ------
+    ValueError
+        They are neither pairs (layer, head) nor texts with a hyphen between both.
+
+    Examples
+    --------
+    >>> heads_of("18-6,3-4"), heads_of([(18, 6)]), heads_of(["18-6"])
+    (((18, 6), (3, 4)), ((18, 6),), ((18, 6),))
+    """
+    try:
+        pairs = [one.split("-") if isinstance(one, str) else map(operator.index, one)
+                 for one in (_words(given) if isinstance(given, str) else given)]
+        return tuple((int(layer), int(head)) for layer, head in pairs)
+    except (TypeError, ValueError):
+        raise ValueError(f"expected pairs (layer, head) or texts such as '18-6', got "
+                         f"{_short(given)}") from None
+
+
+Heads = Annotated[Iterable[tuple[int, int]], PlainValidator(heads_of)]
+"""Heads that a function takes: pairs (layer, head), or texts such as `18-6`."""
+FrozenHeads = Annotated[tuple[tuple[int, int], ...], BeforeValidator(heads_of)]
+"""The same as a field of a configuration."""
+
+
 def models_in(annotation: Any, inside: bool = True) -> Iterator[type[BaseModel]]:
     """Yield the models in an annotation, by default also those in tuples and dictionaries."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
@@ -108,7 +206,7 @@ def explain(error: ValidationError, model: type[BaseModel], before: str = "") ->
             said.append(f"{colon}{context['error']}")
         elif kind == "json_invalid":
             said.append(f"{colon}this is not valid JSON: {context['error']}")
-        elif "url" not in one:  # a validator of this project
+        elif "url" not in one and kind != "path_type":  # a validator of this project
             said.append(f"{colon}{one['msg']}")
         elif kind != "too_short" or not one["input"]:  # else its items are wrong, as said already
             expected.setdefault((colon, _short(one["input"])), []).append(
@@ -149,7 +247,8 @@ def _short(value: Any) -> str:
 _KINDS = {
     "int": "a whole number", "float": "a number", "bool": "true or false", "string": "text",
     "path": "a path", "tuple": "a list", "list": "a list", "dict": "values by name",
-    "model": "settings by name", "finite": "a finite number", "none": "nothing"}
+    "finite": "a finite number", "none": "nothing"}
+_CLASSES = {"Sequence": "a list", "Collection": "a list", "ndarray": "an array"}
 _BOUNDS = {"greater_than_equal": ("ge", "at least"), "greater_than": ("gt", "more than"),
            "less_than_equal": ("le", "at most"), "less_than": ("lt", "less than")}
 
@@ -166,5 +265,10 @@ def _expected(kind: str, context: dict[str, Any], said: str) -> str:
         return f"at least {context['min_length']} value{'s' * (context['min_length'] != 1)}"
     if kind == "too_long":
         return f"at most {context['max_length']} values"
+    if kind == "model_type":
+        return f"settings by name ({context['class_name']})"
+    if kind == "is_instance_of":
+        name = context["class"]
+        return _CLASSES.get(name, f"{'an' if name[0] in 'AEIO' else 'a'} {name}")
     word = _KINDS.get(kind.split("_")[0])
     return word or said.replace("Input should be ", "").replace("Input should ", "to ")

@@ -22,6 +22,7 @@ from rmutils.core.config import Config, added, command_line
 from rmutils.core.errors import NotStored, UserError
 from rmutils.core.journal import Journal, progress_bar
 from rmutils.core.results import Artifact, Compute, Stage, Tables
+from rmutils.core.validation import FrozenHeads
 from rmutils.experiments.sweep_questions import KNOWN_TOKENS
 from rmutils.experiments.variant_questions import (
     DocumentsConfig,
@@ -55,7 +56,7 @@ class VariantConfig(Config):
 
     variant: Variant = Plain()
     """The attention."""
-    masked: tuple[tuple[int, int], ...] = ()
+    masked: FrozenHeads = ()
     """Heads (layer, head) that are switched off meanwhile."""
     needles: DetectConfig | None = DetectConfig(lengths=(256,), depths=even_depths(5), needles=8,
                                                 max_new_tokens=24)

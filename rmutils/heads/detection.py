@@ -18,6 +18,7 @@ from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal, progress_bar, side_by_side
 from rmutils.core.paths import CORPORA
 from rmutils.core.results import Artifact, Compute, Stage, find
+from rmutils.core.validation import checked
 from rmutils.corpora.haystacks import Haystack, Needle, load_haystacks, load_needles
 from rmutils.corpora.niah import NiahCase
 from rmutils.heads.answering import Watch
@@ -90,8 +91,10 @@ def build_cases(lm: LanguageModel, config: DetectConfig) -> list[NiahCase]:
     return kind_of(config)(lm, config).cases(haystacks, needles)
 
 
+@checked
 def detect(
-    lm: LanguageModel | str, config: DetectConfig = DetectConfig(), *, journal: Path | None = None
+    lm: LanguageModel | str | Path, config: DetectConfig = DetectConfig(), *,
+    journal: Path | None = None,
 ) -> HeadScores:
     """Measure how often each attention head copies the needle, or another score of it.
 
@@ -146,7 +149,8 @@ def _detect_together(
     return {name: kind.total(runs[name], table) for name, kind in _kinds(lm, config).items()}
 
 
-def success_rate(lm: LanguageModel | str, config: DetectConfig = DetectConfig()) -> float:
+@checked
+def success_rate(lm: LanguageModel | str | Path, config: DetectConfig = DetectConfig()) -> float:
     """Return the share of the grid's needles that a model finds, 0 to 1; also under a mask.
 
     `detect(lm, config).success_rate` has its interval, too, and takes as long.

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -19,7 +19,8 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from rmutils import __version__
-from rmutils.core.errors import UserError, did_you_mean
+from rmutils.core.errors import UserError
+from rmutils.core.validation import Heads, checked
 from rmutils.heads.scores import Head, HeadScores
 from rmutils.models import LanguageModel
 from rmutils.models.families import family_of
@@ -35,6 +36,7 @@ MATCHED: Literal["layer-matched-non-retrieval"] = "layer-matched-non-retrieval"
 """The control that differs from RetMask in the heads alone, and not in their layers."""
 
 
+@checked
 def choose(
     scores: HeadScores, policy: Policy, *, tau: float | None = None, top_k: int | None = None,
     seed: int = 42,
@@ -76,8 +78,6 @@ def choose(
     >>> choose(scores, "non-retrieval", tau=0.2, seed=1)
     [(1, 0), (1, 1)]
     """
-    if policy not in get_args(Policy):
-        raise UserError(f"no policy is called {policy!r}. Policies: {', '.join(get_args(Policy))}.")
     retrieval = scores.select(tau=tau, top_k=top_k)
     if policy == "retrieval":
         return retrieval
@@ -153,9 +153,10 @@ CALIBRATION = 16, 128
 """Passages, and tokens of each, over which `mean` averages. Ours."""
 
 
+@checked
 @contextmanager
 def mask_heads(
-    lm: LanguageModel, heads: Iterable[Head], how: Ablation = "zero"
+    lm: LanguageModel, heads: Heads, how: Ablation = "zero"
 ) -> Iterator[None]:
     """Switch heads off: "we zero out the corresponding columns in the attention output projection
     matrix W_o" (section 3, Equation 2, as the authors' `mask_retrieval_head.py` does).
@@ -167,7 +168,8 @@ def mask_heads(
     ----------
     lm : LanguageModel
     heads : iterable of (layer, head)
-        Both from 0; the heads are query heads. None at all: nothing is masked.
+        Both from 0; the heads are query heads. Texts such as `18-6` will do, too. None at all:
+        nothing is masked.
     how : {"zero", "mean", "query"}
         `zero`, the paper's: a head writes nothing. `mean`: it always writes what it writes on
         average over plain text, the first passages of the model's haystack; a bias of W_o adds
@@ -201,9 +203,6 @@ def mask_heads(
     True
     """
     heads = sorted(lm.checked_heads(heads))
-    if how not in get_args(Ablation):
-        raise UserError(f"no ablation is called {how!r}. There are {', '.join(get_args(Ablation))}."
-                        f"{did_you_mean(how, get_args(Ablation))}")
     parts = [part for head in heads for part in
              (_query_weights(lm, *head) if how == "query" else [_columns(lm, *head)])]
     biases = _mean_biases(lm, heads) if how == "mean" and heads else {}
@@ -276,8 +275,9 @@ def check_free(folder: Path | str) -> Path:
     return path
 
 
+@checked
 def export_masked(
-    lm: LanguageModel | str, heads: Iterable[Head], folder: Path | str, how: Ablation = "zero"
+    lm: LanguageModel | str | Path, heads: Heads, folder: Path | str, how: Ablation = "zero"
 ) -> Path:
     """Write the ablated model pi_theta' (section 3) as an ordinary checkpoint.
 

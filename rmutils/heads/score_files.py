@@ -17,13 +17,13 @@ import warnings
 from collections.abc import Iterable, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rmutils.core.errors import UserError, did_you_mean
+from rmutils.core.errors import UserError
 from rmutils.core.files import parse_json
 
 FORMAT, VERSION = "rmutils.HeadScores", 2
@@ -38,9 +38,6 @@ def write(
     key_heads: int | None,
 ) -> None:
     """Write the fields of scores; see `HeadScores.save`."""
-    if format not in get_args(Format):
-        raise UserError(f"no format of scores is called {format!r}. There are "
-                        f"{', '.join(get_args(Format))}.{did_you_mean(format, get_args(Format))}")
     runs = fields["runs"]
     if format in ("qrhead", "duo") and not len(runs):
         raise UserError(f"{path}: there is no successful run, and {format} keeps means only.")

@@ -21,6 +21,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from rmutils.attention.decoding import Answer
 from rmutils.core.config import Config, added
 from rmutils.core.registry import Registry
+from rmutils.core.validation import checked
 from rmutils.corpora.haystacks import Haystack, Needle, needle_of
 from rmutils.corpora.niah import NiahBuilder, NiahCase
 from rmutils.heads.answering import Answered, Watch, batched, one_by_one
@@ -201,6 +202,7 @@ class ScoreKind(ABC):
                           self.config.score)
 
 
+@checked
 def register_score(name: str) -> Callable[[Any], Any]:
     """Return a decorator that makes a function a kind of retrieval score, by a name.
 

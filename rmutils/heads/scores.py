@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rmutils.core.errors import UserError
+from rmutils.core.validation import Heads, checked
 from rmutils.heads.score_files import Format, read, write
 from rmutils.stats import LEVEL, RESAMPLES, SHARE, Bounds, Interval, draws, interval, interval_of
 
@@ -81,9 +82,21 @@ class HeadScores:
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.runs.ndim != 3:
-            raise UserError(f"{self.model}: runs have the shape {self.runs.shape}. Expected "
+        try:
+            runs = np.asarray(self.runs, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise UserError(f"{self.model}: runs are no numbers. Expected (successful runs, "
+                            "layers, heads).") from None
+        if runs.ndim != 3:
+            raise UserError(f"{self.model}: runs have the shape {runs.shape}. Expected "
                             f"(successful runs, layers, heads).")
+        object.__setattr__(self, "runs", runs)
+        if self.clusters is not None:
+            clusters = np.asarray(self.clusters)
+            if clusters.shape != runs.shape[:1]:
+                raise UserError(f"{self.model}: clusters have the shape {clusters.shape}. Expected "
+                                f"one for each of {len(runs)} successful runs.")
+            object.__setattr__(self, "clusters", clusters)
 
     def __repr__(self) -> str:
         layers, heads = self.shape
@@ -135,6 +148,7 @@ class HeadScores:
         drawn = draws(self.runs, self.clusters, resamples=resamples, seed=seed, level=level)
         return np.clip(drawn, min(0.0, self.runs.min()), max(1.0, self.runs.max()))
 
+    @checked
     def interval(
         self, level: float = LEVEL, *, resamples: int = RESAMPLES, seed: int = 0
     ) -> np.ndarray:
@@ -150,6 +164,7 @@ class HeadScores:
         drawn = self.draws(resamples=resamples, seed=seed, level=level)
         return np.stack(interval_of(drawn, level=level)[1:], axis=-1)
 
+    @checked
     def statistic(
         self, function: Callable[[np.ndarray], np.ndarray], *, bounds: Bounds = SHARE,
         resamples: int = RESAMPLES, seed: int = 0,
@@ -166,14 +181,24 @@ class HeadScores:
         values[np.isnan(drawn).any((1, 2))] = np.nan
         return interval_of(values, bounds=bounds, centred=True)
 
-    def where(self, chosen: np.ndarray) -> HeadScores:
+    @checked
+    def where(self, chosen: Sequence[bool] | np.ndarray | pd.Series) -> HeadScores:
         """Return the scores of some of the cases only.
 
         Parameters
         ----------
-        chosen : ndarray of bool
+        chosen : sequence of bool
             One per row of `cases`.
+
+        Raises
+        ------
+        UserError
+            There are more or fewer of them, or other things than bools.
         """
+        chosen = np.asarray(chosen)
+        if chosen.dtype != bool or chosen.shape != (len(self.cases),):
+            raise UserError(f"chosen: expected true or false for each of {len(self.cases)} cases, "
+                            f"got {chosen.size} of type {chosen.dtype}.")
         runs = chosen[self.cases["success"].to_numpy()]
         clusters = None if self.clusters is None else self.clusters[runs]
         return HeadScores(self.runs[runs], self.model, clusters, self.cases[chosen], self.score,
@@ -184,6 +209,7 @@ class HeadScores:
         order = np.argsort(-self.mean.ravel(), kind="stable")
         return [divmod(int(i), self.shape[1]) for i in order]
 
+    @checked
     def select(self, *, tau: float | None = None, top_k: int | None = None) -> list[Head]:
         """Return retrieval heads, highest first: with a mean of at least `tau`, or the `top_k`.
 
@@ -193,7 +219,8 @@ class HeadScores:
             No head reaches `tau`, or there are not `top_k` heads.
         """
         if (tau is None) == (top_k is None):
-            raise UserError("select() needs either tau or top_k.")
+            raise UserError(f"tau={tau} and top_k={top_k}: give one of the two, the lowest score "
+                            "or the number of heads.")
         ranking = self.ranking()
         if top_k is not None:
             if not 0 < top_k <= len(ranking):
@@ -206,8 +233,9 @@ class HeadScores:
                             f"{layer}, head {head} with {self.mean[ranking[0]]:.3f}.")
         return chosen
 
+    @checked
     def select_random(
-        self, count: int, *, exclude: Iterable[Head] = (), seed: int = 42
+        self, count: int, *, exclude: Heads = (), seed: int = 42
     ) -> list[Head]:
         """Draw `count` random heads; with `exclude` the paper's Non-Retrieval-Mask (section 4.1).
 
@@ -220,6 +248,7 @@ class HeadScores:
         drawn = np.random.default_rng(seed).choice(len(pool), size=count, replace=False)
         return sorted(pool[i] for i in drawn)
 
+    @checked
     def plot(self, *, tau: float | None = None, axes: Axes | None = None) -> Figure:
         """Draw the mean score of every head as a map.
 
@@ -261,6 +290,7 @@ class HeadScores:
         cast(Any, scale.solids).set(rasterized=False, edgecolor="face")
         return figure
 
+    @checked
     def save(
         self, path: Path | str, format: Format = "rmutils", *, key_heads: int | None = None
     ) -> Path:
@@ -298,16 +328,17 @@ class HeadScores:
         return Path(path)
 
     @classmethod
+    @checked
     def load(
-        cls, path: Path | str, lm: LanguageModel | None = None, *,
+        cls, path: Path | str, lm: LanguageModel | str | None = None, *,
         shape: tuple[int, int] | None = None,
     ) -> HeadScores:
         """Read scores that `save` wrote, or LOCOS, in any of the formats; see there for an example.
 
         Parameters
         ----------
-        lm : LanguageModel, optional
-            The model that the scores are meant for.
+        lm : LanguageModel or str, optional
+            The model that the scores are meant for, or its name or folder.
         shape : tuple of int, optional
             (layers, heads) of that model, where it is not loaded. Gates of key heads (`duo`) become
             scores of query heads where either says how many there are.
@@ -318,9 +349,12 @@ class HeadScores:
             There is no such file, it is another kind of file or of another version, a head is
             missing or not finite, or the scores are of another model.
         """
-        weights = lm.identity if lm is not None else ""
-        return cls(**read(Path(path), shape=lm.shape if lm is not None else shape,
-                          weights=weights))
+        if lm is None:
+            return cls(**read(Path(path), shape=shape))
+        from rmutils.models.loading import ModelRef  # torch: only when it is needed
+
+        lm = ModelRef(lm).load()
+        return cls(**read(Path(path), shape=lm.shape, weights=lm.identity))
 
     def to_wu_json(self, path: Path | str) -> None:
         """Write the format of Wu et al. and RetMask: {"layer-head": [score of each run]}.

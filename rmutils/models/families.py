@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from rmutils.core.errors import UserError
 from rmutils.core.registry import Registry
+from rmutils.core.validation import checked
 
 TAU = 0.1
 """For models of no known family. The paper is silent on them; it tunes tau "from {0.05, 0.10} for
@@ -130,6 +131,7 @@ FAMILIES.add("gemma3_text", Family(
     "Gemma 3", 0.05, nearest="Olmo-3", config="Gemma3TextConfig", norms=4, query_norm="head"))
 
 
+@checked
 def register_family(model_type: str, title: str, **fields: Any) -> Family:
     """Add a family of models, for what the project should know of an architecture.
 

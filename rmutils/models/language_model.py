@@ -11,6 +11,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerF
 
 from rmutils.core.errors import UserError
 from rmutils.core.paths import CORPORA
+from rmutils.core.validation import checked
 from rmutils.corpora.haystacks import load_haystacks
 
 MARGIN = 8
@@ -114,6 +115,7 @@ class LanguageModel:
         """True if the tokenizer has a chat template."""
         return self.tokenizer.chat_template is not None
 
+    @checked
     def render(self, user_turn: str, *, thinking: bool = False) -> list[int]:
         """Return the token ids of a chat with one user turn, up to where the answer begins.
 

@@ -15,6 +15,7 @@ from rmutils.core.config import DEVICE, DTYPE, digest
 from rmutils.core.errors import UserError, did_you_mean
 from rmutils.core.files import intact, sha256
 from rmutils.core.paths import SHIPPED_MODELS, caches
+from rmutils.core.validation import checked
 from rmutils.models.families import needs_eager
 from rmutils.models.fetch import check_cached, fetch
 from rmutils.models.known_models import REGISTRY, SplitFile, WheelFile, check_architecture
@@ -36,9 +37,10 @@ CONTENT = {".safetensors", ".json", ".jinja", ".txt", ".model"}
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
+@checked
 def load_model(
-    name: str | Path, *, device: str | None = None, dtype: torch.dtype | str | None = None,
-    revision: str | None = None, base: str | None = None,
+    name: str | Path, *, device: str | torch.device | None = None,
+    dtype: torch.dtype | str | None = None, revision: str | None = None, base: str | None = None,
 ) -> LanguageModel:
     """Load a model by registry name, local path, Hugging Face id, or name of a stored training.
 
@@ -250,12 +252,14 @@ class ModelRef:
         The model that such a training began with. Default: the one that it names itself.
     """
 
-    given: LanguageModel | str
+    given: LanguageModel | str | Path
     base: str | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.given, Path):
             object.__setattr__(self, "given", str(self.given))
+        elif not isinstance(self.given, LanguageModel | str):
+            raise UserError(f"expected a model or the name of one, got {self.given!r:.80}.")
 
     @property
     def name(self) -> str:
@@ -307,14 +311,14 @@ def _default_device() -> str:
     return os.environ.get(DEVICE) or ("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def _checked_device(device: str) -> str:
+def _checked_device(device: str | torch.device) -> str:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         there = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
-        raise UserError(f"there is no device {device!r} on this machine. Known: "
+        raise UserError(f"there is no device '{device}' on this machine. Known: "
                         f"{', '.join(there)}.") from error
-    return device
+    return str(device)
 
 
 def _word(dtype: torch.dtype) -> str:

@@ -17,6 +17,7 @@ import pandas as pd
 from rmutils.core.errors import UserError
 from rmutils.core.files import intact
 from rmutils.core.paths import DATA
+from rmutils.core.validation import checked
 
 
 @dataclass(frozen=True)
@@ -238,7 +239,8 @@ def _frame(schema: Schema, folder: Path) -> pd.DataFrame:
     return frame.astype(dict.fromkeys(schema.integers, int))
 
 
-def load_tables(folder: Path = PAPER) -> pd.DataFrame:
+@checked
+def load_tables(folder: Path | str = PAPER) -> pd.DataFrame:
     """Return every number of the tables: 1-12 of the English paper, 1-7 of the Japanese one.
 
     Parameters

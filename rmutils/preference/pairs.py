@@ -14,6 +14,7 @@ import pandas as pd
 
 from rmutils.core.errors import UserError
 from rmutils.core.journal import progress_bar
+from rmutils.core.validation import checked
 from rmutils.models import LanguageModel
 from rmutils.preference.instructions import REDACTED, Instruction
 from rmutils.preference.sources import HubDataset, rows
@@ -47,6 +48,7 @@ class Pairs:
         return f"Pairs({len(self.table)}" + (f", left out: {why})" if why else ")")
 
 
+@checked
 def make_pairs(chosen: pd.DataFrame, rejected: pd.DataFrame) -> Pairs:
     """Put responses to the same instructions side by side.
 

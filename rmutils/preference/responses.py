@@ -18,8 +18,8 @@ from rmutils.core.config import Config, added, command_line, digest
 from rmutils.core.journal import Journal, one_thread, progress_bar, side_by_side
 from rmutils.core.registry import Registry
 from rmutils.core.results import Artifact, Compute, Stage, Tables
+from rmutils.core.validation import FrozenHeads, checked
 from rmutils.heads.masking import Ablation, mask_heads
-from rmutils.heads.scores import Head
 from rmutils.models import LanguageModel, load_model
 from rmutils.models.engine.generation import generate
 from rmutils.models.loading import ModelRef
@@ -40,7 +40,7 @@ class ResponseConfig(Config):
     0.6
     """
 
-    heads: tuple[Head, ...] = ()
+    heads: FrozenHeads = ()
     """Heads (layer, head) that are masked meanwhile; none: the original model."""
     temperature: Annotated[float, Field(ge=0)] = 0.6
     """The paper is silent; 0.6 in the authors' scripts."""
@@ -144,6 +144,7 @@ def decode(lm: LanguageModel, instruction: Instruction, tokens: Sequence[int],
     return Response(instruction.id, text, len(tokens), finished)
 
 
+@checked
 def respond(
     backend: Backend | LanguageModel | str | Path,
     instructions: Sequence[Instruction] | Sequence[str] | str,

@@ -12,6 +12,7 @@ import pandas as pd
 from rmutils.core.errors import UserError
 from rmutils.core.registry import Registry
 from rmutils.core.results import Artifact, Compute
+from rmutils.core.validation import checked
 from rmutils.heads.masking import choose
 from rmutils.heads.scores import Head, HeadScores
 from rmutils.models import LanguageModel
@@ -144,6 +145,7 @@ class ChosenHeads(Strategy):
         return self.function(scores, tau=tau, top_k=top_k, seed=seed)
 
 
+@checked
 def register_strategy(
     name: str, title: str = "", **fields: Any
 ) -> Callable[[T], T]:

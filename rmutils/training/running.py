@@ -22,6 +22,7 @@ from trl import DPOConfig, SFTConfig
 from rmutils.core.errors import UserError
 from rmutils.core.files import one_process
 from rmutils.core.results import Artifact, Compute
+from rmutils.core.validation import checked
 from rmutils.models import LanguageModel, load_model
 from rmutils.models.engine.generation import halve
 from rmutils.models.loading import dtype_of
@@ -41,8 +42,9 @@ CURVE = {
 """The trainer's names, and those of `curve.csv`. SFT has no rewards."""
 
 
+@checked
 def train(
-    model: LanguageModel | str, pairs: Pairs | pd.DataFrame, recipe: TrainRecipe | str,
+    model: LanguageModel | str | Path, pairs: Pairs | pd.DataFrame, recipe: TrainRecipe | str,
     folder: Path | str,
 ) -> Path:
     """Train a model on preference pairs (section 3, or appendix D) and save it.
@@ -93,6 +95,7 @@ def train(
         recipe = RECIPES[recipe]
     folder = Path(folder)
     check_pairs(pairs)
+    model = str(model) if isinstance(model, Path) else model
     lm = _loaded(model) if isinstance(model, str) else model
     record = {"model": lm.name, "identity": lm.identity, "recipe": recipe.model_dump(mode="json"),
               "pairs": digest_of(pairs)}

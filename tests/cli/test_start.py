@@ -28,6 +28,7 @@ assert not real, real
     (["-m", "rmutils", "--help"], "detect"),
     (["-m", "rmutils", "retmask", "tiny-llama", "--help"], "--instructions"),
     (["-m", "rmutils", "variants"], "likeness"),
+    (["-m", "rmutils", "models", "list", "--json"], '"name": "tiny-qwen3"'),
     (["-m", "rmutils", "run", "-p", "name", "--help"], "notebook"),  # not a run without torch
 ])
 def test_package_and_help_do_without_slow_libraries(tmp_path, words, said):

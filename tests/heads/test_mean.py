@@ -76,6 +76,6 @@ def test_nested_and_after_an_exception(lm, monkeypatch):
 
 
 def test_no_such_ablation(llama):
-    with pytest.raises(UserError, match="no ablation is called 'means'. .*Did you mean mean"), \
+    with pytest.raises(UserError, match="how: expected one of .*'means'. Did you mean mean"), \
             mask_heads(llama, [(0, 0)], "means"):
         pytest.fail("entered")

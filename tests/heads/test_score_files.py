@@ -101,7 +101,7 @@ def test_scores_of_other_weights_are_refused(llama, tmp_path):
         else:
             with pytest.raises(UserError, match="scores of another model, m "):
                 HeadScores.load(path, llama)
-    with pytest.raises(UserError, match="no format of scores is called 'qr'.*qrhead"):
+    with pytest.raises(UserError, match="format: expected one of .*qrhead"):
         scores.save(tmp_path / "b", "qr")
 
 

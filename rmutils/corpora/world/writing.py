@@ -54,6 +54,10 @@ class Question(Sample):
     asked: tuple[Fact, ...] = ()
     told: tuple[tuple[Fact, int], ...] = ()
 
+    def __post_init__(self) -> None:
+        if isinstance(self.golds, str):  # its letters are not meant
+            object.__setattr__(self, "golds", (self.golds,))
+
     @property
     def documents(self) -> int:
         """How many numbered documents the context has."""

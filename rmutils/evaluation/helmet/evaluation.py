@@ -13,6 +13,7 @@ from rmutils.core.config import command_line
 from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal, one_thread, progress_bar, side_by_side
 from rmutils.core.results import Artifact, Compute, Stage, Tables
+from rmutils.core.validation import checked
 from rmutils.corpora.world.writing import Question
 from rmutils.evaluation.helmet.metrics import METRICS, GradingJudge, parse
 from rmutils.evaluation.helmet.prompts import (
@@ -76,8 +77,9 @@ def rows(
                    "prompt_tokens": len(ask.prompt), "position": ask.question.depth}
 
 
+@checked
 def evaluate(
-    lm: LanguageModel | str, config: EvaluateConfig = EvaluateConfig(), *,
+    lm: LanguageModel | str | Path, config: EvaluateConfig = EvaluateConfig(), *,
     journal: Path | None = None, judge: GradingJudge | None = None,
 ) -> pd.DataFrame:
     """Ask a model the questions of HELMET's seven categories, and score its answers.

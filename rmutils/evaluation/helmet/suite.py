@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from rmutils.core.registry import Registry
+from rmutils.core.validation import checked
 from rmutils.corpora.world import document_questions as documents
 from rmutils.corpora.world import text_questions as texts
 from rmutils.corpora.world.samples import Count
@@ -85,6 +86,7 @@ DATASETS: Registry[Dataset] = Registry("data set", "rmutils.datasets")
 """Name -> data set: the suite's, category by category, and what other packages register."""
 
 
+@checked
 def register_dataset(
     name: str, category: str, metrics: tuple[str, ...], instruction: str, stands_for: str = "",
     **settings: Any,

@@ -13,6 +13,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
 from rmutils.core.errors import UserError
+from rmutils.core.validation import checked
 from rmutils.models.engine.caches import Trunk, common_prefix, families, stack_caches
 from rmutils.models.engine.contrast import COPIES, Contrast
 from rmutils.models.engine.implementations import writing
@@ -126,9 +128,10 @@ class _Row:
             self.ended = token in stop_ids or len(self.said) == self.room
 
 
+@checked
 @torch.inference_mode()
 def generate(
-    lm: LanguageModel | str,
+    lm: LanguageModel | str | Path,
     prompts: str | Sequence[str] | Sequence[Sequence[int]],
     *,
     max_new_tokens: int,
