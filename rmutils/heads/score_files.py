@@ -61,7 +61,7 @@ def write(
              "duo": len(runs) > 1 or key_heads != runs.shape[2]}
     if known.get(format):
         warnings.warn(f"{path} does not say {lost[format]}. HeadScores.save keeps everything in "
-                      f"its own format.", stacklevel=3)
+                      f"its own format.", stacklevel=4)
 
 
 def _record(fields: Fields, intervals: NDArray[np.float64] | None) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def _gates(path: Path, runs: NDArray[np.float64], key_heads: int | None) -> str:
     gates = runs.mean(0).reshape(layers, key_heads, -1).max(-1)
     if gates.min() < 0 or gates.max() > 1:
         warnings.warn(f"{path} has gates outside of 0 to 1, which its readers cut off.",
-                      stacklevel=4)
+                      stacklevel=5)
     text = io.StringIO()
     np.savetxt(text, gates, delimiter="\t")
     return text.getvalue()

@@ -160,7 +160,7 @@ class HeadScores:
             The level is not between 0 and 1.
         """
         if not 0 < level < 1:
-            raise UserError(f"level={level}: a share is expected, such as 0.95.")
+            raise UserError(f"level={level:g}: a share is expected, such as 0.95.")
         drawn = self.draws(resamples=resamples, seed=seed, level=level)
         return np.stack(interval_of(drawn, level=level)[1:], axis=-1)
 

@@ -104,7 +104,7 @@ class TrainRecipe(Config):
             return given
         if given not in RECIPES:
             raise ValueError(f"{given!r} is no recipe: one of {', '.join(RECIPES)}")
-        return RECIPES[given]
+        return dict(RECIPES[given])
 
     @model_validator(mode="after")
     def _fits(self) -> TrainRecipe:

@@ -18,6 +18,7 @@ from rmutils.heads import DetectConfig
 from rmutils.pipeline.retmask import RetMaskConfig
 from rmutils.site import notebooks
 from rmutils.site.parameters import check_parameters
+from rmutils.training.recipes import RECIPES
 
 BODIES = [heads_commands.detect, heads_commands.mask, heads_commands.report, measure.evaluate,
           measure.abilities, method.generate, method.pairs, method.train, method.retmask,
@@ -96,6 +97,13 @@ def test_what_command_line_writes_is_read(parse, words, config):
     ["--recipe", "embedded", "--recipe.learning-rate=5e-6"]])
 def test_spellings_of_one_option(parse, words):
     assert parse(["retmask", "tiny-llama", *words])["config"].recipe.learning_rate == 5e-6
+
+
+def test_a_recipe_by_its_name(parse):
+    words = ["retmask", "tiny-llama", "--recipe", "smoke"]
+    assert parse(words)["config"].recipe == RECIPES["smoke"]
+    more = parse([*words, "--recipe.seed", "3"])["config"].recipe
+    assert more == RECIPES["smoke"].changed({"seed": 3})
 
 
 def test_a_name_that_only_the_notebook_knows(parse):

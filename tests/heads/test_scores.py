@@ -41,7 +41,7 @@ def test_select_errors(scores):
         with pytest.raises(UserError, match=f"top_k={count}: some-model has 6 heads"):
             scores.select(top_k=count)
     for both in ({}, {"tau": 0.1, "top_k": 1}):
-        with pytest.raises(UserError, match="either tau or top_k"):
+        with pytest.raises(UserError, match="give one of the two"):
             scores.select(**both)
 
 
