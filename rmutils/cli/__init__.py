@@ -62,7 +62,7 @@ class LazyCommands(TyperGroup):
     """Imports a command when it is called; a `UserError` is printed alone and exits with 2."""
 
     def main(self, args=None, *others, **named):
-        """Run the command; help and `QUICK` do without the libraries that take seconds to import."""
+        """Run the command; help and `QUICK` do without what takes seconds to import."""
         self.words = sys.argv[1:] if args is None else list(args)
         quick = "--help" in self.words and self.words[0] in ("--help", *COMMANDS) or (
             len(self.words) == 1 and self.words[0] in GROUPS) or self.words[:2] == QUICK
