@@ -165,7 +165,7 @@ SCORES = rmutils.HeadScores([[[0.0, 0.5]], [[0.25, 0.25]]], "a model", cases=pd.
     (lambda: rmutils.ResponseConfig(heads="3-4-5"), "heads: expected pairs .*, got '3-4-5'"),
     (lambda: rmutils.detect("tiny-llama", rmutils.EvaluateConfig()), r"\(DetectConfig\), got Eval"),
     (lambda: rmutils.detect("tiny-llama", {"lenghts": [256]}), "Did you mean config.lengths?"),
-    (lambda: rmutils.choose(SCORES, "retreival", top_k=1), "Did you mean retrieval?"),
+    (lambda: rmutils.choose(SCORES, "retrievals", top_k=1), "Did you mean retrieval?"),
     (lambda: SCORES.select(tau="high"), "tau: expected a number, got 'high'"),
     (lambda: SCORES.select(), "give one of the two"),
     (lambda: SCORES.select(tau=0.1, top_k=1), "tau=0.1 and top_k=1: give one of the two"),
