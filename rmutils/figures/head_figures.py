@@ -111,7 +111,7 @@ def _scale(figure: Figure, mesh: QuadMesh, **kwargs) -> None:
 
 def agreement(small: HeadScores, large: HeadScores, top_k: int) -> Figure:
     """Mean scores of a small against a large grid, a dot per head; the top heads are marked."""
-    figure, axes = new_axes(size=(4.4, 3.6))
+    figure, axes = new_axes(size=(WIDTH, 4.2))
     axes.scatter(large.mean, small.mean, s=10, color=GREY)
     colour = colour_of(large.model)
     top = tuple(zip(*large.select(top_k=top_k), strict=True))
@@ -245,7 +245,7 @@ def copied_runs(maps: pd.DataFrame) -> Figure:
     """
     blocks = stretches(maps)
     models = list(maps["model"].unique())
-    figure = Figure(figsize=(7.2, 0.5 + 0.95 * len(models)), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 0.5 + 0.95 * len(models)), layout="constrained")
     panels = figure.subplots(len(models), squeeze=False)
     for row, model in zip(panels[:, 0], models, strict=True):
         own = blocks[blocks["model"] == model]

@@ -7,7 +7,9 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 import pandas as pd
+from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
@@ -17,6 +19,9 @@ from rmutils.heads.scores import Head
 
 AROUND = 5
 """Tokens on either side of the needle in the closer view."""
+FAINTEST = 0.02
+"""Fainter attention is not drawn: hairlines between hundreds of empty cells would shine through."""
+GROUND = to_hex(colormaps[SEQUENTIAL](0.0))
 
 
 def overview(shape: tuple[int, int], heads: Collection[Head], prompt: str, chosen: str,
@@ -106,8 +111,10 @@ def attention_over_haystack(case: NiahCase, rows: np.ndarray, prompt: Sequence[s
     far, near = figure.subplots(1, 2, sharey=True)
     ticks = np.arange(len(written))
     for axes, left, right in ((far, 0, len(prompt)), (near, first, last)):
-        mesh = axes.pcolormesh(np.arange(left, right), ticks, rows[:, left:right], cmap=SEQUENTIAL,
-                               vmin=0, vmax=1, edgecolor="face", linewidth=0.3)
+        seen = np.where(rows > FAINTEST, rows, np.nan)[:, left:right]  # the rest is the ground
+        mesh = axes.pcolormesh(np.arange(left, right), ticks, seen, cmap=SEQUENTIAL, vmin=0, vmax=1)
+        axes.add_patch(_rectangle(left - 0.5, -0.5, right - left, len(ticks), "none", GROUND)
+                       ).set_zorder(0)
         axes.set_xlim(left - 0.5, right - 0.5)
         for edge in (start, end):
             axes.axvline(edge - 0.5, color=ORANGE, lw=1.4)

@@ -139,11 +139,15 @@ class Table(HTML):
         return {}, {"rmutils": {"csv": self.csv}}
 
 
+def fold(shown: str, rows: int) -> str:
+    """Return the HTML of a table behind a line that opens it and says how many rows it has."""
+    return (f'<details class="rm-fold"><summary>Show the table, {rows} row{"s" * (rows != 1)}'
+            f"</summary>{shown}</details>")
+
+
 def _scrolling(shown: str, caption: str, frame: pd.DataFrame, folded: bool = False) -> Table:
     if folded or len(frame) > MOST_ROWS:
-        rows = f"{len(frame)} row{'s' * (len(frame) != 1)}"
-        shown = (f'<details class="rm-fold"><summary>Show the table, {rows}</summary>'
-                 f"{shown}</details>")
+        shown = fold(shown, len(frame))
     return Table(f'<div class="rm-scroll" tabindex="0" role="region" '
                  f'aria-label="{html.escape(caption, quote=True)}">'
                  f'<p class="rm-caption">{html.escape(caption)}</p>{shown}</div>', frame)

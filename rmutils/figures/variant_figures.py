@@ -69,7 +69,7 @@ def heads(
     """
     columns = min(3, len(variants))
     rows = -(-len(variants) // columns)
-    figure = Figure(figsize=(0.4 + 1.8 * columns, 0.8 + 1.75 * rows))
+    figure = Figure(figsize=(WIDTH, 0.8 + 2.2 * rows))
     panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat
     for axes, (name, (before, after)) in zip(panels, variants.items(), strict=False):
         marked = np.zeros(before.shape, dtype=bool)
@@ -230,7 +230,7 @@ def maps(weights: np.ndarray, heads: Sequence[int], columns: int = 4) -> Figure:
         Which are shown.
     """
     rows, columns = -(-len(heads) // columns), min(columns, len(heads))
-    figure = Figure(figsize=(1.4 * columns + 0.9, 1.42 * rows + 0.3))
+    figure = Figure(figsize=(WIDTH, 0.3 + 6 / columns * rows))
     grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     for axes, head in zip(grid.flat, heads, strict=False):
         drawn = axes.imshow(weights[head], cmap=SEQUENTIAL, norm=PowerNorm(FAINT, 0, 1),

@@ -7,6 +7,9 @@ import pandas as pd
 from bs4 import BeautifulSoup
 
 from rmutils.core import paths
+from rmutils.figures.report import MOST_ROWS
+from rmutils.figures.style import WIDTH
+from rmutils.site.pages.frame import OPEN_TABLES
 from rmutils.site.pages.items import chapters, items
 from tests.site.conftest import visiting
 
@@ -28,6 +31,29 @@ def test_every_figure_and_table_of_the_chapters_has_its_files_and_a_note(html):
             assert pd.read_csv(links["data (CSV)"]).size, (name, item.label)
         counted += len(found)
     assert counted > 100
+
+
+def test_chapters_show_findings_first_few_tables_and_figures_as_wide_as_the_text(html):
+    wrong = []
+    for name, _ in chapters(paths.BOOK):
+        folder = html / "chapters"
+        page = BeautifulSoup((folder / f"{name}.html").read_text(encoding="utf-8"), "html.parser")
+        if name != "provenance":  # a list of files finds nothing
+            below = page.h1.find_next_sibling()
+            if not below.select(".rm-found li"):
+                wrong.append(f"{name}: no finding below the title")
+        open_tables = [table for table in page.select("article .rm-scroll")
+                       if not table.select("details.rm-fold")]
+        if len(open_tables) > OPEN_TABLES:
+            wrong.append(f"{name}: {len(open_tables)} open tables")
+        wrong += [f"{name}: an open table of {rows} rows" for table in open_tables
+                  if (rows := len(table.select("tbody tr:has(td)"))) > MOST_ROWS]
+        for image in page.select("article div.cell_output img[src$='.svg']"):
+            drawn = (folder / image["src"]).read_text(encoding="utf-8")
+            width = re.search(r'<svg[^>]* width="([\d.]+)pt"', drawn)[1]
+            if abs(float(width) - 72 * WIDTH) > 1:
+                wrong.append(f"{name}: {image['src']} is {width} points wide")
+    assert not wrong
 
 
 def test_what_chapters_look_up_is_stored(html):

@@ -1,30 +1,43 @@
 """The frame of a chapter's page: what was found stands below the title, parameters are folded.
 
 In a notebook both come where they are run. A reader of the page wants the finding first, and its
-parameters only if they are to be changed.
+parameters only if they are to be changed. A section whose data are not stored is left out, and of
+many tables the later ones are folded.
 """
 
 from __future__ import annotations
 
 import html
+import re
 from typing import TYPE_CHECKING
 
 from docutils import nodes
+
+from rmutils.figures.report import fold
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
 FOUND = '<section class="rm-found"'
 """What the box begins with (`rmutils.figures.report.what_we_found`)."""
+OPEN_TABLES = 5
+"""So many tables of a chapter are open, unless the notebook folds them itself."""
+TABLE, FOLDED = '<div class="rm-scroll"', "rm-fold"
+LACKING = "This section lacks its data"
+"""How a notebook says that there is nothing to show."""
 
 
 def connect(app: Sphinx) -> None:
     """Add this to a build."""
-    app.connect("doctree-read", arrange)
+    app.connect("doctree-read", arrange, priority=400)  # before the page's contents are listed
 
 
 def arrange(app: Sphinx, doctree: nodes.document) -> None:
     """Move the box to the top of the page, and fold the cell of parameters."""
+    for section in list(doctree.findall(nodes.section)):
+        if not any(section.findall(nodes.section, include_self=False)) and LACKING in (
+                section.astext()):
+            section.parent.remove(section)
     cells = list(doctree.findall(lambda node: isinstance(node, nodes.container)
                                  and "cell_index" in node))
     for cell in cells:
@@ -32,6 +45,15 @@ def arrange(app: Sphinx, doctree: nodes.document) -> None:
             _lift(doctree, cell)
         elif "tag_parameters" in cell["classes"]:
             _fold(cell, app.env.docname.rpartition("/")[2])
+    tables = [raw for raw in doctree.findall(nodes.raw) if raw.astext().startswith(TABLE)
+              and FOLDED not in raw.astext()]
+    for raw in tables[OPEN_TABLES:]:
+        raw.replace_self(nodes.raw("", _folded(raw.astext()), format="html"))
+
+
+def _folded(table: str) -> str:
+    rows = table.count("<tr") - table.count('scope="rowgroup"') - 1
+    return re.sub("<table.*</table>", lambda found: fold(found[0], rows), table, flags=re.DOTALL)
 
 
 def _lift(doctree: nodes.document, cell: nodes.Element) -> None:

@@ -1,0 +1,46 @@
+"""The frame of a page: box on top, later tables folded, sections without data left out."""
+
+from types import SimpleNamespace
+
+import pandas as pd
+from docutils import nodes
+from docutils.utils import new_document
+
+from rmutils.figures import report
+from rmutils.site.pages.frame import OPEN_TABLES, arrange
+
+
+def page(*sections):
+    """A document of one section, with further ones in it."""
+    document, top = new_document("page"), nodes.section("", nodes.title("", "A title"), ids=["top"])
+    document += top
+    top.extend(nodes.section("", nodes.title("", f"Section {i}"), *body)
+               for i, body in enumerate(sections))
+    arrange(SimpleNamespace(env=SimpleNamespace(docname="chapters/one")), document)
+    return document
+
+
+def cell(shown):
+    inner = nodes.raw("", shown.data, format="html")
+    return nodes.container("", inner, cell_index=0, classes=[])
+
+
+def test_box_moves_below_the_title():
+    found = page([cell(report.what_we_found("Why?", "So."))])
+    assert found[0][1].astext().startswith('<section class="rm-found"')
+
+
+def test_tables_after_the_fifth_are_folded_with_their_rows_counted():
+    frame = pd.DataFrame({"a": ["x", "x", "y"], "b": [1, 2, 3]})
+    tables = [cell(report.table(frame, "Numbers", by="a")) for _ in range(OPEN_TABLES + 2)]
+    folded = cell(report.table(frame, "Folded by hand", folded=True))
+    shown = [raw.astext() for raw in page([folded, *tables]).findall(nodes.raw)]
+    assert ["rm-fold" in text for text in shown] == [True] + [False] * OPEN_TABLES + [True] * 2
+    assert "Show the table, 3 rows</summary><table" in shown[-1]
+    assert shown[-1].endswith("</details></div>") and 'rm-caption">Numbers' in shown[-1]
+
+
+def test_sections_without_data_are_left_out():
+    lacking = nodes.paragraph("", "This section lacks its data: nothing is measured.")
+    found = page([nodes.paragraph("", "Numbers")], [lacking])
+    assert [title.astext() for title in found.findall(nodes.title)] == ["A title", "Section 0"]
