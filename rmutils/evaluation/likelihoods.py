@@ -47,7 +47,7 @@ def log_likelihoods(
     -------
     DataFrame
         `chosen`, `rejected`: sums over the tokens; `chosen_mean`, `rejected_mean`: per token;
-        `gap` and `gap_mean`: chosen less rejected.
+        `gap` and `gap_mean`: chosen minus rejected.
     """
     found = pd.DataFrame()
     for side in ("chosen", "rejected"):

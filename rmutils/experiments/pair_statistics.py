@@ -49,7 +49,7 @@ def describe(lm: LanguageModel, pairs: pd.DataFrame) -> pd.DataFrame:
     -------
     DataFrame
         With the index of `pairs`. `input_tokens`, `chosen_tokens`, `rejected_tokens` and
-        `length_difference` (chosen less rejected); `edit_distance`, words to change as a share of
+        `length_difference` (chosen minus rejected); `edit_distance`, words to change as a share of
         the words of the longer response; `chosen_names`, `rejected_names`, the shares of the
         instruction's names and numbers that occur in the response, and `names_difference` (NaN
         where the instruction has none); `chosen_unfinished`, `rejected_unfinished`, and `long` of
