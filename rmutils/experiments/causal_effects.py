@@ -1,0 +1,137 @@
+"""What exchanging heads returns and loses: the analyses of `rmutils.experiments.is_it_causal`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from rmutils.experiments.is_it_causal import (
+    MATCHED,
+    NONE,
+    OWN,
+    REMOVE,
+    RESTORE,
+    SHIFTED,
+    TOP,
+    ZERO,
+    IsItCausal,
+)
+from rmutils.heads import HeadScores
+from rmutils.heads.scores import Head
+from rmutils.stats import ANY, DIFFERENCE, SHARE, Interval, holm, interval, sign_flip_test
+
+LEAST = 0.1
+"""Nats: a head that restores less of a token does not lead there. Set after the teaching models'
+results were seen: tokens that the text itself predicts have leaders by rounding only."""
+
+
+def changes(result: IsItCausal, way: str, column: str = "right") -> pd.DataFrame:
+    """Return what each exchange returns (`restore`) or loses: `sets` of one way with `change`.
+
+    Parameters
+    ----------
+    column : {"right", "whole", "nats"}
+    """
+    part = result.sets[result.sets["way"] == way]
+    value = part[column].astype(float)
+    none = value[part["policy"] == NONE].set_axis(part.loc[part["policy"] == NONE, "case"])
+    sign = 1 if way == RESTORE else -1
+    return part.assign(change=sign * (value - part["case"].map(none)))
+
+
+def _by_needle(part: pd.DataFrame) -> pd.DataFrame:
+    """(needles, draws)."""
+    return part.pivot_table(index="needle", columns="draw", values="change", aggfunc="mean")
+
+
+def effects(result: IsItCausal, column: str = "right") -> pd.DataFrame:
+    """Return what exchanging the top heads does, and how much of it is due to these heads.
+
+    Returns
+    -------
+    DataFrame
+        `way`, `kind`, `count`, `top` and `control` (by the top heads, and by as many others of the
+        same layers) and `difference`, each an `Interval` over needles (and draws); `p` (sign flips
+        of needles), `p_holm` (of the primary comparisons: the smallest number, `restore` and
+        `remove`; else NaN).
+    """
+    rows, bounds = [], ANY if column == "nats" else DIFFERENCE
+    for way in (RESTORE, REMOVE, ZERO):
+        part = changes(result, way, column)
+        part = part[part["policy"].isin([TOP, MATCHED])]
+        for (kind, count), group in part.groupby(["kind", "count"], sort=False):
+            top, others = (_by_needle(group[group["policy"] == policy]).to_numpy()
+                           for policy in (TOP, MATCHED))
+            rows.append((way, kind, count, interval(top[:, 0], bounds=bounds),
+                         interval(others, seeds=True, bounds=bounds),
+                         interval(top - others, seeds=True, bounds=bounds),
+                         sign_flip_test(top - others)))
+    table = pd.DataFrame(rows, columns=["way", "kind", "count", "top", "control", "difference",
+                                        "p"])
+    primary = (table["count"] == table["count"].min()) & (table["way"] != ZERO)
+    return table.assign(p_holm=holm(table["p"].where(primary)))
+
+
+def room(result: IsItCausal) -> Interval:
+    """Return the share of the answers' tokens that only the needle makes right."""
+    part = result.sets[(result.sets["way"] == RESTORE) & (result.sets["policy"] == NONE)]
+    return interval(1 - part["right"], part["needle"], bounds=SHARE)
+
+
+def imbalance(result: IsItCausal, kind: str, count: int) -> Interval:
+    """Return by how much more of the tokens removing the top heads loses than restoring returns."""
+    lost, returned = (
+        _by_needle(part[(part["policy"] == TOP) & (part["kind"] == kind) & (part["count"] == count)]
+                   )[0] for part in (changes(result, way) for way in (REMOVE, RESTORE)))
+    return interval(lost - returned, bounds=DIFFERENCE)
+
+
+def own_heads(result: IsItCausal) -> tuple[Interval, float]:
+    """Return how many more tokens the heads of each token return than those of the one before it.
+
+    Answers of a single token are left out.
+
+    Returns
+    -------
+    Interval, float
+        A share of the tokens, and p (sign flips of needles).
+    """
+    steps = result.singles.groupby("case")["step"].nunique()
+    part = result.sets[result.sets["case"].map(steps) > 1]
+    wide = part[part["policy"].isin([OWN, SHIFTED])].pivot_table(
+        index="needle", columns="policy", values="right", aggfunc="mean")
+    more = (wide[OWN] - wide[SHIFTED]).to_numpy()
+    return interval(more, bounds=DIFFERENCE), sign_flip_test(more[:, None])
+
+
+def token_leaders(result: IsItCausal) -> pd.DataFrame:
+    """Return the head that restores most of each token: `case`, `needle`, `step`, `leader`.
+
+    Tokens of which no head restores as much as `LEAST` have none.
+    """
+    top = result.singles.loc[result.singles.groupby(["case", "step"])["restored"].idxmax()]
+    top = top[top["restored"] >= LEAST]
+    return top[["case", "needle", "step"]].assign(
+        leader=list(zip(top["layer"], top["head"], strict=True))).reset_index(drop=True)
+
+
+def copy_by_length(scores: HeadScores, heads: Sequence[Head]) -> pd.DataFrame:
+    """Compare two heads length by length, on the same needles.
+
+    Returns
+    -------
+    DataFrame
+        `length`, `first`, `second` (mean scores), `difference` (an `Interval` over needles), `p`
+        (sign flips of needles), `p_holm` (over the lengths).
+    """
+    rows = []
+    for length, _ in scores.cases.groupby("length"):
+        part = scores.where((scores.cases["length"] == length).to_numpy())
+        own = pd.DataFrame({i: part.runs[:, *head] for i, head in enumerate(heads)}).groupby(
+            part.clusters).mean()
+        less = (own[0] - own[1]).to_numpy()
+        rows.append((length, own[0].mean(), own[1].mean(), interval(less, bounds=DIFFERENCE),
+                     sign_flip_test(less[:, None])))
+    table = pd.DataFrame(rows, columns=["length", "first", "second", "difference", "p"])
+    return table.assign(p_holm=holm(table["p"]))

@@ -1,0 +1,274 @@
+"""Figures and sentences about exchanged heads: what they return, what they lose, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from rmutils.experiments.causal_effects import (
+    LEAST,
+    effects,
+    imbalance,
+    own_heads,
+    room,
+    token_leaders,
+)
+from rmutils.experiments.is_it_causal import COPY, REMOVE, RESTORE, IsItCausal, Leaders
+from rmutils.figures.report import number
+from rmutils.figures.sentences import by_sign, join
+from rmutils.figures.style import BLUE, GREY, INK, ORANGE, RED, WIDTH
+from rmutils.heads.scores import Head
+from rmutils.stats import Interval, holm, interval
+
+VERBS = {RESTORE: "restoring", REMOVE: "removing"}
+
+
+def exchanged_sets(results: Mapping[str, IsItCausal]) -> Figure:
+    """Tokens of the answer that are right by how many heads are restored, or removed, with 95 %
+    intervals.
+
+    Parameters
+    ----------
+    results : mapping
+        Model -> result.
+    """
+    figure = Figure(figsize=(WIDTH, 4.6), layout="constrained")
+    panels = figure.subplots(2, len(results), sharey=True, squeeze=False)
+    for column, (model, result) in enumerate(results.items()):
+        table, start = effects(result), 1 - room(result).value
+        for axes, way, sign, base in ((panels[0, column], RESTORE, 1, start),
+                                      (panels[1, column], REMOVE, -1, 1.0)):
+            part = table[table["way"] == way]
+            counts = sorted(part["count"].unique())
+            lines = [(colour, marker, f"by {kind}", part.loc[part["kind"] == kind, "top"])
+                     for colour, marker, kind in zip((RED, ORANGE), "os", part["kind"].unique(),
+                                                     strict=False)]
+            lines.append((BLUE, "^", "others, same layers",
+                          part.loc[part["kind"] == COPY, "control"]))
+            for shift, (colour, marker, label, found) in enumerate(lines):
+                value, low, high = (base + sign * np.array([[*one] for one in found], float)).T
+                place = np.arange(1, len(counts) + 1) + 0.09 * (shift - 1)
+                axes.plot([0, *place], [base, *value], color=colour, lw=1.2, marker=marker, ms=4,
+                          label=label)
+                axes.vlines(place, np.minimum(low, high), np.maximum(low, high), color=colour, lw=1)
+            axes.axhline(start if way == REMOVE else 1.0, color=GREY, lw=0.8, ls=":")
+            axes.set_xticks(range(len(counts) + 1), [0, *counts], fontsize=9)
+            axes.tick_params(labelsize=9)
+        panels[0, column].set_title(model, fontsize=9.5)
+    for axes, way in zip(panels[:, 0], (RESTORE, REMOVE), strict=True):
+        axes.set_ylabel(f"tokens right, heads {way}d", fontsize=9)
+        axes.set_ylim(-0.03, 1.05)
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), fontsize=9, ncols=3,
+                  loc="outside upper left", handlelength=1.2)
+    figure.supxlabel("heads exchanged together (dotted: all heads)", fontsize=9.5)
+    return figure
+
+
+def necessary_against_sufficient(results: Mapping[str, IsItCausal], named: int = 2) -> Figure:
+    """Each head alone: nats of an answer that it restores, and that removing it loses.
+
+    Parameters
+    ----------
+    named : int
+        So many of the heads that restore most are named, by layer and head.
+    """
+    figure = Figure(figsize=(WIDTH, 2.6), layout="constrained")
+    panels = figure.subplots(1, len(results), squeeze=False)[0]
+    for axes, (model, result) in zip(panels, results.items(), strict=True):
+        heads = single_heads_mean(result)
+        axes.plot(heads["restored"], heads["removed"], "o", ms=3, color=BLUE, alpha=0.6)
+        most = float(heads[["restored", "removed"]].max().max())
+        axes.plot([0, most], [0, most], color=GREY, lw=0.8, ls=":")
+        for head, row in heads.nlargest(named, "restored").iterrows():
+            axes.annotate("-".join(map(str, head)), (row["restored"], row["removed"]),
+                          xytext=(-2, 5), textcoords="offset points", rotation=60, fontsize=9)
+        axes.margins(0.12)
+        axes.set_title(model, fontsize=9.5)
+        axes.tick_params(labelsize=9)
+    panels[0].set_ylabel("lost without it (nats)", fontsize=9.5)
+    figure.supxlabel("restored by the head alone (nats of an answer)", fontsize=9.5)
+    return figure
+
+
+def single_heads_mean(result: IsItCausal) -> pd.DataFrame:
+    """Nats of an answer, mean over answers: `restored` and `removed` by (layer, head)."""
+    answers = result.singles.groupby(["case", "layer", "head"])[["restored", "removed"]].sum()
+    return answers.groupby(level=["layer", "head"]).mean()
+
+
+def restored_by_token(result: IsItCausal, model: str, top: int = 8) -> Figure:
+    """One answer token by token: what each head restores alone. A dot marks the token's leader.
+
+    It is the answer with most tokens, the first of those that are alike.
+
+    Parameters
+    ----------
+    top : int
+        Heads that restore most of the answer, and all leaders.
+    """
+    case = result.singles.groupby("case", sort=False)["step"].nunique().idxmax()
+    part = result.singles[result.singles["case"] == case]
+    leaders = token_leaders(result).query("case == @case").set_index("step")["leader"]
+    grid = part.pivot(index=["layer", "head"], columns="step", values="restored")
+    shown = list(dict.fromkeys([*grid.sum(axis=1).nlargest(top).index, *leaders]))
+    grid = grid.loc[shown]
+    words = part.drop_duplicates("step").sort_values("step")["token"]
+    figure = Figure(figsize=(WIDTH, 1.3 + 0.24 * len(grid)), layout="constrained")
+    axes = figure.subplots()
+    most = float(np.abs(grid.to_numpy()).max())
+    mesh = axes.pcolormesh(grid.to_numpy(), cmap="PuOr_r", vmin=-most, vmax=most,
+                           edgecolor="face", linewidth=0.3)
+    axes.plot([grid.columns.get_loc(step) + 0.5 for step in leaders.index],
+              [shown.index(head) + 0.5 for head in leaders], "o", color="black", ms=4)
+    axes.set_yticks(np.arange(len(grid)) + 0.5, ["-".join(map(str, head)) for head in shown],
+                    fontsize=9)
+    axes.set_xticks(np.arange(len(words)) + 0.5, words.str.strip().str.replace("$", r"\$"),
+                    rotation=45, ha="right", fontsize=9)
+    axes.invert_yaxis()
+    axes.set_title(f"{model}: what each head restores alone", loc="left", fontsize=10)
+    figure.colorbar(mesh, ax=axes, label="nats", pad=0.01)
+    return figure
+
+
+def _points(found: Interval) -> str:
+    return number(*(100 * end for end in found))
+
+
+def finding(model: str, result: IsItCausal, level: float) -> str:
+    """Say by the rule of the plan whether the top heads are necessary or sufficient.
+
+    Scores that choose the same heads are named together.
+    """
+    there, table = room(result), effects(result)
+    if there.value < 0.1:
+        return (f"- **{model}**: without the needle, {1 - there.value:.0%} of the answer's tokens "
+                f"are right already, so nothing can be returned or lost.")
+    count = int(table["count"].min())
+    alike: dict[frozenset[Head], list[str]] = {}
+    for kind in table["kind"].unique():
+        alike.setdefault(frozenset(result.ranking(kind)[:count]), []).append(kind)
+    told = []
+    for kinds in alike.values():
+        rows = table[(table["kind"] == kinds[0]) & (table["count"] == count)].set_index("way")
+        parts = []
+        for way, word, verb in ((RESTORE, "sufficient", "returns"), (REMOVE, "necessary", "loses")):
+            row = rows.loc[way]
+            verdict = f"{word} beyond the control" if _clear(row, level) else "undecided"
+            parts.append(f"{VERBS[way]} them {verb} {_points(row['top'])}, others of the same "
+                         f"layers {_points(row['control'])} (p = {row['p_holm']:.2g}: {verdict})")
+        less = imbalance(result, kinds[0], count)
+        parts.append(by_sign(less, "they are rather necessary than sufficient",
+                             "they are rather sufficient than necessary",
+                             "neither surely exceeds the other")
+                     + f" (lost less returned: {_points(less)})")
+        told.append(f"By {join(kinds)}{', the same heads' * (len(kinds) > 1)}: {'; '.join(parts)}.")
+    return (f"- **{model}**, top {count} heads. Of 100 tokens, the needle decides "
+            f"{_points(there)}. {' '.join(told)}")
+
+
+def _clear(row: pd.Series, level: float) -> bool:
+    return bool(row["p_holm"] < level and row["difference"].low > 0)
+
+
+def across_models(results: Mapping[str, IsItCausal], way: str, level: float) -> str:
+    """Say in how many models the heads that copy most are necessary, or sufficient."""
+    told, clear = [], 0
+    for model, result in results.items():
+        table = effects(result)
+        row = table[(table["way"] == way) & (table["kind"] == COPY)].sort_values("count").iloc[0]
+        clear += _clear(row, level)
+        told.append(f"{_points(row['top'])} in {model}, where the needle decides "
+                    f"{100 * room(result).value:.0f} (others {_points(row['control'])})")
+    verb = "returns" if way == RESTORE else "loses"
+    return (f"**{VERBS[way].capitalize()} the few heads that copy most {verb} more of an answer "
+            f"than other heads of their layers in {clear} of {len(results)} models.** Of 100 "
+            f"tokens it {verb} {join(told)}.")
+
+
+def same_at_every_token(results: Mapping[str, IsItCausal], level: float) -> str:
+    """Say whether the heads that restore one token restore the next as well."""
+    found = {model: own_heads(result) for model, result in results.items()}
+    p = holm([one for _, one in found.values()])
+    clear = [model for (model, (more, _)), one in zip(found.items(), p, strict=True)
+             if one < level and more.low > 0]
+    told = [f"{model} {_points(more)} (p = {one:.2g})"
+            for (model, (more, _)), one in zip(found.items(), p, strict=True)]
+    lead = (f"**The heads that matter change from token to token in {len(clear)} of {len(found)} "
+            "models.**" if clear else
+            "**In no model was it shown that the heads that matter change from token to token.**")
+    return (f"{lead} Of 100 tokens, each token's own heads return more than those of the token "
+            f"before it by {join(told)}.")
+
+
+def leaders_told(model: str, result: IsItCausal) -> str:
+    """Say how many heads lead at some token, and how often the most frequent one does."""
+    table = token_leaders(result)
+    often = table["leader"].value_counts()
+    layer, head = often.index[0]
+    return (f"- **{model}**: {len(often)} heads lead at one or more of the {len(table)} tokens of "
+            f"{table['case'].nunique()} answers of which a head restores {LEAST:g} nats or more. "
+            f"Head {layer}-{head} does at {often.iloc[0] / len(table):.0%} of them.")
+
+
+def copy_scores_by_length(table: pd.DataFrame, heads: Sequence[Head]) -> Figure:
+    """Copy scores of two heads over the length of the prompt, and their difference.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As from `rmutils.experiments.causal_effects.copy_by_length`.
+    """
+    figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
+    scores, less = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    for (layer, head), column, colour, marker in zip(
+            heads, ("first", "second"), (BLUE, RED), ("o", "s"), strict=True):
+        scores.plot(table["length"], table[column], color=colour, marker=marker, ms=4,
+                    label=f"head {layer}-{head}")
+    scores.legend(fontsize=9)
+    value, low, high = np.array([[*one] for one in table["difference"]], float).T
+    less.axhline(0, color=GREY, lw=0.8)
+    less.vlines(table["length"], low, high, color=INK, lw=1.2)
+    less.plot(table["length"], value, "o", color=INK, ms=4)
+    scores.set_ylabel("copy score", fontsize=9.5)
+    less.set_ylabel("difference", fontsize=9.5)
+    less.set_xscale("log", base=2)
+    less.set_xticks(table["length"], [f"{n:,}" for n in table["length"]], fontsize=9)
+    less.set_xlabel("prompt length (tokens)", fontsize=9.5)
+    return figure
+
+
+def leaders_by_length_told(
+    table: pd.DataFrame, heads: Sequence[Head], leaders: Leaders | None, level: float
+) -> str:
+    """Say at which lengths each of two heads leads, and which restores more there.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As from `rmutils.experiments.causal_effects.copy_by_length`.
+    """
+    first, second = (f"{layer}-{head}" for layer, head in heads)
+    clear = table[table["p_holm"] < level]
+    ahead = [[f"{row.length:,}" for row in clear.itertuples() if sign * row.difference.value > 0]
+             for sign in (1, -1)]
+    told = [f"head {name} copies more than head {other} at {join(lengths)} tokens"
+            for name, other, lengths in ((first, second, ahead[0]), (second, first, ahead[1]))
+            if lengths]
+    copies = (f"Beyond chance, {' and '.join(told)}" if told else
+              "At no length does either copy more than the other beyond chance") + (
+        f" (p corrected over {len(table)} lengths, differences over needles).")
+    if leaders is None:
+        return f"{copies} What each restores alone was planned and has not been run."
+    parts = []
+    for length, part in leaders.table.groupby("length"):
+        wide = part.pivot(index="needle", columns=["layer", "head"], values="restored")
+        less = interval((wide[heads[0]] - wide[heads[1]]).to_numpy())
+        told_less = by_sign(less, f"head {first} more", f"head {second} more",
+                            "neither surely more")
+        parts.append(f"at {length:,} tokens {number(wide[heads[0]].mean())} and "
+                     f"{number(wide[heads[1]].mean())} of {number(part['gap'].mean())} nats "
+                     f"(difference {number(*less)}, {len(wide)} answers: {told_less})")
+    return f"{copies} Alone, heads {first} and {second} restore {join(parts)}."
