@@ -23,7 +23,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from rmutils.core.errors import UserError
-from rmutils.core.files import parse_json
+from rmutils.core.files import parse_json, read_text
 from rmutils.corpora.world.document_questions import document_question_at
 from rmutils.corpora.world.samples import DRAWS, TooShort
 from rmutils.corpora.world.writing import Chronicle, Question
@@ -137,8 +137,8 @@ def load_sharing(path: Path) -> Sharing:
     try:
         return {int(i): {int(head): [*map(int, layer["share_to"].get(str(head), []))]
                          for head in layer["essential_heads"]}
-                for i, layer in parse_json(path.read_text(encoding="utf-8")).items()}
-    except (OSError, ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
+                for i, layer in parse_json(read_text(path)).items()}
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
         raise UserError(
             f'{path}: expected {{"layer": {{"essential_heads": [head, ...], "share_to": {{"head": '
             f"[head, ...]}}}}}} ({type(error).__name__}: {error}).") from error

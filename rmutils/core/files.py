@@ -16,6 +16,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -36,6 +37,8 @@ SUMS = DATA / "SHA256SUMS"
 """Hashes of the files in `data` without a manifest, as `sha256sum` writes them: see `make sums`."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """No space, no more of a user's share of it, no longer files."""
+LARGEST = 2**30
+"""Bytes of a file that is read as a whole."""
 NO_ROOM = 64 * 1024
 """Bytes. With less left, an error in writing is that of a full disk, whatever a library calls it.
 """
@@ -47,7 +50,7 @@ def parse_json(text: str) -> Any:
     Raises
     ------
     ValueError
-        It is none, is nested more than some 200 levels deep, holds a name twice in one object, or
+        It is none, is nested more than 200 levels deep, holds a name twice in one object, or
         half a character (a lone surrogate), which no file could be written with.
     """
     from_json(text.encode())
@@ -62,10 +65,58 @@ def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def read_text(path: Path, largest: int = LARGEST) -> str:
+    """Return the text of a file from elsewhere, without a byte order mark.
+
+    Raises
+    ------
+    UserError
+        As `plain`; or it is larger than so many bytes, or no UTF-8.
+    """
+    if plain(path).stat().st_size > largest:
+        raise UserError(f"{path} is larger than {largest / 2**20:.0f} MiB.")
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 (byte {error.start}). Convert it: `iconv -f LATIN1 "
+                        f"-t UTF-8 {path.name}`.") from error
+
+
+def plain(path: Path) -> Path:
+    """Return the path of a file that is to be read, before it is opened: a pipe never ends.
+
+    Raises
+    ------
+    UserError
+        There is no such file, it is something else than a file (a folder, a pipe, a link that
+        loops), or may not be read.
+    """
+    try:
+        mode = path.stat().st_mode
+        wrong = "it is a folder" if stat.S_ISDIR(mode) else "it is a pipe or a device"
+        if stat.S_ISREG(mode):
+            wrong = "" if os.access(path, os.R_OK) else os.strerror(errno.EACCES)
+    except (OSError, ValueError) as error:  # the name may hold what no name can
+        wrong = getattr(error, "strerror", str(error))
+    if wrong:
+        raise UserError(f"{path} cannot be read: {wrong}.")
+    return path
+
+
 def sha256(path: Path) -> str:
-    """Return the SHA-256 (hex) of a file."""
-    with path.open("rb") as file:
+    """Return the SHA-256 (hex) of a file, which must be `plain`."""
+    with plain(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def differs(path: Path, known: str) -> str:
+    """Return what is wrong with a file whose SHA-256 is known; empty if nothing is."""
+    if path.is_symlink():
+        return "this is a link"
+    try:
+        return "" if sha256(path) == known else "content differs from its manifest"
+    except (UserError, OSError) as error:
+        return str(error).rstrip(".")
 
 
 def intact(path: Path) -> Path:
@@ -204,13 +255,12 @@ def read_table(path: Path, text: Sequence[str] = ()) -> pd.DataFrame:
         The ending names no format, there is no such file, or it is in another format.
     """
     kind = check_table(path).suffix[1:]
-    if not path.is_file():
-        raise UserError(f"{path}: {'this is a folder' if path.is_dir() else 'no such file'}.")
+    plain(path)
     try:
         if kind == "parquet":
             return pd.read_parquet(path)
         if kind == "jsonl":
-            return pd.DataFrame([dict(json.loads(line)) for line in path.open(encoding="utf-8")
+            return pd.DataFrame([dict(parse_json(line)) for line in read_text(path).split("\n")
                                  if line.strip()])
         return pd.read_csv(path, keep_default_na=False, dtype=dict.fromkeys(text, str))
     except (ValueError, TypeError, OSError) as error:

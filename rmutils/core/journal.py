@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+import zlib
 from collections import UserDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, wait
@@ -45,14 +46,15 @@ from rmutils.core.registry import outside_modules
 
 
 class Journal(UserDict[str, Any]):
-    """Results by name. Each is written to a file when it is set, as a line of JSON.
+    """Results by name. Each is written to a file when it is set, as a line of JSON and a checksum.
 
     Parameters
     ----------
     path : Path or None
         What is there already is read; a line that was being written when a run stopped, or that is
-        damaged, is left out. What workers have written beside it (`worker_part`) is moved into it.
-        None: results are kept in memory only.
+        damaged, is left out, and so done again. Lines of version 1.0 have no checksum and are taken
+        as they are. What workers have written beside it (`worker_part`) is moved into it. None:
+        results are kept in memory only.
     """
 
     def __init__(self, path: Path | None):
@@ -72,15 +74,22 @@ class Journal(UserDict[str, Any]):
         if not written.endswith(b"\n"):
             os.truncate(path, written.rfind(b"\n") + 1)  # in place: what is whole stays on the disk
         for line in written.decode("utf-8", "replace").split("\n")[:-1]:
-            with suppress(ValueError, TypeError):  # damaged on the disk: it is done again
-                name, result = parse_json(line)
-                self.data[name] = result
+            text, tab, checksum = line.partition("\t")  # no JSON holds a bare tab
+            if not tab or checksum == _checksum(text):
+                with suppress(ValueError, TypeError):
+                    name, result = parse_json(text)
+                    self.data[name] = result
 
     def __setitem__(self, name: str, result: Any) -> None:
         super().__setitem__(name, result)
         if self.path:
             with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps([name, result]) + "\n")
+                text = json.dumps([name, result])
+                file.write(f"{text}\t{_checksum(text)}\n")
+
+
+def _checksum(text: str) -> str:
+    return f"{zlib.crc32(text.encode()):08x}"
 
 
 def worker_part(path: Path, number: int | str) -> Path:

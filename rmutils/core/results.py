@@ -27,10 +27,13 @@ from filelock import FileLock, Timeout
 from rmutils.core.config import Config, digest
 from rmutils.core.environment import environment
 from rmutils.core.errors import NotStored, UserError
-from rmutils.core.files import one_process, parse_json, sha256
+from rmutils.core.files import differs, one_process, parse_json, read_text, sha256
 from rmutils.core.paths import SHIPPED_ARTIFACTS, cache_dir, caches
 
 MANIFEST = "manifest.json"
+FIELDS = {"stage", "version", "config", "inputs", "command", "facts", "seconds", "environment",
+          "files"}
+"""What a manifest tells besides its own hash, `sha256`, which those of version 1.0 do not have."""
 JOURNAL = ".journal.jsonl"
 """Scratch of a run: what it has done so far."""
 KEY = re.compile(r"([a-z][a-z-]*)-([0-9a-f]{16})")
@@ -53,7 +56,7 @@ class Artifact:
     @cached_property
     def manifest(self) -> dict[str, Any]:
         """Return stage, version, config, inputs, command, facts, seconds, environment, files."""
-        manifest: dict[str, Any] = parse_json((self.folder / MANIFEST).read_text(encoding="utf-8"))
+        manifest: dict[str, Any] = parse_json(read_text(self.folder / MANIFEST))
         return manifest
 
     @cached_property
@@ -105,19 +108,31 @@ class Artifact:
         """Return what is wrong with the folder, a sentence each; empty if all is well."""
         try:
             files = {file: known["sha256"] for file, known in self.manifest["files"].items()}
-            key = self.key
-            there = {path.name for path in self.folder.iterdir() if path.is_file()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            key, unchanged = self.key, _unchanged(self.manifest)
+            there = {path.name for path in self.folder.iterdir()} - {MANIFEST}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, UserError) as error:
             return [f"{self.name}: {MANIFEST} is unreadable ({type(error).__name__})"]
         wrong = [] if _names(self.name, key) else [f"{self.name}: {MANIFEST} is that of {key}"]
+        if not unchanged:
+            wrong.append(f"{self.name}: {MANIFEST} is not as it was written")
+        if not files:
+            wrong.append(f"{self.name}: {MANIFEST} names no files")
+        wrong += [f"{self.name}/{file}: its manifest knows no such file"
+                  for file in sorted(there - files.keys()) if not file.startswith(".")]
         for file, known in files.items():
             if Path(file).name != file:
                 wrong.append(f"{self.name}: {MANIFEST} names {file!r}, which is not in its folder")
             elif file not in there:
                 wrong.append(f"{self.name}/{file}: missing")
-            elif sha256(self.path(file)) != known:
-                wrong.append(f"{self.name}/{file}: content differs from its manifest")
+            elif said := differs(self.path(file), known):
+                wrong.append(f"{self.name}/{file}: {said}")
         return wrong
+
+
+def _unchanged(manifest: dict[str, Any]) -> bool:
+    """True if a manifest tells what it has to, and its own hash, if it has one, is right."""
+    told = {name: value for name, value in manifest.items() if name != "sha256"}
+    return told.keys() == FIELDS and manifest.get("sha256") in (digest(told), None)
 
 
 def write_tables(tables: Any, folder: Path) -> None:
@@ -279,7 +294,8 @@ def _seal(folder: Path, manifest: dict[str, Any]) -> None:
     """Hash the payload and write the manifest."""
     files = {p.name: {"sha256": sha256(p), "bytes": p.stat().st_size}
              for p in sorted(folder.glob("[!.]*")) if p.name != MANIFEST}
-    text = json.dumps({**manifest, "files": files}, indent=1, ensure_ascii=False)
+    manifest = {**manifest, "files": files}
+    text = json.dumps({**manifest, "sha256": digest(manifest)}, indent=1, ensure_ascii=False)
     (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
 
 

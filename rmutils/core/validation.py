@@ -25,6 +25,7 @@ from pydantic import (
 )
 
 from rmutils.core.errors import UserError, did_you_mean, unknown
+from rmutils.core.files import parse_json
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -67,7 +68,7 @@ def _readings(text: str) -> Iterator[Any]:
         yield None
     yield text
     with contextlib.suppress(ValueError):
-        yield json.loads(text)
+        yield parse_json(text)
     words = _words(text)
     yield words
     if words and all("=" in word for word in words):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rmutils.core.errors import UserError
-from rmutils.core.files import intact, parse_json
+from rmutils.core.files import intact, parse_json, read_text
 from rmutils.core.paths import HAYSTACK, NEEDLES
 
 
@@ -54,11 +54,7 @@ def load_haystacks(folder: Path | str | None = None) -> list[Haystack]:
 
 
 def _read(path: Path) -> str:
-    try:
-        text = intact(path).read_text(encoding="utf-8-sig").strip()
-    except UnicodeDecodeError as error:
-        raise UserError(f"haystack file {path} is not UTF-8 (byte {error.start}). Convert it: "
-                        f"`iconv -f LATIN1 -t UTF-8 {path.name}`.") from error
+    text = read_text(intact(path)).strip()
     if not text:
         raise UserError(f"haystack file {path} is empty.")
     return text
@@ -138,12 +134,7 @@ def load_needles(path: Path | str | None = None) -> list[Needle]:
     path = Path(path or NEEDLES)
     if path.is_dir():
         path = next(iter(sorted(path.glob("*.jsonl"))), path / "needles.jsonl")
-    try:
-        lines = intact(path).read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        raise UserError(f"needle file {path} does not exist.") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"needle file {path} is not UTF-8 (byte {error.start}).") from error
+    lines = read_text(intact(path)).splitlines()
     needles = [_parse(line, f"{path}, line {n}") for n, line in enumerate(lines, 1) if line.strip()]
     if not needles:
         raise UserError(f"needle file {path} is empty.")

@@ -24,11 +24,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rmutils.core.errors import UserError
-from rmutils.core.files import parse_json
+from rmutils.core.files import parse_json, read_text
 
 FORMAT, VERSION = "rmutils.HeadScores", 2
 Format = Literal["rmutils", "wu", "qrhead", "duo"]
 EXPECTED = 'Expected {"layer-head": [score, ...]}'
+SHARES, SLACK = ("copy", "anchor"), 1e-4
+"""Kinds of score that go from 0 to 1, but for rounding."""
 Fields = Mapping[str, Any]
 """Fields of `HeadScores` by name."""
 
@@ -113,12 +115,7 @@ def read(
     dict
         Fields of `HeadScores` by name.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not head scores. {EXPECTED} ({error}).") from error
+    text = read_text(path)
     try:
         if text and text.lstrip()[:1] not in ("{", "[", '"') and "\t" in text:
             return {"runs": _read_gates(text, path, shape), "model": path.stem}
@@ -128,10 +125,20 @@ def read(
     except (ValueError, TypeError) as error:
         raise UserError(f"{path}: not head scores. {EXPECTED} ({error}).") from error
     if isinstance(record, dict) and "scores" in record:
-        return _read_record(record, path, shape, weights)
+        return _checked(_read_record(record, path, shape, weights), path)
     if isinstance(record, dict) and "format" in record:
         raise UserError(f"{path}: not head scores, but {record['format']}.")
-    return {"runs": _read_heads(record, path, shape), "model": path.stem}
+    found = {"runs": _read_heads(record, path, shape), "model": path.stem}
+    return _checked(found, path) if isinstance(record, dict) else found
+
+
+def _checked(found: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Refuse shares that are none. The format `wu` is that of copy scores."""
+    kind, runs = found.get("score", "copy"), found["runs"]
+    if kind in SHARES and runs.size and not -SLACK <= runs.min() <= runs.max() <= 1 + SLACK:
+        raise UserError(f"{path}: scores of the kind {kind} are shares from 0 to 1, and these go "
+                        f"from {runs.min():.4g} to {runs.max():.4g}.")
+    return found
 
 
 def _read_gates(text: str, path: Path, shape: tuple[int, int] | None) -> NDArray[np.float64]:
@@ -150,11 +157,20 @@ def _read_heads(
         items = record.items() if isinstance(record, dict) else [
             (key, [value]) for key, value in record]
         table: dict[Any, Any] = {
-            tuple(map(int, key.split("-"))): np.asarray(value, dtype=float)
-            for key, value in items}
+            _head_of(key): np.asarray(value, dtype=float) for key, value in items}
+        if len(table) < len(items):
+            raise ValueError("a head occurs twice")
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
         raise UserError(f"{path}: not head scores. {EXPECTED} ({error}).") from error
     return _as_array(table, path, shape)
+
+
+def _head_of(key: str) -> tuple[int, int]:
+    """Layer and head of `layer-head`, which has one spelling only."""
+    layer, _, head = key.partition("-")
+    if key != f"{(found := (int(layer), int(head)))[0]}-{found[1]}":
+        raise ValueError(f"{key[:80]!r} is no head")
+    return found
 
 
 def _read_record(

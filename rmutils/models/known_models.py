@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from huggingface_hub import try_to_load_from_cache
-from jinja2.exceptions import TemplateError
 from transformers import PreTrainedModel
 
 from rmutils.core.errors import UserError
+from rmutils.core.files import parse_json, read_text
 from rmutils.core.results import find
 from rmutils.models.families import EXAMINED, FAMILIES, TAU, family_of
 from rmutils.models.language_model import LanguageModel
@@ -205,8 +204,8 @@ def _model_type(name: str) -> str | None:
     if not path.is_file() and name.count("/") == 1 and not name.startswith((".", "/", "~")):
         path = try_to_load_from_cache(name, "config.json")
     try:
-        return json.loads(Path(path).read_text())["model_type"]
-    except (OSError, TypeError, ValueError, KeyError):
+        return str(parse_json(read_text(Path(path)))["model_type"])
+    except (UserError, TypeError, ValueError, KeyError):
         return None
 
 
@@ -235,11 +234,5 @@ def check(lm: LanguageModel) -> None:
     if not lm.tokenizer.is_fast:
         raise UserError(f"the tokenizer of {lm.name} does not say which characters a token stands "
                         "for. Add its tokenizer.json to the folder.")
-    if not lm.chat:
-        return
-    try:
+    if lm.chat:
         lm.user_turn()
-    except (TemplateError, ValueError) as error:
-        raise UserError(f"the chat template of {lm.name} does not write a single user turn as it "
-                        f"stands: {error}. Fix its chat_template, or remove it to have the model "
-                        "read plain text.") from error

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -16,6 +19,8 @@ from rmutils.corpora.haystacks import load_haystacks
 
 MARGIN = 8
 """Tokens that are left free: pieces of text side by side can have more tokens than each alone."""
+TEMPLATE_SECONDS = 5
+"""A chat template writes a turn in less than a hundredth of one."""
 _SENTINEL = "\N{OBJECT REPLACEMENT CHARACTER}user\N{OBJECT REPLACEMENT CHARACTER}"
 
 
@@ -125,10 +130,10 @@ class LanguageModel:
             Let the answer begin with a chain of thought; without effect where the chat template
             does not know the switch.
         """
-        return self.tokenizer.apply_chat_template(
-            [{"role": "user", "content": user_turn}], add_generation_prompt=True,
-            return_dict=False, enable_thinking=thinking,
-        )
+        with self._template_errors():
+            return self.tokenizer.apply_chat_template(
+                [{"role": "user", "content": user_turn}], add_generation_prompt=True,
+                return_dict=False, enable_thinking=thinking)
 
     def user_turn(self) -> tuple[str, str]:
         """Return what the chat template writes before and after the text of a single user turn.
@@ -136,12 +141,41 @@ class LanguageModel:
         Thinking is switched off where the template knows the switch, as section 4.1 does for Qwen3
         ("we disable reasoning when computing the retrieval scores").
         """
-        rendered = self.tokenizer.apply_chat_template(
-            [{"role": "user", "content": _SENTINEL}],
-            tokenize=False, add_generation_prompt=True, enable_thinking=False,
-        )
-        before, after = rendered.split(_SENTINEL)
+        with self._template_errors():
+            rendered = self.tokenizer.apply_chat_template(
+                [{"role": "user", "content": _SENTINEL}],
+                tokenize=False, add_generation_prompt=True, enable_thinking=False)
+            before, after = rendered.split(_SENTINEL)
         return before, after
+
+    @contextmanager
+    def _template_errors(self) -> Iterator[None]:
+        """What a chat template, which is a program, does wrong, or that it does not end."""
+        try:
+            with _within(TEMPLATE_SECONDS):
+                yield
+        except Exception as error:
+            raise UserError(
+                f"the chat template of {self.name} does not write a single user turn as it stands: "
+                f"{str(error)[:300] or type(error).__name__}. Fix its chat_template, or remove it "
+                "to have the model read plain text.") from error
+
+
+@contextmanager
+def _within(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError in Python code that takes longer, whichever thread it runs in."""
+    end, before = time.monotonic() + seconds, sys.gettrace()
+
+    def look(frame: object, event: str, given: object) -> object:
+        if time.monotonic() > end:
+            raise TimeoutError(f"it has not ended after {seconds} s")
+        return look
+
+    sys.settrace(look)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
 
 
 def counter(lm: LanguageModel) -> Callable[[str], int]:

@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import io
-import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 
 from rmutils.core.errors import UserError
+from rmutils.core.files import parse_json, plain, read_text
 from rmutils.models.fetch import offline
 
 TOKENIZERS = "tokenizer.json", "*.model", "vocab.*", "*.tiktoken", "tekken.json"
 """Files of which a model's folder needs one: its vocabulary."""
+
+
+LARGEST = {
+    "num_hidden_layers": 4096, "num_attention_heads": 4096, "num_key_value_heads": 4096,
+    "head_dim": 2**16, "hidden_size": 2**20, "intermediate_size": 2**24, "vocab_size": 2**24}
+"""Settings by name, and the largest values that are read. Beyond them a file is damaged: no model
+comes near, and transformers would build it for hours before it misses the weights."""
+
+
+GGUF_NAMES = {
+    "block_count": "num_hidden_layers", "embedding_length": "hidden_size",
+    "feed_forward_length": "intermediate_size", "attention.head_count": "num_attention_heads",
+    "attention.head_count_kv": "num_key_value_heads", "attention.key_length": "head_dim"}
+"""What a GGUF file calls them, after the name of its architecture."""
 
 
 def _at(name: str) -> dict[str, str]:
@@ -33,6 +47,7 @@ def read_config(name: str):
     from transformers import AutoConfig
 
     with _load_errors(name):
+        _check_folder(Path(name))
         return AutoConfig.from_pretrained(**_at(name), trust_remote_code=False)
 
 
@@ -48,7 +63,7 @@ def commit_of(name: str) -> str:
 def read_gguf(path: Path, dtype: torch.dtype):
     """Return the model and the tokenizer of a GGUF file."""
     with _load_errors(str(path)):
-        return unpack(path, dtype)
+        return unpack(plain(path), dtype)
 
 
 def read_folder(name: str, dtype: torch.dtype):
@@ -62,6 +77,7 @@ def read_folder(name: str, dtype: torch.dtype):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     with _load_errors(name):
+        _check_folder(Path(name))
         if Path(name).is_dir() and not any(any(Path(name).glob(one)) for one in TOKENIZERS):
             raise FileNotFoundError("the folder has no tokenizer. Copy tokenizer.json and "
                                     "tokenizer_config.json from the model that it was made from")
@@ -77,12 +93,33 @@ def read_folder(name: str, dtype: torch.dtype):
         return model, AutoTokenizer.from_pretrained(**_at(name), trust_remote_code=False)
 
 
+def _check_folder(folder: Path) -> None:
+    """Refuse a model's folder with settings that no model has, or with pipes and the like in it."""
+    if not folder.is_dir():
+        return
+    for file in folder.iterdir():
+        if not file.is_dir():
+            plain(file)
+    parts = [parse_json(read_text(folder / "config.json"))]
+    for part in parts:  # settings of one modality stand in an inner object
+        _check_sizes(part)
+        parts += [inner for inner in part.values() if isinstance(inner, dict)]
+
+
+def _check_sizes(settings: dict[str, Any]) -> None:
+    for name, most in LARGEST.items():
+        if isinstance(size := settings.get(name), int) and not 0 < size <= most:
+            raise ValueError(f"{name} is {str(size)[:40]}, which no model has")
+
+
 @contextmanager
 def _load_errors(name: str) -> Iterator[None]:
     """transformers' errors about a model that cannot be had or read, as ours."""
     try:
         yield
-    except (OSError, ValueError, ImportError, SafetensorError, struct.error) as error:
+    except UserError:
+        raise
+    except Exception as error:  # of a damaged file transformers may tell in any way
         cause = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         here = Path(name).exists()
         if isinstance(error, ImportError) or here and isinstance(error, FileNotFoundError):
@@ -104,14 +141,18 @@ def unpack(path: Path, dtype: torch.dtype):
 
     Raises
     ------
-    OSError, ValueError, struct.error
+    Exception
         It is damaged, or no file of a causal language model.
     """
+    import gguf
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
     from transformers.integrations.gguf import read_gguf_metadata
 
     # redirect_stderr: a bar that no setting switches off
     with _read_once(), redirect_stderr(io.StringIO()):
+        fields = gguf.GGUFReader(str(path)).fields
+        _check_sizes({GGUF_NAMES[end]: field.contents() for name, field in fields.items()
+                      if (end := name.partition(".")[2]) in GGUF_NAMES})
         # Without dequantize=True the weights stay packed: no masking, training or saving.
         model = AutoModelForCausalLM.from_pretrained(
             path.parent, gguf_file=path.name, quantization_config=GgufConfig(dequantize=True),

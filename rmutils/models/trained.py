@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from rmutils.core.config import digest
 from rmutils.core.errors import UserError
-from rmutils.core.files import sha256
+from rmutils.core.files import parse_json, read_text, sha256
 from rmutils.core.results import Artifact, Stage, find, stored
 from rmutils.models.language_model import LanguageModel
 
@@ -76,8 +76,8 @@ def origin(name: str) -> str:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
+        return dict(parse_json(read_text(path)))
+    except (ValueError, TypeError) as error:
         raise UserError(f"{path} cannot be read: {error}.") from error
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rmutils.core.config import Config, command_line, digest
 from rmutils.core.errors import UserError
-from rmutils.core.files import parse_json
+from rmutils.core.files import parse_json, read_text
 from rmutils.core.journal import progress_bar
 from rmutils.core.registry import Registry
 from rmutils.core.results import Artifact, Compute, Stage
@@ -233,12 +233,7 @@ FORMS = ('"instruction" or "prompt" (a text), or "messages" or "conversation" (a
 
 def _read_jsonl(path: Path, seed: int) -> Iterable[Candidate]:
     """The user turns of a file with an object per line, in an order that depends on the seed."""
-    try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 (byte {error.start}).") from error
+    lines = read_text(path).split("\n")
     found = [_parse(line, f"{path}, line {n}") for n, line in enumerate(lines, 1) if line.strip()]
     random.Random(seed).shuffle(found)
     return found

@@ -5,7 +5,6 @@ Each serves one checkpoint, of the whole model or of one with masked heads.
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rmutils.core.errors import UserError
+from rmutils.core.files import parse_json, read_text
 from rmutils.core.server import Client, ServerError
 from rmutils.heads.masking import RECORD, Ablation
 from rmutils.heads.scores import Head
@@ -115,9 +115,12 @@ def _mask(lm: LanguageModel, checkpoint: str) -> tuple[frozenset[Head], Ablation
     """The heads that are masked in a checkpoint, which must be one of this model, and how."""
     record, how = Path(checkpoint) / RECORD, "zero"
     if record.is_file():
-        said = json.loads(record.read_text(encoding="utf-8"))
-        identity, heads = said["identity"], frozenset(map(tuple, said["heads"]))
-        how = said.get("how", how)
+        try:
+            said = parse_json(read_text(record))
+            identity, heads = said["identity"], frozenset(map(tuple, said["heads"]))
+            how = said.get("how", how)
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise UserError(f"{record} is damaged ({type(error).__name__}: {error}).") from error
     else:
         identity, heads = identify(checkpoint, lm.model.dtype), frozenset()
     if identity != lm.identity:

@@ -21,12 +21,13 @@ from typing import Any
 
 import grimp
 import yaml
+from pydantic import TypeAdapter
 
 from rmutils import HOMES
 from rmutils.core import paths
 from rmutils.core.config import digest
 from rmutils.core.errors import UserError
-from rmutils.core.files import sha256
+from rmutils.core.files import read_text, sha256
 from rmutils.site import pages as listed
 from rmutils.site import playground
 from rmutils.site.gallery import files as finished_runs
@@ -210,6 +211,8 @@ def content(root: Path, files: Iterable[str]) -> str:
 
 
 _hash = cache(sha256)
+PROFILES = TypeAdapter(dict[str, dict[str, dict[str, Any]] | None])
+"""Profile -> notebook -> parameters."""
 
 
 def _read(notebook: Path) -> dict[str, Any]:
@@ -218,7 +221,15 @@ def _read(notebook: Path) -> dict[str, Any]:
 
 def _profile(root: Path, profile: str) -> dict[str, dict]:
     file = root / "notebooks" / "profiles.yaml"
-    profiles = yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else {}
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the second is slow on many brackets
+    try:
+        text = read_text(file) if file.exists() else ""
+        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text, loader)):
+            raise ValueError("aliases (*name) can stand for any number of values")
+        profiles = PROFILES.validate_python(yaml.load(text, loader) or {})
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise UserError(f"{file}: expected profile: notebook: parameter: value "
+                        f"({error}).") from error
     if profile != "embedded" and profile not in profiles:
         raise UserError(f"no profile {profile!r}; there is embedded, {', '.join(profiles)}")
     return profiles.get(profile) or {}

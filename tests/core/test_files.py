@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from rmutils.core.errors import UserError
-from rmutils.core.files import TABLES, keeping, read_table, write_table
+from rmutils.core.files import TABLES, keeping, parse_json, read_table, read_text, write_table
 from rmutils.core.paths import cache_dir
 
 TABLE = pd.DataFrame({
@@ -38,8 +38,32 @@ def test_broken_tables(tmp_path, ending, text):
     if (ending, text) == (".jsonl", ""):
         assert read_table(path).empty
         return
-    with pytest.raises(UserError, match=f"is not a {ending[1:]} file"):
+    with pytest.raises(UserError, match=f"is not a {ending[1:]} file|is not UTF-8"):
         read_table(path)
+
+
+@pytest.mark.fault("foreign file", "a pipe, a folder, a link that loops, or half a character")
+def test_what_is_no_plain_text(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "latin").write_bytes(b"\xff")
+    (tmp_path / "large").write_text("abcd")
+    for name, said in (("pipe", "it is a pipe"), ("loop", "Too many levels"), (".", "a folder"),
+                       ("none", "No such file"), ("\x00", "null"), ("x" * 300, "name too long"),
+                       ("latin", "not UTF-8"), ("large", "larger than"), ("\ud800", "surrogates")):
+        with pytest.raises(UserError, match=said):
+            read_text(tmp_path / name, largest=3)
+
+
+@pytest.mark.parametrize("text, said", [
+    ('{"a": 1, "b": 2, "a": 3}', "'a' occurs twice"), ('"\\ud800"', "hex escape"),
+    ('"\ud800"', "surrogates"), ("[" * 300 + "]" * 300, "recursion"), ("[" * 100_000, "recursion"),
+    ("1 2", "trailing")])
+def test_json_from_elsewhere(text, said):
+    with pytest.raises(ValueError, match=said):
+        parse_json(text)
+    assert parse_json('{"a": {"a": "\\ud83d\\ude00"}, "b": [NaN]}')["a"] == {
+        "a": "\N{GRINNING FACE}"}
 
 
 def test_advice_fits_the_folder(cache, tmp_path):

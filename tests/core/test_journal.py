@@ -31,7 +31,29 @@ def test_what_is_whole_is_never_written_anew(tmp_path, full_disk):
         file.write('["b", ')
     with full_disk(0):
         assert dict(Journal(path)) == {"a": 1}
-    assert path.read_text(encoding="utf-8") == '["a", 1]\n'
+    assert path.read_text(encoding="utf-8").startswith('["a", 1]\t')
+    assert path.read_text(encoding="utf-8").count("\n") == 1
+
+
+@pytest.mark.fault("flipped byte", "a journal, at every place")
+def test_a_damaged_line_is_done_again(tmp_path):
+    """Each bit of a byte in turn: what is still there is what was written."""
+    path, written = tmp_path / "journal.jsonl", {"a": 0.286, "b": {"text": "ü"}, "c": [1, 2]}
+    Journal(path).update(written)
+    good = path.read_bytes()
+    for place in range(len(good)):
+        bad = bytearray(good)
+        bad[place] ^= 1 << place % 8
+        path.write_bytes(bad)
+        found = dict(Journal(path))
+        assert found.items() <= written.items() and len(found) >= 1, bytes(bad)
+
+
+def test_lines_of_version_1_0_have_no_checksum(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    path.write_text('["a", 1]\n["b", 2]\tffffffff\n')
+    Journal(path)["c"] = 3
+    assert dict(Journal(path)) == {"a": 1, "c": 3}
 
 
 def test_a_result_that_is_no_json_is_not_kept(tmp_path):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rmutils.core import results as artifacts
-from rmutils.core.config import Config
+from rmutils.core.config import Config, digest
 from rmutils.core.errors import UserError
 from rmutils.core.results import MANIFEST, Artifact, Stage, find, promote, stored
 from tests.clock import PATIENCE, until
@@ -112,9 +112,26 @@ def spoil_name(folder):
     (folder / MANIFEST).write_text(text.replace("result.json", "9" * 5000))
 
 
-def spoil_config(folder):
+def change(folder, **values):
     manifest = json.loads((folder / MANIFEST).read_text())
-    (folder / MANIFEST).write_text(json.dumps({**manifest, "config": {"size": 5, "name": "ä"}}))
+    (folder / MANIFEST).write_text(json.dumps({**manifest, **values}))
+
+
+def spoil_config(folder):
+    change(folder, config={"size": 5, "name": "ä"})
+
+
+def pipe(file):
+    def spoil(folder):
+        (folder / file).unlink()
+        os.mkfifo(folder / file)
+    return spoil
+
+
+def linked(folder):
+    """To a file with the right content: whoever changes that one later changes the result."""
+    (folder / "result.json").rename(folder.parent / "elsewhere.json")
+    (folder / "result.json").symlink_to(folder.parent / "elsewhere.json")
 
 
 @pytest.mark.fault("flipped byte", "a stored result, its manifest, or one without files")
@@ -125,9 +142,16 @@ def spoil_config(folder):
     (lambda f: (f / MANIFEST).write_text("{"), "manifest.json is unreadable"),
     (lambda f: (f / MANIFEST).write_text("[]"), "manifest.json is unreadable"),
     (lambda f: (f / MANIFEST).write_text('{"files": {"result.json": 1}}'), "is unreadable"),
+    (pipe(MANIFEST), "manifest.json is unreadable"), (pipe("result.json"), "is a pipe"),
+    (linked, "result.json: this is a link"),
+    (lambda f: (f / "more.json").touch(), "/more.json: its manifest knows no such file"),
+    (lambda f: change(f, files={}), "manifest.json names no files"),
+    (lambda f: change(f, command="rm -r /"), "manifest.json is not as it was written"),
+    (lambda f: change(f, more=1), "manifest.json is not as it was written"),
     (spoil_name, "/99+: missing"),
     (spoil_config, "manifest.json is that of square-"),
-], ids=["payload", "no payload", "no manifest", "half", "list", "no hash", "long name",
+], ids=["payload", "no payload", "no manifest", "half", "list", "no hash", "manifest a pipe",
+        "payload a pipe", "link", "more", "no files", "command", "more facts", "long name",
         "other config"])
 def test_spoiled_result_is_refused_by_name(obtain, spoil, message):
     artifact = obtain()
@@ -136,6 +160,27 @@ def test_spoiled_result_is_refused_by_name(obtain, spoil, message):
         with pytest.raises(UserError, match=f"{artifact.name}.*{message}"):
             ask()
     assert obtain(compute="always").problems() == []
+
+
+@pytest.mark.fault("flipped byte", "a manifest, at every place")
+def test_no_flip_of_a_manifest_changes_what_it_tells(obtain):
+    """Each bit of a byte in turn; a byte of white space may become another one."""
+    path = obtain().folder / MANIFEST
+    good = path.read_bytes()
+    for place in range(len(good)):
+        bad = bytearray(good)
+        bad[place] ^= 1 << place % 8
+        path.write_bytes(bad)
+        found = Artifact(path.parent)
+        assert found.problems() or found.manifest == json.loads(good), bad[place - 9:place + 9]
+
+
+def test_results_of_version_1_0_have_no_hash_of_the_manifest(obtain):
+    folder = obtain().folder
+    manifest = json.loads((folder / MANIFEST).read_text())
+    assert manifest.pop("sha256") == digest(manifest)
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    assert Artifact(folder).problems() == [] and obtain() and obtain.calls == [3]
 
 
 def test_error_in_the_making_leaves_nothing(shipped, cache):

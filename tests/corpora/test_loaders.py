@@ -64,7 +64,7 @@ def test_malformed_needles_are_told_by_line(tmp_path, line, message):
 
 
 def test_needle_file_errors(tmp_path):
-    with pytest.raises(UserError, match="needles.jsonl does not exist"):
+    with pytest.raises(UserError, match="needles.jsonl cannot be read"):
         load_needles(tmp_path)
     (tmp_path / "own.jsonl").write_text("\n")
     with pytest.raises(UserError, match="own.jsonl is empty"):

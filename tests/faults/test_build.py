@@ -10,7 +10,9 @@ import nbformat
 import pytest
 import typer
 
+from rmutils.core.errors import UserError
 from rmutils.site import steps
+from rmutils.site.dependencies import chapters
 from rmutils.site.steps import COMPLETE
 from tests.clock import PATIENCE, least, until
 from tests.faults.conftest import kill, ran, read_until
@@ -90,6 +92,16 @@ def test_runs_with_other_parameters_are_no_pages(project):
         shutil.copy(project.root / "notebooks" / "first.ipynb", copy)
     status, output = project.build()
     assert status == 0, output
+
+
+def test_profiles_that_are_none(project):
+    bomb = "".join(f"x{i}: &a{i} {{y: [{', '.join([f'*a{i - 1}'] * 9) if i else 1}]}}\n"
+                   for i in range(30))
+    for text in ("a: [", "[1]", "smoke: 1", "smoke: {first: [1]}", "? {a: 1}\n: 2", "[" * 9999,
+                 bomb, "\x00"):
+        (project.root / "notebooks" / "profiles.yaml").write_text(text)
+        with pytest.raises(UserError, match="profiles.yaml: expected profile: notebook"):
+            chapters(project.root, "smoke")
 
 
 @pytest.mark.parametrize("profiles", [

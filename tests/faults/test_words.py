@@ -101,7 +101,8 @@ def test_manifest_names_files_of_its_folder_only(tmp_path, monkeypatch):
     monkeypatch.setattr(results, "SHIPPED_ARTIFACTS", tmp_path)
     (tmp_path / name).mkdir()
     files = {"../outside": {"sha256": sha256(tmp_path / "outside"), "bytes": 7}}
-    (tmp_path / name / MANIFEST).write_text(json.dumps(made | {"files": files}))
+    (tmp_path / name / MANIFEST).write_text(json.dumps(
+        dict.fromkeys(results.FIELDS) | made | {"files": files}))
     assert "not in its folder" in Artifact(tmp_path / name).problems()[0]
     with pytest.raises(UserError, match="'../outside', which is not in its folder"):
         find(name)

@@ -119,7 +119,7 @@ def test_other_files_are_no_saved_scores(scores, tmp_path):
     save_file({"runs": scores.runs}, tmp_path / "other.scores")
     for name, message in (("none", "cannot be read"), ("cut.scores", "not head scores"),
                           ("a.json", "not head scores"), ("new.scores", "version 7; .* version 2"),
-                          ("other.scores", "not head scores")):
+                          ("other.scores", "not UTF-8")):
         with pytest.raises(UserError, match=message):
             HeadScores.load(tmp_path / name)
     with pytest.raises(UserError, match="cannot be written"):
@@ -168,6 +168,11 @@ GOOD = {"0-0": [0.1, 0.2], "0-1": [0.3, 0], "1-0": [1, 1], "1-1": [0, 0]}
     pytest.param(json.dumps({**GOOD, "1-0": [float("inf"), 1], "0-0": [None, 1]}),
                  "head 0-0, 1-0 are not finite",
                  marks=pytest.mark.fault("NaN in a score file", "infinity, or nothing")),
+    ('{"0-0": [0.1], "0-0": [0.2]}', "'0-0' occurs twice"),
+    ('[["0-0", 0.1], ["0-0", 0.2]]', "a head occurs twice"),
+    ('{"00-0": [0.1]}', "'00-0' is no head"), ('{"0-1_0": [0.1]}', "'0-1_0' is no head"),
+    ('{"0--0": [0.1]}', "not head scores"), ('{"\u0660-0": [0.1]}', "is no head"),
+    ('{"0-0": [1.286]}', "shares from 0 to 1, .* 1.286"), ('{"0-0": [-0.1]}', "shares from 0 to 1"),
 ])
 def test_malformed_json_is_told(tmp_path, text, message):
     (tmp_path / "heads.json").write_text(text)
@@ -180,7 +185,7 @@ def test_json_of_another_model_or_none(tmp_path):
     with pytest.raises(UserError, match=r"2 layers x 2 heads, but the model has 2 x 3"):
         HeadScores.from_wu_json(tmp_path / "heads.json", shape=(2, 3))
     (tmp_path / "latin.json").write_bytes(b'{"0-0": "\xe9"}')
-    for name, message in (("latin.json", "not head scores"), ("no.json", "No such file"),
+    for name, message in (("latin.json", "not UTF-8"), ("no.json", "No such file"),
                           (".", "cannot be read")):
         with pytest.raises(UserError, match=message):
             HeadScores.from_wu_json(tmp_path / name)

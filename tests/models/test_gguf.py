@@ -65,6 +65,15 @@ def test_texts_begin_as_the_file_says(llama, tmp_path, begins):
     assert case.needle.real_needle in answer
 
 
+@pytest.mark.fault("foreign file", "a GGUF file with two thousand million layers")
+def test_layers_that_no_model_has(llama, tmp_path, monkeypatch):
+    monkeypatch.setattr(GGUFWriter, "add_block_count", lambda self, count: self.add_uint32(
+        "llama.block_count", 2**31))
+    write(llama, tmp_path / "small.gguf", True)
+    with pytest.raises(UserError, match="num_hidden_layers is 2147483648, which no model has"):
+        load_model(str(tmp_path / "small.gguf"))
+
+
 def test_a_file_is_read_once(llama, tmp_path, monkeypatch):
     """Through plain arrays; and gguf is afterwards as it was, also where the file is none."""
     read = []

@@ -1,7 +1,9 @@
 """From a name to a model: nothing but the weights decides, and no foreign code runs."""
 
 import json
+import os
 import shutil
+import time
 
 import huggingface_hub.constants
 import pytest
@@ -10,6 +12,7 @@ import torch
 from rmutils import load_model
 from rmutils.core.errors import UserError
 from rmutils.models import REGISTRY, identify, loading
+from rmutils.models.known_models import check
 from rmutils.models.loading import corpus_of
 from tests.conftest import make_lm
 
@@ -129,13 +132,42 @@ def test_damaged_files_are_told(folder, file, content):
         load_model(str(name))
 
 
+def change(folder, **settings):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | settings))
+
+
 @pytest.mark.parametrize("changed", [{"num_hidden_layers": 6}, {"vocab_size": 77}])
 def test_weights_are_never_made_up(folder, changed):
     """transformers fills in random numbers for what the files do not have."""
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | changed))
+    change(folder, **changed)
     with pytest.raises(UserError, match="could not be loaded: .* missing or of another shape"):
         load_model(str(folder))
+
+
+@pytest.mark.fault("foreign file", "a model's folder with absurd settings, pipes, or a template "
+                                   "that loops")
+@pytest.mark.parametrize("spoil, said", [
+    (lambda f: change(f, num_hidden_layers=10**9), "num_hidden_layers is 1000000000, which no"),
+    (lambda f: change(f, text_config={"vocab_size": 2**31}), "vocab_size is 2147483648"),
+    (lambda f: change(f, num_attention_heads=0), "num_attention_heads is 0"),
+    (lambda f: change(f, hidden_size="many"), "could not be loaded"),
+    (lambda f: (f / "tokenizer.json").write_text("[]"), "could not be loaded"),
+    (lambda f: os.mkfifo(f / "more.json"), "it is a pipe"),
+    (lambda f: (f / "more.json").symlink_to(f / "more.json"), "Too many levels"),
+    (lambda f: (f / "chat_template.jinja").write_text(
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"),
+     "chat template of .* has not ended"),
+    (lambda f: (f / "chat_template.jinja").write_text("{{ messages[9].a.b }}"), "chat template of"),
+    (lambda f: (f / "chat_template.jinja").write_text("{% if"), "chat template of"),
+])
+def test_what_no_model_has_is_told_soon(folder, monkeypatch, spoil, said):
+    monkeypatch.setattr("rmutils.models.language_model.TEMPLATE_SECONDS", 0.5)
+    spoil(folder)
+    started = time.monotonic()
+    with pytest.raises(UserError, match=said):
+        check(load_model(str(folder)))
+    assert time.monotonic() - started < 10
 
 
 def test_unknown_names():

@@ -29,7 +29,7 @@ from pydantic import Field
 
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError
-from rmutils.core.files import parse_json
+from rmutils.core.files import parse_json, read_text
 from rmutils.heads.masking import export_masked
 from rmutils.models import load_model
 from rmutils.models.loading import checkpoint_of
@@ -224,7 +224,7 @@ def read_results(
 def _read(
     path: Path, known: Mapping[str, Benchmark]
 ) -> tuple[pd.DataFrame, dict[str, str]]:
-    results = parse_json(path.read_text(encoding="utf-8"))
+    results = parse_json(read_text(path))
     done, groups = results["results"], results.get("group_subtasks", {})
     tables, versions = [], {}
     for name, benchmark in known.items():
@@ -254,14 +254,14 @@ def _samples(
                         f"(lm-evaluation-harness {results.get('lm_eval_version')}). This book "
                         f"reads the metrics of version 0.4.13.")
     file = path.with_name(f"samples_{task}_{path.stem.removeprefix('results_')}.jsonl")
+    if not file.exists():
+        raise UserError(f"{file} is missing: give the harness --log_samples.")
     try:
-        rows = [parse_json(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        rows = [parse_json(line) for line in read_text(file).splitlines()]
         rows = sorted((row for row in rows if row.get("filter", "none") == benchmark.filter),
                       key=lambda row: row["doc_id"])
         scores = [100 * float(row[benchmark.metric]) for row in rows]
         responses = [_text(row["resps"]) for row in rows]
-    except FileNotFoundError:
-        raise UserError(f"{file} is missing: give the harness --log_samples.") from None
     except (ValueError, LookupError, TypeError) as error:
         raise UserError(f"{file} cannot be read ({type(error).__name__}: {error}): it was cut "
                         f"short. Run the harness again.") from error

@@ -21,7 +21,7 @@ from pydantic import Field, model_validator
 
 from rmutils.core.config import Config, command_line, digest
 from rmutils.core.errors import UserError
-from rmutils.core.files import parse_json, sha256
+from rmutils.core.files import parse_json, read_text, sha256
 from rmutils.core.journal import Journal, progress_bar
 from rmutils.core.results import Artifact, Compute, Stage, Tables
 from rmutils.models import LanguageModel, load_model
@@ -103,11 +103,11 @@ def read_questions(path: Path) -> list[Question]:
     UserError
         It is missing or empty, or a line is not of the form.
     """
-    if not path.is_file():
+    if not path.exists():
         raise UserError(f"{path}: no such file. The questions of MT-Bench are in FastChat's "
                         f"repository: fastchat/llm_judge/data/mt_bench/question.jsonl.")
     found = []
-    for n, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+    for n, line in enumerate(read_text(path).splitlines(), 1):
         try:
             record = parse_json(line)
             turns = tuple(map(str, record["turns"]))

@@ -11,7 +11,7 @@ import pandas as pd
 
 from rmutils.core.config import Config, digest
 from rmutils.core.errors import UserError
-from rmutils.core.files import parse_json, sha256
+from rmutils.core.files import parse_json, read_text, sha256
 from rmutils.core.results import Artifact, Stage, stored, write_tables
 from rmutils.evaluation.helmet.official import OFFICIAL
 
@@ -89,7 +89,7 @@ def collect(folder: Path) -> tuple[pd.DataFrame, str]:
 def _read(path: Path) -> dict:
     """A result file, checked for its form."""
     try:
-        result = parse_json(path.read_text(encoding="utf-8"))
+        result = parse_json(read_text(path))
     except ValueError as error:
         raise UserError(f"{path} is cut short, or no JSON at all ({error}). Run HELMET again for "
                         f"it.") from error
@@ -162,10 +162,10 @@ def _checked(score: float) -> float:
 def _means(path: Path, base: dict, metrics: tuple[str, ...]) -> Iterator[dict]:
     """The means of a data set of Cite, which stand in a file of their own."""
     file = path.with_name(f"{path.name}.score")
-    try:
-        means = parse_json(file.read_text(encoding="utf-8"))
-    except OSError:
+    if not file.exists():
         return  # not scored yet
+    try:
+        means = parse_json(read_text(file))
     except ValueError as error:
         raise UserError(f"{file} is cut short ({error}). Run HELMET again for it.") from error
     if lacking := [metric for metric in metrics if metric not in means]:

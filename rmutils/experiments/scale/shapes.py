@@ -4,7 +4,6 @@ accelerators by their makers' data sheets, with the share of these rates that is
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +13,7 @@ from transformers import PreTrainedConfig
 
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError
+from rmutils.core.files import parse_json, read_text
 from rmutils.models.families import FAMILIES
 from rmutils.models.fetch import hub_id_of
 
@@ -125,7 +125,7 @@ def shape_of(name: str) -> Shape:
         return SHAPES[name]
     file = Path(name) / "config.json"
     if file.is_file():
-        told = json.loads(file.read_text(encoding="utf-8"))
+        told = parse_json(read_text(file))
         if told.get("model_type") in FAMILIES:
             return Shape._read(told)
     where = "on the hub" if hub_id_of(name) else "in its folder"
