@@ -8,13 +8,13 @@ import re
 import shlex
 import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast, get_args
 
 import typer
 
 from rmutils.cli import options
 from rmutils.cli.from_configs import Part, configured
-from rmutils.core.errors import UserError
+from rmutils.core.errors import UserError, did_you_mean
 from rmutils.experiments.your_own_model import OwnModelConfig, examine
 from rmutils.heads import DetectConfig, export_masked
 from rmutils.heads.detection import detect_stored
@@ -34,8 +34,11 @@ def detect(
     config: DetectConfig,
     tau: options.Tau = None,
     compute: options.Compute = "auto",
-    wu_json: Annotated[Path | None, typer.Option(
-        help='Also write {"layer-head": \\[score, ...]}.')] = None,
+    save: Annotated[list[str] | None, typer.Option(
+        metavar="[FORMAT=]FILE", show_default=False,
+        help="Also write the scores to a file: rmutils (the default, which LOCOS reads too), wu "
+             "(Wu et al. and RetMask), qrhead or duo (DuoAttention). Can be given several times.",
+    )] = None,
     workers: Annotated[int, typer.Option(
         min=1, help="Processes that answer side by side, each with a model of its own: one for "
                     "each GPU, say.")] = 1,
@@ -47,15 +50,17 @@ def detect(
 
     Example: rmutils detect smollm2-135m --lengths 256,512 --depths 0,0.5,1
     """
-    if wu_json:
-        options.check_room(wu_json)
+    files = [_format_and_file(one) for one in save or ()]
     scores, artifact = detect_stored(model, config, compute=compute, workers=workers)
     note = kind_of(config).told(scores.cases)
     given, tau = tau, tau_of(model) if tau is None else tau
     highest, heads = None, []
+    written: list[str] = []
     if len(scores.runs):  # that no needle is found is a result, too
-        if wu_json:
-            scores.to_wu_json(wu_json)
+        for format, file in files:
+            config_of = load_model(model).model.config if format == "duo" else None
+            written += _saved(scores, file, format,
+                              getattr(config_of, "num_key_value_heads", None))
         interval, highest = scores.interval(), float(scores.mean.max().round(DECIMALS))
         chosen = scores.select(tau=tau) if highest >= tau else []
         heads = [{"layer": layer, "head": head, "score": float(scores.mean[layer, head]),
@@ -69,8 +74,7 @@ def detect(
     print(f"{scores.model}: {len(scores.runs)} of {len(scores.cases)} needles found; "
           f"{len(heads)} heads at or above tau = {tau:g}"
           f"{' (that of its family)' if given is None else ''}. Stored as {artifact.name}.")
-    if note:
-        print(note)
+    print(*([note] if note else []), *written, sep="\n", end="\n" * bool(note or written))
     if highest is None:
         print("No head has a score, because only cases count in which the needle is found. "
               f"The answers are in {artifact.path('cases.parquet')}.")
@@ -79,6 +83,17 @@ def detect(
     for h in heads:
         print(f"layer {h['layer']:3}  head {h['head']:3}  {h['score']:.3f}  "
               + span(h["low"], h["high"], ".3f", what="needle"))
+
+
+def _format_and_file(given: str) -> tuple[Format, Path]:
+    """Read `[FORMAT=]FILE`, checked before a detection that may take hours."""
+    format, _, file = given.rpartition("=")
+    known = get_args(Format)
+    if format and format not in known:
+        raise UserError(f"--save {given}: no format of scores is called {format!r}. There are "
+                        f"{', '.join(known)}.{did_you_mean(format, known)}")
+    options.check_room(Path(file))
+    return cast(Format, format or "rmutils"), Path(file)
 
 
 @configured(choice=Part(options.HeadChoice(policy="retrieval"), names={"head_seed": "--seed"}))
@@ -184,7 +199,12 @@ def convert(
     Example: rmutils heads convert scores.json gates.tsv --to duo --key-heads 8
     """
     options.check_room(out)
+    print(*_saved(HeadScores.load(scores), out, to, key_heads), sep="\n")
+
+
+def _saved(scores: HeadScores, out: Path, to: Format, key_heads: int | None) -> list[str]:
+    """Write scores, and return what there is to say of it."""
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        HeadScores.load(scores).save(out, to, key_heads=key_heads)
-    print(f"Written: {out}", *(f"Warning: {one.message}" for one in told), sep="\n")
+        scores.save(out, to, key_heads=key_heads)
+    return [f"Written: {out}", *(f"Warning: {one.message}" for one in told)]

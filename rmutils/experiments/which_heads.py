@@ -229,8 +229,8 @@ def watched_stored(
 
     def make(journal: Path) -> WatchedTokens:
         lm = ref.load()
-        means = {kind: detect_stored(lm, config.changed({"score": SCORE[kind]}), named=model)[0].mean
-                 for kind in (COPY, WRITE)}
+        means = {kind: detect_stored(lm, config.changed({"score": SCORE[kind]}),
+                                     named=model)[0].mean for kind in (COPY, WRITE)}
         return WatchedTokens(watch_answer(lm, config.changed({"depths": (0.5,)}), means))
 
     return WATCHED.obtain(
@@ -336,7 +336,7 @@ def finding(
     count, whole = int(part["count"].iloc[0]), part["whole"].iloc[0]
     if whole < bounds[0]:
         return f"- **{model}** finds {whole:.0%} of the literal needles, too few to lose any."
-    alike: dict[tuple, list[str]] = {}
+    alike: dict[tuple[frozenset[Head], str], list[str]] = {}
     for row in part.itertuples():
         clear = row.p_holm < level and (row.difference.low > 0 or row.difference.high < 0)
         verdict = ("undecided" if not clear else "these heads matter" if row.difference.low > 0

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
@@ -24,7 +25,7 @@ def rmutils(*words):
 
 
 def test_heads_are_listed_and_stored(model, tmp_path):
-    done = rmutils(model, *GRID, "--tau", "0", "--json", "--wu-json", str(tmp_path / "wu.json"))
+    done = rmutils(model, *GRID, "--tau", "0", "--json", "--save", f"wu={tmp_path / 'wu.json'}")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert (found["cases"], found["successful"], len(found["heads"])) == (4, 4, 16)
@@ -35,6 +36,13 @@ def test_heads_are_listed_and_stored(model, tmp_path):
     text = rmutils(model, *GRID, "--tau", "0", "--compute", "never")
     assert text.exit_code == 0 and "4 of 4 needles found; 16 heads at or above tau = 0" in \
         text.stdout
+    files = tmp_path / "own.json", tmp_path / "gates.tsv"
+    text = rmutils(model, *GRID, "--compute", "never", "--save", str(files[0]), "--save",
+                   f"duo={files[1]}")
+    assert "gates.tsv does not say single runs" in text.stdout, text.output
+    own, gates = map(HeadScores.load, files)
+    assert own.runs.shape == (4, 4, 4) and own.about["grid"]["lengths"] == [240]
+    np.testing.assert_allclose(gates.mean, own.mean.reshape(4, 2, 2).max(-1))  # of two key heads
 
 
 def test_several_processes_find_the_same(cache):
@@ -69,7 +77,7 @@ def test_a_threshold_that_no_head_reaches_loses_nothing(model):
 def test_no_needle_found_is_a_result(cache, tmp_path):
     """Three tokens do not hold an answer."""
     words = ["tiny-llama", "--lengths", "256", "--depths", "0.5", "--needles", "2",
-             "--max-new-tokens", "3", "--wu-json", str(tmp_path / "wu.json")]
+             "--max-new-tokens", "3", "--save", f"wu={tmp_path / 'wu.json'}"]
     done, as_json = rmutils(*words), rmutils(*words, "--json")
     assert done.exit_code == 0 and "0 of 2 needles found; 0 heads" in done.stdout
     found = json.loads(as_json.stdout)
@@ -89,9 +97,10 @@ def test_errors_exit_with_2(model, tmp_path):
     """Also those of the grid, before anything runs."""
     (tmp_path / "taken").write_text("mine")
     for words, message in {
-        (model, *GRID, "--wu-json", str(tmp_path / "taken" / "wu.json")): "cannot be written",
+        (model, *GRID, "--save", f"wu={tmp_path / 'taken' / 'wu.json'}"): "cannot be written",
+        (model, "--save", "do=a.tsv"): "no format of scores is called 'do'. There are rmutils, wu",
         (model, "--compute", "never"): "Make it: `rmutils detect",
-        (model, "--wu-json", "/sys/wu.json"): "/sys/wu.json cannot be written: Permission denied",
+        (model, "--save", "/sys/wu.json"): "/sys/wu.json cannot be written: Permission denied",
         (model, "--lengths", "512,many"): "lengths: expected a whole number, got 'many'",
         (model, "--lengths", ""): "lengths: expected at least 1 value, got none",
         (model, "--depths", "1.5"): "depths: expected at most 1.0, got '1.5'",
@@ -112,3 +121,26 @@ def test_unknown_option_exits_with_2(model):
     for words in (["--lenghts", "240"], ["-p", "lenghts", "240"], ["--compute", "maybe"]):
         done = rmutils(model, *words)
         assert done.exit_code == 2 and ("engths" in done.stderr or "never" in done.stderr)
+
+
+def test_files_of_scores_are_converted(tmp_path):
+    runs = np.array([[[0.0, 0.5, 0.25, 1.0]], [[0.5, 0.5, 0.25, 0.0]]])
+    with pytest.warns(UserWarning, match="which runs belong to one needle"):
+        HeadScores(runs, "m", np.array([0, 1])).save(tmp_path / "a.json", "wu")
+
+    def convert(*words):
+        return CliRunner().invoke(app, ["heads", "convert", *map(str, words)])
+
+    done = convert(tmp_path / "a.json", tmp_path / "own.json")
+    assert done.stdout.strip() == f"Written: {tmp_path / 'own.json'}", done.output
+    np.testing.assert_array_equal(HeadScores.load(tmp_path / "own.json").runs, runs)
+    done = convert(tmp_path / "own.json", tmp_path / "gates.tsv", "--to", "duo", "--key-heads", 2)
+    assert "Warning: " in done.stdout and "gates.tsv does not say single runs" in done.stdout
+    alone = HeadScores.load(tmp_path / "gates.tsv", shape=(1, 4)).mean
+    (tmp_path / "config.json").write_text('{"sink_size": 64, "recent_size": 256}')
+    np.testing.assert_array_equal(HeadScores.load(tmp_path / "gates.tsv", shape=(1, 4)).mean, alone)
+    np.testing.assert_array_equal(alone, [[0.5, 0.5, 0.5, 0.5]])
+    for file, message in (("gates.tsv", "cannot share"), ("config.json", "not head scores"),
+                          ("nowhere", "cannot be read")):
+        done = convert(tmp_path / file, tmp_path / "b", "--to", "duo")
+        assert done.exit_code == 2 and message in done.stderr, done.output
