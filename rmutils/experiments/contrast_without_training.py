@@ -299,7 +299,7 @@ def _points(share: float) -> str:
 
 def sentence(row) -> str:
     """Say a comparison of needles, a row of `compare_needles`, in a sentence."""
-    return (f"{SHORT[row.arm]} less {SHORT[row.base]} on `{row.model}`: {_points(row.effect)} "
+    return (f"{SHORT[row.arm]} minus {SHORT[row.base]} on `{row.model}`: {_points(row.effect)} "
             f"points (95 % interval {_points(row.low)} to {_points(row.high)})")
 
 

@@ -168,7 +168,7 @@ def against(table: pd.DataFrame, reference: str) -> Figure:
         axes.set_title(f"{length:,} tokens", fontsize=9)
     panels[0, 0].set_yticks(range(len(methods)), methods)
     panels[0, 0].set_ylim(len(methods) - 0.5, -0.5)
-    figure.supxlabel(f"facts found, less those of {reference}", fontsize=10)
+    figure.supxlabel(f"facts found, minus those of {reference}", fontsize=10)
     return figure
 
 
@@ -189,7 +189,7 @@ def loss_by_position(table: pd.DataFrame, trained: int, reference: str) -> Figur
     axes.axhline(0, color=GREY, lw=1.0, label=reference)
     axes.axvline(trained, color=INK, lw=0.8, ls=":")
     axes.set(xlabel="position in the text (tokens)",
-             ylabel=f"loss less that of {reference}\n(nats per token)")
+             ylabel=f"loss minus that of {reference}\n(nats per token)")
     axes.legend(fontsize=9, ncols=2)
     return figure
 

@@ -37,7 +37,7 @@ def found_at_longest(ours: Extension) -> str:
         f"{number(*found.loc[(longest, NONE)])}."
         + (f" With {join(fewer)} fewer are found." if fewer else "")
         + (" Facts alone cannot rule out that other methods do as well; the loss per token of the "
-           "text, less that of YaRN on full layers, is " + join(
+           "text, minus that of YaRN on full layers, is " + join(
                f"{number(*losses.loc[name])} nats with {name}" for name in open_) + "."
            if open_ else ""))
 
@@ -100,6 +100,6 @@ def sliding_table(ours: Extension) -> pd.DataFrame:
     alike = (table["low"] == 0) & (table["high"] == 0)  # both find all, say
     return pd.DataFrame({
         "measure": table["measure"], "tokens": [f"{at:,}" for at in table["at"]],
-        "all layers less full layers": [number(*row) for row in table[ENDS].to_numpy()],
+        "all layers minus full layers": [number(*row) for row in table[ENDS].to_numpy()],
         "all layers worse": table["worse"].map({True: "yes", False: "not shown"}).where(
             ~alike, "no room to show it")})

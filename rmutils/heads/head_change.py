@@ -161,7 +161,7 @@ _BOUNDS = {"before": SHARE, "after": SHARE, "both": SHARE, "change": DIFFERENCE,
 def _interval(values: np.ndarray, group: str, quantity: str) -> Interval:
     """The interval of a quantity; a score by the definition of Wu et al. can exceed 1, and a
     difference of relative changes knows no bounds."""
-    free = (quantity in ("relative change", HEADROOM) and group.startswith("retrieval less")
+    free = (quantity in ("relative change", HEADROOM) and group.startswith("retrieval minus")
             or (np.abs(values[0]) > 1).any())
     return interval_of(values, bounds=ANY if free else _BOUNDS[quantity], centred=group == CHOSEN)
 
@@ -195,7 +195,7 @@ def training_effect(
         Quantities are the mean scores `before` and `after`, their `change`, the `relative change`,
         a share of `before`, and the `headroom change`, a share of what is missing to a score of 1
         (heads with next to nothing gain much in percent, and little otherwise). The groups
-        `retrieval less ...` are differences of two groups.
+        `retrieval minus ...` are differences of two groups.
     """
     measured = []
     for pair in pairs:
@@ -204,7 +204,7 @@ def training_effect(
         groups = {name: _quantities(means[..., heads].mean(-1))
                   for name, heads in pair.groups().items()}
         for other in (OTHER, NEAREST):
-            groups[f"retrieval less {other}"] = {
+            groups[f"retrieval minus {other}"] = {
                 name: groups[RETRIEVAL][name] - groups[other][name]
                 for name in ("change", "relative change", HEADROOM)}
         measured.append(groups)

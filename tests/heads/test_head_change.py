@@ -53,7 +53,7 @@ def test_all_successful_cases_by_hand(pair):
     assert value(table, "all heads", "before") == pytest.approx((.6 + .4 + .3 + .1) / 5)
     assert table.set_index("group")["heads"].to_dict() == {
         "all heads": 5, "retrieval heads": 2, "other heads": 3, "nearest other heads": 2,
-        "retrieval less other heads": 0, "retrieval less nearest other heads": 0}
+        "retrieval minus other heads": 0, "retrieval minus nearest other heads": 0}
 
 
 def test_cases_successful_both_times_by_hand(pair):
@@ -64,7 +64,7 @@ def test_cases_successful_both_times_by_hand(pair):
     assert value(table, "retrieval heads", "change") == pytest.approx(.2)
     assert value(table, "retrieval heads", "relative change") == pytest.approx(.4)
     assert value(table, "nearest other heads", "before") == pytest.approx((.3 + .1) / 2)
-    assert value(table, "retrieval less nearest other heads", "change") == pytest.approx(.2)
+    assert value(table, "retrieval minus nearest other heads", "change") == pytest.approx(.2)
     heads = head_changes([pair], cases="both")
     assert heads["head"].tolist() == [0, 1, 2, 3, 4] == (heads["rank"] - 1).tolist()
     assert heads["retrieval"].tolist() == [True, True, False, False, False]

@@ -147,7 +147,7 @@ def masked_heads_after(model: str, cases: Cases = "both") -> dict[str, Effect]:
           "than those of other heads", scale=1000)
 def retrieval_heads_change_beyond_others(model: str) -> Effect:
     """Change of the mean score of the retrieval heads by RetMask, minus that of all other heads."""
-    return _change(model, f"retrieval less {OTHER}", "change", SCORE)
+    return _change(model, f"retrieval minus {OTHER}", "change", SCORE)
 
 
 @quantity("RetMask closes {effect} percentage points more of the gap to a score of 1 in the masked "
@@ -155,7 +155,7 @@ def retrieval_heads_change_beyond_others(model: str) -> Effect:
 def selective_change(model: str) -> Effect:
     """Change of the retrieval heads by RetMask as a share of their headroom (what is missing to a
     score of 1), minus that of all other heads."""
-    return _change(model, f"retrieval less {OTHER}", "headroom change", HEADROOM)
+    return _change(model, f"retrieval minus {OTHER}", "headroom change", HEADROOM)
 
 
 @quantity("after RetMask the masked heads of {model} score {effect} thousandths higher than after "
