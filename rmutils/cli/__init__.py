@@ -18,7 +18,8 @@ from typer.core import TyperGroup
 from rmutils import __version__
 from rmutils.cli import stand_ins
 from rmutils.cli.from_configs import Command, hyphens
-from rmutils.core import plugins
+from rmutils.core import paths, plugins
+from rmutils.core.environment import share_cores
 from rmutils.core.errors import UserError
 from rmutils.core.validation import explain
 
@@ -50,6 +51,8 @@ COMMANDS = {  # name: module of `rmutils.cli`, help
 
 AT_ONCE = "artifacts", "collect", "paper", "claims", "estimate", "doctor"
 """Commands that keep nothing to go on from."""
+CLONE = "claims", "doctor", "estimate", "run", "study"
+"""Commands that need the clone: its notebooks, stored results, environment."""
 GROUPS = "models", "artifacts", "variants", "paper"
 """Commands that show their help where no command follows."""
 QUICK = ["models", "list"]
@@ -77,6 +80,11 @@ class LazyCommands(TyperGroup):
             os.execve(sys.executable, sys.orig_argv, os.environ | {COMPLETE: "1"})
 
     def resolve_command(self, ctx, args):
+        if args[0] in CLONE and not paths.CHECKOUT and "--help" not in args:
+            raise UserError(f"`{args[0]}` works in a clone of the book, with its notebooks and "
+                            f"stored results. This is the package alone, in {paths.PACKAGE}.")
+        if args[0] not in AT_ONCE and "--help" not in args:
+            share_cores()
         if args[0] in COMMANDS:
             self.commands[args[0]] = _load(args[0])
         return super().resolve_command(ctx, args)

@@ -31,7 +31,7 @@ from filelock import FileLock, Timeout
 from pydantic_core import from_json
 
 from rmutils.core.errors import UserError
-from rmutils.core.paths import DATA, ROOT, cache_dir
+from rmutils.core.paths import DATA, cache_dir, restore
 
 SUMS = DATA / "SHA256SUMS"
 """Hashes of the files in `data` without a manifest, as `sha256sum` writes them: see `make sums`."""
@@ -131,8 +131,8 @@ def intact(path: Path) -> Path:
     name = os.path.relpath(file, DATA)
     if name in _sums() and file.is_file() and sha256(file) != _sums()[name]:
         raise UserError(
-            f"{path} is not as it was shipped, so it is not used. Bring it back: `git checkout -- "
-            f"{os.path.relpath(file, ROOT)}`. What is to differ belongs in a file of your own; "
+            f"{path} is not as it was shipped, so it is not used. Bring it back: "
+            f"`{restore(file)}`. What is to differ belongs in a file of your own; "
             "if the project itself is to change, `make sums` takes note of it.")
     return path
 

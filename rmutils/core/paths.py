@@ -9,10 +9,13 @@ from platformdirs import user_cache_dir
 
 from rmutils.core.errors import UserError
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-"""The checkout. `rmutils` is installed in editable mode, so data and notebooks are beside it."""
+PACKAGE = Path(__file__).resolve().parent.parent
+ROOT = PACKAGE.parent
+"""The checkout, where data and notebooks are beside the package."""
+CHECKOUT = (ROOT / "pyproject.toml").is_file()
+"""Whether there is one. An installed package has the small data inside: see `setup.py`."""
 
-DATA = ROOT / "data"
+DATA = ROOT / "data" if CHECKOUT else PACKAGE / "data"
 NOTEBOOKS = ROOT / "notebooks"
 BOOK = ROOT / "book"
 CHAPTERS = BOOK / "chapters"
@@ -25,6 +28,13 @@ CORPORA = {"book": DATA / "corpus", "world": DATA / "corpus" / "world",
 """Texts by name: folders with `haystack/*.txt` and `needles/needles.jsonl`."""
 HAYSTACK = CORPORA["book"] / "haystack"
 NEEDLES = CORPORA["book"] / "needles" / "needles.jsonl"
+
+
+def restore(path: Path) -> str:
+    """The command that brings back a file that ships with the project."""
+    if CHECKOUT:
+        return f"git checkout -- {os.path.relpath(path, ROOT)}"
+    return "pip install --force-reinstall --no-deps rmutils"
 
 
 def cache_dir() -> Path:

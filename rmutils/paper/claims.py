@@ -22,6 +22,7 @@ from rmutils.core.config import Config
 from rmutils.core.errors import NotStored, UserError
 from rmutils.core.files import intact
 from rmutils.core.journal import progress_bar
+from rmutils.core.paths import restore
 from rmutils.paper.effects import QUANTITIES
 from rmutils.paper.tables import PAPER
 from rmutils.paper.verdicts import (
@@ -153,7 +154,7 @@ def load_claims(folder: Path = PAPER) -> tuple[Claim, ...]:
         not exist.
     """
     path = Path(folder) / CLAIMS
-    fix = f"Restore it with: git checkout -- {path}"
+    fix = f"Restore it with: {restore(path)}"
     try:
         records = yaml.safe_load(intact(path).read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -16,7 +16,7 @@ import pandas as pd
 
 from rmutils.core.errors import UserError
 from rmutils.core.files import intact
-from rmutils.core.paths import DATA
+from rmutils.core.paths import DATA, restore
 from rmutils.core.validation import checked
 
 
@@ -190,7 +190,7 @@ def read_records(schema: Schema, folder: Path = PAPER) -> list[dict[str, str]]:
         fit; the message names file and line.
     """
     path = Path(folder) / schema.file
-    fix = f"Restore it with: git checkout -- {path}"
+    fix = f"Restore it with: {restore(path)}"
     try:
         with intact(path).open(encoding="utf-8", newline="") as file:
             reader = csv.reader(file, strict=True)

@@ -6,7 +6,6 @@ starts it, one at a time in a project, and says how the build ended.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
@@ -19,8 +18,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from filelock import FileLock, Timeout
 
 from rmutils.core import paths
+from rmutils.core.environment import share_cores
 from rmutils.core.errors import UserError
 from rmutils.site.dependencies import chapters
 from rmutils.site.steps import COMPLETE, FAILURES, HTML, STATE, clock
@@ -43,6 +44,7 @@ def build(root: Path = paths.ROOT, *, profile: str = "embedded") -> None:
     BuildFailed
         A notebook raised or a page has a warning. Results of the other notebooks are kept.
     """
+    share_cores()
     chapters(root, profile)
     started = time.monotonic()
     with only_build(root) as lock:
@@ -58,13 +60,13 @@ def _stamp(root: Path) -> str | None:
 
 
 def run_graph(
-    root: Path, lock: int, config: dict[str, str], *options: str, where: Path = LOCAL
+    root: Path, lock: FileLock, config: dict[str, str], *options: str, where: Path = LOCAL
 ) -> None:
     """Have Snakemake run what must run, in a project whose lock is held.
 
     Parameters
     ----------
-    lock : int
+    lock : FileLock
         What `only_build` yields.
     config : dict
         Read by `Snakefile`.
@@ -91,8 +93,10 @@ def run_graph(
                "--config", *(f"{name}={value}" for name, value in config.items())]
     # Steps end with this process, where it runs on their machine.
     watched = {"RMUTILS_BUILD": str(os.getpid())} if where == LOCAL else {}
+    # A child that inherits the lock keeps it if this process is killed; not on Windows.
+    held = [] if os.name == "nt" else [lock._context.lock_file_fd]
     with log.open("wb") as stream:
-        status = subprocess.run(command, cwd=root, stderr=stream, pass_fds=[lock],
+        status = subprocess.run(command, cwd=root, stderr=stream, pass_fds=held,
                                 env={**os.environ, **watched}).returncode
     if status:
         told = [f.read_text(encoding="utf-8") for f in sorted((root / FAILURES).glob("*.txt"))]
@@ -124,19 +128,17 @@ def into_the_present(root: Path, *further: Path) -> None:
 
 
 @contextmanager
-def only_build(root: Path) -> Iterator[int]:
-    """Hold the build lock of a project; yields its descriptor.
-
-    A child that inherits the descriptor keeps the lock if this process is killed.
-    """
+def only_build(root: Path) -> Iterator[FileLock]:
+    """Hold the build lock of a project."""
     (root / STATE).mkdir(parents=True, exist_ok=True)
-    with (root / STATE / "build.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            print("Another build of this book is running; waiting for it ...", flush=True)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield lock.fileno()
+    lock = FileLock(root / STATE / "build.lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        print("Another build of this book is running; waiting for it ...", flush=True)
+        lock.acquire()
+    with lock:
+        yield lock
 
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

@@ -8,7 +8,6 @@ import functools
 import json
 import os
 import re
-import resource
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -80,7 +79,8 @@ def run_notebook(
                  f"`rmutils run {notebook.stem} --output ~/{output.name}`")
     try:
         partial.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:  # a project that a class may only read
+        partial.open("a").close()
+    except OSError as error:  # a project that a class may only read, after a run of the teacher's
         raise UserError(f"{output.parent} cannot be written ({error.strerror}): "
                         f"{elsewhere}.") from error
     with keeping(partial.parent, f"running {notebook.stem}", only_full=True, elsewhere=elsewhere):
@@ -121,7 +121,12 @@ def _remember(notebook: Path, parameters: Mapping[str, Any]) -> None:
 
 
 def _kernels() -> tuple[float, int]:
-    """Processor seconds of all kernels that have ended, and peak memory of the largest in bytes."""
+    """Processor seconds of all kernels that have ended, and peak memory of the largest in bytes.
+    Windows does not tell: 0."""
+    try:
+        import resource
+    except ImportError:
+        return 0.0, 0
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime, used.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 

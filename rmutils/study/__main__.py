@@ -13,8 +13,9 @@ from pathlib import Path
 
 import typer
 
+from rmutils.core.environment import share_cores
 from rmutils.core.errors import UserError
-from rmutils.site.steps import FAILURES, RESULTS, clock, end_with_build, fail, say, share_cores
+from rmutils.site.steps import FAILURES, RESULTS, clock, end_with_build, fail, say
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

@@ -49,6 +49,12 @@ def test_notebook_is_stripped(cells):
         assert "papermill" not in cell.metadata
 
 
+def test_notebook_is_as_jupyter_saves_it(path):
+    """Else opening and saving one changes every line."""
+    text = path.read_text(encoding="utf-8")
+    assert text == nbformat.writes(nbformat.read(path, as_version=4)) + "\n"
+
+
 def test_notebook_defines_no_algorithm(cells):
     for cell in (cell for cell in cells if cell.cell_type == "code"):
         for node in ast.walk(ast.parse(cell.source)):

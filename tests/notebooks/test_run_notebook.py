@@ -84,6 +84,9 @@ def test_place_that_cannot_be_written_is_told(tmp_path):
     source = write(tmp_path / "nb.ipynb", CELL)
     with pytest.raises(UserError, match=r"nb.ipynb cannot be written.*rmutils run nb --output ~/a"):
         run_notebook(source, source / "a.ipynb", {})
+    (tmp_path / "runs/.partial/nb.ipynb").mkdir(parents=True)  # root may write where others may not
+    with pytest.raises(UserError, match=r"runs cannot be written.*rmutils run nb --output ~/nb"):
+        run_notebook(source, tmp_path / "runs/nb.ipynb", {})
 
 
 def test_command_line(tmp_path):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import sys
 
@@ -48,7 +47,9 @@ def main() -> None:
 
 
 def limit() -> None:
-    """Put this process under `LIMITS`."""
+    """Put this process under `LIMITS`; no code is called where the system has none, on Windows."""
+    import resource
+
     signal.signal(signal.SIGXCPU, _too_long)
     for name, ends in LIMITS.items():
         resource.setrlimit(getattr(resource, name), ends)

@@ -26,6 +26,7 @@ from functools import cache
 from select import select
 from typing import Any, BinaryIO
 
+from rmutils.core.errors import UserError
 from rmutils.evaluation.abilities import inside
 
 WALL_SECONDS = 20.0
@@ -79,7 +80,15 @@ def call(
         The arguments of each call, all of kinds that JSON has.
     wall : float
         Seconds after which all is killed.
+
+    Raises
+    ------
+    UserError
+        On Windows, which has no such limits.
     """
+    if os.name == "nt":
+        raise UserError("functions that a model wrote are called under limits that Windows does "
+                        "not have. Use WSL, or leave out the task `programs`.")
     job = json.dumps({"code": code, "function": function, "calls": list(map(list, calls))})
     with tempfile.TemporaryDirectory() as folder:
         process = subprocess.Popen(
