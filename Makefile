@@ -2,6 +2,7 @@
 PROFILE ?= embedded
 ON ?= local
 PORT ?= 8000
+HOST ?= 127.0.0.1
 SOLUTIONS ?= yes
 PY := .venv/bin/python
 unexport PYTHONDONTWRITEBYTECODE  # each process would compile what it imports anew
@@ -43,7 +44,7 @@ study: .venv/.complete  ## run the whole study and build the book (PROFILE=smoke
 
 serve: book  ## build the book and show it on http://127.0.0.1:8000 (PORT=...)
 	@echo 'The book is on http://127.0.0.1:$(PORT)/ (stop with Ctrl-C)'
-	@$(PY) -m http.server --bind 127.0.0.1 --directory book/_build/html $(PORT) 2>/dev/null \
+	@$(PY) -m http.server --bind $(HOST) --directory book/_build/html $(PORT) 2>/dev/null \
 	    || { echo 'Port $(PORT) is taken; try make serve PORT=8001'; exit 1; }
 
 lab: .venv/.lab  ## open the notebooks in JupyterLab

@@ -60,8 +60,9 @@ def main() -> None:
              if not NOT_LOCKED.match(name)]
     (ROOT / "requirements.lock").write_text(LOCK.format(pins="\n".join(lines)), encoding="utf-8")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    wanted = project["dependencies"] + project["optional-dependencies"]["dev"]
-    direct = sorted(canonical(re.match(r"[\w.-]+", line)[0]) for line in wanted)
+    wanted = project["dependencies"] + [line for extra in ("train", "book", "dev")
+                                        for line in project["optional-dependencies"][extra]]
+    direct = sorted({canonical(re.match(r"[\w.-]+", line)[0]) for line in wanted} - {"rmutils"})
     lines = [f"      - {name}=={pins[name]}" for name in direct]
     (ROOT / "environment.yml").write_text(ENVIRONMENT.format(pins="\n".join(lines)),
                                           encoding="utf-8")

@@ -21,8 +21,10 @@ from packaging.version import Version
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-WANTED = [Requirement(line) for line in
-          PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"]]
+EXTRAS = {name: [Requirement(line) for line in lines if not line.startswith("rmutils")]
+          for name, lines in PROJECT["optional-dependencies"].items()}
+CORE = [Requirement(line) for line in PROJECT["dependencies"]]
+WANTED = [*CORE, *EXTRAS["train"], *EXTRAS["book"], *EXTRAS["dev"]]
 
 
 def pins(lock: str) -> dict[str, str]:
@@ -61,6 +63,50 @@ def test_conda_environment_pins_the_same():
     pip = next(d["pip"] for d in listed if isinstance(d, dict))
     pinned = dict(line.split("==") for line in pip if not line.startswith("-"))
     assert pinned == {canonicalize_name(r.name): PINS[canonicalize_name(r.name)] for r in WANTED}
+
+
+@pytest.fixture
+def core_alone(tmp_path):
+    """Runs code with the core's requirements, and theirs, and nothing else that is installed."""
+    left, found = [(r.name, "") for r in CORE], {}
+    while left:
+        name, extra = left.pop()
+        if canonicalize_name(name) in found:
+            continue
+        try:
+            found[canonicalize_name(name)] = files = importlib.metadata.distribution(name).files
+        except importlib.metadata.PackageNotFoundError:  # of another system, such as CUDA's
+            continue
+        for top in {file.parts[0] for file in files} - {"..", "__pycache__"}:
+            if not os.path.lexists(tmp_path / top):
+                (tmp_path / top).symlink_to(Path(sysconfig.get_path("purelib"), top))
+        wanted = map(Requirement, importlib.metadata.requires(name) or [])
+        left += [(r.name, "") for r in wanted if not r.marker or r.marker.evaluate({"extra": ""})]
+    (tmp_path / "rmutils").symlink_to(ROOT / "rmutils")
+    known = tmp_path / "rmutils-1.dist-info" / "METADATA"  # as an installation writes it
+    known.parent.mkdir()
+    known.write_text("Metadata-Version: 2.4\nName: rmutils\nVersion: 1\n" + "".join(
+        f'Requires-Dist: {r}; extra == "{name}"\n' for name, extra in EXTRAS.items()
+        for r in extra))
+    assert not {"trl", "papermill", "seaborn"} & {*found}
+    return lambda *words: subprocess.run(
+        [sys.executable, "-S", "-P", *words], cwd=tmp_path, text=True, capture_output=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)})
+
+
+def test_the_core_finds_masks_and_plots_without_the_extras(core_alone):
+    done = core_alone("-c", """
+from rmutils import DetectConfig, detect, load_model, mask_heads
+lm = load_model("tiny-llama")
+scores = detect(lm, DetectConfig(lengths=[128], depths=[0.5], needles=2))
+with mask_heads(lm, scores.select(tau=0.1)):
+    scores.plot(tau=0.1).savefig("map.png")""")
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_what_an_extra_is_missing_for_names_it(core_alone):
+    told = core_alone("-m", "rmutils", "run", "01_preliminaries").stderr
+    assert 'pip install "rmutils[book]"' in told and "Traceback" not in told
 
 
 def test_running_environment_is_the_locked_one():

@@ -6,7 +6,9 @@ A subcommand's module is imported when it is called: `rmutils --help` answers at
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import os
+import re
 import shlex
 import sys
 from typing import Annotated
@@ -100,11 +102,26 @@ class LazyCommands(TyperGroup):
         except UserError as error:
             typer.echo(f"rmutils: {error}", err=True)
             raise typer.Exit(2) from error
+        except ModuleNotFoundError as error:
+            if (extra := _extra_with(error.name)) is None:
+                raise
+            typer.echo(f"rmutils: this needs {error.name}, which is not installed: "
+                       f'`pip install "rmutils[{extra}]"`', err=True)
+            raise typer.Exit(2) from error
         except KeyboardInterrupt:
             typer.echo("\nrmutils: stopped." + (
                 f" What was finished is kept: `{shlex.join(['rmutils', *self.words])}` goes on "
                 "from there." if ctx.invoked_subcommand not in AT_ONCE else ""), err=True)
             raise typer.Exit(130) from None
+
+
+def _extra_with(module: str | None) -> str | None:
+    """The first extra of this package that brings a module."""
+    wanted = (module or "").partition(".")[0].replace("_", "-").lower()
+    for line in importlib.metadata.requires("rmutils") or []:
+        if found := re.match(rf"{re.escape(wanted)}\b(?!-).*extra == ['\"](\w+)['\"]", line):
+            return found[1]
+    return None
 
 
 def _load(name: str):
