@@ -372,16 +372,38 @@ def smallest_effect(
 def finding(result: HalfLearned, plan: Plan) -> str:
     """Say in a sentence or two what was found; a verdict only if no planned run is missing."""
     table = compare_arms(result.cases)
-    shown = [f"{_points(row.effect)} points on `{row.model}` " + (
-                 "(one seed)" if np.isnan(row.low) else f"(95 % interval {_points(row.low)} to "
-                 f"{_points(row.high)}; {row.seeds} seeds)") for row in table.itertuples()]
     told = (f"Needles found after RetMask, minus those found after masking as many other heads of "
-            f"the same layers: {'; '.join(shown)}.") if shown else (
+            f"the same layers: {_by_model(table, 100, 'points')}.") if len(table) else (
                 "No seed has both RetMask and its control yet.")
     if result.done < result.planned:
         return (f"{told} These are {result.done} of {result.planned} planned runs, so there is no "
                 f"verdict yet.")
     return f"{told} {verdict(table, plan)}"
+
+
+def heads_finding(result: HalfLearned) -> str:
+    """Say what became of the scores of the masked heads, beside the same control."""
+    table = compare_arms(result.cases, measure="retrieval")
+    if table.empty:
+        return ""
+    told = (f"Scores of the heads that RetMask masks, minus the same heads' scores after that "
+            f"control: {_by_model(table, 1000, 'thousandths')}.")
+    lower = table.loc[table["high"] < 0, "model"]
+    if lower.empty or (table["low"] > 0).any():
+        return told
+    where = " and ".join(f"`{model}`" for model in lower)
+    return f"{told} They fall on {where} and clearly rise on none."
+
+
+def _by_model(table: pd.DataFrame, scale: int, unit: str) -> str:
+    """Effects as `compare_arms` returns them, in a list for a sentence."""
+    def said(value: float) -> str:
+        return f"{round(scale * value, 1) + 0:.1f}".replace("-", "−")
+
+    return "; ".join(
+        f"{said(row.effect)} {unit} on `{row.model}` " + (
+            "(one seed)" if np.isnan(row.low) else f"(95 % interval {said(row.low)} to "
+            f"{said(row.high)}; {row.seeds} seeds)") for row in table.itertuples())
 
 
 def verdict(table: pd.DataFrame, plan: Plan) -> str:
@@ -394,10 +416,6 @@ def verdict(table: pd.DataFrame, plan: Plan) -> str:
         return (f"By the rule of the plan, RetMask teaches {'more' if signs.sum() > 0 else 'less'} "
                 f"of what is half learned than its control {where}.")
     if clear.empty and (table["high"] < seen["share_of_needles"]).all():
-        return (f"By the rule of the plan, a gain of {_points(seen['share_of_needles'])} points "
+        return (f"By the rule of the plan, a gain of {100 * seen['share_of_needles']:.0f} points "
                 f"over the control is excluded.")
     return "By the rule of the plan, it remains undecided whether RetMask teaches more."
-
-
-def _points(share: float) -> str:
-    return f"{round(100 * share, 1) + 0:.1f}".replace("-", "−")

@@ -20,6 +20,7 @@ from rmutils.experiments.half_learned import (
     compare_arms,
     finding,
     half_learned,
+    heads_finding,
     planned,
     run_stored,
     smallest_effect,
@@ -102,6 +103,17 @@ def cases_of(found: dict[str, list[list[int]]], model: str = "toy") -> pd.DataFr
          "success": bool(hit), "retrieval": 0.1 * needle * hit, "others": 0.0}
         for arm, seeds in found.items() for seed, hits in enumerate(seeds)
         for needle, hit in enumerate(hits)])
+
+
+def test_the_scores_of_the_masked_heads_are_told_with_their_direction():
+    """A found needle scores a tenth of its number: RetMask's common needles score less by 50."""
+    cases = cases_of({"retmask": [[1, 1, 1, 1]] * 6, MATCHED: [[1, 1, 1, 1]] * 6})
+    cases.loc[cases["arm"] == "retmask", "retrieval"] -= 0.05
+    whole = HalfLearned(cases, cases, cases, planned=12, done=12, deviations=[])
+    assert "−50.0 thousandths on `toy` (95 % interval −50.0 to −50.0; 6 seeds)" in (
+        told := heads_finding(whole)) and "They fall on `toy`" in told
+    cases.loc[cases["arm"] == "retmask", "retrieval"] += 0.1
+    assert "fall" not in heads_finding(whole)
 
 
 def test_arms_are_compared_as_by_hand():
