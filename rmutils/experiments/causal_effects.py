@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import pandas as pd
 
@@ -45,6 +46,7 @@ def _by_needle(part: pd.DataFrame) -> pd.DataFrame:
     return part.pivot_table(index="needle", columns="draw", values="change", aggfunc="mean")
 
 
+@cache
 def effects(result: IsItCausal, column: str = "right") -> pd.DataFrame:
     """Return what exchanging the top heads does, and how much of it is due to these heads.
 

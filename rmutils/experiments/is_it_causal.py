@@ -64,7 +64,7 @@ class LeadersConfig(Config):
     heads: tuple[Head, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class IsItCausal:
     """What exchanging heads does to the answers in which the needle is found.
 
