@@ -23,7 +23,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from rmutils.core.errors import UserError
-from rmutils.core.files import parse_json, read_text
+from rmutils.core.files import read_text
+from rmutils.core.validation import parse_json
 from rmutils.corpora.world.document_questions import document_question_at
 from rmutils.corpora.world.samples import DRAWS, TooShort
 from rmutils.corpora.world.writing import Chronicle, Question

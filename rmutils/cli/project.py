@@ -15,7 +15,7 @@ from rmutils.cli import options
 from rmutils.cli.from_configs import OpenCommand, pairs
 from rmutils.core import paths
 from rmutils.core.errors import UserError, did_you_mean
-from rmutils.core.results import Artifact, find, promote, remove, stored, unchecked
+from rmutils.core.results import Artifact, find, promote, remove, roots, stored, unchecked
 
 NotebookParameters = Annotated[list[str] | None, typer.Option(
     "-p", metavar="NAME VALUE", show_default=False,
@@ -269,8 +269,11 @@ def _chapters() -> dict[str, list[str]]:
 
 @artifacts_app.command()
 def verify() -> None:
-    """Check every payload against its manifest. Exit status 1 if one does not match."""
+    """Check every payload against its manifest. Exit status 1 if one does not match or cannot be
+    read."""
     problems = [problem for artifact in stored() for problem in artifact.problems()]
+    problems += [f"{folder}: cannot be read" for root in roots()
+                 for folder in paths.closed_folders(root)]
     print("\n".join(problems) if problems else "All stored results match their manifests.")
     raise typer.Exit(1 if problems else 0)
 

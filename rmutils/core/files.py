@@ -12,26 +12,23 @@ from __future__ import annotations
 import csv
 import errno
 import hashlib
-import json
 import os
 import re
 import shutil
 import stat
 import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from numbers import Real
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from filelock import FileLock, Timeout
-from pydantic_core import from_json
 
 from rmutils.core.errors import UserError
 from rmutils.core.paths import DATA, cache_dir, restore
+from rmutils.core.validation import parse_json
 
 SUMS = DATA / "SHA256SUMS"
 """Hashes of the files in `data` without a manifest, as `sha256sum` writes them: see `make sums`."""
@@ -42,27 +39,6 @@ LARGEST = 2**30
 NO_ROOM = 64 * 1024
 """Bytes. With less left, an error in writing is that of a full disk, whatever a library calls it.
 """
-
-
-def parse_json(text: str) -> Any:
-    """Read JSON from elsewhere.
-
-    Raises
-    ------
-    ValueError
-        It is none, is nested more than 200 levels deep, holds a name twice in one object, or
-        half a character (a lone surrogate), which no file could be written with.
-    """
-    from_json(text.encode())
-    return json.loads(text, object_pairs_hook=_once_each)
-
-
-def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
-        raise ValueError(f"{twice[:80]!r} occurs twice")
-    return found
 
 
 def read_text(path: Path, largest: int = LARGEST) -> str:
@@ -76,7 +52,7 @@ def read_text(path: Path, largest: int = LARGEST) -> str:
     if plain(path).stat().st_size > largest:
         raise UserError(f"{path} is larger than {largest / 2**20:.0f} MiB.")
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return path.read_text(encoding="utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 (byte {error.start}). Convert it: `iconv -f LATIN1 "
                         f"-t UTF-8 {path.name}`.") from error

@@ -40,9 +40,9 @@ from rich.text import Text
 
 from rmutils.core.config import DEVICE
 from rmutils.core.errors import UserError
-from rmutils.core.files import parse_json
 from rmutils.core.plugins import import_all
 from rmutils.core.registry import outside_modules
+from rmutils.core.validation import parse_json
 
 
 class Journal(UserDict[str, Any]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 
 from platformdirs import user_cache_dir
@@ -51,10 +52,25 @@ def caches() -> list[Path]:
     Raises
     ------
     UserError
-        The folder that the variable names does not exist.
+        The folder that the variable names does not exist, or it or a folder in it is closed.
     """
     shared = os.environ.get("RMUTILS_SHARED_CACHE")
-    if shared and not Path(shared).is_dir():
+    if not shared:
+        return [cache_dir()]
+    if not os.path.isdir(shared):
         raise UserError(f"RMUTILS_SHARED_CACHE names {shared}, but no folder is there. Name the "
                         "folder that your teacher filled, or `unset RMUTILS_SHARED_CACHE`.")
-    return [cache_dir(), *([Path(shared)] if shared else [])]
+    if closed := closed_folders(Path(shared)):
+        raise UserError(f"RMUTILS_SHARED_CACHE names {shared}, but {closed[0]} cannot be read. Its "
+                        f"owner can open it: `chmod -R go+rX {shared}`. Without it: `unset "
+                        "RMUTILS_SHARED_CACHE`.")
+    return [cache_dir(), Path(shared)]
+
+
+@cache
+def closed_folders(root: Path) -> list[str]:
+    """Return the folders below one, itself included, that this user may not read."""
+    there = [str(root)] if root.is_dir() else []
+    for folder, names, _ in os.walk(root):
+        there += [os.path.join(folder, name) for name in names]
+    return [folder for folder in there if not os.access(folder, os.R_OK | os.X_OK)]

@@ -27,13 +27,14 @@ from filelock import FileLock, Timeout
 from rmutils.core.config import Config, digest
 from rmutils.core.environment import environment
 from rmutils.core.errors import NotStored, UserError
-from rmutils.core.files import differs, one_process, parse_json, read_text, sha256
+from rmutils.core.files import differs, one_process, read_text, sha256
 from rmutils.core.paths import SHIPPED_ARTIFACTS, cache_dir, caches
+from rmutils.core.validation import parse_json
 
 MANIFEST = "manifest.json"
 FIELDS = {"stage", "version", "config", "inputs", "command", "facts", "seconds", "environment",
           "files"}
-"""What a manifest tells besides its own hash, `sha256`, which those of version 1.0 do not have."""
+"""What a manifest tells besides its own hash, `sha256`, which version 1.0 did not write."""
 JOURNAL = ".journal.jsonl"
 """Scratch of a run: what it has done so far."""
 KEY = re.compile(r"([a-z][a-z-]*)-([0-9a-f]{16})")
@@ -111,7 +112,7 @@ class Artifact:
             key, unchanged = self.key, _unchanged(self.manifest)
             there = {path.name for path in self.folder.iterdir()} - {MANIFEST}
         except (OSError, ValueError, KeyError, TypeError, AttributeError, UserError) as error:
-            return [f"{self.name}: {MANIFEST} is unreadable ({type(error).__name__})"]
+            return [f"{self.name}: {MANIFEST} is unreadable ({type(error).__name__}: {error})"]
         wrong = [] if _names(self.name, key) else [f"{self.name}: {MANIFEST} is that of {key}"]
         if not unchanged:
             wrong.append(f"{self.name}: {MANIFEST} is not as it was written")

@@ -12,7 +12,7 @@ import httpx2
 from anyio.from_thread import start_blocking_portal
 
 from rmutils.core.errors import UserError
-from rmutils.core.files import parse_json
+from rmutils.core.validation import parse_json
 
 T = TypeVar("T")
 

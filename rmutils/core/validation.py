@@ -8,6 +8,7 @@ import functools
 import inspect
 import json
 import operator
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import is_dataclass
 from types import UnionType
@@ -23,15 +24,36 @@ from pydantic import (
     ValidationError,
     create_model,
 )
+from pydantic_core import from_json
 
 from rmutils.core.errors import UserError, did_you_mean, unknown
-from rmutils.core.files import parse_json
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 SHOWN = 80
 """Characters of a wrong value that a message repeats."""
+
+
+def parse_json(text: str) -> Any:
+    """Read JSON from elsewhere.
+
+    Raises
+    ------
+    ValueError
+        It is none, is nested more than 200 levels deep, holds a name twice in one object, or
+        half a character (a lone surrogate), which no file could be written with.
+    """
+    from_json(text.encode())
+    return json.loads(text, object_pairs_hook=_once_each)
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"{twice[:80]!r} occurs twice")
+    return found
 
 
 class InnerError(ValueError):

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from rmutils.core.errors import UserError
-from rmutils.core.files import intact, parse_json, read_text
+from rmutils.core.files import intact, read_text
 from rmutils.core.paths import HAYSTACK, NEEDLES
+from rmutils.core.validation import parse_json
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rmutils.core.errors import UserError
-from rmutils.core.files import parse_json, read_text
+from rmutils.core.files import read_text
+from rmutils.core.validation import parse_json
 
 FORMAT, VERSION = "rmutils.HeadScores", 2
 Format = Literal["rmutils", "wu", "qrhead", "duo"]

@@ -9,8 +9,9 @@ from huggingface_hub import try_to_load_from_cache
 from transformers import PreTrainedModel
 
 from rmutils.core.errors import UserError
-from rmutils.core.files import parse_json, read_text
+from rmutils.core.files import read_text
 from rmutils.core.results import find
+from rmutils.core.validation import parse_json
 from rmutils.models.families import EXAMINED, FAMILIES, TAU, family_of
 from rmutils.models.language_model import LanguageModel
 from rmutils.models.trained import is_training, origin

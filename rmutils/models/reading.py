@@ -13,7 +13,8 @@ import numpy as np
 import torch
 
 from rmutils.core.errors import UserError
-from rmutils.core.files import parse_json, plain, read_text
+from rmutils.core.files import plain, read_text
+from rmutils.core.validation import parse_json
 from rmutils.models.fetch import offline
 
 TOKENIZERS = "tokenizer.json", "*.model", "vocab.*", "*.tiktoken", "tekken.json"

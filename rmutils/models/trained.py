@@ -15,8 +15,9 @@ from transformers import PreTrainedModel
 
 from rmutils.core.config import digest
 from rmutils.core.errors import UserError
-from rmutils.core.files import parse_json, read_text, sha256
+from rmutils.core.files import read_text, sha256
 from rmutils.core.results import Artifact, Stage, find, stored
+from rmutils.core.validation import parse_json
 from rmutils.models.language_model import LanguageModel
 
 TRAIN = Stage("train", version=1)

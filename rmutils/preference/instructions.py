@@ -17,10 +17,11 @@ from pathlib import Path
 
 from rmutils.core.config import Config, command_line, digest
 from rmutils.core.errors import UserError
-from rmutils.core.files import parse_json, read_text
+from rmutils.core.files import read_text
 from rmutils.core.journal import progress_bar
 from rmutils.core.registry import Registry
 from rmutils.core.results import Artifact, Compute, Stage
+from rmutils.core.validation import parse_json
 from rmutils.corpora.world.knowledge import instructions as world_instructions
 from rmutils.models import LanguageModel
 from rmutils.preference.sources import DATASETS, Candidate, first_user_turn, stream, synthesize

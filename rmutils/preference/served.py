@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rmutils.core.errors import UserError
-from rmutils.core.files import parse_json, read_text
+from rmutils.core.files import read_text
 from rmutils.core.server import Client, ServerError
+from rmutils.core.validation import parse_json
 from rmutils.heads.masking import RECORD, Ablation
 from rmutils.heads.scores import Head
 from rmutils.models import LanguageModel, identify

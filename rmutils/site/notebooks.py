@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+from filelock import FileLock, Timeout
 from ipykernel.kernelspec import get_kernel_dict
 from jupyter_client.kernelspec import KernelSpec
 from jupyter_client.manager import AsyncKernelManager
@@ -68,8 +69,8 @@ def run_notebook(
     Raises
     ------
     UserError
-        Unknown or ill-typed parameter, or no place for the copy; nothing was started. Or the disk
-        became full.
+        Unknown or ill-typed parameter, no place for the copy, or another process that is making it;
+        nothing was started. Or the disk became full.
     NotebookFailed
         A cell raised. The notebook as far as it got stays in `.partial/` beside the output.
     """
@@ -77,13 +78,19 @@ def run_notebook(
     partial = output.parent / ".partial" / output.name
     elsewhere = ("say where the copy shall go: "
                  f"`rmutils run {notebook.stem} --output ~/{output.name}`")
+    lock = FileLock(f"{partial}.lock")
     try:
         partial.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire(timeout=0)
         partial.open("a").close()
+    except Timeout:
+        raise UserError(f"another process is making {output}. Wait for it, or give this run a name "
+                        "of its own (--name).") from None
     except OSError as error:  # a project that a class may only read, after a run of the teacher's
         raise UserError(f"{output.parent} cannot be written ({error.strerror}): "
                         f"{elsewhere}.") from error
-    with keeping(partial.parent, f"running {notebook.stem}", only_full=True, elsewhere=elsewhere):
+    with lock.acquire(), keeping(partial.parent, f"running {notebook.stem}", only_full=True,
+                                 elsewhere=elsewhere):
         return _run(notebook, output, partial, checked, progress)
 
 

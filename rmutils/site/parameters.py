@@ -21,8 +21,7 @@ import nbformat
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
 
 from rmutils.core.errors import UserError, did_you_mean
-from rmutils.core.files import parse_json
-from rmutils.core.validation import explain
+from rmutils.core.validation import explain, parse_json
 
 _NAMES = {"int": int, "float": float, "str": str, "bool": bool, "list": list, "tuple": tuple,
           "dict": dict, "Path": Path, "Literal": Literal, "Optional": Optional,

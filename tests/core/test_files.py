@@ -8,8 +8,9 @@ import pandas as pd
 import pytest
 
 from rmutils.core.errors import UserError
-from rmutils.core.files import TABLES, keeping, parse_json, read_table, read_text, write_table
+from rmutils.core.files import TABLES, keeping, read_table, read_text, write_table
 from rmutils.core.paths import cache_dir
+from rmutils.core.validation import parse_json
 
 TABLE = pd.DataFrame({
     "prompt": ["1", "two\nlines\r\n", '"quoted", and a comma', "=sum", "N/A", "", "日本語"],

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -9,8 +10,10 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from rmutils.core import paths
+from rmutils.cli import app
+from rmutils.core import paths, results
 from rmutils.core.errors import UserError
 from rmutils.models.fetch import fetch
 from rmutils.models.known_models import REGISTRY
@@ -22,6 +25,7 @@ from rmutils.core import results as artifacts
 from rmutils.core.results import Stage
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError
+from rmutils.core.paths import closed_folders
 
 class Setting(Config):
     size: int
@@ -48,6 +52,7 @@ if user:  # only now: other users may not be allowed to read this Python
     os.environ.pop("RMUTILS_CACHE")
     os.environ.update(own)
     made.clear()
+    closed_folders.cache_clear()  # what root could read
     os.setgroups([])
     os.setgid(user)
     os.setuid(user)
@@ -102,6 +107,35 @@ def test_two_users_read_one_cache_and_write_their_own(school, shared):
         assert [Path(p).is_relative_to(shared) for p in said["found"]] == [True, False, False]
         assert all(Path(p).is_relative_to(home) for p in said["found"][1:])
     assert sorted((p, p.stat().st_mtime_ns) for p in shared.rglob("*")) == before
+
+
+@pytest.mark.fault("read-only cache", "a shared one that is closed, or half closed")
+@pytest.mark.skipif(not USERS[0], reason="root alone can be another user")
+@pytest.mark.parametrize("place", [".", "artifacts", "artifacts/square"])
+def test_shared_cache_that_is_closed_is_told(school, shared, place):
+    """Else all would be computed again, or end in a traceback."""
+    (shared / place).chmod(0o700)
+    said = as_user(USERS[0], school / "home", 3, RMUTILS_SHARED_CACHE=shared)
+    assert said["made"] == [] and re.search(
+        rf"{shared / place} cannot be read.*chmod -R go\+rX {shared}", said["found"][0])
+
+
+@pytest.mark.skipif(not USERS[0], reason="root alone can be another user")
+def test_a_closed_file_in_a_shared_cache_is_told(school, shared):
+    payload = next(shared.rglob("square.json"))
+    payload.chmod(0o600)
+    said = as_user(USERS[0], school / "home", 3, RMUTILS_SHARED_CACHE=shared)
+    assert said["made"] == [] and f"{payload} cannot be read: Permission" in said["found"][0]
+
+
+def test_verify_says_what_it_could_not_read(cache, monkeypatch):
+    (cache / "artifacts" / "square").mkdir(parents=True)
+    monkeypatch.setattr(paths.os, "access", lambda path, mode: not str(path).endswith("/square"))
+    paths.closed_folders.cache_clear()
+    monkeypatch.setattr(results, "SHIPPED_ARTIFACTS", cache)
+    done = CliRunner().invoke(app, ["artifacts", "verify"])
+    paths.closed_folders.cache_clear()
+    assert done.exit_code == 1 and f"{cache}/artifacts/square: cannot be read" in done.output
 
 
 @pytest.mark.fault("read-only cache", "of another user")

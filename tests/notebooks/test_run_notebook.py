@@ -5,6 +5,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from filelock import FileLock
 from typer.testing import CliRunner
 
 from rmutils.cli import app
@@ -87,6 +88,19 @@ def test_place_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / "runs/.partial/nb.ipynb").mkdir(parents=True)  # root may write where others may not
     with pytest.raises(UserError, match=r"runs cannot be written.*rmutils run nb --output ~/nb"):
         run_notebook(source, tmp_path / "runs/nb.ipynb", {})
+
+
+@pytest.mark.fault("two at once", "runs of a notebook under one name")
+def test_the_second_of_two_runs_of_one_name_is_told(tmp_path):
+    source, partial = write(tmp_path / "nb.ipynb", CELL), tmp_path / ".partial"
+    partial.mkdir()
+    with FileLock(partial / "out.ipynb.lock"), pytest.raises(
+            UserError, match="another process is making .*out.ipynb.*--name"):
+        run_notebook(source, tmp_path / "out.ipynb", {})
+    (tmp_path / "closed" / ".partial" / "out.ipynb.lock").mkdir(parents=True)
+    with pytest.raises(UserError, match="closed cannot be written .*--output ~/out.ipynb"):
+        run_notebook(source, tmp_path / "closed" / "out.ipynb", {})
+    assert not (tmp_path / "out.ipynb").exists()
 
 
 def test_command_line(tmp_path):

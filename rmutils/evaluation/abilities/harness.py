@@ -29,7 +29,8 @@ from pydantic import Field
 
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError
-from rmutils.core.files import parse_json, read_text
+from rmutils.core.files import read_text
+from rmutils.core.validation import parse_json
 from rmutils.heads.masking import export_masked
 from rmutils.models import load_model
 from rmutils.models.loading import checkpoint_of

@@ -21,9 +21,10 @@ from pydantic import Field, model_validator
 
 from rmutils.core.config import Config, command_line, digest
 from rmutils.core.errors import UserError
-from rmutils.core.files import parse_json, read_text, sha256
+from rmutils.core.files import read_text, sha256
 from rmutils.core.journal import Journal, progress_bar
 from rmutils.core.results import Artifact, Compute, Stage, Tables
+from rmutils.core.validation import parse_json
 from rmutils.models import LanguageModel, load_model
 from rmutils.models.engine.generation import generate
 from rmutils.models.language_model import without_thoughts

@@ -28,8 +28,8 @@ from rouge_score.rouge_scorer import RougeScorer
 
 from rmutils.core.config import digest
 from rmutils.core.errors import UserError
-from rmutils.core.files import parse_json
 from rmutils.core.registry import Registry
+from rmutils.core.validation import parse_json
 from rmutils.corpora.world.facts import Fact
 from rmutils.corpora.world.writing import Question
 from rmutils.evaluation.likelihoods import repetition_rate

@@ -11,8 +11,9 @@ import pandas as pd
 
 from rmutils.core.config import Config, digest
 from rmutils.core.errors import UserError
-from rmutils.core.files import parse_json, read_text, sha256
+from rmutils.core.files import read_text, sha256
 from rmutils.core.results import Artifact, Stage, stored, write_tables
+from rmutils.core.validation import parse_json
 from rmutils.evaluation.helmet.official import OFFICIAL
 
 COLLECTED = Stage("helmet", version=1)

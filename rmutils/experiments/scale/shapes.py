@@ -13,7 +13,8 @@ from transformers import PreTrainedConfig
 
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError
-from rmutils.core.files import parse_json, read_text
+from rmutils.core.files import read_text
+from rmutils.core.validation import parse_json
 from rmutils.models.families import FAMILIES
 from rmutils.models.fetch import hub_id_of
 
