@@ -20,19 +20,21 @@
     this.box.replaceChildren();
   }
 
-  add({text, copies}) {
-    const button = document.createElement("button");
+  add({text, copied}) {
+    const button = document.createElement("button"), {shown, spoken} = Playground.words;
     button.type = "button";
-    button.className = copies.some(Boolean) ? "pg-token pg-copied" : "pg-token";
-    button.textContent = Playground.words.visible(text);
+    button.className = copied ? "pg-token pg-copied" : "pg-token";
+    button.textContent = shown(text);
+    if (!text.trim()) button.setAttribute("aria-label", spoken(text));
     button.tabIndex = this.box.children.length ? -1 : 0;
     this.box.append(button);
   }
 
-  /* Mark the chosen token; -1: none of these. */
-  mark(step) {
+  /* Mark the chosen token (-1: none of these) and those of words that the other answer lacks. */
+  mark(step, differing) {
     [...this.box.children].forEach((button, i) => {
       button.setAttribute("aria-current", String(i === step));
+      button.classList.toggle("pg-differs", differing.has(i));
       if (step >= 0) button.tabIndex = i === step ? 0 : -1;
     });
   }

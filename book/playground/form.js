@@ -1,28 +1,26 @@
 "use strict";
 
-/* What is asked: an example or one's own needle, and where it is hidden. */
+/* What is asked: a ready scene or one's own, and where the needle is hidden. */
 (globalThis.Playground ??= {}).Form = class Form {
-  static FIELDS = ["needle", "question", "answer"];
+  static FIELDS = ["haystack", "needle", "question", "answer", "depth"];
 
-  /* cases: the examples; ask: called with the question when it is to be asked. */
-  constructor(cases, ask) {
-    this.cases = cases;
-    const at = Form.at, example = at("example");
-    example.append(...cases.map(({question}, i) => new Option(question, i)),
-                   new Option("your own", ""));
-    example.addEventListener("change", () => this.#take(example.value));
+  /* ask: called with the question when it is to be asked; change: when another one is written or
+     chosen, with the number of the scene (none: one's own). */
+  constructor(ask, change) {
+    const at = Form.at;
+    this.change = change;
     for (const field of Form.FIELDS) {
-      at(field).addEventListener("input", () => { example.value = ""; });
-    }
-    for (const slider of ["depth", "length"]) {
-      at(slider).addEventListener("input", () => this.#label());
+      at(field).addEventListener("input", () => {
+        const {needle, answer} = this.question;
+        if (field === "needle" && !needle.includes(answer)) at("answer").value = "";
+        this.#mark(null);
+        change(null);
+      });
     }
     at("form").addEventListener("submit", event => {
       event.preventDefault();
-      ask(this.#question());
+      ask(this.question);
     });
-    this.#take(0);
-    this.#label();
   }
 
   /* An element of page.html. */
@@ -30,22 +28,44 @@
     return document.getElementById(`pg-${name}`);
   }
 
-  /* Fill in an example; for one's own, the text of the last example stays. */
-  #take(number) {
-    const example = this.cases[number];
-    this.haystack = example?.haystack ?? this.haystack;
-    for (const field of Form.FIELDS) Form.at(field).value = example ? example[field] : "";
+  /* Offer the scenes of a model. */
+  offer(scenes) {
+    this.scenes = scenes;
+    Form.at("scenes").replaceChildren(...scenes.map(({title}, number) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.className = "pg-button";
+      button.textContent = title;
+      button.addEventListener("click", () => {
+        this.take(number);
+        this.change(number);
+      });
+      return button;
+    }));
   }
 
-  #label() {
-    Form.at("depth-shown").textContent = `${Math.round(100 * Form.at("depth").value)} %`;
-    Form.at("length-shown").textContent = `${Form.at("length").value} tokens`;
+  /* Fill in a scene of the model, by its number. */
+  take(number) {
+    this.fill(this.scenes[number]);
+    this.#mark(number);
   }
 
-  #question() {
+  fill(question) {
+    for (const field of Form.FIELDS) Form.at(field).value = question[field] ?? "";
+    this.#mark(null);
+  }
+
+  #mark(number) {
+    this.scene = number;
+    Form.at("depth-shown").textContent = Playground.words.percent(Form.at("depth").value);
+    [...Form.at("scenes").children].forEach((button, i) => {
+      button.setAttribute("aria-pressed", String(i === number));
+    });
+  }
+
+  get question() {
     const fields = Form.FIELDS.map(field => [field, Form.at(field).value.trim()]);
-    return {haystack: this.haystack, ...Object.fromEntries(fields),
-            depth: Number(Form.at("depth").value), length: Number(Form.at("length").value)};
+    return {...Object.fromEntries(fields), depth: Number(Form.at("depth").value)};
   }
 
   /* How far the model is, for eyes and ears. */

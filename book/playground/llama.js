@@ -2,24 +2,30 @@
 
 /* A Llama: the forward pass of transformers' LlamaForCausalLM, with heads that can be masked.
 
-   What has been read stays in the cache, so a prompt that begins as the last one did, or that is
-   read again with other heads masked in the last layer, is not read twice. A masked head's output
-   is zero before W_o (Equation 2 of the paper). */
-(globalThis.Playground ??= {}).Llama = class Llama {
-  static BLOCK = 32;  // tokens of a prompt that are read together
+   The weights stay packed as they are in the GGUF file; a few rows at a time are made float32 for
+   a product (kernel.wat). What has been read stays in the cache, so a prompt that begins as the
+   last one did, or that is read again with other heads masked in the last layer, is not read
+   twice. A masked head's output is zero before W_o (Equation 2 of the paper).
 
-  /* weights: name in the checkpoint -> Float32Array; capacity: longest prompt with its answer. */
-  constructor(config, weights, capacity) {
-    const {layers, heads, keyHeads, size, width, hidden} = config, rows = Llama.BLOCK;
-    this.config = config;
-    this.weights = weights;
+   A place in the memory is a number of float32 numbers; a matrix is {at, stride}. */
+(globalThis.Playground ??= {}).Llama = class Llama {
+  static BLOCK = 32;   // tokens of a prompt that are read together
+  static ROWS = 8;     // rows of a weight matrix that are unpacked together
+
+  /* memory: of WebAssembly, with the file of `gguf` at its start; kernel: its exports; capacity:
+     longest prompt with its answer. */
+  constructor(gguf, memory, kernel, capacity) {
+    this.config = gguf.config;
+    const {layers, heads, keyHeads, size, width, hidden, vocabulary} = this.config;
+    this.tensors = gguf.tensors;
+    this.kernel = kernel;
     this.capacity = Math.ceil(capacity / 4) * 4;
-    const room = keyHeads * size * this.capacity;
-    this.keys = Array.from({length: layers}, () => new Float32Array(room));    // head, place, size
-    this.values = Array.from({length: layers}, () => new Float32Array(room));  // head, size, place
-    this.held = [];       // tokens in the cache
-    this.heldMask = "";   // what was masked below the last layer when they were read
-    const matrix = columns => ({data: new Float32Array(rows * columns), at: 0, stride: columns});
+    let end = Math.ceil(memory.buffer.byteLength / 16) * 4;  // aligned to 16 bytes
+    const room = numbers => (end += Math.ceil(numbers / 4) * 4) - Math.ceil(numbers / 4) * 4;
+    const matrix = (columns, rows = Llama.BLOCK) => ({at: room(rows * columns), stride: columns});
+    const cache = keyHeads * size * this.capacity;
+    this.keys = Array.from({length: layers}, () => room(cache));    // head, place, size
+    this.values = Array.from({length: layers}, () => room(cache));  // head, size, place
     this.x = matrix(width);
     this.normed = matrix(width);
     this.q = matrix(heads * size);
@@ -30,9 +36,14 @@
     this.gate = matrix(hidden);
     this.up = matrix(hidden);
     this.added = matrix(width);
-    this.logits = {data: new Float32Array(4 * config.vocabulary), at: 0, stride: config.vocabulary};
+    this.logits = matrix(vocabulary, 1);
+    this.unpacked = matrix(Math.max(width, hidden), Llama.ROWS);
+    memory.grow(Math.ceil((4 * end - memory.buffer.byteLength) / 65536));
+    this.numbers = new Float32Array(memory.buffer);
+    this.held = [];       // tokens in the cache
+    this.heldMask = "";   // what was masked below the last layer when they were read
     this.frequencies = Float32Array.from(
-      {length: size / 2}, (_, i) => 1 / Math.fround(config.theta ** (2 * i / size)));
+      {length: size / 2}, (_, i) => 1 / Math.fround(this.config.theta ** (2 * i / size)));
   }
 
   /* Read a prompt into the cache; yields the share that is read.
@@ -56,129 +67,148 @@
   /* Read one token more: {logits, rows}, rows being the attention of each head, one after another,
      over all tokens so far. */
   step(id, masked) {
-    const {layers, heads, width, vocabulary} = this.config, place = this.held.length;
+    const {layers, heads, vocabulary} = this.config, place = this.held.length;
     const rows = new Float32Array(layers * heads * (place + 1));
     this.#forward([id], place, masked, rows);
     this.held.push(id);
-    this.#norm(this.x, "model.norm.weight", 4);
-    this.#times(this.logits, this.normed, "model.embed_tokens.weight", 4, vocabulary, width);
-    return {logits: this.logits.data.slice(0, vocabulary), rows};
+    this.#norm(this.x, "output_norm.weight", 1);
+    this.#times(this.logits, this.normed, "token_embd.weight", 1);
+    const {at} = this.logits;
+    return {logits: this.numbers.slice(at, at + vocabulary), rows};
   }
 
   /* All layers for some tokens from position `start` on. Without `rows`, only what later tokens
      need is computed; with it, the attention of the one token is written there. */
   #forward(ids, start, masked, rows) {
-    const {layers, heads, keyHeads, size, width, hidden} = this.config;
-    const count = Math.ceil(ids.length / 4) * 4;
-    const embedding = this.weights.get("model.embed_tokens.weight");
-    this.x.data.fill(0);
-    ids.forEach((id, i) => {
-      this.x.data.set(embedding.subarray(id * width, (id + 1) * width), i * width);
-    });
+    const {layers, heads, keyHeads, hidden, width} = this.config, count = ids.length;
+    ids.forEach((id, i) => this.#unpack("token_embd.weight", id, 1, this.x.at + i * width));
     for (let layer = 0; layer < layers; layer++) {
-      const name = `model.layers.${layer}.`;
-      this.#norm(this.x, name + "input_layernorm.weight", count);
-      for (const part of ["k", "v"]) {
-        this.#times(this[part], this.normed, `${name}self_attn.${part}_proj.weight`, count,
-                    keyHeads * size, width);
-      }
-      this.#rotate(this.k, keyHeads, start, ids.length);
-      this.#keep(layer, start, ids.length);
+      const name = part => `blk.${layer}.${part}.weight`;
+      this.#norm(this.x, name("attn_norm"), count);
+      this.#times(this.k, this.normed, name("attn_k"), count);
+      this.#times(this.v, this.normed, name("attn_v"), count);
+      this.#rotate(this.k, keyHeads, start, count);
+      this.#keep(layer, start, count);
       if (!rows && layer === layers - 1) return;
-      this.#times(this.q, this.normed, name + "self_attn.q_proj.weight", count, heads * size,
-                  width);
-      this.#rotate(this.q, heads, start, ids.length);
+      this.#times(this.q, this.normed, name("attn_q"), count);
+      this.#rotate(this.q, heads, start, count);
       for (let head = 0; head < heads; head++) {
-        const index = layer * heads + head, off = masked.has(index);
-        if (rows || !off) this.#attend(layer, head, start, ids.length);
-        if (rows) rows.set(this.looks.data.subarray(0, start + 1), index * (start + 1));
-        if (off) this.#switchOff(head);
+        const index = layer * heads + head, off = masked.has(index), {at} = this.looks;
+        if (rows || !off) this.#attend(layer, head, start, count);
+        if (rows) rows.set(this.numbers.subarray(at, at + start + 1), index * (start + 1));
+        if (off) this.#switchOff(head, count);
       }
-      this.#times(this.added, this.mixed, name + "self_attn.o_proj.weight", count, width,
-                  heads * size);
+      this.#times(this.added, this.mixed, name("attn_output"), count);
       this.#add(count * width);
-      this.#norm(this.x, name + "post_attention_layernorm.weight", count);
-      this.#times(this.gate, this.normed, name + "mlp.gate_proj.weight", count, hidden, width);
-      this.#times(this.up, this.normed, name + "mlp.up_proj.weight", count, hidden, width);
-      const gate = this.gate.data, up = this.up.data;
-      for (let i = 0; i < count * hidden; i++) gate[i] *= up[i] / (1 + Math.exp(-gate[i]));
-      this.#times(this.added, this.gate, name + "mlp.down_proj.weight", count, width, hidden);
+      this.#norm(this.x, name("ffn_norm"), count);
+      this.#times(this.gate, this.normed, name("ffn_gate"), count);
+      this.#times(this.up, this.normed, name("ffn_up"), count);
+      const length = count * hidden;
+      const gate = this.numbers.subarray(this.gate.at, this.gate.at + length);
+      const up = this.numbers.subarray(this.up.at, this.up.at + length);
+      for (let i = 0; i < length; i++) gate[i] *= up[i] / (1 + Math.exp(-gate[i]));
+      this.#times(this.added, this.gate, name("ffn_down"), count);
       this.#add(count * width);
     }
   }
 
   /* Attention of one head: softmax of q k / sqrt(size) over the tokens so far, times v. */
   #attend(layer, head, start, count) {
-    const {heads, keyHeads, size} = this.config, {capacity, looks} = this;
-    const at = Math.floor(head / (heads / keyHeads)) * size * capacity;
-    const rows = Math.ceil(count / 4) * 4, columns = Math.ceil((start + count) / 4) * 4;
-    Playground.product(looks, {...this.q, at: head * size},
-                       {data: this.keys[layer], at, stride: size}, rows, columns, size);
-    for (let i = 0; i < rows; i++) {
-      const row = looks.data.subarray(i * capacity, i * capacity + columns);
-      const seen = Math.min(start + i + 1, columns), scale = 1 / Math.sqrt(size);
+    const {heads, keyHeads, size} = this.config, {capacity, looks, numbers} = this;
+    const cached = Math.floor(head / (heads / keyHeads)) * size * capacity;
+    const columns = Math.ceil((start + count) / 4) * 4, scale = 1 / Math.sqrt(size);
+    this.#product(looks, {...this.q, at: this.q.at + head * size},
+                  {at: this.keys[layer] + cached, stride: size}, count, columns, size);
+    for (let i = 0; i < count; i++) {
+      const at = looks.at + i * capacity, row = numbers.subarray(at, at + columns);
+      const seen = start + i + 1;
       let highest = -Infinity, sum = 0;
       for (let j = 0; j < seen; j++) highest = Math.max(highest, row[j]);
       for (let j = 0; j < seen; j++) sum += row[j] = Math.exp((row[j] - highest) * scale);
       for (let j = 0; j < seen; j++) row[j] /= sum;
       row.fill(0, seen);
     }
-    Playground.product({...this.mixed, at: head * size}, looks,
-                       {data: this.values[layer], at, stride: capacity}, rows, size, columns);
+    this.#product({...this.mixed, at: this.mixed.at + head * size}, looks,
+                  {at: this.values[layer] + cached, stride: capacity}, count, size, columns);
   }
 
-  #switchOff(head) {
-    const {size} = this.config, {data, stride} = this.mixed;
-    for (let at = head * size; at < data.length; at += stride) data.fill(0, at, at + size);
+  #switchOff(head, count) {
+    const {size} = this.config, {at, stride} = this.mixed;
+    for (let i = 0; i < count; i++) {
+      this.numbers.fill(0, at + i * stride + head * size, at + i * stride + (head + 1) * size);
+    }
   }
 
   /* Put keys and values into the cache. */
   #keep(layer, start, count) {
-    const {keyHeads, size} = this.config, {capacity} = this;
+    const {keyHeads, size} = this.config, {capacity, numbers} = this;
     for (let i = 0; i < count; i++) {
       for (let head = 0; head < keyHeads; head++) {
         for (let d = 0; d < size; d++) {
           const from = i * this.k.stride + head * size + d;
-          this.keys[layer][(head * capacity + start + i) * size + d] = this.k.data[from];
-          this.values[layer][(head * size + d) * capacity + start + i] = this.v.data[from];
+          numbers[this.keys[layer] + (head * capacity + start + i) * size + d]
+            = numbers[this.k.at + from];
+          numbers[this.values[layer] + (head * size + d) * capacity + start + i]
+            = numbers[this.v.at + from];
         }
       }
     }
   }
 
-  /* Rotary positions. */
-  #rotate({data, stride}, heads, start, count) {
-    const half = this.config.size / 2;
+  /* Rotary positions; a GGUF file has the two numbers of a pair beside each other. */
+  #rotate({at: first, stride}, heads, start, count) {
+    const half = this.config.size / 2, {numbers} = this;
     for (let i = 0; i < count; i++) {
       for (let d = 0; d < half; d++) {
         const angle = Math.fround((start + i) * this.frequencies[d]);
         const cos = Math.cos(angle), sin = Math.sin(angle);
         for (let head = 0; head < heads; head++) {
-          const at = i * stride + 2 * half * head + d, a = data[at], b = data[at + half];
-          data[at] = a * cos - b * sin;
-          data[at + half] = b * cos + a * sin;
+          const at = first + i * stride + 2 * (half * head + d);
+          const a = numbers[at], b = numbers[at + 1];
+          numbers[at] = a * cos - b * sin;
+          numbers[at + 1] = b * cos + a * sin;
         }
       }
     }
   }
 
   /* RMSNorm into `normed`. */
-  #norm({data, stride}, name, count) {
-    const weight = this.weights.get(name), {eps} = this.config;
-    for (let at = 0; at < count * stride; at += stride) {
+  #norm({at: first, stride}, name, count) {
+    const weight = this.tensors.get(name).at / 4, {eps} = this.config, {numbers, normed} = this;
+    for (let i = 0; i < count; i++) {
+      const at = first + i * stride, to = normed.at + i * stride;
       let sum = 0;
-      for (let d = 0; d < stride; d++) sum += data[at + d] ** 2;
+      for (let d = 0; d < stride; d++) sum += numbers[at + d] ** 2;
       const factor = 1 / Math.sqrt(sum / stride + eps);
-      for (let d = 0; d < stride; d++) this.normed.data[at + d] = data[at + d] * factor * weight[d];
+      for (let d = 0; d < stride; d++) numbers[to + d] = numbers[at + d] * factor * numbers[weight + d];
     }
   }
 
-  #times(out, input, name, rows, columns, depth) {
-    const matrix = {data: this.weights.get(name), at: 0, stride: depth};
-    Playground.product(out, input, matrix, rows, columns, depth);
+  /* Some rows of a packed matrix, from row `first` on, as float32. */
+  #unpack(name, first, count, to) {
+    const {type, at, depth} = this.tensors.get(name), blocks = depth / 32;
+    const bytes = {F32: 128, Q4_1: 20, Q8_0: 34}[type], from = at + first * blocks * bytes;
+    if (type === "F32") this.numbers.copyWithin(to, from / 4, from / 4 + count * depth);
+    else this.kernel[`unpack${type}`](from, 4 * to, count * blocks);
+  }
+
+  /* out = input times the transposed matrix of weights. */
+  #times(out, input, name, count) {
+    const {rows, depth} = this.tensors.get(name), {unpacked} = this;
+    for (let row = 0; row < rows; row += Llama.ROWS) {
+      this.#unpack(name, row, Llama.ROWS, unpacked.at);
+      this.#product({...out, at: out.at + row}, input, {at: unpacked.at, stride: depth}, count,
+                    Llama.ROWS, depth);
+    }
+  }
+
+  #product(out, a, b, rows, columns, depth) {
+    this.kernel.product(4 * out.at, 4 * out.stride, 4 * a.at, 4 * a.stride, 4 * b.at, 4 * b.stride,
+                        rows, columns, depth);
   }
 
   #add(count) {
-    for (let i = 0; i < count; i++) this.x.data[i] += this.added.data[i];
+    const {numbers} = this;
+    for (let i = 0; i < count; i++) numbers[this.x.at + i] += numbers[this.added.at + i];
   }
 };

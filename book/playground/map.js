@@ -1,39 +1,50 @@
 "use strict";
 
-/* Layers x heads as buttons: colour is how much a head looks at the needle, a click masks it. */
+/* Layers x heads as buttons: colour is how much a head looks at the needle. */
 (globalThis.Playground ??= {}).HeadMap = class HeadMap {
-  /* look: called with the number of a head that is pointed at or has the focus; toggle: of one
-     that is pressed. */
-  constructor(box, {config: {layers, heads}, scores, tau}, look, toggle) {
+  /* choose: called with the number of a head that is pressed or reached by the arrow keys; toggle:
+     of one that is to be masked or not. */
+  constructor(box, choose, toggle) {
+    this.box = box;
+    this.choose = choose;
+    Playground.moveByKeys(box);
+    const head = event => this.cells.indexOf(event.target.closest("button"));
+    for (const kind of ["focusin", "click"]) {
+      box.addEventListener(kind, event => head(event) >= 0 && choose(head(event)));
+    }
+    box.addEventListener("keydown", event => {
+      if (event.key.toLowerCase() === "m" && head(event) >= 0) toggle(head(event));
+    });
+  }
+
+  /* The heads of a model. */
+  open({layers, heads, scores}) {
     this.heads = heads;
     this.scores = scores;
     this.cells = [];
-    for (let head = 0; head < heads; head++) box.append(HeadMap.#label(`${head}`, -1, head));
+    this.box.replaceChildren();
+    this.box.style.setProperty("--layers", layers);
+    this.box.style.setProperty("--heads", heads);
+    for (let head = 0; head < heads; head++) this.#label(`${head}`, -1, head);
     for (let layer = 0; layer < layers; layer++) {
-      box.append(HeadMap.#label(`layer ${layer}`, layer, -1));
+      this.#label(`${layer}`, layer, -1);
       for (let head = 0; head < heads; head++) {
         const cell = HeadMap.#place(document.createElement("button"), layer, head);
-        const index = this.cells.push(cell) - 1;
         cell.type = "button";
-        cell.className = scores[index].mean >= tau ? "pg-cell pg-retrieval" : "pg-cell";
-        cell.tabIndex = index ? -1 : 0;
+        cell.className = "pg-cell";
+        cell.tabIndex = this.cells.push(cell) > 1 ? -1 : 0;
         cell.append(document.createElement("span"));
-        for (const event of ["focus", "pointerenter"]) {
-          cell.addEventListener(event, () => look(index));
-        }
-        cell.addEventListener("click", () => toggle(index));
-        box.append(cell);
+        this.box.append(cell);
       }
     }
-    Playground.moveByKeys(box);
   }
 
-  static #label(text, layer, head) {
+  #label(text, layer, head) {
     const label = HeadMap.#place(document.createElement("span"), layer, head);
     label.className = "pg-label";
     label.textContent = text;
     label.setAttribute("aria-hidden", "true");
-    return label;
+    this.box.append(label);
   }
 
   /* On a phone the map stands on its side; the style sheet knows. */
@@ -44,17 +55,19 @@
   }
 
   /* shares: attention on the needle, by head (none before the first answer); copies: whether it
-     copies; masked: set of heads; chosen: the one whose attention is shown below. */
-  show({shares, copies, masked, chosen}) {
+     copies; masked: set of heads; top: those that get a frame; chosen: the one whose path is
+     shown. */
+  show({shares, copies, masked, top, chosen}) {
+    const {head, percent, stored} = Playground.words, framed = new Set(top);
     this.cells.forEach((cell, index) => {
       const share = shares ? shares[index] : 0, off = masked.has(index);
       cell.style.setProperty("--share", share.toFixed(3));
       cell.classList.toggle("pg-chosen", index === chosen);
+      cell.classList.toggle("pg-retrieval", framed.has(index));
+      cell.setAttribute("aria-current", String(index === chosen));
       cell.firstChild.textContent = (off ? "×" : "") + (copies?.[index] ? "●" : "");
-      cell.setAttribute("aria-pressed", String(off));
-      const {head, percent, stored} = Playground.words;
       const seen = shares ? `, ${percent(share)} of its attention on the needle` : "";
-      cell.setAttribute("aria-label", `Mask ${head(index, this.heads)}${seen}`
+      cell.setAttribute("aria-label", head(index, this.heads) + (off ? ", masked" : "") + seen
         + `${copies?.[index] ? ", copies from it" : ""}; ${stored(this.scores[index])}`);
     });
   }

@@ -5,85 +5,200 @@
 (globalThis.Playground ??= {}).Page = class Page {
   static PACE = 600;  // milliseconds per token while playing
 
-  constructor(data) {
+  constructor(models) {
     const {at} = Playground.Form;
-    this.data = data;
-    this.worker = new Playground.Worker(data);
-    this.form = new Playground.Form(data.cases, question => this.ask(question));
+    this.models = models;
+    this.loaded = new Map();  // name -> promise of its threads
+    this.form = new Playground.Form(question => this.ask(question), scene => this.begin(scene));
     this.answers = {};
     for (const run of ["whole", "masked"]) {
       this.answers[run] = new Playground.Answers(at(run), step => this.choose(run, step));
     }
-    this.map = new Playground.HeadMap(at("map"), data, head => this.look(head),
-                                      head => this.toggle(head));
+    this.map = new Playground.HeadMap(at("map"), head => this.look(head), head => this.toggle(head));
     this.text = new Playground.PromptText(at("text"));
-    this.runs = {whole: null, masked: null};  // {prompt, tokens, ended}
-    this.chosen = {run: "whole", step: 0};
-    this.head = data.scores.reduce((best, {mean}, i, all) => mean > all[best].mean ? i : best, 0);
-    at("tau").value = data.tau;
-    at("tau-book").textContent = data.tau;
-    this.masked = this.#reaching();
+    at("model").append(...models.map(({name, parameters}) =>
+      new Option(`${name}, ${Math.round(parameters / 1e6)} million weights`, name)));
     for (const [name, event, act] of [
-      ["tau", "input", () => this.mask(this.#reaching())],
-      ["mask", "click", () => this.mask(this.#reaching())],
-      ["unmask", "click", () => this.mask(new Set())],
+      ["model", "change", () => this.open(at("model").value)],
+      ["stop", "click", () => this.stop()],
+      ["choice", "change", () => this.mask({kind: at("choice").value})],
+      ["count", "input", () => this.mask({count: Number(at("count").value)})],
+      ["again", "click", () => this.mask({seed: this.masking.seed + 1})],
+      ["toggle", "click", () => this.toggle(this.head)],
       ["play", "click", () => this.play()],
     ]) at(name).addEventListener(event, act);
-    this.#madeBy(data);
-    this.show();
+    window.addEventListener("hashchange", () => this.#arrive());
     document.getElementById("pg").hidden = false;
+    this.#arrive();
+  }
+
+  /* Show what the address says, else the first scene with its answer. */
+  #arrive() {
+    const given = Playground.address.read(), {at} = Playground.Form;
+    const model = this.models.find(({name}) => name === given.model) ?? this.#fitting();
+    this.open(model.name);
+    if (given.needle && given.question) {
+      this.form.fill(given);
+      this.begin(null);
+    } else if (model.scenes[given.scene] && given.scene) {
+      this.form.take(given.scene);
+      this.begin(given.scene);
+    }
+    const {masking} = this, [layers, heads] = [model.layers, model.heads];
+    const own = given.heads.filter(([layer, head]) => layer < layers && head < heads);
+    masking.own = new Set(own.map(([layer, head]) => layer * heads + head));
+    masking.seed = given.seed ?? masking.seed;
+    masking.count = Math.min(given.k ?? masking.count, Number(at("count").max));
+    if (["top", "random", "own"].includes(given.mask)) masking.kind = given.mask;
+    if (masking.kind !== "top" || masking.count !== 10) this.#forget("masked");
+    this.show();
+  }
+
+  /* The first model, if this machine can take it, else the last and smallest one. */
+  #fitting() {
+    const simd = Playground.Engine.hasSimd(Playground.KERNEL);
+    const memory = navigator.deviceMemory ?? 8;  // gigabytes; not all browsers tell
+    this.lacking = !simd ? "This browser's WebAssembly has no SIMD, which the larger model needs."
+      : memory < 2 ? `This device has about ${memory} GB of memory; the larger model needs 2.`
+      : this.models.length < 2 ? "Only the teaching model is here: when this book was built, "
+        + "smollm2-135m had not been fetched (rmutils models fetch smollm2-135m)." : "";
+    return this.lacking ? this.models.at(-1) : this.models[0];
+  }
+
+  /* Take up a model: its scenes, its map and the answer that came with the page. */
+  open(name) {
+    const {at} = Playground.Form;
+    this.stop();
+    this.threads = null;
+    this.model = this.models.find(model => model.name === name);
+    at("model").value = name;
+    this.masking = new Playground.Masking(this.model.scores, this.model.heads);
+    [this.head] = this.masking.order;
+    this.map.open(this.model);
+    this.form.offer(this.model.scenes);
+    this.form.take(0);
+    this.#madeBy(this.model);
+    this.begin(0);
   }
 
   /* Where the numbers come from. */
-  #madeBy({model, detection: {result, command, found, cases}}) {
+  #madeBy({name, precision, detection: {result, command, found, cases}}) {
     const rows = {
-      model: `${model}, float32`, "stored scores": result, command,
+      model: `${name}, ${precision}`, "stored scores": result, command,
       cases: `${found} of ${cases} found; in brackets the 95 % interval over needles`,
     };
-    for (const [tag, text] of Object.entries(rows).flatMap(([k, v]) => [["dt", k], ["dd", v]])) {
-      const element = document.createElement(tag);
-      element.textContent = text;
-      Playground.Form.at("made").append(element);
-    }
+    Playground.Form.at("made").replaceChildren(
+      ...Object.entries(rows).flatMap(([k, v]) => [["dt", k], ["dd", v]]).map(([tag, text]) => {
+        const element = document.createElement(tag);
+        element.textContent = text;
+        return element;
+      }));
   }
 
-  /* Heads with a stored score of at least tau. */
-  #reaching() {
-    const tau = Number(Playground.Form.at("tau").value);
-    return new Set(this.data.scores.flatMap(({mean}, i) => mean >= tau ? [i] : []));
-  }
-
-  /* Both answers, the whole model's first. */
-  ask(question) {
-    this.question = question;
+  /* Another question is there: the old answers go. The first scene's came with the page. */
+  begin(scene) {
+    const {model} = this, {tell} = Playground.Form;
+    this.stop();
+    this.#forget("whole");
     this.#forget("masked");
-    this.#run("whole", []);
+    this.chosen = {run: "whole", step: 0};
+    this.text.clear();
+    if (scene === 0) {
+      this.question = model.scenes[0];
+      for (const [name, {prompt, tokens}] of Object.entries(model.first)) {
+        this.runs[name] = {prompt, tokens: [], ended: true, stopped: true};
+        this.#opened(name, prompt);
+        for (const token of tokens) this.#wrote(name, token);
+      }
+      this.#settle();
+      tell("These answers came with the page. Ask lets the model answer here.", 0);
+    } else tell("Ask lets the model answer.", 0);
+    Playground.Form.at("about").textContent = [this.lacking, model.words
+      ? "The teaching model was trained on an invented world; it knows no other words."
+      : "A general language model, small but real: write any English text."].join(" ");
+    this.show();
   }
 
   #forget(name) {
-    this.runs[name] = null;
+    this.runs = {...this.runs, [name]: null};
     this.answers[name].clear();
   }
 
+  /* Both answers; the model is loaded first, if it is not yet. */
+  async ask(question) {
+    const {tell, at} = Playground.Form, {model} = this;
+    this.begin(null);
+    this.question = question;
+    const asked = this.asked = {};
+    this.#keepAddress();
+    at("stop").disabled = false;
+    const tellShare = share => this.asked === asked
+      && tell(`Loading ${model.name}, ${Math.round(model.bytes / 1e6)} MB ...`, share);
+    tellShare(0);
+    try {
+      if (!this.loaded.has(model.name)) {
+        this.loaded.set(model.name, Playground.LoadedModel.load(model, tellShare));
+      }
+      const threads = await this.loaded.get(model.name);
+      if (this.asked !== asked) return;
+      this.threads = threads;
+      const unknown = this.#unknown(question);
+      at("about").textContent = unknown.length ? `The teaching model does not know: `
+        + `${unknown.join(", ")}. It can only copy such words piece by piece.` : "";
+      this.#run("whole", new Set());
+      this.#askMasked();
+    } catch (error) {
+      this.loaded.delete(model.name);
+      if (this.asked !== asked) return;
+      this.asked = null;
+      at("stop").disabled = true;
+      tell(`${error.message}${model === this.models.at(-1) ? ""
+        : " The teaching model, which is small, can be chosen above."}`, 0);
+    }
+  }
+
+  /* Words that stand nowhere in the texts of the invented world. */
+  #unknown({needle, question}) {
+    if (!this.model.words) return [];
+    const known = new Set(this.model.words), {split} = Playground.words;
+    return [...new Set(split(`${needle} ${question}`).map(({word}) => word))]
+      .filter(word => !known.has(word));
+  }
+
+  /* Give up what is being answered or loaded. */
+  stop() {
+    const {at, tell} = Playground.Form;
+    if (at("stop").disabled) return;
+    for (const thread of Object.values(this.threads ?? {})) thread.ask(null, null);
+    this.asked = null;
+    at("stop").disabled = true;
+    tell("Stopped.", 0);
+  }
+
   #run(name, masked) {
-    const run = {tokens: [], prompt: null, ended: false}, started = performance.now();
-    const {tell} = Playground.Form;
+    const run = {tokens: [], prompt: null, ended: false, started: performance.now()};
+    const {tell, at} = Playground.Form;
     this.#forget(name);
     this.runs[name] = run;
+    at("stop").disabled = false;
+    tell("Reading the text ...", 0);
     const hear = {
       prompt: prompt => this.#opened(name, prompt),
-      reading: ({share}) => tell("Reading the prompt ...", share),
+      reading: ({share}) => tell("Reading the text ...", share),
       token: token => this.#wrote(name, token),
-      failure: ({text}) => tell(text, 0),
-      end: () => {
-        const seconds = ((performance.now() - started) / 1000).toFixed(1);
+      failure: ({text}) => {
+        this.stop();
+        tell(text, 0);
+      },
+      end: ({stopped}) => {
         run.ended = true;
-        tell(`Answered in ${seconds} s${masked.length
-          ? `, with ${Playground.words.masked(masked.length)}` : ""}.`, 1);
+        run.stopped = stopped;
+        run.seconds = (performance.now() - run.started) / 1000;
         if (name === "whole") this.#settle();
+        if (Object.values(this.runs).every(one => !one || one.ended)) this.#finished();
       },
     };
-    this.worker.ask({...this.question, masked}, event => {
+    this.threads[name].ask({...this.question, masked: [...masked]}, event => {
       if (this.runs[name] !== run) return;  // forgotten meanwhile
       hear[event.kind](event);
       this.show();
@@ -91,36 +206,39 @@
     this.show();
   }
 
+  /* How long it took. */
+  #finished() {
+    const {at, tell} = Playground.Form, {whole} = this.runs;
+    at("stop").disabled = true;
+    const writing = (whole.seconds - whole.first) / Math.max(whole.tokens.length - 1, 1);
+    tell(`Read ${whole.prompt.ids.length} tokens and wrote the first one after `
+      + `${whole.first.toFixed(1)} s, then ${(1 / writing).toFixed(1)} tokens a second.`, 1);
+  }
+
   #opened(name, prompt) {
     this.runs[name].prompt = prompt;
-    if (name === "whole") {
-      this.chosen = {run: name, step: 0};
-      this.text.open(prompt);
-    }
+    if (name === "whole") this.text.open(prompt);
   }
 
   #wrote(name, token) {
-    const {prompt, tokens} = this.runs[name], {split, copies, onNeedle} = Playground.retrieval;
-    token.looks = split(token.rows, this.data.scores.length);
-    token.shares = token.looks.map(row => onNeedle(row, prompt));
-    token.copies = token.looks.map(row => copies(row, prompt, token));
-    tokens.push(token);
+    const run = this.runs[name], {copies} = Playground.retrieval;
+    run.first ??= (performance.now() - run.started) / 1000;
+    token.copies = this.model.scores.map((_, head) => copies(token, head, run.prompt));
+    token.copied = token.copies.some(Boolean);
+    run.tokens.push(token);
     this.answers[name].add(token);
-    if (name === "whole") this.chosen = {run: name, step: tokens.length - 1};
+    if (name === "whole") this.chosen = {run: name, step: run.tokens.length - 1};
   }
 
-  /* The whole model has answered: show the first token that the chosen head copies, and ask
-     without the masked heads. */
+  /* The whole model has answered: show the first token that the chosen head copies. */
   #settle() {
     const first = this.runs.whole.tokens.findIndex(token => token.copies[this.head]);
     this.chosen = {run: "whole", step: Math.max(first, 0)};
-    this.#askMasked();
   }
 
   #askMasked() {
-    if (!this.runs.whole?.ended) return;
-    if (this.masked.size) this.#run("masked", [...this.masked]);
-    else this.#forget("masked");
+    this.#forget("masked");
+    if (this.threads && this.asked && this.masking.heads.size) this.#run("masked", this.masking.heads);
   }
 
   choose(run, step) {
@@ -134,15 +252,27 @@
   }
 
   toggle(head) {
-    const masked = new Set(this.masked);
-    if (!masked.delete(head)) masked.add(head);
-    this.mask(masked);
+    this.masking.toggle(head);
+    this.mask({});
   }
 
-  mask(heads) {
-    this.masked = heads;
-    this.#askMasked();
+  /* Mask other heads, and let the model answer once more, if it is loaded. */
+  mask(choice) {
+    Object.assign(this.masking, choice);
+    if (this.asked) {
+      this.#keepAddress();
+      this.#askMasked();
+    } else {
+      this.#forget("masked");
+      Playground.Form.tell("Ask lets the model answer with these heads masked.", 0);
+    }
     this.show();
+  }
+
+  #keepAddress() {
+    const {model, form, question, masking} = this;
+    Playground.address.write({model: model.name, scene: form.scene, question, masking,
+                              perLayer: model.heads});
   }
 
   /* Go through the tokens of the chosen answer, one after the other. */
@@ -158,29 +288,51 @@
 
   /* Bring all of the page in line with what is known and chosen. */
   show() {
-    const {at} = Playground.Form, {words} = Playground, {data, head, masked} = this;
+    const {words, retrieval} = Playground, {model, head, masking} = this, masked = masking.heads;
     const run = this.runs[this.chosen.run]?.tokens.length ? this.chosen.run : "whole";
     const {prompt, tokens} = this.runs[run] ?? {tokens: []};
     const step = Math.min(this.chosen.step, tokens.length - 1), token = tokens[step];
-    for (const name of ["whole", "masked"]) {
-      const said = this.runs[name];
-      this.answers[name].mark(name === run ? step : -1);
-      at(`${name}-found`).textContent = said?.ended ? words.found(
-        this.question.answer || this.question.needle, said.tokens.map(t => t.text).join("")) : "";
-    }
-    at("masked-name").textContent = words.masked(masked.size);
-    at("tau-shown").textContent = Number(at("tau").value).toFixed(2);
-    this.map.show({...token, masked, chosen: head});
+    this.#showAnswers(run, step);
+    this.#showMasking(masked);
+    this.map.show({...token, masked, top: masking.top, chosen: head});
+    const {at} = Playground.Form, name = words.head(head, model.heads);
     at("moment").textContent = token
       ? `${run === "whole" ? "The whole model" : "The masked model"} writes `
-        + `“${words.visible(token.text).trim()}”, token ${step + 1} of ${tokens.length}.`
-      : "After a click on Ask, the heads show how much they look at the needle.";
-    const name = words.head(head, data.config.heads), off = masked.has(head) ? ", masked" : "";
+        + `${words.spoken(token.text)}, token ${step + 1} of ${tokens.length}. The map, layer by `
+        + "layer, shows where each head looks at that moment."
+      : "After a click on Ask, the map shows where each head looks.";
     at("detail").textContent = `${name[0].toUpperCase()}${name.slice(1)}: `
-      + `${words.stored(data.scores[head])}${off}. `
+      + `${words.stored(model.scores[head])}${masked.has(head) ? ", masked" : ""}. `
       + (token ? words.looking(head, prompt, tokens, step) : "");
-    if (token) this.text.paint(token.looks[head], tokens.slice(0, step));
+    at("toggle").textContent = `${masked.has(head) ? "Unmask" : "Mask"} ${name}`;
+    if (token) {
+      const path = tokens.map(one => retrieval.hardest(one, head));
+      this.text.paint(retrieval.looks(token, head), path, tokens.slice(0, step), step);
+    }
+  }
+
+  #showAnswers(run, step) {
+    const {at} = Playground.Form, {words} = Playground, {whole, masked} = this.runs;
+    const both = whole?.ended && masked?.ended;
+    for (const [name, mine, other] of [["whole", whole, masked], ["masked", masked, whole]]) {
+      this.answers[name].mark(name === run ? step : -1,
+                              both ? words.differing(mine.tokens, other.tokens) : new Set());
+      at(`${name}-found`).textContent = mine?.ended ? words.verdict(
+        this.question, mine.tokens.map(t => t.text).join(""))
+        + (mine.stopped ? "" : ` Cut after ${mine.tokens.length} tokens.`) : "";
+    }
+  }
+
+  #showMasking(masked) {
+    const {at} = Playground.Form, {masking} = this;
+    at("choice").value = masking.kind;
+    at("count").value = masking.count;
+    at("count").disabled = masking.kind === "own";
+    at("again").hidden = masking.kind !== "random";
+    at("count-shown").textContent = masking.count;
+    at("framed").textContent = masking.count;
+    at("masked-name").textContent = Playground.words.masked(masking, masked.size);
   }
 };
 
-Playground.page = new Playground.Page(Playground.data);
+Playground.page = new Playground.Page(Playground.models);

@@ -1,38 +1,36 @@
 "use strict";
 
-/* A needle put into a haystack, to so many tokens and at such a depth: what
-   rmutils.corpora.niah.NiahBuilder does. */
+/* A needle put into a haystack at a depth, as rmutils.corpora.niah.NiahBuilder does it with a
+   haystack that is cut to length already. */
 (globalThis.Playground ??= {}).Prompt = class Prompt {
   static SENTENCE_END = /[.!?]["')\]]*(?=\s)/g;
 
-  /* frame: what stands before the context, between it and the question, and after the question. */
-  constructor(tokenizer, frame) {
+  /* frame: what stands before the context, between it and the question, and after the question;
+     longest: tokens of the longest prompt. */
+  constructor(tokenizer, frame, longest) {
     this.tokenizer = tokenizer;
     this.frame = frame;
+    this.longest = longest;
   }
 
   /* {ids, needle, inserted}: tokens, and the places [start, end) of the answer (the set I_k of
      section 2) and of the whole sentence. Throws an Error where something does not fit. */
-  build({haystack, needle, question, answer, length, depth}) {
+  build({haystack, needle, question, answer, depth}) {
     const [from, to] = Prompt.within(answer, needle);
-    const ends = this.tokenizer.encode(haystack).ends;
-    const used = this.#count(this.#prompt("", question)) + this.#count(" " + needle);
-    let size = Math.max(length - used, 0);
-    for (;;) {
-      if (size > ends.length) throw new Error(`The text has only ${ends.length} tokens.`);
-      const [context, place] = Prompt.#insert(haystack, ends, needle, size, depth);
-      const {ids, starts, ends: stops} = this.tokenizer.encode(this.#prompt(context, question));
-      if (ids.length <= length) {
-        const at = this.frame[0].length + place;
-        const over = (start, end) => {  // tokens that share a character with [start, end)
-          const inside = ids.map((_, i) => i).filter(i => starts[i] < end && stops[i] > start);
-          return [inside[0], inside.at(-1) + 1];
-        };
-        return {ids, needle: over(at + from, at + to), inserted: over(at, at + needle.length)};
-      }
-      if (!size) throw new Error(`Needle and question do not fit into ${length} tokens.`);
-      size = Math.max(size - (ids.length - length), 0);  // tokens merge differently at the seams
+    const [context, place] = this.#insert(haystack, needle, depth);
+    const [before, between, after] = this.frame;
+    const text = before + context + between + question + after;
+    const {ids, starts, ends} = this.tokenizer.encode(text);
+    if (ids.length > this.longest) {
+      throw new Error(`Text and question have ${ids.length} tokens, and ${this.longest} fit here. `
+        + "Make the text shorter.");
     }
+    const at = before.length + place;
+    const over = (start, end) => {  // tokens that share a character with [start, end)
+      const inside = ids.map((_, i) => i).filter(i => starts[i] < end && ends[i] > start);
+      return [inside[0], inside.at(-1) + 1];
+    };
+    return {ids, needle: over(at + from, at + to), inserted: over(at, at + needle.length)};
   }
 
   /* Where the answer stands in the needle; upper or lower case. Without an answer, all of it. */
@@ -44,12 +42,12 @@
     return [found.index, found.index + found[0].length];
   }
 
-  /* So many tokens of the haystack with the needle after the last sentence that ends before the
-     depth, and the character at which the needle begins. */
-  static #insert(haystack, ends, needle, size, depth) {
-    const text = size ? haystack.slice(0, ends[size - 1]) : "";
-    const token = Math.max(Prompt.round(size * depth) - 1, 0);
-    const before = text.slice(0, size && depth ? ends[token] : 0);
+  /* The haystack with the needle after the last sentence that ends before the depth, and the
+     character at which the needle begins. */
+  #insert(text, needle, depth) {
+    const {ends} = this.tokenizer.encode(text);
+    const token = Math.max(Prompt.round(ends.length * depth) - 1, 0);
+    const before = text.slice(0, depth ? ends[token] : 0);
     const last = [...before.matchAll(Prompt.SENTENCE_END)].at(-1);
     if (!last) return [text ? `${needle} ${text}` : needle, 0];
     const at = last.index + last[0].length;
@@ -60,14 +58,5 @@
   static round(x) {
     const low = Math.floor(x);
     return x - low === 0.5 ? low + low % 2 : Math.round(x);
-  }
-
-  #prompt(context, question) {
-    const [before, between, after] = this.frame;
-    return before + context + between + question + after;
-  }
-
-  #count(text) {
-    return this.tokenizer.encode(text).ids.length;
   }
 };

@@ -1,13 +1,13 @@
 "use strict";
 
-/* Byte-level BPE, as the `tokenizers` package does it for the teaching models: special tokens are
-   cut out first, each digit stands alone, the rest is split into words, and within a word the
-   earliest merge of the training comes first. */
+/* Byte-level BPE, as the `tokenizers` package does it: special tokens are cut out first, for some
+   models each digit stands alone, the rest is split into words, and within a word the earliest
+   merge of the training comes first. */
 (globalThis.Playground ??= {}).Tokenizer = class Tokenizer {
   /* tokens: the bytes of each token as a string of characters 0 to 255; added: text -> id of those
      that are cut out first; merges: pairs of ids in the order of training; special: ids that are
-     left out of a decoded text. */
-  constructor({tokens, added, merges, special}) {
+     left out of a decoded text; digits: whether each stands alone. */
+  constructor({tokens, added, merges, special, digits}) {
     this.tokens = tokens;
     this.added = new Map(Object.entries(added));
     this.special = new Set(special);
@@ -20,7 +20,7 @@
                                 {rank, id: ids.get(tokens[left] + tokens[right])}]));
     const escaped = [...this.added.keys()].map(t => t.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
     this.cut = new RegExp(`(${escaped.join("|")})`, "u");
-    this.digit = /(\p{N})/u;
+    this.digit = digits ? /(\p{N})/u : /(?!)/;
     this.word = new RegExp(
       "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\p{White_Space}\\p{L}\\p{N}]+"
       + "|\\p{White_Space}+(?!\\P{White_Space})|\\p{White_Space}+", "gu");

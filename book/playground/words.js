@@ -6,9 +6,14 @@
     return `${Math.round(100 * share)}\u00a0%`;
   },
 
-  /* Line breaks and lone spaces as signs, so that they can be seen. */
-  visible(text) {
-    return text.replace(/\n/g, "⏎").replace(/^ +$/, "␣");
+  /* A token on the screen: a line break as a sign, a space as one that keeps its width. */
+  shown(text) {
+    return text.replace(/\n/g, "⏎").replace(/^ +$/, spaces => "\u00a0".repeat(spaces.length));
+  },
+
+  /* A token in a sentence. */
+  spoken(text) {
+    return text.trim() ? `“${text.trim()}”` : text.includes("\n") ? "a line break" : "a space";
   },
 
   head(index, heads) {
@@ -19,30 +24,70 @@
     return `stored score ${mean.toFixed(2)} [${low.toFixed(2)},\u00a0${high.toFixed(2)}]`;
   },
 
-  masked(count) {
-    return count ? `${count} head${count > 1 ? "s" : ""} masked` : "No head is masked";
+  masked({kind}, count) {
+    if (!count) return "No head is masked";
+    const heads = `${count} head${count > 1 ? "s" : ""}`;
+    return {top: `Without the ${count > 1 ? heads : "head"} of the highest score${count > 1 ? "s" : ""}`,
+            random: `Without ${heads} drawn at random in the same layers`,
+            own: `Without ${heads} of your choice`}[kind];
   },
 
-  /* How many words of the needle's answer are in a text. */
-  found(wanted, text) {
-    const words = s => s.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? [];
-    const said = words(text), all = words(wanted);
-    const came = all.filter(word => {
-      const at = said.indexOf(word);
-      if (at >= 0) said.splice(at, 1);
-      return at >= 0;
+  /* Words in lower case, each with its place [start, end). */
+  split(text) {
+    return [...text.toLowerCase().matchAll(/[\p{L}\p{N}]+/gu)].map(
+      ({0: word, index}) => ({word, start: index, end: index + word.length}));
+  },
+
+  /* Right or wrong: the words that count stand in a text as a whole, or not. Where nobody says which
+     words of the needle count, only how many of them are there. */
+  verdict({answer, needle}, text) {
+    const words = s => Playground.words.split(s).map(({word}) => word);
+    const said = words(text), all = words(answer || needle);
+    const missing = [...new Set(all.filter(word => !said.includes(word)))];
+    if (!answer) {
+      return `It lacks ${missing.length} of the needle's ${new Set(all).size} words. (Say above which `
+        + "of them count, and the page tells right from wrong.)";
+    }
+    if (` ${said.join(" ")} `.includes(` ${all.join(" ")} `)) return "✓ Right: it has the answer.";
+    return `✗ Wrong. ${missing.length ? `It lacks: ${missing.join(", ")}.`
+      : "It has the words, but not in this order."}`;
+  },
+
+  /* Of two lists of tokens with their texts: the numbers of those in words that the other list does
+     not have, in its order (the longest common subsequence). */
+  differing(tokens, others) {
+    const join = list => list.map(({text}) => text).join("");
+    const mine = Playground.words.split(join(tokens)), theirs = Playground.words.split(join(others));
+    const common = Array.from({length: mine.length + 1}, () => new Uint16Array(theirs.length + 1));
+    for (let i = mine.length - 1; i >= 0; i--) {
+      for (let j = theirs.length - 1; j >= 0; j--) {
+        common[i][j] = mine[i].word === theirs[j].word ? common[i + 1][j + 1] + 1
+          : Math.max(common[i + 1][j], common[i][j + 1]);
+      }
+    }
+    const alone = [];
+    for (let i = 0, j = 0; i < mine.length;) {
+      if (j < theirs.length && mine[i].word === theirs[j].word) [i, j] = [i + 1, j + 1];
+      else if (j < theirs.length && common[i][j + 1] >= common[i + 1][j]) j++;
+      else alone.push(mine[i++]);
+    }
+    const found = new Set();
+    let at = 0;
+    tokens.forEach(({text}, number) => {
+      if (alone.some(({start, end}) => start < at + text.length && end > at)) found.add(number);
+      at += text.length;
     });
-    return `${came.length} of ${all.length} words of the needle's answer.`;
+    return found;
   },
 
   /* What head number `index` does when token `step` of an answer is written. */
   looking(index, prompt, tokens, step) {
-    const {percent, visible} = Playground.words, {hardest, copied} = Playground.retrieval;
-    const {looks, shares} = tokens[step], row = looks[index], place = hardest(row);
+    const {percent, spoken} = Playground.words, {looks, copied} = Playground.retrieval;
+    const [[place, weight]] = looks(tokens[step], index);
     const text = prompt.texts[place] ?? tokens[place - prompt.ids.length].text;
-    return `It looks hardest at “${visible(text).trim()}”, token ${place}, with `
-      + `${percent(row[place])} of its attention; ${percent(shares[index])} goes to the needle's `
-      + `answer. In this whole answer it copies ${copied(index, prompt, tokens)} of `
+    return `It looks hardest at ${spoken(text)}, token ${place} of the text, with `
+      + `${percent(weight)} of its attention; ${percent(tokens[step].shares[index])} goes to the `
+      + `needle's answer. In this whole answer it copies ${copied(index, prompt, tokens)} of `
       + `${prompt.needle[1] - prompt.needle[0]} needle tokens.`;
   },
 };

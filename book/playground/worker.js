@@ -1,11 +1,11 @@
 "use strict";
 
-/* The engine in a thread of its own, so that the page never freezes. The thread's program is put
+/* An engine in a thread of its own, so that the page never freezes. The thread's program is put
    together from the text of its parts: a page that is opened as a file may not load one. */
 (globalThis.Playground ??= {}).Worker = class PlaygroundWorker {
-  static PARTS = ["product", "Tokenizer", "Prompt", "Llama", "Engine"];
+  static PARTS = ["plainKernel", "Gguf", "Tokenizer", "Prompt", "Llama", "Engine"];
 
-  constructor(data) {
+  constructor(model) {
     const parts = PlaygroundWorker.PARTS.map(p => `Playground.${p} = ${Playground[p]};`);
     const program = `"use strict";\nconst Playground = {};\n${parts.join("\n")}\n`
       + `(${PlaygroundWorker.serve})();`;
@@ -13,39 +13,61 @@
     this.thread = new Worker(url);
     URL.revokeObjectURL(url);
     this.thread.onmessage = ({data: {job, event}}) => {
-      if (job === this.job) this.listener(event);
+      if (job === this.job) this.listener?.(event);
     };
     this.thread.onerror = error => this.listener?.({kind: "failure", text: error.message});
-    this.thread.postMessage(data);
     this.job = 0;
+    this.ready = new Promise((resolve, reject) => {
+      this.listener = event => event.kind === "ready" ? resolve() : reject(new Error(event.text));
+    });
+    this.thread.postMessage({model, kernel: Playground.KERNEL});
+  }
+
+  /* Hand over a part of the model's file. */
+  give(part) {
+    this.thread.postMessage({part});
   }
 
   /* Ask; `listener` gets the events of Engine.answer, or a failure. The question before this one
-     is given up, and its listener hears no more. */
+     is given up, and its listener hears no more. Without a question, the thread rests. */
   ask(question, listener) {
     this.job += 1;
     this.listener = listener;
     this.thread.postMessage({job: this.job, question});
   }
 
+  end() {
+    this.thread.terminate();
+  }
+
   /* What the thread does. Between two events it looks whether something else has been asked. */
   static serve = () => {
-    let engine, current;
-    onmessage = async ({data}) => {
-      if (!engine) {
-        engine = new Playground.Engine(data);
-        return;
-      }
-      const {job, question} = data;
+    let engine, current = 0, given = 0;
+
+    const answer = async ({job, question}) => {
       current = job;
+      if (!question) return;
+      for (const event of engine.answer(question)) {
+        postMessage({job, event});
+        await new Promise(resolve => setTimeout(resolve));
+        if (job !== current) return;
+      }
+    };
+
+    onmessage = async ({data}) => {
       try {
-        for (const event of engine.answer(question)) {
-          postMessage({job, event});
-          await new Promise(resolve => setTimeout(resolve));
-          if (job !== current) return;
+        if (data.model) engine = new Playground.Engine(data.model, data.kernel);
+        else if (!data.part) await answer(data);
+        else if (engine) {
+          engine.take(data.part);
+          if (++given < engine.model.parts.length) return;
+          engine.open();
+          postMessage({job: 0, event: {kind: "ready"}});
         }
       } catch (error) {
-        postMessage({job, event: {kind: "failure", text: error.message}});
+        const text = error instanceof RangeError
+          ? "The browser has not enough memory for this model." : error.message;
+        postMessage({job: data.job ?? 0, event: {kind: "failure", text}});
       }
     };
   };

@@ -1,17 +1,14 @@
 """The data of the playground, against the files that they are made from."""
 
 import json
+import zlib
 from base64 import b64decode
 
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import load_file
 
-from rmutils.core.paths import CORPORA, ROOT
-from rmutils.corpora.haystacks import Haystack, load_haystacks, load_needles
-from rmutils.corpora.niah import NiahBuilder
-from rmutils.experiments.teaching_models import DETECTION
+from rmutils.core.paths import ROOT
 from rmutils.heads.detection import detect_stored
 from rmutils.models import load_model
 from rmutils.site import playground
@@ -20,77 +17,85 @@ from rmutils.site.dependencies import sources
 
 @pytest.fixture(scope="module")
 def lm():
-    return load_model(str(playground.MODEL), device="cpu", dtype=torch.float32)
+    return load_model(str(playground.TEACHING), device="cpu", dtype=torch.float32)
 
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """A folder of pages with the playground's files in it."""
+    """A folder of pages with the playground's files in it, made where no real model is cached."""
     folder = tmp_path_factory.mktemp("pages")
-    playground.write(folder)
-    return folder
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(playground, "_cached", lambda: folder / "missing.gguf")
+        playground.write(folder)
+    return folder / playground.FOLDER
 
 
 @pytest.fixture(scope="module")
-def data(pages) -> dict:
-    script = (pages / playground.FOLDER / "data.js").read_text(encoding="ascii")
-    return json.loads(script.split(".data = ")[1].removesuffix(";\n"))
+def models(pages) -> list[dict]:
+    script = (pages / "models.js").read_text(encoding="ascii")
+    return json.loads(script.split(".models = ")[1].removesuffix(";\n"))
 
 
-def test_weights_are_those_of_the_checkpoint_bit_for_bit(data):
-    stored = load_file(playground.MODEL / "model.safetensors")
-    numbers = np.frombuffer(b64decode(data["weights"]), "<f4")
-    names, lengths = zip(*data["layout"], strict=True)
-    parts = dict(zip(names, np.split(numbers, np.cumsum(lengths)[:-1]), strict=True))
-    assert sorted(parts) == sorted(stored)
-    assert all((stored[name].ravel() == part).all() for name, part in parts.items())
+def joined(pages, model: dict) -> bytes:
+    """The file that a model's parts make up, each checked."""
+    whole = b""
+    for part in model["parts"]:
+        said, text = (pages / part["file"]).read_text(encoding="ascii").split('"')[1::2]
+        piece = b64decode(text)
+        assert (said, part["at"], part["checksum"]) == (part["file"], len(whole), zlib.crc32(piece))
+        whole += piece
+    assert len(whole) == model["bytes"]
+    return whole
 
 
-def test_tokens_and_merges_are_those_of_the_tokenizer(data, lm):
-    """Each token's bytes are its text; each merge makes a token, in the order of the file."""
-    tokens = data["tokenizer"]["tokens"]
-    assert [t.encode("latin-1").decode("utf-8", "replace") for t in tokens] == [
-        lm.tokenizer.decode([i]) for i in range(len(lm.tokenizer))]
-    merged = [tokens[left] + tokens[right] for left, right in data["tokenizer"]["merges"]]
-    assert merged == tokens[len(tokens) - len(merged):]
+def test_without_the_real_model_the_teaching_model_is_there(models):
+    assert [model["name"] for model in models] == ["tiny-llama"]
 
 
-def test_scores_choose_the_heads_that_the_package_chooses(data, lm):
-    scores, artifact = detect_stored(lm, DETECTION, compute="never")
-    means = np.array([head["mean"] for head in data["scores"]])
-    assert sorted(np.flatnonzero(means >= data["tau"])) == sorted(
-        layer * lm.shape[1] + head for layer, head in scores.select(tau=data["tau"]))
-    assert all(head["low"] <= head["mean"] <= head["high"] for head in data["scores"])
-    assert data["detection"]["result"] == artifact.name
+def test_the_parts_are_a_gguf_file_of_the_same_model(pages, models, lm, tmp_path):
+    """Read by transformers, it gives the same logits and splits texts in nearly the same way."""
+    file = tmp_path / "model.gguf"
+    file.write_bytes(joined(pages, models[0]))
+    again = load_model(str(file), device="cpu", dtype=torch.float32)
+    ids = torch.arange(300).reshape(3, 100)
+    with torch.inference_mode():
+        assert torch.equal(again.model(ids).logits, lm.model(ids).logits)
+    text = models[0]["scenes"][0]["haystack"]
+    assert again.tokenizer(text)["input_ids"] == lm.tokenizer(text)["input_ids"]
 
 
-def test_texts_suffice_for_the_longest_prompt(data, lm):
-    """A prompt from the beginning of a haystack is that from the whole text."""
-    needles = load_needles(playground.NEEDLES)[: playground.OFFERED]
-    whole = NiahBuilder(lm, load_haystacks(CORPORA["world"] / "haystack"))
-    short = NiahBuilder(lm, [Haystack("", case["haystack"]) for case in data["cases"]])
-    for i, needle in enumerate(needles):
-        expected = whole.build(i, needle, playground.LONGEST, 1.0)
-        assert short.build(i, needle, playground.LONGEST, 1.0).prompt == expected.prompt
-        assert data["cases"][i] == {
-            "haystack": data["cases"][i]["haystack"], "needle": needle.needle,
-            "question": needle.question, "answer": needle.real_needle}
+def test_a_file_is_cut_into_parts_that_make_it_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(playground, "PART", 1000)
+    packed = np.random.default_rng(0).bytes(2500)
+    parts = playground._write_parts(tmp_path, "x", packed)
+    assert [part["at"] for part in parts] == [0, 1000, 2000]
+    assert joined(tmp_path, {"parts": parts, "bytes": len(packed)}) == packed
 
 
-def test_the_frame_is_that_of_every_prompt(data, lm):
-    needle = load_needles(playground.NEEDLES)[0]
-    case = NiahBuilder(lm, load_haystacks(CORPORA["world"] / "haystack")).build(0, needle, 99, 0.0)
-    before, between, after = data["frame"]
-    assert case.prompt.startswith(f"{before}{needle.needle} ")
-    assert case.prompt.endswith(f"{between}{needle.question}{after}")
+def test_scores_choose_the_heads_that_the_package_chooses(models, lm):
+    scores, artifact = detect_stored(lm, playground._grid(lm.name), compute="never")
+    means = [head["mean"] for head in models[0]["scores"]]
+    top = sorted(range(len(means)), key=lambda head: -means[head])[: playground.MASKED]
+    assert top == [layer * lm.shape[1] + head
+                   for layer, head in scores.select(top_k=playground.MASKED)]
+    assert all(head["low"] <= head["mean"] <= head["high"] for head in models[0]["scores"])
+    assert models[0]["detection"]["result"] == artifact.name
+
+
+def test_the_teaching_model_s_scenes_are_made_of_words_that_it_knows(models):
+    known = set(models[0]["words"])
+    for scene in models[0]["scenes"]:
+        assert scene["answer"] in scene["needle"]
+        assert set(scene["answer"].lower().split()) <= known
+    assert not {"ferry", "umbrella"} & known
 
 
 def test_scripts_stand_beside_the_page_and_its_parts_do_not(pages):
-    found = {p.name for p in (pages / playground.FOLDER).iterdir()}
-    assert {"data.js", "page.js", "page.css"} <= found
-    assert not [name for name in found if name.endswith(".html")]  # they would count as pages
+    found = {p.name for p in pages.iterdir()}
+    assert {"models.js", "page.js", "page.css", "kernel.js"} <= found
+    assert not [name for name in found if name.endswith((".html", ".wat", ".yml"))]
 
 
-def test_the_pages_depend_on_the_model():
+def test_the_pages_depend_on_the_models():
     assert {str(p) for p in playground.inputs()} <= set(sources(ROOT))
-    assert playground.MODEL / "model.safetensors" in playground.inputs()
+    assert playground.TEACHING / "model.safetensors" in playground.inputs()
