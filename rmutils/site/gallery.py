@@ -20,6 +20,7 @@ from typing import Any
 
 import nbformat
 import yaml
+from markdown_it import MarkdownIt
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
@@ -47,7 +48,7 @@ VIEW = 'class="rm-figure"'
 
 _FENCE = re.compile(r"\s*(`{3,}|~{3,}|:{3,})")
 _HEADING = re.compile(r"(#{1,6})\s+(.*\S)")
-_CODE_OR_TAG = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)|<(?=[a-zA-Z/!?])", re.DOTALL)
+_MARKDOWN = MarkdownIt("js-default", {"html": False})
 
 
 @dataclass(frozen=True)
@@ -171,17 +172,17 @@ def shown(cell: NotebookNode) -> list[NotebookNode]:
     removed = {"remove-output", "remove-cell"} & {*cell.metadata.get("tags", [])}
     if cell.cell_type != "code" or removed:
         return []
-    return [_without_tags(NotebookNode(one)) for one in cell.outputs
+    return [_rendered(NotebookNode(one)) for one in cell.outputs
             if one.get("name") != "stderr" and VIEW not in one.get("data", {}).get("text/html", "")]
 
 
-def _without_tags(output: NotebookNode) -> NotebookNode:
-    """HTML has no place in a Markdown output: a sentence may quote a parameter or a model."""
+def _rendered(output: NotebookNode) -> NotebookNode:
+    """Markdown becomes HTML here, where no HTML, role or directive in it has a meaning: a sentence
+    may quote a parameter or a model."""
     if "text/markdown" not in output.get("data", {}):
         return output
-    text = _CODE_OR_TAG.sub(lambda found: found[0] if found[1] else "&lt;",
-                            output.data["text/markdown"])
-    return NotebookNode(output, data=NotebookNode(output.data, **{"text/markdown": text}))
+    text = _MARKDOWN.render("".join(output.data["text/markdown"]))
+    return NotebookNode(output, data=NotebookNode({"text/html": text}))
 
 
 def _beside(cell: NotebookNode, own: list, usual: list | None) -> list[NotebookNode]:

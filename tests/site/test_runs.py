@@ -11,6 +11,7 @@ from pathlib import Path
 import nbformat
 import pytest
 import yaml
+from bs4 import BeautifulSoup
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from typer.testing import CliRunner
 
@@ -18,7 +19,7 @@ from rmutils.cli import app
 from rmutils.core import paths
 from rmutils.figures.interactive import embed
 from rmutils.site.dependencies import sources
-from rmutils.site.gallery import files, headings, write
+from rmutils.site.gallery import files, headings, shown, write
 from tests.clock import until
 
 EVIL = "<script>document.title = 'owned'</script><img src=x onerror=alert(1)> ```` | `"
@@ -194,6 +195,24 @@ def test_pages_of_runs_are_built_without_warnings_and_markup_stays_text(book):
     chapter = (html / "chapters/first.html").read_text(encoding="utf-8")
     for button in ("mybinder", "colab.research", "executablebooks/jupyter-book/"):
         assert button not in chapter + page, "without an address there are no launch buttons"
+
+
+@pytest.mark.fault("foreign text", "Markdown of a run with HTML, roles, directives and links")
+@pytest.mark.parametrize("text", [
+    "<img src=x onerror=alert(1)>", "<IMG\nSRC=x onerror=alert(1)>", "<svg/onload=alert(1)>",
+    "a <!-- b --> <script>alert(1)</script>", "`a` <img src=x> `b`", "``a <img src=x> `b``",
+    "` <img src=x onerror=alert(1)>", "\\` <img src=x> \\`", "`a\n\n<img src=x>\n\n`",
+    "```{raw} html\n<img src=x onerror=alert(1)>\n```", ":::{raw} html\n<img src=x>\n:::",
+    "{raw}`<img src=x>`", "[a](javascript:alert(1))", "<javascript:alert(1)>",
+    "![a](data:text/html,<script>alert(1)</script>)", "[a]: javascript:alert(1)\n\n[a]",
+    "```{eval-rst}\n.. raw:: html\n\n   <img src=x>\n```"])
+def test_markup_in_a_sentence_does_nothing(text):
+    output, = shown(new_code_cell("", outputs=[new_output("display_data", {
+        "text/markdown": text, "text/plain": text})]))
+    assert {*output.data} == {"text/html"}
+    page = BeautifulSoup(output.data["text/html"], "html.parser")
+    assert {tag.name for tag in page.find_all()} <= {"p", "code", "pre", "a", "br"}
+    assert all({*tag.attrs} <= {"class"} for tag in page.find_all())
 
 
 @pytest.mark.fault("../ in a name", "of a run, and other names that are no file names")
