@@ -85,7 +85,8 @@ clean:  ## remove what was built; models and results in the cache stay
 .venv/.complete: requirements.lock pyproject.toml
 	@test -e $@ && rm $@ || { rm -rf .venv && python=$$(sh .ci/python) && "$$python" -m venv .venv; }
 	@echo 'Installing what requirements.lock names into .venv; this takes minutes (.venv/pip.log) ...'
-	@for what in '-r requirements.lock' '--no-deps --no-build-isolation -e .'; do \
+	@for what in $(if $(TORCH_INDEX),"--no-deps --index-url $(TORCH_INDEX) `grep ^torch== $<`") \
+	    '-r requirements.lock' '--no-deps --no-build-isolation -e .'; do \
 	    $(PY) -m pip install --no-compile $$what >>.venv/pip.log 2>&1 \
 	        || { tail -n 5 .venv/pip.log; exit 1; }; done
 	@touch $@

@@ -179,7 +179,7 @@ def accelerator(found: dict) -> list[Finding]:
         return [Finding("GPU", "fine", seen.splitlines()[0])]
     if built is None:
         return [Finding("GPU", "note", f"{seen.splitlines()[0]} lies idle: this torch is built "
-                        "for CPUs", "unset PIP_EXTRA_INDEX_URL; " + REINSTALL)]
+                        "for CPUs", "unset TORCH_INDEX; " + REINSTALL)]
     why = next((w for w in found["warnings"] if "driver" in w or "CUDA" in w), "torch sees no GPU")
     return [Finding("GPU", "note", f"{seen.splitlines()[0]} lies idle: torch is built for CUDA "
                     f"{built}. {why}", "update the driver, or install a torch for its CUDA: "
