@@ -201,6 +201,7 @@ def _run(
     lm: LanguageModel, config: DetectConfig, journal: Path | None, watch: Watch | None = None
 ) -> tuple[dict[str, np.ndarray], pd.DataFrame]:
     """The scores of `run_cases` by kind, for all that this run gives."""
+    check(lm)
     cases, kinds, records = build_cases(lm, config), _kinds(lm, config), Journal(journal)
     todo = _missing(cases, kinds, records)
     with progress_bar(f"detecting heads of {lm.name}", len(cases),

@@ -164,7 +164,7 @@ def test_steps_that_write_the_answer():
     assert steps == [[1, 2, 3], [1, 2, 3, 4], [0, 1], []]
 
 
-@pytest.mark.parametrize("score", ["locos", "query", "patching"])
+@pytest.mark.parametrize("score", sorted({*SCORES} - {"copy"}))
 def test_what_cannot_have_such_a_score_is_told_before_anything_runs(llama, score):
     config = of(score)
     with pytest.raises(UserError, match="cannot be measured under a variant"):
@@ -184,6 +184,16 @@ def test_what_cannot_have_such_a_score_is_told_before_anything_runs(llama, score
     del llama.model.base_model.layers[2].self_attn.o_proj
     with pytest.raises(UserError, match="lacks an attention with an output projection"):
         detect(llama, config)
+
+
+def test_copying_asks_for_an_output_projection_only(llama):
+    """It needs no output matrix, and any attention that is watched will do."""
+    grid = GRID.changed({"lengths": "200", "max_new_tokens": "2"})
+    llama.model.get_output_embeddings = lambda: None
+    assert len(detect(llama, grid).cases) == 4
+    del llama.model.base_model.layers[2].self_attn.o_proj
+    with pytest.raises(UserError, match="lacks an attention with an output projection"):
+        detect(llama, grid)
 
 
 def test_a_place_without_needle_is_as_long(llama):
