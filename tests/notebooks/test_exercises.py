@@ -25,6 +25,10 @@ from tests.notebooks.test_parameters import write
 
 CHAPTERS = [p for p in sorted(paths.NOTEBOOKS.glob("*.ipynb")) if p.stem != "provenance"]
 """A list of files has nothing to be exercised."""
+LESSON = "guided_build"
+"""Ten steps in place of exercises and a quiz."""
+without_lesson = pytest.mark.parametrize(
+    "chapter", [p for p in CHAPTERS if p.stem != LESSON], ids=lambda path: path.stem, indirect=True)
 QUESTION = re.compile(r"^\d\. .+\n((?:   - [a-c]\) .+\n?){3})", re.MULTILINE)
 SOLVED = re.compile(r" *### BEGIN SOLUTION\n.*?### END SOLUTION", re.DOTALL)
 WRONG = yaml.safe_load(Path(__file__).with_name("wrong_answers.yml").read_text(encoding="utf-8"))
@@ -46,6 +50,7 @@ def markdown(chapter) -> str:
     return "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
 
 
+@without_lesson
 def test_frame(chapter):
     """What a reader will be able to do, needs to know and has to spend stands before all else."""
     head, _, rest = markdown(chapter).partition("## The question")
@@ -56,6 +61,7 @@ def test_frame(chapter):
     assert ends == sorted(ends)
 
 
+@without_lesson
 def test_exercises_are_graded_and_one_reruns_the_chapter(chapter, exercises):
     assert len(exercises) >= 3
     stars = [exercise.stars for exercise in exercises]
@@ -77,6 +83,17 @@ def test_commands_name_parameters_that_chapters_have(exercises):
         check_parameters(paths.NOTEBOOKS / f"{name}.ipynb", given)
 
 
+def test_steps_of_the_lesson_have_minutes_and_hints():
+    steps = read_exercises(paths.NOTEBOOKS / f"{LESSON}.ipynb")
+    assert [step.title.partition(". ")[0] for step in steps] == [*map(str, range(1, 11))]
+    minutes = [int(re.match(r"\*(\d+) minutes\.\*", step.task)[1]) for step in steps]
+    assert 60 <= sum(minutes) <= 90
+    assert f"{sum(minutes)} for the ten steps" in markdown(paths.NOTEBOOKS / f"{LESSON}.ipynb")
+    for step in steps:
+        assert step.stub and "<summary>Hint</summary>" in step.task
+
+
+@without_lesson
 def test_quiz_has_three_questions_and_an_answer_to_each(chapter):
     quiz = markdown(chapter).partition("\n## Quiz\n")[2].partition("\n## ")[0]
     questions, _, answers = quiz.partition(":::{dropdown} Answers\n")
@@ -180,7 +197,8 @@ def test_a_book_without_solutions(tmp_path):
             assert f":label: {exercise.label}\n" in after and exercise.task[:40] in after
             assert (exercise.answer or exercise.solution)[:60] not in after
         assert "{solution}" not in after and "{dropdown} Answers" not in after
-        assert after.count(":::") == before.count(":::") - 2 * before.count(":::{solution}") - 2
+        assert after.count(":::") == before.count(":::") - 2 * (
+                before.count(":::{solution}") + before.count(":::{dropdown} Answers"))
         assert after.partition("\n## Next\n")[2] == before.partition("\n## Next\n")[2]
 
 
