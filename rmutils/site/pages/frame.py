@@ -35,8 +35,8 @@ def connect(app: Sphinx) -> None:
 def arrange(app: Sphinx, doctree: nodes.document) -> None:
     """Move the box to the top of the page, and fold the cell of parameters."""
     for section in list(doctree.findall(nodes.section)):
-        if not any(section.findall(nodes.section, include_self=False)) and LACKING in (
-                section.astext()):
+        if not any(section.findall(nodes.section, include_self=False)) and any(
+                output.astext().startswith(LACKING) for output in section.findall(_is_output)):
             section.parent.remove(section)
     cells = list(doctree.findall(lambda node: isinstance(node, nodes.container)
                                  and "cell_index" in node))
@@ -49,6 +49,11 @@ def arrange(app: Sphinx, doctree: nodes.document) -> None:
               and FOLDED not in raw.astext()]
     for raw in tables[OPEN_TABLES:]:
         raw.replace_self(nodes.raw("", _folded(raw.astext()), format="html"))
+
+
+def _is_output(node: nodes.Node) -> bool:
+    """Return whether a node holds what a cell showed: its source may hold the same words."""
+    return isinstance(node, nodes.container) and "cell_output" in node["classes"]
 
 
 def _folded(table: str) -> str:

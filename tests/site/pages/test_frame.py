@@ -41,6 +41,7 @@ def test_tables_after_the_fifth_are_folded_with_their_rows_counted():
 
 
 def test_sections_without_data_are_left_out():
-    lacking = nodes.paragraph("", "This section lacks its data: nothing is measured.")
-    found = page([nodes.paragraph("", "Numbers")], [lacking])
+    words = "This section lacks its data: nothing is measured."
+    lacking = nodes.container("", nodes.paragraph("", words), classes=["cell_output"])
+    found = page([nodes.literal_block("", f'say("{words}")')], [lacking])
     assert [title.astext() for title in found.findall(nodes.title)] == ["A title", "Section 0"]
