@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -205,8 +206,11 @@ class HeadScores:
                           self.about)
 
     def ranking(self) -> list[Head]:
-        """Return all heads, highest mean first; ties in the order of layer and head."""
-        order = np.argsort(-self.mean.ravel(), kind="stable")
+        """Return all heads, highest mean first; ties in the order of layer and head.
+
+        Means are rounded as in `select`: else the last bits of a sum would decide a tie.
+        """
+        order = np.argsort(-self.mean.ravel().round(DECIMALS), kind="stable")
         return [divmod(int(i), self.shape[1]) for i in order]
 
     @checked
@@ -235,16 +239,22 @@ class HeadScores:
 
     @checked
     def select_random(
-        self, count: int, *, exclude: Heads = (), seed: int = 42
+        self, count: int, *, exclude: Heads = (), seed: int = 42, published: bool = False
     ) -> list[Head]:
         """Draw `count` random heads; with `exclude` the paper's Non-Retrieval-Mask (section 4.1).
 
-        The seed 42 is that of the authors' `mask_retrieval_head.py`.
+        The seed 42 is that of the authors' `mask_retrieval_head.py`. With `published` the heads are
+        drawn as there, too: Python's `random.randrange` for layer and head, until there are enough.
         """
         excluded = set(exclude)
         pool = [head for head in np.ndindex(*self.shape) if head not in excluded]
         if count > len(pool):
             raise UserError(f"{count} random heads asked for, but only {len(pool)} to draw from.")
+        if published:
+            (layers, heads), generator, found = self.shape, random.Random(seed), set[Head]()
+            while len(found) < count:
+                found |= {(generator.randrange(layers), generator.randrange(heads))} - excluded
+            return sorted(found)
         drawn = np.random.default_rng(seed).choice(len(pool), size=count, replace=False)
         return sorted(pool[i] for i in drawn)
 

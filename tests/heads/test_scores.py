@@ -1,6 +1,7 @@
 """Scores of all heads: selection, intervals and the published JSON format."""
 
 import json
+import random
 import warnings
 
 import numpy as np
@@ -43,6 +44,27 @@ def test_select_errors(scores):
     for both in ({}, {"tau": 0.1, "top_k": 1}):
         with pytest.raises(UserError, match="give one of the two"):
             scores.select(**both)
+
+
+def test_ties_are_in_the_order_of_layer_and_head():
+    """Six times 0.1 is less than 0.1 + 0.2 + 0.3 in the last bits."""
+    runs = np.full((6, 1, 2), 0.1)
+    runs[:, 0, 1] = [0.1, 0.2, 0.3, 0, 0, 0]
+    scores = HeadScores(runs, "m")
+    assert scores.mean[0, 0] < scores.mean[0, 1]
+    assert scores.ranking() == [(0, 0), (0, 1)] == scores.select(tau=0.1)
+
+
+def test_random_heads_as_the_authors_draw_them(scores):
+    """Their loop, which draws layer and head until it has enough that are not excluded."""
+    excluded, expected = scores.select(tau=0.3), []
+    random.seed(42)
+    while len(expected) < 3:
+        head = random.randrange(scores.shape[0]), random.randrange(scores.shape[1])
+        if head not in expected and head not in excluded:
+            expected.append(head)
+    assert scores.select_random(3, exclude=excluded, published=True) == sorted(expected)
+    assert scores.select_random(3, exclude=excluded, published=True, seed=1) != scores.ranking()
 
 
 def test_select_random(scores):

@@ -148,15 +148,18 @@ def _score(path: Path, metric: str, item: dict) -> float:
     """0 to 100; NaN where GPT-4o gave no grade."""
     if metric in GRADES:
         grades = item.get("gpt-4-scores", item.get("gpt4-scores"))
-        return _checked(GRADES[metric](grades)) if grades else float("nan")
+        # HELMET's recall, and with it its F1, can pass 1: a judge may find more key points than
+        # there are. HELMET averages what it has, and so does this.
+        most = math.inf if metric == "gpt-4-f1" else 100
+        return _checked(GRADES[metric](grades), most) if grades else float("nan")
     if metric not in item:
         raise UserError(f"{path} is of another version of HELMET: its samples have no {metric}.")
     return _checked(100 * float(item[metric]))
 
 
-def _checked(score: float) -> float:
-    if not 0 <= score <= 100:
-        raise ValueError(f"a score of {score}, expected 0 to 100")
+def _checked(score: float, most: float = 100) -> float:
+    if not 0 <= score <= most or math.isinf(score):
+        raise ValueError(f"a score of {score}, expected 0 to {most:g}")
     return score
 
 

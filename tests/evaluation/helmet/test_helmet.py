@@ -166,6 +166,16 @@ def test_files_of_another_form_are_refused_by_name(output, pattern, change, mess
         collect(output)
 
 
+def test_an_f1_above_one_is_averaged_as_helmet_does(output):
+    damaged(output, "multi_lexsum*gpt4eval_o.json",
+            lambda r: r["data"][1]["gpt-4-scores"].update(f1=1.25))
+    scores = of(collect(output)[0], "multi_lexsum")["score"]
+    assert scores.tolist()[1:] == [125] + [25] * 4
+    damaged(output, "json_kv*42.json", lambda r: r["data"][3].update(substring_exact_match=1.286))
+    with pytest.raises(UserError, match="128.6, expected 0 to 100"):
+        collect(output)
+
+
 def test_files_that_are_cut_short_are_refused_by_name(output):
     for pattern in ("msmarco*42.json", "alce_qampari*.score", "narrativeqa*gpt4eval_o.json"):
         path = next(output.glob(pattern))
