@@ -261,7 +261,8 @@ def _watched(own: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
                 raise UserError(
                     f"the attention {own!r} says nothing about where the heads look, so they "
                     f"cannot be watched. Let it return its weights beside its output, (batch, "
-                    f"heads, queries, keys); or load the model with attn_implementation='eager'.")
+                    f"heads, queries, keys); or put transformers' own on the model: "
+                    f"lm.model.set_attn_implementation('eager').")
             recorder.record(module.layer_idx, weights[:, :, -recorder.rows:].argmax(-1))
         return output, weights
 

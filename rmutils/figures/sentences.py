@@ -111,6 +111,14 @@ def leader_by_length(scores: HeadScores, top_k: int) -> str:
         f"least {number(*shared)} of the top {top_k} are those of the whole grid.")
 
 
+def rank_at_longest(scores: HeadScores) -> str:
+    """Say where the highest head stands at the longest prompts in which a needle was found."""
+    length = scores.cases.loc[scores.cases["success"], "length"].max()
+    ranking = scores.where(scores.cases["length"] == length).ranking()
+    return (f"At {length:,} tokens that head is number {ranking.index(scores.ranking()[0]) + 1} of "
+            "the ranking.")
+
+
 def real_depths(model: str, table: pd.DataFrame, excluded: float = -0.1) -> str:
     """Apply the rule of `data/plans/collapsed_depths.yml` to a model's comparison.
 

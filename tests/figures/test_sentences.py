@@ -1,5 +1,7 @@
 """A computed sentence follows its numbers: with other results it says something else."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -50,6 +52,15 @@ def test_leader_by_length():
     assert "The leader changes" in changed and "lower by more than chance" in changed
     assert "at 512 it is number 2" in changed and "0.50 [" not in changed.split("scores")[0]
     assert "leads at every length" in sentences.leader_by_length(scores(0.9, 0.8), 2)
+
+
+def test_rank_at_the_longest_prompts_whose_needle_was_found():
+    found = scores(0.9, 0.4)
+    assert sentences.rank_at_longest(found) == (
+        "At 512 tokens that head is number 2 of the ranking.")
+    missed = found.cases.tail(1).assign(length=1024, success=False)
+    more = replace(found, cases=pd.concat([found.cases, missed], ignore_index=True))
+    assert sentences.rank_at_longest(more) == sentences.rank_at_longest(found)
 
 
 def test_leader_by_length_of_the_chapter():
