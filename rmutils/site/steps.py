@@ -24,8 +24,9 @@ from rmutils.core.environment import share_cores
 from rmutils.core.errors import UserError
 from rmutils.core.files import keeping
 from rmutils.site import playground
-from rmutils.site.classroom import without_solutions, write_slides
+from rmutils.site.classroom import without_solutions
 from rmutils.site.gallery import write
+from rmutils.site.slides import write_slides
 
 STATE = Path("book/_build")
 """Files that a build leaves behind, relative to the project's folder like all paths here."""

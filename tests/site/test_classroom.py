@@ -58,6 +58,6 @@ def test_guide_links_the_slides_of_both_lessons(browser, address):
         for number in (1, 2):
             page.goto(address + "teaching.html")
             page.get_by_role("link", name=f"Lesson {number}:").first.click()
-            assert page.locator("section:visible h2").count() == 1
+            assert page.locator("section:visible h1").count() == 1
             assert page.locator("img").first.evaluate("i => i.complete")
     assert not problems

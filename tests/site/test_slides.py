@@ -10,7 +10,7 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 from rmutils.core import paths
 from rmutils.core.errors import UserError
 from rmutils.figures.report import what_we_found
-from rmutils.site.classroom import FOLDER, write_slides
+from rmutils.site.slides import FOLDER, write_slides
 
 LESSONS = sorted((paths.BOOK / FOLDER).glob("*.yml"))
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="40" height="20"></svg>'
@@ -44,8 +44,11 @@ def test_lessons_show_what_chapters_computed(made):
     assert len(made) == len(LESSONS) == 2
     for lesson, file in zip(LESSONS, made, strict=True):
         slides, text = yaml.safe_load(lesson.read_text("utf-8"))["slides"], file.read_text("utf-8")
-        assert text.count("<section ") == len(slides)
-        assert text.count("<img ") == sum("figure" in slide for slide in slides) >= 4
+        assert text.count("<section ") == 1 + len(slides)
+        assert text.count("<img alt") == sum("figure" in slide for slide in slides) >= 4
+        assert text.count('<img class="equation"') == sum("equation" in s for s in slides) == 1
+        for said in ("Optimizing Retrieval Heads", "Youmi Ma and Naoaki Okazaki", "CC BY 4.0"):
+            assert said in text.partition("</section>")[0]
         assert text.count("It is <strong>0.5</strong>.") == sum("said" in s for s in slides) >= 1
         assert not re.findall(r'(?:src|href)="(?!data:)', text)
 
@@ -77,7 +80,7 @@ def test_text_that_a_model_wrote_is_escaped(tmp_path):
     ({"figure": "fig-none"}, "a.yml: no chapter has a figure fig-none"),
     ({"said": "audit/none"}, "a.yml: audit/none: no such cell"),
     ({"said": "none/cell-01"}, "a.yml: none/cell-01: no such cell"),
-    ({"picture": "x"}, "a.yml: slide 1 has picture"),
+    ({"picture": "x"}, "a.yml: slide 2 has picture"),
 ])
 def test_what_is_missing_is_named(book, slide, told):
     (book / FOLDER).unlink()
@@ -89,27 +92,39 @@ def test_what_is_missing_is_named(book, slide, told):
         write_slides(book, book / "html")
 
 
+def test_no_slide_is_larger_than_a_small_projector(made, browser):
+    """With figures of the book's usual shape; a slide that is too long scrolls."""
+    page = browser.new_page(viewport={"width": 1280, "height": 720})
+    for file in made:
+        page.goto(file.as_uri())
+        for _ in range(page.locator("section").count()):
+            size = page.evaluate("[document.documentElement.scrollWidth, "
+                                 "document.documentElement.scrollHeight]")
+            assert size == [1280, 720], page.locator("section:visible").inner_text()[:60]
+            page.keyboard.press("ArrowRight")
+
+
 def test_keys_turn_the_pages_and_print_shows_all(made, browser):
     page = browser.new_page(viewport={"width": 1200, "height": 800})
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.goto(made[0].as_uri())
     shown = page.locator("section:visible")
-    titles = page.locator("section h2").all_text_contents()
-    assert shown.locator("h2").all_text_contents() == titles[:1]
+    titles = page.locator("section :is(h1, h2)").all_text_contents()
+    assert shown.locator("h1, h2").all_text_contents() == titles[:1]
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowLeft")
-    assert shown.locator("h2").all_text_contents() == titles[1:2]
+    assert shown.locator("h1, h2").all_text_contents() == titles[1:2]
     assert not page.locator(".notes:visible").count()
     page.keyboard.press("n")
     assert "Minute" in page.locator(".notes:visible").inner_text()
     page.keyboard.press("End")
     page.get_by_role("button", name="Next").click()  # there is nothing behind the last one
-    assert shown.locator("h2").all_text_contents() == titles[-1:]
+    assert shown.locator("h1, h2").all_text_contents() == titles[-1:]
     assert page.get_by_role("status").inner_text() == f"{len(titles)} of {len(titles)}"
     page.reload()
-    assert shown.locator("h2").all_text_contents() == titles[-1:]
+    assert shown.locator("h1, h2").all_text_contents() == titles[-1:]
     page.emulate_media(media="print")
     assert shown.count() == len(titles) and not page.locator("nav:visible, .notes:visible").count()
     assert not problems
