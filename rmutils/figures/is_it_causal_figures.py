@@ -67,7 +67,7 @@ def exchanged_sets(results: Mapping[str, IsItCausal]) -> Figure:
     return figure
 
 
-def necessary_against_sufficient(results: Mapping[str, IsItCausal], named: int = 2) -> Figure:
+def necessary_against_sufficient(results: Mapping[str, IsItCausal], named: int = 1) -> Figure:
     """Each head alone: nats of an answer that it restores, and that removing it loses.
 
     Parameters
@@ -84,7 +84,7 @@ def necessary_against_sufficient(results: Mapping[str, IsItCausal], named: int =
         axes.plot([0, most], [0, most], color=GREY, lw=0.8, ls=":")
         for head, row in heads.nlargest(named, "restored").iterrows():
             axes.annotate("-".join(map(str, head)), (row["restored"], row["removed"]),
-                          xytext=(-2, 5), textcoords="offset points", rotation=60, fontsize=9)
+                          xytext=(-9, 5), textcoords="offset points", fontsize=9)
         axes.margins(0.12)
         axes.set_title(model, fontsize=9.5)
         axes.tick_params(labelsize=9)
@@ -194,7 +194,7 @@ def same_at_every_token(results: Mapping[str, IsItCausal], level: float) -> str:
     p = holm([one for _, one in found.values()])
     clear = [model for (model, (more, _)), one in zip(found.items(), p, strict=True)
              if one < level and more.low > 0]
-    told = [f"{model} {_points(more)} (p = {one:.2g})"
+    told = [f"{_points(more)} in {model} (p = {one:.2g})"
             for (model, (more, _)), one in zip(found.items(), p, strict=True)]
     lead = (f"**The heads that matter change from token to token in {len(clear)} of {len(found)} "
             "models.**" if clear else
@@ -208,9 +208,9 @@ def leaders_told(model: str, result: IsItCausal) -> str:
     table = token_leaders(result)
     often = table["leader"].value_counts()
     layer, head = often.index[0]
-    return (f"- **{model}**: {len(often)} heads lead at one or more of the {len(table)} tokens of "
-            f"{table['case'].nunique()} answers of which a head restores {LEAST:g} nats or more. "
-            f"Head {layer}-{head} does at {often.iloc[0] / len(table):.0%} of them.")
+    return (f"- **{model}**: {len(often)} heads restore most of a token. The most frequent, "
+            f"{layer}-{head}, leads at {often.iloc[0]} of {len(table)} tokens (those of which a "
+            f"head restores {LEAST:g} nats or more).")
 
 
 def copy_scores_by_length(table: pd.DataFrame, heads: Sequence[Head]) -> Figure:
@@ -251,15 +251,14 @@ def leaders_by_length_told(
         As from `rmutils.experiments.causal_effects.copy_by_length`.
     """
     first, second = (f"{layer}-{head}" for layer, head in heads)
-    clear = table[table["p_holm"] < level]
-    ahead = [[f"{row.length:,}" for row in clear.itertuples() if sign * row.difference.value > 0]
-             for sign in (1, -1)]
-    told = [f"head {name} copies more than head {other} at {join(lengths)} tokens"
-            for name, other, lengths in ((first, second, ahead[0]), (second, first, ahead[1]))
-            if lengths]
-    copies = (f"Beyond chance, {' and '.join(told)}" if told else
-              "At no length does either copy more than the other beyond chance") + (
-        f" (p corrected over {len(table)} lengths, differences over needles).")
+    names = []
+    for rows, lead in ((table, ""), (table[table["p_holm"] < level], "beyond chance, ")):
+        parts = [f"head {name} at {join(lengths)}" for name, sign in ((first, 1), (second, -1))
+                 if (lengths := [f"{row.length:,}" for row in rows.itertuples()
+                                 if sign * row.difference.value > 0])]
+        names.append(lead + (", ".join(parts) or "at none of these lengths"))
+    copies = (f"Of the two, the higher copy score has {names[0]} tokens; {names[1]} (p corrected "
+              f"over {len(table)} lengths, differences over needles).")
     if leaders is None:
         return f"{copies} What each restores alone was planned and has not been run."
     parts = []
