@@ -8,4 +8,8 @@ document.addEventListener("DOMContentLoaded", () => {
   for (const list of document.querySelectorAll(".citation-list[role=list]")) {
     list.removeAttribute("role");
   }
+  // Names of models and the like do not break at their hyphens.
+  for (const name of document.querySelectorAll(".bd-article :is(:not(pre) > code, .rm-table :is(td, th))")) {
+    if (/^[\w.-]{1,24}$/.test(name.textContent.trim())) name.style.whiteSpace = "nowrap";
+  }
 });

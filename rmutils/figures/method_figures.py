@@ -54,7 +54,7 @@ def overview(shape: tuple[int, int], heads: Collection[Head], prompt: str, chose
         _arrow(axes, (3.55, middle), (3.95, middle))
         _arrow(axes, (6.0, middle), (6.33, 1.95))
     said = f"the {len(heads)} retrieval heads: orange,\nthen masked (a row is a layer)"
-    axes.text(1.95, 1.66, said, fontsize=9, va="center", color=INK)
+    axes.text(1.95, 1.62, said, fontsize=9, va="center", color=INK)
     _box(axes, 6.38, 1.5, 1.12, r"prefer $y_w$ to $y_l$", GREEN, "DPO")
     return figure
 

@@ -41,8 +41,9 @@ def arrange(app: Sphinx, doctree: nodes.document) -> None:
     cells = list(doctree.findall(lambda node: isinstance(node, nodes.container)
                                  and "cell_index" in node))
     for cell in cells:
-        if any(raw.astext().startswith(FOUND) for raw in cell.findall(nodes.raw)):
-            _lift(doctree, cell)
+        box = next((raw for raw in cell.findall(nodes.raw) if raw.astext().startswith(FOUND)), None)
+        if box is not None:
+            _lift(doctree, box)
         elif "tag_parameters" in cell["classes"]:
             _fold(cell, app.env.docname.rpartition("/")[2])
     tables = [raw for raw in doctree.findall(nodes.raw) if raw.astext().startswith(TABLE)
@@ -61,10 +62,11 @@ def _folded(table: str) -> str:
     return re.sub("<table.*</table>", lambda found: fold(found[0], rows), table, flags=re.DOTALL)
 
 
-def _lift(doctree: nodes.document, cell: nodes.Element) -> None:
+def _lift(doctree: nodes.document, box: nodes.raw) -> None:
+    """Move the box alone: its code stays where it is run."""
     top = next(doctree.findall(nodes.section))
-    cell.parent.remove(cell)
-    top.insert(top.first_child_matching_class(nodes.title) + 1, cell)
+    box.parent.remove(box)
+    top.insert(top.first_child_matching_class(nodes.title) + 1, box)
 
 
 def _fold(cell: nodes.Element, chapter: str) -> None:
