@@ -3,9 +3,10 @@
 The code runs in a Python of its own without site packages, in an empty folder that is removed
 afterwards, with an empty environment, under limits for processor time, memory, files and processes
 (`rmutils.evaluation.abilities.inside`), and is killed with all its children when its time is over.
-Where the system has `unshare` and allows it, the code has neither a network nor a view of other
-processes. It still may read what this user may read. That is good enough for what a model writes
-when it is asked for a function; it is no place for code that somebody wrote to do harm.
+Where the system has `unshare` and allows it, the code has no network, a `/proc` with nothing but
+itself, and disks that are only read. It still may read what this user may read. That is good enough
+for what a model writes when it is asked for a function; it is no place for code that somebody wrote
+to do harm.
 """
 
 from __future__ import annotations
@@ -27,12 +28,28 @@ from select import select
 from typing import Any, BinaryIO
 
 from rmutils.core.errors import UserError
+from rmutils.core.validation import parse_json
 from rmutils.evaluation.abilities import inside
 
 WALL_SECONDS = 20.0
 """Ours: ten times the processor time that the code has, for machines with other work."""
 LONGEST = 2**16
 """Bytes that results may take."""
+_READ_ONLY = """\
+for place in $(cut -d ' ' -f 2 /proc/self/mounts); do
+    mount -o remount,bind,ro "$place" 2>/dev/null
+done
+exec env -i "$0" --user -- "$@"
+"""
+"""Then a second namespace of users, in which the first one's rights to mount are gone."""
+_CANNOT_WRITE = """\
+import errno, os
+try:
+    os.mkfifo("pipe")
+except OSError as error:
+    os._exit(error.errno != errno.EROFS or [n for n in os.listdir("/proc") if n.isdigit()] != ["1"])
+os._exit(1)
+"""
 _PYTHON = (sys.executable, "-I", "-S", "-B")
 
 
@@ -54,15 +71,21 @@ class Outcome:
 
 @cache
 def isolation() -> tuple[str, ...]:
-    """The command in front of a program that takes its network and its view of other processes.
+    """The command in front of a program that takes its network, its view of other processes, and
+    all places where it could write.
 
     Everything that the program starts dies with it. Empty where the system does not allow that, as
     in most containers and outside Linux.
     """
     unshare = shutil.which("unshare")
-    words = (unshare, "--user", "--net", "--ipc", "--pid", "--kill-child")
-    tried = unshare and subprocess.run([*words, *_PYTHON, "-c", ""], capture_output=True, env={})
-    return words if tried and tried.returncode == 0 else ()
+    if not unshare:
+        return ()
+    words = (unshare, "--map-root-user", "--net", "--ipc", "--pid", "--mount", "--mount-proc",
+             "--kill-child", "sh", "-c", _READ_ONLY, unshare)
+    with tempfile.TemporaryDirectory() as folder:
+        tried = subprocess.run([*words, *_PYTHON, "-c", _CANNOT_WRITE], capture_output=True,
+                               cwd=folder, env={"PATH": os.defpath})
+    return words if tried.returncode == 0 else ()
 
 
 def call(
@@ -92,7 +115,8 @@ def call(
     job = json.dumps({"code": code, "function": function, "calls": list(map(list, calls))})
     with tempfile.TemporaryDirectory() as folder:
         process = subprocess.Popen(
-            [*isolation(), *_PYTHON, inside.__file__], cwd=folder, env={}, start_new_session=True,
+            [*isolation(), *_PYTHON, inside.__file__], cwd=folder, start_new_session=True,
+            env={"PATH": os.defpath} if isolation() else {},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         started = time.monotonic()
         try:
@@ -106,11 +130,12 @@ def call(
         over = time.monotonic() - started >= wall
         return Outcome(problem="took too long" if over else "ended without a result")
     try:
-        found = json.loads(said)
+        found = parse_json(said.decode())
         if problem := found.get("problem"):
             return Outcome(problem=str(problem))
         values = tuple(map(ast.literal_eval, found["values"]))
-    except (ValueError, LookupError, TypeError, AttributeError, SyntaxError, RecursionError):
+    except (ValueError, LookupError, TypeError, AttributeError, SyntaxError, RecursionError,
+            MemoryError):  # what Python's parser raises for what is nested too deeply
         return Outcome(problem="its results cannot be read")
     same = len(values) == len(calls)
     return Outcome(values) if same else Outcome(problem="its results cannot be read")

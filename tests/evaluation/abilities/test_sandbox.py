@@ -60,6 +60,13 @@ def test_results_come_back(walls):
      "cannot be read"),
     (body("class Any:", "    def __repr__(self): return '4, 4'", "return Any()"), None),
     (body("return 'x' * 10**6"), "cannot be read"),  # longer than results may be
+    # values that Python's parser would fall over
+    *((body("class Deep:", f"    def __repr__(self): return {text!r} * 9000 + '1'",
+            "return Deep()"), "cannot be read") for text in ("-", "[", "not ", "1+", "1**")),
+    (body("import os", "os.mkfifo('pipe')"), "AttributeError"),
+    (body("import os", "os.setsid()"), "AttributeError"),
+    (body("import sqlite3", "sqlite3.connect('new')"), "import is not allowed"),
+    (body("import _xxsubinterpreters"), "import is not allowed|ModuleNotFound"),
 ])
 def test_bad_programs_do_not_pass(walls, code, problem):
     outcome = call(code, "f", [[2]])
@@ -150,6 +157,21 @@ def test_the_kernel_limits_processes(tmp_path):
     else:
         pytest.skip("root has no Python here that nobody may run")
     assert done.stdout == "0\n", done.stderr
+
+
+@pytest.mark.skipif(not isolation(), reason="this system allows no namespaces")
+def test_namespaces_hold_without_python_s_help(tmp_path):
+    """No place takes a file, `/proc` knows one process, and no right to mount is left."""
+    code = (f"import os\nfor place in ({str(tmp_path)!r}, '/tmp', '/dev/shm', '/root', '.'):\n"
+            "    try: os.mkfifo(place + '/pipe')\n    except OSError: pass\n"
+            "    else: print('made in', place)\n"
+            "print([n for n in os.listdir('/proc') if n.isdigit()], dict(os.environ).keys(),\n"
+            "      [l.split()[1] for l in open('/proc/self/status') if l.startswith('CapEff')])")
+    done = subprocess.run([*isolation(), sys.executable, "-I", "-S", "-c", code], cwd=tmp_path,
+                          capture_output=True, text=True, env={"PATH": os.defpath, "SECRET": "x"})
+    assert "made in" not in done.stdout and "['1']" in done.stdout, done
+    assert "['0000000000000000']" in done.stdout and "SECRET" not in done.stdout
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.skipif(not isolation(), reason="this system allows no namespaces")
