@@ -102,6 +102,14 @@ def test_an_interval_holds_its_estimate_or_is_refused():
     assert interval([0.1] * 7) == Interval(*[pytest.approx(0.1)] * 3)  # equal but for rounding
 
 
+def test_two_seeds_that_differ_have_a_wide_interval():
+    """All samples alike, so seeds alone decide: their draws reach from 0 to 2, and two values say
+    so little that Student's t widens that to -8.2 and 10.2."""
+    wide = stats.t.ppf(0.975, 1) / stats.norm.ppf(0.975) * 2**0.5
+    value, low, high = interval(np.tile([0.0, 2.0], (10, 1)), seeds=True)
+    assert (value, low, high) == pytest.approx((1, 1 - wide, 1 + wide)) and low < -8
+
+
 def test_rule_of_three():
     """None of 20 cases shows it: up to 3 / 20 of all may. Where some do, nothing changes."""
     assert interval([0.0] * 20, bounds=SHARE, cases=20) == (0, 0, 0.15)

@@ -230,7 +230,7 @@ def sharing_heads(model: PreTrainedModel, sharing: Sharing) -> Iterator[None]:
     for i, layer in sharing.items():
         source = {head: place for place, (essential, others) in enumerate(layer.items())
                   for head in (essential, *others)}
-        if i >= layers or sorted(source) != list(range(count)):
+        if not 0 <= i < layers or sorted(source) != list(range(count)):
             raise UserError(f"layer {i} of the sharing is not one of this model, which has "
                             f"{layers} layers of {count} heads. Find another for this model.")
         if len(layer) < count:

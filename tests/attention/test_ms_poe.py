@@ -1,5 +1,6 @@
 """Ms-PoE against positions that are divided before the model turns anything."""
 
+import math
 import sys
 from weakref import WeakKeyDictionary
 
@@ -127,6 +128,17 @@ def test_keys_looked_at_by_hand():
     window[-1, 4] = False
     shares = looked_at(query, key, window[None, None], 1.0, frequencies)
     assert shares.tolist() == pytest.approx([2 / 7, 0])
+
+
+def test_a_key_is_looked_at_beyond_three_times_the_mean():
+    """With 7 other keys of weight 1, one of weight w gets 8 w / (w + 7) times the mean."""
+    frequencies, places = torch.tensor([0.7, 0.1]), torch.arange(8)
+    key, query = torch.zeros(1, 2, 8, 4), torch.zeros(1, 2, 8, 4)
+    query[..., 0] = 1
+    for head, times in enumerate((2.9, 3.1)):
+        key[0, head, 4, 0] = math.log(7 * times / (8 - times))
+    query, key = turn(query, places, frequencies), turn(key, places, frequencies)
+    assert looked_at(query, key, None, 1.0, frequencies).tolist() == [0, 1 / 8]
 
 
 def test_ranks_and_the_reference_that_confuses_them():

@@ -106,7 +106,7 @@ def test_file(tmp_path, llama):
     (tmp_path / "heads.json").write_text(sharing_json(SHARING))
     assert retention(SHARING) == 8 / 16
     assert load_sharing(tmp_path / "heads.json") == SHARING
-    for wrong in ({9: {0: [1, 2, 3]}}, {0: {0: [1, 2]}}):
+    for wrong in ({4: {0: [1, 2, 3]}}, {-1: {0: [1, 2, 3]}}, {0: {0: [1, 2]}}):
         with pytest.raises(UserError, match="which has 4 layers of 4 heads"), \
                 sharing_heads(llama.model, wrong):
             pass
