@@ -30,7 +30,7 @@ def run(
     output: Annotated[Path | None, typer.Option(help="Write the executed copy here.")] = None,
     show: Annotated[bool, typer.Option("--list", help="List the parameters and stop.")] = False,
 ) -> None:
-    """Run a notebook with other parameters and keep the executed copy.
+    """Run a notebook with other parameters; keep the executed copy, and a page to look at.
 
     It becomes a page of the book at the next `make book`.
 
@@ -39,6 +39,7 @@ def run(
     from rmutils.site.gallery import NAME
     from rmutils.site.notebooks import NotebookFailed, run_notebook
     from rmutils.site.parameters import check_parameters, describe, from_folder, read_parameters
+    from rmutils.site.run_page import write_page
 
     path = find_notebook(notebook)
     if show:
@@ -57,7 +58,7 @@ def run(
     except NotebookFailed as error:
         typer.echo(error, err=True)
         raise typer.Exit(1) from None
-    typer.echo(target)
+    typer.echo(f"{target}\n{write_page(target)}")
 
 
 run.command_class = OpenCommand

@@ -208,9 +208,14 @@ def without_solutions(folder: Path) -> None:
         notebook = load_notebook(path)
         for cell in notebook.cells:
             if cell.cell_type == "markdown":
-                cell.source = _ANSWERS.sub("", _DIRECTIVE.sub(
-                    lambda m: "" if m["kind"] == "solution" else m[0], cell.source))
+                cell.source = unsolved(cell.source)
         nbformat.write(notebook, path)
+
+
+def unsolved(markdown: str) -> str:
+    """A text without its solutions and answers of a quiz."""
+    return _ANSWERS.sub("", _DIRECTIVE.sub(
+        lambda m: "" if m["kind"] == "solution" else m[0], markdown))
 
 
 def worksheet(notebook: Path, exercises: list[Exercise], kind: str) -> NotebookNode:

@@ -1,5 +1,6 @@
 """Running a notebook for real, with the kernel of this interpreter."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from rmutils.cli import app
 from rmutils.core.errors import UserError
 from rmutils.site import notebooks
 from rmutils.site.notebooks import NotebookFailed, ThisPython, run_notebook
+from rmutils.site.run_page import write_page
 from tests.notebooks.test_parameters import CELL, write
 
 
@@ -104,13 +106,20 @@ def test_the_second_of_two_runs_of_one_name_is_told(tmp_path):
 
 
 def test_command_line(tmp_path):
-    source = write(tmp_path / "nb.ipynb", CELL, "print(tau + 1, lengths)")
+    source = write(tmp_path / "nb.ipynb", CELL, "print(tau + 1, lengths, '<b>')", (
+        "from IPython.display import HTML, Markdown\n"
+        "display(HTML('<table></table>'), Markdown('It *is*, see {ref}`there`'))"))
     call = CliRunner().invoke
     assert "prompt lengths # in tokens" in call(app, ["run", str(source), "--list"]).output
     done = call(app, ["run", str(source), "-p", "tau", "-1", "-p", "lengths", "7", "--output",
                       str(tmp_path / "out.ipynb")])
     assert done.exit_code == 0, done.output
     assert "0.0 [7]" in text_of(nbformat.read(tmp_path / "out.ipynb", as_version=4))
+    page = (tmp_path / "out.html").read_text(encoding="utf-8")
+    assert str(tmp_path / "out.html") in done.output.replace("\n", "")
+    assert "0.0 [7] &lt;b&gt;" in page and "<table></table>" in page
+    assert "It <em>is</em>, see <code>there</code>" in page
+    assert "tau = -1.0, lengths = [7]" in page or "lengths = [7], tau = -1.0" in page
     write(source, CELL, "1 / 0")
     failed = call(app, ["run", str(source), "--output", str(tmp_path / "out2.ipynb")])
     assert failed.exit_code == 1 and "cell 3" in failed.output and "ZeroDivision" in failed.output
@@ -140,3 +149,14 @@ def test_help_and_version_answer_without_torch():
 def test_bars_without_widgets_are_no_warning(tmp_path):
     source = write(tmp_path / "nb.ipynb", CELL, "import rmutils, tqdm.auto")
     assert "IProgress" not in text_of(run_notebook(source, tmp_path / "out.ipynb", {}))
+
+
+def test_page_of_a_run_has_titles_of_exercises_and_no_solutions(tmp_path):
+    notebook = nbformat.v4.new_notebook(metadata={"rmutils": {"changed": [], "parameters": {}}})
+    notebook.cells = [nbformat.v4.new_markdown_cell(
+        "(top)=\n# Heads\n\n:::{exercise} Easy ★\n:label: a\n\nDo it.\n:::\n\n"
+        ":::{solution} a\n:class: dropdown\n\nSo.\n:::\n\n## Next")]
+    nbformat.write(notebook, tmp_path / "a.ipynb")
+    page = write_page(tmp_path / "a.ipynb").read_text(encoding="utf-8")
+    assert re.findall(r"<(h\d|p)>([^<]*)", page.partition("</p>")[2]) == [
+        ("h1", "Heads"), ("h3", "Easy ★"), ("p", "Do it."), ("h2", "Next")]
