@@ -25,6 +25,7 @@ from rmutils.experiments.layer_choice import (
     recall,
 )
 from rmutils.experiments.run_costs import CostsConfig, costs
+from rmutils.experiments.token_agreement import AgreementConfig, agreement
 from rmutils.experiments.under_variants import changes, levels, perplexities
 from rmutils.heads.detection import DetectConfig, inputs_of
 from rmutils.models import LanguageModel
@@ -45,6 +46,7 @@ class Measurement:
 
 
 MEASUREMENTS = {one.stage.name: one for one in (
+    Measurement(Stage("agreement", 1), AgreementConfig, agreement),
     Measurement(Stage("costs", 1), CostsConfig, costs, lambda config: "-".join(
         dict.fromkeys(variant.kind for variant in config.variants.values()))),
     Measurement(Stage("layers", 1), LayersConfig, layers, lambda config: config.variant.kind),

@@ -8,7 +8,7 @@ from rmutils.attention.variants import PLAIN
 from rmutils.experiments.later_sharing import shown_by
 from rmutils.experiments.under_variants import levels
 from rmutils.figures.report import number
-from rmutils.figures.sentences import join
+from rmutils.figures.sentences import by_sign, join
 from rmutils.stats import Interval
 
 ENDS = ["value", "low", "high"]
@@ -17,24 +17,28 @@ RULE = {1: "sharing costs fewer needles if the heads are alike", -1: "random hea
 """What the plan's rule says of a model."""
 
 
-def alike_or_random(found: pd.DataFrame, first: str) -> str:
-    """Say the verdict of the plan on each model, and the numbers of one of them.
+def alike_or_random(found: pd.DataFrame, missing: int) -> str:
+    """Say the numbers at the lowest rate, and by the plan's rule what they mean for each model.
 
     Parameters
     ----------
     found : DataFrame
         As from `rmutils.experiments.later_sharing.primary`.
-    first : str
-        The model whose numbers are told.
+    missing : int
+        Planned measurements that are not stored: with any, there is no verdict.
     """
+    lowest = found["rate"].min()
+    told = (f"With {lowest:.1%} of the heads computing, alike heads leave more needles found than "
+            "random ones by " + join(
+                f"{_points(row)} points on `{row.model}` ({row.share:.0%} and {row.share_base:.0%} "
+                f"found, corrected p = {row.p_holm:.2g})"
+                for row in found[found["rate"] == lowest].itertuples()) + ".")
+    if missing:
+        return f"{told} {missing} planned measurements are missing, so there is no verdict yet."
     verdict = shown_by(found)
     by_rule = [f"On {join(f'`{model}`' for model in verdict.index[verdict == sign])} {words}"
                for sign, words in RULE.items() if (verdict == sign).any()]
-    own = found[found["model"] == first]
-    return f"**{'. '.join(by_rule)}.** " + " ".join(
-        f"With {row.rate:.1%} of its heads computing, `{first}` finds {row.share:.0%} of the "
-        f"needles if alike heads share and {row.share_base:.0%} if random ones do: {_points(row)} "
-        f"points (corrected p = {row.p_holm:.2g})." for row in own.itertuples())
+    return f"**{'. '.join(by_rule)}.** {told}"
 
 
 def unread(found: pd.DataFrame) -> str:
@@ -101,17 +105,17 @@ def prompt_or_steps(recall: pd.DataFrame, model: str, layer: int, p: float) -> s
     """
     part = recall[(recall["layer"] == layer) & (recall["p"] <= p)].assign(variant="x")
     once, later = (levels(part, column, ["p"]).set_index("p") for column in ("prompt", "next"))
-    seen = part.groupby("p")["answer_kept"].mean()
+    seen, blind = (part.groupby("p")[name].mean() for name in ("answer_kept", "prompt_kept"))
     ends = (once.index.min(), once.index.max())
     lead = ("Choosing once, from the prompt, misses the needle; choosing at each step finds it."
             if (once["high"] < later["low"]).all() else
             "It is not shown that choosing at each step finds more than choosing once.")
     return (f"**{lead}** At p of {ends[0]:g} to {ends[1]:g}, the prompt's last token chooses "
             f"{once['value'].min():.0%} to {once['value'].max():.0%} of the needle's tokens in "
-            f"layer {layer} of `{model}`. When a token of the needle is to be copied, that step "
-            "has chosen it in " + " and in ".join(
-                f"{number(*later.loc[at, ENDS])} of all cases (p = {at:g}, {seen[at]:.0%} of all "
-                "tokens selected)" for at in ends) + ".")
+            f"layer {layer} of `{model}`, though {blind.min():.0%} to {blind.max():.0%} of all. "
+            "When a token of the needle is to be copied, that step has chosen it in "
+            + " and in ".join(f"{number(*later.loc[at, ENDS])} of all cases (p = {at:g}, "
+                              f"{seen[at]:.0%} of all tokens selected)" for at in ends) + ".")
 
 
 def prompt_time(own: Interval, fused: Interval, model: str, rate: float) -> str:
@@ -130,3 +134,35 @@ def prompt_time(own: Interval, fused: Interval, model: str, rate: float) -> str:
     return (f"**{lead}.** With {rate:.0%} of the heads computing, `{model}` reads a prompt in "
             f"{number(*own)} of the time of the same code without sharing, and in "
             f"{number(*fused)} of that of the plain model.")
+
+
+def layers_agree(pairs: dict[str, Interval], overlap: pd.DataFrame, model: str, layer: int) -> str:
+    """Say whether later layers agree more on tokens than early ones, and whether tokens stay.
+
+    Parameters
+    ----------
+    pairs : dict of str to Interval
+        As from `rmutils.experiments.token_agreement.early_and_later`.
+    overlap : DataFrame
+        Of `rmutils.experiments.token_agreement.agreement`.
+    """
+    common = levels(overlap.assign(variant=""), "common", ["steps"]).set_index("steps")[ENDS]
+    lead = by_sign(pairs["difference"], "Later layers agree on tokens more than early ones do",
+                   "Early layers agree on tokens more than later ones do",
+                   "It is not shown that later layers agree on tokens more than early ones")
+    return (f"**{lead}**, by {number(*pairs['difference'])} in the rank correlation of two layers' "
+            f"scores (`{model}`: {number(*pairs['early'])} and {number(*pairs['later'])}). Over "
+            f"time tokens change: of those that layer {layer} chooses, the next query chooses "
+            f"{number(*common.iloc[0])}, too, and the query {common.index[-1]} later "
+            f"{number(*common.iloc[-1])}.")
+
+
+def gpu_cost(table: pd.DataFrame) -> str:
+    """Say when a step of Select-Attention is cheaper on a GPU, from a roofline."""
+    tenth = table[table["kept"] == 0.1]
+    lead = ("Fewer bytes are not less time on a GPU" if (tenth["times"] > 1).any() else
+            "On a GPU, selecting a tenth of the tokens saves time")
+    return (f"**{lead}.** If a tenth of the tokens is selected, a step of Llama 3.1 8B takes at "
+            f"least {tenth['times'].min():.2g} to {tenth['times'].max():.2g} times as long as the "
+            f"plain one at {tenth['tokens'].min():,.0f} to {tenth['tokens'].max():,.0f} tokens (by "
+            "formula, on an H100): selected tokens pass through all later layers again.")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import PowerNorm
+from matplotlib.colors import ListedColormap, PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 
@@ -243,4 +243,31 @@ def maps(weights: np.ndarray, heads: Sequence[int], columns: int = 4) -> Figure:
     figure.supxlabel("key (first to last)", fontsize=9)
     figure.supylabel("query (first on top)", fontsize=9)
     figure.colorbar(drawn, ax=grid, ticks=[0, 0.001, 0.01, 0.1, 1], shrink=0.8, label="weight")
+    return figure
+
+
+def tokens_over_layers_and_time(
+    scores: np.ndarray, chosen: np.ndarray, layer: int
+) -> Figure:
+    """Scores of tokens by layer, and the tokens that a layer chooses at each step.
+
+    Parameters
+    ----------
+    scores : ndarray
+        (layers, tokens): 0 to 1.
+    chosen : ndarray
+        (queries, keys): True where a token is chosen.
+    layer : int
+        The layer that chooses.
+    """
+    figure = Figure(figsize=(WIDTH, 2.9))
+    left, right = figure.subplots(1, 2)
+    drawn = left.imshow(scores, cmap=SEQUENTIAL, norm=PowerNorm(FAINT, 0, 1), aspect="auto",
+                        interpolation="nearest")
+    left.set(xlabel="token", ylabel="layer", title="score of a token, by layer")
+    left.yaxis.set_major_locator(MaxNLocator(integer=True))
+    figure.colorbar(drawn, ax=left, ticks=[0, 0.001, 0.01, 0.1, 1])
+    right.imshow(chosen, cmap=ListedColormap(["white", ORANGE]), aspect="auto",
+                 interpolation="nearest")
+    right.set(xlabel="token (key)", ylabel="time (query)", title=f"chosen by layer {layer}")
     return figure

@@ -37,8 +37,10 @@ def test_the_rule_of_the_plan():
     assert row["low"] > 0.5 and row["p_holm"] < 0.001 and row["needles"] == 20
     assert shown_by(found).to_dict() == {"m": 1, "n": -1, "o": 0, "p": 0}
     assert not compare_arms(table).set_index("model").loc["p", "readable"]
-    told = alike_or_random(found, "m")
-    assert "**On `m` sharing costs fewer" in told and "finds 90% of the needles" in told
+    told = alike_or_random(found, 0)
+    assert "**On `m` sharing costs fewer" in told and "(90% and 10% found" in told
+    told = alike_or_random(found, 3)
+    assert "**" not in told and "3 planned measurements are missing" in told
     assert "On `n` random heads" in told and "`p` at 70.0%" in unread(found)
 
 
