@@ -1,0 +1,54 @@
+"""Sentences about sharing and selecting follow the numbers, whichever way they point."""
+
+import pandas as pd
+
+from rmutils.experiments.gpu_step import roofline
+from rmutils.figures.sharing_sentences import (
+    beginnings,
+    gpu_cost,
+    layers_agree,
+    prompt_or_steps,
+    prompt_time,
+    sharing_layer,
+)
+from rmutils.stats import Interval
+
+
+def test_choosing_once_is_compared_with_choosing_at_each_step():
+    table = pd.DataFrame([{"layer": 1, "p": p, "question": q, "prompt": 0.0, "next": 0.9,
+                           "prompt_kept": 0.1, "answer_kept": 0.3}
+                          for p in (0.9, 0.97, 0.99) for q in range(6)])
+    told = prompt_or_steps(table, "m", 1, 0.97)
+    assert "Choosing once, from the prompt, misses the needle" in told
+    assert "p of 0.9 to 0.97" in told and "0.99" not in told and "10% to 10% of all" in told
+    other = prompt_or_steps(table.assign(prompt=1.0), "m", 1, 0.97)
+    assert other.startswith("**It is not shown")
+
+
+def test_a_layer_that_cannot_share_is_named():
+    each = pd.DataFrame([(v, q, 0.0, float(v != "0")) for v in ("plain", "0", "5")
+                         for q in range(4)], columns=["variant", "question", "place", "correct"])
+    told = sharing_layer(each, "m", 30)
+    assert "in layer 0 of 30 it finds 0 of 4 needles; in 1 of the 2 layers" in told
+    assert "in no layer" in sharing_layer(each.assign(correct=1.0), "m", 30)
+    said = each.assign(response=["x y z"] * 4 + ["q"] * 4 + ["x y z a"] * 4)
+    assert "0% (layer 0), 100% (layer 5)" in beginnings(said, "m")
+
+
+def test_time_is_saved_only_against_what_takes_longer():
+    less, more = Interval(0.7, 0.6, 0.8), Interval(1.3, 1.2, 1.4)
+    assert "but not against the fused kernel" in prompt_time(less, more, "m", 0.5)
+    assert prompt_time(less, less, "m", 0.5).startswith("**Sharing saves time.**")
+    assert prompt_time(more, less, "m", 0.5).startswith("**No time is shown")
+
+
+def test_agreement_and_bytes():
+    overlap = pd.DataFrame([(q, s, c) for q in range(3) for s, c in ((1, 0.8), (64, 0.5))],
+                           columns=["question", "steps", "common"])
+    pairs = {"early": Interval(0.2, 0.1, 0.3), "later": Interval(0.6, 0.5, 0.7),
+             "difference": Interval(0.4, 0.3, 0.5)}
+    assert "**Later layers agree on tokens more" in layers_agree(pairs, overlap, "m", 14)
+    pairs["difference"] = Interval(-0.4, -0.5, -0.3)
+    assert "**Early layers agree" in layers_agree(pairs, overlap, "m", 14)
+    assert "Fewer bytes are not less time" in gpu_cost(roofline([32_000], [0.1]))
+    assert "saves time" in gpu_cost(roofline([1_000], [0.1]))
