@@ -3,6 +3,7 @@
 import pandas as pd
 
 from rmutils.experiments.gpu_step import roofline
+from rmutils.figures.companion_claims import companion_claims
 from rmutils.figures.sharing_sentences import (
     beginnings,
     gpu_cost,
@@ -52,3 +53,9 @@ def test_agreement_and_bytes():
     assert "**Early layers agree" in layers_agree(pairs, overlap, "m", 14)
     assert "Fewer bytes are not less time" in gpu_cost(roofline([32_000], [0.1]))
     assert "saves time" in gpu_cost(roofline([1_000], [0.1]))
+
+
+def test_claims_of_the_companion_texts_are_answered_from_what_ships():
+    table = companion_claims()
+    assert set(table["chapter"]) == {12, 13, 14} and table["place"].str.contains("Section").all()
+    assert not table["here"].str.contains("Not stored|[*`]").any()
