@@ -136,11 +136,16 @@ def compare_arms(needles: pd.DataFrame, arm: str = ALIKE, base: str = RANDOM) ->
                                        "high", "p", "needles", "readable"])
 
 
-def primary(needles: pd.DataFrame, rates: int = 2) -> pd.DataFrame:
-    """`compare_arms` at the plan's first rates, with `p_holm` over models and these rates."""
+def primary(needles: pd.DataFrame, plan: Plan) -> pd.DataFrame:
+    """`compare_arms` at the plan's first two rates, with `p_holm` over its models and these rates.
+
+    What is not stored yet counts as p = 1, so no verdict can be lost when it comes.
+    """
+    kept = plan.content["kept"]
     found = compare_arms(needles)
-    found = found[found["rate"].isin(sorted(found["rate"].unique())[:rates])]
-    return found.assign(p_holm=holm(found["p"].tolist()))
+    found = found[[row.rate in kept[row.model][:2] for row in found.itertuples()]]
+    missing = sum(len(rates[:2]) for rates in kept.values()) - len(found)
+    return found.assign(p_holm=holm([*found["p"], *[1.0] * missing])[: len(found)])
 
 
 def shown_by(found: pd.DataFrame) -> pd.Series:

@@ -54,10 +54,11 @@ def companion_claims() -> pd.DataFrame:
 
 
 def _share_select() -> Iterator[tuple]:
-    planned, _, lacks = planned_sharing(load_plan("later_sharing"))
+    plan = load_plan("later_sharing")
+    planned, _, lacks = planned_sharing(plan)
     yield ("Sections 3.1 and 4.1", "Heads of a layer that look alike can share their weights", 12,
            sharing_sentences.alike_or_random(
-               later_sharing.primary(planned["needles"]), len(lacks)) if planned else NONE)
+               later_sharing.primary(planned["needles"], plan), len(lacks)) if planned else NONE)
     alone, _, _ = look_up(LARGE, ONE_LAYER, compute="never")
     yield ("Section 5, Figure 6", "Sharing in one of layers 0 to 14 costs accuracy, in one of "
            "15 to 31 little", 12, "; ".join(

@@ -25,7 +25,7 @@ def alike_or_random(found: pd.DataFrame, missing: int) -> str:
     found : DataFrame
         As from `rmutils.experiments.later_sharing.primary`.
     missing : int
-        Planned measurements that are not stored: with any, there is no verdict.
+        Planned measurements that are not stored.
     """
     lowest = found["rate"].min()
     told = (f"With {lowest:.1%} of the heads computing, alike heads leave more needles found than "
@@ -33,12 +33,11 @@ def alike_or_random(found: pd.DataFrame, missing: int) -> str:
                 f"{_points(row)} points on `{row.model}` ({row.share:.0%} and {row.share_base:.0%} "
                 f"found, corrected p = {row.p_holm:.2g})"
                 for row in found[found["rate"] == lowest].itertuples()) + ".")
-    if missing:
-        return f"{told} {missing} planned measurements are missing, so there is no verdict yet."
     verdict = shown_by(found)
     by_rule = [f"On {join(f'`{model}`' for model in verdict.index[verdict == sign])} {words}"
                for sign, words in RULE.items() if (verdict == sign).any()]
-    return f"**{'. '.join(by_rule)}.** {told}"
+    return f"**{'. '.join(by_rule)}.** {told}" + (
+        f" {missing} planned measurements are missing." if missing else "")
 
 
 def unread(found: pd.DataFrame) -> str:
@@ -150,11 +149,11 @@ def layers_agree(pairs: dict[str, Interval], overlap: pd.DataFrame, model: str, 
     lead = by_sign(pairs["difference"], "Later layers agree on tokens more than early ones do",
                    "Early layers agree on tokens more than later ones do",
                    "It is not shown that later layers agree on tokens more than early ones")
-    return (f"**{lead}**, by {number(*pairs['difference'])} in the rank correlation of two layers' "
-            f"scores (`{model}`: {number(*pairs['early'])} and {number(*pairs['later'])}). Over "
-            f"time tokens change: of those that layer {layer} chooses, the next query chooses "
-            f"{number(*common.iloc[0])}, too, and the query {common.index[-1]} later "
-            f"{number(*common.iloc[-1])}.")
+    return (f"**{lead}.** In `{model}` the rank correlation of two layers' scores is "
+            f"{number(*pairs['early'])} for early layers and {number(*pairs['later'])} for later "
+            f"ones, a difference of {number(*pairs['difference'])}. Over time tokens change: of "
+            f"those that layer {layer} chooses, the next query chooses {number(*common.iloc[0])}, "
+            f"too, and the query {common.index[-1]} later {number(*common.iloc[-1])}.")
 
 
 def gpu_cost(table: pd.DataFrame) -> str:
