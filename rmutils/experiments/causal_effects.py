@@ -46,7 +46,6 @@ def _by_needle(part: pd.DataFrame) -> pd.DataFrame:
     return part.pivot_table(index="needle", columns="draw", values="change", aggfunc="mean")
 
 
-@cache
 def effects(result: IsItCausal, column: str = "right") -> pd.DataFrame:
     """Return what exchanging the top heads does, and how much of it is due to these heads.
 
@@ -58,6 +57,11 @@ def effects(result: IsItCausal, column: str = "right") -> pd.DataFrame:
         of needles), `p_holm` (of the primary comparisons: the smallest number, `restore` and
         `remove`; else NaN).
     """
+    return _effects(result, column).copy()
+
+
+@cache
+def _effects(result: IsItCausal, column: str) -> pd.DataFrame:
     rows, bounds = [], ANY if column == "nats" else DIFFERENCE
     for way in (RESTORE, REMOVE, ZERO):
         part = changes(result, way, column)
@@ -76,9 +80,12 @@ def effects(result: IsItCausal, column: str = "right") -> pd.DataFrame:
 
 
 def room(result: IsItCausal) -> Interval:
-    """Return the share of the answers' tokens that only the needle makes right."""
+    """Return the share of the answers' tokens that only the needle makes right.
+
+    As in `effects`, every needle counts once, however many of its answers there are.
+    """
     part = result.sets[(result.sets["way"] == RESTORE) & (result.sets["policy"] == NONE)]
-    return interval(1 - part["right"], part["needle"], bounds=SHARE)
+    return interval(1 - part.groupby("needle")["right"].mean(), bounds=SHARE)
 
 
 def imbalance(result: IsItCausal, kind: str, count: int) -> Interval:

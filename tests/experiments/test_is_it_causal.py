@@ -135,6 +135,9 @@ def test_effects_are_what_is_exchanged_beyond_the_control():
         0.5, abs=0.02)  # two needles: 2 of 4 patterns of signs are as large
     assert np.isnan(table.loc[ZERO, "p_holm"])
     assert imbalance(result, COPY, 1).value == pytest.approx(-0.4)
+    again = result.sets[result.sets["needle"] == 0].assign(case="again", right=1.0)
+    more = IsItCausal(result.scores, pd.concat([result.sets, again]), result.singles)
+    assert room(more).value == pytest.approx(1 - 0.5 / NEEDLES)  # two answers of one needle
     assert changes(result, REMOVE, "whole").query("policy == @TOP")["change"].sum() == 2
 
 
