@@ -38,6 +38,8 @@ from rmutils.stats import ANY, DIFFERENCE, Bounds, Interval, interval
 
 CAUSES = ("A", "B")
 """Answers in the outer fifths of the training texts; answers anywhere."""
+AT_ONCE = 3
+"""Variants of a measurement of a cause: a part of the plan is stored without the rest."""
 LOOKS_BACK = 0.4
 """Mean attention to the token before, from which on a head is spared."""
 POSITIONS = Stage[Tables]("positions", version=1, read=read_tables)
@@ -106,6 +108,7 @@ def planned(plan: Plan) -> list[PositionsConfig]:
             "max_new_tokens": 24}
     strained, causes = p["strained"], p["causes"]
     texts = TextsConfig(count=strained["texts"])
+    names = (PLAIN, *causes["variants"])
     return [PositionsConfig(
         model=model, variants=(PLAIN, *strained["variants"]), texts=texts,
         trained=strained["trained"], yarn=strained["yarn"],
@@ -113,9 +116,10 @@ def planned(plan: Plan) -> list[PositionsConfig]:
         for model in strained["models"]] + [PositionsConfig(
             model=model, cause=cause, snapshot=causes["snapshots"][model], outer=causes[cause],
             further=causes["further"], trained=causes["trained"], yarn=causes["yarn"],
-            variants=(PLAIN, *causes["variants"]), texts=texts,
+            variants=names[start : start + AT_ONCE], texts=texts,
             needles=DetectConfig(lengths=tuple(causes["lengths"].values()), **grid))
-        for model in causes["models"] for cause in CAUSES]
+        for model in causes["models"] for start in range(0, len(names), AT_ONCE)
+        for cause in CAUSES]
 
 
 def positions_stored(
@@ -193,7 +197,8 @@ def positions(
         try:
             tables, artifact = positions_stored(config, plan, compute=compute)
         except NotStored:
-            missing.append(f"{config.cause} of {config.model}" if config.cause else config.model)
+            missing.append(f"{config.cause} of {config.model} under {', '.join(config.variants)}"
+                           if config.cause else config.model)
             continue
         artifacts.append(artifact)
         for table, rows in tables.items():

@@ -6,14 +6,16 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from rmutils.experiments.under_variants import changes, perplexities
+from rmutils.experiments.ms_poe import ALL, CAUSES, gains, positions, tested
+from rmutils.experiments.under_variants import perplexities
 from rmutils.figures.report import number
 from rmutils.figures.sentences import join
-from rmutils.pipeline.planned_runs import Plan
+from rmutils.pipeline.planned_runs import Plan, load_plan
 from rmutils.stats import Interval
 
 MANY, ONE = "1 to 1.5", "all 1.25"
 """Ratios of the same mean."""
+YARN = "YaRN"
 CHANGE = ["change", "change_low", "change_high"]
 
 
@@ -30,15 +32,23 @@ def beyond_length(table: pd.DataFrame, variant: str = MANY) -> str:
     table : DataFrame
         As from `rmutils.experiments.ms_poe.gains`.
     """
-    rows = table.query("cause == '' and part == 'middle' and variant == @variant")
+    middle = table.query("cause == '' and part == 'middle'")
+    rows = middle[middle["variant"] == variant]
     helped, harmed = (rows["low"] > 0).sum(), (rows["high"] < 0).sum()
+
+    def gain(model: str, name: str) -> str:
+        row = middle.query("model == @model and variant == @name").iloc[0]
+        return points((row["value"], row["low"], row["high"]))
+
     told = "; ".join(
-        f"{row.model} {points((row.value, row.low, row.high))} points, from {row.plain:.0%}"
-        for row in rows.itertuples())
-    return (f"**Beyond the trained length, ratios of {variant} help {helped} of {len(rows)} models"
+        f"{row.model} finds {row.plain:.0%} and gains {gain(row.model, variant)} points ("
+        f"{gain(row.model, ONE)} with one ratio of the same mean, {gain(row.model, YARN)} with "
+        f"YaRN)" for row in rows.itertuples())
+    of = f"{helped} of {len(rows)} models" if len(rows) > 1 else (
+        "the one model measured" if helped else "no model measured")
+    return (f"**Beyond the trained length, ratios of {variant} help {of}"
             + (f" and harm {harmed}" if harmed else "")
-            + f".** Needles found in the middle of {rows['length'].iloc[0]:,} tokens change by: "
-            f"{told}.")
+            + f".** In the middle of {rows['length'].iloc[0]:,} tokens {told}.")
 
 
 def two_causes(found: Mapping[str, Interval], plan: Plan, models: int) -> str:
@@ -77,22 +87,59 @@ def many_or_one(texts: pd.DataFrame) -> str:
     for model in models:
         own = texts[texts["model"] == model]
         rises = perplexities(own).set_index("variant")[CHANGE]
-        less = changes(own, "nats", ONE).set_index("variant").loc[MANY]
-        lower += less["high"] < 0
-        parts.append(f"{model} +{points(rises.loc[MANY])} % against +{points(rises.loc[ONE])} %")
-    return (f"**Many ratios cost less than one of the same mean in {lower} of {len(models)} "
-            f"models.** Where nothing is far away, perplexity rises under ratios of {MANY}, and "
+        less = perplexities(own, ONE).set_index("variant").loc[MANY, CHANGE]
+        lower += less["change_high"] < 0
+        parts.append(f"{model} +{points(rises.loc[MANY])} % against +{points(rises.loc[ONE])} %, a "
+                     f"difference of {points(less)} %")
+    lead = (f"Many ratios cost less than one of the same mean in {lower} of {len(models)} models"
+            if lower else "That many ratios cost less than one of the same mean is not shown")
+    return (f"**{lead}.** Where nothing is far away, perplexity rises under ratios of {MANY}, and "
             f"under {ONE.removeprefix('all ')} for all heads: {join(parts)}.")
 
 
 def distance_alone(scores: Mapping[str, pd.DataFrame], near: int, far: int) -> str:
     """Say in how many heads a key loses by distance alone, and whether the loss is steady."""
-    parts = []
+    lower, steady, heads = [], 0, 0
     for model, table in scores.items():
-        wide = table.pivot(index=["layer", "head"], columns="distance", values="score")
-        falls = (wide[far] < wide[near]).mean()
-        steady = (wide.diff(axis=1).iloc[:, 1:] <= 0).all(axis=1).mean()
-        parts.append(f"in {model} {falls:.0%} of the heads score a key lower at {far:,} tokens "
-                     f"than at {near:,}, by {(wide[near] - wide[far]).median():.1f} in the median, "
-                     f"and {steady:.0%} fall at every step on the way")
-    return f"On average there is a decay, but no steady one: {join(parts)}."
+        wide = table.query("@near <= distance <= @far").pivot(
+            index=["layer", "head"], columns="distance", values="score")
+        fall = wide[near] - wide[far]
+        lower.append(f"{(fall > 0).mean():.0%} of the heads of {model} (median {fall.median():.1f}"
+                     " less)")
+        steady += int((wide.diff(axis=1).iloc[:, 1:] <= 0).all(axis=1).sum())
+        heads += len(wide)
+    return (f"A key scores lower at {far:,} tokens than at {near:,}, by distance alone, in "
+            f"{join(lower)}. Of all {heads} heads, {steady or 'none'} "
+            f"{'falls' if steady < 2 else 'fall'} at every step on the way.")
+
+
+def claims_of_the_summary() -> list[tuple[str, str, int, str]]:
+    """Hold what the summary of Ms-PoE claims against the stored measurements.
+
+    Returns
+    -------
+    list of (str, str, int, str)
+        Place (its heading), claim (translated), chapter, and what was found here.
+    """
+    plan = load_plan("ms_poe")
+    tables, _, _ = positions(plan)
+    if not tables:
+        return []
+    table = gains(tables["needles"])
+    models = paired_models(table)
+    strained = tables["texts"].query("cause == ''")
+    return [
+        ("背景と動機", "The decay of rotary positions is one cause of the loss in the middle", 11,
+         two_causes(tested(tables["needles"], plan), plan, len(models)) if models
+         else "Not all planned runs are stored."),
+        ("Needle-in-a-Haystack", "Beyond the trained length the middle gains 14 points", 11,
+         beyond_length(table)),
+        ("マルチスケールの鍵", "One ratio for all heads destroys what they know of neighbours", 11,
+         many_or_one(strained))]
+
+
+def paired_models(table: pd.DataFrame) -> list[str]:
+    """Return the models that have both causes, from a table of `rmutils.experiments.ms_poe.gains`.
+    """
+    return [name for name, part in table[table["cause"] != ""].groupby("model")
+            if name != ALL and part["cause"].nunique() == len(CAUSES)]

@@ -4,6 +4,7 @@ import hashlib
 import re
 from contextlib import contextmanager
 from functools import partial
+from random import Random
 
 import pytest
 import torch
@@ -12,7 +13,9 @@ from transformers import LlamaForCausalLM, Olmo3ForCausalLM, Qwen3ForCausalLM
 
 from rmutils import load_model
 from rmutils.core.errors import UserError
+from rmutils.corpora.world import World
 from rmutils.corpora.world.lexicon import names
+from rmutils.corpora.world.samples import is_outer
 from rmutils.models.known_models import REGISTRY
 from rmutils.models.teaching import RECIPES, TeachingRecipe, pretraining, stream
 from rmutils.models.teaching import stream as tokenizer
@@ -449,3 +452,18 @@ def test_training_learns(tmp_path):
     folder = train(recipe, tmp_path / "a model")
     losses = [float(line.split(",")[2]) for line in curve_of(folder)[1:]]
     assert sum(losses[-5:]) < 0.8 * sum(losses[:5])
+
+
+def test_answers_in_the_outer_fifths():
+    """Needles, and questions about what stands evenly in a text: nine of ten instead of four."""
+    texts = reading(kinds=("needle",), outer=0.9)
+    draw, found = Random(0), []
+    for i in range(60):
+        world = World(f"outer {i}")
+        world.outer = 0.9
+        sample = texts._task(world, 400)
+        found.append(is_outer(sample.context.index(sample.support[0]) / len(sample.context)))
+    assert 0.75 < sum(found) / len(found) < 0.98
+    asked = [place for place in (i / 2000 for i in range(2000)) if texts._asked(place, draw)]
+    assert sum(not 0.2 <= place < 0.8 for place in asked) / len(asked) == pytest.approx(
+        0.9, abs=0.03)
