@@ -11,13 +11,14 @@ import time
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
 from torch import Tensor
 
 from rmutils.attention.ms_poe import MsPoe
-from rmutils.attention.rope import inverse_frequencies, turn, turned_states
+from rmutils.attention.rope import inverse_frequencies, layers_of, turn, turned_states
 from rmutils.attention.variants import PLAIN, AttachedModel, Plain, Variant
 from rmutils.core.config import Config, command_line
 from rmutils.core.errors import NotStored
@@ -138,7 +139,7 @@ def positions_stored(
     NotStored
         Nothing stored and `compute="never"`.
     """
-    def make(folder: Path) -> dict:
+    def make(folder: Path) -> dict[str, Any]:
         kept = Journal(folder / ".done.jsonl")
         lm = load_model(str(_trained(config)) if config.cause else config.model)
         for name in config.variants:
@@ -308,12 +309,13 @@ def distance_scores(lm: LanguageModel, distances: Sequence[int]) -> pd.DataFrame
     for layer, states in turned_states(lm.model, range(lm.shape[0]), ids,
                                        places.expand_as(ids)).items():
         frequencies = inverse_frequencies(lm.model, layer).float()
+        attention: Any = layers_of(lm.model)[layer].self_attn
         query, key = (torch.complex(*turn(one, -places, frequencies).float().mean(
             (0, 2)).chunk(2, dim=-1)) for one in states)
         products = query * key.conj().repeat_interleave(len(query) // len(key), dim=0)
         angles = torch.tensor(distances)[:, None] * frequencies.cpu()
         scores = (products[:, None].cpu() * torch.polar(torch.ones_like(angles), angles)).real.sum(
-            -1) * lm.model.base_model.layers[layer].self_attn.scaling
+            -1) * attention.scaling
         parts.append(pd.DataFrame((scores - scores[:, :1]).numpy(), columns=[*distances]).melt(
             ignore_index=False, var_name="distance", value_name="score").rename_axis(
                 "head").reset_index().assign(layer=layer))

@@ -15,13 +15,14 @@ from rmutils.experiments.olmo3 import extension_stored
 from rmutils.experiments.savings_curves import by_half, look_up, planned_sharing
 from rmutils.experiments.token_agreement import AgreementConfig, early_and_later
 from rmutils.experiments.variant_questions import DocumentsConfig
-from rmutils.figures import olmo3_sentences, sharing_sentences
+from rmutils.figures import ms_poe_sentences, olmo3_sentences, sharing_sentences
 from rmutils.figures.report import number
 from rmutils.heads.detection import DetectConfig
 from rmutils.longcontext.extension import ExtensionConfig
 from rmutils.pipeline.planned_runs import load_plan
 
-SHARE_SELECT, OLMO3 = "Taniguchi and others", "Olmo 3, the summary"
+MS_POE, SHARE_SELECT, OLMO3 = ("Ms-PoE, the summary", "Taniguchi and others",
+                               "Olmo 3, the summary")
 LARGE, LAYERS = "smollm2-135m", 30
 FILTER = 14
 """Its filter layer in chapter 13."""
@@ -46,7 +47,8 @@ def companion_claims() -> pd.DataFrame:
     DataFrame
         `text`, `place`, `claim` (translated), `chapter`, `here`.
     """
-    rows = [(SHARE_SELECT, *row) for row in _share_select()]
+    rows = [(MS_POE, *row) for row in ms_poe_sentences.claims_of_the_summary()]
+    rows += [(SHARE_SELECT, *row) for row in _share_select()]
     rows += [(OLMO3, *row) for row in _olmo3()]
     found = pd.DataFrame(rows, columns=["text", "place", "claim", "chapter", "here"])
     found["here"] = found["here"].str.replace(r"[*`]", "", regex=True)

@@ -38,7 +38,7 @@ def beyond_length(table: pd.DataFrame, variant: str = MANY) -> str:
 
     def gain(model: str, name: str) -> str:
         row = middle.query("model == @model and variant == @name").iloc[0]
-        return points((row["value"], row["low"], row["high"]))
+        return points(Interval(row["value"], row["low"], row["high"]))
 
     told = "; ".join(
         f"{row.model} finds {row.plain:.0%} and gains {gain(row.model, variant)} points ("
