@@ -40,7 +40,7 @@ CHOSEN = RecallConfig(
 
 
 def companion_claims() -> pd.DataFrame:
-    """Hold claims of the companion texts against what is stored; nothing is computed.
+    """Compare claims of the companion texts with what is stored; nothing is computed.
 
     Returns
     -------
