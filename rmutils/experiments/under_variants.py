@@ -36,7 +36,7 @@ from rmutils.longcontext import extension  # noqa: F401, registers a variant
 from rmutils.models import LanguageModel
 from rmutils.models.language_model import passages, without_thoughts
 from rmutils.models.loading import ModelRef
-from rmutils.stats import POSITIVE, SHARE, compare, interval
+from rmutils.stats import DIFFERENCE, POSITIVE, SHARE, compare, interval
 
 Count = Annotated[int, Field(ge=1)]
 
@@ -268,7 +268,10 @@ def changes(table: pd.DataFrame, value: str, base: str = PLAIN) -> pd.DataFrame:
     samples = pd.DataFrame({
         "strategy": table["variant"], "seed": 0, "score": table[value],
         "sample": table[parts].astype(str).agg(" ".join, axis=1), "cluster": table["question"]})
-    return compare(samples, base).rename(columns={"strategy": "variant"})
+    found = compare(samples, base).rename(columns={"strategy": "variant"})
+    if value != "nats" and table[value].max() <= 1:  # shares
+        found[["low", "high"]] = found[["low", "high"]].clip(*DIFFERENCE)
+    return found
 
 
 def dips(table: pd.DataFrame, base: str = PLAIN) -> pd.DataFrame:

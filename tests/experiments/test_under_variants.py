@@ -19,6 +19,7 @@ from rmutils.experiments.sweep_questions import KNOWN_TOKENS
 from rmutils.experiments.under_variants import (
     TextsConfig,
     VariantConfig,
+    changes,
     compare_stored,
     measure,
     measure_stored,
@@ -166,3 +167,13 @@ def test_what_is_missing_is_named_and_its_command_makes_it(tiny):
     assert both.artifacts[1].manifest["command"] == shlex.join(command)
     texts = both.tables["texts"].set_index("variant")["nats"]
     assert texts["plain"].tolist() != texts["wide"].tolist()
+
+
+def test_a_change_of_shares_is_no_larger_than_one():
+    """Three needles, two of which are lost: unbounded, the interval began below -1."""
+    table = pd.DataFrame([(name, q, 0.5, float(name == "plain" or q == 0)) for name in
+                          ("plain", "x") for q in range(3)],
+                         columns=["variant", "question", "place", "correct"])
+    row = changes(table, "correct").iloc[0]
+    assert row["effect"] == pytest.approx(-2 / 3) and -1 <= row["low"] < row["effect"]
+    assert changes(table.assign(nats=10 * table["correct"]), "nats").iloc[0]["low"] < -1
