@@ -2,5 +2,5 @@
 
 Lists, records and search (`pages`), runs with other parameters (`gallery`), worksheets
 (`classroom`) and `slides`, the page on a model of one's own (`model_report`), the model that
-answers in the reader's browser (`playground`) and print (`pdf`).
+answers in the reader's browser (`playground`), print (`pdf`) and the `archive`.
 """
