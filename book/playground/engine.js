@@ -64,8 +64,9 @@
     let last = prompt.ids.at(-1);
     for (let t = 0; t < this.model.limit; t++) {
       const {logits, rows} = this.llama.step(last, off);
-      const known = told ? {logits} : {};
-      last = logits.indexOf(logits.reduce((a, b) => Math.max(a, b)));
+      const known = told ? {logits: logits.slice()} : {};
+      last = 0;
+      for (let id = 1; id < logits.length; id++) if (logits[id] > logits[last]) last = id;
       if (this.stop.has(last)) {
         yield {kind: "end", stopped: true, ...known};
         return;

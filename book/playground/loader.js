@@ -12,7 +12,9 @@
       for (const [i, part] of model.parts.entries()) {
         tell(i / model.parts.length);
         const bytes = await Promise.race([LoadedModel.part(part.file), ready]);
-        for (const thread of Object.values(threads)) thread.give({...part, bytes});
+        const taken = [threads.whole.give({...part, bytes: bytes.slice()}),
+                       threads.masked.give({...part, bytes})];
+        await Promise.race([Promise.all(taken), ready]);  // not two parts at a time in memory
       }
       await ready;
     } catch (error) {

@@ -59,7 +59,7 @@
     const simd = Playground.Engine.hasSimd(Playground.KERNEL);
     const memory = navigator.deviceMemory ?? 8;  // gigabytes; not all browsers tell
     this.lacking = !simd ? "This browser's WebAssembly has no SIMD, which the larger model needs."
-      : memory < 2 ? `This device has about ${memory} GB of memory; the larger model needs 2.`
+      : memory < 4 ? `This device has about ${memory} GB of memory; the larger model needs 4.`
       : this.models.length < 2 ? "Only the teaching model is here: when this book was built, "
         + "smollm2-135m had not been fetched (rmutils models fetch smollm2-135m)." : "";
     return this.lacking ? this.models.at(-1) : this.models[0];

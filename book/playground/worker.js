@@ -18,14 +18,20 @@
     this.thread.onerror = error => this.listener?.({kind: "failure", text: error.message});
     this.job = 0;
     this.ready = new Promise((resolve, reject) => {
-      this.listener = event => event.kind === "ready" ? resolve() : reject(new Error(event.text));
+      this.listener = event => {
+        if (event.kind === "taken") this.taken();
+        else if (event.kind === "ready") resolve();
+        else reject(new Error(event.text));
+      };
     });
     this.thread.postMessage({model, kernel: Playground.KERNEL});
   }
 
-  /* Hand over a part of the model's file. */
+  /* Hand over a part of the model's file, whose bytes are then no longer here; resolves when the
+     thread has copied them. */
   give(part) {
-    this.thread.postMessage({part});
+    this.thread.postMessage({part}, [part.bytes.buffer]);
+    return new Promise(resolve => { this.taken = resolve; });
   }
 
   /* Ask; `listener` gets the events of Engine.answer, or a failure. The question before this one
@@ -60,6 +66,7 @@
         else if (!data.part) await answer(data);
         else if (engine) {
           engine.take(data.part);
+          postMessage({job: 0, event: {kind: "taken"}});
           if (++given < engine.model.parts.length) return;
           engine.open();
           postMessage({job: 0, event: {kind: "ready"}});

@@ -145,17 +145,19 @@ def assert_same(page, lm, case: NiahCase, masked: list[Head]) -> tuple[list[int]
 
 
 def test_held_out_cases_are_answered_as_in_pytorch(page, lm, held_out):
-    """Whole, without the ten retrieval heads and without ten random ones, in lower layers too."""
+    """Whole, and without ten heads: the retrieval heads and random ones, in lower layers too, by
+    turns."""
     scores, _ = detect_stored(lm, playground._grid(lm.name), compute="never")
     changed, apart = 0, []
-    for seed, case in enumerate(held_out):
-        whole, *rest = (assert_same(page, lm, case, heads) for heads in (
-            [], scores.select(top_k=playground.MASKED), scores.select_random(10, seed=seed)))
-        changed += any(tokens != whole[0] for tokens, _ in rest)
-        apart += [distance for _, distance in (whole, *rest)]
-    print(f"{lm.name}: {len(apart)} answers, logits at most {max(apart):.1e} apart")
+    for number, case in enumerate(held_out):
+        heads = (scores.select_random(10, seed=number) if number % 2
+                 else scores.select(top_k=playground.MASKED))
+        whole, masked = (assert_same(page, lm, case, masked) for masked in ([], heads))
+        changed += whole[0] != masked[0]
+        apart += [whole[1], masked[1]]
+        print(f"{lm.name}, {case.id}: logits at most {max(apart):.1e} apart", flush=True)
     assert max(apart) < 1e-3
-    assert changed > len(held_out) / 3  # else nothing was masked
+    assert changed > len(held_out) / 4  # else nothing was masked
 
 
 def test_the_answers_that_ship_are_those_of_the_browser(page, lm):
