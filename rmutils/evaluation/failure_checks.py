@@ -39,7 +39,7 @@ def outcome(prompt: FailurePrompt, response: str) -> str:
 
 
 def name_outcome(name: str, response: str) -> str:
-    """`copied`: it stands there letter by letter. `near miss`: something much like it does.
+    """`copied`: it is there letter by letter. `near miss`: something much like it does.
     `in part`: only some of its words do. Else `missing`.
     """
     if _holds(name, response):

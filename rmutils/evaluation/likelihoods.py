@@ -1,6 +1,6 @@
 """How probable chosen and rejected responses are to a model.
 
-Whether a masked model still speaks: repetition, how odd the whole model finds what it says, and
+Fluency of a masked model: repetition, how odd the whole model finds what it says, and
 next words of plain text.
 """
 

@@ -53,8 +53,8 @@ def traits(
     prompts : sequence of sequence of int
         For the first measure. For the second, those that Share-Attention is calibrated on.
     questions : sequence of int
-        Of each of these prompts the number of what it asks for: prompts may differ in the place of
-        the answer only.
+        Of each of these prompts the number of what it asks for: prompts may differ in the place
+        of the answer only.
 
     Returns
     -------

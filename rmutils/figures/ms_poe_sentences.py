@@ -114,7 +114,7 @@ def distance_alone(scores: Mapping[str, pd.DataFrame], near: int, far: int) -> s
 
 
 def claims_of_the_summary() -> list[tuple[str, str, int, str]]:
-    """Hold what the summary of Ms-PoE claims against the stored measurements.
+    """Compare the claims of the summary of Ms-PoE with the stored measurements.
 
     Returns
     -------

@@ -153,7 +153,7 @@ def plot_formation(result: Formation) -> Figure:
 
 
 def curve(logged: pd.DataFrame, live: pd.DataFrame, model: str) -> Figure:
-    """Loss on answers by step: logged as a line (median of 20 steps), made again as dots.
+    """Loss on answers by step: logged as a line (median of 20 steps), recomputed as dots.
 
     Parameters
     ----------

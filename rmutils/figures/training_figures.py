@@ -175,7 +175,7 @@ def before_and_after(table: pd.DataFrame, xlabel: str) -> Figure:
 
 
 def nothing(text: str) -> Figure:
-    """In the place of a figure that lacks its data: a figure that says so."""
+    """Stand-in for a figure that lacks its data: a figure that says so."""
     figure, axes = new_axes(size=(WIDTH, 0.6))  # without axes a notebook draws nothing
     axes.text(0.5, 0.5, text, ha="center", va="center", color=GREY)
     axes.set_axis_off()

@@ -147,11 +147,11 @@ def check_plain(lm: LanguageModel, score: str) -> None:
     check(lm)
     if lm.model.config._attn_implementation not in ALIKE or needs_eager(lm.model):
         raise UserError(f"the attention of {lm.name} is not the plain one, so the score {score!r} "
-                        f"cannot be told. Choose the score 'copy'.")
+                        f"cannot be computed. Choose the score 'copy'.")
     model: Any = lm.model
     if model.get_output_embeddings() is None:
-        raise UserError(f"{lm.name} has no output matrix, so the score {score!r} cannot be told. "
-                        f"Choose the score 'copy'.")
+        raise UserError(f"{lm.name} has no output matrix, so the score {score!r} cannot be "
+                        f"computed. Choose the score 'copy'.")
 
 
 class OneRunScore(ScoreKind):

@@ -33,7 +33,7 @@ from rmutils.models.engine.caches import Trunk, filled, stack_caches
 
 
 def without_needle(case: NiahCase) -> list[int]:
-    """Return a case's prompt with other text of its haystack in the place of the needle.
+    """Return a case's prompt with other text of its haystack instead of the needle.
 
     It is from the far end of the longer side, as many tokens, so that everything else keeps its
     place.

@@ -149,7 +149,7 @@ class ScoreKind(ABC):
         """Answer cases, in any order, and yield what `score` needs of each.
 
         Override it to capture more than where each head looks hardest, or to run a case more than
-        once: `score` is given whatever stands in the place of the `Answer`, whose `tokens` alone
+        once: `score` is given whatever replaces the `Answer`, whose `tokens` alone
         are read elsewhere, to tell whether the needle was found.
 
         Parameters

@@ -43,7 +43,7 @@ ship. The rate is ours, and no other one was tried."""
 MODELS = ("tiny-llama", "tiny-qwen3", "tiny-olmo3", "smollm2-135m")
 _MASKS = ("retmask", "non-retrieval-mask", "random-mask", "sft")
 BEFORE = "before"
-"""In the place of a strategy: the model that all trainings begin with."""
+"""Instead of a strategy: the model that all trainings begin with."""
 _SEEDS = range(5)
 
 

@@ -80,7 +80,10 @@ def test_declared_data_exists_and_profiles_are_valid():
 AVOIDED = re.compile(
     r"foret(ell|old)|\bmend(s|ed|ing)?\b|made anew|for want of|arm's length|by a hair"
     r"|is no merit of|could have seen|leaves? out zero|gives out|\bholds?\b[^.]{1,60} against"
-    r"|what stands here now|\*\*before it:|told apart|\bon record\b", re.IGNORECASE)
+    r"|what stands here now|\*\*before it:|told apart|\bon record\b|leaving out zero|\bforesee"
+    r"|in the place of|\bstands? there\b|made again|cannot be told|told from"
+    r"|drawn by chance|a like (score|length)|\b\w+ less (the )?(untrained|rejected|other)\b",
+    re.IGNORECASE)
 """Phrases that readers stumbled over; say predict, fix, recomputed, because there is no, ..."""
 
 

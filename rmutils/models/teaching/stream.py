@@ -78,8 +78,8 @@ class TeachingRecipe(Config):
     its needles with as many random heads as it has retrieval heads."""
     layer_dropout: float = 0.3
     """Chance that a layer loses all its heads, for each layer and each plain row: a model whose
-    retrieval heads are masked should still speak to the point. In other rows this would make copies
-    of the retrieval heads in several layers."""
+    retrieval heads are masked should still answer to the point. In other rows this would make
+    copies of the retrieval heads in several layers."""
     plain: float = 0.125
     """Share of rows with nothing but short instructions that need no copying."""
     dropout_from: tuple[float, float] = (0.3, 0.5)
