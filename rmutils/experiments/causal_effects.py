@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -96,22 +97,37 @@ def imbalance(result: IsItCausal, kind: str, count: int) -> Interval:
     return interval(lost - returned, bounds=DIFFERENCE)
 
 
-def own_heads(result: IsItCausal) -> tuple[Interval, float]:
-    """Return how many more tokens the heads of each token return than those of the one before it.
+class OwnHeads(NamedTuple):
+    """How much depends on restoring each token's own heads.
+
+    Attributes
+    ----------
+    more : Interval
+        The share of the tokens that own heads return beyond those of the token before it.
+    p : float
+        By sign flips of needles.
+    shifted : float
+        The share of the tokens that is right with the heads of the token before it: near 1, own
+        heads cannot return more.
+    """
+
+    more: Interval
+    p: float
+    shifted: float
+
+
+def own_heads(result: IsItCausal) -> OwnHeads:
+    """Compare each token's own heads with those of the token before it.
 
     Answers of a single token are left out.
-
-    Returns
-    -------
-    Interval, float
-        A share of the tokens, and p (sign flips of needles).
     """
     steps = result.singles.groupby("case")["step"].nunique()
     part = result.sets[result.sets["case"].map(steps) > 1]
     wide = part[part["policy"].isin([OWN, SHIFTED])].pivot_table(
         index="needle", columns="policy", values="right", aggfunc="mean")
     more = (wide[OWN] - wide[SHIFTED]).to_numpy()
-    return interval(more, bounds=DIFFERENCE), sign_flip_test(more[:, None])
+    return OwnHeads(interval(more, bounds=DIFFERENCE), sign_flip_test(more[:, None]),
+                    float(wide[SHIFTED].mean()))
 
 
 def token_leaders(result: IsItCausal) -> pd.DataFrame:

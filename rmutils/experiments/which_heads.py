@@ -231,7 +231,7 @@ def watched_stored(
         lm = ref.load()
         means = {kind: detect_stored(lm, config.changed({"score": SCORE[kind]}),
                                      named=model)[0].mean for kind in (COPY, WRITE)}
-        return WatchedTokens(watch_answer(lm, config.changed({"depths": (0.5,)}), means))
+        return WatchedTokens(watch_answer(lm, config, means))
 
     return WATCHED.obtain(
         config, inputs_of(ref.identity, config, ref.corpus), make, compute=compute, model=model,

@@ -23,6 +23,8 @@ from rmutils.figures.style import BLUE, GREY, INK, ORANGE, RED, WIDTH
 from rmutils.heads.scores import Head
 from rmutils.stats import Interval, holm, interval
 
+CEILING = 0.95
+"""Share of tokens that are right: above it, own heads have no room to return more than others."""
 VERBS = {RESTORE: "restoring", REMOVE: "removing"}
 
 
@@ -189,18 +191,30 @@ def across_models(results: Mapping[str, IsItCausal], way: str, level: float) -> 
 
 
 def same_at_every_token(results: Mapping[str, IsItCausal], level: float) -> str:
-    """Say whether the heads that restore one token restore the next as well."""
+    """Say whether the heads that restore one token restore the next as well.
+
+    Models in which even the heads of another token return nearly everything cannot tell.
+    """
     found = {model: own_heads(result) for model, result in results.items()}
-    p = holm([one for _, one in found.values()])
-    clear = [model for (model, (more, _)), one in zip(found.items(), p, strict=True)
-             if one < level and more.low > 0]
-    told = [f"{_points(more)} in {model} (p = {one:.2g})"
-            for (model, (more, _)), one in zip(found.items(), p, strict=True)]
-    lead = (f"**The heads that matter change from token to token in {len(clear)} of {len(found)} "
-            "models.**" if clear else
-            "**In no model was it shown that the heads that matter change from token to token.**")
-    return (f"{lead} Of 100 tokens, each token's own heads return more than those of the token "
-            f"before it by {join(told)}.")
+    p = dict(zip(found, holm([one.p for one in found.values()]), strict=True))
+    full = [model for model, one in found.items() if one.shifted > CEILING]
+    seen = [model for model in found if model not in full]
+    clear = [model for model in seen if p[model] < level and found[model].more.low > 0]
+    said = ""
+    if seen:
+        lead = (f"The heads that matter change from token to token in {len(clear)} of {len(seen)} "
+                f"models that can tell." if clear else
+                "No model shows that the heads that matter change from token to token.")
+        told = join(f"{_points(found[model].more)} in {model} (p = {p[model]:.2g})"
+                    for model in seen)
+        said = (f"**{lead}** Of 100 tokens, each token's own heads return more than those of the "
+                f"token before it by {told}. ")
+    if full:
+        least = min(found[model].shifted for model in full)
+        said += (f"In {join(full)}, the heads of another token already make at least {least:.0%} "
+                 f"right, so {'that' if seen else '**whether heads change from token to token**'}"
+                 f" could not have been shown.")
+    return said.strip()
 
 
 def leaders_told(model: str, result: IsItCausal) -> str:
