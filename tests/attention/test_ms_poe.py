@@ -241,6 +241,8 @@ def test_other_orders_and_spacings(lm):
     assert ratios(order="reversed")[1] == pytest.approx([8, 1 + 14 / 3, 1 + 7 / 3, 1])
     assert ratios(spacing="log")[1] == pytest.approx([1, 2, 4, 8])
     assert ratios(spacing="two")[1] == [1, 1, 8, 8]
+    odd = MsPoe(s_min=1, s_max=8, spacing="two")
+    assert ratios_of(torch.arange(5), odd).tolist() == [1, 1, 8, 8, 8]
     spared = ratios(spared=((1, 3), (1, 2)), spacing="two")
     assert spared[1] == [1, 1, 1, 1]
     assert spared[2] == [1, 1, 8, 8]

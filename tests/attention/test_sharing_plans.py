@@ -48,6 +48,8 @@ def test_heads_that_are_most_alike():
     assert most_alike(APART[0], 0.05) == [0, 1] and most_alike(APART[0], 0.35) == [0, 1, 2]
     assert most_alike(APART[1][::-1, ::-1], 0.01) == [2, 3]
     assert most_alike(APART[1], 0.45) == [0, 1]  # before 2 and 3
+    pairs = np.array([[abs(a - b) for a in (0, 0.2, 1, 1.1)] for b in (0, 0.2, 1, 1.1)])
+    assert most_alike(pairs, 0.25) == [0, 1]  # although 2 and 3 are nearer to each other
 
 
 def test_even_sharing_leaves_as_many_heads_in_each_layer():
