@@ -143,13 +143,7 @@ def _text(output: NotebookNode) -> str | None:
 
 
 def _links(names: list[str]) -> str:
-    return ", ".join(f"{{doc}}`{_short(name)} <chapters/{name}>`" for name in names)
-
-
-def _short(name: str) -> str:
-    """The number of a chapter, or its name where it has none."""
-    number = name.partition("_")[0]
-    return str(int(number)) if number.isdigit() else name
+    return ", ".join(f"{{doc}}`chapters/{name}`" for name in names)
 
 
 def errata(book: Path) -> str:

@@ -21,8 +21,8 @@ def test_lists_hold_all_and_lead_to_it(pages):
     items = [li.text.strip() for li in page.select("div.body li")]
     assert items[:4] == ["Fig. 1: A line.", f"Tab. 1: {EVIL}", "Fig. 2: Two more lines.",
                          "Fig. 3: Two more lines."]
-    assert "str | None = None: of *what* (5)" in items
-    assert "float = 0.1: heads at or above | this score count (5)" in items
+    assert "str | None = None: of *what* (One chapter)" in items
+    assert "float = 0.1: heads at or above | this score count (One chapter)" in items
     chapter = BeautifulSoup((pages / "chapters/05_one.html").read_text("utf-8"), "html.parser")
     for link in page.select("div.body li a"):
         file, _, anchor = link["href"].partition("#")
