@@ -60,8 +60,11 @@ def two_causes(found: Mapping[str, Interval], plan: Plan, models: int) -> str:
         How many models have both causes.
     """
     a, b, more = found["A"], found["B"], found["B less A"]
-    if found["dip of A"].low <= 0 or found["loss of B"].low <= 0:
-        verdict = "Which loss Ms-PoE repairs could not be tested: a loss was not made as planned"
+    failed = [words for name, words in (
+        ("dip of A", "answers in the outer fifths left no dip in the middle"),
+        ("loss of B", "texts of twice the length cost nothing")) if found[name].low <= 0]
+    if failed:
+        verdict = f"The prediction could not be tested: {join(failed)}"
     elif more.low > 0 and b.low > 0 and a.low <= 0:
         verdict = ("As predicted, Ms-PoE repairs a loss over distances that were never seen, and "
                    "not one by where answers stood in training")
@@ -72,12 +75,13 @@ def two_causes(found: Mapping[str, Interval], plan: Plan, models: int) -> str:
     else:
         verdict = "Which loss Ms-PoE repairs stays undecided"
     planned = len(plan.content["causes"]["models"])
-    of = ("" if models == planned else f", from {models} of {planned} planned models" + (
-        ", so that intervals are over needles alone" if models == 1 else ""))
-    return (f"**{verdict}{of}.** Answers in the outer fifths of the training texts cost the "
-            f"middle {points(found['dip of A'])} points, of which Ms-PoE brings back {points(a)}; "
-            f"texts of twice the trained length cost it {points(found['loss of B'])}, of which "
-            f"Ms-PoE brings back {points(b)}.")
+    of = "" if models == planned else f" ({models} of {planned} planned models" + (
+        "; intervals are over needles alone)" if models == 1 else ")")
+    return (f"**{verdict}{of}.** A, trained on answers in the outer fifths, finds "
+            f"{points(found['dip of A'])} points less in the middle than at the ends, and Ms-PoE "
+            f"changes the middle by {points(a)}. B loses {points(found['loss of B'])} points of "
+            f"the middle in texts of twice its trained length, and Ms-PoE changes that by "
+            f"{points(b)}.")
 
 
 def many_or_one(texts: pd.DataFrame) -> str:
