@@ -18,7 +18,7 @@ RULE = {1: "sharing costs fewer needles if the heads are alike", -1: "random hea
 
 
 def alike_or_random(found: pd.DataFrame, missing: int) -> str:
-    """Say the numbers at the lowest rate, and by the plan's rule what they mean for each model.
+    """Say each model's numbers at its lowest rate, and by the plan's rule what they mean.
 
     Parameters
     ----------
@@ -27,17 +27,16 @@ def alike_or_random(found: pd.DataFrame, missing: int) -> str:
     missing : int
         Planned measurements that are not stored.
     """
-    lowest = found["rate"].min()
-    told = (f"With {lowest:.1%} of the heads computing, alike heads leave more needles found than "
-            "random ones by " + join(
-                f"{_points(row)} points on `{row.model}` ({row.share:.0%} and {row.share_base:.0%} "
-                f"found, corrected p = {row.p_holm:.2g})"
-                for row in found[found["rate"] == lowest].itertuples()) + ".")
+    lowest = found.sort_values("rate").groupby("model", sort=False).head(1).sort_index()
+    told = ("Alike minus random heads, in needles found: " + join(
+        f"{_points(row)} points on `{row.model}` ({row.rate:.1%} of its heads compute; "
+        f"{row.share:.0%} and {row.share_base:.0%} found; corrected p = {row.p_holm:.2g})"
+        for row in lowest.itertuples()) + ".")
     verdict = shown_by(found)
     by_rule = [f"On {join(f'`{model}`' for model in verdict.index[verdict == sign])} {words}"
                for sign, words in RULE.items() if (verdict == sign).any()]
     return f"**{'. '.join(by_rule)}.** {told}" + (
-        f" {missing} planned measurements are missing." if missing else "")
+        f" Planned measurements that are missing: {missing}." if missing else "")
 
 
 def unread(found: pd.DataFrame) -> str:
