@@ -144,8 +144,12 @@ def test_folders_say_what_is_inside(cache, tmp_path):
 
 
 def test_caches_of_earlier_states_are_read(cache):
+    def make(folder: Path) -> dict:
+        (folder / "answer").write_text("42")
+        return {}
+
     stage = Stage("asked", 1)
-    made = stage.obtain_folder(Before(), {}, lambda folder: {}, command="x")
+    made = stage.obtain_folder(Before(), {}, make, command="x")
     made.folder.rename(cache / "artifacts" / made.key)
-    old = stage.obtain_folder(Before(), {}, lambda folder: {}, command="x", compute="never")
+    old = stage.obtain_folder(Before(), {}, make, command="x", compute="never")
     assert old.name == old.key == made.key and [*stored("asked")] == [old]
