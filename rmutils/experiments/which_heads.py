@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -107,6 +108,9 @@ class WatchedTokens:
 WHICH_HEADS = Stage.of_tables("which-heads", 1, WhichHeads)
 WATCHED = Stage.of_tables("watched-answer", 1, WatchedTokens)
 
+TASK_LENGTHS = {"smollm2-135m": 320}
+"""Tokens of a question of the task where the planned 256 do not hold one, with its examples."""
+
 
 def planned(plan: Plan) -> dict[str, WhichHeadsConfig]:
     """Return the configuration for each model of the plan, in its order."""
@@ -124,7 +128,7 @@ def planned(plan: Plan) -> dict[str, WhichHeadsConfig]:
                                max_new_tokens=grid["max_new_tokens"]),
             sets=tuple(p["outcomes"]["sets"]),
             task=EvaluateConfig(datasets=(p["outcomes"]["task"],),
-                                lengths=tuple(grid["lengths"]), samples=20),
+                                lengths=(TASK_LENGTHS.get(model, *grid["lengths"]),), samples=20),
             plain_text=p["outcomes"]["plain_text"])
     return found
 
@@ -338,9 +342,8 @@ def finding(
         return f"- **{model}** finds {whole:.0%} of the literal needles, too few to lose any."
     alike: dict[tuple[frozenset[Head], str], list[str]] = {}
     for row in part.itertuples():
-        clear = row.p_holm < level and (row.difference.low > 0 or row.difference.high < 0)
-        verdict = ("undecided" if not clear else "these heads matter" if row.difference.low > 0
-                   else "they matter less than others")
+        verdict = ("undecided" if not _clear(row, level) else "these heads matter"
+                   if row.difference.low > 0 else "they matter less than others")
         heads = frozenset(result.ranking(row.kind)[:count])
         said = (f"{_share(row.lost)}, {_others(heads, result.map_of(row.kind).shape[1])} "
                 f"{_share(row.control)} (difference {_share(row.difference)}, "
@@ -350,6 +353,46 @@ def finding(
              for (_, said), names in alike.items()]
     return (f"- **{model}** finds {whole:.0%} of the literal needles. Masking the top {count} "
             f"heads loses, by score, of all needles: {'; '.join(lines)}.")
+
+
+def headlines(
+    stored: Mapping[str, WhichHeads], tables: Mapping[tuple[str, int], pd.DataFrame], level: float
+) -> list[str]:
+    """Say how alike the scores choose, what their heads are worth, and the planned test.
+
+    Parameters
+    ----------
+    tables : mapping
+        Model and number of heads -> rows of `costs`.
+    """
+    most = {model: max(count for name, count in tables if name == model) for model in stored}
+    fewest = {model: min(count for name, count in tables if name == model) for model in stored}
+    alike, lost, clear, tests = [], [], 0, 0
+    for model, result in stored.items():
+        shared = agreement(result, most[model])["common"].min()
+        alike.append(f"{shared} of {most[model]} on `{model}`")
+        row = tables[model, most[model]].query("outcome == @PRIMARY and kind == @COPY").iloc[0]
+        lost.append(f"{_share(row.lost)} on `{model}` (others of the same layers "
+                    f"{_share(row.control)})")
+        planned = tables[model, fewest[model]].query("outcome == @PRIMARY")
+        clear += sum(_clear(row, level) for row in planned.itertuples())
+        tests += len(planned)
+    return [
+        f"The scores choose much the same heads: of the top heads by copy score, every other score "
+        f"also chooses at least {', '.join(alike)}.",
+        f"Masking the top {_either(most)} heads by copy score loses, of the literal needles, "
+        f"{'; '.join(lost)}.",
+        f"The plan's own test masks the top {_either(fewest)} and is clear in {clear} of {tests} "
+        f"pairs of a model and a score; the others are undecided."]
+
+
+def _either(counts: Mapping[str, int]) -> str:
+    return " or ".join(map(str, sorted({*counts.values()})))
+
+
+def _clear(row: Any, level: float) -> bool:
+    """Whether a row of `costs` decides by the rule of the plan."""
+    return row.p_holm < level and (row.difference.low > 0 or row.difference.high < 0)
 
 
 def _others(heads: frozenset[Head], width: int) -> str:

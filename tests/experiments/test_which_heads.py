@@ -17,6 +17,7 @@ from rmutils.experiments.which_heads import (
     compare_kinds,
     costs,
     finding,
+    headlines,
     planned,
     watch_answer,
     watched_stored,
@@ -83,6 +84,15 @@ def test_agreement_counts_heads_and_reads_tau_on_other_scales():
     assert table.loc["locos", "common"] == 2
     assert table.loc["locos", "correlation"] == pytest.approx(0.8)  # one pair swapped
     assert table.loc["locos", "like_tau"] == 1.0  # three heads reach 0.1
+
+
+def test_headlines_say_how_alike_the_scores_are_what_is_lost_and_the_planned_test():
+    result = made({COPY: 10, "locos": 0})
+    tables = {("a model", 2): costs(result)}
+    alike, lost, test = headlines({"a model": result}, tables, 0.05)
+    assert "2 of 2 on `a model`" in alike
+    assert "top 2 heads" in lost and "50 % [" in lost
+    assert "clear in 1 of 2 pairs" in test
 
 
 def test_figures_draw_every_score_and_head():
