@@ -392,7 +392,7 @@ def _either(counts: Mapping[str, int]) -> str:
 
 def _clear(row: Any, level: float) -> bool:
     """Whether a row of `costs` decides by the rule of the plan."""
-    return row.p_holm < level and (row.difference.low > 0 or row.difference.high < 0)
+    return bool(row.p_holm < level and (row.difference.low > 0 or row.difference.high < 0))
 
 
 def _others(heads: frozenset[Head], width: int) -> str:
