@@ -22,6 +22,7 @@ from rmutils.experiments.half_learned import HALF_LEARNED, HalfLearnedConfig
 from rmutils.experiments.heads_under_variants import HEADS, HeadsConfig
 from rmutils.experiments.is_it_causal import IS_IT_CAUSAL, IsItCausalConfig
 from rmutils.experiments.masking_sweep import SWEEP, SweepConfig
+from rmutils.experiments.ms_poe import POSITIONS, PositionsConfig
 from rmutils.experiments.olmo3 import EXTENSION
 from rmutils.experiments.savings_curves import MEASUREMENTS
 from rmutils.experiments.under_variants import VARIANT, VariantConfig
@@ -38,7 +39,7 @@ STAGES = {stage.name: (stage, config) for stage, config in (
     (EVALUATION, EvaluateConfig), (EXTENSION, ExtensionConfig), (FAILURE_MODES, FailureConfig),
     (FORMATION, FormationConfig), (GENERAL, GeneralConfig), (HALF_LEARNED, HalfLearnedConfig),
     (HEADS, HeadsConfig), (IS_IT_CAUSAL, IsItCausalConfig),
-    (LIKELIHOODS, LikelihoodConfig), (RETMASK, RetMaskConfig),
+    (LIKELIHOODS, LikelihoodConfig), (POSITIONS, PositionsConfig), (RETMASK, RetMaskConfig),
     (SWEEP, SweepConfig), (TRAIN, TrainRecipe), (VARIANT, VariantConfig),
     (WHICH_HEADS, WhichHeadsConfig),
     *((one.stage, one.config) for one in MEASUREMENTS.values()))}
