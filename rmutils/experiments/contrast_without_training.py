@@ -326,3 +326,19 @@ def perplexity_changes(texts: pd.DataFrame) -> pd.DataFrame:
     found = compare(samples, BASE)[["strategy", "effect", "low", "high"]]
     found[["effect", "low", "high"]] = np.expm1(found[["effect", "low", "high"]])
     return found.rename(columns={"strategy": "arm"})
+
+
+def large_findings(tables: dict[str, pd.DataFrame], plan: Plan) -> list[str]:
+    """Say what the arms of the large model find, and what they make of plain text."""
+    name = plan.content["large"]["model"]
+    needles = tables["needles"][tables["needles"]["model"] == name]
+    texts = tables["texts"][tables["texts"]["model"] == name]
+    if needles.empty or texts.empty:
+        return []
+    found = ", ".join(f"{SHORT[row.arm]} {row.value:.0%}" for row in shares(needles).itertuples())
+    least = compare_needles(needles)["p"].min()
+    times = ", ".join(f"{1 + row.effect:.3g} ({1 + row.low:.3g} to {1 + row.high:.3g}) for "
+                      f"{SHORT[row.arm]}" for row in perplexity_changes(texts).itertuples())
+    return [f"`{name}` finds, of 20 needles in 512 tokens: {found}; the smallest p of all planned "
+            f"comparisons is {least:.2g}, so these needles do not tell the arms apart.",
+            f"Perplexity of plain text, times that of the base (95 % intervals): {times}."]

@@ -1,6 +1,7 @@
 """The comparisons of contrast and training, counted by hand, and the plan's rule."""
 
 import itertools
+import math
 
 import pandas as pd
 import pytest
@@ -13,6 +14,7 @@ from rmutils.experiments.contrast_without_training import (
     compare_needles,
     contrasts,
     finding,
+    large_findings,
     planned,
     seconds_per_token,
     shares,
@@ -55,6 +57,18 @@ def test_differences_are_means_over_cases_and_trainings():
     (lambda model, arm, *_: arm == RETMASK and model == "tiny-olmo3", "undecided")])
 def test_the_rule_of_the_plan(right, said):
     assert said in finding(compare_needles(cases(right), [(RETMASK, DECORE)]), PLAN)
+
+
+def test_the_large_model_is_told_by_needles_and_by_times_of_perplexity():
+    name = PLAN.content["large"]["model"]
+    needles = cases(lambda model, arm, *_: arm != BASE).query("model == 'tiny-olmo3'")
+    nats = {BASE: 2.0, DECORE: 2.0 + math.log(8), RETMASK: 2.0}
+    texts = pd.DataFrame([{"question": i, "nats": value + i / 10, "kept": 1.0, "model": name,
+                           "arm": arm, "seed": 0} for arm, value in nats.items() for i in range(6)])
+    found, price = large_findings({"needles": needles.assign(model=name), "texts": texts}, PLAN)
+    assert "base 0%, DeCoRe 100%, RetMask 100%" in found
+    assert "8 (8 to 8) for DeCoRe, 1 (1 to 1) for RetMask" in price
+    assert not large_findings({"needles": needles, "texts": texts}, PLAN)
 
 
 def test_what_is_stored_is_of_the_plan():
