@@ -246,8 +246,10 @@ Example: rmutils variants recall tiny-llama --p 0.9,0.5
 MEASURED = {
     "answers": "Needles, documents and short texts under one variant.",
     "heads": "Retrieval heads under several variants.",
+    "agreement": "Layers and tokens that agree, on which both methods rest.",
     "costs": "Time and multiply-adds of several variants.",
     "layers": "One layer after the other under Share- or Select-Attention.",
+    "later-sharing": "Sharing in later layers only: alike heads against random ones.",
     "likeness": "How alike the heads of a layer are, on which Share-Attention rests.",
     "recall": "Needles among the tokens that Select-Attention selects.",
 }
@@ -261,6 +263,9 @@ SHOWN = {  # measurement: column of names; what is shown, table, column
     "costs": ("tokens", (("seconds to read the prompt", "costs", "prefill_seconds"),
                          ("seconds for a token of the answer", "costs", "step_seconds"))),
     "layers": ("length", ASKED),
+    "agreement": ("steps", (("share of a step's tokens that matter that many steps later, too",
+                             "overlap", "common"),)),
+    "later-sharing": ("arm", (ASKED[0], ASKED[2])),
     "likeness": ("layer", (("distance of two heads of a layer", "distances", "distance"),)),
     "recall": ("p", (("share of the needle selected by the end of the prompt", "recall", "prompt"),
                      ("share of the needle selected while answering", "recall", "answer"),

@@ -76,7 +76,7 @@ class Client:
                             "not used, and not shown here: addresses are stored. Leave these out.")
         parts = ADDRESS.fullmatch(url)
         if parts is None or int(parts[3] or 0) > 65535:
-            raise UserError(f"{url!r} is no address of a server, such as http://127.0.0.1:8000.")
+            raise UserError(f"{url!r} is not the address of a server, such as http://127.0.0.1:8000.")
         secure = parts[1] == "https"
         self.host, self.port = parts[2], int(parts[3] or (443 if secure else 80))
         self.url = url.rstrip("/").removesuffix("/v1")

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from rmutils.attention.ms_poe import MsPoe
 from rmutils.attention.rope import inverse_frequencies, layers_of, turn, turned_states
-from rmutils.attention.variants import PLAIN, AttachedModel, Plain, Variant
+from rmutils.attention.variants import PLAIN, AttachedModel, AttentionVariant, Plain
 from rmutils.core.config import Config, command_line
 from rmutils.core.errors import NotStored
 from rmutils.core.journal import Journal
@@ -70,7 +70,7 @@ class PositionsConfig(Config):
     texts: TextsConfig = TextsConfig()
 
 
-def variant(name: str, lm: LanguageModel, trained: int, yarn: float) -> Variant:
+def variant(name: str, lm: LanguageModel, trained: int, yarn: float) -> AttentionVariant:
     """Return a variant of the plan by its name, for a model whose heads may be spared.
 
     `trained` and `yarn` are as in `PositionsConfig`.
@@ -336,7 +336,7 @@ def bound_of_decay(frequencies: Tensor, distances: Sequence[int]) -> list[float]
 
 
 def token_costs(
-    lm: LanguageModel, variants: Mapping[str, Variant], length: int, *, steps: int = 16,
+    lm: LanguageModel, variants: Mapping[str, AttentionVariant], length: int, *, steps: int = 16,
     rounds: int = 3
 ) -> pd.DataFrame:
     """Processor time of reading a prompt and of writing a token, the shortest of some rounds.

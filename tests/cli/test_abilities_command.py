@@ -65,7 +65,7 @@ def test_errors_exit_with_2(model, tmp_path, monkeypatch):
         (model, *FEW, "--compute", "never"): "Make it: `rmutils abilities",
         (model, "--trainings", "--harness", "x"): "exclude each other",
         (model, "--mt-bench", "x"): "--mt-bench needs a judge",
-        (model, "--mt-bench", "x", "--judge", "here"): "'here' is not the URL of a server",
+        (model, "--mt-bench", "x", "--judge", "here"): "'here' is not the address of a server",
         (model, "--mt-bench", "x", "--judge", "http://127.0.0.1:9"): "x: no such file",
         (model, "--mt-bench", str(tmp_path / "none.jsonl"), "--judge", "http://127.0.0.1:9"):
             "none.jsonl holds no questions",

@@ -108,7 +108,7 @@ def test_errors_exit_with_2(model, tmp_path):
         (model, "--lengths", "1000"): "the window of tiny model has 1024",
         (model, "--needles", "99"): "needles=99, but the set has 12",
         (model, "--haystack", "nowhere"): "haystack nowhere does not exist",
-        (model, "--needle-file", "nowhere"): "needle file nowhere does not exist",
+        (model, "--needle-file", "nowhere"): "nowhere cannot be read",
         ("no-model",): "no model is called 'no-model'",
     }.items():
         done = rmutils(*words)

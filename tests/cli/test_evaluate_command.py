@@ -41,7 +41,7 @@ def test_averages_are_printed_and_stored(cache):
     (["--suite", "helmet", "--lengths", "8K"], "lengths: expected a whole number, got '8K'"),
     (["--suite", "helmet", "--datasets", "choice"], "HELMET is run by categories"),
     (["--suite", "helmet", "--out", "/sys/helmet"], "/sys/helmet cannot be written"),
-    (["--judge", "nowhere"], "'nowhere' is not the URL of a server"),
+    (["--judge", "nowhere"], "'nowhere' is not the address of a server"),
 ])
 def test_bad_input(cache, words, message):
     done = command("evaluate", "tiny-llama", *words)

@@ -208,7 +208,7 @@ def test_errors_exit_with_2(tiny, scores, tmp_path):
         ("no-model", *out): "no model is called 'no-model'",
         (tiny, *out, "--scores", scores, "--tau", 0.4): "reaches tau=0.4",
         (tiny, *out, "--scores", scores, "--source", "moon"): "'moon' is no source",
-        (tiny, *out, "--strategy", "win-lose-pair", "--judge", "me"): "'me' is not the URL",
+        (tiny, *out, "--strategy", "win-lose-pair", "--judge", "me"): "'me' is not the address",
         (tiny, *out, *FEW, "--scores", scores, "--compute", "never"): "Make it: `rmutils ",
     }.items():
         done = rmutils(*words)

@@ -191,7 +191,7 @@ def test_answers_that_lead_away_or_never_end(server, monkeypatch, what, told):
     "", "localhost:8000", "file:///etc/hosts", "http://a:b/v1", "http://", "http://a b", "http://[",
     "http://\ud800", "http://a:65536"])
 def test_not_a_url(url):
-    with pytest.raises(UserError, match="is no address of a server"):
+    with pytest.raises(UserError, match="is not the address of a server"):
         ServerJudge(url)
 
 
