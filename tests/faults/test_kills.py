@@ -37,8 +37,8 @@ def test_detection_goes_on_after_kill_9(tiny, cache, monkeypatch, tmp_path):
     until(lambda: journal.read_text().count("\n") >= 3)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    done = [json.loads(line)[0] for line in journal.read_text().splitlines(keepends=True)
-            if line.endswith("\n")]
+    lines = journal.read_text().splitlines(keepends=True)
+    done = [json.loads(line.partition("\t")[0])[0] for line in lines if line.endswith("\n")]
     assert 3 <= len(done) < CASES and list(results.stored()) == []
 
     ran = []
