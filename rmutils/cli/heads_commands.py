@@ -73,7 +73,7 @@ def detect(
         return
     print(f"{scores.model}: {len(scores.runs)} of {len(scores.cases)} needles found; "
           f"{len(heads)} heads at or above tau = {tau:g}"
-          f"{' (that of its family)' if given is None else ''}. Stored as {artifact.name}.")
+          f"{' (the default for this model)' if given is None else ''}. Stored as {artifact.name}.")
     print(*([note] if note else []), *written, sep="\n", end="\n" * bool(note or written))
     if highest is None:
         print("No head has a score, because only cases count in which the needle is found. "

@@ -90,7 +90,7 @@ def test_no_needle_found_is_a_result(cache, tmp_path):
 def test_the_threshold_is_the_models_own(name):
     words = [name, "--depths", "0.0,0.25,0.5,0.75,1.0", "--compute", "never", "--json"]
     assert json.loads(rmutils(*words).stdout)["tau"] == tau_of(name)
-    assert f"tau = {tau_of(name):g} (that of its family)" in rmutils(*words[:-1]).stdout
+    assert f"tau = {tau_of(name):g} (the default for this model)" in rmutils(*words[:-1]).stdout
 
 
 def test_errors_exit_with_2(model, tmp_path):
