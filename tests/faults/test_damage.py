@@ -37,7 +37,7 @@ def data(tmp_path, monkeypatch, cache):
     for name in ("corpus", "models", "paper", "abilities"):
         shutil.copytree(paths.DATA / name, tmp_path / "data" / name)
     monkeypatch.setattr(files, "DATA", tmp_path / "data")
-    monkeypatch.setattr(files, "ROOT", tmp_path)
+    monkeypatch.setattr(paths, "ROOT", tmp_path)
     monkeypatch.setattr(loading, "SHIPPED_MODELS", tmp_path / "data" / "models")
     monkeypatch.setattr(short_tasks, "PROBLEMS", tmp_path / "data" / "abilities" / "problems.yaml")
     return tmp_path / "data"

@@ -13,7 +13,8 @@ from tests.faults import table
 KINDS = {
     "kill -9", "full disk", "read-only cache", "flipped byte", "two at once", "server",
     "out of memory", "clock set back", "NaN in a score file", "parameter", "../ in a name",
-    "archive", "pickle or code in a model folder", "token in the environment", "foreign file"}
+    "archive", "pickle or code in a model folder", "token in the environment", "foreign file",
+    "foreign text"}
 MADE = {"environment": {"python": "3.11", "packages": {"torch": "2"}, "commit": "abc", "hardware":
                         "2 cores", "created": "2026-01-02T03:04:05"}, "command": "make test"}
 
