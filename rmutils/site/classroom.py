@@ -6,7 +6,7 @@ title say how hard an exercise is. One that asks for code ends in a block of Pyt
 whose body is the line `...` and, from the first unindented `assert` on, checks that the function
 has to pass. The block in its solution has the lines that replace `...` and, in the same way, checks
 that students do not see. The solution of one that asks for a text ends with what each point is
-given for: `**Points:** one thing; another.`
+given for, in a line that begins with the word *Points* in bold.
 
 **Worksheets** (`python -m rmutils.site.classroom`, called by `make class`) stand on their own: they
 need the package, but neither the chapter's results nor its minutes. The teacher's has solutions and

@@ -264,5 +264,5 @@ def test_another_model(llama, fake, folder, tmp_path):
     (tmp_path / "masked" / RECORD).write_text(json.dumps(record | {"identity": "another"}))
     with pytest.raises(UserError, match=f"{folder} is a checkpoint of another, not of"):
         Server(llama, {fake.address: folder})
-    with pytest.raises(UserError, match="'localhost:8000' is no address"):
+    with pytest.raises(UserError, match="'localhost:8000' is not the address"):
         Server(llama, {"localhost:8000": other})

@@ -21,10 +21,11 @@ SETTLED = """async () => {
         i.addEventListener('error', on);
     });
 }"""
-RAW = r"""() => [...document.querySelectorAll('article :is(p, li, td)')].map(e => e.innerText)
+RAW = r"""() => [...document.querySelectorAll('article :is(p, li, td):not(.rm-sides *)')]
+    .map(e => e.innerText)
     .filter(text => /\|[-–—]+\||\*\*\w|\{(ref|doc|cite\S*)\}/.test(text))
     .map(text => text.slice(0, 80))"""
-"""Marks of Markdown that nothing has set."""
+"""Marks of Markdown that nothing has set, outside of what models write."""
 LINKS = "() => [...document.querySelectorAll('a[href]')].map(a => a.href)"
 IDS = "() => [...document.querySelectorAll('[id]')].map(e => e.id)"
 TOO_WIDE = """() => {

@@ -39,7 +39,7 @@ def test_errors_exit_with_2(tiny, file, tmp_path):
     (tmp_path / "number.jsonl").write_text('{"prompt": "a", "chosen": "b"}\n')
     for words, message in {
         (tiny, file, *out, "--recipe", "mine"): "--recipe mine: one of paper, embedded, smoke",
-        (tiny, tmp_path / "nowhere.parquet", *out): "nowhere.parquet: no such file",
+        (tiny, tmp_path / "nowhere.parquet", *out): "nowhere.parquet cannot be read",
         (tiny, tmp_path / "text.parquet", *out): "text.parquet is not a parquet file",
         (tiny, tmp_path / "pairs.docx", *out): "ends in .parquet, .jsonl or .csv",
         (tiny, tmp_path, *out): "ends in .parquet",
