@@ -367,10 +367,11 @@ def headlines(
     """
     most = {model: max(count for name, count in tables if name == model) for model in stored}
     fewest = {model: min(count for name, count in tables if name == model) for model in stored}
-    alike, lost, clear, tests = [], [], 0, 0
+    alike: dict[bool, list[str]] = {True: [], False: []}
+    lost, clear, tests = [], 0, 0
     for model, result in stored.items():
         shared = agreement(result, most[model])["common"].min()
-        alike.append(f"{shared} of {most[model]} on `{model}`")
+        alike[2 * shared >= most[model]].append(f"{shared} of {most[model]} on `{model}`")
         row = tables[model, most[model]].query("outcome == @PRIMARY and kind == @COPY").iloc[0]
         lost.append(f"{_share(row.lost)} on `{model}` (others of the same layers "
                     f"{_share(row.control)})")
@@ -378,8 +379,11 @@ def headlines(
         clear += sum(_clear(row, level) for row in planned.itertuples())
         tests += len(planned)
     return [
-        f"The scores choose much the same heads: of the top heads by copy score, every other score "
-        f"also chooses at least {', '.join(alike)}.",
+        " ".join(said + f"{', '.join(shares)}." for said, shares in (
+            ("The scores choose much the same heads: of the top heads by copy score, every other "
+             "score also chooses at least ", alike[True]),
+            ("The scores disagree: some score chooses, of the top heads by copy score, only ",
+             alike[False])) if shares),
         f"Masking the top {_either(most)} heads by copy score loses, of the literal needles, "
         f"{'; '.join(lost)}.",
         f"The plan's own test masks the top {_either(fewest)} and is clear in {clear} of {tests} "
