@@ -22,7 +22,7 @@ from rmutils.evaluation.helmet import EvaluateConfig, evaluate
 from rmutils.evaluation.likelihoods import log_probabilities
 from rmutils.experiments.sweep_questions import KNOWN_TOKENS, PASSAGE
 from rmutils.heads import DetectConfig, detect, mask_heads
-from rmutils.heads.detection import build_cases, detect_stored, inputs_of
+from rmutils.heads.detection import build_cases, inputs_of
 from rmutils.heads.masking import draw_layer_matched
 from rmutils.heads.one_run import WatchedAnswer
 from rmutils.heads.score_kinds import SCORES
@@ -98,15 +98,7 @@ class WhichHeads:
         return _ranked(self.map_of(kind))
 
 
-@dataclass(frozen=True)
-class WatchedTokens:
-    """One answer of a model, token by token: the table `answer` of `WhichHeads`."""
-
-    answer: pd.DataFrame
-
-
 WHICH_HEADS = Stage.of_tables("which-heads", 1, WhichHeads)
-WATCHED = Stage.of_tables("watched-answer", 1, WatchedTokens)
 
 TASK_LENGTHS = {"smollm2-135m": 320}
 """Tokens of a question of the task where the planned 256 do not hold one, with its examples."""
@@ -217,29 +209,6 @@ def watch_answer(
                              float(answer.from_all[i, *head])))
     return pd.DataFrame(rows, columns=["step", "token", "kind", "layer", "head", "copies",
                                        "attention", "adds"])
-
-
-def watched_stored(
-    model: str, config: DetectConfig, *, compute: Compute = "auto"
-) -> tuple[WatchedTokens, Artifact]:
-    """Watch an answer of a model by its name (`watch_answer`), but a stored one is read instead.
-
-    Parameters
-    ----------
-    config : DetectConfig
-        Cases by which its heads are scored.
-    """
-    ref = ModelRef(model)
-
-    def make(journal: Path) -> WatchedTokens:
-        lm = ref.load()
-        means = {kind: detect_stored(lm, config.changed({"score": SCORE[kind]}),
-                                     named=model)[0].mean for kind in (COPY, WRITE)}
-        return WatchedTokens(watch_answer(lm, config, means))
-
-    return WATCHED.obtain(
-        config, inputs_of(ref.identity, config, ref.corpus), make, compute=compute, model=model,
-        command=run_notebook("which_heads", {"compute": "auto", "models": "[]"}))
 
 
 def which_heads_stored(
