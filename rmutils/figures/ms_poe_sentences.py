@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from rmutils.experiments.ms_poe import ALL, CAUSES, gains, positions, tested
+from rmutils.experiments.strained_positions import ALL, CAUSES, gains, positions, tested
 from rmutils.experiments.under_variants import perplexities
 from rmutils.figures.report import number
 from rmutils.figures.sentences import join
@@ -30,7 +30,7 @@ def beyond_length(table: pd.DataFrame, variant: str = MANY) -> str:
     Parameters
     ----------
     table : DataFrame
-        As from `rmutils.experiments.ms_poe.gains`.
+        As from `rmutils.experiments.strained_positions.gains`.
     """
     middle = table.query("cause == '' and part == 'middle'")
     rows = middle[middle["variant"] == variant]
@@ -52,7 +52,7 @@ def beyond_length(table: pd.DataFrame, variant: str = MANY) -> str:
 
 
 def two_causes(found: Mapping[str, Interval], plan: Plan, models: int) -> str:
-    """Apply the rule of the plan to what `rmutils.experiments.ms_poe.tested` computed.
+    """Apply the rule of the plan to what `rmutils.experiments.strained_positions.tested` computed.
 
     Parameters
     ----------
@@ -143,7 +143,6 @@ def claims_of_the_summary() -> list[tuple[str, str, int, str]]:
 
 
 def paired_models(table: pd.DataFrame) -> list[str]:
-    """Return the models that have both causes, from a table of `rmutils.experiments.ms_poe.gains`.
-    """
+    """Return the models that have both causes, from a table of `strained_positions.gains`."""
     return [name for name, part in table[table["cause"] != ""].groupby("model")
             if name != ALL and part["cause"].nunique() == len(CAUSES)]

@@ -22,9 +22,9 @@ from rmutils.experiments.half_learned import HALF_LEARNED, HalfLearnedConfig
 from rmutils.experiments.heads_under_variants import HEADS, HeadsConfig
 from rmutils.experiments.is_it_causal import IS_IT_CAUSAL, IsItCausalConfig
 from rmutils.experiments.masking_sweep import SWEEP, SweepConfig
-from rmutils.experiments.ms_poe import POSITIONS, PositionsConfig
 from rmutils.experiments.olmo3 import EXTENSION
 from rmutils.experiments.savings_curves import MEASUREMENTS
+from rmutils.experiments.strained_positions import POSITIONS, PositionsConfig
 from rmutils.experiments.under_variants import VARIANT, VariantConfig
 from rmutils.experiments.which_heads import WHICH_HEADS, WhichHeadsConfig
 from rmutils.heads.detection import DETECT, DetectConfig

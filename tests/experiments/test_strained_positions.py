@@ -7,7 +7,7 @@ import torch
 from rmutils.attention.ms_poe import rescaled
 from rmutils.attention.rope import inverse_frequencies
 from rmutils.attention.variants import PLAIN
-from rmutils.experiments import ms_poe
+from rmutils.experiments import strained_positions
 from rmutils.figures import ms_poe_sentences as told
 from rmutils.models.engine.implementations import using
 from rmutils.pipeline.planned_runs import load_plan
@@ -22,7 +22,7 @@ PLACES = PLAN.content["needles"]["depths"]
     ("1 or 1.5", [1, 1.5]), ("8 to 16", [8, 16])])
 def test_variants_by_name(lm, name, ratios):
     """The ratios of the first and the last head."""
-    with rescaled(lm.model, ms_poe.variant(name, lm, 640, 2)) as scales:
+    with rescaled(lm.model, strained_positions.variant(name, lm, 640, 2)) as scales:
         found = scales[0].ratios
     assert [found[0].item(), found[-1].item()] == pytest.approx(ratios)
     assert len({round(one, 4) for one in found.tolist()}) == (
@@ -30,9 +30,9 @@ def test_variants_by_name(lm, name, ratios):
 
 
 def test_all_planned_variants_are_known(lm):
-    for config in ms_poe.planned(PLAN):
+    for config in strained_positions.planned(PLAN):
         for name in config.variants:
-            ms_poe.variant(name, lm, config.trained, config.yarn)
+            strained_positions.variant(name, lm, config.trained, config.yarn)
 
 
 def needles(found):
@@ -53,10 +53,10 @@ def test_the_rule_of_the_plan():
         return 0.9 if length == 256 else 0.8 if variant != PLAIN else 0.5
 
     table = needles(found)
-    gains = ms_poe.gains(table).set_index(["cause", "length", "model", "part"])
+    gains = strained_positions.gains(table).set_index(["cause", "length", "model", "part"])
     assert gains.loc[("B", 512, "m", "middle"), "value"] == pytest.approx(0.3)
     assert gains.loc[("A", 256, "m", "middle"), ["plain", "value"]].tolist() == [0.4, 0]
-    result = ms_poe.tested(table, PLAN)
+    result = strained_positions.tested(table, PLAN)
     assert {name: round(float(one.value), 2) for name, one in result.items()} == {
         "dip of A": 0.4, "loss of B": 0.4, "A": 0, "B": 0.3, "B less A": 0.3}
     assert "As predicted" in told.two_causes(result, PLAN, models=1)
@@ -81,8 +81,8 @@ def test_scores_by_distance_of_a_single_content(lm):
     with using(lm.model, "eager"), torch.inference_mode():
         weights = lm.model(ids, output_attentions=True).attentions[-1][0, :, -1].log()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ms_poe, "passages", lambda *args: (ids.tolist(), 0))
-        found = ms_poe.distance_scores(lm, [0, 1, 20, 39])
+        patch.setattr(strained_positions, "passages", lambda *args: (ids.tolist(), 0))
+        found = strained_positions.distance_scores(lm, [0, 1, 20, 39])
     first = found[found["layer"] == 3].pivot(index="head", columns="distance", values="score")
     expected = weights.flip(-1)[:, [0, 1, 20, 39]]
     torch.testing.assert_close(torch.tensor(first.to_numpy()), expected - expected[:, :1],
@@ -90,5 +90,5 @@ def test_scores_by_distance_of_a_single_content(lm):
 
 
 def test_the_bound_starts_at_one_and_falls(lm):
-    bound = ms_poe.bound_of_decay(inverse_frequencies(lm.model, 0), [0, 50, 2000])
+    bound = strained_positions.bound_of_decay(inverse_frequencies(lm.model, 0), [0, 50, 2000])
     assert bound[0] == pytest.approx(1) and bound[0] > bound[1] > bound[2]
