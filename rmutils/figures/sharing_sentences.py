@@ -64,7 +64,9 @@ def sharing_layer(each: pd.DataFrame, model: str, layers: int) -> str:
     right = each.groupby("variant", sort=False)["correct"].agg(["sum", "size"]).astype(int)
     plain, own = right.loc[PLAIN, "sum"], right.drop(index=PLAIN)["sum"]
     lost = own[own < plain / 2]
-    return (f"**One layer decides most.** Let nearly all heads of one layer of `{model}` share: "
+    lead = ("A single layer can cost half of the needles or more" if len(lost) else
+            "No single layer costs half of the needles")
+    return (f"**{lead}.** Let nearly all heads of one layer of `{model}` share: "
             + (join(f"in layer {layer} of {layers} it finds {count}" for layer, count in
                     lost.items()) if len(lost) else "in no layer does it lose half of its needles")
             + f" of {right.loc[PLAIN, 'size']} needles; in {(own >= plain).sum()} of the "

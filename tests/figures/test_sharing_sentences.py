@@ -30,8 +30,10 @@ def test_a_layer_that_cannot_share_is_named():
     each = pd.DataFrame([(v, q, 0.0, float(v != "0")) for v in ("plain", "0", "5")
                          for q in range(4)], columns=["variant", "question", "place", "correct"])
     told = sharing_layer(each, "m", 30)
+    assert told.startswith("**A single layer can cost half of the needles or more.**")
     assert "in layer 0 of 30 it finds 0 of 4 needles; in 1 of the 2 layers" in told
-    assert "in no layer" in sharing_layer(each.assign(correct=1.0), "m", 30)
+    spared = sharing_layer(each.assign(correct=1.0), "m", 30)
+    assert spared.startswith("**No single layer") and "in no layer" in spared
     said = each.assign(response=["x y z"] * 4 + ["q"] * 4 + ["x y z a"] * 4)
     assert "0% (layer 0), 100% (layer 5)" in beginnings(said, "m")
 
