@@ -2,8 +2,8 @@
 
 Beside each figure and table of a chapter stand its picture, its data, its notebook and how it was
 made (`beside`). What was found stands below the title (`frame`). The directive `generated` writes
-lists and records that nobody types. The book's address, its search and long constants of the
-reference are the business of `extras`.
+lists and records that nobody types. Each page says the book's version (`versions`). The book's
+address, its search and long constants of the reference are the business of `extras`.
 """
 
 from __future__ import annotations
@@ -18,20 +18,22 @@ if TYPE_CHECKING:
 
 
 CITATION, CHANGELOG = ROOT / "CITATION.cff", ROOT / "CHANGELOG.md"
-FAULTS = DATA / "faults.json"
+FAULTS, STANDARDS = DATA / "faults.json", DATA / "standards.yml"
 
 
 def inputs() -> list[Path]:
     """The files of the project, outside of its book, that generated parts are made from."""
+    from rmutils.site.pages.standards import evidence
+
     paper = sorted(p for p in (DATA / "paper").iterdir() if p.is_file())
-    return [CITATION, CHANGELOG, FAULTS, *paper]
+    return [CITATION, CHANGELOG, FAULTS, STANDARDS, *paper, *evidence()]
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Sphinx calls this."""
-    from rmutils.site.pages import beside, extras, frame, generated
+    from rmutils.site.pages import beside, extras, frame, generated, versions
 
-    for part in (extras, frame, beside, generated):
+    for part in (extras, frame, beside, generated, versions):
         part.connect(app)
     app.connect("env-before-read-docs", _declare)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -30,6 +30,7 @@ from rmutils.paper import audit, load_published_maps, load_tables
 from rmutils.paper.findings import ABOUT_SCORES, ABOUT_SENTENCES, beside_gains
 from rmutils.site.pages import CHANGELOG, CITATION, FAULTS
 from rmutils.site.pages.items import chapters, items, kind_of, literal, shown, title
+from rmutils.site.pages.standards import missing, standards
 from rmutils.site.pages.walk import walk
 from rmutils.site.parameters import read_parameters
 
@@ -222,7 +223,7 @@ def citation(book: Path) -> str:
     fields = {"title": f"{{{known['title']}}}", "author": " and ".join(f"{{{a}}}" for a in authors),
               "version": known["version"], "license": known["license"],
               "year": str(known.get("date-released", ""))[:4],
-              "url": known.get("url") or known.get("repository-code")}
+              "doi": known.get("doi"), "url": known.get("url") or known.get("repository-code")}
     entry = [f"  {name:<7} = {{{value}}}," for name, value in fields.items() if value]
     return "\n".join([
         f"{literal(', '.join(authors))}. *{literal(known['title'])}*, version "
@@ -246,6 +247,8 @@ WRITERS: dict[str, Callable[..., str]] = {
     "faults": faults,
     "faults-in-all": in_all,
     "walk": walk,
+    "standards": standards,
+    "standards-no": missing,
     "copies": copies,
 }
 """Each is given the book's folder and the words after its name, and returns Markdown."""
