@@ -6,7 +6,7 @@ stopped run goes on masking by masking.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rmutils.core.config import Config, digest, run_notebook
+from rmutils.core.config import Config, added, digest, run_notebook
 from rmutils.core.journal import Journal, progress_bar
 from rmutils.core.results import Artifact, Compute, Stage
 from rmutils.evaluation.answers import find_needles
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate
 from rmutils.evaluation.likelihoods import log_probabilities
 from rmutils.experiments.sweep_questions import KNOWN_TOKENS, PASSAGE
-from rmutils.heads import DetectConfig, detect, mask_heads
-from rmutils.heads.detection import build_cases, inputs_of
-from rmutils.heads.masking import draw_layer_matched
+from rmutils.heads import DetectConfig, mask_heads
+from rmutils.heads.detection import build_cases, detect_stored, inputs_of
+from rmutils.heads.masking import Ablation, draw_layer_matched
 from rmutils.heads.one_run import WatchedAnswer
 from rmutils.heads.score_kinds import SCORES
 from rmutils.heads.scores import DECIMALS, Head
@@ -36,10 +36,9 @@ from rmutils.stats import ANY, DIFFERENCE, Interval, holm, interval, sign_flip_t
 WHOLE, TOP, MATCHED = "whole", "top heads", "same layers"
 COPY, WRITE = "paper", "dla"
 """The score that says which heads copy, and the one that says which write."""
-NAMES = {COPY: "copy", "attention": "attention", WRITE: "dla", "locos": "locos"}
-"""Scores as figures name them."""
-SCORE = {name: "copy" if name == COPY else name for name in NAMES}
-"""Scores of the plan as `DetectConfig.score` names them."""
+SCORE = {COPY: "copy", **{name: name for name in (
+    "attention", WRITE, "locos", "anchor", "query", "patching")}}
+"""Scores of the plans as `DetectConfig.score`, and figures, name them."""
 PRIMARY, TASK, PLAIN_TEXT = "literal", "task", "plain text"
 
 
@@ -49,7 +48,7 @@ class WhichHeadsConfig(Config):
     detect: DetectConfig
     """Cases from which every score is taken."""
     kinds: tuple[str, ...]
-    """Scores, as the plan names them (`NAMES`)."""
+    """Scores, as the plan names them (`SCORE`)."""
     top: tuple[int, ...]
     """How many of the highest heads are masked."""
     draws: int
@@ -64,6 +63,8 @@ class WhichHeadsConfig(Config):
     """A data set of the evaluation."""
     plain_text: int
     """Passages of plain text."""
+    how: Ablation = added("zero")
+    """What masked heads do instead of their work."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ TASK_LENGTHS = {"smollm2-135m": 320}
 """Tokens of a question of the task where the planned 256 do not hold one, with its examples."""
 
 
-def planned(plan: Plan) -> dict[str, WhichHeadsConfig]:
+def planned(plan: Plan, how: Ablation = "zero") -> dict[str, WhichHeadsConfig]:
     """Return the configuration for each model of the plan, in its order."""
     p = plan.content
     grid = p["detection"]
@@ -121,7 +122,7 @@ def planned(plan: Plan) -> dict[str, WhichHeadsConfig]:
             sets=tuple(p["outcomes"]["sets"]),
             task=EvaluateConfig(datasets=(p["outcomes"]["task"],),
                                 lengths=(TASK_LENGTHS.get(model, *grid["lengths"]),), samples=20),
-            plain_text=p["outcomes"]["plain_text"])
+            plain_text=p["outcomes"]["plain_text"], how=how)
     return found
 
 
@@ -130,29 +131,27 @@ def which_heads(
 ) -> WhichHeads:
     """Score all heads in several ways, then ask the model under every masking."""
     kept = Journal(journal)
-    for kind in config.kinds:
-        if f"score {kind}" not in kept:
-            kept[f"score {kind}"] = detect(
-                lm, config.detect.changed({"score": SCORE[kind]})).mean.tolist()
-    means = {kind: np.array(kept[f"score {kind}"]) for kind in config.kinds}
-    plan: dict[str, tuple[str, str, int, int, list[Head]]] = {WHOLE: ("", WHOLE, 0, 0, [])}
+    means = {kind: detect_stored(lm, config.detect.changed({"score": SCORE[kind]}))[0].mean
+             for kind in config.kinds}
+    plan: list[tuple[str, str, int, int, list[Head]]] = [("", WHOLE, 0, 0, [])]
     for kind, mean in means.items():
         for count in config.top:
             top = _ranked(mean)[:count]
-            plan[f"{kind} {count}"] = kind, TOP, count, 0, top
-            for draw in range(config.draws):
-                plan[f"{kind} {count} {draw}"] = kind, MATCHED, count, draw, draw_layer_matched(
-                    lm.shape, top, exclude=top, seed=config.seed + draw)
-    todo = [name for name in plan if name not in kept]
-    with progress_bar(f"maskings of {lm.name}", len(plan), unit="maskings",
-                      done=len(plan) - len(todo)) as advance:
+            plan.append((kind, TOP, count, 0, top))
+            plan += [(kind, MATCHED, count, draw, draw_layer_matched(
+                lm.shape, top, exclude=top, seed=config.seed + draw))
+                for draw in range(config.draws)]
+    masked = {_names(heads): heads for *_, heads in plan}  # a set that two scores choose: once
+    todo = [name for name in masked if name not in kept]
+    with progress_bar(f"maskings of {lm.name}", len(masked), unit="maskings",
+                      done=len(masked) - len(todo)) as advance:
         for name in todo:
-            with mask_heads(lm, plan[name][-1]):
+            with mask_heads(lm, masked[name], config.how):
                 kept[name] = _ask(lm, config).to_dict("list")
             advance(1)
     outcomes = pd.concat([
-        pd.DataFrame(kept[name]).assign(kind=kind, policy=policy, count=count, draw=draw)
-        for name, (kind, policy, count, draw, _) in plan.items()], ignore_index=True)
+        pd.DataFrame(kept[_names(heads)]).assign(kind=kind, policy=policy, count=count, draw=draw)
+        for kind, policy, count, draw, heads in plan], ignore_index=True)
     rows = [(kind, layer, head, mean[layer, head]) for kind, mean in means.items()
             for layer, head in np.ndindex(*mean.shape)]
     return WhichHeads(pd.DataFrame(rows, columns=["kind", "layer", "head", "score"]), outcomes,
@@ -170,6 +169,10 @@ def _ask(lm: LanguageModel, config: WhichHeadsConfig) -> pd.DataFrame:
     parts[PLAIN_TEXT] = pd.Series(nats) / (PASSAGE - KNOWN_TOKENS)
     return pd.concat([pd.DataFrame({"outcome": name, "sample": part.index, "value": part.to_numpy(
         float)}) for name, part in parts.items()], ignore_index=True)
+
+
+def _names(heads: Iterable[Head]) -> str:
+    return " ".join(f"{layer}-{head}" for layer, head in sorted(heads))
 
 
 def _ranked(mean: np.ndarray) -> list[Head]:
@@ -317,7 +320,7 @@ def finding(
         said = (f"{_share(row.lost)}, {_others(heads, result.map_of(row.kind).shape[1])} "
                 f"{_share(row.control)} (difference {_share(row.difference)}, "
                 f"p = {row.p_holm:.2g}: {verdict})")
-        alike.setdefault((heads, said), []).append(NAMES[row.kind])
+        alike.setdefault((heads, said), []).append(SCORE[row.kind])
     lines = [f"{' and '.join(names)}{', the same heads,' * (len(names) > 1)} {said}"
              for (_, said), names in alike.items()]
     return (f"- **{model}** finds {whole:.0%} of the literal needles. Masking the top {count} "

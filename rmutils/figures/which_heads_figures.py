@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rmutils.experiments.which_heads import COPY, NAMES, PLAIN_TEXT, TASK, WRITE
+from rmutils.experiments.which_heads import COPY, PLAIN_TEXT, SCORE, TASK, WRITE
 from rmutils.figures.style import BLUE, GREY, RED, WIDTH
 
 TITLES = {"literal": "literal needles", "paraphrased": "paraphrased needles",
@@ -36,7 +36,7 @@ def masking_costs(maskings: Mapping[str, pd.DataFrame]) -> Figure:
                 axes.hlines(rows, low, high, color=colour, lw=1.4)
                 axes.plot(value, rows, marker, color=colour, ms=4.5)
             axes.axvline(0, color=GREY, lw=0.8)
-            axes.set_yticks(range(len(part)), part["kind"].map(NAMES))
+            axes.set_yticks(range(len(part)), part["kind"].map(SCORE))
             axes.tick_params(labelsize=9)
             if axes in panels[0]:
                 axes.set_title(TITLES.get(outcome, outcome), fontsize=9.5)
