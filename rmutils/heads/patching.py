@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -114,6 +115,7 @@ class GivenAnswer:
             [text[i:][: self.count] for i in (self.first, self.first + 1)],
             device=lm.model.device)
         self._read: Any = Trunk(lm.model, text[: self.first]).cache.layers
+        self._entering: list[Tensor] = []
 
     @torch.inference_mode()
     def outputs(self) -> Tensor:
@@ -145,17 +147,36 @@ class GivenAnswer:
         """
         together = max(1, tokens_together(self.lm, self.length) // self.length)
         size = -(-len(chosen) // -(-len(chosen) // together))  # as few passes, evenly filled
-        cache, found = self._cache(size), []
-        for start in range(0, len(chosen), size):
+        touched = np.any(chosen, axis=(1, 3))  # below the lowest layer nothing changes
+        lowest = np.where(touched.any(1), touched.argmax(1), touched.shape[1] - 1)
+        order = np.argsort(lowest, kind="stable")
+        cache, found = self._cache(size), np.empty((2, len(chosen), self.count))
+        for rows in np.split(order, range(size, len(order), size)):
             part = np.zeros((size, *chosen.shape[1:]), bool)
-            part[: len(chosen) - start] = chosen[start : start + size]
+            part[: len(rows)] = chosen[rows]
             with ExitStack() as hooks:
+                self._begin_at(int(lowest[rows[0]]), size, hooks)
                 self._exchange(outputs, torch.tensor(part, device=outputs.device), hooks)
                 logits = self._logits(cache, size)
             odds = logits.log_softmax(-1)[:, torch.arange(self.count), self.wanted]
-            found.append(torch.stack([odds, logits.argmax(-1) == self.wanted]))
-        odds, right = torch.cat(found, 1)[:, : len(chosen)].double().cpu().numpy()
-        return odds, right
+            found[:, rows] = torch.stack([odds, logits.argmax(-1) == self.wanted])[
+                :, : len(rows)].double().cpu().numpy()
+        return found[0], found[1]
+
+    def _begin_at(self, first: int, rows: int, hooks: ExitStack) -> None:
+        """Give a layer what enters it without an exchange, and leave out those below it."""
+        layers: Any = layers_of(self.lm.model)
+        if not self._entering:
+            with ExitStack() as watching:
+                for layer in layers:
+                    watching.callback(layer.register_forward_pre_hook(
+                        lambda _, given: self._entering.append(given[0])).remove)
+                self._logits(self._cache(1), 1)
+        for layer in layers[:first]:
+            hooks.enter_context(patch.object(layer, "forward", lambda hidden, **_: hidden))
+        entering = self._entering[first].expand(rows, -1, -1)
+        hooks.callback(layers[first].register_forward_pre_hook(
+            lambda _, given: (entering, *given[1:])).remove)
 
     def _exchange(self, outputs: Tensor, chosen: Tensor, hooks: ExitStack) -> None:
         def hook_of(layer: int) -> Any:
