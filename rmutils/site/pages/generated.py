@@ -28,6 +28,7 @@ from sphinx.util.docutils import SphinxDirective
 from rmutils.core.errors import UserError
 from rmutils.paper import audit, load_published_maps, load_tables
 from rmutils.paper.findings import ABOUT_SCORES, ABOUT_SENTENCES, beside_gains
+from rmutils.paper.head_checks import silent_runs
 from rmutils.site.pages import CHANGELOG, CITATION, FAULTS
 from rmutils.site.pages.items import chapters, items, kind_of, literal, shown, title
 from rmutils.site.pages.standards import missing, standards
@@ -179,7 +180,9 @@ def _copies(maps: pd.DataFrame) -> list[str]:
     return ["Most of the per-run retrieval scores that the authors publish are copies of one "
             "another ({numref}`fig-copies`); intervals over these runs are too narrow.", "",
             *(f"- {literal(model)}: {own['map'].nunique()} different maps in {len(own)} runs"
-              for model, own in maps.groupby("model", sort=False))]
+              for model, own in maps.groupby("model", sort=False)), "",
+            f"{silent_runs(maps)} The published script gives every head 0 if it does not find the "
+            "needle's tokens; whether that is the reason here is not known."]
 
 
 def _value(value: float | str) -> str:
