@@ -124,7 +124,8 @@ def planned(plan: Plan) -> dict[str, IsItCausalConfig]:
             kinds=tuple(choice["scores"]),
             cases=DetectConfig(
                 lengths=tuple(cases["lengths"]), depths=tuple(cases["depths"][model]),
-                needles=cases["needles"].get(model), needle_set=cases["set"], max_new_tokens=cases["max_new_tokens"]),
+                needles=cases["needles"].get(model), needle_set=cases["set"],
+                max_new_tokens=cases["max_new_tokens"]),
             top=tuple(p["heads"]["top"][model]), draws=p["heads"]["draws"],
             seed=p["heads"]["seed"])
     return found
