@@ -189,8 +189,12 @@ def _words(text: str) -> str:
 
 def normalize(text: str) -> str:
     """SQuAD's form: lower case, no punctuation, no articles, single spaces."""
-    bare = re.sub(r"\b(a|an|the)\b", " ", text.lower().translate(_PUNCTUATION))
-    return " ".join(bare.split())
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", _bare(text)).split())
+
+
+def _bare(text: str) -> str:
+    """Lower case, no punctuation, single spaces."""
+    return " ".join(text.lower().translate(_PUNCTUATION).split())
 
 
 def parse(response: str, prefix: str) -> str:
@@ -221,13 +225,14 @@ def label_accuracy(response: str, sample: Question) -> float:
 
 @METRICS.register("choice_exact_match")
 def choice_exact_match(response: str, sample: Question) -> float:
-    """1 if the response is the letter, or holds "B. " with the right option.
+    """1 if the response is the letter, whatever stands around it, or has it with the right option.
 
-    HELMET compares letters in SQuAD's form, in which an A is an article and vanishes, so that an
-    empty response is right wherever the letter is A. Here it is wrong.
+    `B`, `[B]`, `"B"` and `B red silk` count, as in HELMET. But HELMET compares in SQuAD's form, in
+    which an A is an article and vanishes, so that an empty response is right wherever the letter is
+    A. Here it is wrong.
     """
     letter, option = sample.golds
-    return float(response.strip(" .():*\n").lower() in (letter.lower(), option.lower())
+    return float(_bare(response) in (_bare(letter), _bare(option))
                  or option.lower() in response.lower())
 
 

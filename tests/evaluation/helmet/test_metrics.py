@@ -56,6 +56,9 @@ def test_parsed_is_what_follows_the_prefix_or_the_first_line(response, parsed):
     ("choice_exact_match", ("A", "A. red silk"), "It is a. red silk, I think", 1),
     ("choice_exact_match", ("A", "A. red silk"), "red silk", 0),
     ("choice_exact_match", ("B", "B. red silk"), "A", 0),
+    *(("choice_exact_match", ("B", "B. red silk"), said, 1)  # as HELMET reads them
+      for said in ("B!", '"B"', "[B]", "B;", "B?", "B red silk", "**B**")),
+    *(("choice_exact_match", ("B", "B. red silk"), said, 0) for said in ("B or C", "red silk")),
     ("rougeL_f1", ("golden owl",), "golden owl", 1),
     ("rougeL_f1", ("golden owl",), "golden mole", 0.5),
     ("rougeL_f1", ("Foxmoor",), "green mole", 0),
