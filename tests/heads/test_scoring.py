@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 
 from rmutils.attention.decoding import Answer
+from rmutils.core.errors import UserError
 from rmutils.core.paths import CORPORA, DATA
 from rmutils.corpora.haystacks import Needle, load_haystacks, load_needles
 from rmutils.corpora.niah import NiahCase
 from rmutils.heads import DetectConfig, detection
-from rmutils.heads.copy_score import CopyScore, copy_counts, wu_span
+from rmutils.heads.copy_score import CopyScore, PublishedCopyScore, copy_counts, wu_span
 from rmutils.heads.recall import SUCCESS_ROUGE, answer_recall, rouge_recall, unit_of
+from tests.corpora.test_niah import TOKENIZERS, as_lm
 
 
 @pytest.mark.parametrize("prompt, needle, span", [
@@ -23,6 +25,17 @@ from rmutils.heads.recall import SUCCESS_ROUGE, answer_recall, rouge_recall, uni
 ])
 def test_wu_span_by_hand(prompt, needle, span):
     assert wu_span(prompt, needle) == span
+
+
+def test_published_definition_says_where_it_can_only_give_zeros():
+    """A tokenizer that writes a space before the first word splits the needle otherwise when it
+    stands alone, and a short needle then has too few tokens in common with its sentence."""
+    short = Needle("Ida has green shoes.", "What has Ida?", "Ida has green shoes.")
+    kinds = {name: PublishedCopyScore(as_lm(TOKENIZERS[name]()), DetectConfig(
+        lengths=(400,), depths=(0.0, 1.0), definition="wu")) for name in ("words", "metaspace")}
+    assert len(kinds["words"].cases(load_haystacks(), [short])) == 2
+    with pytest.raises(UserError, match="would be 0 .* none of the 2 prompts.*--definition paper"):
+        kinds["metaspace"].cases(load_haystacks(), [short])
 
 
 def test_copies_against_sets():
