@@ -163,7 +163,7 @@ def errata(book: Path) -> str:
             parts += [f"**E{number}** {literal(row.what)}", "",
                       f"- {_value(row.value_a)} ({literal(row.place_a)})",
                       f"- {_value(row.value_b)} ({literal(row.place_b)})",
-                      f"- touches: {_touched(row, gains)}", ""]
+                      f"- affects: {_touched(row, gains)}", ""]
     return "\n".join(parts)
 
 
@@ -171,9 +171,9 @@ def copies(book: Path) -> str:
     """The finding of the audit in two sentences: how many of the published runs are distinct."""
     counts = [f"{own['map'].nunique()} of {len(own)} for {literal(model)}"
               for model, own in load_published_maps().groupby("model", sort=False)]
-    return ("**Most of the authors' published detection runs are copies.** Distinct are "
-            f"{', '.join(counts[:-1])} and {counts[-1]}, in the pattern of a needle that stands at "
-            "one place at nine of ten depths ({numref}`fig-copies`; {ref}`audit` has the reason).")
+    return ("**Most of the authors' published detection runs are copies.** Only "
+            f"{', '.join(counts[:-1])} and {counts[-1]} are distinct, as if the needle had stood at "
+            "the same place at nine of ten depths ({numref}`fig-copies`; {ref}`audit` explains why).")
 
 
 def _copies(maps: pd.DataFrame) -> list[str]:

@@ -50,7 +50,7 @@ def test_errata_are_the_disagreements_of_the_audit():
     for row in wrong.itertuples():
         mine = [e for e in told if e.startswith(f"{row.what}\n") and f"({row.place_a})" in e
                 and f"({row.place_b})" in e]
-        assert mine and "- touches: " in mine[0]
+        assert mine and "- affects: " in mine[0]
     runs = (paths.DATA / "paper/published_maps.csv").read_text().splitlines()[1:]
     silent = sum(run.endswith(",0") for run in runs)
     assert f"In {silent} of the {len(runs)} runs that count as successful, no head" in text
