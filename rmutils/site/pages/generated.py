@@ -172,8 +172,9 @@ def copies(book: Path) -> str:
     counts = [f"{own['map'].nunique()} of {len(own)} for {literal(model)}"
               for model, own in load_published_maps().groupby("model", sort=False)]
     return ("**Most of the authors' published detection runs are copies.** Only "
-            f"{', '.join(counts[:-1])} and {counts[-1]} are distinct, as if the needle had stood at "
-            "the same place at nine of ten depths ({numref}`fig-copies`; {ref}`audit` explains why).")
+            f"{', '.join(counts[:-1])} and {counts[-1]} are distinct, as if the needle had stood "
+            "at the same place at nine of ten depths ({numref}`fig-copies`; {ref}`audit` explains "
+            "why).")
 
 
 def _copies(maps: pd.DataFrame) -> list[str]:
