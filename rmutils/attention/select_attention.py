@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 
@@ -26,6 +26,13 @@ from rmutils.attention.decoding import (
     retrieval_capture,
 )
 from rmutils.attention.rope import layers_of, position_embeddings
+from rmutils.attention.share_attention import (
+    Shared,
+    read_sharing,
+    share_attention,
+    shared_layers,
+)
+from rmutils.attention.sharing_plans import Sharing
 from rmutils.attention.variants import (
     VARIANTS,
     AttachedModel,
@@ -33,6 +40,7 @@ from rmutils.attention.variants import (
     Done,
     PromptView,
 )
+from rmutils.core.config import added
 from rmutils.core.errors import UserError
 from rmutils.models import LanguageModel
 from rmutils.models.engine.implementations import attached
@@ -57,6 +65,10 @@ class Select(AttentionVariant):
     in section 5."""
     at_prefill: bool = False
     """Whether the prompt's tokens are chosen, too, when it is read (Table 3 has both)."""
+    sharing: Annotated[Sharing, BeforeValidator(read_sharing)] = added({})
+    """Heads that share their weights besides (Figure 8), as in
+    `rmutils.attention.share_attention.GivenSharing`. Those of the filter layer do not: all of them
+    score tokens."""
 
     @contextmanager
     def attached(self, lm: LanguageModel) -> Iterator[AttachedModel]:
@@ -109,13 +121,17 @@ def select_attention(
     attention_mask: Tensor | None,
     *,
     scaling: float,
-    given: Selection,
+    given: Selection | Shared,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """SDPA of the filter layer, which keeps the scores of the newest token.
+    """SDPA of the filter layer, which keeps the scores of the newest token; in layers whose heads
+    share, `share_attention`.
 
     Shapes are those of `rmutils.attention.decoding`, with batch 1.
     """
+    if isinstance(given, Shared):
+        return share_attention(module, query, key, value, attention_mask, scaling=scaling,
+                               given=given, **kwargs)
     products = newest_products(query, key, attention_mask, scaling)
     given.scores = products[0, :, :, 0].softmax(-1).mean((0, 1))
     return retrieval_capture(
@@ -166,7 +182,8 @@ def selecting(model: PreTrainedModel, config: Select) -> Iterator[Selection]:
     hooks = [layer.register_forward_pre_hook(later if i else choose, with_kwargs=True)
              for i, layer in enumerate(layers[first:])]
     try:
-        with attached(model, NAME, {config.filter_layer: selection}):
+        with attached(model, NAME, {**shared_layers(model, config.sharing),
+                                    config.filter_layer: selection}):
             yield selection
     finally:
         for hook in hooks:

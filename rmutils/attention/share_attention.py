@@ -102,7 +102,8 @@ class Retain(_Calibrated):
         return sharing_at(apart, threshold_for(apart, self.kept))
 
 
-def _read_file(value: object) -> object:
+def read_sharing(value: object) -> object:
+    """Read a plan if a path is given in its place."""
     return load_sharing(Path(value)) if isinstance(value, str) else value
 
 
@@ -112,7 +113,7 @@ class GivenSharing(AttentionVariant):
 
     kind: Literal["given-sharing"] = "given-sharing"
     label = "Share-Attention, by a given plan"
-    sharing: Annotated[Sharing, BeforeValidator(_read_file)] = {}
+    sharing: Annotated[Sharing, BeforeValidator(read_sharing)] = {}
     """The plan, or the path of a file of `rmutils.attention.sharing_plans.sharing_json`; empty: no
     head shares."""
 
@@ -214,11 +215,8 @@ def share_attention(
     return output.transpose(1, 2), None
 
 
-@contextmanager
-def sharing_heads(model: PreTrainedModel, sharing: Sharing) -> Iterator[None]:
-    """Switch a model to Share-Attention; on exit its own comes back, also after an error.
-
-    Layers in which every head is essential keep the attention that they have.
+def shared_layers(model: PreTrainedModel, sharing: Sharing) -> dict[int, Shared]:
+    """Return what the attention of each layer is given in which heads share.
 
     Raises
     ------
@@ -236,7 +234,17 @@ def sharing_heads(model: PreTrainedModel, sharing: Sharing) -> Iterator[None]:
         if len(layer) < count:
             shared[i] = Shared(torch.tensor(list(layer)),
                                torch.tensor([source[head] for head in range(count)]), workspace)
-    with attached(model, NAME, shared):
+    return shared
+
+
+@contextmanager
+def sharing_heads(model: PreTrainedModel, sharing: Sharing) -> Iterator[None]:
+    """Switch a model to Share-Attention; on exit its own comes back, also after an error.
+
+    Layers in which every head is essential keep the attention that they have. Errors are those of
+    `shared_layers`.
+    """
+    with attached(model, NAME, shared_layers(model, sharing)):
         yield
 
 

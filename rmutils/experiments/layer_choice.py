@@ -33,6 +33,7 @@ from rmutils.experiments.variant_questions import DocumentsConfig
 from rmutils.heads.detection import DetectConfig, build_cases, even_depths
 from rmutils.models import LanguageModel
 from rmutils.models.engine.implementations import attached, register_by_layer, using
+from rmutils.pipeline.planned_runs import Plan
 
 Count = Annotated[int, Field(ge=1)]
 
@@ -146,6 +147,16 @@ class RecallConfig(Config):
     """Needles in a haystack."""
     p: tuple[Annotated[float, Field(gt=0, le=1)], ...] = (0.99, 0.97, 0.95, 0.93, 0.91)
     """Shares of the scores, those of Table 3."""
+
+
+def planned_recall(plan: Plan) -> tuple[str, int, RecallConfig]:
+    """Return model, filter layer and measurement of a plan of chosen tokens."""
+    p = plan.content
+    (model, layer), = p["models"].items()
+    asked = p["needles"]
+    return model, layer, RecallConfig(p=tuple(p["p"]), needles=DetectConfig(
+        lengths=(asked["length"],), depths=tuple(asked["depths"]), needles=asked["count"],
+        needle_set=asked["set"], max_new_tokens=24))
 
 
 @dataclass(frozen=True)

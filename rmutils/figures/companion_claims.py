@@ -10,7 +10,7 @@ from rmutils.attention.share_attention import Share
 from rmutils.core.errors import NotStored
 from rmutils.experiments import later_sharing
 from rmutils.experiments.gpu_step import roofline
-from rmutils.experiments.layer_choice import LayersConfig, RecallConfig
+from rmutils.experiments.layer_choice import LayersConfig, planned_recall
 from rmutils.experiments.olmo3 import extension_stored
 from rmutils.experiments.savings_curves import by_half, look_up, planned_sharing
 from rmutils.experiments.token_agreement import AgreementConfig, early_and_later
@@ -33,10 +33,6 @@ ONE_LAYER = LayersConfig(
     needles=DetectConfig(lengths=(512,), depths=_PLACES, needles=3, max_new_tokens=24),
     documents=DocumentsConfig(lengths=(512,), places=_PLACES, questions=4))
 """What chapter 12 measured on it, layer by layer."""
-CHOSEN = RecallConfig(
-    needles=DetectConfig(lengths=(512,), depths=_PLACES, needles=6, max_new_tokens=24),
-    p=(0.91, 0.93, 0.95, 0.97, 0.99, 0.999, 0.9999, 0.99999))
-"""What chapter 13 measured of the tokens that are chosen."""
 
 
 def companion_claims() -> pd.DataFrame:
@@ -73,10 +69,11 @@ def _share_select() -> Iterator[tuple]:
            "over time the tokens change", 13, sharing_sentences.layers_agree(
                early_and_later(agreed["layers"], FILTER - 3), agreed["overlap"], LARGE, FILTER)
            if agreed else NONE)
-    seen, _, _ = look_up(LARGE, CHOSEN, compute="never")
+    model, layer, asked = planned_recall(load_plan("select_recall"))
+    seen, _, _ = look_up(model, asked, compute="never")
     yield ("Sections 3.2 and 4.2", "Choosing at each step keeps what choosing once, from the "
            "prompt, misses", 13, sharing_sentences.prompt_or_steps(
-               seen["recall"], LARGE, FILTER, 0.97) if seen else NONE)
+               seen["recall"], model, layer, 0.97) if seen else NONE)
     table = roofline([8_000], [0.1])
     yield ("Section 4.2", "The cache is half", 13, f"With the hidden states that have to be kept, "
            f"{table['held_share'].iloc[0]:.0%} of it is left for Llama 3.1 8B; counted.")

@@ -9,7 +9,7 @@ from rmutils.experiments.later_sharing import shown_by
 from rmutils.experiments.under_variants import levels
 from rmutils.figures.report import number
 from rmutils.figures.sentences import by_sign, join
-from rmutils.stats import Interval
+from rmutils.stats import DIFFERENCE, Interval, interval
 
 ENDS = ["value", "low", "high"]
 RULE = {1: "sharing costs fewer needles if the heads are alike", -1: "random heads share at less "
@@ -94,7 +94,8 @@ def beginnings(documents: pd.DataFrame, model: str, words: int = 3) -> str:
 
 
 def prompt_or_steps(recall: pd.DataFrame, model: str, layer: int, p: float) -> str:
-    """Say what choosing once would miss of the needle, and what choosing at each step holds.
+    """Say what choosing once would miss of the needle, and what choosing at each step holds, by the
+    rule of `data/plans/select_recall.yml`.
 
     Parameters
     ----------
@@ -107,12 +108,17 @@ def prompt_or_steps(recall: pd.DataFrame, model: str, layer: int, p: float) -> s
     once, later = (levels(part, column, ["p"]).set_index("p") for column in ("prompt", "next"))
     seen, blind = (part.groupby("p")[name].mean() for name in ("answer_kept", "prompt_kept"))
     ends = (once.index.min(), once.index.max())
+    more = pd.DataFrame([interval(one["next"] - one["prompt"], one["question"], bounds=DIFFERENCE)
+                         for _, one in part.groupby("p")])
     lead = ("Choosing once, from the prompt, misses the needle; choosing at each step finds it."
-            if (once["high"] < later["low"]).all() else
+            if (more["low"] > 0).all() else
+            "Choosing once, from the prompt, finds more than choosing at each step."
+            if (more["high"] < 0).all() else
             "It is not shown that choosing at each step finds more than choosing once.")
     return (f"**{lead}** At p of {ends[0]:g} to {ends[1]:g}, the prompt's last token chooses "
             f"{once['value'].min():.0%} to {once['value'].max():.0%} of the needle's tokens in "
-            f"layer {layer} of `{model}`, though {blind.min():.0%} to {blind.max():.0%} of all. "
+            f"layer {layer} of `{model}`, though {blind.min():.0%} to {blind.max():.0%} of all "
+            f"({part['question'].nunique()} needles). "
             "When a token of the needle is to be copied, that step has chosen it in "
             + " and in ".join(f"{number(*later.loc[at, ENDS])} of all cases (p = {at:g}, "
                               f"{seen[at]:.0%} of all tokens selected)" for at in ends) + ".")

@@ -1,21 +1,24 @@
 """Select-Attention against a model cut in two behind the filter layer."""
 
 import copy
+from contextlib import nullcontext
 
 import pytest
 import torch
 from transformers import DynamicCache
 
 from rmutils.attention.select_attention import Select, answer_selecting, selecting, top_p
+from rmutils.attention.share_attention import sharing_heads
+from rmutils.attention.sharing_plans import even_sharing
 from rmutils.core.errors import UserError
 from rmutils.models.engine.generation import generate
 
 PROMPT = list(range(7, 47))
 
 
-def in_two(lm, ids, p):
+def in_two(lm, ids, p, sharing=None):
     """Logits of the newest token: all tokens through layers 0 and 1, the chosen through the rest,
-    which is a model of its own."""
+    which is a model of its own, in which heads may share."""
     with torch.inference_mode():
         lm.model.set_attn_implementation("eager")
         whole = lm.model(torch.tensor([ids]), output_hidden_states=True, output_attentions=True,
@@ -36,10 +39,29 @@ def in_two(lm, ids, p):
         masks = {kind: torch.where((gap >= 0) & (gap < width), 0.0, -1e9)[None, None]
                  for kind, width in (("full_attention", 9999), ("sliding_attention", 24))}
         kinds = lm.family in ("olmo3", "gemma3_text", "qwen3")
-        result = rest(inputs_embeds=whole.hidden_states[2][:, chosen], position_ids=chosen[None],
-                      attention_mask=masks if kinds else masks["full_attention"], use_cache=False)
+        if sharing:  # Share-Attention takes boolean masks
+            masks = {kind: mask == 0 for kind, mask in masks.items()}
+        with sharing_heads(rest, sharing) if sharing else nullcontext():
+            result = rest(
+                inputs_embeds=whole.hidden_states[2][:, chosen], position_ids=chosen[None],
+                attention_mask=masks if kinds else masks["full_attention"], use_cache=False)
         lm.model.set_attn_implementation("sdpa")
     return result.logits[0, -1], chosen
+
+
+def test_heads_of_later_layers_share_besides(lm):
+    """Not those of the filter layer, though the plan has it."""
+    heads, ids = lm.shape[1], [*PROMPT, 50]
+    pairs = even_sharing(1, heads, heads // 2)[0]
+    cache, plan = DynamicCache(), Select(filter_layer=1, p=0.9, sharing={1: pairs, 3: pairs})
+    with torch.inference_mode(), selecting(lm.model, plan) as selection:
+        for part in (PROMPT, [50]):
+            found = lm.model(torch.tensor([part]), past_key_values=cache).logits[0, -1]
+    want, chosen = in_two(lm, ids, 0.9, {1: pairs})
+    assert selection.chosen[-1].tolist() == chosen.tolist()
+    torch.testing.assert_close(found, want, rtol=1e-3, atol=1e-3)
+    alone, _ = in_two(lm, ids, 0.9)
+    assert (found - alone).abs().max() > 0.01
 
 
 @pytest.mark.parametrize("p", [0.5, 0.9])

@@ -21,9 +21,12 @@ def test_choosing_once_is_compared_with_choosing_at_each_step():
                           for p in (0.9, 0.97, 0.99) for q in range(6)])
     told = prompt_or_steps(table, "m", 1, 0.97)
     assert "Choosing once, from the prompt, misses the needle" in told
-    assert "p of 0.9 to 0.97" in told and "0.99" not in told and "10% to 10% of all" in told
+    assert "p of 0.9 to 0.97" in told and "0.99" not in told
+    assert "10% to 10% of all (6 needles)" in told
     other = prompt_or_steps(table.assign(prompt=1.0), "m", 1, 0.97)
-    assert other.startswith("**It is not shown")
+    assert other.startswith("**Choosing once, from the prompt, finds more")
+    half = prompt_or_steps(table.assign(prompt=table["question"] % 2), "m", 1, 0.97)
+    assert half.startswith("**It is not shown")
 
 
 def test_a_layer_that_cannot_share_is_named():
