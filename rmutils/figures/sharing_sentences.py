@@ -6,7 +6,8 @@ import pandas as pd
 
 from rmutils.attention.variants import PLAIN
 from rmutils.experiments.later_sharing import shown_by
-from rmutils.experiments.under_variants import levels
+from rmutils.experiments.share_and_select import BOTH, SELECT, SHARE, remaining
+from rmutils.experiments.under_variants import changes, levels
 from rmutils.figures.report import number
 from rmutils.figures.sentences import by_sign, join
 from rmutils.stats import DIFFERENCE, Interval, interval
@@ -116,12 +117,16 @@ def prompt_or_steps(recall: pd.DataFrame, model: str, layer: int, p: float) -> s
             if (more["high"] < 0).all() else
             "It is not shown that choosing at each step finds more than choosing once.")
     return (f"**{lead}** At p of {ends[0]:g} to {ends[1]:g}, the prompt's last token chooses "
-            f"{once['value'].min():.0%} to {once['value'].max():.0%} of the needle's tokens in "
-            f"layer {layer} of `{model}`, though {blind.min():.0%} to {blind.max():.0%} of all "
-            f"({part['question'].nunique()} needles). "
+            f"{_shares(once['value'])} of the needle's tokens in layer {layer} of `{model}`, "
+            f"though {_shares(blind)} of all ({part['question'].nunique()} needles). "
             "When a token of the needle is to be copied, that step has chosen it in "
             + " and in ".join(f"{number(*later.loc[at, ENDS])} of all cases (p = {at:g}, "
                               f"{seen[at]:.0%} of all tokens selected)" for at in ends) + ".")
+
+
+def _shares(values: pd.Series) -> str:
+    """The lowest and the highest of some shares; one where they read alike."""
+    return " to ".join(dict.fromkeys(f"{end:.0%}" for end in (values.min(), values.max())))
 
 
 def prompt_time(own: Interval, fused: Interval, model: str, rate: float) -> str:
@@ -172,3 +177,28 @@ def gpu_cost(table: pd.DataFrame) -> str:
             f"least {tenth['times'].min():.2g} to {tenth['times'].max():.2g} times as long as the "
             f"plain one at {tenth['tokens'].min():,.0f} to {tenth['tokens'].max():,.0f} tokens (by "
             "formula, on an H100): selected tokens pass through all later layers again.")
+
+
+def both_at_once(needles: pd.DataFrame, model: str, rate: float, p: float) -> str:
+    """Say how many needles survive sharing and selecting, by the rule of
+    `data/plans/share_and_select.yml`.
+
+    Parameters
+    ----------
+    needles : DataFrame
+        As from `rmutils.experiments.share_and_select.share_and_select`.
+    rate : float
+        Share of the heads that compute.
+    """
+    right = needles.groupby("variant", sort=False)["correct"].agg(["sum", "size"]).astype(int)
+    lead = by_sign(remaining(needles), "Sharing and selecting at once keep four fifths of the "
+                   "needles", "Sharing and selecting at once lose more than a fifth of the needles",
+                   "Whether sharing and selecting at once keep four fifths of the needles stays "
+                   "open")
+    change = changes(needles, "correct").set_index("variant").loc[BOTH]
+    kept = needles.loc[needles["variant"] == BOTH, "kept"].mean()
+    count = right["sum"]
+    return (f"**{lead}.** Of {right.loc[BOTH, 'size']} needles, `{model}` finds {count[PLAIN]} as "
+            f"it is, {count[SHARE]} with {rate:.1%} of the heads computing, {count[SELECT]} with "
+            f"tokens selected at p = {p:g}, and {count[BOTH]} with both, where later layers see "
+            f"{kept:.0%} of the tokens. With both the change is {_points(change)} points.")
