@@ -277,30 +277,30 @@ def verdict(found: pd.DataFrame, plan: Plan) -> str:
 
 def finding(found: pd.DataFrame, plan: Plan) -> str:
     """Say the plan's verdict, and the primary comparison model by model."""
-    primary = found[(found["arm"] == RETMASK) & (found["base"] == DECORE)]
-    told = "; ".join(f"{sentence(row)}, corrected p = {row.p_holm:.2g}"
-                     for row in primary.itertuples())
-    return f"**{verdict(found, plan)}** {told}."
+    told = sentence(found, RETMASK, DECORE, lambda row: f"; corrected p = {row.p_holm:.2g}")
+    return f"**{verdict(found, plan)}** {told}"
 
 
-def side_findings(found: pd.DataFrame) -> list[str]:
-    """Say the other comparisons, a sentence each."""
-    told = []
-    for arm, base in COMPARED[1:]:
-        part = found[(found["arm"] == arm) & (found["base"] == base)]
-        if len(part):
-            told.append("; ".join(map(sentence, part.itertuples())) + ".")
-    return told
+def over_base(found: pd.DataFrame) -> str:
+    """Say whether either way finds more needles than the model as it is."""
+    part = found[found["arm"].isin([RETMASK, DECORE]) & (found["base"] == BASE)]
+    clear = [f"{SHORT[row.arm]} finds {'more' if row.low > 0 else 'fewer'} on `{row.model}`"
+             for row in part.itertuples() if row.low > 0 or row.high < 0]
+    lead = (f"Compared with the model as it is, {' and '.join(clear)}" if clear else
+            "Neither way is shown to find more needles than the model as it is, or fewer")
+    return f"**{lead}.** {sentence(found, RETMASK, BASE)} {sentence(found, DECORE, BASE)}"
 
 
 def _points(share: float) -> str:
     return f"{round(100 * share, 1) + 0:+.1f}".replace("-", "\N{MINUS SIGN}")
 
 
-def sentence(row) -> str:
-    """Say a comparison of needles, a row of `compare_needles`, in a sentence."""
-    return (f"{SHORT[row.arm]} minus {SHORT[row.base]} on `{row.model}`: {_points(row.effect)} "
-            f"points (95 % interval {_points(row.low)} to {_points(row.high)})")
+def sentence(found: pd.DataFrame, arm: str, base: str, more=lambda row: "") -> str:
+    """Say a comparison of `compare_needles` for all models; `more` goes into the brackets."""
+    part = found[(found["arm"] == arm) & (found["base"] == base)]
+    return f"{SHORT[arm]} minus {SHORT[base]}: " + ", ".join(
+        f"{_points(row.effect)} points on `{row.model}` (95% CI {_points(row.low)} to "
+        f"{_points(row.high)}{more(row)})" for row in part.itertuples()) + "."
 
 
 def task_changes(tasks: pd.DataFrame) -> pd.DataFrame:
@@ -328,17 +328,27 @@ def perplexity_changes(texts: pd.DataFrame) -> pd.DataFrame:
     return found.rename(columns={"strategy": "arm"})
 
 
-def large_findings(tables: dict[str, pd.DataFrame], plan: Plan) -> list[str]:
-    """Say what the arms of the large model find, and what they make of plain text."""
+def large_needles(needles: pd.DataFrame, plan: Plan) -> str:
+    """Say what the arms find on the large model, and whether that distinguishes them."""
     name = plan.content["large"]["model"]
-    needles = tables["needles"][tables["needles"]["model"] == name]
-    texts = tables["texts"][tables["texts"]["model"] == name]
-    if needles.empty or texts.empty:
-        return []
-    found = ", ".join(f"{SHORT[row.arm]} {row.value:.0%}" for row in shares(needles).itertuples())
-    least = compare_needles(needles)["p"].min()
-    times = ", ".join(f"{1 + row.effect:.3g} ({1 + row.low:.3g} to {1 + row.high:.3g}) for "
-                      f"{SHORT[row.arm]}" for row in perplexity_changes(texts).itertuples())
-    return [f"`{name}` finds, of 20 needles in 512 tokens: {found}; the smallest p of all planned "
-            f"comparisons is {least:.2g}, so these needles do not tell the arms apart.",
-            f"Perplexity of plain text, times that of the base (95 % intervals): {times}."]
+    own = needles[needles["model"] == name]
+    found = ", ".join(f"{SHORT[row.arm]} {row.value:.0%}" for row in shares(own).itertuples())
+    least = compare_needles(own)["p"].min()
+    told = ("too few to distinguish the arms" if least >= 1 - LEVEL else
+            "which distinguishes some of the arms")
+    return (f"Needles that `{name}` finds, of {own['question'].nunique()}: {found}. The smallest p "
+            f"of the planned comparisons is {least:.2g}: {told}.")
+
+
+def plain_text(texts: pd.DataFrame, plan: Plan) -> str:
+    """Say what decoding and training do to the perplexity of plain text."""
+    name = plan.content["large"]["model"]
+    change = perplexity_changes(texts[texts["model"] == name]).set_index("arm")
+    trained, decoded = change.loc[RETMASK], change.loc[DECORE]
+    lead = ("The contrast disturbs plain text more than the training does"
+            if decoded["low"] > trained["high"] else
+            "The contrast is not shown to disturb plain text more than the training does")
+    told = [f"{1 + row['effect']:.3g} (95% CI {1 + row['low']:.3g} to {1 + row['high']:.3g}) times "
+            f"as high {way}" for row, way in ((decoded, "under DeCoRe"),
+                                              (trained, "after RetMask's training"))]
+    return f"**{lead}.** On `{name}`, perplexity is {told[0]} and {told[1]}."
