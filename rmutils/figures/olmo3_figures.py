@@ -106,10 +106,10 @@ def slices(sent: Mapping[str, pd.DataFrame], waiting: Mapping[str, pd.DataFrame]
         axes.set_xscale("log", base=2)
         ticks = sorted({n for table in tables.values() for n in table["ranks"]})[::2]
         axes.set_xticks(ticks, [f"{n:,}" for n in ticks], fontsize=9)
-        axes.set_xlabel("ranks")
+        axes.set_xlabel("slices")
         axes.legend(fontsize=9)
     left.set(ylabel="received by a device (GB)", ylim=(0, None))
-    right.set(ylabel="work of the slowest slice / mean", ylim=(0, None))
+    right.set(ylabel="most work of a slice, times mean", ylim=(0, None))
     return figure
 
 

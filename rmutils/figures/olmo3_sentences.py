@@ -7,7 +7,6 @@ import pandas as pd
 from rmutils.experiments.olmo3 import (
     Extension,
     at_end,
-    at_start,
     differences,
     gained,
     loss_change,
@@ -33,32 +32,34 @@ def found_at_longest(ours: Extension) -> str:
     open_ = [name for name in less.index if name not in fewer]
     return (
         f"**YaRN on the full layers finds {number(*found.loc[(longest, FULL)])} of the facts in "
-        f"texts of {longest:,} tokens.** Without an extension the same fine-tune ends at "
+        f"texts of {longest:,} tokens.** With unchanged positions, the same fine-tune ends at "
         f"{number(*found.loc[(longest, NONE)])}."
-        + (f" With {join(fewer)} fewer are found." if fewer else "")
-        + (" Facts alone cannot rule out that other methods do as well; the loss per token of the "
-           "text, minus that of YaRN on full layers, is " + join(
-               f"{number(*losses.loc[name])} nats with {name}" for name in open_) + "."
-           if open_ else ""))
+        + (f" Fewer are found with {_named(fewer)}." if fewer else "")
+        + (f" As many may be found with {_named(open_)}, which predict the text worse, by " + join(
+            number(*losses.loc[name]) for name in open_) + " nats per token."
+           if open_ and (losses.loc[open_, "low"] > 0).all() else
+           f" With {_named(open_)}, facts decide nothing." if open_ else ""))
+
+
+def _named(methods: list[str]) -> str:
+    """List methods in a sentence, where their commas would be read as the list's."""
+    return join(name.replace(", ", " on ") for name in methods)
 
 
 def sliding_layers(ours: Extension) -> str:
     """Say what YaRN on the sliding layers, too, costs: in loss first, then in facts found."""
     after = loss_change(at_end(ours.losses), FULL).query("method == @ALL")
     worse, better = (after["low"] > 0).sum(), (after["high"] < 0).sum()
-    verdict = ("a worse model" if worse > len(after) / 2 else "a better model"
-               if better > len(after) / 2 else "no clear difference")
-    start = loss_change(at_start(ours.losses), FULL, by=()).query("method == @ALL")
+    verdict = ("makes the model worse" if worse > len(after) / 2 else "makes the model better"
+               if better > len(after) / 2 else "makes no clear difference")
     facts = differences(at_end(ours.found), FULL).query("method == @ALL")
     facts = facts.loc[facts["length"].idxmax()]
     found = Interval(*facts[ENDS])
     return (
-        f"**YaRN on the sliding layers, too, makes {verdict}.** Each token of the longest texts "
-        f"then costs {after['value'].min():.3f} to {after['value'].max():.3f} nats more than with "
-        f"YaRN on full layers only, and the interval lies above zero at {worse} of {len(after)} "
-        f"positions. Before the fine-tune, with the same weights in both, it is "
-        f"{number(*start[ENDS].iloc[0])} nats. The share of facts found at {facts['length']:,} "
-        f"tokens differs by {number(*found)}, which " + by_sign(
+        f"**YaRN on the sliding layers as well {verdict}.** Along the longest texts, a token "
+        f"costs {after['value'].min():.3f} to {after['value'].max():.3f} nats more, and the "
+        f"interval lies above zero at {worse} of {len(after)} positions. The share of facts found "
+        f"at {facts['length']:,} tokens differs by {number(*found)}, which " + by_sign(
             found, "is a gain", "is a loss, too",
             "decides nothing: a loss below about "
             f"{smallest_effect(found.low, found.high):.2f} is likely to be missed") + ".")
@@ -72,18 +73,33 @@ def worth_of_tokens(ours: Extension) -> str:
     own = ours.losses[ours.losses["method"] == FULL]
     tokens = own["tokens"].max()
     by_time = own.assign(method=own["tokens"])
-    loss = loss_change(by_time, 0, by=()).set_index("method").loc[tokens, ENDS]
+    loss = Interval(*loss_change(by_time, 0, by=()).set_index("method").loc[tokens, ENDS])
     return (
         f"**{tokens:,} tokens of fine-tune " + by_sign(
-            found, "help YaRN to find more", "make YaRN find less",
-            "change little in what YaRN finds") + f".** At {longest:,} tokens the share of "
-        f"facts found moves by {number(*found)} (a change below about "
-        f"{smallest_effect(found.low, found.high):.2f} is likely to be missed); the loss moves by "
-        f"{number(*loss)} nats per token.")
+            loss, "predict the text worse", "predict the text better",
+            "do not change how well the text is predicted") + by_sign(
+            found, ", and YaRN finds more", ", and YaRN finds less",
+            "; that YaRN finds more is not shown") + ".** The loss changes by "
+        f"{number(*loss)} nats per token, the share of facts found at {longest:,} tokens by "
+        f"{number(*found)}, where a change below about "
+        f"{smallest_effect(found.low, found.high):.2f} is likely to be missed.")
+
+
+def near_and_far(ours: Extension) -> str:
+    """Say where along a text YaRN on full layers predicts better than unchanged positions."""
+    change = loss_change(at_end(ours.losses), NONE).query("method == @FULL")
+    worse, better = change[change["low"] > 0], change[change["high"] < 0]
+    return (
+        f"YaRN on full layers predicts the text better than unchanged positions at {len(better)} "
+        f"of {len(change)} positions"
+        + (f", from token {better['position'].min():,} on" if len(better) else "")
+        + (f", and worse at {len(worse)}, up to token {worse['position'].max():,}: near its "
+           "beginning, where the model needed no help, the extension has a price" if len(worse)
+           else "") + ".")
 
 
 def sliding_table(ours: Extension) -> pd.DataFrame:
-    """YaRN on all layers less YaRN on full layers: loss by position, then facts by length.
+    """YaRN on all layers minus YaRN on full layers: loss by position, then facts by length.
 
     Returns
     -------

@@ -1,5 +1,7 @@
 """The fine-tune against the documents one by one; the comparison in small, stopped and gone on."""
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 import torch
@@ -20,6 +22,7 @@ from rmutils.experiments.olmo3 import (
 )
 from rmutils.figures.olmo3_sentences import (
     found_at_longest,
+    near_and_far,
     sliding_layers,
     sliding_table,
     worth_of_tokens,
@@ -191,7 +194,7 @@ def stored_by_hand(worse):
         pd.DataFrame({"method": methods, "step": 0, "loss": 1.0}))
 
 
-@pytest.mark.parametrize("worse, verdict", [(0.5, "a worse model"), (-0.5, "a better model"),
+@pytest.mark.parametrize("worse, verdict", [(0.5, "the model worse"), (-0.5, "the model better"),
                                             (0, "no clear difference")])
 def test_the_loss_decides_where_facts_cannot(worse, verdict):
     ours = stored_by_hand(worse)
@@ -201,3 +204,13 @@ def test_the_loss_decides_where_facts_cannot(worse, verdict):
         *["yes" if worse > 0 else "not shown" if worse else "no room to show it"] * 2,
         "no room to show it"]
     assert "-0.9" in worth_of_tokens(ours) and "finds 1" in found_at_longest(ours)
+    assert "ith YaRN on all layers" in found_at_longest(ours)
+
+
+def test_the_price_near_the_beginning_is_told_beside_the_gain_further_on():
+    ours = stored_by_hand(0)
+    shorter = ours.losses["method"].eq(YARN) * ours.losses["position"].map({10: 0.5, 20: -0.5})
+    told = near_and_far(replace(ours, losses=ours.losses.assign(
+        loss=ours.losses["loss"] + shorter)))
+    assert "better than unchanged positions at 1 of 2 positions, from token 20 on" in told
+    assert "worse at 1, up to token 10:" in told
