@@ -18,6 +18,7 @@ from rmutils.experiments.head_ranking import (
     RANKING,
     TRAINING,
     YES,
+    moves,
     retrieval_of,
 )
 from rmutils.experiments.heads_under_variants import KEYS_TRAIT, set_apart
@@ -105,7 +106,25 @@ def kept_and_needed(table: pd.DataFrame) -> str:
         counts = could["verdict"].value_counts()
         told.append(f"{words} in {counts.get(YES, 0)} of the {len(could)} cases that could show it"
                     + (f" (not in {counts[NO]})" if NO in counts else ""))
-    return f"**{told[0][0].upper()}{told[0][1:]}**; {told[1]}."
+    broken = ((table["question"] == RANKING) & (table["verdict"] == NO_ROOM)).sum()
+    return (f"**{told[0][0].upper()}{told[0][1:]}**; {told[1]}."
+            + (f" In {broken} more, the change leaves no needle found, so it leaves no scores."
+               if broken else ""))
+
+
+def scores_fall(tables: Mapping[str, Tables]) -> str:
+    """Say where the retrieval heads' own scores fall, although they may stay the highest."""
+    rows = pd.concat([moves(one).query("quantity == 'retrieval heads'").assign(model=model)
+                      for model, one in tables.items()], ignore_index=True)
+    falls = rows[rows["high"] < 0]
+    if falls.empty:
+        return "**Nowhere is it shown that the scores of retrieval heads fall.**"
+    told = [f"{variant} (by " + join(f"{number(row.value, row.low, row.high)} in {row.model}"
+                                     for row in part.assign(value=-part["value"], low=-part["high"],
+                                                            high=-part["low"]).itertuples()) + ")"
+            for variant, part in falls.groupby("variant", sort=False)]
+    return ("**Their scores fall, in needles that are still found, under "
+            f"{join(falls['variant'].unique())}**: {'; '.join(told)}.")
 
 
 def gains_shown(table: pd.DataFrame) -> str:

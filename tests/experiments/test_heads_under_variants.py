@@ -23,7 +23,7 @@ from rmutils.experiments.head_ranking import (
     training,
 )
 from rmutils.experiments.heads_under_variants import HeadsConfig, heads, heads_stored, set_apart
-from rmutils.figures.head_change_figures import gains_shown, kept_and_needed
+from rmutils.figures.head_change_figures import gains_shown, kept_and_needed, scores_fall
 from rmutils.heads import DetectConfig, HeadScores, detect, mask_heads
 from rmutils.models import load_model
 
@@ -211,6 +211,8 @@ def test_verdicts_by_hand():
     told = head_ranking.verdicts({"model": tables})
     assert "in 1 of 4 cases** and lose in 1" in gains_shown(told)
     assert "in 2 of the 3 cases that could show it (not in 1)" in kept_and_needed(told)
+    broken = told.assign(verdict="no room", question=head_ranking.RANKING)
+    assert f"In {len(told)} more, the change leaves no needle found" in kept_and_needed(broken)
 
 
 def test_traits_in_words():
@@ -247,3 +249,15 @@ def test_heads_set_apart_within_their_layer():
     # Asked at two places, a question counts once.
     places = set_apart(pd.concat([trait("mixed", mixed), trait("mixed", mixed[::-1])]), retrieval)
     assert (places["low"] == places["high"]).all()
+
+
+def test_falling_scores_are_told_by_variant_and_model():
+    """Under one variant every head keeps its score, under the other it loses half."""
+    rng = np.random.default_rng(0).random((6, 2, 4))
+    tables = tables_of({"plain": rng, "same": rng, "half": rng / 2},
+                       dict.fromkeys(("plain", "same", "half"), np.ones(6, bool)))
+    told = scores_fall({"model": tables})
+    assert "under half**: half (by " in told and "in model)" in told
+    assert "Nowhere" in scores_fall({"model": {
+        name: table.query("variant != 'half'") if "variant" in table else table
+        for name, table in tables.items()}})
