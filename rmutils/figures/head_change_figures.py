@@ -119,12 +119,11 @@ def scores_fall(tables: Mapping[str, Tables]) -> str:
     falls = rows[rows["high"] < 0]
     if falls.empty:
         return "**Nowhere is it shown that the scores of retrieval heads fall.**"
-    told = [f"{variant} (by " + join(f"{number(row.value, row.low, row.high)} in {row.model}"
-                                     for row in part.assign(value=-part["value"], low=-part["high"],
-                                                            high=-part["low"]).itertuples()) + ")"
-            for variant, part in falls.groupby("variant", sort=False)]
-    return ("**Their scores fall, in needles that are still found, under "
-            f"{join(falls['variant'].unique())}**: {'; '.join(told)}.")
+    told = ["{} lowers their mean score by {}".format(variant, join(
+        f"{number(-row.value, -row.high, -row.low)} in {row.model}" for row in part.itertuples()))
+        for variant, part in falls.groupby("variant", sort=False)]
+    return ("**Some changes make them copy less, even in the needles that are found both times.** "
+            f"{'; '.join(told)}.")
 
 
 def gains_shown(table: pd.DataFrame) -> str:
