@@ -36,6 +36,8 @@ from rmutils.site.pages.walk import walk
 from rmutils.site.parameters import read_parameters
 
 COUNTS = ("tried", "kept", "lost")
+MOST_OPEN = 3
+"""So many pairs of the errata are open; a longer group is folded."""
 STRIP = '<div class="rm-strip">'
 TOUCHES = {
     "bold is best": "which value of a table is marked as the best",
@@ -153,18 +155,43 @@ def errata(book: Path) -> str:
     findings = audit()
     wrong = findings[~findings["agrees"]]
     gains = beside_gains(findings, load_tables()).set_index("model")
-    parts = [f"{len(wrong)} of {len(findings)} comparisons disagree.", "",
+    linked = _linked(wrong)
+    parts = [f"{len(wrong)} of {len(findings)} comparisons disagree. Pairs that share a table or a "
+             f"passage are listed together, {len(linked)} groups in all: one wrong number or one "
+             "changed run may explain several.", "",
              "## Copies among the published runs", "", *_copies(load_published_maps()), ""]
     number = 0
-    for check, rows in wrong.groupby("check", sort=False):
-        parts += [f"## {check[0].upper()}{check[1:]}", ""]
-        for row in rows.itertuples():
+    for where, rows in linked.items():
+        parts += [f"## {literal(where)}", ""]
+        if folded := len(rows) > MOST_OPEN:
+            parts += [f"::::{{dropdown}} {len(rows)} pairs: "
+                      f"{', '.join(dict.fromkeys(row.check for row in rows))}", ""]
+        for row in rows:
             number += 1
             parts += [f"**E{number}** {literal(row.what)}", "",
                       f"- {_value(row.value_a)} ({literal(row.place_a)})",
                       f"- {_value(row.value_b)} ({literal(row.place_b)})",
                       f"- affects: {_touched(row, gains)}", ""]
+        parts += ["::::", ""] * folded
     return "\n".join(parts)
+
+
+def _linked(wrong: pd.DataFrame) -> dict[str, list]:
+    """Pairs that are linked by the table or passage of one of their values, by these places."""
+    groups: list[tuple[set[str], list]] = []
+    for row in wrong.itertuples():
+        places, rows = {_place(row.place_a), _place(row.place_b)}, [row]
+        for other in [group for group in groups if group[0] & places]:
+            groups.remove(other)
+            places, rows = other[0] | places, other[1] + rows
+        groups.append((places, rows))
+    return {", ".join(sorted(places)): rows for places, rows in groups}
+
+
+def _place(printed: str) -> str:
+    """The rows of one model in a table, a section or a figure; all published scores are one."""
+    part = printed.split(" / ")[0]
+    return part if part != printed else re.split("[:,]", printed)[0]
 
 
 def copies(book: Path) -> str:
