@@ -8,7 +8,7 @@ PY := .venv/bin/python
 unexport PYTHONDONTWRITEBYTECODE  # each process would compile what it imports anew
 
 .DEFAULT_GOAL := help
-.PHONY: help book pdf release archive study check test doctor vllm bench serve lab class notebook named lock sums clean
+.PHONY: help book pdf release archive stick study check test doctor vllm bench serve lab class notebook named lock sums clean
 .DELETE_ON_ERROR:
 
 help:  ## show this list
@@ -28,6 +28,9 @@ release: book  ## put the built book beside its other versions (SITE=folder)
 
 archive: book  ## one file for good: sources, book, hashes, RO-Crate, Croissant, CodeMeta
 	@$(PY) -m rmutils.site.archive
+
+stick: book  ## a folder for machines without a network: packages, model, book, worksheets
+	@$(PY) -m rmutils.site.stick
 
 check: .venv/.complete  ## lint, types, spelling and the order of imports
 	@$(PY) -m ruff check rmutils tests benchmarks .ci
@@ -69,8 +72,7 @@ doctor:  ## say what is wrong on this machine, and the command that fixes it
 	@"$${PYTHON:-python3}" -m rmutils.doctor
 
 lock: .venv/.complete  ## pin the newest versions that pyproject.toml allows
-	@$(PY) .ci/lock.py && $(PY) .ci/vllm.py lock && $(PY) .ci/bench.py lock \
-	    && $(PY) .ci/lab.py
+	@$(PY) .ci/lock.py && $(PY) .ci/vllm.py lock && $(PY) .ci/bench.py lock
 
 sums:  ## take note of changed files in data/ (SHA256SUMS)
 	@cd data && find abilities corpus models paper -type f | LC_ALL=C sort | xargs sha256sum >.sums
@@ -82,17 +84,9 @@ clean:  ## remove what was built; models and results in the cache stay
 
 .venv/.lab: requirements-lab.lock .venv/.complete
 	@echo 'Installing JupyterLab into .venv (.venv/pip.log) ...'
-	@$(PY) -m pip install -r $< >>.venv/pip.log 2>&1 || { tail -n 5 .venv/pip.log; exit 1; }
+	@$(PY) -m pip install --no-deps --require-hashes -r $< >>.venv/pip.log 2>&1 \
+	    || { tail -n 5 .venv/pip.log; exit 1; }
 	@touch $@
 
-# Without the stamp the environment may be half installed and is made anew; with an old stamp it is
-# brought up to date, and counts as half installed until that is done. Two thirds of the packages'
-# code are never imported, so that what is used is compiled when it is first imported.
 .venv/.complete: requirements.lock pyproject.toml
-	@test -e $@ && rm $@ || { rm -rf .venv && python=$$(sh .ci/python) && "$$python" -m venv .venv; }
-	@echo 'Installing what requirements.lock names into .venv; this takes minutes (.venv/pip.log) ...'
-	@for what in $(if $(TORCH_INDEX),"--no-deps --index-url $(TORCH_INDEX) `grep ^torch== $<`") \
-	    '-r requirements.lock' '--no-deps --no-build-isolation -e .'; do \
-	    $(PY) -m pip install --no-compile $$what >>.venv/pip.log 2>&1 \
-	        || { tail -n 5 .venv/pip.log; exit 1; }; done
-	@touch $@
+	@python=$$(sh .ci/python) && "$$python" .ci/install.py
