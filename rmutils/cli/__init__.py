@@ -37,7 +37,7 @@ COMMANDS = {  # name: module of `rmutils.cli`, help
     "train": ("method", "Train a model on preference pairs."),
     "merge": ("method", "Write a whole model: of a LoRA adapter, a stored training, any other."),
     "retmask": ("method", "The whole method: detect, mask, generate, train, detect again."),
-    "artifacts": ("project", "Stored results: list, verify, show, promote, rm."),
+    "artifacts": ("project", "Stored results: list, fetch, verify, show, promote, rm."),
     "evaluate": ("measure", "Long-context scores, by HELMET's seven categories."),
     "collect": ("measure", "Read HELMET's own result files into the same table."),
     "abilities": ("measure", "Scores on tasks without long contexts, drift from the base model."),

@@ -181,7 +181,7 @@ def _size(size: float) -> str:
 
 
 artifacts_app = typer.Typer(
-    no_args_is_help=True, help="Stored results: list, verify, show, promote, rm.")
+    no_args_is_help=True, help="Stored results: list, fetch, verify, show, promote, rm.")
 
 
 def _named(name: str) -> Artifact:
@@ -229,6 +229,23 @@ def list_artifacts(
               f"{row['created'][:10]:10}  {row['bytes'] / 1e6:8.1f} MB  "
               f"{', '.join(row['chapters'])}".rstrip())
     print(f"{len(rows)} results, {sum(row['bytes'] for row in rows) / 1e6:.1f} MB.")
+
+
+@artifacts_app.command("fetch")
+def fetch_artifacts(
+    where: Annotated[str, typer.Argument(
+        help="A release, which is what `make archive` packs, unpacked: a folder, or an address "
+             "that begins with http://, https:// or file://.")],
+    text: Annotated[str, typer.Argument(help="Those whose name has this text.")] = "",
+) -> None:
+    """Bring results of a release that are not here yet, checked; print their names.
+
+    Example: rmutils artifacts fetch retmask-reproduced detect/tiny-llama
+    """
+    from rmutils.core.release import fetch_results
+
+    found = fetch_results(where, text)
+    print("\n".join(a.name for a in found) if found else "All these results are here already.")
 
 
 @artifacts_app.command("rm")

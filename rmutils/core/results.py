@@ -266,7 +266,7 @@ class Stage(Generic[T]):
                 "seconds": round(time.perf_counter() - started, 1), "environment": environment(),
             })
             place = next(_folders(root, key), root / _place(key, model, label))
-            _publish(work, place)
+            publish(work, place)
         return Artifact(place)
 
 
@@ -300,7 +300,7 @@ def _seal(folder: Path, manifest: dict[str, Any]) -> None:
     (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
 
 
-def _publish(work: Path, target: Path) -> None:
+def publish(work: Path, target: Path) -> None:
     """Give a finished folder its name. Scratch goes last, so that a kill never costs the work."""
     target.parent.mkdir(parents=True, exist_ok=True)
     old = target.with_name(f".{target.name}.old")

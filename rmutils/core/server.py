@@ -1,10 +1,12 @@
-"""The one client for servers with OpenAI's interface, such as `vllm serve`."""
+"""The one client for servers: OpenAI's interface, such as `vllm serve`, and files of a release."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
@@ -50,7 +52,7 @@ class Client:
     """Sends requests to one server and tries again where they fail.
 
     Connections are direct, whatever proxy the environment names, and no redirect is followed: what
-    is sent, the key among it, reaches this server only.
+    is sent, the key among it, reaches this server only. Where all is public, both are as usual.
 
     Parameters
     ----------
@@ -62,6 +64,8 @@ class Client:
         How often a request is sent at most.
     key : str, optional
         Sent as bearer token.
+    public : bool
+        Nothing that is sent is a secret: the environment's proxy is used, redirects are followed.
 
     Raises
     ------
@@ -70,7 +74,8 @@ class Client:
         an address that may hold one is shown.
     """
 
-    def __init__(self, url: str, *, timeout: float, tries: int, key: str | None = None):
+    def __init__(self, url: str, *, timeout: float, tries: int, key: str | None = None,
+                 public: bool = False):
         if set(url) & set("@?#"):
             raise UserError("an address of a server that holds a user, a password or parameters is "
                             "not used, and not shown here: addresses are stored. Leave these out.")
@@ -81,7 +86,8 @@ class Client:
         self.host, self.port = parts[2], int(parts[3] or (443 if secure else 80))
         self.url = url.rstrip("/").removesuffix("/v1")
         self.timeout, self.tries = timeout, tries
-        self._tls = secure and httpx2.create_ssl_context()
+        self._tls = (secure or public) and httpx2.create_ssl_context()
+        self._public = public
         # Compressed, an answer could be a thousand times as long as what is sent.
         self._headers = {"Accept-Encoding": "identity"}
         if key:
@@ -109,47 +115,85 @@ class Client:
         ServerError
             The server refused, or the last try failed, too.
         """
+        return self._tried(lambda: self._read(path, read, body))
+
+    def save(self, path: str, target: Path) -> None:
+        """Write the answer to a request to a file, however long it is. The time limit is for each
+        piece of it.
+
+        Raises
+        ------
+        ServerError
+            As `call`.
+        """
+        self._tried(lambda: self._ask(self._save, path, target))
+
+    def _tried(self, once: Callable[[], T]) -> T:
         for attempt in range(1, self.tries + 1):
             try:
-                return self._once(path, read, body)
+                return once()
             except ServerError as error:
                 if attempt == self.tries or not error.passing:
                     raise
             time.sleep(PAUSE * 2 ** (attempt - 1))
         raise AssertionError("at least one try")
 
-    def _once(self, path: str, read: Callable[[Any], T], body: Mapping[str, Any] | None) -> T:
-        try:
-            with start_blocking_portal() as portal:  # a notebook has a loop of its own
-                status, reason, text = portal.call(self._fetch, path, body)
-        except TimeoutError as error:
-            raise ServerError(f"timed out after {self.timeout:g} s") from error
-        except (httpx2.HTTPError, UnicodeError) as error:
-            raise ServerError(str(error) or type(error).__name__,
-                              reached=not isinstance(error, httpx2.ConnectError)) from error
-        if not 200 <= status < 300:
-            said = "".join(c for c in text if c.isprintable())[:SHOWN].strip()
-            raise ServerError(f"{status} {reason}: {said}", status)
+    def _read(self, path: str, read: Callable[[Any], T], body: Mapping[str, Any] | None) -> T:
+        text = self._ask(self._fetch, path, body)
         try:
             return read(_json(text))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise ServerError(f"its answer is not what was expected ({type(error).__name__}: "
                               f"{error})") from error
 
-    async def _fetch(self, path: str, body: Mapping[str, Any] | None) -> tuple[int, str, str]:
-        """Return status, its words, and text of an answer, however slowly or long it is sent."""
+    def _ask(self, request: Callable[..., Awaitable[T]], *what: Any) -> T:
+        try:
+            with start_blocking_portal() as portal:  # a notebook has a loop of its own
+                return portal.call(request, *what)
+        except TimeoutError as error:
+            raise ServerError(f"timed out after {self.timeout:g} s") from error
+        except (httpx2.HTTPError, UnicodeError) as error:
+            raise ServerError(str(error) or type(error).__name__,
+                              reached=not isinstance(error, httpx2.ConnectError)) from error
+
+    async def _fetch(self, path: str, body: Mapping[str, Any] | None) -> str:
+        """Return the text of an answer, however slowly or long it is sent."""
         with anyio.fail_after(self.timeout):
-            async with (
-                httpx2.AsyncClient(verify=self._tls, trust_env=False, timeout=None) as client,
-                client.stream("GET" if body is None else "POST", self.url + path, json=body,
-                              headers=self._headers) as reply,
-            ):
-                told = bytearray()
+            async with self._answer(path, body) as reply:
+                return await _text(reply)
+
+    async def _save(self, path: str, target: Path) -> None:
+        with anyio.fail_after(self.timeout) as limit, target.open("wb") as file:
+            async with self._answer(path) as reply:
                 async for part in reply.aiter_raw():
-                    told += part
-                    if len(told) > LARGEST:
-                        raise ServerError(f"its answer is longer than {LARGEST} bytes")
-                return reply.status_code, reply.reason_phrase, told.decode("utf-8", "replace")
+                    file.write(part)
+                    limit.deadline = anyio.current_time() + self.timeout
+
+    @asynccontextmanager
+    async def _answer(
+        self, path: str, body: Mapping[str, Any] | None = None,
+    ) -> AsyncIterator[httpx2.Response]:
+        """Yield an answer that is none of an error."""
+        async with (
+            httpx2.AsyncClient(verify=self._tls, trust_env=self._public, timeout=None,
+                               follow_redirects=self._public) as client,
+            client.stream("GET" if body is None else "POST", self.url + path, json=body,
+                          headers=self._headers) as reply,
+        ):
+            if not 200 <= reply.status_code < 300:
+                said = "".join(c for c in await _text(reply) if c.isprintable())[:SHOWN].strip()
+                raise ServerError(f"{reply.status_code} {reply.reason_phrase}: {said}",
+                                  reply.status_code)
+            yield reply
+
+
+async def _text(reply: httpx2.Response) -> str:
+    told = bytearray()
+    async for part in reply.aiter_raw():
+        told += part
+        if len(told) > LARGEST:
+            raise ServerError(f"its answer is longer than {LARGEST} bytes")
+    return told.decode("utf-8", "replace")
 
 
 def _json(text: str) -> Any:

@@ -144,6 +144,20 @@ def crate(root: Path, files: Mapping[str, Path]) -> dict[str, Any]:
         *actions, *graph]}
 
 
+def tracked(root: Path) -> dict[str, Path]:
+    """Return the files under version control, by name.
+
+    Raises
+    ------
+    UserError
+        This is no git clone.
+    """
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True)
+    if listed.returncode:
+        raise UserError(f"{root} is no git clone, so there is no list of its files.")
+    return {name: root / name for name in listed.stdout.split("\0") if (root / name).is_file()}
+
+
 def write_archive(root: Path, output: Path) -> None:
     """Write the archive.
 
@@ -152,12 +166,9 @@ def write_archive(root: Path, output: Path) -> None:
     UserError
         Git does not know the files, or the book is not built.
     """
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True)
-    if listed.returncode:
-        raise UserError(f"{root} is no git clone, so there is no list of its files.")
+    files = tracked(root)
     if not (root / HTML).is_dir():
         raise UserError("The book is not built yet: `make book`.")
-    files = {name: root / name for name in listed.stdout.split("\0") if (root / name).is_file()}
     files |= {f"built/{path.relative_to(root / HTML)}": path
               for path in (root / HTML).rglob("*") if path.is_file() and path.name != ".complete"}
     files = dict(sorted(files.items()))

@@ -1,0 +1,150 @@
+"""Results from a release, in a folder and on a real server on this machine."""
+
+import hashlib
+import shutil
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from rmutils.core import release, results, server
+from rmutils.core.config import Config
+from rmutils.core.errors import UserError
+from rmutils.core.files import sha256
+from rmutils.core.release import fetch_results
+from rmutils.core.results import Stage, find
+
+
+class Sized(Config):
+    size: int
+
+
+@pytest.fixture
+def unpacked(tmp_path, monkeypatch):
+    """A release with two results, and an empty cache."""
+    monkeypatch.setenv("RMUTILS_CACHE", str(tmp_path / "maker"))
+    for size in (1, 2):
+        def make(folder, size=size):
+            (folder / "numbers.txt").write_text("7" * size)
+            (folder / "more.bin").write_bytes(bytes(range(256)) * 40_000)
+            return {}
+
+        Stage("detect", 1).obtain_folder(Sized(size=size), {}, make, command="", model="tiny",
+                                         label=f"of-{size}")
+    root = tmp_path / "release"
+    shutil.copytree(tmp_path / "maker/artifacts/detect", root / "data/artifacts/detect")
+    files = [path for path in root.rglob("*") if path.is_file()]
+    (root / "SHA256SUMS").write_text("".join(
+        f"{hashlib.sha256(p.read_bytes()).hexdigest()}  {p.relative_to(root)}\n" for p in files))
+    monkeypatch.setenv("RMUTILS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(results, "SHIPPED_ARTIFACTS", tmp_path / "none")
+    return root
+
+
+class Counting(SimpleHTTPRequestHandler):
+    """Notes what is asked for, and moves everything once, as hosts of releases do."""
+
+    asked: list[str] = []
+
+    def do_GET(self):
+        self.asked.append(self.path)
+        if not self.path.startswith("/moved"):
+            self.send_response(302)
+            self.send_header("Location", f"/moved{self.path}")
+            self.end_headers()
+            return
+        self.path = self.path.removeprefix("/moved")
+        super().do_GET()
+
+    def log_message(self, *words):
+        pass
+
+
+@pytest.fixture
+def address(unpacked, monkeypatch):
+    monkeypatch.setattr(Counting, "asked", [])
+    monkeypatch.setattr(server, "PAUSE", 0)
+    handler = partial(Counting, directory=unpacked)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as served:
+        threading.Thread(target=served.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{served.server_port}"
+        served.shutdown()
+
+
+def test_from_a_folder(unpacked, tmp_path):
+    for where in (str(unpacked), unpacked.as_uri()):
+        shutil.rmtree(tmp_path / "cache", ignore_errors=True)
+        (one,) = fetch_results(where, "of-1")
+        assert one.path("numbers.txt").read_text() == "7" and find(one.key).folder == one.folder
+        (two,) = fetch_results(where)
+        assert two.path("numbers.txt").read_text() == "77"
+        assert fetch_results(where) == []
+        assert {p.name for p in (tmp_path / "cache/artifacts").glob("[!.]*")} == {"detect"}
+
+
+def test_from_an_address_only_what_is_missing(unpacked, address):
+    found = fetch_results(address)
+    assert [a.problems() for a in found] == [[], []]
+    asked = len(Counting.asked)
+    assert fetch_results(address) == [] and len(Counting.asked) == asked + 2  # the list, moved
+
+
+def test_after_a_cut_it_goes_on(unpacked, address, tmp_path, monkeypatch):
+    shutil.move(unpacked / "data", tmp_path / "away")
+    with pytest.raises(UserError, match="404"):
+        fetch_results(address, "of-1")
+    shutil.move(tmp_path / "away", unpacked / "data")
+    real, begun = release._checked, []
+
+    def cut(copy, name, target, known):
+        if len(begun) == 1:
+            raise KeyboardInterrupt
+        begun.append(name)
+        real(copy, name, target, known)
+
+    monkeypatch.setattr(release, "_checked", cut)
+    with pytest.raises(KeyboardInterrupt):
+        fetch_results(address, "of-1")
+    monkeypatch.setattr(release, "_checked", real)
+    Counting.asked.clear()
+    fetch_results(address, "of-1")
+    assert f"/{begun[0]}" not in Counting.asked and len(Counting.asked) == 2 * 3
+
+
+@pytest.mark.parametrize("file", ["numbers.txt", "manifest.json"])
+def test_damage_is_not_kept(unpacked, address, tmp_path, file):
+    (damaged,) = unpacked.glob(f"data/artifacts/detect/tiny/of-1-*/{file}")
+    damaged.write_text(damaged.read_text() + " ")
+    for where in (str(unpacked), address):
+        with pytest.raises(UserError, match=f"{file}: what came differs"):
+            fetch_results(where, "of-1")
+        assert not [*(tmp_path / "cache/artifacts").rglob(file)]
+    sums = unpacked / "SHA256SUMS"  # even if the list of the release agrees with the damage
+    name = str(damaged.relative_to(unpacked))
+    lines = [line for line in sums.read_text().splitlines() if not line.endswith(name)]
+    sums.write_text("\n".join([*lines, f"{sha256(damaged)}  {name}"]))
+    if file == "numbers.txt":
+        with pytest.raises(UserError, match="content differs from its manifest"):
+            fetch_results(address, "of-1")
+        assert not [*(tmp_path / "cache/artifacts").rglob(file)]
+
+
+def test_what_is_no_release_is_told(unpacked, address, tmp_path):
+    for where in (str(tmp_path), f"{address}/data", "http://127.0.0.1:9"):
+        with pytest.raises(UserError, match="is no release, which is what `make archive` packs"):
+            fetch_results(where)
+    with pytest.raises(UserError, match="no result whose name has 'lama'"):
+        fetch_results(address, "lama")
+
+
+def test_no_name_leads_out_of_the_cache(unpacked, tmp_path):
+    outside = tmp_path / "release/data/artifacts/detect/tiny/../../../../evil.txt"
+    outside.write_text("!")
+    known = hashlib.sha256(b"!").hexdigest()
+    (unpacked / "SHA256SUMS").write_text("".join(
+        f"{known}  data/artifacts/{name}\n" for name in (
+            "detect/tiny/../evil.txt", "../../x/evil.txt", "/detect/tiny/x/evil.txt",
+            "detect/tiny/a/../../../../evil.txt")))
+    with pytest.raises(UserError, match="has no results"):
+        fetch_results(str(unpacked))
