@@ -26,7 +26,7 @@ pdf: book  ## print the book: book/_build/pdf/retmask-reproduced.pdf (needs chro
 release: book  ## put the built book beside its other versions (SITE=folder)
 	@$(PY) -m rmutils.site.pages.versions $(SITE)
 
-archive: book  ## one file for good: sources, book, hashes, RO-Crate, Croissant, CodeMeta
+archive: book  ## one file for good: sources, book, hashes, RO-Crate, Croissant, CodeMeta, SBOM
 	@$(PY) -m rmutils.site.archive
 
 stick: book  ## a folder for machines without a network: packages, model, book, worksheets

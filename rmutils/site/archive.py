@@ -2,7 +2,8 @@
 
 The sources under version control and the built book, with hashes and metadata that other programs
 read: an RO-Crate (profile Process Run Crate, each stored result an action of its manifest),
-Croissant for the tables and needles, CodeMeta for the package. The same files give the same archive
+Croissant for the tables and needles, CodeMeta for the package, CycloneDX for what it is built from.
+The same files give the same archive
 bit by bit.
 """
 
@@ -12,18 +13,25 @@ import csv
 import hashlib
 import json
 import mimetypes
+import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from rmutils.core import paths
 from rmutils.core.errors import UserError
 from rmutils.core.files import sha256
+from rmutils.models.known_models import REGISTRY
 from rmutils.site.pages import CITATION
 from rmutils.site.steps import HTML
 
@@ -144,6 +152,47 @@ def crate(root: Path, files: Mapping[str, Path]) -> dict[str, Any]:
         *actions, *graph]}
 
 
+def locked(lock: Path) -> dict[str, tuple[Requirement, str]]:
+    """Return name -> requirement, and its lines with the hashes, of a lock."""
+    found = {}
+    for block in re.findall(r"^(?!#)\S.*(?:\n +--hash.*)*", lock.read_text("utf-8"), re.M):
+        wanted = Requirement(block.partition(" \\")[0])
+        found[canonicalize_name(wanted.name)] = wanted, block
+    return found
+
+
+def sbom(root: Path) -> dict[str, Any]:
+    """What the project is built from, as CycloneDX 1.6: the lock, torch and the model.
+
+    Licences are those that installed packages declare as expressions.
+    """
+    known, model = about(), REGISTRY["smollm2-135m"]
+    project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
+    torch = next(r for r in map(Requirement, project["dependencies"]) if r.name == "torch")
+    wanted = [torch, *(one for one, _ in locked(root / "requirements.lock").values())]
+    components = []
+    for name, pin in sorted((canonicalize_name(one.name), str(one.specifier)) for one in wanted):
+        version = pin.removeprefix("==")
+        purl = f"pkg:pypi/{name}@{version}"
+        one = {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl}
+        with suppress(metadata.PackageNotFoundError):
+            if licence := metadata.metadata(name)["License-Expression"]:
+                one["licenses"] = [{"expression": licence}]
+        components.append(one)
+    components.append({
+        "type": "machine-learning-model", "bom-ref": model.name, "name": model.name,
+        "version": model.wheel.version, "licenses": [{"expression": model.licence}],
+        "purl": f"pkg:pypi/{model.wheel.distribution}@{model.wheel.version}",
+        "hashes": [{"alg": "SHA-256", "content": model.wheel.sha256}]})
+    return {
+        "bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1,
+        "metadata": {"component": {
+            "type": "application", "bom-ref": "rmutils", "name": "rmutils",
+            "version": known["version"], "licenses": [{"expression": project["license"]}]}},
+        "components": components,
+        "dependencies": [{"ref": "rmutils", "dependsOn": [c["bom-ref"] for c in components]}]}
+
+
 def tracked(root: Path) -> dict[str, Path]:
     """Return the files under version control, by name.
 
@@ -173,7 +222,7 @@ def write_archive(root: Path, output: Path) -> None:
               for path in (root / HTML).rglob("*") if path.is_file() and path.name != ".complete"}
     files = dict(sorted(files.items()))
     made = {"codemeta.json": codemeta(), "croissant.json": croissant(root),
-            "ro-crate-metadata.json": crate(root, files)}
+            "sbom.cdx.json": sbom(root), "ro-crate-metadata.json": crate(root, files)}
     texts = {name: json.dumps(value, indent=1, ensure_ascii=False) for name, value in made.items()}
     sums = {name: sha256(path) for name, path in files.items()} | {
         name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}

