@@ -38,7 +38,7 @@ def named(findings, what):
 def test_bare_machine_is_told_to_install(checkout, cut_off):
     found = doctor.examine(checkout)
     assert named(found, "environment").fix == "make book"
-    assert named(found, "network").state == "wrong" and "FILE" in named(found, "network").fix
+    assert named(found, "network").state == "wrong" and "STICK" in named(found, "network").fix
 
 
 def test_it_runs_where_no_package_is_installed():

@@ -42,7 +42,7 @@ code {{ background: #eee; padding: .1em .3em }}</style>
 <p><a href="book/index.html">The book</a>, with its slides and the playground, needs only a browser.
 {pdf} The <a href="worksheets/">worksheets</a> are notebooks without solutions.</p>
 <h2>To run the notebooks</h2>
-<p>You need Python {python} and {room:.0f} GB. One command in the folder where the project is to
+<p>You need Python {python} and 4 GB of disk. One command in the folder where the project is to
 be; write the stick's place for <code>STICK</code>:</p>
 <ul>
 <li>Linux: <code>python{python} STICK/install.py</code></li>
@@ -180,10 +180,9 @@ def write_stick(root: Path, stick: Path, systems: Sequence[str] = tuple(SYSTEMS)
             lacking.append(f"For {system} there is no package of {', '.join(names)}; what needs "
                            "them does not run there.")
     write_lock(lock, wheels)
-    size = sum(file.stat().st_size for file in wheels.glob("*.whl"))
     (stick / "START-HERE.html").write_text(PAGE.format(
         pdf=f'The same <a href="{printed.name}">as a PDF</a>.' if printed.exists() else "",
-        python=PYTHON, room=max(3, 4 * size / 1e9), here=sys.platform,
+        python=PYTHON, here=sys.platform,
         others=", ".join(systems) or "no other",
         lacking=escape(" ".join(lacking))), encoding="utf-8")
     return lacking

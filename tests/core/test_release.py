@@ -134,8 +134,8 @@ def test_what_is_no_release_is_told(unpacked, address, tmp_path):
     for where in (str(tmp_path), f"{address}/data", "http://127.0.0.1:9"):
         with pytest.raises(UserError, match="is no release, which is what `make archive` packs"):
             fetch_results(where)
-    with pytest.raises(UserError, match="no result whose name has 'lama'"):
-        fetch_results(address, "lama")
+    with pytest.raises(UserError, match="no result whose name has 'unknown'"):
+        fetch_results(address, "unknown")
 
 
 def test_no_name_leads_out_of_the_cache(unpacked, tmp_path):
