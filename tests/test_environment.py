@@ -182,7 +182,8 @@ def test_lock_can_be_installed_on_every_supported_python(tmp_path):
     fit one another is shown by their being installed together. What is pure Python is the same
     file for all of them and says itself for which; so pip looks for the others only.
     """
-    compiled = {name: pin for name, pin in PINS.items() if not _is_pure(name)}
+    compiled = {name: pin for name, pin in (PINS | {"torch": TORCH}).items()
+                if not _is_pure(name)}
     listed = tmp_path / "compiled.txt"
     listed.write_text("".join(f"{name}=={pin}\n" for name, pin in compiled.items()))
     probe = dry_run("3.11", tmp_path / "probe.json", f"iniconfig=={PINS['iniconfig']}")
