@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
 
 from rmutils.attention.variants import PLAIN
@@ -30,14 +32,20 @@ def alike_or_random(found: pd.DataFrame, missing: int) -> str:
     """
     lowest = found.sort_values("rate").groupby("model", sort=False).head(1).sort_index()
     told = ("Alike minus random heads, in needles found: " + join(
-        f"{_points(row)} points on `{row.model}` ({row.rate:.1%} of its heads compute; "
-        f"{row.share:.0%} and {row.share_base:.0%} found; corrected p = {row.p_holm:.2g})"
-        for row in lowest.itertuples()) + ".")
+        f"{_points(row)} points on `{row.model}` ({row.share:.0%} against {row.share_base:.0%}, "
+        f"with {row.rate:.1%} of its heads computing)" for row in lowest.itertuples())
+        + f"; corrected p at most {lowest['p_holm'].max():.2g}.")
     verdict = shown_by(found)
-    by_rule = [f"On {join(f'`{model}`' for model in verdict.index[verdict == sign])} {words}"
+    by_rule = [f"{_on(verdict.index[verdict == sign], len(verdict))} {words}"
                for sign, words in RULE.items() if (verdict == sign).any()]
     return f"**{'. '.join(by_rule)}.** {told}" + (
+        " One planned measurement is missing." if missing == 1 else
         f" Planned measurements that are missing: {missing}." if missing else "")
+
+
+def _on(models: Sequence[str], of: int) -> str:
+    return (f"In all {of} models" if len(models) == of else
+            "On " + join(f"`{model}`" for model in models))
 
 
 def unread(found: pd.DataFrame) -> str:
@@ -88,10 +96,14 @@ def beginnings(documents: pd.DataFrame, model: str, words: int = 3) -> str:
                                    documents["response"]]).pivot(
         index=["question", "place"], columns="variant", values="start")
     same = {name: (wide[name] == wide[PLAIN]).mean() for name in wide if name != PLAIN}
-    shown = sorted(same, key=int)
-    return (f"{model}: answers whose first {words} words are those of the plain model, by the "
-            "layer in which heads share: " + ", ".join(
-                f"{same[i]:.0%} (layer {i})" for i in shown) + ".")
+    rare = {i: share for i, share in sorted(same.items(), key=lambda one: int(one[0]))
+            if share < 0.5}
+    rest = [share for i, share in same.items() if i not in rare]
+    return (f"An answer of `{model}` begins with the same {words} words as without sharing in "
+            + ("fewer than half of the cases if heads share in layer "
+               + join(f"{i} ({share:.0%})" for i, share in rare.items())
+               + ("; otherwise in " if rest else "") if rare else "")
+            + (f"{min(rest):.0%} to {max(rest):.0%} of the cases" if rest else "") + ".")
 
 
 def prompt_or_steps(recall: pd.DataFrame, model: str, layer: int, p: float) -> str:
@@ -139,9 +151,9 @@ def prompt_time(own: Interval, fused: Interval, model: str, rate: float) -> str:
     rate : float
         Share of the heads that compute.
     """
-    lead = {(True, True): "Sharing saves time", (True, False): "Sharing saves time against its own "
-            "code, but not against the fused kernel that it gives up"}.get(
-                (own.high < 1, fused.high < 1), "No time is shown to be saved")
+    lead = "No time is shown to be saved" if own.high >= 1 else (
+        "Sharing saves time" if fused.high < 1 else "Sharing is faster than its own code without "
+        "it, but not shown to be faster than the fused kernel that it gives up")
     return (f"**{lead}.** With {rate:.0%} of the heads computing, `{model}` reads a prompt in "
             f"{number(*own)} of the time of the same code without sharing, and in "
             f"{number(*fused)} of that of the plain model.")

@@ -39,7 +39,7 @@ def test_a_layer_that_cannot_share_is_named():
     spared = sharing_layer(each.assign(correct=1.0), "m", 30)
     assert spared.startswith("**No single layer") and "in no layer" in spared
     said = each.assign(response=["x y z"] * 4 + ["q"] * 4 + ["x y z a"] * 4)
-    assert "0% (layer 0), 100% (layer 5)" in beginnings(said, "m")
+    assert "if heads share in layer 0 (0%); otherwise in 100% to 100%" in beginnings(said, "m")
 
 
 def test_both_at_once_by_the_plans_rule():
@@ -59,7 +59,7 @@ def test_both_at_once_by_the_plans_rule():
 
 def test_time_is_saved_only_against_what_takes_longer():
     less, more = Interval(0.7, 0.6, 0.8), Interval(1.3, 1.2, 1.4)
-    assert "but not against the fused kernel" in prompt_time(less, more, "m", 0.5)
+    assert "but not shown to be faster than the fused kernel" in prompt_time(less, more, "m", 0.5)
     assert prompt_time(less, less, "m", 0.5).startswith("**Sharing saves time.**")
     assert prompt_time(more, less, "m", 0.5).startswith("**No time is shown")
 
