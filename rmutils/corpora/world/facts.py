@@ -146,8 +146,13 @@ class World:
                 (name, relation) in self.facts for name in self._known[kind]):
             raise LookupError(f"relation {relation!r} of every {kind} is known")
         while True:
-            spec = RELATIONS[relation] if relation else self.random.choice(
-                [r for r in OF_KIND[self.random.choice(list(OF_KIND))] if r.name not in avoid])
+            if relation:
+                spec = RELATIONS[relation]
+            elif left := [r for r in OF_KIND[self.random.choice(list(OF_KIND))]
+                          if r.name not in avoid]:
+                spec = self.random.choice(left)
+            else:  # all relations of this kind are to be avoided
+                continue
             subject = self.some(spec.subject, reuse)
             if (subject, spec.name) not in self.facts:
                 return self.fact(subject, spec.name)
