@@ -39,6 +39,8 @@ from rmutils.experiments.general_abilities import (
 from rmutils.experiments.heads_under_variants import HeadsConfig, heads_stored
 from rmutils.experiments.savings_curves import MEASUREMENTS, saved
 from rmutils.experiments.under_variants import VariantConfig, levels, measure_stored
+from rmutils.heads import HeadScores
+from rmutils.models.known_models import tau_of
 from rmutils.preference.judges import GEMMA, ServerJudge
 from rmutils.stats import span
 
@@ -48,7 +50,7 @@ JudgeModel = Annotated[str | None, typer.Option(
     help="The model that it serves.", show_default=GEMMA)]
 
 
-@configured(changes=Part(EvaluateConfig(), raw=True))
+@configured(changes=Part(EvaluateConfig(), raw=True, names={"masked": "--mask"}))
 @options.loads_models
 def evaluate(
     model: options.Model,
@@ -71,8 +73,16 @@ def evaluate(
 
     Example: rmutils evaluate tiny-llama --datasets RAG,Cite --lengths 512,2048 --samples 20
 
+    --mask takes heads or a file of head scores, whose retrieval heads are masked.
+
+    Example: rmutils evaluate tiny-llama --mask 3-7,3-15 --how mean
+
     Example: rmutils evaluate llama-3.1-8b-instruct --suite helmet --lengths 131072
     """
+    if Path(changes.get("masked", "")).is_file():
+        scores = HeadScores.load(changes["masked"])
+        changes["masked"] = ",".join(
+            f"{layer}-{head}" for layer, head in scores.select(tau=tau_of(model)))
     if suite == "helmet":
         _write_helmet(model, changes, out)
         return
@@ -92,6 +102,9 @@ def _write_helmet(model: str, changes: dict[str, str], out: Path) -> None:
     config = EvaluateConfig().changed(changes)
     if config.variant != Plain():
         raise UserError("HELMET itself knows no variant of attention: leave --variant out.")
+    if config.masked:
+        raise UserError("HELMET itself masks no heads: give it the model that `rmutils mask` "
+                        "writes, and leave --mask out.")
     options.check_room(out, folder=True)
     folder = out / f"{Path(model).name}-weights"
     script = write(harness_runs.checkpoint(model, folder), out,

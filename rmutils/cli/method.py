@@ -254,7 +254,7 @@ def merge(
     print(export_masked(load_model(model), [], out))
 
 
-@configured(config=pipeline.RetMaskConfig(),
+@configured(config=Part(pipeline.RetMaskConfig(), names={"responses.how": "--how"}),
             backend=Part(ComputeBackend(), prefix="compute_backend.", old_prefix="means."))
 @options.loads_models
 def retmask(

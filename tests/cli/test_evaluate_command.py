@@ -2,9 +2,12 @@
 
 import json
 
+import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from rmutils import EvaluateConfig, HeadScores, evaluate, load_model, mask_heads
 from rmutils.cli import app
 from rmutils.core import results
 from tests.evaluation.helmet.helmet_files import written
@@ -32,6 +35,25 @@ def test_averages_are_printed_and_stored(cache):
     assert "missing: Recall, RAG, Re-rank, Cite, free_answer, text_hops, Summ" in text
 
 
+def test_masked_heads_are_those_of_the_words_or_of_a_file(cache, tmp_path):
+    asked = ["--datasets", "needle_rivals", "--lengths", "300", "--samples", "2", "--workers", "1",
+             "--how", "mean", "--json"]
+    lm, config = load_model("tiny-llama", device="cpu"), EvaluateConfig(
+        datasets=("needle_rivals",), lengths=(300,), samples=2)
+    with mask_heads(lm, [(3, head) for head in range(16)], "mean"):
+        by_hand = evaluate(lm, config)
+    runs = np.zeros((1, *lm.shape))
+    runs[0, 3] = 0.5
+    HeadScores(runs, "tiny-llama").save(tmp_path / "heads.json")
+    for heads in (",".join(f"3-{head}" for head in range(16)), str(tmp_path / "heads.json")):
+        done = command("evaluate", "tiny-llama", "--mask", heads, *asked)
+        assert done.exit_code == 0, done.output
+        table = pd.read_parquet(
+            results.find(json.loads(done.stdout)["artifact"]).folder / "scores.parquet")
+        assert table["response"].tolist() == by_hand["response"].tolist()
+    assert evaluate(lm, config)["response"].tolist() != by_hand["response"].tolist()
+
+
 @pytest.mark.parametrize(("words", "message"), [
     (["--datasets", "Everything"], "no data set or category is called 'Everything'"),
     (["--lengths", "9000", "--workers", "1"], "the window of tiny-llama has 4096 tokens"),
@@ -41,6 +63,8 @@ def test_averages_are_printed_and_stored(cache):
     (["--suite", "helmet", "--lengths", "8K"], "lengths: expected a whole number, got '8K'"),
     (["--suite", "helmet", "--datasets", "choice"], "HELMET is run by categories"),
     (["--suite", "helmet", "--out", "/sys/helmet"], "/sys/helmet cannot be written"),
+    (["--suite", "helmet", "--mask", "3-7"], "HELMET itself masks no heads"),
+    (["--mask", "3.7"], "expected pairs (layer, head)"),
     (["--judge", "nowhere"], "'nowhere' is not the address of a server"),
 ])
 def test_bad_input(cache, words, message):

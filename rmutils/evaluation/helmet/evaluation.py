@@ -120,7 +120,7 @@ def evaluate(
     lm = ModelRef(lm).load()
     kept, found = Journal(journal), []
     done = sum("judged" not in name for name in kept)
-    with config.variant.attached(lm) as model, progress_bar(
+    with config.attached(lm) as model, progress_bar(
             f"evaluation of {lm.name}", config.parts * config.samples, unit="answers",
             done=done) as advance, one_thread():
         for prompter in prompters_of(model.lm, config):
@@ -217,7 +217,7 @@ def evaluate_side_by_side(
 def _work(
     model: str, config: EvaluateConfig, kept: Journal, share: slice, done: Callable[[float], None]
 ) -> list[list[dict]]:
-    with config.variant.attached(load_model(model)) as attached:
+    with config.attached(load_model(model)) as attached:
         return [answered_and_scored(attached, prompter, config, kept, done)
                 for prompter in prompters_of(attached.lm, config)[share]]
 

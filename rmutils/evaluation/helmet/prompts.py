@@ -9,21 +9,24 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from rmutils.attention.variants import Plain, Variant
+from rmutils.attention.variants import AttachedModel, Plain, Variant
 from rmutils.core.config import Config, added
 from rmutils.core.errors import UserError, did_you_mean
 from rmutils.core.registry import Offers
+from rmutils.core.validation import FrozenHeads
 from rmutils.corpora.world.lexicon import Split
 from rmutils.corpora.world.samples import DRAWS, Count, TooShort
 from rmutils.corpora.world.writing import Chronicle, Question
 from rmutils.evaluation.helmet.metrics import METRICS
 from rmutils.evaluation.helmet.suite import DATASETS, SUITE, SUITES, Dataset
+from rmutils.heads.masking import Ablation, mask_heads
 from rmutils.models import LanguageModel
 from rmutils.models.language_model import MARGIN
 
@@ -63,6 +66,11 @@ class EvaluateConfig(Config):
     """Most tokens of a chain of thought, beyond the length. HELMET: 32,768."""
     variant: Variant = added(Plain())
     """The attention that the model answers with, or a way of decoding."""
+    masked: FrozenHeads = added(())
+    """Heads that are switched off, such as 18-6,18-7. None: none are."""
+    how: Ablation = added("zero")
+    """What masked heads do: nothing, as in the paper; what they do on average; look everywhere
+    alike."""
 
     @field_validator("datasets")
     @classmethod
@@ -89,6 +97,12 @@ class EvaluateConfig(Config):
         """Return the code outside this project that registered data sets and their metrics."""
         return super().outside() | METRICS.origins(
             metric for name in self.datasets for metric in DATASETS[name].metrics)
+
+    @contextmanager
+    def attached(self, lm: LanguageModel) -> Iterator[AttachedModel]:
+        """Put variant and masks on a model; on exit it is as before."""
+        with self.variant.attached(lm) as model, mask_heads(lm, self.masked, self.how):
+            yield model
 
     @property
     def parts(self) -> int:
