@@ -22,6 +22,7 @@ What notebooks take is measured by `python benchmarks/notebooks.py`, for `rmutil
 NAMES = {
     "detection": "Detection by length: time and memory, against five other ways (15 minutes).",
     "grid": "The paper's grid of 600 cases, in three shares of 15 to 25 minutes each.",
+    "sample": "A sample of the grid in processor seconds, on a machine that is busy (3 minutes).",
     "drafts": "Answers with drafts against answers step by step (2 minutes).",
     "growth": "Cost of a detection by number of cases and of heads (4 minutes).",
     "generation": "Tokens per second of transformers and, after `make vllm`, of vLLM (2 minutes).",

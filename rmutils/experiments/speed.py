@@ -98,7 +98,7 @@ def ratio(a: Sequence[float], b: Sequence[float]) -> tuple[float, float, float]:
     return interval_of(np.exp(draws(np.log(a), seed=1) - draws(np.log(b), seed=2)))
 
 
-OURS = "rmutils"
+OURS, ALL_SCORES = "rmutils", "rmutils, five scores"
 VALUE = ["value", "low", "high"]
 _LINE = ["line", "x", *VALUE]
 
@@ -234,6 +234,30 @@ def _shares(found: Benchmark) -> Iterator[dict]:
             reference = sum(float(np.mean(by_length[_length(case)])) for case in row["cases"])
             yield {**share, "cases": len(row["cases"]), "sampled": len(other["cases"]),
                    "ours": ours, "reference": reference, "ratio": reference / ours}
+
+
+def sample_ratios(found: Benchmark) -> pd.DataFrame:
+    """Ratios of processor seconds per case, over blocks of one length and needle.
+
+    Returns
+    -------
+    DataFrame
+        `what`, `value`, `low`, `high` (geometric means over blocks, 95 %), `aim` and whether it is
+        `reached`.
+    """
+    wide = pd.DataFrame(found.rows)
+    wide["each"] = wide["cpu_seconds"] / wide["cases"]
+    each = wide.pivot(index=["length", "needle"], columns="way", values="each")
+    plain = wide[wide["way"] == REFERENCE].set_index(["length", "needle"])["prefill"]
+    rows = []
+    for what, part, least, most in (
+            ("two-phase, times ours", each[REFERENCE] / each[OURS], 3.2, np.inf),
+            ("ours, times reading the prompt plainly", each[OURS] / plain, 0, 1.15),
+            ("five scores, times copy alone", each[ALL_SCORES] / each[OURS], 0, 1.25)):
+        value, low, high = middle(part.to_numpy())
+        rows.append((what, value, low, high,
+                     f"at least {least}" if least else f"at most {most}", least <= value <= most))
+    return pd.DataFrame(rows, columns=["what", *VALUE, "aim", "reached"])
 
 
 def _length(case: str) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -31,7 +30,6 @@ from rmutils.models import LanguageModel
 from rmutils.models.language_model import passages
 from rmutils.models.loading import ModelRef
 from rmutils.pipeline.planned_runs import Plan
-from rmutils.stats import ANY, DIFFERENCE, Interval, holm, interval, sign_flip_test
 
 WHOLE, TOP, MATCHED = "whole", "top heads", "same layers"
 COPY, WRITE = "paper", "dla"
@@ -96,7 +94,7 @@ class WhichHeads:
 
     def ranking(self, kind: str) -> list[Head]:
         """Return all heads, highest first; ties in the order of layer and head."""
-        return _ranked(self.map_of(kind))
+        return ranked(self.map_of(kind))
 
 
 WHICH_HEADS = Stage.of_tables("which-heads", 1, WhichHeads)
@@ -136,7 +134,7 @@ def which_heads(
     plan: list[tuple[str, str, int, int, list[Head]]] = [("", WHOLE, 0, 0, [])]
     for kind, mean in means.items():
         for count in config.top:
-            top = _ranked(mean)[:count]
+            top = ranked(mean)[:count]
             plan.append((kind, TOP, count, 0, top))
             plan += [(kind, MATCHED, count, draw, draw_layer_matched(
                 lm.shape, top, exclude=top, seed=config.seed + draw))
@@ -175,7 +173,8 @@ def _names(heads: Iterable[Head]) -> str:
     return " ".join(f"{layer}-{head}" for layer, head in sorted(heads))
 
 
-def _ranked(mean: np.ndarray) -> list[Head]:
+def ranked(mean: np.ndarray) -> list[Head]:
+    """Return all heads, highest first; ties in the order of layer and head."""
     order = np.argsort(-mean.round(DECIMALS).ravel(), kind="stable")
     return [divmod(int(i), mean.shape[1]) for i in order]
 
@@ -204,7 +203,7 @@ def watch_answer(
     for i, step in enumerate(answer.steps):
         token = int(answer.tokens[step])
         for name in (COPY, WRITE):
-            for head in _ranked(means[name])[:top]:
+            for head in ranked(means[name])[:top]:
                 place = int(answer.positions[step, *head])
                 copies = start <= place < end and case.input_ids[place] == token
                 rows.append((step, lm.tokenizer.decode([token]), name, *head, copies,
@@ -226,166 +225,3 @@ def which_heads_stored(
         config, inputs, lambda journal: which_heads(ref.load(), config, journal=journal),
         compute=compute, model=model,
         command=run_notebook("which_heads", {"compute": "auto", "models": f'["{model}"]'}))
-
-
-def costs(result: WhichHeads) -> pd.DataFrame:
-    """Return what each masking loses, and how much of it is due to the heads.
-
-    Returns
-    -------
-    DataFrame
-        `outcome`, `kind`, `count`, `whole` (of the unmasked model), `lost` and `control` (by the
-        top heads, and by as many others of the same layers), each an `Interval` over samples (and
-        draws), `difference` (an `Interval`), `p` (sign flips of samples), `p_holm` (over the
-        scores, for each outcome and number).
-    """
-    rows = []
-    for (outcome, kind, count), part in result.outcomes[
-            result.outcomes["policy"] != WHOLE].groupby(["outcome", "kind", "count"], sort=False):
-        whole = result.outcomes.query("policy == @WHOLE and outcome == @outcome").set_index(
-            "sample")["value"]
-        lost = {policy: (whole.to_numpy()[:, None] - group.pivot(
-            index="sample", columns="draw", values="value").loc[whole.index].to_numpy())
-            for policy, group in part.groupby("policy")}
-        bounds = ANY if outcome == PLAIN_TEXT else DIFFERENCE
-        beyond = lost[TOP] - lost[MATCHED]
-        rows.append((outcome, kind, count, whole.mean(), interval(lost[TOP][:, 0], bounds=bounds),
-                     interval(lost[MATCHED], seeds=True, bounds=bounds),
-                     interval(beyond, seeds=True, bounds=bounds), sign_flip_test(beyond)))
-    table = pd.DataFrame(rows, columns=["outcome", "kind", "count", "whole", "lost", "control",
-                                        "difference", "p"])
-    return table.assign(p_holm=table.groupby(["outcome", "count"])["p"].transform(holm))
-
-
-def compare_kinds(result: WhichHeads, outcome: str, count: int, base: str = COPY) -> pd.DataFrame:
-    """Compare what the top heads of each score lose with what those of another do.
-
-    Returns
-    -------
-    DataFrame
-        `kind`, `more` (`Interval` over the same samples of how much more is lost).
-    """
-    part = result.outcomes.query(
-        "policy == @TOP and outcome == @outcome and count == @count").pivot(
-            index="sample", columns="kind", values="value")
-    bounds = ANY if outcome == PLAIN_TEXT else DIFFERENCE
-    return pd.DataFrame([{"kind": kind, "more": interval(part[base] - part[kind], bounds=bounds)}
-                         for kind in result.scores["kind"].unique() if kind != base])
-
-
-def agreement(result: WhichHeads, count: int, tau: float = 0.1) -> pd.DataFrame:
-    """Compare each score with the copy score.
-
-    Returns
-    -------
-    DataFrame
-        `kind`, `correlation` (Spearman's, over all heads), `common` (of the top `count`), `layers`
-        (lowest, middle and highest of the top), `like_tau` (the score that as many heads reach as
-        reach `tau` by the copy score; NaN if none does).
-    """
-    base, mean = result.ranking(COPY)[:count], result.map_of(COPY)
-    reached = int((mean.round(DECIMALS) >= tau).sum())
-    rows = []
-    for kind in result.scores["kind"].unique():
-        ranked, scores = result.ranking(kind), result.map_of(kind)
-        layers = sorted(layer for layer, _ in ranked[:count])
-        rows.append((kind, pd.Series(mean.ravel()).corr(pd.Series(scores.ravel()), "spearman"),
-                     len({*ranked[:count]} & {*base}),
-                     f"{layers[0]} to {layers[-1]}, median {np.median(layers):g}",
-                     scores[ranked[reached - 1]] if reached else np.nan))
-    return pd.DataFrame(rows, columns=["kind", "correlation", "common", "layers", "like_tau"])
-
-
-def finding(
-    model: str, result: WhichHeads, table: pd.DataFrame, bounds: tuple[float, float], level: float
-) -> str:
-    """Say which scores find heads that matter, by the rule of the plan.
-
-    Scores that choose the same heads are named together: nothing can tell them apart.
-
-    Parameters
-    ----------
-    table : DataFrame
-        Rows of `costs` for one number of heads.
-    """
-    part = table[table["outcome"] == PRIMARY]
-    count, whole = int(part["count"].iloc[0]), part["whole"].iloc[0]
-    if whole < bounds[0]:
-        return f"- **{model}** finds {whole:.0%} of the literal needles, too few to lose any."
-    alike: dict[tuple[frozenset[Head], str], list[str]] = {}
-    for row in part.itertuples():
-        verdict = ("undecided" if not _clear(row, level) else "these heads matter"
-                   if row.difference.low > 0 else "they matter less than others")
-        heads = frozenset(result.ranking(row.kind)[:count])
-        said = (f"{_share(row.lost)}, {_others(heads, result.map_of(row.kind).shape[1])} "
-                f"{_share(row.control)} (difference {_share(row.difference)}, "
-                f"p = {row.p_holm:.2g}: {verdict})")
-        alike.setdefault((heads, said), []).append(SCORE[row.kind])
-    lines = [f"{' and '.join(names)}{', the same heads,' * (len(names) > 1)} {said}"
-             for (_, said), names in alike.items()]
-    return (f"- **{model}** finds {whole:.0%} of the literal needles. Masking the top {count} "
-            f"heads loses, by score, of all needles: {'; '.join(lines)}.")
-
-
-def headlines(
-    stored: Mapping[str, WhichHeads], tables: Mapping[tuple[str, int], pd.DataFrame], level: float
-) -> list[str]:
-    """Say how alike the scores choose, what their heads are worth, and the planned test.
-
-    Parameters
-    ----------
-    tables : mapping
-        Model and number of heads -> rows of `costs`.
-    """
-    most = {model: max(count for name, count in tables if name == model) for model in stored}
-    fewest = {model: min(count for name, count in tables if name == model) for model in stored}
-    alike: dict[bool, list[str]] = {True: [], False: []}
-    lost, clear, tests = [], 0, 0
-    for model, result in stored.items():
-        shared = agreement(result, most[model])["common"].min()
-        alike[2 * shared >= most[model]].append(f"{shared} of {most[model]} on `{model}`")
-        row = tables[model, most[model]].query("outcome == @PRIMARY and kind == @COPY").iloc[0]
-        lost.append(f"{_share(row.lost)} on `{model}` (others of the same layers "
-                    f"{_share(row.control)})")
-        planned = tables[model, fewest[model]].query("outcome == @PRIMARY")
-        clear += sum(_clear(row, level) for row in planned.itertuples())
-        tests += len(planned)
-    return [
-        " ".join(said + f"{', '.join(shares)}." for said, shares in (
-            ("The scores choose much the same heads: of the top heads by copy score, every other "
-             "score also chooses at least ", alike[True]),
-            ("The scores disagree: some score chooses, of the top heads by copy score, only ",
-             alike[False])) if shares),
-        f"Masking the top {_either(most)} heads by copy score loses, of the literal needles, "
-        f"{'; '.join(lost)}.",
-        f"The plan's own test masks the top {_either(fewest)} and is clear in {clear} of {tests} "
-        f"pairs of a model and a score; the others are undecided."]
-
-
-def _either(counts: Mapping[str, int]) -> str:
-    return " or ".join(map(str, sorted({*counts.values()})))
-
-
-def _clear(row: Any, level: float) -> bool:
-    """Whether a row of `costs` decides by the rule of the plan."""
-    return bool(row.p_holm < level and (row.difference.low > 0 or row.difference.high < 0))
-
-
-def _others(heads: frozenset[Head], width: int) -> str:
-    """Name the control; where its layers have no more heads than it masks, each draw is the same.
-    """
-    left = width * len({layer for layer, _ in heads}) - len(heads)
-    return ("as many others of the same layers" if left > len(heads)
-            else "the only others of the same layers")
-
-
-def _share(found: Interval) -> str:
-    value, low, high = (f"{100 * end + 0:.0f}".replace("-", "−") for end in found)
-    return f"{value} % [{low}, {high}]"
-
-
-def off_floor(costs_of: pd.DataFrame, bounds: tuple[float, float]) -> list[str]:
-    """Return the outcomes that have room for a loss; plain text always has."""
-    whole = costs_of.groupby("outcome", sort=False)["whole"].first()
-    return [name for name, value in whole.items() if name == PLAIN_TEXT or value >= bounds[0]]
-

@@ -24,7 +24,9 @@ def masking_costs(maskings: Mapping[str, pd.DataFrame]) -> Figure:
         Name -> rows of `rmutils.experiments.which_heads.costs` for one number of heads.
     """
     outcomes = next(iter(maskings.values()))["outcome"].unique()
-    figure = Figure(figsize=(WIDTH, 0.9 + 1.25 * len(maskings)), layout="constrained")
+    kinds = max(table["kind"].nunique() for table in maskings.values())
+    figure = Figure(figsize=(WIDTH, 0.9 + (0.37 + 0.22 * kinds) * len(maskings)),
+                    layout="constrained")
     panels = figure.subplots(len(maskings), len(outcomes), sharex="col", sharey=True, squeeze=False)
     for row, (label, table) in zip(panels, maskings.items(), strict=True):
         for axes, outcome in zip(row, outcomes, strict=True):

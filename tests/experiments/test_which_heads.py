@@ -1,6 +1,7 @@
 """The score x ablation matrix, against counts by hand."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -8,6 +9,15 @@ import pytest
 
 from rmutils import DetectConfig, detect, load_model
 from rmutils.experiments import which_heads as module
+from rmutils.experiments.masking_losses import (
+    ablations_told,
+    agreement,
+    compare_ablations,
+    compare_kinds,
+    costs,
+    finding,
+    headlines,
+)
 from rmutils.experiments.which_heads import (
     COPY,
     MATCHED,
@@ -15,11 +25,6 @@ from rmutils.experiments.which_heads import (
     TOP,
     WHOLE,
     WhichHeads,
-    agreement,
-    compare_kinds,
-    costs,
-    finding,
-    headlines,
     planned,
     watch_answer,
 )
@@ -97,6 +102,34 @@ def test_headlines_say_how_alike_the_scores_are_what_is_lost_and_the_planned_tes
     assert told.startswith("The scores disagree") and "only 0 of 2 on `a model`" in told
     assert "top 2 heads" in lost and "50 % [" in lost
     assert "clear in 1 of 2 pairs" in test
+
+
+def test_ablations_are_compared_on_the_same_needles():
+    kinds = ("anchor", "query", "patching")
+    by_how = {how: made({COPY: copy, **dict.fromkeys(kinds, 12)})
+              for how, copy in (("zero", 4), ("mean", 14), ("query", 4))}
+    table = compare_ablations(by_how).set_index("what")
+    assert len(table) == 5 and table["p_holm"].min() == pytest.approx(5 * table["p"].min())
+    assert table.loc["heads by query", "difference"].value == pytest.approx(
+        12 / NEEDLES - 1 / (2 * NEEDLES))
+    assert table.loc["mean minus zero, heads by copy", "difference"].value == pytest.approx(0.5)
+    assert table.loc["query minus zero, heads by copy", "p"] == 1
+    told = ablations_told("a model", table.reset_index(), 0.05)
+    assert told.count(": decided") == 4 and told.count("undecided") == 1
+
+
+def test_heads_that_two_scores_choose_are_masked_once(monkeypatch):
+    asked = []
+    monkeypatch.setattr(module, "_ask", lambda lm, config: asked.append(1) or pd.DataFrame(
+        {"outcome": ["literal"], "sample": [0], "value": [float(len(asked))]}))
+    monkeypatch.setattr(module, "watch_answer", lambda *_: pd.DataFrame())
+    monkeypatch.setattr(module, "detect_stored", lambda lm, config: (SimpleNamespace(
+        mean=np.arange(64.0).reshape(4, 16)), None))
+    config = planned(load_plan("which_heads_ablations"), "mean")["tiny-llama"]
+    assert config.how == "mean" and len(config.kinds) == 7 and config.top == (8,)
+    table = module.which_heads(load_model("tiny-llama", device="cpu"), config).outcomes
+    assert len(asked) == 3 and len(table) == 1 + 7 * (1 + 3)  # draws: the only eight others
+    assert table.query("policy == @TOP")["value"].nunique() == 1
 
 
 def test_figures_draw_every_score_and_head():
