@@ -20,7 +20,12 @@ from rmutils.experiments.failure_modes import FAILURE_MODES, FailureConfig
 from rmutils.experiments.formation import FORMATION, FormationConfig
 from rmutils.experiments.half_learned import HALF_LEARNED, HalfLearnedConfig
 from rmutils.experiments.heads_under_variants import HEADS, HeadsConfig
-from rmutils.experiments.is_it_causal import IS_IT_CAUSAL, IsItCausalConfig
+from rmutils.experiments.is_it_causal import (
+    IS_IT_CAUSAL,
+    LEADERS,
+    IsItCausalConfig,
+    LeadersConfig,
+)
 from rmutils.experiments.masking_sweep import SWEEP, SweepConfig
 from rmutils.experiments.olmo3 import EXTENSION
 from rmutils.experiments.savings_curves import MEASUREMENTS
@@ -38,7 +43,7 @@ STAGES = {stage.name: (stage, config) for stage, config in (
     (DESIGN, DesignConfig), (DETECT, DetectConfig),
     (EVALUATION, EvaluateConfig), (EXTENSION, ExtensionConfig), (FAILURE_MODES, FailureConfig),
     (FORMATION, FormationConfig), (GENERAL, GeneralConfig), (HALF_LEARNED, HalfLearnedConfig),
-    (HEADS, HeadsConfig), (IS_IT_CAUSAL, IsItCausalConfig),
+    (HEADS, HeadsConfig), (IS_IT_CAUSAL, IsItCausalConfig), (LEADERS, LeadersConfig),
     (LIKELIHOODS, LikelihoodConfig), (POSITIONS, PositionsConfig), (RETMASK, RetMaskConfig),
     (SWEEP, SweepConfig), (TRAIN, TrainRecipe), (VARIANT, VariantConfig),
     (WHICH_HEADS, WhichHeadsConfig),
