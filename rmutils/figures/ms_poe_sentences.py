@@ -86,17 +86,20 @@ def two_causes(found: Mapping[str, Interval], plan: Plan, models: int) -> str:
 
 def many_or_one(texts: pd.DataFrame) -> str:
     """Compare the perplexity of short texts under many ratios and under one of the same mean."""
-    parts, lower = [], 0
+    parts, lower, higher = [], 0, 0
     models = texts["model"].unique()
     for model in models:
         own = texts[texts["model"] == model]
         rises = perplexities(own).set_index("variant")[CHANGE]
         less = perplexities(own, ONE).set_index("variant").loc[MANY, CHANGE]
         lower += less["change_high"] < 0
+        higher += less["change_low"] > 0
         parts.append(f"{model} +{points(rises.loc[MANY])} % against +{points(rises.loc[ONE])} %, a "
                      f"difference of {points(less)} %")
     lead = (f"Many ratios cost less than one of the same mean in {lower} of {len(models)} models"
             if lower else "That many ratios cost less than one of the same mean is not shown")
+    if higher:
+        lead += f", and in {higher} they cost more"
     return (f"**{lead}.** Where nothing is far away, perplexity rises under ratios of {MANY}, and "
             f"under {ONE.removeprefix('all ')} for all heads: {join(parts)}.")
 

@@ -213,4 +213,5 @@ def both_at_once(needles: pd.DataFrame, model: str, rate: float, p: float) -> st
     return (f"**{lead}.** Of {right.loc[BOTH, 'size']} needles, `{model}` finds {count[PLAIN]} as "
             f"it is, {count[SHARE]} with {rate:.1%} of the heads computing, {count[SELECT]} with "
             f"tokens selected at p = {p:g}, and {count[BOTH]} with both, where later layers see "
-            f"{kept:.0%} of the tokens. With both the change is {_points(change)} points.")
+            f"{kept:.0%} of the tokens. With both the change is {_points(change)} points; one "
+            f"below about {100 * change['smallest_effect']:.0f} is likely to be missed.")
