@@ -4,6 +4,7 @@ ON ?= local
 PORT ?= 8000
 HOST ?= 127.0.0.1
 SOLUTIONS ?= yes
+SEED ?= 0
 PY := .venv/bin/python
 unexport PYTHONDONTWRITEBYTECODE  # each process would compile what it imports anew
 
@@ -59,8 +60,8 @@ serve: book  ## build the book and show it on http://127.0.0.1:8000 (PORT=...)
 lab: .venv/.lab  ## open the notebooks in JupyterLab
 	@JUPYTER_PREFER_ENV_PATH=1 $(PY) -m jupyterlab --config .ci/jupyter_config.py notebooks $(ARGS)
 
-class: .venv/.complete  ## make worksheets of the exercises: class/release, class/source
-	@$(PY) -m rmutils.site.classroom
+class: .venv/.complete  ## make worksheets: class/release, class/source (STUDENTS=file SEED=0)
+	@$(PY) -m rmutils.site.classroom $(if $(STUDENTS),--students '$(STUDENTS)') --seed $(SEED)
 
 notebook: named .venv/.complete  ## run one notebook: make notebook NB=01_preliminaries P="tau=0.05 seed=1"
 	@$(PY) -m rmutils run '$(NB)' $(foreach p,$(P),-p $(subst =, ,$(p))) $(if $(NAME),--name '$(NAME)')

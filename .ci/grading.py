@@ -1,9 +1,9 @@
 """Try worksheets with the real nbgrader: `python .ci/grading.py [CHAPTER]`, some minutes.
 
 nbgrader is installed into .venv-grading, for it wants other versions than the book. A course is
-made in a folder of its own. Thirty made-up students hand in blanks, the solutions, or wrong answers
-from tests/notebooks/wrong_answers.yml, drawn with a seed. All are graded and get feedback, and the
-points of each are compared with what they should be.
+made in a folder of its own. Thirty made-up students, each with a worksheet of their own, hand in
+blanks, the solutions, or wrong answers from tests/notebooks/wrong_answers.yml, drawn with a seed.
+All are graded and get feedback, and the points of each are compared with what they should be.
 """
 
 from __future__ import annotations
@@ -26,40 +26,46 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from rmutils.site.classroom import RELEASE, SOURCE, make_worksheets  # noqa: E402
+from rmutils.site.classroom import (  # noqa: E402
+    RELEASE,
+    SOURCE,
+    VARIANTS,
+    make_variants,
+    make_worksheets,
+)
 
-TARGET, STUDENTS, SEED = ROOT / ".venv-grading", 30, 0
+TARGET, SEED = ROOT / ".venv-grading", 0
+STUDENTS = [f"student{number:02d}" for number in range(30)]
 NBGRADER = "nbgrader>=0.9,<1"
 BLANK, RIGHT = "blank", "right"
+MARKS = re.compile(r" *### (BEGIN|END) SOLUTION\n?")
 SOLVED = re.compile(r" *### BEGIN SOLUTION\n.*?### END SOLUTION", re.DOTALL)
 
 
 def hand_in(course: Path, chapter: str) -> dict[str, float]:
     """Write the submissions of a class; what each student's checks should give."""
     mistakes = yaml.safe_load((ROOT / "tests/notebooks/wrong_answers.yml").read_text("utf-8"))
-    source, release = (nbformat.read(course / kind / chapter / f"{chapter}.ipynb", 4)
-                       for kind in (SOURCE, RELEASE))
+    source = nbformat.read(course / SOURCE / chapter / f"{chapter}.ipynb", 4)
     drawn, expected = random.Random(SEED), {}
-    for number in range(STUDENTS):
-        student, points = f"student{number:02d}", 0.0
-        cells = zip(source.cells, release.cells, strict=True)
-        for solved, cell in cells:
-            if cell.id not in mistakes:
+    for number, student in enumerate(STUDENTS):
+        sheet = nbformat.read(course / VARIANTS / student / chapter / f"{chapter}.ipynb", 4)
+        cells, points = {cell.id: cell for cell in sheet.cells}, 0.0
+        for solved in source.cells:
+            if solved.id not in mistakes:
                 continue
-            how = [BLANK, RIGHT, *mistakes[cell.id]][
-                number if number < 2 else drawn.randrange(2 + len(mistakes[cell.id]))]
+            how = [BLANK, RIGHT, *mistakes[solved.id]][
+                number if number < 2 else drawn.randrange(2 + len(mistakes[solved.id]))]
             if how == RIGHT:
-                cell.source = re.sub(r" *### (BEGIN|END) SOLUTION\n?", "", solved.source)
+                cells[solved.id].source = MARKS.sub("", solved.source)
                 points += next(c.metadata.nbgrader.points for c in source.cells
-                               if c.id == f"{cell.id}-checks")
+                               if c.id == f"{solved.id}-checks")
             elif how != BLANK:
-                wrong = indent(mistakes[cell.id][how], "    ")
-                cell.source = SOLVED.sub(lambda _, wrong=wrong: wrong, solved.source)
+                wrong = indent(mistakes[solved.id][how], "    ")
+                cells[solved.id].source = SOLVED.sub(lambda _, wrong=wrong: wrong, solved.source)
         folder = course / "submitted" / student / chapter
         folder.mkdir(parents=True)
-        nbformat.write(release, folder / f"{chapter}.ipynb")
+        nbformat.write(sheet, folder / f"{chapter}.ipynb")
         expected[student] = points
-        release = nbformat.read(course / RELEASE / chapter / f"{chapter}.ipynb", 4)
     return expected
 
 
@@ -74,6 +80,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         course = Path(folder)
         make_worksheets(ROOT / "notebooks", course)
+        make_variants(ROOT / "notebooks", course, STUDENTS, SEED)
         ours = nbformat.read(course / RELEASE / chapter / f"{chapter}.ipynb", 4)
 
         def nbgrader(*words: str) -> None:

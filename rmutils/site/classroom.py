@@ -12,25 +12,34 @@ given for, in a line that begins with the word *Points* in bold.
 need the package, but neither the chapter's results nor its minutes. The teacher's has solutions and
 hidden checks between nbgrader's marks; the student's is what `nbgrader generate_assignment` makes
 of it. The folder `class/` is a course of nbgrader, and useful without it.
+
+**Variants.** A line `% yours: -p tau 0.1 | -p tau 0.2` in an exercise, which pages do not show,
+lists what may stand in its command in place of the first. With a list of students each gets a
+worksheet of their own, drawn by a seed, and the teacher a table of what was drawn. nbgrader grades
+it like the others: what is a student's own stands in a cell that it does not know.
 """
 
 from __future__ import annotations
 
+import csv
 import json
+import random
 import re
 import shutil
-import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import nbformat
+import typer
 from ipykernel.kernelspec import get_kernel_dict
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from rmutils.core import paths
 from rmutils.core.errors import UserError
+from rmutils.core.files import read_text
 from rmutils.site.parameters import load_notebook
 
 BLANK = "    ..."
@@ -43,12 +52,17 @@ _DIRECTIVE = re.compile(
 _ANSWERS = re.compile(r"^:::\{dropdown\} Answers\n.*?^:::\n", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _CHECKS = re.compile(r"^assert ", re.MULTILINE)
+_YOURS = re.compile(r"^% yours: (.+)\n\n?", re.MULTILINE)
 _POINTS = re.compile(r"^\*\*Points:\*\* (.+)\.\Z", re.MULTILINE)
 
 SCHEMA = 3
 """Version of nbgrader's metadata, that of nbgrader 0.6 to 0.9."""
-SOURCE, RELEASE = "source", "release"
-"""Folders of a course of nbgrader: the teacher's worksheets and the students'."""
+SOURCE, RELEASE, VARIANTS = "source", "release", "variants"
+"""Folders of a course of nbgrader: the teacher's worksheets and the students'; and of those that
+are one student's own."""
+NAME = re.compile(r"\w[\w.-]*")
+"""What students may be called: it is the name of a folder."""
+YOURS = "**Yours:** where the task above has `{before}`, take `{after}`."
 WANTED = "    # YOUR CODE HERE\n    raise NotImplementedError()"
 ANSWER = "YOUR ANSWER HERE"
 """nbgrader's own words for what is blank."""
@@ -107,6 +121,8 @@ class Exercise:
         wanted.
     answer, hidden : str
         What takes the place of the stub's blank, and the checks that students do not see.
+    varied : tuple of tuple of str
+        Parts of the task, each with what may take its place; the first is what the task says.
     """
 
     label: str
@@ -118,6 +134,12 @@ class Exercise:
     checks: str
     answer: str
     hidden: str
+    varied: tuple[tuple[str, ...], ...] = ()
+
+    def drawn(self, student: str, seed: int) -> list[tuple[str, str]]:
+        """What one student takes in place of what: always the same of one name and seed."""
+        drawn = random.Random(f"{seed} {self.label} {student}")
+        return [(choices[0], drawn.choice(choices)) for choices in self.varied]
 
 
 def read_exercises(notebook: Path) -> list[Exercise]:
@@ -146,7 +168,10 @@ def _exercise(found: re.Match, solutions: dict[str, str]) -> Exercise:
         raise ValueError(f"the exercise {found['title']!r} has no label, or no solution names it")
     if not title or set(stars) != {STAR}:
         raise ValueError(f"the title {found['title']!r} does not end with stars")
-    task, stub, checks = _parts(found["body"].strip())
+    varied = tuple(tuple(line[1].split(" | ")) for line in _YOURS.finditer(found["body"]))
+    task, stub, checks = _parts(_YOURS.sub("", found["body"]).strip())
+    if missing := [choices[0] for choices in varied if choices[0] not in task]:
+        raise ValueError(f"{label[1]} does not say {missing[0]!r}, which is to vary")
     solution, answer, hidden = _parts(solutions[label[1]])
     if stub and not (BLANK in stub.splitlines() and checks and answer and hidden):
         raise ValueError(f"{label[1]} asks for code, but lacks a line {BLANK!r}, checks after it, "
@@ -156,7 +181,7 @@ def _exercise(found: re.Match, solutions: dict[str, str]) -> Exercise:
         raise ValueError(f"the solution of {label[1]} does not end with '**Points:** ...', which "
                          "says what each of its stars is given for")
     return Exercise(label[1], title, len(stars), task, solution if stub else
-                    solutions[label[1]], stub, checks, answer, hidden)
+                    solutions[label[1]], stub, checks, answer, hidden, varied)
 
 
 def _parts(body: str) -> tuple[str, str, str]:
@@ -202,6 +227,49 @@ def make_worksheets(notebooks: Path, course: Path) -> list[str]:
     return [notebook.stem for notebook in chapters]
 
 
+def make_variants(notebooks: Path, course: Path, students: Sequence[str], seed: int) -> Path:
+    """Write a worksheet of each chapter for each student; return the table of what was drawn.
+
+    Parameters
+    ----------
+    notebooks, course : Path
+        As of `make_worksheets`; `variants/` and `variants.csv` are replaced.
+    students : sequence of str
+        Their names, as nbgrader knows them.
+    seed : int
+        Another one draws anew. The same gives the same, also if the class has grown.
+
+    Raises
+    ------
+    UserError
+        A name cannot be that of a folder, or stands there twice.
+    """
+    for name in students:
+        if not NAME.fullmatch(name) or students.count(name) > 1:
+            raise UserError(f"{name!r} cannot be the name of a student's folder, or is there "
+                            "twice. Names have letters, digits, dots and hyphens.")
+    shutil.rmtree(course / VARIANTS, ignore_errors=True)
+    rows = []
+    for notebook in sorted(notebooks.glob("*.ipynb")):
+        exercises = read_exercises(notebook)
+        for name in students if exercises else ():
+            sheet = worksheet(notebook, exercises, RELEASE, (name, seed))
+            (course / VARIANTS / name / notebook.stem).mkdir(parents=True)
+            nbformat.write(sheet, course / VARIANTS / name / notebook.stem / notebook.name)
+            rows += [(name, notebook.stem, exercise.label, *pair) for exercise in exercises
+                     for pair in exercise.drawn(name, seed)]
+    table = course / f"{VARIANTS}.csv"
+    with table.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([("student", "chapter", "exercise", "task", "theirs"), *rows])
+    return table
+
+
+def self_checking_points(notebooks: Path) -> tuple[int, int]:
+    """How many points the checks of all worksheets give, and how many there are."""
+    found = [e for path in sorted(notebooks.glob("*.ipynb")) for e in read_exercises(path)]
+    return sum(e.stars for e in found if e.stub), sum(e.stars for e in found)
+
+
 def without_solutions(folder: Path) -> None:
     """Take solutions and answers of the quiz out of all notebooks of a folder, for good."""
     for path in folder.rglob("*.ipynb"):
@@ -218,14 +286,19 @@ def unsolved(markdown: str) -> str:
         lambda m: "" if m["kind"] == "solution" else m[0], markdown))
 
 
-def worksheet(notebook: Path, exercises: list[Exercise], kind: str) -> NotebookNode:
-    """The worksheet of one chapter, as `SOURCE` or as `RELEASE`."""
+def worksheet(notebook: Path, exercises: list[Exercise], kind: str,
+              own: tuple[str, int] | None = None) -> NotebookNode:
+    """The worksheet of one chapter, as `SOURCE` or as `RELEASE`; `own` are a student and a seed."""
     text = load_notebook(notebook).cells[0].source
     title = next(line for line in text.splitlines() if line.startswith("# "))[2:]
     cells = [_cell("markdown", HEAD.format(title=title, name=notebook.stem), "head", locked=True)]
     cells.append(_cell("code", FIRST, "first", locked=True))
     for exercise in exercises:
-        cells += _cells(exercise, blank=kind == RELEASE)
+        task, *rest = _cells(exercise, blank=kind == RELEASE)
+        told = [YOURS.format(before=before, after=after) for before, after in
+                (exercise.drawn(*own) if own else ()) if before != after]
+        yours = [new_markdown_cell("\n\n".join(told), id=f"{exercise.label}-yours")] if told else []
+        cells += [task, *yours, *rest]
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     return new_notebook(cells=cells, metadata={"kernelspec": kernel})
 
@@ -256,17 +329,24 @@ def _cell(kind: str, source: str, name: str, *, solution: bool = False, grade: b
         "nbgrader": known | ({"points": points} if points is not None else {})})
 
 
-def main() -> None:
+def main(
+    students: Annotated[Path | None, typer.Option(help="File of names, one a line.")] = None,
+    seed: Annotated[int, typer.Option(help="Draws what varies.")] = 0,
+) -> None:
     """Write the worksheets and say where they are; exit status 2 if an exercise is not complete."""
     course = paths.ROOT / "class"
     try:
         names = make_worksheets(paths.NOTEBOOKS, course)
+        print(f"{len(names)} worksheets.\n  for students: {course / RELEASE}\n"
+              f"  with solutions: {course / SOURCE}")
+        if students:
+            listed = read_text(students).split()
+            print(f"  for each of {len(listed)} students: {course / VARIANTS}; what differs: "
+                  f"{make_variants(paths.NOTEBOOKS, course, listed, seed)}")
     except UserError as error:
-        print(error, file=sys.stderr)
-        raise SystemExit(2) from None
-    print(f"{len(names)} worksheets.\n  for students: {course / RELEASE}\n"
-          f"  with solutions: {course / SOURCE}")
+        typer.echo(error, err=True)
+        raise typer.Exit(2) from None
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

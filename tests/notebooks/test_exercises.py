@@ -1,5 +1,6 @@
 """Exercises, quizzes and worksheets of all chapters."""
 
+import csv
 import json
 import re
 import shlex
@@ -17,8 +18,8 @@ import yaml
 from rmutils.core import paths
 from rmutils.core.errors import UserError
 from rmutils.site.classroom import (
-    KERNEL, RELEASE, SETTINGS, SOURCE, make_worksheets, read_exercises, without_solutions,
-    worksheet,
+    KERNEL, RELEASE, SETTINGS, SOURCE, make_variants, make_worksheets, read_exercises,
+    self_checking_points, without_solutions, worksheet,
 )
 from rmutils.site.parameters import check_parameters
 from tests.notebooks.test_parameters import write
@@ -75,7 +76,8 @@ def test_exercises_are_graded_and_one_reruns_the_chapter(chapter, exercises):
 
 def test_commands_name_parameters_that_chapters_have(exercises):
     """Also the type of each value; nothing is run."""
-    text = "\n".join(exercise.task + "\n" + exercise.solution for exercise in exercises)
+    text = "\n".join([text for e in exercises for text in (e.task, e.solution, *(
+        e.task.replace(choices[0], other) for choices in e.varied for other in choices[1:]))])
     for command in re.findall(r"rmutils run [^`\n]+", text):
         _, _, name, *words = shlex.split(command)
         given = {words[i + 1]: words[i + 2] for i, word in enumerate(words) if word == "-p"}
@@ -135,6 +137,8 @@ def test_half_of_all_points_check_themselves_and_the_rest_have_a_rubric():
     found = [exercise for path in CHAPTERS for exercise in read_exercises(path)]
     points = sum(exercise.stars for exercise in found)
     assert 2 * sum(exercise.stars for exercise in found if exercise.stub) >= points
+    checked = sum(exercise.stars for exercise in found if exercise.stub)
+    assert self_checking_points(paths.NOTEBOOKS) == (checked, points)
     assert {exercise.label for exercise in found if exercise.stub} == {*WRONG}
     assert all(len(mistakes) > 1 for mistakes in WRONG.values())
 
@@ -188,6 +192,41 @@ def test_worksheets_are_nbgraders(tmp_path):
                 assert theirs.source == "YOUR ANSWER HERE" != ours.source
 
 
+def test_students_have_worksheets_of_their_own(tmp_path):
+    """They differ from everybody's by a cell that nbgrader does not know."""
+    chapters = ("01_preliminaries", "02_masking_sweep", "07_general_abilities")
+    (tmp_path / "notebooks").mkdir()
+    for name in chapters:
+        shutil.copy(paths.NOTEBOOKS / f"{name}.ipynb", tmp_path / "notebooks")
+
+    def made(names, seed):
+        table = make_variants(tmp_path / "notebooks", tmp_path, names, seed)
+        rows = [*csv.reader(table.read_text(encoding="utf-8").splitlines())][1:]
+        return rows, {path.relative_to(tmp_path / "variants"): nbformat.read(path, 4).cells
+                      for path in (tmp_path / "variants").rglob("*.ipynb")}
+
+    names = [f"student{i}" for i in range(5)]
+    rows, sheets = made(names, 7)
+    assert {*sheets} == {Path(n, c, f"{c}.ipynb") for n in names for c in chapters}
+    assert {row[2] for row in rows} == {"preliminaries-rerun", "general-abilities-rerun"}
+    assert len({row[4] for row in rows if row[2] == "general-abilities-rerun"}) > 1
+    for (student, chapter, _), cells in ((path.parts, cells) for path, cells in sheets.items()):
+        notebook = paths.NOTEBOOKS / f"{chapter}.ipynb"
+        exercises = read_exercises(notebook)
+        own = [cell for cell in cells if "nbgrader" not in cell.metadata]
+        assert [c for c in cells if c not in own] == worksheet(notebook, exercises, RELEASE).cells
+        theirs = [row for row in rows if row[:2] == [student, chapter] and row[3] != row[4]]
+        told = "\n".join(cell.source for cell in own)
+        assert told.count("**Yours:**") == len(theirs) and all(f"`{r[4]}`" in told for r in theirs)
+    again, sheets_again = made([names[3], "new"], 7)
+    assert [row for row in again if row[0] == names[3]] == [r for r in rows if r[0] == names[3]]
+    assert all(sheets[path] == cells for path, cells in sheets_again.items() if path in sheets)
+    assert made(names, 8)[0] != rows
+    for wrong in (["../a"], ["a", "a"], [".."], ["a/b"]):
+        with pytest.raises(UserError, match="name of a student"):
+            made(wrong, 0)
+
+
 def test_a_book_without_solutions(tmp_path):
     shutil.copytree(paths.NOTEBOOKS, tmp_path / "chapters")
     without_solutions(tmp_path)
@@ -214,6 +253,8 @@ def test_no_run_on_record_needs_more_than_a_students_share():
     (":::{exercise} Easy\n:label: a\nDo it.\n:::\n:::{solution} a\nSo.\n:::", "end with stars"),
     (":::{exercise} Easy ★\n:label: a\n```python\ndef f():\n    ...\n```\n:::\n"
      ":::{solution} a\nSo.\n:::", "a asks for code, but lacks"),
+    (":::{exercise} Easy ★\n:label: a\n% yours: -p a 1 | -p a 2\nDo it.\n:::\n"
+     ":::{solution} a\nSo.\n\n**Points:** this.\n:::", "does not say '-p a 1', which is to vary"),
     (":::{exercise} Easy ★★\n:label: a\nDo it.\n:::\n"
      ":::{solution} a\nSo.\n\n**Points:** this.\n:::", "what each of its stars is given for"),
 ])

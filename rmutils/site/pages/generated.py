@@ -26,9 +26,11 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from rmutils.core.errors import UserError
+from rmutils.core.paths import NOTEBOOKS
 from rmutils.paper import audit, load_published_maps, load_tables
 from rmutils.paper.findings import ABOUT_SCORES, ABOUT_SENTENCES, beside_gains
 from rmutils.paper.head_checks import silent_runs
+from rmutils.site.classroom import self_checking_points
 from rmutils.site.pages import CHANGELOG, CITATION, FAULTS
 from rmutils.site.pages.items import chapters, items, kind_of, literal, shown, title
 from rmutils.site.pages.standards import missing, standards
@@ -262,6 +264,13 @@ def citation(book: Path) -> str:
         "```bibtex", "@software{retmaskreproduced,", *entry, "}", "```"])
 
 
+def points(book: Path) -> str:
+    """The share of all points of the worksheets that is given by their checks."""
+    checked, whole = self_checking_points(NOTEBOOKS)
+    return (f"Checks give {checked} of all {whole} points ({checked / whole:.0%}); for a text, the "
+            "teacher's worksheet says what each point is given for.")
+
+
 def changes(book: Path) -> str:
     """The project's changelog without its heading."""
     return CHANGELOG.read_text(encoding="utf-8").partition("\n")[2]
@@ -275,6 +284,7 @@ WRITERS: dict[str, Callable[..., str]] = {
     "bibtex": bibtex,
     "citation": citation,
     "changes": changes,
+    "points": points,
     "faults": faults,
     "faults-in-all": in_all,
     "walk": walk,
