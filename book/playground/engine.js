@@ -41,6 +41,7 @@
       throw new Error(`The file ${file} is damaged. Copy it again, or build the book again.`);
     }
     new Uint8Array(this.memory.buffer).set(bytes, at);
+    bytes.buffer.transfer?.(0);  // frees them now, not at some collection of garbage
   }
 
   /* All parts are there. */
@@ -53,17 +54,16 @@
   }
 
   /* The greedy answer as a series of events: the prompt; how much of it is read; each token with
-     what each head did; the end. masked: list of layer * heads + head; logits: whether to tell
-     them. */
-  *answer({masked, logits: told, ...question}) {
-    const off = new Set(masked), prompt = this.prompt.build(question);
+     what each head did; the end. change: {kind, ...} names a class of variants.js and has its
+     settings; logits: whether to tell them. */
+  *answer({change, logits: told, ...question}) {
+    const prompt = this.prompt.build(question);
     yield {kind: "prompt", ...prompt, texts: prompt.ids.map(id => this.tokenizer.text(id))};
-    for (const share of this.llama.read(prompt.ids.slice(0, -1), off)) {
-      yield {kind: "reading", share};
-    }
+    const model = new Playground[change.kind](this.llama, change);
+    yield* model.read(prompt.ids.slice(0, -1));
     let last = prompt.ids.at(-1);
     for (let t = 0; t < this.model.limit; t++) {
-      const {logits, rows} = this.llama.step(last, off);
+      const {logits, rows} = yield* model.step(last);
       const known = told ? {logits: logits.slice()} : {};
       last = 0;
       for (let id = 1; id < logits.length; id++) if (logits[id] > logits[last]) last = id;

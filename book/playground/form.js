@@ -70,7 +70,8 @@
 
   /* How far the model is, for eyes and ears. */
   static tell(text, share) {
-    Form.at("status").textContent = text;
-    Form.at("progress").value = share;
+    const status = Form.at("status"), progress = Form.at("progress"), percent = Math.round(100 * share);
+    if (status.textContent !== text) status.textContent = text;  // laid out, and read aloud, once
+    if (progress.value !== percent) progress.value = percent;
   }
 };

@@ -1,36 +1,38 @@
 "use strict";
 
-/* A model in two threads, one for each answer, so that both are written at once and no thread waits
-   for the other. Its file comes in scripts, which a page may load from a web server and from a
+/* A model in a thread. Its file comes in scripts, which a page may load from a web server and from a
    folder alike, and which the browser keeps. */
 (globalThis.Playground ??= {}).LoadedModel = class LoadedModel {
-  /* tell: called with the share that is loaded. Throws an Error that says what is missing. */
+  /* Promises the thread. tell: called with the share that is loaded. Throws an Error that says what
+     is missing. */
   static async load(model, tell) {
-    const threads = {whole: new Playground.Worker(model), masked: new Playground.Worker(model)};
-    const ready = Promise.all(Object.values(threads).map(thread => thread.ready));
+    const thread = new Playground.Worker(model);
     try {
-      for (const [i, part] of model.parts.entries()) {
+      for (const [i, {file, at, checksum}] of model.parts.entries()) {
         tell(i / model.parts.length);
-        const bytes = await Promise.race([LoadedModel.part(part.file), ready]);
-        const taken = [threads.whole.give({...part, bytes: bytes.slice()}),
-                       threads.masked.give({...part, bytes})];
-        await Promise.race([Promise.all(taken), ready]);  // not two parts at a time in memory
+        const bytes = await Promise.race([LoadedModel.part(file), thread.ready]);
+        // Not two parts at a time in memory.
+        await Promise.race([thread.give({file, at, checksum, bytes}), thread.ready]);
       }
-      await ready;
+      await thread.ready;
     } catch (error) {
-      for (const thread of Object.values(threads)) thread.end();
+      thread.end();
       throw error;
     }
-    return threads;
+    return thread;
   }
 
-  /* The bytes of one part; its script calls Playground.part. */
+  /* The bytes of one part; its script calls Playground.part with a function that has them in base64
+     as a comment. A string would be kept a second time, beside the text of the script. */
   static part(file) {
     return new Promise((resolve, reject) => {
       const script = document.createElement("script");
-      Playground.part = (name, base64) => {
+      Playground.part = (name, holder) => {
+        const text = holder.toString();
         try {
-          if (name === file) resolve(Playground.Engine.bytes(base64));
+          if (name === file) {
+            resolve(Playground.Engine.bytes(text.slice(text.indexOf("/*") + 2, text.indexOf("*/"))));
+          }
         } catch {
           reject(new Error(`The file ${file} is damaged. Copy it again, or build the book again.`));
         }

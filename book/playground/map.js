@@ -61,14 +61,16 @@
     const {head, percent, stored} = Playground.words, framed = new Set(top);
     this.cells.forEach((cell, index) => {
       const share = shares ? shares[index] : 0, off = masked.has(index);
-      cell.style.setProperty("--share", share.toFixed(3));
+      const seen = shares ? `, ${percent(share)} of its attention on the needle` : "";
+      const label = head(index, this.heads) + (off ? ", masked" : "") + seen
+        + `${copies?.[index] ? ", copies from it" : ""}; ${stored(this.scores[index])}`;
       cell.classList.toggle("pg-chosen", index === chosen);
       cell.classList.toggle("pg-retrieval", framed.has(index));
       cell.setAttribute("aria-current", String(index === chosen));
+      if (cell.getAttribute("aria-label") === label) return;  // else all is laid out anew
+      cell.setAttribute("aria-label", label);
+      cell.style.setProperty("--share", share.toFixed(2));
       cell.firstChild.textContent = (off ? "×" : "") + (copies?.[index] ? "●" : "");
-      const seen = shares ? `, ${percent(share)} of its attention on the needle` : "";
-      cell.setAttribute("aria-label", head(index, this.heads) + (off ? ", masked" : "") + seen
-        + `${copies?.[index] ? ", copies from it" : ""}; ${stored(this.scores[index])}`);
     });
   }
 };

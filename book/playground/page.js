@@ -8,10 +8,10 @@
   constructor(models) {
     const {at} = Playground.Form;
     this.models = models;
-    this.loaded = new Map();  // name -> promise of its threads
+    this.loaded = new Map();  // name -> promise of its thread
     this.form = new Playground.Form(question => this.ask(question), scene => this.begin(scene));
     this.answers = {};
-    for (const run of ["whole", "masked"]) {
+    for (const run of ["whole", "changed"]) {
       this.answers[run] = new Playground.Answers(at(run), step => this.choose(run, step));
     }
     this.map = new Playground.HeadMap(at("map"), head => this.look(head), head => this.toggle(head));
@@ -21,12 +21,11 @@
     for (const [name, event, act] of [
       ["model", "change", () => this.open(at("model").value)],
       ["stop", "click", () => this.stop()],
-      ["choice", "change", () => this.mask({kind: at("choice").value})],
-      ["count", "input", () => this.mask({count: Number(at("count").value)})],
-      ["again", "click", () => this.mask({seed: this.masking.seed + 1})],
+      ["again", "click", () => this.change({seed: this.changed.seed + 1})],
       ["toggle", "click", () => this.toggle(this.head)],
       ["play", "click", () => this.play()],
     ]) at(name).addEventListener(event, act);
+    this.knobs = new Playground.Knobs(choice => this.change(choice));
     window.addEventListener("hashchange", () => this.#arrive());
     document.getElementById("pg").hidden = false;
     this.#arrive();
@@ -44,13 +43,17 @@
       this.form.take(given.scene);
       this.begin(given.scene);
     }
-    const {masking} = this, [layers, heads] = [model.layers, model.heads];
-    const own = given.heads.filter(([layer, head]) => layer < layers && head < heads);
-    masking.own = new Set(own.map(([layer, head]) => layer * heads + head));
-    masking.seed = given.seed ?? masking.seed;
-    masking.count = Math.min(given.k ?? masking.count, Number(at("count").max));
-    if (["top", "random", "own"].includes(given.mask)) masking.kind = given.mask;
-    if (masking.kind !== "top" || masking.count !== 10) this.#forget("masked");
+    const {changed} = this, {layers, heads} = model;
+    const here = ([layer, head]) => layer < layers && head < heads;
+    const number = ([layer, head]) => layer * heads + head;
+    changed.own = new Set(given.heads.filter(here).map(number));
+    for (const name of ["seed", "cap", "low", "high", "p"]) changed[name] = given[name] ?? changed[name];
+    changed.high = Math.max(changed.low, changed.high);
+    changed.count = Math.min(given.k ?? changed.count, Number(at("count").max));
+    if (Playground.ChangedModel.KINDS.includes(given.change)) changed.kind = given.change;
+    if (given.head && here(given.head)) this.head = number(given.head);
+    if (!changed.untouched) this.#forget("changed");
+    if (this.runs.whole) this.#settle();
     this.show();
   }
 
@@ -69,11 +72,11 @@
   open(name) {
     const {at} = Playground.Form;
     this.stop();
-    this.threads = null;
+    this.thread = null;
     this.model = this.models.find(model => model.name === name);
     at("model").value = name;
-    this.masking = new Playground.Masking(this.model.scores, this.model.heads);
-    [this.head] = this.masking.order;
+    this.changed = new Playground.ChangedModel(this.model.scores, this.model.heads);
+    [this.head] = this.changed.order;
     this.map.open(this.model);
     this.form.offer(this.model.scenes);
     this.form.take(0);
@@ -100,7 +103,7 @@
     const {model} = this, {tell} = Playground.Form;
     this.stop();
     this.#forget("whole");
-    this.#forget("masked");
+    this.#forget("changed");
     this.chosen = {run: "whole", step: 0};
     this.text.clear();
     if (scene === 0) {
@@ -139,14 +142,14 @@
       if (!this.loaded.has(model.name)) {
         this.loaded.set(model.name, Playground.LoadedModel.load(model, tellShare));
       }
-      const threads = await this.loaded.get(model.name);
+      const thread = await this.loaded.get(model.name);
       if (this.asked !== asked) return;
-      this.threads = threads;
+      this.thread = thread;
       const unknown = this.#unknown(question);
       at("about").textContent = unknown.length ? `The teaching model does not know: `
         + `${unknown.join(", ")}. It can only copy such words piece by piece.` : "";
-      this.#run("whole", new Set());
-      this.#askMasked();
+      this.#run("whole", {kind: "WholeModel"});
+      this.#askChanged();
     } catch (error) {
       this.loaded.delete(model.name);
       if (this.asked !== asked) return;
@@ -169,22 +172,23 @@
   stop() {
     const {at, tell} = Playground.Form;
     if (at("stop").disabled) return;
-    for (const thread of Object.values(this.threads ?? {})) thread.ask(null, null);
+    for (const run of ["whole", "changed"]) this.thread?.ask(run, null, null);
     this.asked = null;
     at("stop").disabled = true;
     tell("Stopped.", 0);
   }
 
-  #run(name, masked) {
+  #run(name, change) {
     const run = {tokens: [], prompt: null, ended: false, started: performance.now()};
     const {tell, at} = Playground.Form;
     this.#forget(name);
     this.runs[name] = run;
     at("stop").disabled = false;
-    tell("Reading the text ...", 0);
+    if (name === "whole" || this.runs.whole?.ended) tell("Reading the text ...", 0);
     const hear = {
       prompt: prompt => this.#opened(name, prompt),
-      reading: ({share}) => tell("Reading the text ...", share),
+      reading: ({share}) => tell(`${Playground.words.runs[name]} reads the text ...`, share),
+      writing: ({share}) => tell(`${Playground.words.runs[name]} writes ...`, share),
       token: token => this.#wrote(name, token),
       failure: ({text}) => {
         this.stop();
@@ -198,10 +202,10 @@
         if (Object.values(this.runs).every(one => !one || one.ended)) this.#finished();
       },
     };
-    this.threads[name].ask({...this.question, masked: [...masked]}, event => {
+    this.thread.ask(name, {...this.question, change}, event => {
       if (this.runs[name] !== run) return;  // forgotten meanwhile
       hear[event.kind](event);
-      this.show();
+      if (!["reading", "writing"].includes(event.kind)) this.show();
     });
     this.show();
   }
@@ -236,9 +240,11 @@
     this.chosen = {run: "whole", step: Math.max(first, 0)};
   }
 
-  #askMasked() {
-    this.#forget("masked");
-    if (this.threads && this.asked && this.masking.heads.size) this.#run("masked", this.masking.heads);
+  #askChanged() {
+    this.#forget("changed");
+    const {change} = this.changed;
+    this.thread?.ask("changed", null, null);
+    if (this.thread && this.asked && change) this.#run("changed", change);
   }
 
   choose(run, step) {
@@ -252,27 +258,26 @@
   }
 
   toggle(head) {
-    this.masking.toggle(head);
-    this.mask({});
+    this.changed.toggle(head);
+    this.change({});
   }
 
-  /* Mask other heads, and let the model answer once more, if it is loaded. */
-  mask(choice) {
-    Object.assign(this.masking, choice);
+  /* Change the model in another way, and let it answer once more, if it is loaded. */
+  change(choice) {
+    Object.assign(this.changed, choice);
     if (this.asked) {
       this.#keepAddress();
-      this.#askMasked();
+      this.#askChanged();
     } else {
-      this.#forget("masked");
-      Playground.Form.tell("Ask lets the model answer with these heads masked.", 0);
+      this.#forget("changed");
+      Playground.Form.tell("Ask lets the model answer with this change.", 0);
     }
     this.show();
   }
 
   #keepAddress() {
-    const {model, form, question, masking} = this;
-    Playground.address.write({model: model.name, scene: form.scene, question, masking,
-                              perLayer: model.heads});
+    const {model, form, question, changed, head} = this;
+    Playground.address.write({model: model.name, scene: form.scene, question, changed, head});
   }
 
   /* Go through the tokens of the chosen answer, one after the other. */
@@ -288,16 +293,16 @@
 
   /* Bring all of the page in line with what is known and chosen. */
   show() {
-    const {words, retrieval} = Playground, {model, head, masking} = this, masked = masking.heads;
+    const {words, retrieval} = Playground, {model, head, changed} = this, masked = changed.heads;
     const run = this.runs[this.chosen.run]?.tokens.length ? this.chosen.run : "whole";
     const {prompt, tokens} = this.runs[run] ?? {tokens: []};
     const step = Math.min(this.chosen.step, tokens.length - 1), token = tokens[step];
     this.#showAnswers(run, step);
-    this.#showMasking(masked);
-    this.map.show({...token, masked, top: masking.top, chosen: head});
+    this.knobs.show(changed);
+    this.map.show({...token, masked, top: changed.top, chosen: head});
     const {at} = Playground.Form, name = words.head(head, model.heads);
     at("moment").textContent = token
-      ? `${run === "whole" ? "The whole model" : "The masked model"} writes `
+      ? `${words.runs[run]} writes `
         + `${words.spoken(token.text)}, token ${step + 1} of ${tokens.length}. The map, layer by `
         + "layer, shows where each head looks at that moment."
       : "After a click on Ask, the map shows where each head looks.";
@@ -312,26 +317,15 @@
   }
 
   #showAnswers(run, step) {
-    const {at} = Playground.Form, {words} = Playground, {whole, masked} = this.runs;
-    const both = whole?.ended && masked?.ended;
-    for (const [name, mine, other] of [["whole", whole, masked], ["masked", masked, whole]]) {
+    const {at} = Playground.Form, {words} = Playground, {whole, changed} = this.runs;
+    const both = whole?.ended && changed?.ended;
+    for (const [name, mine, other] of [["whole", whole, changed], ["changed", changed, whole]]) {
       this.answers[name].mark(name === run ? step : -1,
                               both ? words.differing(mine.tokens, other.tokens) : new Set());
       at(`${name}-found`).textContent = mine?.ended ? words.verdict(
         this.question, mine.tokens.map(t => t.text).join(""))
         + (mine.stopped ? "" : ` Cut after ${mine.tokens.length} tokens.`) : "";
     }
-  }
-
-  #showMasking(masked) {
-    const {at} = Playground.Form, {masking} = this;
-    at("choice").value = masking.kind;
-    at("count").value = masking.count;
-    at("count").disabled = masking.kind === "own";
-    at("again").hidden = masking.kind !== "random";
-    at("count-shown").textContent = masking.count;
-    at("framed").textContent = masking.count;
-    at("masked-name").textContent = Playground.words.masked(masking, masked.size);
   }
 };
 

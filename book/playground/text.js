@@ -37,8 +37,11 @@
   /* looks: places and weights of a head at one step; path: its hardest places, by step; tokens: the
      answer up to the step. */
   paint(looks, path, tokens, step) {
-    for (const span of this.spans.splice(this.length)) span.remove();
-    for (const {text} of tokens) {
+    const said = this.spans.slice(this.length).map(span => span.textContent);
+    if (tokens.length < said.length || said.some((text, i) => text !== tokens[i].text)) {
+      for (const span of this.spans.splice(this.length)) span.remove();
+    }
+    for (const {text} of tokens.slice(this.spans.length - this.length)) {
       const span = document.createElement("span");
       span.className = "pg-said";
       span.textContent = text;
@@ -47,7 +50,8 @@
     }
     const weights = new Map(looks), [[hardest]] = looks;
     this.spans.forEach((span, i) => {
-      span.style.setProperty("--look", (weights.get(i) ?? 0).toFixed(2));
+      const look = (weights.get(i) ?? 0).toFixed(2);
+      if (span.style.getPropertyValue("--look") !== look) span.style.setProperty("--look", look);
       span.classList.toggle("pg-hardest", i === hardest);
     });
     this.path = path;

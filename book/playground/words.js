@@ -24,12 +24,20 @@
     return `stored score ${mean.toFixed(2)} [${low.toFixed(2)},\u00a0${high.toFixed(2)}]`;
   },
 
-  masked({kind}, count) {
-    if (!count) return "No head is masked";
-    const heads = `${count} head${count > 1 ? "s" : ""}`;
-    return {top: `Without the ${count > 1 ? heads : "head"} of the highest score${count > 1 ? "s" : ""}`,
-            random: `Without ${heads} drawn at random in the same layers`,
-            own: `Without ${heads} of your choice`}[kind];
+  runs: {whole: "The whole model", changed: "The changed model"},
+
+  /* What makes the second answer. */
+  changed({kind, heads, change, low, high, p}) {
+    if (!change) return "No head is masked";
+    const count = heads.size, some = `${count} head${count > 1 ? "s" : ""}`;
+    const {percent} = Playground.words;
+    return {top: `Without the ${count > 1 ? some : "head"} of the highest score${count > 1 ? "s" : ""}`,
+            random: `Without ${some} drawn at random in the same layers`,
+            own: `Without ${some} of your choice`,
+            decore: `Contrast with the model without ${some}: DeCoRe`,
+            "ms-poe": low === high ? `Positions divided by ${low.toFixed(1)}: Ms-PoE`
+              : `Positions divided by ${low.toFixed(1)} to ${high.toFixed(1)}: Ms-PoE`,
+            select: `Later layers see ${percent(p)} of the attention: Select`}[kind];
   },
 
   /* Words in lower case, each with its place [start, end). */

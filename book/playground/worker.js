@@ -3,7 +3,8 @@
 /* An engine in a thread of its own, so that the page never freezes. The thread's program is put
    together from the text of its parts: a page that is opened as a file may not load one. */
 (globalThis.Playground ??= {}).Worker = class PlaygroundWorker {
-  static PARTS = ["plainKernel", "Gguf", "Tokenizer", "Prompt", "Llama", "Engine"];
+  static PARTS = ["plainKernel", "Gguf", "Tokenizer", "Prompt", "Llama", "WholeModel", "MaskedModel",
+                  "MsPoe", "Select", "DeCoRe", "Engine"];
 
   constructor(model) {
     const parts = PlaygroundWorker.PARTS.map(p => `Playground.${p} = ${Playground[p]};`);
@@ -12,18 +13,18 @@
     const url = URL.createObjectURL(new Blob([program], {type: "text/javascript"}));
     this.thread = new Worker(url);
     URL.revokeObjectURL(url);
-    this.thread.onmessage = ({data: {job, event}}) => {
-      if (job === this.job) this.listener?.(event);
-    };
-    this.thread.onerror = error => this.listener?.({kind: "failure", text: error.message});
-    this.job = 0;
+    this.jobs = {whole: {number: 0}, changed: {number: 0}};  // what each model is asked
     this.ready = new Promise((resolve, reject) => {
-      this.listener = event => {
-        if (event.kind === "taken") this.taken();
-        else if (event.kind === "ready") resolve();
-        else reject(new Error(event.text));
+      const hear = {taken: () => this.taken(), ready: resolve,
+                    failure: ({text}) => reject(new Error(text))};
+      this.thread.onmessage = ({data: {run, number, event}}) => {
+        if (!run) hear[event.kind](event);
+        else if (number === this.jobs[run].number) this.jobs[run].listener(event);
       };
     });
+    this.thread.onerror = ({message: text}) => {
+      for (const {listener} of Object.values(this.jobs)) listener?.({kind: "failure", text});
+    };
     this.thread.postMessage({model, kernel: Playground.KERNEL});
   }
 
@@ -34,47 +35,70 @@
     return new Promise(resolve => { this.taken = resolve; });
   }
 
-  /* Ask; `listener` gets the events of Engine.answer, or a failure. The question before this one
-     is given up, and its listener hears no more. Without a question, the thread rests. */
-  ask(question, listener) {
-    this.job += 1;
-    this.listener = listener;
-    this.thread.postMessage({job: this.job, question});
+  /* Ask the whole model or the changed one; `listener` gets the events of Engine.answer, or a
+     failure. The last question to this model is given up, and its listener hears no more. Without
+     a question, the model rests. Where both are asked, the whole one answers first. */
+  ask(run, question, listener) {
+    const number = this.jobs[run].number + 1;
+    this.jobs[run] = {number, listener};
+    this.thread.postMessage({run, number, question});
   }
 
   end() {
     this.thread.terminate();
   }
 
-  /* What the thread does. Between two events it looks whether something else has been asked. */
+  /* What the thread does. Now and then it looks whether something else has been asked. */
   static serve = () => {
-    let engine, current = 0, given = 0;
+    const PATIENCE = 30;  // milliseconds
+    const wanted = {whole: null, changed: null};
+    let engine, given = 0, busy = false;
 
-    const answer = async ({job, question}) => {
-      current = job;
-      if (!question) return;
-      for (const event of engine.answer(question)) {
-        postMessage({job, event});
-        await new Promise(resolve => setTimeout(resolve));
-        if (job !== current) return;
+    const answer = async () => {
+      if (busy) return;
+      busy = true;
+      let looked = performance.now();
+      for (let run; (run = wanted.whole ? "whole" : wanted.changed ? "changed" : null);) {
+        const job = wanted[run], {number} = job;
+        try {
+          for (const event of engine.answer(job.question)) {
+            postMessage({run, number, event});
+            if (performance.now() - looked < PATIENCE) continue;
+            await new Promise(resolve => setTimeout(resolve));
+            looked = performance.now();
+            if (job !== wanted[run]) break;
+          }
+        } catch (error) {
+          postMessage({run, number, event: {kind: "failure", text: error.message}});
+        }
+        if (job === wanted[run]) wanted[run] = null;
+      }
+      busy = false;
+    };
+
+    const load = ({model, kernel, part}) => {
+      if (model) engine = new Playground.Engine(model, kernel);
+      else if (engine) {
+        engine.take(part);
+        postMessage({event: {kind: "taken"}});
+        if (++given < engine.model.parts.length) return;
+        engine.open();
+        postMessage({event: {kind: "ready"}});
       }
     };
 
-    onmessage = async ({data}) => {
+    onmessage = ({data}) => {
+      if (data.run) {
+        wanted[data.run] = data.question ? data : null;
+        answer();
+        return;
+      }
       try {
-        if (data.model) engine = new Playground.Engine(data.model, data.kernel);
-        else if (!data.part) await answer(data);
-        else if (engine) {
-          engine.take(data.part);
-          postMessage({job: 0, event: {kind: "taken"}});
-          if (++given < engine.model.parts.length) return;
-          engine.open();
-          postMessage({job: 0, event: {kind: "ready"}});
-        }
+        load(data);
       } catch (error) {
         const text = error instanceof RangeError
           ? "The browser has not enough memory for this model." : error.message;
-        postMessage({job: data.job ?? 0, event: {kind: "failure", text}});
+        postMessage({event: {kind: "failure", text}});
       }
     };
   };

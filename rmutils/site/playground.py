@@ -103,13 +103,15 @@ def _cached() -> Path:
 
 
 def _write_parts(folder: Path, name: str, packed: bytes) -> list[dict[str, Any]]:
-    """Write a file as scripts that each hand over some of its bytes in base64."""
+    """Write a file as scripts that each hand over some of its bytes in base64, as a comment: see
+    `loader.js`."""
     parts = []
     for at in range(0, len(packed), PART):
         piece = packed[at: at + PART]
         file = f"{name}-{at // PART:02d}.js"
         (folder / file).write_text(
-            f'Playground.part("{file}", "{b64encode(piece).decode("ascii")}");\n', encoding="ascii")
+            f'Playground.part("{file}", () => {{/*{b64encode(piece).decode("ascii")}*/}});\n',
+            encoding="ascii")
         parts.append({"file": file, "at": at, "checksum": zlib.crc32(piece)})
     return parts
 
@@ -169,7 +171,7 @@ def first_answers(lm: LanguageModel) -> dict[str, Any]:
     prompt = {"ids": case.input_ids, "needle": case.needle_span, "inserted": case.inserted_span,
               "texts": [lm.tokenizer.decode([token]) for token in case.input_ids]}
     answers = {}
-    for name, masked in {"whole": [], "masked": scores.select(top_k=MASKED)}.items():
+    for name, masked in {"whole": [], "changed": scores.select(top_k=MASKED)}.items():
         with mask_heads(lm, masked):
             answer = answer_case(lm, case, max_new_tokens=LIMIT)
             rows = attention_rows(lm, case, answer, everywhere)

@@ -43,7 +43,7 @@ def test_an_answer_is_there_when_the_page_opens(browser, html):
     with visiting(browser, html.as_uri(), 1280) as (page, problems):
         page.goto(f"{html.as_uri()}/playground.html")
         assert "Right" in text(page, "whole-found")
-        assert "Wrong" in text(page, "masked-found")
+        assert "Wrong" in text(page, "changed-found")
         assert page.locator("#pg-whole .pg-differs").count()
         assert page.locator("#pg-map span", has_text="●").count()
         hardest = page.locator("#pg-text .pg-hardest")
@@ -54,20 +54,20 @@ def test_an_answer_is_there_when_the_page_opens(browser, html):
 
 
 def test_asking_again_gives_the_answers_that_came_with_the_page(opened):
-    shipped = text(opened, "whole"), text(opened, "masked")
+    shipped = text(opened, "whole"), text(opened, "changed")
     ask(opened)
     opened.wait_for_function(DONE)
-    assert (text(opened, "whole"), text(opened, "masked")) == shipped
-    assert opened.url.endswith("#model=tiny-llama&scene=0&mask=top&k=10")
+    assert (text(opened, "whole"), text(opened, "changed")) == shipped
+    assert opened.url.endswith("#model=tiny-llama&scene=0&change=top&k=10&head=3.0")
 
 
 def test_masking_the_highest_random_others_and_by_hand(opened):
     ask(opened)
     opened.wait_for_function(DONE)
-    highest = text(opened, "masked")
+    highest = text(opened, "changed")
     opened.locator("#pg-choice").select_option("random")
     opened.wait_for_function(DONE)
-    assert "heads drawn at random" in text(opened, "masked-name")
+    assert "heads drawn at random" in text(opened, "changed-name")
     marked = opened.evaluate("() => [...document.querySelectorAll('#pg-map button')].map("
                              "e => [e.textContent.includes('×'), e.matches('.pg-retrieval')])")
     per_layer = [[sum(cell[kind] for cell in marked[16 * layer: 16 * layer + 16])
@@ -76,14 +76,14 @@ def test_masking_the_highest_random_others_and_by_hand(opened):
     assert not any(masked and top for masked, top in marked)
     opened.locator("#pg-choice").select_option("top")
     opened.locator("#pg-count").fill("0")
-    assert text(opened, "masked-name") == "No head is masked"
-    assert text(opened, "masked") == ""
+    assert text(opened, "changed-name") == "No head is masked"
+    assert text(opened, "changed") == ""
     opened.get_by_role("button", name="layer 0, head 3,").first.click()
     opened.get_by_role("button", name="Mask layer 0, head 3").click()
     opened.wait_for_function(DONE)
-    assert text(opened, "masked-name") == "Without 1 head of your choice"
-    assert text(opened, "masked") not in ("", highest)
-    assert "mask=own&heads=0.3" in opened.url
+    assert text(opened, "changed-name") == "Without 1 head of your choice"
+    assert text(opened, "changed") not in ("", highest)
+    assert "change=own&heads=0.3" in opened.url
 
 
 def test_an_address_brings_the_scene_back(browser, html, opened):
@@ -97,7 +97,7 @@ def test_an_address_brings_the_scene_back(browser, html, opened):
         for field in ("needle", "question", "answer", "haystack", "depth", "count", "choice"):
             assert (page.locator(f"#pg-{field}").input_value()
                     == opened.locator(f"#pg-{field}").input_value())
-        page.goto(f"{html.as_uri()}/playground.html#model=x&scene=99&k=1e9&heads=9.99,a,-1.2&mask=z")
+        page.goto(f"{html.as_uri()}/playground.html#model=x&scene=99&k=1e9&heads=9.99,a,-1.2&change=z&low=x&head=9.9")
         assert text(page, "whole")
         assert not problems
 
@@ -105,7 +105,7 @@ def test_an_address_brings_the_scene_back(browser, html, opened):
 def test_another_question_clears_the_old_answer_and_unknown_words_are_named(opened):
     assert text(opened, "whole")
     opened.locator("#pg-needle").fill("")
-    assert text(opened, "whole") == text(opened, "masked") == text(opened, "whole-found") == ""
+    assert text(opened, "whole") == text(opened, "changed") == text(opened, "whole-found") == ""
     ask(opened)  # the browser asks for a needle
     assert text(opened, "whole") == ""
     opened.locator("#pg-needle").fill("They say that the secret of Corsa Ureld is an umbrella.")
@@ -152,7 +152,7 @@ def test_what_does_not_fit_is_said(opened):
 
 def test_a_missing_and_a_damaged_part_are_named(browser, html):
     part = "tiny-llama-00.js"
-    damaged = f'Playground.part("{part}", "AAAA");'
+    damaged = f'Playground.part("{part}", () => {{/*AAAA*/}});'
     for answer in ({"status": 404, "body": ""}, {"body": damaged, "status": 200}):
         with visiting(browser, html.as_uri(), 1200) as (page, _):
             page.route(f"**/{part}", partial(Route.fulfill, **answer,

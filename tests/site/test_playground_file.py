@@ -1,6 +1,7 @@
 """The data of the playground, against the files that they are made from."""
 
 import json
+import re
 import zlib
 from base64 import b64decode
 
@@ -40,7 +41,8 @@ def joined(pages, model: dict) -> bytes:
     """The file that a model's parts make up, each checked."""
     whole = b""
     for part in model["parts"]:
-        said, text = (pages / part["file"]).read_text(encoding="ascii").split('"')[1::2]
+        said, text = re.fullmatch(r'Playground\.part\("(.*)", \(\) => \{/\*(.*)\*/\}\);\n',
+                                  (pages / part["file"]).read_text(encoding="ascii")).groups()
         piece = b64decode(text)
         assert (said, part["at"], part["checksum"]) == (part["file"], len(whole), zlib.crc32(piece))
         whole += piece

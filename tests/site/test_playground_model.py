@@ -13,10 +13,13 @@ import numpy as np
 import pytest
 import torch
 
+from rmutils.attention.decore import DeCoRe
+from rmutils.attention.ms_poe import MsPoe
+from rmutils.attention.select_attention import Select
+from rmutils.attention.variants import AttentionVariant, Plain
 from rmutils.core.paths import CORPORA, ROOT
 from rmutils.corpora.haystacks import load_haystacks, load_needles
 from rmutils.corpora.niah import NiahBuilder, NiahCase
-from rmutils.experiments.preliminaries import answer_case
 from rmutils.heads import mask_heads
 from rmutils.heads.copy_score import copy_counts
 from rmutils.heads.detection import detect_stored
@@ -33,12 +36,13 @@ LONG = os.environ.get("RMUTILS_PLAYGROUND") == "long"
 FEW = {"tiny-llama": 12, playground.REAL: 2}
 LOAD = """async name => {
     const model = Playground.models.find(model => model.name === name);
-    globalThis.threads = await Playground.LoadedModel.load(model, () => {});
+    globalThis.thread = await Playground.LoadedModel.load(model, () => {});
 }"""
 ANSWER = """question => new Promise((resolve, reject) => {
     const tokens = [], logits = [];
     let prompt;
-    threads.whole.ask({...question, logits: true}, event => {
+    const run = question.change.kind === 'WholeModel' ? 'whole' : 'changed';
+    thread.ask(run, {...question, logits: true}, event => {
         if (event.kind === 'failure') reject(new Error(event.text));
         if (event.kind === 'prompt') prompt = event;
         if (event.logits) {  // as a string: numbers one by one take Playwright minutes
@@ -109,7 +113,15 @@ def held_out(lm) -> list[NiahCase]:
     return [builder.build(*place) for place in chosen]
 
 
-def in_browser(page, lm, case: NiahCase, masked: list[Head]) -> dict:
+WHOLE = {"kind": "WholeModel"}
+"""A change is what the page tells its thread: a class of `variants.js` and its settings."""
+
+
+def numbered(lm, heads: list[Head]) -> list[int]:
+    return [layer * lm.shape[1] + head for layer, head in heads]
+
+
+def in_browser(page, lm, case: NiahCase, change: dict) -> dict:
     before, between, _ = playground._frame(lm)
     context = case.prompt[len(before):].split(between)[0]
     needle = case.needle
@@ -118,22 +130,23 @@ def in_browser(page, lm, case: NiahCase, masked: list[Head]) -> dict:
     return page.evaluate(ANSWER, {
         "haystack": context.replace(inserted, ""), "needle": needle.needle,
         "question": needle.question, "answer": needle.real_needle, "depth": case.depth,
-        "masked": [layer * lm.shape[1] + head for layer, head in masked],
+        "change": change,
     })
 
 
-def assert_same(page, lm, case: NiahCase, masked: list[Head]) -> tuple[list[int], float]:
+def assert_same(page, lm, case: NiahCase, change: dict, variant: AttentionVariant) -> tuple[
+        list[int], float]:
     """Tokens and arg-max positions are PyTorch's, and logits nearly; returns the tokens, and how
     far the logits are apart."""
-    here = in_browser(page, lm, case, masked)
+    here = in_browser(page, lm, case, change)
     ids = list(case.input_ids)
     assert here["ids"] == ids
     assert (tuple(here["needle"]), tuple(here["inserted"])) == (case.needle_span,
                                                                 case.inserted_span)
-    with mask_heads(lm, masked), torch.inference_mode():
-        answer = answer_case(lm, case, max_new_tokens=playground.LIMIT)
+    with variant.attached(lm) as model:
+        answer = model.watch(ids, max_new_tokens=playground.LIMIT, stop_ids=lm.stop_ids)
         tokens = answer.tokens.tolist()
-        logits = lm.model(torch.tensor([ids + tokens])).logits[0, len(ids) - 1:]
+        logits, _ = model.next_logits([*ids, *tokens, 0], known=len(ids))
     assert here["tokens"] == tokens
     told = np.stack([np.frombuffer(b64decode(step), "<f4") for step in here["logits"]])
     for step, positions in zip(here["looks"], answer.positions, strict=True):
@@ -154,7 +167,10 @@ def test_held_out_cases_are_answered_as_in_pytorch(page, lm, held_out):
     for number, case in enumerate(held_out):
         heads = (scores.select_random(10, seed=number) if number % 2
                  else scores.select(top_k=playground.MASKED))
-        whole, masked = (assert_same(page, lm, case, masked) for masked in ([], heads))
+        whole = assert_same(page, lm, case, WHOLE, Plain())
+        with mask_heads(lm, heads):
+            masked = assert_same(page, lm, case, {
+                "kind": "MaskedModel", "heads": numbered(lm, heads)}, Plain())
         changed += whole[0] != masked[0]
         apart += [whole[1], masked[1]]
         print(f"{lm.name}, {case.id}: logits at most {max(apart):.1e} apart", flush=True)
@@ -162,12 +178,40 @@ def test_held_out_cases_are_answered_as_in_pytorch(page, lm, held_out):
     assert changed > len(held_out) / 4  # else nothing was masked
 
 
+def test_other_changes_are_those_of_the_package(page, lm, held_out):
+    """Ms-PoE, Select and DeCoRe, by turns, so that one finds the cache that another one left."""
+    if lm.name == playground.REAL and not LONG:
+        pytest.skip("minutes: RMUTILS_PLAYGROUND=long")
+    scores, _ = detect_stored(lm, playground._grid(lm.name), compute="never")
+    heads = scores.select(top_k=playground.MASKED)
+    both = [
+        ({"kind": "MsPoe", "low": 1.5, "high": 1.5}, MsPoe(s_min=1.5, s_max=1.5)),
+        ({"kind": "Select", "p": 0.9}, Select(filter_layer=lm.shape[0] // 2 - 1, p=0.9)),
+        ({"kind": "MsPoe", "low": 1.2, "high": 1.8}, MsPoe()),
+        ({"kind": "DeCoRe", "heads": numbered(lm, heads), "cap": None}, DeCoRe(heads=heads)),
+        ({"kind": "DeCoRe", "heads": numbered(lm, heads), "cap": 0.5},
+         DeCoRe(heads=heads, cap=0.5)),
+        ({"kind": "Select", "p": 0.6}, Select(filter_layer=lm.shape[0] // 2 - 1, p=0.6)),
+        ({"kind": "MsPoe", "low": 1, "high": 3}, MsPoe(s_min=1, s_max=3)),
+    ]
+    differing: dict[str, int] = dict.fromkeys((change["kind"] for change, _ in both), 0)
+    for case in held_out[:10 if LONG else 2]:
+        whole = in_browser(page, lm, case, WHOLE)
+        for change, variant in both:
+            tokens, apart = assert_same(page, lm, case, change, variant)
+            print(f"{lm.name}, {case.id}, {variant}: logits {apart:.1e} apart", flush=True)
+            assert apart < 1e-2
+            differing[change["kind"]] += tokens != whole["tokens"]
+    assert differing["MsPoe"] and differing["Select"]
+
+
 def test_the_answers_that_ship_are_those_of_the_browser(page, lm):
     scene = playground.scenes(lm)[0]
     scores, _ = detect_stored(lm, playground._grid(lm.name), compute="never")
-    for name, heads in {"whole": [], "masked": scores.select(top_k=playground.MASKED)}.items():
-        here = page.evaluate(ANSWER, {**scene, "masked": [
-            layer * lm.shape[1] + head for layer, head in heads]})
+    heads = numbered(lm, scores.select(top_k=playground.MASKED))
+    for name, change in {"whole": WHOLE,
+                         "changed": {"kind": "MaskedModel", "heads": heads}}.items():
+        here = page.evaluate(ANSWER, {**scene, "change": change})
         first = page.evaluate("([name, run]) => Playground.models.find("
                               "model => model.name === name).first[run]", [lm.name, name])
         assert first["prompt"]["ids"] == here["ids"]
