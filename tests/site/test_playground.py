@@ -3,6 +3,7 @@
 import re
 from functools import partial
 
+import psutil
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Route
@@ -13,6 +14,7 @@ from tests.site.conftest import visiting
 from tests.site.test_browser import TOO_WIDE
 
 DONE = "() => document.querySelector('#pg-status').textContent.includes('tokens a second')"
+READS = "() => document.querySelector('#pg-status').textContent.includes('model reads')"
 NAME = "e => e.closest('[role=group]')?.id || e.id || e.tagName"
 """Of something that can have the focus; a group of buttons is one stop of the Tab key."""
 STOPS = f"""() => [...document.querySelectorAll('#pg *')].filter(
@@ -186,6 +188,44 @@ def test_a_stopped_answer_stops(opened):
     ask(opened)
     opened.wait_for_function(DONE)
     assert text(opened, "whole") != said
+
+
+FREE = """() => new Promise(free => {  // milliseconds from a stop to an idle thread
+    const started = performance.now();
+    document.querySelector('#pg-stop').click();
+    Playground.page.thread.ask('whole', {needle: '', answer: 'not there', change: {}},
+                               () => free(performance.now() - started));
+})"""
+
+
+def test_the_real_model_needs_less_than_700_mb_and_stops_within_a_second(browser, html, address):
+    """Over http. Memory is all that the tab's process holds, the browser's own code included."""
+    with visiting(browser, address, 1280) as (page, problems):
+        page.goto(f"{address}playground.html#model={playground.REAL}")
+        if page.locator("#pg-model").input_value() != playground.REAL:
+            pytest.skip(f"{playground.REAL} was not here when the pages were built")
+        shipped = text(page, "whole"), text(page, "changed")
+        ask(page)
+        page.wait_for_function(READS)
+        loaded = tab_memory()
+        page.wait_for_function(DONE)
+        answered = tab_memory()
+        print(f"loaded {loaded / 1e6:.0f} MB, answered {answered / 1e6:.0f} MB")
+        assert (text(page, "whole"), text(page, "changed")) == shipped
+        assert max(loaded, answered) < 700e6
+        page.locator("#pg-choice").select_option("ms-poe")
+        page.wait_for_function(READS)
+        waited = page.evaluate(FREE)
+        print(f"stopped after {waited:.0f} ms")
+        assert waited < 1000
+        assert text(page, "status") == "Stopped."
+        assert not problems
+
+
+def tab_memory() -> int:
+    """Bytes of the largest of the browser's processes that hold pages."""
+    return max(one.memory_info().rss for one in psutil.Process().children(recursive=True)
+               if "--type=renderer" in one.cmdline())
 
 
 def test_without_simd_the_teaching_model_answers_all_the_same(browser, html):
