@@ -82,6 +82,26 @@ def sharing_layer(each: pd.DataFrame, model: str, layers: int) -> str:
             f"{len(own)} layers that we tried it finds all {plain} that it finds without sharing.")
 
 
+def nearest_heads(
+    heads: Sequence[int], apart: float, layer: int, model: str, threshold: float
+) -> str:
+    """Say which heads of a layer are within a threshold of each other, or how far the nearest are.
+
+    Parameters
+    ----------
+    heads : sequence of int
+        The heads within the threshold, or the two nearest ones.
+    apart : float
+        Largest distance between two of them (Equation 9).
+    """
+    if apart <= threshold:
+        return (f"In layer {layer} of {model}, heads {', '.join(map(str, heads))} lie within the "
+                f"paper's threshold of {threshold:g}, at most {apart:.2f} apart.")
+    return (f"In layer {layer} of {model}, no two heads lie within the paper's threshold of "
+            f"{threshold:g}; the nearest two, heads {heads[0]} and {heads[1]}, are {apart:.2f} "
+            "apart.")
+
+
 def beginnings(documents: pd.DataFrame, model: str, words: int = 3) -> str:
     """Say how often an answer begins as the plain model's does, by the layer in which heads share.
 

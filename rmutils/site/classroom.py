@@ -242,7 +242,7 @@ def make_variants(notebooks: Path, course: Path, students: Sequence[str], seed: 
     Raises
     ------
     UserError
-        A name cannot be that of a folder, or stands there twice.
+        A name cannot be that of a folder, or is given twice.
     """
     for name in students:
         if not NAME.fullmatch(name) or students.count(name) > 1:

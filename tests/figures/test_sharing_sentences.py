@@ -9,6 +9,7 @@ from rmutils.figures.sharing_sentences import (
     both_at_once,
     gpu_cost,
     layers_agree,
+    nearest_heads,
     prompt_or_steps,
     prompt_time,
     sharing_layer,
@@ -40,6 +41,11 @@ def test_a_layer_that_cannot_share_is_named():
     assert spared.startswith("**No single layer") and "in no layer" in spared
     said = each.assign(response=["x y z"] * 4 + ["q"] * 4 + ["x y z a"] * 4)
     assert "if heads share in layer 0 (0%); otherwise in 100% to 100%" in beginnings(said, "m")
+
+
+def test_heads_within_the_threshold_or_the_nearest_two():
+    assert "heads 1, 4 lie within" in nearest_heads([1, 4], 0.1, 3, "m", 0.18)
+    assert "no two heads lie within" in nearest_heads([1, 4], 0.19, 3, "m", 0.18)
 
 
 def test_both_at_once_by_the_plans_rule():

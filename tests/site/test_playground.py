@@ -1,7 +1,9 @@
 """The playground as a reader uses it: in a real browser, from a file, without a network."""
 
+import json
 import re
 from functools import partial
+from urllib.parse import parse_qsl
 
 import psutil
 import pytest
@@ -101,6 +103,40 @@ def test_an_address_brings_the_scene_back(browser, html, opened):
                     == opened.locator(f"#pg-{field}").input_value())
         page.goto(f"{html.as_uri()}/playground.html#model=x&scene=99&k=1e9&heads=9.99,a,-1.2&change=z&low=x&head=9.9")
         assert text(page, "whole")
+        assert not problems
+
+
+LINK = re.compile(r"\{scene\}`[^`<]+<([^`>]+)>`")
+FIELDS = {"change": "choice", "k": "count", "low": "low", "high": "high", "cap": "cap", "p": "p",
+          "model": "model"}
+"""Parts of the address, and the fields of the form that show them."""
+
+
+def test_links_of_chapters_set_what_they_say(browser, html):
+    """Each of them is on its page, and the page that it opens shows every part of it."""
+    found = {path.stem: LINK.findall("".join(
+        "".join(cell["source"]) for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]))
+        for path in paths.NOTEBOOKS.glob("*.ipynb")}
+    assert sum(map(bool, found.values())) >= 7
+    with visiting(browser, html.as_uri(), 1200) as (page, problems):
+        for chapter, fragment in [(c, f) for c, fragments in found.items() for f in fragments]:
+            written = (html / f"chapters/{chapter}.html").read_text(encoding="utf-8")
+            assert f"../playground.html#{fragment}".replace("&", "&amp;") in written
+            page.goto("about:blank")
+            page.goto(f"{html.as_uri()}/playground.html#{fragment}")
+            given = dict(parse_qsl(fragment, strict_parsing=True))
+            if given["model"] not in page.locator("#pg-model").inner_html():
+                continue  # the model was not here when the pages were built
+            shown = {part: page.locator(f"#pg-{FIELDS[part]}").input_value()
+                     for part in given.keys() & FIELDS.keys()}
+            assert shown == {part: given[part] for part in shown}, fragment
+            scene = page.locator("#pg-scenes [aria-pressed=true]")
+            assert scene.inner_text() == page.locator("#pg-scenes button").nth(
+                int(given["scene"])).inner_text()
+            if "head" in given:
+                layer, head = given["head"].split(".")
+                assert f"ayer {layer}, head {head}" in text(page, "detail")
+            assert given.keys() <= {*FIELDS, "scene", "head", "seed"}
         assert not problems
 
 

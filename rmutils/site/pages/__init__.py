@@ -2,8 +2,9 @@
 
 Beside each figure and table of a chapter stand its picture, its data, its notebook and how it was
 made (`beside`). What was found stands below the title (`frame`). The directive `generated` writes
-lists and records that nobody types. Each page says the book's version (`versions`). The book's
-address, its search and long constants of the reference are the business of `extras`.
+lists and records that nobody types, and the role `scene` links to the playground (`scenes`). Each
+page says the book's version (`versions`). The book's address, its search and long constants of the
+reference are the business of `extras`.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ def inputs() -> list[Path]:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Sphinx calls this."""
-    from rmutils.site.pages import beside, extras, frame, generated, versions
+    from rmutils.site.pages import beside, extras, frame, generated, scenes, versions
 
-    for part in (extras, frame, beside, generated, versions):
+    for part in (extras, frame, beside, generated, scenes, versions):
         part.connect(app)
     app.connect("env-before-read-docs", _declare)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
