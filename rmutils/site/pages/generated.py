@@ -11,7 +11,6 @@ import csv
 import io
 import json
 import re
-from collections import defaultdict
 from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
@@ -64,17 +63,18 @@ def in_all(book: Path) -> str:
 
 
 def faults(book: Path) -> str:
-    """All faults by kind, those that were tried most often first; and how the table was made."""
+    """One table of all faults by kind, the most tried first; and how it was made."""
     runs = _runs()
     rows = sorted((row for run in runs for row in run["faults"]), key=lambda row: row["kind"])
     kinds = [(kind, [*group]) for kind, group in groupby(rows, lambda row: row["kind"])]
-    parts = []
+    parts = ["```{table}", ":class: rm-counts", ":width: 100%", ":widths: 73 9 9 9", "",
+             "| fault, and the test | tried | kept | lost |", "|:--|--:|--:|--:|"]
     for kind, group in sorted(kinds, key=lambda item: -sum(r["tried"] for r in item[1])):
-        parts += [f"## {literal(kind[0].upper() + kind[1:])}", "",
-                  "```{table}", ":class: rm-counts", ":width: 100%", ":widths: 73 9 9 9", "",
-                  "| fault, and the test | tried | kept | lost |", "|:--|--:|--:|--:|",
-                  *map(_line, group), "```", ""]
-    parts += ["## How this was made", ""]
+        parts += [_line({"what": f"**{literal(kind[0].upper() + kind[1:])}**", **{
+            name: sum(row[name] for row in group) for name in COUNTS}})]
+        parts += [_line({**row, "what": f"{literal(row['what'])}<br>`{_test(row)}`"})
+                  for row in group]
+    parts += ["```", "", "## How this was made", ""]
     for run in runs:
         made = run["environment"]
         packages = ", ".join(f"{name} {made['packages'][name]}" for name in ("torch", "trl")
@@ -90,8 +90,7 @@ def _runs() -> list[dict[str, Any]]:
 
 
 def _line(row: dict[str, Any]) -> str:
-    counts = " | ".join(f"{row[name]:,}" for name in COUNTS)
-    return f"| {literal(row['what'])}<br>`{_test(row)}` | {counts} |"
+    return f"| {row['what']} | " + " | ".join(f"{row[name]:,}" for name in COUNTS) + " |"
 
 
 def _test(row: dict[str, Any]) -> str:
@@ -109,17 +108,14 @@ def figures_and_tables(book: Path) -> str:
 
 
 def parameters(book: Path) -> str:
-    """All parameters of the chapters by name: type, default, meaning, chapters."""
-    places = defaultdict(list)
-    for name, _ in chapters(book):
-        for p in read_parameters(book / "chapters" / f"{name}.ipynb").values():
-            places[p.name, p.annotation, repr(p.default), p.comment].append(name)
-    lines, last = [], ""
-    for (name, typed, default, meaning), where in sorted(places.items()):
-        lines += [f"- **`{name}`**"] * (name != last)
-        lines += [f"  - `{typed}` = `{default}`: {literal(meaning)} ({_links(where)})"]
-        last = name
-    return "\n".join(lines)
+    """All parameters by chapter: name, default, type, meaning."""
+    parts = []
+    for name, notebook in chapters(book):
+        lines = [f"- **`{p.name}`** = `{p.default!r}` (`{p.annotation}`): {literal(p.comment)}"
+                 for p in read_parameters(book / "chapters" / f"{name}.ipynb").values()]
+        if lines:
+            parts += [f"## {title(notebook)}", "", f"{{doc}}`chapters/{name}`", "", *lines, ""]
+    return "\n".join(parts)
 
 
 def said(book: Path, chapter: str, cell: str) -> str:
@@ -146,10 +142,6 @@ def _text(output: NotebookNode) -> str | None:
     head, *rows = csv.reader(io.StringIO(output.metadata["rmutils"]["csv"]))
     lines = [map(literal, head), ["---"] * len(head), *(map(literal, row) for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _links(names: list[str]) -> str:
-    return ", ".join(f"{{doc}}`chapters/{name}`" for name in names)
 
 
 def errata(book: Path) -> str:

@@ -21,8 +21,9 @@ def test_lists_hold_all_and_lead_to_it(pages):
     items = [li.text.strip() for li in page.select("div.body li")]
     assert items[:4] == ["Fig. 1: A line.", f"Tab. 1: {EVIL}", "Fig. 2: Two more lines.",
                          "Fig. 3: Two more lines."]
-    assert "str | None = None: of *what* (One chapter)" in items
-    assert "float = 0.1: heads at or above | this score count (One chapter)" in items
+    assert "name = None (str | None): of *what*" in items
+    assert "tau = 0.1 (float): heads at or above | this score count" in items
+    assert text.count("One chapter") == 3  # two headings, and a link
     chapter = BeautifulSoup((pages / "chapters/05_one.html").read_text("utf-8"), "html.parser")
     for link in page.select("div.body li a"):
         file, _, anchor = link["href"].partition("#")
