@@ -9,10 +9,14 @@ import shlex
 import sys
 from pathlib import Path
 
+from rmutils.core.paths import DATA
 from rmutils.site import dependencies, steps
 
 ROOT = Path.cwd()
 CHAPTERS = dependencies.chapters(ROOT, config["profile"])
+# The longest first, so that none of them is left for one core at the end.
+RUNS = json.loads((DATA / "timings.json").read_text(encoding="utf-8"))["runs"]
+SECONDS = {run["notebook"]: run["seconds"] for run in RUNS if "given" not in run}
 
 # Of a study (`rmutils study`): its jobs, and the folder that takes their records.
 PLAN = json.loads(Path(config["plan"]).read_text()) if "plan" in config else {}
@@ -51,6 +55,8 @@ for chapter in CHAPTERS:
         params:
             values=json.dumps(chapter.parameters),
             content=dependencies.content(ROOT, [str(chapter.notebook), *chapter.inputs]),
+        priority:
+            int(SECONDS.get(chapter.name, 0))
         shell:
             PYTHON + " -m rmutils.site.steps chapter {input.notebook:q} {output:q} {params.values:q}"
 
