@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,7 +10,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rmutils.attention.decoding import Answer
-from rmutils.core.errors import UserError
 from rmutils.corpora.haystacks import Haystack, Needle
 from rmutils.corpora.niah import NiahCase
 from rmutils.corpora.published_niah import FULL_STOPS, PublishedNiahBuilder
@@ -99,11 +99,12 @@ class PublishedCopyScore(CopyScore):
         cases = PublishedNiahBuilder(self.lm, haystacks).grid(
             needles, self.config.lengths, self.config.depths)
         if all(wu_span(case.input_ids, self._needle(case))[0] < 0 for case in cases):
-            raise UserError(
-                f"By the published definition every score of {self.lm.name} would be 0 with these "
+            warnings.warn(
+                f"By the published definition every score of {self.lm.name} is 0 with these "
                 f"needles: its script looks for a needle's tokens as they are without the text "
                 f"around them, and finds them in none of the {len(cases)} prompts, because the "
-                f"tokenizer splits them differently there. Use `--definition paper`.")
+                f"tokenizer splits them differently there. `--definition paper` finds them.",
+                stacklevel=2)
         return cases
 
     def stop_ids(self) -> set[int]:

@@ -6,7 +6,6 @@ import pytest
 
 from rmutils.attention.decoding import ArgMaxRecorder, capturing, decode
 from rmutils.corpora.haystacks import load_haystacks
-from rmutils.heads import copy_score
 from rmutils.heads.detection import DetectConfig, build_cases
 from rmutils.heads.score_kinds import kind_of
 from rmutils.models import load_model
@@ -155,8 +154,6 @@ def test_needles_are_found_in_fewer_passes(name, definition, monkeypatch, passes
     """Models that copy: the same answers and rows as step by step. The windows of Olmo 3 have 64
     tokens; `wu` ends with the fiftieth."""
     lm = load_model(name, device="cpu")
-    # By `wu` these models only have scores of 0, which it refuses. Here their answers count.
-    monkeypatch.setattr(copy_score, "wu_span", lambda *_: (0, 1))
     config = DetectConfig(lengths=(192, 256), depths=(0.0,), needles=3, definition=definition)
 
     def answered():

@@ -1,10 +1,11 @@
 """Scores of one answer: by hand, and against Python's sets."""
 
+import warnings
+
 import numpy as np
 import pytest
 
 from rmutils.attention.decoding import Answer
-from rmutils.core.errors import UserError
 from rmutils.core.paths import CORPORA, DATA
 from rmutils.corpora.haystacks import Needle, load_haystacks, load_needles
 from rmutils.corpora.niah import NiahCase
@@ -33,9 +34,10 @@ def test_published_definition_says_where_it_can_only_give_zeros():
     short = Needle("Ida has green shoes.", "What has Ida?", "Ida has green shoes.")
     kinds = {name: PublishedCopyScore(as_lm(TOKENIZERS[name]()), DetectConfig(
         lengths=(400,), depths=(0.0, 1.0), definition="wu")) for name in ("words", "metaspace")}
-    assert len(kinds["words"].cases(load_haystacks(), [short])) == 2
-    with pytest.raises(UserError, match="would be 0 .* none of the 2 prompts.*--definition paper"):
-        kinds["metaspace"].cases(load_haystacks(), [short])
+    with warnings.catch_warnings(action="error"):
+        assert len(kinds["words"].cases(load_haystacks(), [short])) == 2
+    with pytest.warns(match="score of no model is 0 .* none of the 2 prompts.*--definition paper"):
+        assert len(kinds["metaspace"].cases(load_haystacks(), [short])) == 2
 
 
 def test_copies_against_sets():
