@@ -28,6 +28,7 @@ NAMES = {
     "generation": "Tokens per second of transformers and, after `make vllm`, of vLLM (2 minutes).",
     "training": "Preference training, against a plain script of TRL (3 minutes).",
     "evaluation": "Evaluation, against prompts that are answered one by one (2 minutes).",
+    "playground": "The real model in a browser: loading, first token, speed, memory (2 minutes).",
     "imports": "What importing the package and asking the command for help take.",
     "book": "The book built cold, warm, and with one notebook or one module changed (20 minutes).",
     "gpu": "The grid by a Llama of eight billion random weights, on a GPU.",

@@ -90,7 +90,7 @@ def contents(toc: dict, html: Path) -> list[Entry]:
 
 def print_pages(browser: Browser, html: Path, entries: list[Entry]) -> Iterator[PrintedPage]:
     """Print the pages one by one."""
-    with _serving(html) as address, _page(browser) as page:
+    with serving(html) as address, _page(browser) as page:
         for entry in entries:
             yield (_print(page, f"{address}{entry.name}.html", entry.level) if entry.name else
                    PrintedPage(entry.level, "", [Heading(1, "", entry.caption)], None))
@@ -119,7 +119,8 @@ def print_html(browser: Browser, documents: list[str]) -> list[io.BytesIO]:
 
 
 @contextmanager
-def _serving(folder: Path) -> Iterator[str]:
+def serving(folder: Path) -> Iterator[str]:
+    """Address of a web server of this machine that has a folder's files."""
     handler = partial(_Quiet, directory=folder)
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -153,24 +154,30 @@ def chromium() -> str:
                     "Ubuntu: `sudo apt-get install chromium`.")
 
 
-def write(html: Path, output: Path) -> int:
-    """Print a built book; returns the number of its pages."""
+@contextmanager
+def browsing() -> Iterator[Browser]:
+    """Chromium without a window."""
     from playwright.sync_api import sync_playwright
 
+    root = ["--no-sandbox"] * (geteuid() == 0)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(),
+                                             args=["--disable-gpu", *root])
+        yield browser
+        browser.close()
+
+
+def write(html: Path, output: Path) -> int:
+    """Print a built book; returns the number of its pages."""
     toc = yaml.safe_load((paths.BOOK / "_toc.yml").read_text(encoding="utf-8"))
     entries, printed = contents(toc, html), []
-    executable, root = chromium(), ["--no-sandbox"] * (geteuid() == 0)
     output.parent.mkdir(parents=True, exist_ok=True)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable,
-                                             args=["--disable-gpu", *root])
+    with browsing() as browser:
         with progress_bar("printing", len(entries), unit="pages") as advance:
             for one in print_pages(browser, html, entries):
                 printed.append(one)
                 advance(1)
-        count = join(printed, output, partial(print_html, browser))
-        browser.close()
-    return count
+        return join(printed, output, partial(print_html, browser))
 
 
 def _lacks_japanese() -> bool:

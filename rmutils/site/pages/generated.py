@@ -16,6 +16,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import yaml
 from docutils import nodes
@@ -26,6 +27,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from rmutils.core.errors import UserError
 from rmutils.core.paths import NOTEBOOKS
+from rmutils.experiments import speed
 from rmutils.paper import audit, load_published_maps, load_tables
 from rmutils.paper.findings import ABOUT_SCORES, ABOUT_SENTENCES, beside_gains
 from rmutils.paper.head_checks import silent_runs
@@ -268,7 +270,39 @@ def changes(book: Path) -> str:
     return CHANGELOG.read_text(encoding="utf-8").partition("\n")[2]
 
 
+def playground_speed(book: Path) -> str:
+    """What the playground's real model takes, and how much of that the kernel alone would."""
+    found = speed.load("playground")
+
+    def typical(column: str, **key: object) -> float:
+        return float(np.median(found.find(**key)[0][column]))
+
+    memory, weights = found.find(what="memory")[0], found.find(what="weights")[0]
+    prompt, first = typical("tokens", what="first"), typical("seconds", what="first")
+    rates = {rows: typical("per_second", what="kernel", tokens=rows) for rows in (1, 32)}
+    reading = prompt * weights["layers"] / rates[32] + weights["words"] / rates[1]
+    writing = (weights["layers"] + weights["words"]) / rates[1]
+    step = 1 / typical("per_second", what="first")
+    return (
+        f"In headless Chromium on two cores ({found.environment['hardware'].split(',')[0]}), the "
+        f"model loads in {typical('seconds', what='load', **{'from': 'server'}):.1f} s from a web "
+        f"server and in {typical('seconds', what='load', **{'from': 'folder'}):.1f} s from a "
+        f"folder. A prompt of {prompt:.0f} tokens is read, and the first token of its answer "
+        f"written, within {first:.1f} s; then {1 / step:.1f} tokens follow in a second. Asked "
+        f"again about the same text, the model begins after "
+        f"{1000 * typical('seconds', what='again'):.0f} ms. The tab holds {memory['loaded'] / 1e6:.0f} MB "
+        f"with the model and {memory['answered'] / 1e6:.0f} MB with both answers. One thread does "
+        "all of this, so more cores do not make it faster; faster ones do. How near is this to "
+        f"what the kernel gives? It does {rates[32] / 1e9:.0f} billion multiply-adds a second "
+        f"with 32 tokens at a time and {rates[1] / 1e9:.1f} billion with one, where unpacking "
+        f"weights takes most of the time. The products alone would thus need {reading:.1f} s to "
+        f"the first token ({reading / first:.0%} of what it takes) and {1000 * writing:.0f} ms "
+        f"for each later one ({writing / step:.0%}). "
+        f"Measured by `{found.command}` on {found.environment['created'][:10]}.")
+
+
 WRITERS: dict[str, Callable[..., str]] = {
+    "playground-speed": playground_speed,
     "figures-and-tables": figures_and_tables,
     "parameters": parameters,
     "said": said,
