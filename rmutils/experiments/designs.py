@@ -221,6 +221,18 @@ def heterogeneity(values: npt.ArrayLike, errors: npt.ArrayLike) -> Heterogeneity
     return Heterogeneity(q, len(found) - 1, float(chi2.sf(q, len(found) - 1)))
 
 
+def tau_squared(values: npt.ArrayLike, errors: npt.ArrayLike) -> float:
+    """Variance of the true values behind estimates, from Cochran's Q.
+
+    References
+    ----------
+    DerSimonian and Laird (1986), "Meta-analysis in clinical trials", Controlled Clinical Trials 7.
+    """
+    weights = np.asarray(errors, dtype=float) ** -2.0
+    q, freedom, _ = heterogeneity(values, errors)
+    return float(max(q - freedom, 0) / (weights.sum() - (weights**2).sum() / weights.sum()))
+
+
 def correlation(
     x: npt.ArrayLike, y: npt.ArrayLike, errors: npt.ArrayLike, *, resamples: int = RESAMPLES,
     seed: int = 0,

@@ -16,11 +16,18 @@ import numpy as np
 import pandas as pd
 
 from rmutils.core.config import Config, command_line
-from rmutils.core.errors import NotStored, UserError
+from rmutils.core.errors import UserError
 from rmutils.core.paths import cache_dir
 from rmutils.core.results import Artifact, Compute, Stage, read_tables, write_tables
-from rmutils.evaluation.answers import find_needles
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate
+from rmutils.experiments.snapshots import (
+    MATCHED,
+    RETMASK,
+    collect,
+    find_snapshot,
+    join_tables,
+    train_on_pairs,
+)
 from rmutils.heads import HeadScores
 from rmutils.heads.detection import even_depths, run_cases
 from rmutils.heads.scores import Head
@@ -28,14 +35,12 @@ from rmutils.models import LanguageModel, identify, load_model
 from rmutils.models.known_models import tau_of
 from rmutils.models.teaching import RECIPES, train, train_further
 from rmutils.pipeline.planned_runs import BEFORE, Plan
-from rmutils.pipeline.retmask import RetMaskConfig, RetMaskSteps
+from rmutils.pipeline.retmask import RetMaskConfig
 from rmutils.stats import DIFFERENCE, LEVEL, POWER, TIE, holm, interval, sign_flip_test
-from rmutils.training.compute_backend import ComputeBackend
 
 HALF_LEARNED = Stage("half-learned", version=1)
 FURTHER = "further"
 """The arm of ordinary training."""
-RETMASK, MATCHED = "retmask", "layer-matched-non-retrieval-mask"
 SHORT = {RETMASK: "RetMask", MATCHED: "same layers", "random-mask": "random heads", "sft": "SFT",
          FURTHER: "more steps"}
 """Arms as figures name them."""
@@ -126,11 +131,13 @@ def run_stored(config: HalfLearnedConfig, plan: Plan, *, compute: Compute = "aut
     UserError
         The model passes the range between two looks, or no head of its snapshot retrieves.
     """
-    recipe = RECIPES[config.model].digest()
+    recipe = RECIPES[config.model]
 
     def make(folder: Path) -> dict:
         if config.arm == BEFORE:
-            where, step = _snapshot(config)
+            where, step = find_snapshot(config.model, recipe, _home(config.model),
+                                        config.retmask.detect, every=config.every,
+                                        found=config.found)
             lm = load_model(str(where))
             runs, cases = run_cases(lm, config.retmask.detect)
             heads = HeadScores(runs[cases["success"]], lm.name).select(tau=config.retmask.tau)
@@ -152,27 +159,13 @@ def run_stored(config: HalfLearnedConfig, plan: Plan, *, compute: Compute = "aut
                 "heads": heads}
 
     return HALF_LEARNED.obtain_folder(
-        config, {"recipe": recipe}, make, compute=compute, model=config.model,
+        config, {"recipe": recipe.digest()}, make, compute=compute, model=config.model,
         label=config.arm if config.arm == BEFORE else f"{config.arm}-seed{config.retmask.seed}",
         command=command_line("run", "09_data_and_training", "-p", "compute_half", "auto"))
 
 
 def _home(model: str) -> Path:
     return cache_dir() / "models" / f"half-{model}"
-
-
-def _snapshot(config: HalfLearnedConfig) -> tuple[Path, int]:
-    """Train until a look finds a share of needles in the range; return the folder and the step."""
-    recipe = RECIPES[config.model]
-    for step in range(config.every, recipe.steps, config.every):
-        folder = train(recipe, _home(config.model), until=step)
-        found = find_needles(load_model(str(folder)), config.retmask.detect)["success"].mean()
-        if config.found[0] <= found <= config.found[1]:
-            return folder, step
-        if found > config.found[1]:
-            break
-    raise UserError(f"{config.model} never found {config.found[0]:.0%} to {config.found[1]:.0%} of "
-                    f"the needles when we looked: it is left out.")
 
 
 def snapshot_folder(model: str, step: int) -> Path:
@@ -188,9 +181,7 @@ def trained(config: HalfLearnedConfig, snapshot: Path) -> LanguageModel:
             RECIPES[config.model], snapshot, config.further,
             seed=config.retmask.seed).state_dict())
         return lm
-    steps = RetMaskSteps(str(snapshot), config.retmask, ComputeBackend())
-    pairs, _ = steps.pair(steps.mask())
-    return steps.train(pairs.table)[0]
+    return train_on_pairs(snapshot, config.retmask)
 
 
 def _cases(runs: np.ndarray, cases: pd.DataFrame, heads: Collection[Head]) -> pd.DataFrame:
@@ -223,28 +214,12 @@ def half_learned(plan: Plan, *, compute: Compute = "never") -> HalfLearned | Non
     HalfLearned or None
         None if no training is stored.
     """
-    runs: list[tuple[HalfLearnedConfig, Artifact]] = []
-    lost, left_out = [], set()
     configs = planned(plan)
-    for config in configs:
-        if config.model in left_out:
-            continue
-        try:
-            runs.append((config, run_stored(config, plan, compute=compute)))
-        except NotStored:
-            continue
-        except UserError as error:
-            if config.arm != BEFORE:
-                raise
-            left_out.add(config.model)
-            lost.append(str(error))
+    runs, lost = collect(configs, lambda config: run_stored(config, plan, compute=compute))
     done = [run for run in runs if run[0].arm != BEFORE]
     if not done:
         return None
-    tables = {name: pd.concat([
-        read_tables(artifact.folder)[name].assign(
-            model=config.model, arm=config.arm, seed=config.retmask.seed)
-        for config, artifact in runs], ignore_index=True) for name in ("cases", "tasks")}
+    tables = {name: join_tables(runs, name) for name in ("cases", "tasks")}
     facts = {config.model: artifact.manifest["facts"]
              for config, artifact in runs if config.arm == BEFORE}
     strangers = [f"{artifact.name} began with other weights than the snapshot that is stored."
@@ -255,7 +230,7 @@ def half_learned(plan: Plan, *, compute: Compute = "never") -> HalfLearned | Non
             {"model": model, "step": one["step"], "heads": len(one["heads"])}
             for model, one in facts.items()]),
         planned=sum(config.arm != BEFORE for config in configs), done=len(done),
-        deviations=[*plan.deviations(artifact for _, artifact in runs), *strangers, *lost])
+        deviations=[*plan.deviations(artifact for _, artifact in runs), *strangers, *lost.values()])
 
 
 def compare_arms(

@@ -216,6 +216,25 @@ def mask_heads(
         yield
 
 
+@contextmanager
+def scaled_outputs(
+    lm: LanguageModel, heads: Iterable[Head], factor: float
+) -> Iterator[None]:
+    """Multiply what heads write by a factor; their attention stays as it is.
+
+    On exit, also after an exception, the weights are what they were before, bit for bit.
+    """
+    parts = [_columns(lm, *head) for head in sorted(lm.checked_heads(heads))]
+    before = [part.clone() for part in parts]
+    try:
+        for part in parts:
+            part.mul_(factor)
+        yield
+    finally:
+        for part, old in zip(parts, before, strict=True):
+            part.copy_(old)
+
+
 def _attention(lm: LanguageModel, layer: int) -> Any:
     layers: Any = lm.model.base_model.layers
     return layers[layer].self_attn

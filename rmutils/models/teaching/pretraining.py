@@ -132,6 +132,12 @@ def train(recipe: TeachingRecipe, folder: Path, *, device: str | None = None,
     return folder
 
 
+def steps_taken(folder: Path) -> int:
+    """Return the steps of the training in a folder, as its checkpoint has them; 0 without one."""
+    path = folder / ".training" / "checkpoint.pt"
+    return int(torch.load(path, weights_only=True)["step"]) if path.exists() else 0
+
+
 def first_steps(recipe: TeachingRecipe, count: int) -> pd.DataFrame:
     """The curve of the first steps of a training, in the columns of `training.csv`.
 
