@@ -9,7 +9,7 @@ PY := .venv/bin/python
 unexport PYTHONDONTWRITEBYTECODE  # each process would compile what it imports anew
 
 .DEFAULT_GOAL := help
-.PHONY: help book pdf release archive stick study check test doctor vllm bench serve lab class notebook named lock sums clean
+.PHONY: help book pdf publish release archive stick study check test doctor vllm bench serve lab class notebook named lock sums clean
 .DELETE_ON_ERROR:
 
 help:  ## show this list
@@ -24,8 +24,10 @@ book: .venv/.complete  ## build the book: book/_build/html/index.html (SOLUTIONS
 pdf: book  ## print the book: book/_build/pdf/retmask-reproduced.pdf (needs chromium)
 	@$(PY) -m rmutils.site.pdf
 
-release: book  ## put the built book beside its other versions (SITE=folder)
+publish: book  ## put the built book beside its other versions (SITE=folder)
 	@$(PY) -m rmutils.site.pages.versions $(SITE)
+
+release: publish  # its earlier name; a release that `rmutils artifacts fetch` reads is what `make archive` packs
 
 archive: book  ## one file for good: sources, book, hashes, RO-Crate, Croissant, CodeMeta, SBOM
 	@$(PY) -m rmutils.site.archive

@@ -1,2 +1,2 @@
-// Replaced by `make release`, which knows what other versions stand beside this one.
+// Replaced by `make publish`, which knows what other versions stand beside this one.
 window.rmVersions = [];

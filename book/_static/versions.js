@@ -1,5 +1,5 @@
-/* Where several versions of the book stand beside each other (`make release`), a list below the search
-   field leads to the same page of another one. Works from disk, too. */
+/* Where several versions of the book stand beside each other (`make publish`), a list below the
+   search field leads to the same page of another one. Works from disk, too. */
 "use strict";
 
 document.addEventListener("DOMContentLoaded", () => {

@@ -1,6 +1,6 @@
 """Versions of the book: each page says its own, and several can stand beside each other.
 
-`python -m rmutils.site.pages.versions FOLDER` (`make release SITE=FOLDER`) copies the built book to
+`python -m rmutils.site.pages.versions FOLDER` (`make publish SITE=FOLDER`) copies the built book to
 `FOLDER/VERSION` and tells all versions there of one another. A list on each page then leads to the
 same page of another version. It is a script that is read from disk, so a folder without a server
 will do; with one version there is no list.
@@ -52,7 +52,7 @@ def has_later_changes(changelog: str) -> bool:
     return "\n- " in changelog.partition("\n## [Unreleased]\n")[2].partition("\n## [")[0]
 
 
-def release(html: Path, folder: Path, version: str = __version__) -> list[str]:
+def publish(html: Path, folder: Path, version: str = __version__) -> list[str]:
     """Put a built book beside its other versions; return all versions, the newest first.
 
     Parameters
@@ -93,9 +93,9 @@ def main() -> None:
     """Do it and say where; exit status 2 if there is no book or no folder is given."""
     try:
         if len(sys.argv) != 2:
-            raise UserError("Say where: make release SITE=FOLDER")
+            raise UserError("Say where: make publish SITE=FOLDER")
         folder = Path(sys.argv[1])
-        found = release(paths.BOOK / "_build/html", folder)
+        found = publish(paths.BOOK / "_build/html", folder)
     except UserError as error:
         print(error, file=sys.stderr)
         raise SystemExit(2) from None

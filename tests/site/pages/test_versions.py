@@ -11,7 +11,7 @@ import rmutils
 from rmutils.core import paths
 from rmutils.core.errors import UserError
 from rmutils.site.pages import CHANGELOG, CITATION
-from rmutils.site.pages.versions import LIST, has_later_changes, release
+from rmutils.site.pages.versions import LIST, has_later_changes, publish
 
 PAGE = """<!DOCTYPE html><html data-content_root="{root}"><meta charset="utf-8">
 <script src="{root}_static/version_list.js"></script>
@@ -55,24 +55,24 @@ def built(tmp_path):
 
 def test_versions_know_one_another(built, tmp_path):
     folder = tmp_path / "all books"
-    assert release(built("1.9.0", "index.html"), folder, "1.9.0") == ["1.9.0"]
-    assert release(built("1.10.0", "index.html"), folder, "1.10.0") == ["1.10.0", "1.9.0"]
+    assert publish(built("1.9.0", "index.html"), folder, "1.9.0") == ["1.9.0"]
+    assert publish(built("1.10.0", "index.html"), folder, "1.10.0") == ["1.10.0", "1.9.0"]
     assert "url=1.10.0/" in (folder / "index.html").read_text()
     lists = {(folder / name / LIST).read_text() for name in ("1.9.0", "1.10.0")}
     assert lists == {'window.rmVersions = [["1.10.0", ["index.html"]], '
                      '["1.9.0", ["index.html"]]];\n'}
     with pytest.raises(UserError, match="make book"):
-        release(tmp_path / "nothing", folder, "2.0.0")
+        publish(tmp_path / "nothing", folder, "2.0.0")
     assert not (folder / "2.0.0").exists()
 
 
 def test_a_list_leads_to_the_same_page_from_disk(built, tmp_path, browser):
     folder = tmp_path / "all books"
-    release(built("1.0.0", "index.html", "chapters/a.html"), folder, "1.0.0")
+    publish(built("1.0.0", "index.html", "chapters/a.html"), folder, "1.0.0")
     page = browser.new_page()
     page.goto((folder / "1.0.0/chapters/a.html").as_uri())
     assert not page.locator("select").count()  # alone
-    release(built("1.1.0", "index.html", "chapters/a.html", "chapters/b.html"), folder, "1.1.0")
+    publish(built("1.1.0", "index.html", "chapters/a.html", "chapters/b.html"), folder, "1.1.0")
     page.goto((folder / "index.html").as_uri())
     page.wait_for_url("**/1.1.0/index.html")
     both, new = "chapters/a.html#x", "chapters/b.html"
