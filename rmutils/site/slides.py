@@ -1,4 +1,4 @@
-"""Slides of lessons, each lesson one HTML file that needs nothing else.
+"""Slides of lessons, each lesson one HTML file; only its links need the book around it.
 
 `book/slides/*.yml` lists them. A slide has a `title` and any of: `text` (Markdown), `equation`
 (LaTeX, as far as Matplotlib knows it), `figure` (the name of a figure of the book), `said`
@@ -10,6 +10,7 @@ list's head and `CITATION.cff`.
 from __future__ import annotations
 
 import html
+import re
 from base64 import b64encode
 from io import StringIO
 from pathlib import Path
@@ -31,8 +32,11 @@ FOLDER = "slides"
 """Folder of the lists, in `book/`."""
 PLACE = "_static/slides"
 """Folder of the files, in the built pages."""
+PAGES = "../../"
+"""The way from there to the book's pages, which slides link to."""
 FRAME = "frame.html"
 """Beside the lists: the page that slides are put into."""
+_TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
 _MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
 
 
@@ -120,9 +124,10 @@ def _figure(name: str, chapters: dict[str, NotebookNode]) -> str:
                 kind, data = _picture(cell, f"{name} of {chapter}")
                 caption = _MARKDOWN.renderInline(shown["figure"]["caption"])
                 alt = html.escape(shown["image"]["alt"], quote=True)
+                title = html.escape(_TITLE.search(notebook.cells[0].source)[1])
                 return (f'<figure><img alt="{alt}" src="data:{kind};base64,{data}">'
-                        f"<figcaption>{caption} <small>Chapter {chapter}</small></figcaption>"
-                        "</figure>")
+                        f'<figcaption>{caption} <a href="{PAGES}chapters/{chapter}.html#{name}">'
+                        f"{title}</a></figcaption></figure>")
     raise UserError(f"no chapter has a figure {name}")
 
 

@@ -12,6 +12,7 @@ from playwright.sync_api import Route
 
 from rmutils.core import paths
 from rmutils.site import playground
+from rmutils.site.slides import FOLDER, PLACE
 from tests.site.conftest import visiting
 from tests.site.test_browser import TOO_WIDE
 
@@ -107,20 +108,23 @@ def test_an_address_brings_the_scene_back(browser, html, opened):
 
 
 LINK = re.compile(r"\{scene\}`[^`<]+<([^`>]+)>`")
+IN_SLIDES = re.compile(r"\]\(\.\./\.\./playground\.html#([^)]+)\)")
 FIELDS = {"change": "choice", "k": "count", "low": "low", "high": "high", "cap": "cap", "p": "p",
           "model": "model"}
 """Parts of the address, and the fields of the form that show them."""
 
 
-def test_links_of_chapters_set_what_they_say(browser, html):
+def test_links_of_chapters_and_slides_set_what_they_say(browser, html):
     """Each of them is on its page, and the page that it opens shows every part of it."""
-    found = {path.stem: LINK.findall("".join(
+    found = {f"chapters/{path.stem}": LINK.findall("".join(
         "".join(cell["source"]) for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]))
         for path in paths.NOTEBOOKS.glob("*.ipynb")}
-    assert sum(map(bool, found.values())) >= 7
+    found |= {f"{PLACE}/{path.stem}": IN_SLIDES.findall(path.read_text(encoding="utf-8"))
+              for path in paths.BOOK.glob(f"{FOLDER}/*.yml")}
+    assert sum(map(bool, found.values())) >= 9
     with visiting(browser, html.as_uri(), 1200) as (page, problems):
-        for chapter, fragment in [(c, f) for c, fragments in found.items() for f in fragments]:
-            written = (html / f"chapters/{chapter}.html").read_text(encoding="utf-8")
+        for place, fragment in [(p, f) for p, fragments in found.items() for f in fragments]:
+            written = (html / f"{place}.html").read_text(encoding="utf-8")
             assert f"../playground.html#{fragment}".replace("&", "&amp;") in written
             page.goto("about:blank")
             page.goto(f"{html.as_uri()}/playground.html#{fragment}")

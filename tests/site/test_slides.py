@@ -10,7 +10,7 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 from rmutils.core import paths
 from rmutils.core.errors import UserError
 from rmutils.figures.report import what_we_found
-from rmutils.site.slides import FOLDER, write_slides
+from rmutils.site.slides import FOLDER, PLACE, write_slides
 
 LESSONS = sorted((paths.BOOK / FOLDER).glob("*.yml"))
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="40" height="20"></svg>'
@@ -50,7 +50,17 @@ def test_lessons_show_what_chapters_computed(made):
         for said in ("Optimizing Retrieval Heads", "Youmi Ma and Naoaki Okazaki", "CC BY 4.0"):
             assert said in text.partition("</section>")[0]
         assert text.count("It is <strong>0.5</strong>.") == sum("said" in s for s in slides) >= 1
-        assert not re.findall(r'(?:src|href)="(?!data:)', text)
+        assert not re.findall(r'src="(?!data:)|href="(?!data:|\.\./\.\./)', text)
+
+
+def test_links_lead_to_parts_of_pages(html):
+    """Those to scenes of the playground are opened by tests/site/test_playground.py."""
+    for file in (html / PLACE).glob("*.html"):
+        links = re.findall(r'href="(\.\./[^"]+)"', file.read_text("utf-8"))
+        assert len(links) >= 8
+        for page, _, part in (link.partition("#") for link in links):
+            written = (file.parent / page).read_text("utf-8")
+            assert page.endswith("playground.html") or not part or f'id="{part}"' in written
 
 
 def test_minutes_of_the_notes_rise_to_the_end_of_a_lesson():
@@ -119,11 +129,25 @@ def test_keys_turn_the_pages_and_print_shows_all(made, browser):
     assert not page.locator(".notes:visible").count()
     page.keyboard.press("n")
     assert "Minute" in page.locator(".notes:visible").inner_text()
+    page.keyboard.press("n")
+    with page.expect_popup() as opened:
+        page.keyboard.press("p")
+    presenter = opened.value
+    for shown_at in (1, 2):  # keys of either window turn the pages of both
+        assert shown.locator("h1, h2").all_text_contents() == [titles[shown_at]]
+        assert "Minute" in presenter.locator("#told").inner_text()
+        assert presenter.locator("#next h2").inner_text() == titles[shown_at + 1]
+        assert presenter.locator("#at").inner_text() == f"{shown_at + 1} of {len(titles)}"
+        presenter.keyboard.press("ArrowRight")
+    page.keyboard.press("p")
+    assert len(page.context.pages) == 2  # no second one
     page.keyboard.press("End")
     page.get_by_role("button", name="Next").click()  # there is nothing behind the last one
     assert shown.locator("h1, h2").all_text_contents() == titles[-1:]
     assert page.get_by_role("status").inner_text() == f"{len(titles)} of {len(titles)}"
+    assert not presenter.locator("#next *").count()
     page.reload()
+    assert presenter.is_closed()
     assert shown.locator("h1, h2").all_text_contents() == titles[-1:]
     page.emulate_media(media="print")
     assert shown.count() == len(titles) and not page.locator("nav:visible, .notes:visible").count()
