@@ -1,10 +1,9 @@
 """One file for good: `python -m rmutils.site.archive`, called by `make archive`.
 
 The sources under version control and the built book, with hashes and metadata that other programs
-read: an RO-Crate (profile Process Run Crate, each stored result an action of its manifest),
-Croissant for the tables and needles, CodeMeta for the package, CycloneDX for what it is built from.
-The same files give the same archive
-bit by bit.
+read: an RO-Crate (profile Workflow Run Crate: the book as what the Snakefile made, each stored
+result as an action of its manifest), Croissant for the tables and needles, CodeMeta for the
+package, CycloneDX for what it is built from. The same files give the same archive bit by bit.
 """
 
 from __future__ import annotations
@@ -38,7 +37,11 @@ from rmutils.site.steps import HTML
 NAME = "retmask-reproduced"
 LICENCES = {"code": "https://spdx.org/licenses/Apache-2.0",
             "text": "https://spdx.org/licenses/CC-BY-4.0"}
-PROFILE = "https://w3id.org/ro/wfrun/process/0.5"
+WORKFLOW, LANGUAGE = "Snakefile", "https://w3id.org/workflowhub/workflow-ro-crate#snakemake"
+PROFILES = {
+    "https://w3id.org/ro/wfrun/process/0.5": ("Process Run Crate", "0.5"),
+    "https://w3id.org/ro/wfrun/workflow/0.5": ("Workflow Run Crate", "0.5"),
+    "https://w3id.org/workflowhub/workflow-ro-crate/1.0": ("Workflow RO-Crate", "1.0")}
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """The date of every file in the archive, the first that a ZIP can have."""
 CONTEXT = {
@@ -73,7 +76,7 @@ def codemeta() -> dict[str, Any]:
         "runtimePlatform": "Python 3.11 or newer",
         "author": [{"@type": "Organization", "name": a["name"]} for a in known["authors"]],
         "referencePublication": [{
-            "@type": "ScholarlyArticle", "name": r["title"],
+            "@type": "schema:ScholarlyArticle", "name": r["title"],
             "author": [{"@type": "Person", "givenName": a["given-names"],
                         "familyName": a["family-names"]} for a in r["authors"]]}
             for r in known["references"]]}
@@ -113,13 +116,23 @@ def croissant(root: Path) -> dict[str, Any]:
 
 
 def crate(root: Path, files: Mapping[str, Path]) -> dict[str, Any]:
-    """Metadata of an RO-Crate 1.1: all files, and how each stored result was made."""
-    known, graph, actions = about(), [], []
+    """Metadata of an RO-Crate 1.1: all files, and how the book and each stored result were made."""
+    known, graph, actions = about(), [], [{
+        "@id": "#book", "@type": "CreateAction", "name": "The book",
+        "description": "make book: each chapter is run, then the pages are made.",
+        "instrument": {"@id": WORKFLOW}, "agent": {"@id": "#contributors"},
+        "actionStatus": "http://schema.org/CompletedActionStatus",
+        "object": [{"@id": name} for name in files if name.startswith("notebooks/")],
+        "result": [{"@id": name} for name in files if name.startswith("built/")]}]
     for name, path in files.items():
         kind = mimetypes.guess_type(name)[0] or "text/plain"
         graph.append({"@id": name, "@type": "File", "name": Path(name).name,
                       "encodingFormat": kind, "contentSize": str(path.stat().st_size),
                       "sha256": sha256(path)})
+        if name == WORKFLOW:
+            graph[-1] |= {"@type": ["File", "SoftwareSourceCode", "ComputationalWorkflow"],
+                          "name": "The book as a graph of chapters and pages",
+                          "programmingLanguage": {"@id": LANGUAGE}}
         if not (name.startswith("data/artifacts/") and path.name == "manifest.json"):
             continue
         manifest = json.loads(path.read_text(encoding="utf-8"))
@@ -135,20 +148,23 @@ def crate(root: Path, files: Mapping[str, Path]) -> dict[str, Any]:
     root_entity = {
         "@id": "./", "@type": "Dataset", "name": known["title"], "description": known["abstract"],
         "datePublished": known["date-released"], "license": {"@id": LICENCES["text"]},
-        "conformsTo": {"@id": PROFILE},
+        "conformsTo": [{"@id": profile} for profile in PROFILES], "mainEntity": {"@id": WORKFLOW},
         "author": {"@id": "#contributors"}, "hasPart": [{"@id": name} for name in files],
         "mentions": [{"@id": action["@id"]} for action in actions]}
     return {"@context": ["https://w3id.org/ro/crate/1.1/context", {
         "sha256": "https://w3id.org/ro/terms/workflow-run#sha256"}], "@graph": [
         {"@id": "ro-crate-metadata.json", "@type": "CreativeWork", "about": {"@id": "./"},
-         "conformsTo": {"@id": "https://w3id.org/ro/crate/1.1"}},
+         "conformsTo": [{"@id": "https://w3id.org/ro/crate/1.1"}, {"@id": [*PROFILES][-1]}]},
         root_entity,
         {"@id": "#contributors", "@type": "Organization", "name": known["authors"][0]["name"]},
         {"@id": "#rmutils", "@type": "SoftwareApplication", "name": "rmutils",
          "softwareVersion": known["version"]},
         {"@id": LICENCES["text"], "@type": "CreativeWork", "name": "CC BY 4.0",
          "description": "Text, figures, slides, exercises and haystacks. Code: Apache-2.0."},
-        {"@id": PROFILE, "@type": "CreativeWork", "name": "Process Run Crate", "version": "0.5"},
+        {"@id": LANGUAGE, "@type": "ComputerLanguage", "name": "Snakemake",
+         "url": "https://snakemake.github.io"},
+        *({"@id": profile, "@type": "CreativeWork", "name": name, "version": version}
+          for profile, (name, version) in PROFILES.items()),
         *actions, *graph]}
 
 

@@ -4,16 +4,19 @@ import hashlib
 import json
 import subprocess
 import zipfile
+from datetime import date
 from importlib.metadata import metadata
+from pathlib import Path
 
 import pytest
 
 from rmutils.core.errors import UserError
-from rmutils.site.archive import NAME, write_archive
+from rmutils.site.archive import NAME, codemeta, write_archive
 from rmutils.site.steps import HTML
 
 FILES = {
-    "README.md": "# A book\n", "data/paper/tables.csv": "table,value\n1,2.5\n",
+    "README.md": "# A book\n", "Snakefile": "rule book:\n", "notebooks/one.ipynb": "{}\n",
+    "data/paper/tables.csv": "table,value\n1,2.5\n",
     "data/corpus/needles/needles.jsonl": '{"needle": "It is.", "question": "Is it?"}\n',
     "data/artifacts/detect/tiny/256-0a/manifest.json": json.dumps({
         "command": "rmutils detect tiny", "environment": {"created": "2026-01-02T03:04:05+00:00"}}),
@@ -47,7 +50,16 @@ def test_it_holds_sources_and_book_and_says_truly_what_is_in_it(project, tmp_pat
     for name in {*found} - described:
         assert graph[name]["sha256"] == sums[name]
         assert int(graph[name]["contentSize"]) == len(found[name])
-    (action,) = (e for e in graph.values() if e["@type"] == "CreateAction")
+    book, action = (e for e in graph.values() if e["@type"] == "CreateAction")
+    assert book["instrument"] == graph["./"]["mainEntity"] == {"@id": "Snakefile"}
+    assert book["object"] == [{"@id": "notebooks/one.ipynb"}]
+    assert book["result"] == [{"@id": "built/index.html"}]
+    assert "ComputationalWorkflow" in graph["Snakefile"]["@type"]
+    for entity in graph.values():  # nothing is named that is not described
+        for value in entity.values():
+            for one in value if isinstance(value, list) else [value]:
+                assert not isinstance(one, dict) or one["@id"] in graph or one == {
+                    "@id": "https://w3id.org/ro/crate/1.1"}
     assert action["description"] == "rmutils detect tiny"
     assert action["result"] == [{"@id": "data/artifacts/detect/tiny/256-0a/scores.json"}]
     tables, needles = json.loads(found["croissant.json"])["recordSet"]
@@ -60,6 +72,27 @@ def test_it_holds_sources_and_book_and_says_truly_what_is_in_it(project, tmp_pat
         {"expression": metadata("numpy")["License-Expression"]}]
     assert json.loads(found["codemeta.json"])["referencePublication"][0]["author"][1][
         "familyName"] == "Okazaki"
+
+
+def test_codemeta_uses_no_word_that_its_vocabulary_lacks():
+    """Programs that read the file as JSON-LD drop such words without a message. Beside this file is
+    the vocabulary of CodeMeta 3.0 (codemeta.jsonld of the CodeMeta project, Apache-2.0)."""
+    words = json.loads(Path(__file__).with_name("codemeta-3.0.jsonld").read_text())["@context"]
+
+    def check(node):
+        assert node["@type"] in words or node["@type"].startswith("schema:")
+        for key, value in node.items():
+            assert key.startswith("@") or key in words
+            wanted = words.get(key, {}).get("@type")
+            for one in value if isinstance(value, list) else [value]:
+                if isinstance(one, dict):
+                    check(one)
+                elif wanted == "@id":
+                    assert one.startswith("https://")
+                elif wanted == "schema:Date":
+                    date.fromisoformat(one)
+
+    check(codemeta())
 
 
 def test_the_same_files_give_the_same_archive(project, tmp_path):
