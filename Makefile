@@ -83,7 +83,7 @@ sums:  ## take note of changed files in data/ (SHA256SUMS)
 
 clean:  ## remove what was built; models and results in the cache stay
 	rm -rf book/_build book/chapters book/runs .snakemake .pytest_cache .ruff_cache
-	rm -rf .venv .venv-vllm .venv-bench .venv-grading *.egg-info build
+	rm -rf .venv .venv-vllm .venv-bench .venv-grading .venv-otter *.egg-info build
 
 .venv/.lab: requirements-lab.lock .venv/.complete
 	@echo 'Installing JupyterLab into .venv (.venv/pip.log) ...'

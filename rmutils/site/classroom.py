@@ -1,4 +1,4 @@
-"""Exercises of the chapters as worksheets for nbgrader.
+"""Exercises of the chapters as worksheets for nbgrader and otter-grader.
 
 **Exercises** are the directives `exercise` and `solution` of sphinx-exercise in the Markdown cells
 of a chapter, so the page, the student's worksheet and the teacher's have one source. Stars in a
@@ -11,7 +11,8 @@ given for, in a line that begins with the word *Points* in bold.
 **Worksheets** (`python -m rmutils.site.classroom`, called by `make class`) stand on their own: they
 need the package, but neither the chapter's results nor its minutes. The teacher's has solutions and
 hidden checks between nbgrader's marks; the student's is what `nbgrader generate_assignment` makes
-of it. The folder `class/` is a course of nbgrader, and useful without it.
+of it. The folder `class/` is a course of nbgrader, and useful without it. In `class/otter/` the
+same worksheets are what `otter assign` reads.
 
 **Variants.** A line `% yours: -p tau 0.1 | -p tau 0.2` in an exercise, which pages do not show,
 lists what may stand in its command in place of the first. With a list of students each gets a
@@ -35,7 +36,7 @@ import nbformat
 import typer
 from ipykernel.kernelspec import get_kernel_dict
 from nbformat import NotebookNode
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_raw_cell
 
 from rmutils.core import paths
 from rmutils.core.errors import UserError
@@ -57,9 +58,9 @@ _POINTS = re.compile(r"^\*\*Points:\*\* (.+)\.\Z", re.MULTILINE)
 
 SCHEMA = 3
 """Version of nbgrader's metadata, that of nbgrader 0.6 to 0.9."""
-SOURCE, RELEASE, VARIANTS = "source", "release", "variants"
-"""Folders of a course of nbgrader: the teacher's worksheets and the students'; and of those that
-are one student's own."""
+SOURCE, RELEASE, VARIANTS, OTTER = "source", "release", "variants", "otter"
+"""Folders of a course of nbgrader: the teacher's worksheets and the students'; of those that are
+one student's own; and of the teacher's for otter-grader."""
 NAME = re.compile(r"\w[\w.-]*")
 """What students may be called: it is the name of a folder."""
 YOURS = "**Yours:** where the task above has `{before}`, take `{after}`."
@@ -68,6 +69,8 @@ ANSWER = "YOUR ANSWER HERE"
 """nbgrader's own words for what is blank."""
 KERNEL = "rmutils"
 """Name of the course's kernel, the Python that made the worksheets."""
+KERNELSPEC = {"display_name": "Python 3", "language": "python", "name": "python3"}
+"""What worksheets ask for."""
 SETTINGS = """# Made by `make class`, and kept if it is there already.
 import json
 import os
@@ -88,7 +91,7 @@ if subprocess.run([python, "-c", "import rmutils"], cwd=course).returncode:
 HEAD = """# {title}: exercises
 
 These belong to the chapter *{name}* of the book; read it first. Stars say how hard an exercise \
-is and how many points it has. A cell with `raise NotImplementedError()` wants code in that line's \
+is and how many points it has. A cell with `{blank}` wants code in that line's \
 place: run the cell, then the checks below it. No cell needs a GPU, a network or an account."""
 FIRST = """import os
 import sys
@@ -203,7 +206,8 @@ def make_worksheets(notebooks: Path, course: Path) -> list[str]:
     notebooks : Path
         Folder of the chapters.
     course : Path
-        `source/` and `release/` in it are replaced; settings of nbgrader are added if it has none.
+        `source/`, `release/` and `otter/` in it are replaced; settings of nbgrader are added if it
+        has none.
 
     Raises
     ------
@@ -212,12 +216,14 @@ def make_worksheets(notebooks: Path, course: Path) -> list[str]:
     """
     read = {notebook: read_exercises(notebook) for notebook in sorted(notebooks.glob("*.ipynb"))}
     chapters = {notebook: exercises for notebook, exercises in read.items() if exercises}
-    for kind in (SOURCE, RELEASE):
+    for kind in (SOURCE, RELEASE, OTTER):
         shutil.rmtree(course / kind, ignore_errors=True)
         for notebook, exercises in chapters.items():
             folder = course / kind / notebook.stem
             folder.mkdir(parents=True)
-            nbformat.write(worksheet(notebook, exercises, kind), folder / notebook.name)
+            sheet = (otter_worksheet(notebook, exercises) if kind == OTTER
+                     else worksheet(notebook, exercises, kind))
+            nbformat.write(sheet, folder / notebook.name)
     kernel = course / "kernels" / KERNEL
     kernel.mkdir(parents=True, exist_ok=True)
     (kernel / "kernel.json").write_text(json.dumps(get_kernel_dict()), encoding="utf-8")
@@ -289,9 +295,7 @@ def unsolved(markdown: str) -> str:
 def worksheet(notebook: Path, exercises: list[Exercise], kind: str,
               own: tuple[str, int] | None = None) -> NotebookNode:
     """The worksheet of one chapter, as `SOURCE` or as `RELEASE`; `own` are a student and a seed."""
-    text = load_notebook(notebook).cells[0].source
-    title = next(line for line in text.splitlines() if line.startswith("# "))[2:]
-    cells = [_cell("markdown", HEAD.format(title=title, name=notebook.stem), "head", locked=True)]
+    cells = [_cell("markdown", _head(notebook, "raise NotImplementedError()"), "head", locked=True)]
     cells.append(_cell("code", FIRST, "first", locked=True))
     for exercise in exercises:
         task, *rest = _cells(exercise, blank=kind == RELEASE)
@@ -299,13 +303,43 @@ def worksheet(notebook: Path, exercises: list[Exercise], kind: str,
                 (exercise.drawn(*own) if own else ()) if before != after]
         yours = [new_markdown_cell("\n\n".join(told), id=f"{exercise.label}-yours")] if told else []
         cells += [task, *yours, *rest]
-    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    return new_notebook(cells=cells, metadata={"kernelspec": kernel})
+    return new_notebook(cells=cells, metadata={"kernelspec": KERNELSPEC})
+
+
+def otter_worksheet(notebook: Path, exercises: list[Exercise]) -> NotebookNode:
+    """The teacher's worksheet of one chapter, from which `otter assign` makes the student's."""
+    cells = [new_raw_cell(f"# ASSIGNMENT CONFIG\nname: {notebook.stem}\ngenerate: true\n"
+                          "export_cell:\n  pdf: false"),
+             new_markdown_cell(_head(notebook, BLANK.strip())), new_code_cell(FIRST)]
+    for exercise in exercises:
+        code = exercise.stub.replace(
+            BLANK, f"    # BEGIN SOLUTION\n{exercise.answer}\n    # END SOLUTION")
+        graded = "all_or_nothing" if exercise.stub else "manual"
+        cells += [
+            new_raw_cell(f"# BEGIN QUESTION\nname: {exercise.label}\npoints: {exercise.stars}\n"
+                         f"{graded}: true"),
+            new_markdown_cell(_task(exercise)), new_raw_cell("# BEGIN SOLUTION"),
+            new_code_cell(code) if code else new_markdown_cell(exercise.solution),
+            new_raw_cell("# END SOLUTION")]
+        if code:
+            cells += [new_raw_cell("# BEGIN TESTS"), new_code_cell(exercise.checks),
+                      new_code_cell(f"# HIDDEN\n{exercise.hidden}"), new_raw_cell("# END TESTS")]
+        cells.append(new_raw_cell("# END QUESTION"))
+    return new_notebook(cells=cells, metadata={"kernelspec": KERNELSPEC})
+
+
+def _head(notebook: Path, blank: str) -> str:
+    text = load_notebook(notebook).cells[0].source
+    title = next(line for line in text.splitlines() if line.startswith("# "))[2:]
+    return HEAD.format(title=title, name=notebook.stem, blank=blank)
+
+
+def _task(exercise: Exercise) -> str:
+    return f"## {exercise.title} {exercise.stars * STAR}\n\n{exercise.task}"
 
 
 def _cells(exercise: Exercise, *, blank: bool) -> list[NotebookNode]:
-    task = f"## {exercise.title} {exercise.stars * '★'}\n\n{exercise.task}"
-    cells = [_cell("markdown", task, f"{exercise.label}-task", locked=True)]
+    cells = [_cell("markdown", _task(exercise), f"{exercise.label}-task", locked=True)]
     if not exercise.stub:
         text = ANSWER if blank else exercise.solution
         return [*cells, _cell("markdown", text, exercise.label, solution=True, grade=True,
@@ -338,7 +372,7 @@ def main(
     try:
         names = make_worksheets(paths.NOTEBOOKS, course)
         print(f"{len(names)} worksheets.\n  for students: {course / RELEASE}\n"
-              f"  with solutions: {course / SOURCE}")
+              f"  with solutions: {course / SOURCE}; for otter-grader: {course / OTTER}")
         if students:
             listed = read_text(students).split()
             print(f"  for each of {len(listed)} students: {course / VARIANTS}; what differs: "

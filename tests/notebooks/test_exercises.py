@@ -18,7 +18,7 @@ import yaml
 from rmutils.core import paths
 from rmutils.core.errors import UserError
 from rmutils.site.classroom import (
-    KERNEL, RELEASE, SETTINGS, SOURCE, make_variants, make_worksheets, read_exercises,
+    KERNEL, OTTER, RELEASE, SETTINGS, SOURCE, make_variants, make_worksheets, read_exercises,
     self_checking_points, without_solutions, worksheet,
 )
 from rmutils.site.parameters import check_parameters
@@ -190,6 +190,30 @@ def test_worksheets_are_nbgraders(tmp_path):
                 assert HIDDEN.sub("", blank) == theirs.source
             elif ours.metadata["nbgrader"]["solution"]:
                 assert theirs.source == "YOUR ANSWER HERE" != ours.source
+
+
+def test_worksheets_for_otter_have_the_same_exercises(tmp_path):
+    """What `.ci/grading_otter.py` tries with the real one: blocks that close, and between them
+    the code that becomes the stub where otter takes the solution out."""
+    make_worksheets(paths.NOTEBOOKS, tmp_path)
+    for path in CHAPTERS:
+        cells = nbformat.read(tmp_path / OTTER / path.stem / path.name, as_version=4).cells
+        raw = [cell.source.splitlines() for cell in cells if cell.cell_type == "raw"]
+        assert raw[0][:2] == ["# ASSIGNMENT CONFIG", f"name: {path.stem}"]
+        opened = []
+        for _, what, kind in (lines[0].split() for lines in raw[1:]):
+            assert what == "BEGIN" or opened.pop() == kind
+            opened += [kind] * (what == "BEGIN")
+        assert not opened
+        exercises = read_exercises(path)
+        assert [(lines[1], lines[2]) for lines in raw if lines[0] == "# BEGIN QUESTION"] == [
+            (f"name: {e.label}", f"points: {e.stars}") for e in exercises]
+        asked = [e for e in exercises if e.stub]
+        code = [cell.source for cell in cells if cell.cell_type == "code"][1:]
+        blank = [re.sub(r" +# BEGIN SOLUTION\n.*?# END SOLUTION", "    ...", solved, flags=re.DOTALL)
+                 for solved in code[::3]]
+        assert blank == [e.stub for e in asked] and code[1::3] == [e.checks for e in asked]
+        assert code[2::3] == [f"# HIDDEN\n{e.hidden}" for e in asked]
 
 
 def test_students_have_worksheets_of_their_own(tmp_path):
