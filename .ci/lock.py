@@ -1,4 +1,4 @@
-"""Write requirements.lock, requirements-lab.lock and environment.yml; called by `make lock`.
+"""Write requirements.lock, requirements-lab.lock and conda's files; called by `make lock`.
 
 uv finds the newest versions that pyproject.toml allows, for every system and Python at once, and
 the hash of each of their files.
@@ -7,11 +7,13 @@ the hash of each of their files.
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import tomllib
 import venv
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,10 +34,10 @@ LAB_LOCK = """\
 {pins}
 """
 ENVIRONMENT = """\
-# The same environment for conda, made by `make lock`:
-#   conda env create -f environment.yml && conda activate rmutils
-# vLLM is not in it: `make vllm` installs its build for CPUs, environment-gpu.yml that for GPUs.
-name: rmutils
+# {about}, made by `make lock`:
+#   conda env create -f {file}.yml && conda activate {name}
+{more}
+name: {name}
 channels:
   - conda-forge
 dependencies:
@@ -45,6 +47,12 @@ dependencies:
 {pins}
       - -e .
 """
+LAPTOP = {"file": "environment", "name": "rmutils", "about": "The same environment for conda",
+          "more": "# vLLM is not in it: `make vllm` installs its build for CPUs, "
+                  "environment-gpu.yml that for GPUs."}
+CLUSTER = {"file": "environment-gpu", "name": "rmutils-gpu",
+           "about": "The book's environment with vLLM, DeepSpeed and lm-eval, for GPUs",
+           "more": "# Linux only. Its versions fit one another; no GPU here has run them yet."}
 
 
 def pins(lock: str) -> dict[str, str]:
@@ -53,22 +61,50 @@ def pins(lock: str) -> dict[str, str]:
     return {block.partition("==")[0]: block for block in blocks}
 
 
-def resolve(*what: str | Path, wanted: str = "") -> dict[str, str]:
+def uv_compile(*words: str | Path, wanted: str = "") -> dict[str, str]:
     """Return the newest pins for some requirements, or a file of them."""
     with tempfile.TemporaryDirectory() as folder:
         venv.create(folder, with_pip=True)
         python = Path(folder) / "bin" / "python"
         subprocess.run([python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet",
                         "uv"], check=True)
-        told = subprocess.run(
-            [python, "-m", "uv", "pip", "compile", "--quiet", "--universal", "--python-version",
-             "3.11", "--generate-hashes", "--no-header", "--no-annotate", *what],
-            input=wanted, stdout=subprocess.PIPE, text=True, check=True).stdout
-    return {name: pin for name, pin in pins(told).items() if not NOT_LOCKED.match(pin)}
+        return pins(subprocess.run(
+            [python, "-m", "uv", "pip", "compile", "--quiet", "--python-version", "3.11",
+             "--no-header", "--no-annotate", *words],
+            input=wanted, stdout=subprocess.PIPE, text=True, check=True).stdout)
+
+
+def resolve(*what: str | Path, wanted: str = "") -> dict[str, str]:
+    """Return the pins for every system, with hashes; without torch and its GPU libraries."""
+    found = uv_compile("--universal", "--generate-hashes", *what, wanted=wanted)
+    return {name: pin for name, pin in found.items() if not NOT_LOCKED.match(pin)}
+
+
+def resolve_cluster(lock: Path) -> dict[str, str]:
+    """Return the pins for Linux with GPUs: those of the lock, as far as vLLM's go with them."""
+    with tempfile.TemporaryDirectory() as folder:
+        preferred = Path(folder) / "pins.txt"
+        shutil.copy(lock, preferred)
+        uv_compile("--python-platform", "x86_64-manylinux_2_28", "--extra", "book", "--extra",
+                   "vllm", "--extra", "paper", "--output-file", preferred, ROOT / "pyproject.toml")
+        return pins(preferred.read_text("utf-8"))
+
+
+def hashed(versions: Mapping[str, str]) -> list[str]:
+    """Return pins with the hashes of all their files, in the given order."""
+    found = resolve("--no-deps", "-", wanted="\n".join(
+        f"{name}=={version}" for name, version in versions.items()))
+    return [found[name] for name in versions]
+
+
+def write_environment(conda: Mapping[str, str], lines: Iterable[str]) -> None:
+    """Write a file of conda with its pins."""
+    (ROOT / f"{conda['file']}.yml").write_text(ENVIRONMENT.format(**conda, pins="\n".join(
+        f"      - {line}" for line in sorted(lines))), encoding="utf-8")
 
 
 def main() -> None:
-    """Write the three files."""
+    """Write the four files."""
     locked = resolve("--extra", "dev", ROOT / "pyproject.toml")
     lock = ROOT / "requirements.lock"
     lock.write_text(LOCK.format(pins="\n".join(locked.values())), encoding="utf-8")
@@ -77,9 +113,8 @@ def main() -> None:
         pin for name, pin in lab.items() if pin != locked.get(name))), encoding="utf-8")
     torch = next(line for line in tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))[
         "project"]["dependencies"] if line.startswith("torch=="))
-    lines = [torch, *(pin.partition(" \\")[0] for pin in locked.values())]
-    (ROOT / "environment.yml").write_text(ENVIRONMENT.format(pins="\n".join(
-        f"      - {line}" for line in sorted(lines))), encoding="utf-8")
+    write_environment(CLUSTER, resolve_cluster(lock).values())
+    write_environment(LAPTOP, [torch, *(pin.partition(" \\")[0] for pin in locked.values())])
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def make(target: Path, lock: Path) -> Path:
     log = target / "pip.log"
     with log.open("w") as out:
         pip = subprocess.run([*PIP, "--python", target, "install", "--no-deps", "--no-compile",
-                              "-r", lock], stdout=out, stderr=out)
+                              "--require-hashes", "-r", lock], stdout=out, stderr=out)
     if pip.returncode:
         raise Failed(_last_words(log.read_text()))
     site = Path(sysconfig.get_path("purelib", "venv", {"base": str(target)}))

