@@ -4,7 +4,7 @@ intervals over texts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,7 +78,8 @@ def extension(
             done=done) as advance:
         for method in config.methods:
             if method not in kept:
-                kept[method] = _run(name, method, config, packed, advance)
+                kept[method] = run_method(
+                    name, method, config, packed, advance, config.asked_after(method))
     return Extension(*(pd.concat([pd.DataFrame(kept[method][table]).assign(method=method)
                                   for method in config.methods], ignore_index=True)
                        for table in TABLES))
@@ -103,21 +104,31 @@ def extension_stored(
         model=name)
 
 
-def _run(
+def run_method(
     name: str, method: str, config: ExtensionConfig, packed: list[list[Document]],
-    advance: Callable[[float], None],
+    advance: Callable[[float], None], asked: Collection[int],
 ) -> dict[str, list[dict]]:
-    """One method, from the model as it was trained: the rows of `TABLES`."""
+    """One method, from the model as it was trained: the rows of `TABLES`, but for `method`.
+
+    Parameters
+    ----------
+    packed : list of list of Document
+        What is read in each step.
+    advance : callable
+        Is told of each step and each text.
+    asked : collection of int
+        Steps after which facts and losses are measured; 0 is before the fine-tune.
+    """
     lm = extended(load_model(name, dtype=torch.float32), method, config.factor, RECIPES[name])
     capacity = window_wanted(RECIPES[name], config.factor)
     rows: dict[str, list[dict]] = {table: [] for table in TABLES}
-    asked = config.asked_after(method)
 
     def ask(steps: int) -> None:
         for table, part in zip(TABLES, reach(lm, config.reach, advance), strict=False):
             rows[table] += [{"tokens": steps * capacity} | row for row in part]
 
-    ask(0)
+    if 0 in asked:
+        ask(0)
     for step, loss in enumerate(fine_tune(lm, packed, capacity, config.rate)):
         rows["training"].append({"step": step, "loss": loss})
         advance(1)

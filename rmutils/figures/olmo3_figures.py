@@ -16,8 +16,9 @@ from rmutils.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, W
 
 COLOURS = {"YaRN, full layers": RED, "YaRN, all layers": ORANGE, "YaRN": RED,
            "interpolation": BLUE, "NTK-aware": GREEN, "larger base": PURPLE,
-           "no extension": GREY, "as trained": GREY}
-"""By method."""
+           "no extension": GREY, "as trained": GREY, "CWE alone": ORANGE, "no questions": PURPLE,
+           "concatenated and cut": BLUE, "no masks": GREEN}
+"""By method, or by what is left out of the recipe."""
 POINTS = 500
 """Lengths at which a curve is drawn, however many documents there are."""
 
@@ -114,7 +115,7 @@ def slices(sent: Mapping[str, pd.DataFrame], waiting: Mapping[str, pd.DataFrame]
 
 
 MARKERS = {"YaRN, all layers": "s", "interpolation": "^", "NTK-aware": "v", "larger base": "D",
-           "no extension": "x"}
+           "no extension": "x", "no questions": "s", "concatenated and cut": "^", "no masks": "D"}
 SPREAD = 1.025
 """Each line stands this much to the right of the one before, so that no bar hides another."""
 
@@ -216,6 +217,28 @@ def budget(table: pd.DataFrame) -> Figure:
     panels[0, 0].set_ylabel("facts found")
     figure.supxlabel("tokens of the fine-tune (thousands)", fontsize=10)
     figure.legend(*panels[0, 0].get_legend_handles_labels(), ncols=3, fontsize=9,
+                  loc="outside upper center")
+    return figure
+
+
+def without_parts(effects: pd.DataFrame) -> Figure:
+    """Loss and facts found without each part of the recipe, minus the whole recipe, by tokens.
+
+    Parameters
+    ----------
+    effects : DataFrame
+        `measure` (`loss`, `found`), `tokens`, `arm` (as it is to be named), `value`, `low`, `high`.
+    """
+    figure, panels = new_axes(columns=2, size=(WIDTH, 3.4))
+    for axes, measure, name in zip(panels, ("loss", "found"), (
+            "loss (nats per token)", "facts found (share)"), strict=True):
+        arms = effects[effects["measure"] == measure].groupby("arm", sort=False)
+        for i, (arm, part) in enumerate(arms):
+            _line(axes, part.assign(tokens=part["tokens"] / 1000 + 3 * i), "tokens", arm, 1.0)
+        axes.axhline(0, color=INK, lw=0.8)
+        axes.set_ylabel(f"{name}, minus the whole recipe")
+    figure.supxlabel("tokens of the fine-tune (thousands)", fontsize=10)
+    figure.legend(*panels[0].get_legend_handles_labels(), ncols=4, fontsize=9,
                   loc="outside upper center")
     return figure
 

@@ -12,9 +12,11 @@ from rmutils.experiments.olmo3 import (
     loss_change,
     shares,
 )
+from rmutils.experiments.recipe_parts import RecipeParts, arm_effects
 from rmutils.figures.report import number
 from rmutils.figures.sentences import by_sign, join
 from rmutils.longcontext.extension import NONE
+from rmutils.longcontext.recipe_parts import ARMS
 from rmutils.stats import Interval, smallest_effect
 
 FULL, ALL = "YaRN, full layers", "YaRN, all layers"
@@ -119,3 +121,61 @@ def sliding_table(ours: Extension) -> pd.DataFrame:
         "all layers minus full layers": [number(*row) for row in table[ENDS].to_numpy()],
         "all layers worse": table["worse"].map({True: "yes", False: "not shown"}).where(
             ~alike, "no room to show it")})
+
+
+def which_part(parts: RecipeParts | None) -> str:
+    """Say what each part of the recipe is worth in loss; by the rule of
+    `data/plans/olmo3_ablations.yml` only if no planned run is missing."""
+    if parts is None:
+        return "**Which part of the recipe brings the gain?** None of the planned runs is stored."
+    state = f"{len(parts.done)} of {parts.planned} planned runs are stored"
+    effects = at_last(arm_effects(parts)).query("measure == 'loss'")
+    if effects.empty:
+        return f"**Which part of the recipe brings the gain has no verdict yet:** {state}."
+    if not parts.complete:
+        costs = join(f"{number(row.effect, row.low, row.high)} without {ARMS[row.arm].part}"
+                     for row in effects.itertuples())
+        seeds = effects["seeds"].max()
+        return (
+            f"**Which part of the recipe brings the gain has no verdict yet: {state}.** Minus the "
+            f"whole recipe, a token of the longest texts costs, in nats: {costs}"
+            + (". This is one seed: the intervals are over texts, and other documents or another "
+               "order would move the numbers." if seeds == 1 else
+               f", from up to {seeds} seeds."))
+    told = {"higher": [], "lower": [], "undecided": []}
+    for row in effects.itertuples():
+        shown = Interval(row.effect, row.low, row.high)
+        said = f"without {ARMS[row.arm].part} ({number(*shown)} nats per token"
+        which = by_sign(shown, "higher", "lower", "undecided")
+        told[which].append(said + (")" if which != "undecided" else
+                                   f"; below about {row.smallest_effect:.1g} likely missed)"))
+    return " ".join(filter(None, (
+        f"**The loss is higher {join(told['higher'])}.**" if told["higher"] else
+        "**No part of the recipe is shown to lower the loss.**",
+        f"It is lower {join(told['lower'])}." if told["lower"] else "",
+        f"It remains undecided {join(told['undecided'])}." if told["undecided"] else "")))
+
+
+def at_last(effects: pd.DataFrame) -> pd.DataFrame:
+    """The rows of `arm_effects` after all tokens."""
+    return effects[effects["tokens"] == effects["tokens"].max()]
+
+
+def parts_table(effects: pd.DataFrame) -> pd.DataFrame:
+    """Each arm minus the whole recipe after all tokens.
+
+    Returns
+    -------
+    DataFrame
+        `arm`, `without`, `seeds`, and for the loss and for the facts found the difference with its
+        interval, p after Holm's correction, and the smallest effect that was likely to be shown.
+    """
+    rows = []
+    for arm, part in at_last(effects).groupby("arm", sort=False):
+        row = {"arm": ARMS[arm].label, "without": ARMS[arm].part, "seeds": part["seeds"].max()}
+        for measure, name in (("loss", "loss (nats per token)"), ("found", "facts found (share)")):
+            own, = part[part["measure"] == measure].itertuples()
+            row |= {name: number(own.effect, own.low, own.high), f"p, {measure}": own.p_holm,
+                    f"smallest effect, {measure}": own.smallest_effect}
+        rows.append(row)
+    return pd.DataFrame(rows)

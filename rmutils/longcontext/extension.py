@@ -7,9 +7,9 @@ asked for facts at all lengths, before the fine-tune and along it.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Annotated, Literal
 
@@ -27,7 +27,7 @@ from rmutils.corpora.world.samples import Sample, padding, paragraphs
 from rmutils.corpora.world.writing import Chronicle
 from rmutils.longcontext.context_parallel import WINDOW_BLOCKS
 from rmutils.longcontext.cwe import TfIdf, cwe, name_counts, noun_counts
-from rmutils.longcontext.packing import NO_LABEL, best_fit, packed_inputs
+from rmutils.longcontext.packing import NO_LABEL, Packing, best_fit, packed_inputs
 from rmutils.longcontext.reach import ReachConfig
 from rmutils.longcontext.rex import rex
 from rmutils.models import LanguageModel
@@ -45,11 +45,31 @@ the models are trained on."""
 
 @dataclass(frozen=True)
 class Document:
-    """Token ids with the weight of each in the loss."""
+    """Token ids with the weight of each in the loss.
+
+    Attributes
+    ----------
+    kind : str
+        `short`, or of a long one what is asked behind its text: `cwe`, `rex`, `questions` (look-ups
+        alone) or `text` (nothing).
+    text : list of int
+        Of a long document: the ids of its text alone.
+    """
 
     kind: str
     ids: list[int]
     weights: list[float]
+    text: list[int] = field(default_factory=list)
+
+    def without_questions(self) -> Document:
+        """Return the text of a long document with nothing behind it."""
+        return Document("text", self.text, [self.weights[0]] * len(self.text), self.text)
+
+    def piece(self, start: int, length: int) -> Document:
+        """Return so many of its tokens; all of them are the document itself."""
+        here = slice(start, start + length)
+        return self if length == len(self.ids) else Document(
+            self.kind, self.ids[here], self.weights[here])
 
 
 class Texts:
@@ -72,15 +92,15 @@ class Texts:
                   for i in range(REFERENCES)]
         self.nouns, self.names = (TfIdf(others, counts) for counts in (noun_counts, name_counts))
 
-    def long(self, number: int, length: int, kind: str) -> Document:
-        """A document of this number and so many tokens, of kind `questions`, `cwe` or `rex`."""
+    def long(self, number: int, length: int, kind: str, look_ups: bool = True) -> Document:
+        """A document of this number and so many tokens, or fewer where no look-ups fill it up."""
         world = Chronicle(f"extension {self.seed} {number}", "train")
         room = int(length * world.random.uniform(*TEXT_SHARE))
         lines = padding(world, room, self.count)
         text = paragraphs(lines)
         samples = [one for one in (rex(world, text, self.names),) if one] if kind == "rex" else (
             cwe(world, text, self.nouns) if kind == "cwe" else [])
-        told = [world.lines[line] for line in lines if line in world.lines]
+        told = [world.lines[line] for line in lines if line in world.lines] if look_ups else []
         world.random.shuffle(told)
         samples += [Sample("question", world.ask(fact), fact.answer) for fact in told]
         before, after = world.wording(FRAMES["one"])
@@ -91,7 +111,10 @@ class Texts:
             self._add(ids, weights, asked, sample.answer)
             if len(ids) >= length:
                 break
-        return Document(kind, ids[:length], weights[:length])
+        alone = self.encode(self.lm.user_turn()[0] + before + text)[:length]
+        if not samples:
+            return Document("text", alone, [self.recipe.prompt_weight] * len(alone), alone)
+        return Document(kind, ids[:length], weights[:length], alone)
 
     def short(self) -> Iterator[Document]:
         """Rows like the last of the training, but from another seed, without end."""
@@ -103,7 +126,8 @@ class Texts:
                     yield Document("short", ids[:kept].tolist(), weights[:kept].tolist())
 
     def mixture(
-        self, tokens: int, shortest: int, longest: int, share: float, synthetic: float
+        self, tokens: int, shortest: int, longest: int, share: float, synthetic: float,
+        look_ups: bool = True,
     ) -> list[Document]:
         """Documents of so many tokens in all, in a random order.
 
@@ -115,12 +139,15 @@ class Texts:
             Of the tokens, for long documents.
         synthetic : float
             Of the long documents, in equal parts for CWE and REX.
+        look_ups : bool
+            Whether look-up questions fill up the long documents, and stand behind those that have
+            neither CWE nor REX.
         """
         draw, found, held = random.Random(f"mixture {self.seed}"), [], 0
         while held < share * tokens:
             length = round(shortest * (longest / shortest) ** draw.random())
             kind = draw.choice(("cwe", "rex")) if draw.random() < synthetic else "questions"
-            found.append(self.long(len(found), length, kind))
+            found.append(self.long(len(found), length, kind, look_ups))
             held += len(found[-1].ids)
         for document in self.short():
             if held >= tokens:
@@ -256,16 +283,26 @@ def window_wanted(recipe: TeachingRecipe, factor: float) -> int:
 
 
 def instances(
-    lm: LanguageModel, recipe: TeachingRecipe, config: ExtensionConfig
+    lm: LanguageModel, recipe: TeachingRecipe, config: ExtensionConfig, *, look_ups: bool = True,
+    pack: Callable[[Sequence[int], int], Packing] = best_fit,
 ) -> list[list[Document]]:
-    """The documents of each step, packed by best fit; the same for all methods."""
+    """The documents of each step, the same for all methods.
+
+    Parameters
+    ----------
+    look_ups : bool
+        As for `Texts.mixture`.
+    pack : callable
+        Lengths and capacity -> packing; of a document that is cut, each piece is one of its own.
+    """
     trained, capacity = trained_window(recipe), window_wanted(recipe, config.factor)
     documents = Texts(lm, recipe, config.seed).mixture(
-        config.steps * capacity, trained, capacity, config.long, config.synthetic)
-    packing = best_fit([len(document.ids) for document in documents], capacity)
+        config.steps * capacity, trained, capacity, config.long, config.synthetic, look_ups)
+    packing = pack([len(document.ids) for document in documents], capacity)
     packed: list[list[Document]] = [[] for _ in range(packing.instances)]
-    for document, instance in zip(packing.document, packing.instance, strict=True):
-        packed[instance].append(documents[document])
+    for document, start, length, instance in zip(
+            packing.document, packing.start, packing.length, packing.instance, strict=True):
+        packed[instance].append(documents[document].piece(start, length))
     # There may be an instance more than steps; what is left out is the emptiest.
     packed.sort(key=lambda held: -sum(len(document.ids) for document in held))
     packed = packed[:config.steps]

@@ -128,7 +128,7 @@ def test_stopped_and_gone_on(cache, monkeypatch):
     """Each method is done once; a stored comparison is read, and gives the same rows."""
     with pytest.raises(NotStored, match="rmutils run 14_olmo3_recipe"):
         extension_stored(NAME, SMALL, compute="never")
-    done, own = [], extension_store._run
+    done, own = [], extension_store.run_method
 
     def stops(name, method, *rest):
         if len(done) == 1:
@@ -136,11 +136,11 @@ def test_stopped_and_gone_on(cache, monkeypatch):
         done.append(method)
         return own(name, method, *rest)
 
-    monkeypatch.setattr(extension_store, "_run", stops)
+    monkeypatch.setattr(extension_store, "run_method", stops)
     with pytest.raises(KeyboardInterrupt):
         extension_stored(NAME, SMALL)
     done.insert(0, "counts no more")
-    monkeypatch.setattr(extension_store, "_run",
+    monkeypatch.setattr(extension_store, "run_method",
                         lambda *given: done.append(given[1]) or own(*given))
     result, artifact = extension_stored(NAME, SMALL)
     assert done[1:] == [NONE, YARN]

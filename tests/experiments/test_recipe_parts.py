@@ -1,0 +1,89 @@
+"""The planned runs in their order; two small ones, stored; differences worked out by hand."""
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from rmutils.core.errors import NotStored
+from rmutils.experiments import recipe_parts as experiment
+from rmutils.experiments.recipe_parts import (
+    RecipeParts,
+    arm_effects,
+    planned,
+    recipe_parts,
+    run_stored,
+)
+from rmutils.figures.olmo3_sentences import which_part
+from rmutils.pipeline.planned_runs import Plan, load_plan
+
+PLAN = load_plan("olmo3_ablations")
+ARMS = ["recipe", "no-rex", "natural", "split", "unmasked"]
+
+
+def test_fifteen_runs_in_the_order_of_the_plan():
+    runs = planned(PLAN)
+    assert [(one.arm, one.extension.seed) for one in runs] == [
+        (arm, seed) for seed in (0, 1, 2) for arm in ARMS]
+    asked = runs[-1].extension
+    assert asked.factor == 8 and asked.steps == 48 and asked.methods == ("YaRN, full layers",)
+    assert asked.asked_after("YaRN, full layers") == [0, 6, 12, 24, 48]
+    assert (asked.reach.lengths, asked.reach.texts, asked.reach.seed) == ((5120,), 24, 1)
+
+
+def test_stored_runs_are_collected_and_missing_ones_counted(cache, monkeypatch):
+    small = Plan("small", "0123456789abcdef", PLAN.content | {
+        "seeds": 1, "arms": {"recipe": "", "unmasked": ""},
+        "fine_tune": {"steps": 2, "tokens_each": 704, "learning_rate": 1e-3,
+                      "checkpoints": [0.5, 1]},
+        "asked": {"length": 400, "texts": 2, "questions": 2, "seed": 1}})
+    assert recipe_parts(small) is None
+    first, second = planned(small)
+    with pytest.raises(NotStored, match="-p compute_parts auto"):
+        run_stored(first, small, compute="never")
+    run_stored(first, small)
+    monkeypatch.setattr(experiment, "load_model", None)  # what is stored is not made again
+    assert run_stored(first, small).manifest["facts"]["plan"] == small.digest
+    parts = recipe_parts(small)
+    assert parts.done == [("recipe", 0)] and parts.planned == 2 and not parts.complete
+    assert parts.deviations == [] != recipe_parts(replace(small, digest="other")).deviations
+    assert sorted(parts.found["tokens"].unique()) == [704, 1408]
+    assert len(parts.found) == 2 * 2 * 2 and set(parts.losses["text"]) == {0, 1}
+    monkeypatch.undo()
+    run_stored(second, small)
+    effects = arm_effects(recipe_parts(small))
+    assert list(effects["arm"]) == ["unmasked"] * 4 and (effects["effect"] != 0).any()
+
+
+def by_hand(seeds=3, **more):
+    """Four texts with two positions and two facts each: an arm's loss is higher by `more`."""
+    rows = [(arm, seed, text, at) for arm in ARMS for seed in range(seeds) for text in range(4)
+            for at in (0, 1)]
+    table = pd.DataFrame(rows, columns=["arm", "seed", "text", "at"]).assign(tokens=9)
+    extra = table["arm"].map(more).fillna(0) * (1 + table["text"] / 10 + table["seed"] / 100)
+    return RecipeParts(
+        table.assign(depth=table["at"] / 2, found=(table["arm"] != "natural") | (table["at"] > 0)),
+        table.assign(position=table["at"], loss=1 + table["text"] + table["at"] + extra),
+        [(arm, seed) for arm in ARMS for seed in range(seeds)], 15, [])
+
+
+def test_differences_by_hand():
+    effects = arm_effects(by_hand(natural=0.5, split=-0.5)).set_index(["measure", "arm"])
+    assert effects.loc[("loss", "natural"), "effect"] == pytest.approx(0.5 * 1.16)
+    assert effects.loc[("loss", "split"), "effect"] == pytest.approx(-0.5 * 1.16)
+    assert effects.loc[("loss", "natural"), "low"] > 0
+    assert effects.loc[("found", "natural"), "effect"] == -0.5
+    assert (effects.loc[("loss", "unmasked"), ["effect", "low", "high"]] == 0).all()
+    assert set(effects["seeds"]) == {3} and len(effects) == 8
+
+
+def test_a_verdict_only_when_all_runs_are_there():
+    all_there = by_hand(natural=0.5, split=-0.5)
+    told = which_part(all_there)
+    assert "CWE and REX lower the loss" in told
+    one_seed = by_hand(seeds=1, natural=0.5, split=-0.5)
+    some = which_part(one_seed)
+    assert "5 of 15" in some and "one seed" in some and "no verdict" in some
+    recipe_alone = replace(one_seed, done=[("recipe", 0)], **{
+        name: getattr(one_seed, name).query("arm == 'recipe'") for name in ("found", "losses")})
+    assert "1 of 15" in which_part(recipe_alone)
