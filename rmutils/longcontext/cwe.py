@@ -1,8 +1,9 @@
 """Common Word Extraction (CWE): how often does a word occur in this long text?
 
-As in the Olmo 3 recipe, the five nouns that mark a text most (TF-IDF) are each asked for with their
-exact count. A large corpus needs a tagger to find its noun phrases. The invented world needs none:
-its common nouns are those of its word lists, and its names and values are those of its facts.
+As in the Olmo 3 recipe, documents are cut into sections, and the five nouns that mark a section
+most (TF-IDF) are each asked for with their exact count. A large corpus needs a tagger to find its
+noun phrases. The invented world needs none: its common nouns are those of its word lists, and its
+names and values are those of its facts.
 
 In the recipe a large model words questions and answers. Here templates do, unless a server is
 asked; what must not change, such as a count or a name, is looked for in each of its replies.
@@ -13,7 +14,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
 from rmutils.corpora.world import World
@@ -138,7 +139,10 @@ def by_server(server: ServerJudge) -> Wording:
 
 
 WORDS = 5
-"""Nouns of a text that are asked for. The Olmo 3 recipe: five, of each section."""
+"""Nouns of a section that are asked for. The Olmo 3 recipe: five."""
+SECTIONS = 640, 2560
+"""Fewest and most tokens of a section. The Olmo 3 recipe: 8K to 32K, which is once to four times
+the trained window; so are ours."""
 FEWEST = 2
 """Ours: a word that occurs once is not frequent."""
 QUESTIONS = (  # the last is held out
@@ -148,6 +152,34 @@ QUESTIONS = (  # the last is held out
     "Tell me the number of times that you read the word {w} here.",
 )
 ANSWER = "The word {w} occurs exactly {n} times."
+
+
+def sections(
+    world: World, sentences: Sequence[str], count: Callable[[str], int],
+    sizes: tuple[int, int] = SECTIONS,
+) -> Iterator[list[str]]:
+    """Cut a long document at ends of sentences, into parts of random sizes.
+
+    Parameters
+    ----------
+    world : World
+        The sizes are drawn from its generator, evenly.
+    count : callable
+        Number of tokens of a text.
+    sizes : (int, int)
+        Fewest and most tokens of a part. A rest with fewer is left out.
+    """
+    part: list[str] = []
+    held, size = 0, world.random.randint(*sizes)
+    for sentence in sentences:
+        more = count(" " + sentence)
+        if part and held + more > size:
+            yield part
+            part, held, size = [], 0, world.random.randint(*sizes)
+        part.append(sentence)
+        held += more
+    if held >= sizes[0]:
+        yield part
 
 
 def common_words(text: str, marks: TfIdf, count: int = WORDS) -> dict[str, int]:

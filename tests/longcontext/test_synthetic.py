@@ -12,7 +12,15 @@ import pytest
 from rmutils.corpora.world.lexicon import OF_KIND
 from rmutils.corpora.world.samples import padding, paragraphs
 from rmutils.corpora.world.writing import Chronicle
-from rmutils.longcontext.cwe import TfIdf, by_server, common_words, cwe, name_counts, noun_counts
+from rmutils.longcontext.cwe import (
+    TfIdf,
+    by_server,
+    common_words,
+    cwe,
+    name_counts,
+    noun_counts,
+    sections,
+)
 from rmutils.longcontext.rex import FORMATS, SNIPPETS, rex, snippets
 from rmutils.preference.judges import ServerJudge
 
@@ -54,6 +62,26 @@ def test_nouns_that_mark_a_text_by_hand():
     assert marks.weight("key") == pytest.approx(math.log(4 / 2)) and marks.weight("bell") == 0
     assert common_words("key Key keys " + "bell " * 9, marks, 2) == {"key": 2, "bell": 9}
     assert common_words("lamp ring coin coin", marks) == {"coin": 2}
+
+
+def test_sections_keep_every_sentence_in_its_order():
+    world = Chronicle(3, "train")
+    lines = padding(world, 6000, words)
+    parts = list(sections(world, lines, words, (300, 900)))
+    together = [line for part in parts for line in part]
+    assert together == lines[:len(together)] and len(parts) > 4
+    assert sum(map(words, lines[len(together):])) < 300
+    sizes = [sum(map(words, part)) for part in parts]
+    assert max(sizes) <= 900 and min(sizes[:-1]) > 300 - 40 and len({*sizes}) > 3
+    exact = [sum(map(words, part)) for part in sections(world, lines, words, (300, 300))]
+    assert len(exact) > 10 and max(exact) <= 300
+
+
+def test_words_come_again_in_texts_about_few_subjects():
+    few, many = ([n for seed in range(3) for n in common_words(paragraphs(padding(
+        Chronicle(f"again {seed}"), 1500, words, reuse=reuse)), NOUNS).values()]
+        for reuse in (0.95, 0.3))
+    assert sum(few) > 1.5 * sum(many)
 
 
 @pytest.mark.parametrize("form", FORMATS)
