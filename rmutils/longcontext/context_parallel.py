@@ -1,8 +1,8 @@
-"""Two ways to attend to a long sequence: windows in blocks, and context parallelism.
+"""Two ways to attend to a long sequence: in blocks, and context parallelism.
 
 Layers with a window, three of four in Olmo 3, compare a query with its own block of keys and the
-one before, so they cost as much as the text is long, not its square. FlexAttention does the same
-where it can be compiled.
+one before, so they cost as much as the text is long, not its square. Other layers read packed
+documents one by one. FlexAttention does the same where it can be compiled.
 
 With context parallelism each process holds a contiguous slice of every sequence, as in the Olmo 3
 recipe. Each layer gathers the keys and values of all slices (all-gather) before its own queries
@@ -39,7 +39,8 @@ def window_blocks(
     scaling: float,
     **kwargs,
 ) -> tuple[Tensor, None]:
-    """Compute what SDPA gives, with less work where the tokens are a multiple of a layer's window.
+    """Compute what SDPA gives, with less work where the tokens are a multiple of a layer's window,
+    and in layers without one where the mask keeps documents apart.
 
     Parameters
     ----------
@@ -57,12 +58,19 @@ def window_blocks(
         (batch, tokens, heads, head size), as transformers expects.
     """
     window, tokens = getattr(module, "sliding_window", None), query.shape[2]
-    if attention_mask is None or not window or tokens % window or tokens != key.shape[2]:
+    lengths = None if window or attention_mask is None else documents_of(attention_mask)
+    if not lengths and (attention_mask is None or not window or tokens % window
+                        or tokens != key.shape[2]):
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, **kwargs)
-    blocks, group = tokens // window, query.shape[1] // key.shape[1]
-    key, value = (_with_block_before(part.repeat_interleave(group, dim=1), window)
-                  for part in (key, value))
+    group = query.shape[1] // key.shape[1]
+    key, value = (part.repeat_interleave(group, dim=1) for part in (key, value))
+    if lengths:
+        parts = zip(*(part.split(lengths, dim=2) for part in (query, key, value)), strict=True)
+        return torch.cat([scaled_dot_product_attention(*part, is_causal=True, scale=scaling)
+                          for part in parts], dim=2).transpose(1, 2), None
+    blocks = tokens // window
+    key, value = (_with_block_before(part, window) for part in (key, value))
     padded = pad(attention_mask, (window, 0))
     seen = torch.stack([padded[:, :, start:start + window, start:start + 2 * window]
                         for start in range(0, tokens, window)], dim=1)
@@ -70,6 +78,24 @@ def window_blocks(
         _in_blocks(query, window).flatten(0, 1), key.flatten(0, 1), value.flatten(0, 1),
         attn_mask=seen.flatten(0, 1), scale=scaling)
     return output.unflatten(0, (-1, blocks)).transpose(2, 3).flatten(1, 2), None
+
+
+def documents_of(mask: Tensor) -> list[int] | None:
+    """Return the tokens of each document, if a mask shows each token what stands before it in its
+    document and nothing else; otherwise None.
+
+    Parameters
+    ----------
+    mask : Tensor
+        (batch, 1, tokens, keys): True where a key is seen.
+    """
+    rows, _, tokens, keys = mask.shape
+    if rows > 1 or tokens != keys or mask.dtype != torch.bool:
+        return None
+    number = (mask[0, 0].sum(-1) == 1).cumsum(0)  # the first of a document sees itself alone
+    if not torch.equal(mask[0, 0], (number[:, None] == number).tril()):
+        return None
+    return number.unique_consecutive(return_counts=True)[1].tolist()
 
 
 def _in_blocks(states: Tensor, window: int) -> Tensor:
