@@ -140,9 +140,8 @@ def by_server(server: ServerJudge) -> Wording:
 
 WORDS = 5
 """Nouns of a section that are asked for. The Olmo 3 recipe: five."""
-SECTIONS = 640, 2560
-"""Fewest and most tokens of a section. The Olmo 3 recipe: 8K to 32K, which is once to four times
-the trained window; so are ours."""
+SECTIONS = 8_000, 32_000
+"""Fewest and most tokens of a section, as in the Olmo 3 recipe."""
 FEWEST = 2
 """Ours: a word that occurs once is not frequent."""
 QUESTIONS = (  # the last is held out

@@ -14,7 +14,7 @@ from rmutils.experiments.recipe_parts import (
     recipe_parts,
     run_stored,
 )
-from rmutils.figures.olmo3_sentences import which_part
+from rmutils.figures.olmo3_sentences import parts_table, which_part
 from rmutils.pipeline.planned_runs import Plan, load_plan
 
 PLAN = load_plan("olmo3_ablations")
@@ -78,12 +78,16 @@ def test_differences_by_hand():
 
 
 def test_a_verdict_only_when_all_runs_are_there():
-    all_there = by_hand(natural=0.5, split=-0.5)
-    told = which_part(all_there)
-    assert "CWE and REX lower the loss" in told
+    told = which_part(by_hand(natural=0.5, split=-0.5))
+    assert "higher without CWE and REX (0.58 [" in told and "lower without best fit (-0.58 [" in told
+    assert "undecided without REX (0 [" in told and "masks between documents (0 [" in told
+    assert "No part of the recipe is shown" in which_part(by_hand(split=-0.5))
     one_seed = by_hand(seeds=1, natural=0.5, split=-0.5)
     some = which_part(one_seed)
-    assert "5 of 15" in some and "one seed" in some and "no verdict" in some
+    assert "no verdict yet: 5 of 15" in some and "one seed" in some and "0.58 [" in some
     recipe_alone = replace(one_seed, done=[("recipe", 0)], **{
         name: getattr(one_seed, name).query("arm == 'recipe'") for name in ("found", "losses")})
-    assert "1 of 15" in which_part(recipe_alone)
+    assert "no verdict yet:** 1 of 15" in which_part(recipe_alone)
+    table = parts_table(arm_effects(one_seed))
+    assert list(table["without"]) == ["REX", "CWE and REX", "best fit", "masks between documents"]
+    assert table["facts found (share)"].str.startswith("-0.5").tolist() == [False, True, False, False]
