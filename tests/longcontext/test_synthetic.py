@@ -77,11 +77,10 @@ def test_sections_keep_every_sentence_in_its_order():
     assert len(exact) > 10 and max(exact) <= 300
 
 
-def test_words_come_again_in_texts_about_few_subjects():
-    few, many = ([n for seed in range(3) for n in common_words(paragraphs(padding(
-        Chronicle(f"again {seed}"), 1500, words, reuse=reuse)), NOUNS).values()]
-        for reuse in (0.95, 0.3))
-    assert sum(few) > 1.5 * sum(many)
+def test_long_sections_have_something_to_count():
+    world = Chronicle("long", "train")
+    section, = sections(world, padding(world, 30_000, words), words)
+    assert min(common_words(paragraphs(section), NOUNS).values()) > 10
 
 
 @pytest.mark.parametrize("form", FORMATS)

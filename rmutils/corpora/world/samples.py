@@ -176,8 +176,7 @@ def woven(world: World, lines: Sequence[str]) -> Callable[[list[Piece]], str]:
 
 
 def padding(
-    world: World, room: int, count: Callable[[str], int], *, avoid: Collection[str] = (),
-    reuse: float = 0.3,
+    world: World, room: int, count: Callable[[str], int], *, avoid: Collection[str] = ()
 ) -> list[str]:
     """Sentences that tell new facts and fill at most `room` tokens.
 
@@ -187,13 +186,10 @@ def padding(
         Number of tokens of a text.
     avoid : collection of str
         Relations that are not told, so that a question about them has one answer.
-    reuse : float
-        Share of facts that are about a known subject, as for `World.new_fact`: in a text about few
-        subjects, words come again and again.
     """
     sentences: list[str] = []
     while True:
-        told = write(world, [world.new_fact(avoid=avoid, reuse=reuse)])
+        told = write(world, [world.new_fact(avoid=avoid)])
         room -= sum(count(" " + sentence) for sentence in told)
         if room < 0:
             return sentences
