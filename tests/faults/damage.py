@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(), st.integers(-2, 3), st.floats(), st.text(max_size=8),
-    st.sampled_from(["", "NaN", "1e999", "../x", "\x00", "=1+1", "<script>", "１", "0x1", "1_0"]))
+    st.sampled_from(["", "NaN", "1e999", "../x", "\x00", "=1+1", "<script>", "１", "0x1", "1_0",
+                     "\ud800", "a\udfff"]))
 VALUES = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
         st.text(max_size=5), inner, max_size=3), max_leaves=6)
@@ -22,7 +23,7 @@ def damaged(draw, good: bytes) -> bytes:
     """A file with some of its bytes replaced, cut off, doubled or moved; or quite another one."""
     how = draw(st.sampled_from(["bytes", "bytes", "value", "value", "value", "other"]))
     if how == "other":
-        return draw(st.binary(max_size=50) | VALUES.map(_dumped))
+        return draw(st.binary(max_size=50) | st.builds(_dumped, VALUES, st.booleans()))
     if how == "value" and (changed := _other_value(draw, good)) is not None:
         return changed
     for _ in range(draw(st.integers(1, 3))):
@@ -47,7 +48,7 @@ def _other_value(draw, good: bytes) -> bytes | None:
         del parent[key]
     else:
         parent[key] = draw(VALUES)
-    lines[chosen] = _dumped(whole[""]).decode()
+    lines[chosen] = _dumped(whole[""], draw(st.booleans())).decode("utf-8", "surrogatepass")
     return "\n".join(lines).encode("utf-8", "surrogatepass")
 
 
@@ -65,5 +66,6 @@ def _loaded(text: str) -> Any:
         return None
 
 
-def _dumped(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
+def _dumped(value: Any, escaped: bool) -> bytes:
+    """As JSON: half a character is an escape, or bytes that are no UTF-8."""
+    return json.dumps(value, ensure_ascii=escaped).encode("utf-8", "surrogatepass")

@@ -3,9 +3,12 @@
 `RMUTILS_FUZZ=100000 pytest tests/faults/test_fuzz.py` is the long mode: so many files per reader.
 """
 
+import json
 import os
 import shutil
 import signal
+import socketserver
+import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -20,14 +23,19 @@ from rmutils.core import paths
 from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal
 from rmutils.core.results import Artifact, stored
+from rmutils.core.server import Client, ServerError
 from rmutils.corpora.haystacks import load_needles
 from rmutils.evaluation.abilities.harness import read_results
 from rmutils.evaluation.abilities.mt_bench import read_questions
 from rmutils.evaluation.helmet.metrics import read_grades
 from rmutils.evaluation.helmet.official_results import collect
 from rmutils.heads.scores import HeadScores
+from rmutils.models import load_model
+from rmutils.models.known_models import check
 from rmutils.paper.tables import PAPER, SCORE_BINS, read_records
-from rmutils.preference.instructions import draw
+from rmutils.preference.instructions import Instruction, draw
+from rmutils.preference.judges import ServerJudge, rating
+from rmutils.preference.served import _response
 from rmutils.site.parameters import check_parameters
 from tests.evaluation.abilities.test_harness import KNOWN
 from tests.evaluation.helmet import helmet_files
@@ -36,6 +44,7 @@ from tests.faults.damage import SCALARS, VALUES, damaged
 FILES = int(os.environ.get("RMUTILS_FUZZ", "60"))
 SECONDS = 20
 """A reader that takes longer hangs."""
+_MISSING = object()
 fuzz = settings(max_examples=FILES, deadline=None, phases=[Phase.explicit, Phase.generate],
                 suppress_health_check=[*HealthCheck], derandomize=FILES < 1000, database=None)
 
@@ -186,6 +195,117 @@ def told_or_read(read: Callable, *given) -> None:
 
 def _hangs(*_):
     raise TimeoutError("the reader hangs")
+
+
+@pytest.mark.fault("foreign file", "lines of a journal, with their checksums")
+def test_damaged_lines_of_a_journal(tmp_path, tally):
+    """What is read back is what was written, but for lines of version 1.0, without a checksum."""
+    tries, file = Tries(), tmp_path / "journal.jsonl"
+    written = {"a": 1.286, "b": {"c": [2, "ü"]}, "d": None}
+    Journal(file).update(written)
+    good = file.read_bytes()
+
+    def attempt(content):
+        file.write_bytes(content)
+        bare = [line for line in content.split(b"\n") if b"\t" not in line]
+        for name, result in Journal(file).items():
+            assert written.get(name, _MISSING) == result or any(
+                json.dumps(name).encode() in line or name.encode() in line for line in bare)
+
+    @fuzz
+    @given(damaged(good))
+    @example(good.replace(b"1.286", b"0.286"))
+    def check(content):
+        tries(lambda: attempt(content))
+
+    check()
+    tries.count(tally, "lines of a journal, with their checksums")
+
+
+class Says(socketserver.StreamRequestHandler):
+    """Sends what its server is told to, whatever it is asked, and ends the connection."""
+
+    def handle(self):
+        length = 0
+        while line := self.rfile.readline().strip():
+            if line.lower().startswith(b"content-length:"):
+                length = int(line.partition(b":")[2])
+        self.rfile.read(length)
+        self.wfile.write(self.server.said)
+
+
+@pytest.fixture
+def server():
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Says) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def completed(client):
+    response = client.call("/v1/completions", lambda answer: _response(
+        Instruction.of("Say it."), 6, answer), {"prompt": [1]})
+    assert 0 <= response.tokens <= 6 and type(response.finished) is bool
+    response.text.encode()  # can be written
+
+
+def judged(client):
+    judge = ServerJudge(client.url, "judge")
+    judge._client = client
+    assert (found := rating(judge.reply("How good is it?", 0))) is None or 1 <= found <= 10
+
+
+@pytest.mark.fault("server", "sends a damaged reply: status, headers or body")
+@pytest.mark.parametrize("ask, body", [
+    (completed, '{"choices": [{"text": "So.", "finish_reason": "stop"}], '
+                '"usage": {"completion_tokens": 3}}'),
+    (judged, '{"choices": [{"message": {"content": "[[7]]"}}]}')], ids=["completed", "judged"])
+def test_reply_of_a_server(server, tally, ask, body):
+    tries = Tries()
+    client = Client(f"http://127.0.0.1:{server.server_address[1]}", timeout=5, tries=1)
+    good = f"HTTP/1.1 200 OK\nConnection: close\n\n{body}".encode()
+
+    def attempt(reply):
+        server.said = reply
+        try:
+            ask(client)
+        except ServerError as error:
+            raise UserError(str(error)) from error
+
+    server.said = good
+    ask(client)
+
+    @fuzz
+    @given(damaged(good))
+    @example(good.replace(b'_tokens": 3', b'_tokens": -1'))
+    @example(good.replace(b"So.", rb"\ud800"))
+    @example(good.replace(b"[[7]]", b"[[70]]"))
+    def check(reply):
+        tries(lambda: told_or_read(attempt, reply))
+
+    check()
+    tries.count(tally, "sends a damaged reply: status, headers or body")
+
+
+@pytest.mark.fault("foreign file", "settings, tokenizer or chat template of a model's folder")
+def test_damaged_folder_of_a_model(llama, tmp_path, tally):
+    tries = Tries()
+    llama.model.save_pretrained(tmp_path)
+    llama.tokenizer.save_pretrained(tmp_path)
+    files = [tmp_path / name for name in (
+        "config.json", "generation_config.json", "tokenizer_config.json", "chat_template.jinja")]
+    good = {file: file.read_bytes() for file in files}
+
+    @settings(fuzz, max_examples=max(8, FILES // 10))
+    @given(data=st.data())
+    def attempt(data):
+        file = data.draw(st.sampled_from(files))
+        file.write_bytes(data.draw(damaged(good[file])))
+        tries(lambda: told_or_read(lambda: check(load_model(tmp_path, device="cpu"))))
+        file.write_bytes(good[file])
+
+    attempt()
+    tries.count(tally, "settings, tokenizer or chat template of a model's folder")
 
 
 @pytest.mark.fault("parameter", "anything, also code, brackets and a megabyte")
