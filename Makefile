@@ -9,7 +9,7 @@ PY := .venv/bin/python
 unexport PYTHONDONTWRITEBYTECODE  # each process would compile what it imports anew
 
 .DEFAULT_GOAL := help
-.PHONY: help book pdf publish release archive stick study check test doctor vllm bench serve lab class notebook named lock sums clean
+.PHONY: help book pdf publish release archive stick study check test doctor vllm bench serve lab class notebook gallery named lock sums clean
 .DELETE_ON_ERROR:
 
 help:  ## show this list
@@ -67,6 +67,11 @@ class: .venv/.complete  ## make worksheets: class/release, class/source (STUDENT
 
 notebook: named .venv/.complete  ## run one notebook: make notebook NB=01_preliminaries P="tau=0.05 seed=1"
 	@$(PY) -m rmutils run '$(NB)' $(foreach p,$(P),-p $(subst =, ,$(p))) $(if $(NAME),--name '$(NAME)')
+
+RUNS := data/runs
+gallery: .venv/.complete  ## run again what the run gallery ships with
+	@$(PY) -m rmutils run 02_masking_sweep -p model tiny-qwen3 --output $(RUNS)/02_masking_sweep/qwen3.ipynb
+	@rm -rf $(RUNS)/*/*.html $(RUNS)/*/.partial
 
 named:
 	@test -n '$(NB)' || { echo 'Say which: make notebook NB=01_preliminaries P="tau=0.05"'; exit 2; }

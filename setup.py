@@ -1,6 +1,7 @@
 """What `pyproject.toml` cannot say: an installed package has the small data inside.
 
-Models, texts, tables and plans, 25 MB, go to `rmutils/data`. Stored results stay with the clone.
+Models, texts, tables and plans, 25 MB, go to `rmutils/data`. Stored results and runs stay with the
+clone.
 """
 
 import shutil
@@ -9,7 +10,7 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-LARGE = "artifacts", "faults.json"
+LARGE = "artifacts", "faults.json", "runs"
 
 
 class WithData(build_py):

@@ -57,17 +57,31 @@ def run(tmp_path, monkeypatch, forgotten):
     return execute
 
 
-def test_a_script_with_own_model_and_needles(run, tmp_path, capsys):
+def test_the_ten_lines_of_the_readme(run, tmp_path, capsys):
     script, = snippets("README.md").values()
     names = run(script)
-    assert len([line for line in script.splitlines() if line]) <= 15
-    assert names["before"] == 1 and names["after"] < 0.5
-    assert "100% of the needles found;" in capsys.readouterr().out
+    assert len([line for line in script.splitlines() if line]) <= 10
+    assert names["after"] < 0.5 and names["heads"]
+    assert re.fullmatch(r"(8|9)\d% found, \d% without \d+ heads\n", capsys.readouterr().out)
     assert (tmp_path / "heads.png").read_bytes()[:4] == b"\x89PNG"
-    masked = rmutils.load_model("my-model-masked")
-    assert rmutils.success_rate(masked, names["config"]) == names["after"]
+
+
+@pytest.mark.usefixtures("run")
+def test_own_needles_and_what_is_written_and_read_again():
+    lm = rmutils.load_model("my-model")
+    config = rmutils.DetectConfig(lengths=[256], depths=[0.0, 0.5], needles=[
+        ("The secret of Corsa Ureld is seven leather chains under the market.",
+         "What is the secret of Corsa Ureld?", "seven leather chains under the market")])
+    scores = rmutils.detect(lm, config)
+    heads = scores.select(tau=0.1)
+    with rmutils.mask_heads(lm, heads):
+        after = rmutils.success_rate(lm, config)
+    assert scores.success_rate.value == 1 and after < 0.5
+    masked = rmutils.load_model(rmutils.export_masked(lm, heads, "my-model-masked"))
+    assert rmutils.success_rate(masked, config) == after
+    scores.save("heads.scores")
     loaded = rmutils.HeadScores.load("heads.scores")
-    assert loaded.select(tau=0.1) == names["heads"] and loaded.model == "my-model"
+    assert loaded.select(tau=0.1) == heads and loaded.model == "my-model"
 
 
 @pytest.mark.parametrize("title", RECIPES)

@@ -178,27 +178,28 @@ def headlines(
     """
     most = {model: max(count for name, count in tables if name == model) for model in stored}
     fewest = {model: min(count for name, count in tables if name == model) for model in stored}
-    alike: dict[bool, list[str]] = {True: [], False: []}
-    lost, clear, tests = [], 0, 0
+    apart, rows, clear, tests = [], {}, 0, 0
     for model, result in stored.items():
         shared = agreement(result, most[model])["common"].min()
-        alike[2 * shared >= most[model]].append(f"{shared} of {most[model]} on `{model}`")
-        row = tables[model, most[model]].query("outcome == @PRIMARY and kind == @COPY").iloc[0]
-        lost.append(f"{_share(row.lost)} on `{model}` (others of the same layers "
-                    f"{_share(row.control)})")
+        if 2 * shared < most[model]:
+            apart.append(f"on `{model}` one shares only {shared} of {most[model]}")
+        rows[model] = tables[model, most[model]].query(
+            "outcome == @PRIMARY and kind == @COPY").iloc[0]
         planned = tables[model, fewest[model]].query("outcome == @PRIMARY")
         clear += sum(_clear(row, level) for row in planned.itertuples())
         tests += len(planned)
+    least, worst = (choose(rows, key=lambda model: rows[model].lost.value) for choose in (min, max))
+    missed = sum(row.lost.low > 0 for row in rows.values())
     return [
-        " ".join(said + f"{', '.join(shares)}." for said, shares in (
-            ("The scores choose much the same heads: of the top heads by copy score, every other "
-             "score also chooses at least ", alike[True]),
-            ("The scores disagree: some score chooses, of the top heads by copy score, only ",
-             alike[False])) if shares),
-        f"Masking the top {_either(most)} heads by copy score loses, of the literal needles, "
-        f"{'; '.join(lost)}.",
-        f"The plan's own test masks the top {_either(fewest)} and is clear in {clear} of {tests} "
-        f"pairs of a model and a score; the others are undecided."]
+        f"**In {len(stored) - len(apart)} of {len(stored)} models the scores choose much the same "
+        "heads**: every score shares at least half of its top heads with the copy score"
+        + "".join(f"; {words}" for words in apart) + ".",
+        f"**Without the top {_either(most)} heads by copy score, {missed} of {len(stored)} models "
+        f"miss needles they found before**: from {_share(rows[least].lost)} of them on `{least}` "
+        f"(others of the same layers: {_share(rows[least].control)}) to "
+        f"{_share(rows[worst].lost)} on `{worst}` ({_share(rows[worst].control)}).",
+        f"The plan's own test masks fewer heads, the top {_either(fewest)}, and is clear in "
+        f"{clear} of {tests} pairs of a model and a score; the others are undecided."]
 
 
 def _either(counts: Mapping[str, int]) -> str:

@@ -176,45 +176,48 @@ def _clear(row: pd.Series, level: float) -> bool:
 
 
 def across_models(results: Mapping[str, IsItCausal], way: str, level: float) -> str:
-    """Say in how many models the heads that copy most are necessary, or sufficient."""
-    told, clear = [], 0
+    """Say in how many models the heads that copy most are necessary, or sufficient.
+
+    Numbers are those of the model in which they differ most from others of their layers.
+    """
+    rows = {}
     for model, result in results.items():
         table = effects(result)
-        row = table[(table["way"] == way) & (table["kind"] == COPY)].sort_values("count").iloc[0]
-        clear += _clear(row, level)
-        told.append(f"{_points(row['top'])} in {model}, where the needle decides "
-                    f"{100 * room(result).value:.0f} (others {_points(row['control'])})")
-    verb = "returns" if way == RESTORE else "loses"
-    return (f"**{VERBS[way].capitalize()} the few heads that copy most {verb} more of an answer "
-            f"than other heads of their layers in {clear} of {len(results)} models.** Of 100 "
-            f"tokens it {verb} {join(told)}.")
+        part = table[(table["way"] == way) & (table["kind"] == COPY)]
+        rows[model] = part.sort_values("count").iloc[0]
+    clear = [model for model, row in rows.items() if _clear(row, level)]
+    most = max(clear or rows, key=lambda model: rows[model]["difference"].value)
+    open_ = ", ".join(f"`{model}`" for model in rows if model not in clear)
+    verb, verbs = ("return", "returns") if way == RESTORE else ("lose", "loses")
+    return (f"**{VERBS[way].capitalize()} the few heads that copy most {verbs} more of an answer "
+            f"than {VERBS[way]} others of their layers in {len(clear)} of {len(rows)} models**"
+            + (f" (undecided: {open_})" if open_ else "") + ". The difference is largest on "
+            f"`{most}`: of 100 tokens, these heads {verb} {_points(rows[most]['top'])} and others "
+            f"{_points(rows[most]['control'])}.")
 
 
 def same_at_every_token(results: Mapping[str, IsItCausal], level: float) -> str:
     """Say whether the heads that restore one token restore the next as well.
 
-    Models in which even the heads of another token return nearly everything cannot tell.
+    Models in which even the heads of another token return nearly everything cannot tell. Numbers
+    are those of the model in which the two differ most.
     """
     found = {model: own_heads(result) for model, result in results.items()}
     p = dict(zip(found, holm([one.p for one in found.values()]), strict=True))
     full = [model for model, one in found.items() if one.shifted > CEILING]
     seen = [model for model in found if model not in full]
+    if not seen:
+        return ("**Whether the heads that matter change from token to token could not have been "
+                "shown:** the heads of another token already make nearly every token right.")
     clear = [model for model in seen if p[model] < level and found[model].more.low > 0]
-    said = ""
-    if seen:
-        lead = (f"The heads that matter change from token to token in {len(clear)} of {len(seen)} "
-                f"models that can tell." if clear else
-                "No model shows that the heads that matter change from token to token.")
-        told = join(f"{_points(found[model].more)} in {model} (p = {p[model]:.2g})"
-                    for model in seen)
-        said = (f"**{lead}** Of 100 tokens, each token's own heads return more than those of the "
-                f"token before it by {told}. ")
-    if full:
-        least = min(found[model].shifted for model in full)
-        said += (f"In {join(full)}, the heads of another token already make at least {least:.0%} "
-                 f"right, so {'that' if seen else '**whether heads change from token to token**'}"
-                 f" could not have been shown.")
-    return said.strip()
+    lead = (f"The heads that matter change from token to token in {len(clear)} of {len(seen)} "
+            f"models that can tell" if clear else
+            "No model shows that the heads that matter change from token to token")
+    most = max(clear or seen, key=lambda model: found[model].more.value)
+    return (f"**{lead}.** On `{most}`, each token's own heads return {_points(found[most].more)} "
+            "of 100 tokens more than the heads of the token before it"
+            + (f"; on {join(f'`{model}`' for model in full)} the heads of any token return "
+               "everything, so a change could not have been shown." if full else "."))
 
 
 def leaders_told(model: str, result: IsItCausal) -> str:

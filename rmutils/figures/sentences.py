@@ -176,7 +176,7 @@ def matched_needles(model: str, result: Sweep, scores: HeadScores, tau: float) -
              "others of the same layers": (MATCHED, count)}
     there = rows.loc[rows["count"] == count].groupby("policy")["draw"].nunique()
     if MATCHED not in there:
-        return (f"- **{model}**: nothing can be said of the {count} heads at τ = {tau:g}."
+        return (f"- **{model}**: not asked with others of the same layers masked."
                 + missing_from_plan("02_masking_sweep", model, 0))
     left = {name: mean_under(rows, "correct", mask) for name, mask in masks.items()
             if mask[0] in there}

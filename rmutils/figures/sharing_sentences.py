@@ -21,7 +21,7 @@ RULE = {1: "sharing costs fewer needles if the heads are alike", -1: "random hea
 
 
 def alike_or_random(found: pd.DataFrame, missing: int) -> str:
-    """Say each model's numbers at its lowest rate, and by the plan's rule what they mean.
+    """Say by the plan's rule what each model shows, and the largest difference at a lowest rate.
 
     Parameters
     ----------
@@ -31,16 +31,16 @@ def alike_or_random(found: pd.DataFrame, missing: int) -> str:
         Planned measurements that are not stored.
     """
     lowest = found.sort_values("rate").groupby("model", sort=False).head(1).sort_index()
-    told = ("Alike minus random heads, in needles found: " + join(
-        f"{_points(row)} points on `{row.model}` ({row.share:.0%} against {row.share_base:.0%}, "
-        f"with {row.rate:.1%} of its heads computing)" for row in lowest.itertuples())
-        + f"; corrected p at most {lowest['p_holm'].max():.2g}.")
     verdict = shown_by(found)
     by_rule = [f"{_on(verdict.index[verdict == sign], len(verdict))} {words}"
                for sign, words in RULE.items() if (verdict == sign).any()]
-    return f"**{'. '.join(by_rule)}.** {told}" + (
-        " One planned measurement is missing." if missing == 1 else
-        f" Planned measurements that are missing: {missing}." if missing else "")
+    row = lowest.loc[lowest["effect"].idxmax()]
+    return (f"**{'. '.join(by_rule)}** (corrected p at most {lowest['p_holm'].max():.2g}). The "
+            f"difference is largest on `{row.model}`: with {row.rate:.0%} of its heads computing, "
+            f"it finds {row.share:.0%} of the needles if alike heads share and "
+            f"{row.share_base:.0%} if random ones do, {_points(row)} points more."
+            + (" One planned measurement is missing." if missing == 1 else
+               f" Planned measurements that are missing: {missing}." if missing else ""))
 
 
 def _on(models: Sequence[str], of: int) -> str:
@@ -75,11 +75,10 @@ def sharing_layer(each: pd.DataFrame, model: str, layers: int) -> str:
     lost = own[own < plain / 2]
     lead = ("A single layer can cost half of the needles or more" if len(lost) else
             "No single layer costs half of the needles")
-    return (f"**{lead}.** Let nearly all heads of one layer of `{model}` share: "
-            + (join(f"in layer {layer} of {layers} it finds {count}" for layer, count in
-                    lost.items()) if len(lost) else "in no layer does it lose half of its needles")
-            + f" of {right.loc[PLAIN, 'size']} needles; in {(own >= plain).sum()} of the "
-            f"{len(own)} layers that we tried it finds all {plain} that it finds without sharing.")
+    return (f"**{lead}.** With nearly all heads of one layer sharing, `{model}` finds "
+            + (join(f"{count} of {plain} needles (layer {layer} of {layers})"
+                    for layer, count in lost.items()) if len(lost) else "at least half as many")
+            + f"; in {(own >= plain).sum()} of the {len(own)} layers that we tried it loses none.")
 
 
 def nearest_heads(
@@ -172,8 +171,9 @@ def prompt_time(own: Interval, fused: Interval, model: str, rate: float) -> str:
         Share of the heads that compute.
     """
     lead = "No time is shown to be saved" if own.high >= 1 else (
-        "Sharing saves time" if fused.high < 1 else "Sharing is faster than its own code without "
-        "it, but not shown to be faster than the fused kernel that it gives up")
+        "Sharing saves time" if fused.high < 1 else "Sharing is faster than the same code without "
+        "it, but " + ("slower than" if fused.low > 1 else "not shown to be faster than")
+        + " the fused kernel that it gives up")
     return (f"**{lead}.** With {rate:.0%} of the heads computing, `{model}` reads a prompt in "
             f"{number(*own)} of the time of the same code without sharing, and in "
             f"{number(*fused)} of that of the plain model.")

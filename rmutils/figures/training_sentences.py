@@ -99,21 +99,31 @@ def abilities_kept(changed: Mapping[str, pd.DataFrame]) -> list[str]:
               if "retmask" in set(table["strategy"])}
     if not tables:
         return ["No training with RetMask is stored, so nothing can be said."]
-    told = []
-    for model, table in tables.items():
-        row = table.set_index("strategy").loc["retmask"]
-        sure = row["p_holm"] <= 0.05  # corrected for the comparisons of a model, as in the table
-        told.append(f"`{model}` "
-                    + (by_sign(_interval(row), "rises", "falls", "changes") if sure else "changes")
-                    + " by "
-                    f"{number(*_interval(row))} points, with {row['smallest_effect']:.2g} as the "
-                    "smallest detectable change")
+    own = {model: table.set_index("strategy").loc["retmask"] for model, table in tables.items()}
+    sure = {model: by_sign(_interval(row), "rises", "falls", "open")
+            if row["p_holm"] <= 0.05 else "open"  # corrected for the strategies of a model
+            for model, row in own.items()}
+    moved = ", ".join(f"`{model}` by {number(*_interval(own[model]))} points"
+                      for model, what in sure.items() if what != "open")
+    still = [row for model, row in own.items() if sure[model] == "open"]
+    counts = [*sure.values()]
     others = [table[table["strategy"] != "retmask"] for table in tables.values()]
     above, below, count = _tally(others)
     return [
-        "**After RetMask, the mean over tasks that could show a loss:** " + "; ".join(told) + ".",
+        f"**After RetMask, the mean over tasks that could show a loss falls in "
+        f"{counts.count('falls')} of {len(own)} models and rises in {counts.count('rises')}**"
+        + (f": on {moved}." if moved else "."),
+        *([f"Where it does neither, it changes by {_range(still, 'effect')} points; the smallest "
+           f"detectable change there is {_range(still, 'smallest_effect')} points."]
+          if still else []),
         f"Of the intervals of {count} other trainings, {above} lie above zero and {below} below "
         "it, before any correction for their number."]
+
+
+def _range(rows: Sequence[pd.Series], column: str) -> str:
+    """Name the lowest and the highest of some values; one where they read alike."""
+    values = [row[column] for row in rows]
+    return " to ".join(dict.fromkeys(f"{end:.2g}" for end in (min(values), max(values))))
 
 
 def masked_heads(

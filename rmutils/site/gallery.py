@@ -29,6 +29,9 @@ from rmutils.site.parameters import as_word
 FOLDER = "gallery"
 """Where the pages of runs stand in the book."""
 
+SHIPPED = Path("data/runs")
+"""Runs that ship with the book; `make gallery` makes them again."""
+
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 """Names that runs may have: they become names of files and parts of addresses."""
 
@@ -107,10 +110,15 @@ class Run:
 
 
 def files(root: Path) -> list[Path]:
-    """Return the notebooks of finished runs, not of those that failed or were interrupted."""
-    found = (root / "book" / "runs").glob("*/*.ipynb")
-    return sorted(f for f in found if NAME.fullmatch(f.stem) and NAME.fullmatch(f.parent.name)
-                  and _whole(f))
+    """Return the notebooks of finished runs, not of those that failed or were interrupted.
+
+    A run of the reader's replaces one of the same name that ships.
+    """
+    found = {}
+    for folder in (root / SHIPPED, root / "book" / "runs"):
+        found |= {(f.parent.name, f.stem): f for f in folder.glob("*/*.ipynb")
+                  if NAME.fullmatch(f.stem) and NAME.fullmatch(f.parent.name) and _whole(f)}
+    return [found[place] for place in sorted(found)]
 
 
 def _whole(file: Path) -> bool:

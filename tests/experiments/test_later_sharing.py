@@ -40,7 +40,8 @@ def test_the_rule_of_the_plan():
     assert shown_by(found).to_dict() == {"m": 1, "n": -1, "o": 0, "p": 0}
     assert not compare_arms(table).set_index("model").loc["p", "readable"]
     told = alike_or_random(found, 0)
-    assert "**On `m` sharing costs fewer" in told and "(90% against 10%, with " in told
+    assert "**On `m` sharing costs fewer" in told and "largest on `m`: with 70% of its" in told
+    assert "finds 90% of the needles if alike heads share and 10% if random ones do" in told
     assert "On `n` random heads" in told
     told = alike_or_random(found, 3)
     assert told.startswith("**") and "that are missing: 3." in told

@@ -39,11 +39,12 @@ def test_whole_pairs_are_the_yardstick_of_shortened_ones():
 def test_a_change_is_named_only_if_its_interval_excludes_zero():
     changed = {"m": table(("retmask", -2, -3, -1), ("sft", 2, 1, 3)),
                "n": table(("retmask", 0.5, -1, 2)), "o": table(("sft", 0, -1, 1))}
-    first, second = abilities_kept(changed)
-    assert "`m` falls by -2" in first and "`n` changes by 0.5" in first and "`o`" not in first
-    assert "intervals of 1 other trainings, 1 lie above zero and 0 below" in second
-    unsure = {"m": changed["m"].assign(p_holm=0.2)}
-    assert "`m` changes by -2" in abilities_kept(unsure)[0]
+    first, second, third = abilities_kept(changed)
+    assert "falls in 1 of 2 models and rises in 0**: on `m` by -2 [" in first and "`o`" not in first
+    assert "by 0.5 points; the smallest detectable change there is 1.2 points" in second
+    assert "intervals of 1 other trainings, 1 lie above zero and 0 below" in third
+    first, second, _ = abilities_kept({"m": changed["m"].assign(p_holm=0.2)})
+    assert "falls in 0 of 1 models and rises in 0**." in first and "by -2 points" in second
 
 
 def test_masked_heads_rise_only_above_zero():

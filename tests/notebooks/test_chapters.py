@@ -43,6 +43,19 @@ def test_code_folds_away_except_parameters(cells):
                    & {*cell.metadata.tags}) == 1
 
 
+REMEMBER = re.compile(r"^:::\{admonition\} Remember\n:class: rm-remember\n\n((?:- .+\n)+):::$",
+                      re.MULTILINE)
+
+
+def test_chapter_says_what_to_remember(cells):
+    """After its results, and before exercises and what comes next."""
+    text = "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    (said,) = REMEMBER.finditer(text)
+    assert 2 <= said[1].count("\n") <= 4
+    assert not re.search("^## Re(sult|ad it critically)", text[said.end():], re.MULTILINE)
+    assert "\n## Exercises\n" not in text[:said.start()]
+
+
 def test_notebook_is_stripped(cells):
     for cell in cells:
         assert not cell.get("outputs") and cell.get("execution_count") is None

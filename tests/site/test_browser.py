@@ -17,6 +17,7 @@ MATH = """() => [...document.querySelectorAll('article .math')].map(
 SETTLED = """async () => {
     await window.MathJax?.startup?.promise;
     await document.fonts.ready;
+    for (const i of document.images) i.loading = 'eager';
     for (const i of document.images) if (!i.complete) await new Promise(on => {
         i.addEventListener('load', on);
         i.addEventListener('error', on);

@@ -33,7 +33,15 @@ from rmutils.paper.findings import ABOUT_SCORES, ABOUT_SENTENCES, beside_gains
 from rmutils.paper.head_checks import silent_runs
 from rmutils.site.classroom import self_checking_points
 from rmutils.site.pages import CHANGELOG, CITATION, FAULTS
-from rmutils.site.pages.items import chapters, items, kind_of, literal, shown, title
+from rmutils.site.pages.items import (
+    chapters,
+    items,
+    kind_of,
+    literal,
+    shown,
+    thumbnail,
+    title,
+)
 from rmutils.site.pages.standards import missing, standards
 from rmutils.site.pages.walk import walk
 from rmutils.site.parameters import read_parameters
@@ -100,12 +108,14 @@ def _test(row: dict[str, Any]) -> str:
 
 
 def figures_and_tables(book: Path) -> str:
-    """Number, link and caption of all figures and tables, by chapter."""
+    """Picture, number, link and caption of all figures, and of all tables, by chapter."""
     parts = []
     for name, notebook in chapters(book):
-        lines = [f"- {{numref}}`{item.label}`: {item.caption}" for item in items(notebook, name)]
+        lines = [f"- {thumbnail(notebook, item)}{{numref}}`{item.label}`: {item.caption}"
+                 for item in items(notebook, name)]
         if lines:
-            parts += [f"## {title(notebook)}", "", *lines, ""]
+            parts += [f"## {title(notebook)}", "", "::::{div} rm-thumbs", *lines, "",
+                      "::::", ""]
     return "\n".join(parts)
 
 
@@ -188,16 +198,6 @@ def _place(printed: str) -> str:
     """The rows of one model in a table, a section or a figure; all published scores are one."""
     part = printed.split(" / ")[0]
     return part if part != printed else re.split("[:,]", printed)[0]
-
-
-def copies(book: Path) -> str:
-    """The finding of the audit in two sentences: how many of the published runs are distinct."""
-    counts = [f"{own['map'].nunique()} of {len(own)} for {literal(model)}"
-              for model, own in load_published_maps().groupby("model", sort=False)]
-    return ("**Most of the authors' published detection runs are copies.** Only "
-            f"{', '.join(counts[:-1])} and {counts[-1]} are distinct, as if the needle had stood "
-            "at the same place at nine of ten depths ({numref}`fig-copies`; {ref}`audit` explains "
-            "why).")
 
 
 def _copies(maps: pd.DataFrame) -> list[str]:
@@ -317,7 +317,6 @@ WRITERS: dict[str, Callable[..., str]] = {
     "walk": walk,
     "standards": standards,
     "standards-no": missing,
-    "copies": copies,
 }
 """Each is given the book's folder and the words after its name, and returns Markdown."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import html
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -78,6 +80,21 @@ def items(notebook: NotebookNode, name: str) -> list[Item]:
                 what, anchor, _given_name(cell) or f"{name}-{anchor}", _caption(cell, output),
                 output.metadata.get("rmutils", {}).get("csv", ""), number, place, code))
     return found
+
+
+def thumbnail(notebook: NotebookNode, item: Item) -> str:
+    """The picture of a figure in small, as HTML that links to nothing; empty for a table.
+
+    MyST-NB names the file of a picture by the hash of its content.
+    """
+    cell = notebook.cells[item.cell]
+    picture = shown(cell)[item.output].data.get("image/svg+xml")
+    if picture is None:
+        return ""
+    name = hashlib.sha256(os.linesep.join(picture.splitlines()).encode()).hexdigest()
+    image = cell.metadata.get("mystnb", {}).get("image", {})
+    alt = html.escape(image.get("alt", item.caption), quote=True)
+    return f'<img class="rm-thumb" src="_images/{name}.svg" alt="{alt}" loading="lazy"> '
 
 
 def notes(notebook: NotebookNode, item: Item) -> list[tuple[int, int]]:
