@@ -33,11 +33,15 @@ from rmutils.heads.sparsity import top_overlap
 from rmutils.stats import DIFFERENCE, Interval, interval
 
 PLAN = DATA / "plans" / "layer_matched.yml"
+ROUNDING = 1e-9
 
 
 def by_sign(found: Interval, above: str, below: str, undecided: str) -> str:
-    """Choose the words that an interval allows: it lies above 0, below 0, or neither."""
-    return above if found.low > 0 else below if found.high < 0 else undecided
+    """Choose the words that an interval allows: it lies above 0, below 0, or neither.
+
+    Ends within rounding of 0 count as 0: the difference of equal means may be 4e-16.
+    """
+    return above if found.low > ROUNDING else below if found.high < -ROUNDING else undecided
 
 
 def join(words: Iterable[str]) -> str:

@@ -68,8 +68,9 @@ def swept(monkeypatch, detection):
         answers += rows("non-retrieval", draw, 8, lambda i, draw=draw: i != draw)
     speech = [{"policy": policy, "draw": 0, "count": count, "task": "speech", "sample": i,
                "cluster": i, "repetition": value + i / 100}
-              for policy, count, value in (("whole", 0, 0.1), ("retrieval", 8, 0.1),
-                                           ("retrieval", 64, 0.4)) for i in range(5)]
+              for policy, count, value in (
+                  ("whole", 0, 0.1), ("retrieval", 4, 0.1), ("retrieval", 8, 0.1),
+                  ("retrieval", 64, 0.4)) for i in range(5)]
     sweep = Sweep(pd.DataFrame(), pd.DataFrame(answers), pd.DataFrame(speech))
     monkeypatch.setattr(head_effects, "sweep_stored", lambda *args, compute: (sweep, ARTIFACT))
 
@@ -86,9 +87,9 @@ def test_masking(swept):
     all_lost = head_effects.answers_left("m", "tasks", 40)  # of two: no rule of three
     assert (all_lost.value, all_lost.low, all_lost.high) == (0, 0, 1)
     assert head_effects.repetition_added_at_most("m").value == pytest.approx(0.3)
-    none = head_effects.repetition_added_at_tau("m")  # of five answers
-    assert (none.value, none.low, none.high) == pytest.approx((0, -0.6, 0.6))
-    assert (beyond.clusters, none.clusters, all_lost.clusters) == (10, 5, 2)
+    near = head_effects.repetition_added_at_tau("m")  # at 4, 8 and 64
+    assert near.value == pytest.approx((0 + 0 + 0.3) / 3) and near.low < 0 < 0.3 < near.high
+    assert (beyond.clusters, near.clusters, all_lost.clusters) == (10, 5, 2)
     assert beyond.blocked and "ceiling" in beyond.blocked  # the whole model finds all needles
 
 
@@ -398,10 +399,13 @@ def test_general_abilities(monkeypatch):
 
 
 def test_published_scores():
-    """Counted by hand in the files: 33 of 1,024 heads at 0.1 or above, most runs copies."""
+    """Counted by hand in the files: 33 of 1,024 heads at 0.1 or above with all copies, and 35 if
+    each of the 59 distinct runs counts once."""
     found = head_effects.published_share_of_heads("Llama-3.1-8B-Instruct")
-    assert found.value == found.low == 33 / 1024 and found.clusters is None
-    assert "283 of the 342 published runs are copies" in found.note and "3.4%" in found.note
+    assert (found.value, found.clusters) == (35 / 1024, 59)
+    assert found.low < 33 / 1024 < found.value < found.high
+    assert "283 of the 342 published runs are copies" in found.note and "3.2%" in found.note
+    assert "5 independent" in head_effects.published_share_of_heads("Olmo-3-7B-Think").blocked
     held = head_effects.published_scores_held_by_top_tenth("Olmo-3-7B-Think")
     assert 0.5 < held.value < 1
 

@@ -85,36 +85,36 @@ def retrieval_heads_from_few_needles(model: str) -> Effect:
 @quantity("in the authors' files, {effect} % of the heads of {model} reach the threshold",
           scale=100)
 def published_share_of_heads(model: str) -> Effect:
-    """Share of heads at or above the paper's threshold in the authors' scores: an exact count."""
+    """Share of heads at or above the paper's threshold in the authors' scores, with an interval
+    over their runs, of which each counts once however often it was copied."""
     statistic = f"heads_at_least_{float(HeadNumbers(tables.PAPER).tau(model)):g}"
-    return _published(*(_published_share(model, statistic, distinct) for distinct in (False, True)),
-                      "share of heads", model)
+    once, all_runs = (_published_row(model, statistic, distinct) for distinct in (True, False))
+    return Effect(
+        *(once[column] / once["heads"] for column in ("value", "low", "high")), "share of heads",
+        (), int(once["runs"]), _copies(model, all_runs["value"] / all_runs["heads"]))
 
 
-def _published_share(model: str, statistic: str, distinct: bool) -> float:
+def _published_row(model: str, statistic: str, distinct: bool) -> pd.Series:
     rows = tables.load_published_summary(distinct=distinct)
-    row = rows[(rows["model"] == model) & (rows["statistic"] == statistic)].iloc[0]
-    return row["value"] / row["heads"]
+    return rows[(rows["model"] == model) & (rows["statistic"] == statistic)].iloc[0]
 
 
 @quantity("in the authors' files, the highest tenth of the heads of {model} holds {effect} % of "
           "all retrieval scores", scale=100)
 def published_scores_held_by_top_tenth(model: str) -> Effect:
-    """Share of all scores that the highest tenth of the heads holds in the authors' files."""
-    held = []
-    for distinct in (False, True):
-        rows = tables.load_published_scores(distinct=distinct)
-        means = rows.loc[rows["model"] == model, "mean"].to_numpy()
-        held.append(float(_held_by_top_tenth(means[None])[0]))
-    return _published(*held, "share of scores", model)
+    """Share of all scores that the highest tenth of the heads holds in the authors' files, each
+    distinct run counted once: an exact number."""
+    once, all_runs = (
+        float(_held_by_top_tenth(rows.loc[rows["model"] == model, "mean"].to_numpy()[None])[0])
+        for rows in (tables.load_published_scores(distinct=distinct) for distinct in (True, False)))
+    return Effect(once, once, once, "share of scores", (), None, _copies(model, all_runs))
 
 
-def _published(value: float, once: float, unit: str, model: str) -> Effect:
-    """A number from the authors' files; the note says what is left when copies count once."""
+def _copies(model: str, with_copies: float) -> str:
+    """Say what the same number is if copies of runs count."""
     runs = tables.load_published_maps().query("model == @model")["map"]
-    return Effect(value, value, value, unit, (), None,
-                  f"as published; {len(runs) - runs.nunique()} of the {len(runs)} published runs "
-                  f"are copies, and without these it is {once:.1%}")
+    return (f"each distinct run once; {len(runs) - runs.nunique()} of the {len(runs)} published "
+            f"runs are copies, and with these it is {with_copies:.1%}")
 
 
 RETMASK = "retmask"
@@ -296,9 +296,12 @@ def needles_lost_by_more_heads(model: str, heads: int) -> Effect:
 @quantity("without its retrieval heads {model} repeats {effect} percentage points more of what it "
           "says", scale=100)
 def repetition_added_at_tau(model: str) -> Effect:
-    """Rise of the repetition rate of short answers without the retrieval heads."""
+    """Rise of the repetition rate of short answers without the retrieval heads; mean over their
+    number and the two next to it in the sweep, because few answers are asked at each."""
     swept, scores, artifact = _stored(model)
-    return _repetition(swept, count_at(scores, tau_of(model)), artifact)
+    counts = _counts(swept)
+    at = counts.index(count_at(scores, tau_of(model)))
+    return _repetition(swept, counts[max(at - 1, 0):at + 2], artifact)
 
 
 @quantity("with the most heads masked {model} repeats {effect} percentage points more of what it "
@@ -306,7 +309,7 @@ def repetition_added_at_tau(model: str) -> Effect:
 def repetition_added_at_most(model: str) -> Effect:
     """Rise of the repetition rate of short answers at the largest number of masked heads."""
     swept, _, artifact = _stored(model)
-    return _repetition(swept, max(_counts(swept)), artifact)
+    return _repetition(swept, [max(_counts(swept))], artifact)
 
 
 def _stored(model: str) -> tuple[Sweep, HeadScores, str]:
@@ -339,9 +342,13 @@ def _clusters(rows: pd.DataFrame) -> int:
     return len(rows[["task", "cluster"]].drop_duplicates())
 
 
-def _repetition(swept: Sweep, count: int, artifact: str) -> Effect:
-    added = mean_under(swept.speech, REPETITION, (BY_SCORE, count), UNMASKED)
-    return Effect.of(added, "share of spans", [artifact], _clusters(swept.speech))
+def _repetition(swept: Sweep, counts: list[int], artifact: str) -> Effect:
+    rows = swept.speech
+    masked = rows[(rows["policy"] == BY_SCORE) & rows["count"].isin(counts)]
+    whole = rows[(rows["policy"] == UNMASKED[0]) & (rows["count"] == UNMASKED[1])]
+    one_mask = pd.concat([masked.assign(count=counts[0], draw=masked["count"]), whole])
+    added = mean_under(one_mask, REPETITION, (BY_SCORE, counts[0]), UNMASKED)
+    return Effect.of(added, "share of spans", [artifact], _clusters(rows))
 
 
 @quantity("without its retrieval heads {model} fails {effect} percentage points more prompts of "
