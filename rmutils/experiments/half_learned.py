@@ -25,6 +25,7 @@ from rmutils.experiments.snapshots import (
     RETMASK,
     collect,
     find_snapshot,
+    from_other_layers,
     join_tables,
     train_on_pairs,
 )
@@ -225,12 +226,15 @@ def half_learned(plan: Plan, *, compute: Compute = "never") -> HalfLearned | Non
     strangers = [f"{artifact.name} began with other weights than the snapshot that is stored."
                  for config, artifact in done if config.model in facts and
                  artifact.manifest["facts"]["weights"] != facts[config.model]["weights"]]
+    crowded = [from_other_layers(model, one["heads"]) for model, one in facts.items()]
     return HalfLearned(
         **tables, snapshots=pd.DataFrame([
             {"model": model, "step": one["step"], "heads": len(one["heads"])}
             for model, one in facts.items()]),
         planned=sum(config.arm != BEFORE for config in configs), done=len(done),
-        deviations=[*plan.deviations(artifact for _, artifact in runs), *strangers, *lost.values()])
+        deviations=[
+            *plan.deviations(artifact for _, artifact in runs), *filter(None, crowded), *strangers,
+            *lost.values()])
 
 
 def compare_arms(

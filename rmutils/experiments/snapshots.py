@@ -6,6 +6,7 @@ the experiments on snapshots share is here.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -17,7 +18,7 @@ from rmutils.core.results import Artifact
 from rmutils.evaluation.answers import find_needles
 from rmutils.heads import DetectConfig
 from rmutils.models import LanguageModel, load_model
-from rmutils.models.teaching import TeachingRecipe, steps_taken, train
+from rmutils.models.teaching import RECIPES, TeachingRecipe, steps_taken, train
 from rmutils.pipeline.planned_runs import BEFORE
 from rmutils.pipeline.retmask import RetMaskConfig, RetMaskSteps
 from rmutils.training.compute_backend import ComputeBackend
@@ -118,3 +119,12 @@ def join_tables(runs: Iterable[tuple[Run, Artifact]], name: str) -> pd.DataFrame
     return pd.concat([pd.read_parquet(artifact.path(f"{name}.parquet")).assign(
         model=config.model, arm=config.arm, seed=config.retmask.seed)
         for config, artifact in runs], ignore_index=True)
+
+
+def from_other_layers(model: str, heads: Iterable[list[int]]) -> str:
+    """Say how many heads of a layer-matched control have to come from another layer, because there
+    are too few others in theirs; empty if none."""
+    counts = Counter(layer for layer, _ in heads)
+    lacking = sum(max(0, 2 * count - RECIPES[model].num_attention_heads) for count in counts.values())
+    return (f"On `{model}` {lacking} of the control's {counts.total()} heads come from "
+            "another layer, so the comparison is no more than a hint there.") if lacking else ""

@@ -138,7 +138,8 @@ class CannotShow(Exception):
 
 
 def blind_spot(
-    before: float, chance: float, what: str, *, same: float = 0, answer: str = ""
+    before: float, chance: float, what: str, *, same: float = 0, answer: str = "",
+    ceiling: bool = True,
 ) -> str:
     """Return why a score could not have moved; empty if it could.
 
@@ -152,8 +153,10 @@ def blind_spot(
         What is scored.
     same : float
         Share of questions that get the same answer, `answer`.
+    ceiling : bool
+        Whether a score near 100 is blind, too: not where a loss is looked for.
     """
-    if before - chance >= MARGIN and before <= 100 - MARGIN:
+    if before - chance >= MARGIN and (before <= 100 - MARGIN or not ceiling):
         return ""
     if same >= CONSTANT:
         return f"{what}: the untrained model answers {answer!r} to {same:.0%} of the questions"
