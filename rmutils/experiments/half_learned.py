@@ -371,7 +371,7 @@ def heads_finding(result: HalfLearned) -> str:
     if lower.empty or (table["low"] > 0).any():
         return told
     where = " and ".join(f"`{model}`" for model in lower)
-    return f"{told} They fall on {where} and clearly rise on none."
+    return f"{told} They fall on {where} and show no clear rise in any model."
 
 
 def _by_model(table: pd.DataFrame, scale: int, unit: str) -> str:

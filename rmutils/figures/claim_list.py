@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from IPython.display import HTML
 
-from rmutils.figures.report import number
+from rmutils.figures.report import counted
 from rmutils.figures.style import MODEL_COLOURS
 from rmutils.figures.training_figures import SIGNS
 from rmutils.paper.claims import Judged, Part
@@ -55,18 +55,22 @@ def _row(one: Judged) -> str:
 
 def _told(part: Part) -> str:
     effect = part.effect
-    shown = ("no number" if np.isnan(effect.value)
-             else number(effect.value, effect.low, effect.high))
-    text = part.sentence.format(effect=number(*(
-        part.scale * end for end in (effect.value, effect.low, effect.high)))).replace("`", "") \
-        if part.sentence and not np.isnan(effect.value) else f"{shown} {effect.unit}"
-    text = text[0].upper() + text[1:]
     sign, kind = SIGNS[part.answer.verdict]
+    mark = f'<span class="rm-sign rm-{kind}">{sign}</span>'
+    if np.isnan(effect.value):
+        of = html.escape(", ".join(map(str, part.of)))
+        return f"{mark} {of}: not computed. {html.escape(effect.blocked)}."
+    ends = (effect.value, effect.low, effect.high)
+    text = f"{counted(*ends)} {effect.unit}"
+    if part.sentence:
+        shown = counted(*(part.scale * end for end in ends))
+        text = part.sentence.format(effect=shown).replace("`", "")
+    text = text[0].upper() + text[1:]
     beside = "" if part.measure.decides else ", shown beside"
     why = f" {effect.blocked}." if effect.blocked else ""
-    return (f'<span class="rm-sign rm-{kind}">{sign}</span> {html.escape(text)}. Claimed: '
-            f"{html.escape(part.measure.words)}; {part.answer.verdict}{beside}."
-            f"{html.escape(why)}")
+    claimed = part.measure.words_in_units(part.scale if part.sentence else 1)
+    return (f"{mark} {html.escape(text)}. Claimed: {html.escape(claimed)}; "
+            f"{part.answer.verdict}{beside}.{html.escape(why)}")
 
 
 def _picture(parts: Sequence[Part]) -> str:

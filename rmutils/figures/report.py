@@ -37,6 +37,11 @@ def number(value: float, low: float | None = None, high: float | None = None) ->
     return f"{value:z.{digits}f} [{low:z.{digits}f},\u00a0{high:z.{digits}f}]"
 
 
+def counted(value: float, low: float, high: float) -> str:
+    """Like `number`, but without an interval of no width: chance has no part in a count."""
+    return number(value) if low == high else number(value, low, high)
+
+
 def sentence(row: Any) -> str:
     """Say what was measured for a part of a claim, with interval and units.
 
@@ -46,9 +51,8 @@ def sentence(row: Any) -> str:
         A row of `rmutils.paper.claims.part_table`.
     """
     if isnan(row.value):
-        return f"No verdict: {row.blocked}."
-    ends = [row.scale * end for end in (row.value, row.low, row.high)]
-    shown = number(*(ends[:1] if ends[1] == ends[2] else ends))
+        return f"Not computed: {row.blocked}."
+    shown = counted(*(row.scale * end for end in (row.value, row.low, row.high)))
     beside = "; ".join(filter(None, (row.over, row.blocked)))
     text = row.sentence.format(effect=shown)
     return text[0].upper() + text[1:] + (f" ({beside})." if beside else ".")

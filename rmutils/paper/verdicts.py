@@ -253,10 +253,15 @@ class Claimed(Config):
     @property
     def words(self) -> str:
         """As `above 0, 0.7 or more`."""
+        return self.words_in_units(1)
+
+    def words_in_units(self, scale: float) -> str:
+        """The same in the units of a sentence: `above 0, 70 or more` for percent, say."""
         bounds = {"above": self.above, "below": self.below}
-        sides = [f"{name} {bound:g}" for name, bound in bounds.items() if bound is not None]
+        sides = [f"{name} {scale * bound:g}" for name, bound in bounds.items() if bound is not None]
         more = "more" if self.below is None else "less"
-        return " and ".join(sides) + ("" if self.size is None else f", {self.size:g} or {more}")
+        size = "" if self.size is None else f", {scale * self.size:g} or {more}"
+        return " and ".join(sides) + size
 
     def holds(self, value: float) -> bool:
         """Return whether a value lies within the bounds; a bound itself does not."""

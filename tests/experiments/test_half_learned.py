@@ -25,6 +25,7 @@ from rmutils.experiments.half_learned import (
     run_stored,
     smallest_effect,
 )
+from rmutils.experiments.snapshots import from_other_layers
 from rmutils.heads import DetectConfig, detection
 from rmutils.models import load_model
 from rmutils.models.teaching import TeachingRecipe, pretraining, train, train_further
@@ -147,3 +148,10 @@ def test_the_verdict_follows_the_rule_of_the_plan(gains, told):
         for n, gain in enumerate(gains)])
     whole = HalfLearned(cases, pd.DataFrame(), pd.DataFrame(), 150, 150, [])
     assert told in finding(whole, PLAN) and "planned runs" not in finding(whole, PLAN)
+
+
+def test_a_crowded_layer_leaves_too_few_other_heads():
+    """Of 16 heads 11 are masked: five others are left, so six come from elsewhere."""
+    told = from_other_layers("tiny-llama", [[3, head] for head in range(11)] + [[2, 0]])
+    assert "6 of the control's 12 heads" in told
+    assert not from_other_layers("tiny-llama", [[3, head] for head in range(8)])

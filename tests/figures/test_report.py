@@ -189,7 +189,7 @@ def test_a_sentence_about_an_effect():
     row.sentence, row.low, row.high, row.over = "heads: {effect} %", 0.5, 0.5, ""
     assert sentence(row) == "Heads: 50 %."
     row.value, row.blocked = float("nan"), "five cases"
-    assert sentence(row) == "No verdict: five cases."
+    assert sentence(row) == "Not computed: five cases."
 
 
 def effect(value, half):

@@ -27,6 +27,13 @@ from rmutils.stats import Interval
 NAME, FORMAT, CHAIN = OUTCOMES
 
 
+def test_a_difference_within_rounding_has_no_sign():
+    """Means of the same numbers in another order differ by -4e-16: no sign of a direction."""
+    none = -4.4e-16
+    assert sentences.by_sign(Interval(none, none, none), "above", "below", "open") == "open"
+    assert sentences.by_sign(Interval(-1e-3, -1e-3, -1e-3), "above", "below", "open") == "below"
+
+
 @pytest.mark.parametrize("low, high, said", [
     (0.1, 0.3, "these heads"), (-0.3, -0.1, "layers account"), (-0.1, 0.2, "layers account"),
     (-0.2, 0.6, "leaves open"), (-0.5, 0.3, "leaves open")])

@@ -384,18 +384,20 @@ def test_correlation_over_models(monkeypatch):
 
 
 def test_general_abilities(monkeypatch):
-    """Two tasks count alike, though one has more questions; one at chance does not count."""
+    """Tasks count alike, though one has more questions; one at chance does not count, and one at
+    the ceiling does: it can fall."""
     rows = [{"strategy": strategy, "seed": 0, "task": task, "sample": i,
              "score": level + i + (strategy == "retmask") * change}
             for strategy in ("before", "retmask") for task, level, count, change in (
-                ("code", 50, 5, 2), ("formats", 50, 15, -8), ("letters", 25, 2, 40))
+                ("code", 50, 5, 2), ("formats", 50, 15, -8), ("letters", 25, 2, 40),
+                ("arithmetic", 97, 3, -3))
             for i in range(count)]
     monkeypatch.setattr(
         task_effects, "general_scores_of", lambda model: (pd.DataFrame(rows), ("g",)))
     monkeypatch.setattr(task_effects, "corpus_of", lambda model: "book")
     found = task_effects.general_change("m")
     assert (found.value, found.low, found.high) == pytest.approx((-3, -3, -3))
-    assert (found.clusters, found.note) == (20, "2 of 3 tasks: code, formats; one training")
+    assert (found.clusters, found.note) == (23, "3 of 4 tasks: code, formats, arithmetic; one training")
 
 
 def test_published_scores():

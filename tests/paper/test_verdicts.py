@@ -147,6 +147,7 @@ def test_claims_that_make_no_sense(wrong):
 
 def test_words():
     assert Claimed(above=0, size=0.7).words == "above 0, 0.7 or more"
+    assert Claimed(above=0, size=0.051).words_in_units(1000) == "above 0, 51 or more"
     assert Claimed(below=0, size=-0.24).words == "below 0, -0.24 or less"
     assert Claimed(above=0.04, below=0.1).words == "above 0.04 and below 0.1"
 

@@ -143,23 +143,23 @@ def masked_heads_after(model: str, cases: Cases = "both") -> dict[str, Effect]:
     return found
 
 
-@quantity("RetMask changes the scores of the masked heads of {model} by {effect} thousandths more "
-          "than those of other heads", scale=1000)
+@quantity("RetMask's change of the scores of the masked heads of {model}, minus that of other "
+          "heads, is {effect} thousandths", scale=1000)
 def retrieval_heads_change_beyond_others(model: str) -> Effect:
     """Change of the mean score of the retrieval heads by RetMask, minus that of all other heads."""
     return _change(model, f"retrieval minus {OTHER}", "change", SCORE)
 
 
-@quantity("RetMask closes {effect} percentage points more of the gap to a score of 1 in the masked "
-          "heads of {model} than in its other heads", scale=100)
+@quantity("the share of the gap to a score of 1 that RetMask closes in the masked heads of {model}, "
+          "minus that in its other heads, is {effect} percentage points", scale=100)
 def selective_change(model: str) -> Effect:
     """Change of the retrieval heads by RetMask as a share of their headroom (what is missing to a
     score of 1), minus that of all other heads."""
     return _change(model, f"retrieval minus {OTHER}", "headroom change", HEADROOM)
 
 
-@quantity("after RetMask the masked heads of {model} score {effect} thousandths higher than after "
-          "{strategy}", scale=1000)
+@quantity("the scores of the masked heads of {model} after RetMask minus those after {strategy} "
+          "are {effect} thousandths", scale=1000)
 def retrieval_heads_change_beyond(model: str, strategy: str) -> Effect:
     """Score of the retrieval heads after RetMask, minus that after another strategy, seed by seed,
     over the cases that both trained models solve."""

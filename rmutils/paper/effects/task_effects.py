@@ -203,14 +203,14 @@ def gain_at_longest(model: str) -> Effect:
     return gain_at(model, max(EVALUATIONS[corpus_of(model)].lengths))
 
 
-@quantity("after RetMask {model} scores {effect} points higher on long texts than after {other}")
+@quantity("on long texts the score of {model} after RetMask minus that after {other} is {effect} points")
 def lead(model: str, other: str) -> Effect:
     """Score after RetMask minus that after another training, over categories and lengths."""
     return _less(model, RETMASK, other)
 
 
-@quantity("after RetMask {model} scores {effect} points higher at {length} tokens than after "
-          "{other}")
+@quantity("at {length} tokens the score of {model} after RetMask minus that after {other} is "
+          "{effect} points")
 def lead_at(model: str, other: str, length: int) -> Effect:
     """Score after RetMask minus that after another training at one length, average over categories.
     """
@@ -232,7 +232,7 @@ def relative_category_gain(model: str, category: str) -> Effect:
     return Effect.of(change, "share of the score before", pairs.names, pairs.clusters, pairs.note)
 
 
-@quantity("RetMask adds {effect} points more to {categories} than to the rest of {model}'s scores")
+@quantity("RetMask's gain of {model} in {categories} minus that in the rest is {effect} points")
 def category_gain_beyond(model: str, *categories: str) -> Effect:
     """Mean gain by RetMask in some categories minus that in the others."""
     pairs = _side_by_side(model, RETMASK, BEFORE)
@@ -245,7 +245,7 @@ def category_gain_beyond(model: str, *categories: str) -> Effect:
     return _effect(pairs, weights[:, None] * pairs.gains)
 
 
-@quantity("RetMask adds {effect} points more to {model} than to {other}")
+@quantity("RetMask's gain of {model} minus that of {other} is {effect} points")
 def gain_beyond(model: str, other: str) -> Effect:
     """Gain by RetMask on one model minus that on another."""
     both = [_side_by_side(name, RETMASK, BEFORE) for name in (model, other)]
@@ -258,13 +258,14 @@ def gain_beyond(model: str, other: str) -> Effect:
                          (model, other), both, strict=True)))
 
 
-@quantity("with thirty times the pairs RetMask adds {effect} points more to {model}")
+@quantity("thirty times the pairs change RetMask's gain of {model} by {effect} points")
 def gain_by_more_pairs(model: str) -> Effect:
     """Score after RetMask minus that after RetMask with a thirtieth of the pairs."""
     return _less(model, RETMASK, FEWER_PAIRS)
 
 
-@quantity("pairs with their reasoning {how} leave {model} {effect} points above whole pairs")
+@quantity("pairs with their reasoning {how}, minus whole pairs, change the score of {model} by "
+          "{effect} points")
 def left_out(model: str, how: str, category: str | None = None) -> Effect:
     """Score after RetMask on pairs whose reasoning is left out (`removed` or `un-generated`) less
     that on whole pairs; both think when evaluated."""
