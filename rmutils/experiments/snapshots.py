@@ -124,7 +124,7 @@ def join_tables(runs: Iterable[tuple[Run, Artifact]], name: str) -> pd.DataFrame
 def from_other_layers(model: str, heads: Iterable[list[int]]) -> str:
     """Say how many heads of a layer-matched control have to come from another layer, because there
     are too few others in theirs; empty if none."""
-    counts = Counter(layer for layer, _ in heads)
-    lacking = sum(max(0, 2 * count - RECIPES[model].num_attention_heads) for count in counts.values())
+    counts, of_layer = Counter(layer for layer, _ in heads), RECIPES[model].num_attention_heads
+    lacking = sum(max(0, 2 * count - of_layer) for count in counts.values())
     return (f"On `{model}` {lacking} of the control's {counts.total()} heads come from "
             "another layer, so the comparison is no more than a hint there.") if lacking else ""

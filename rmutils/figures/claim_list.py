@@ -59,7 +59,7 @@ def _told(part: Part) -> str:
     mark = f'<span class="rm-sign rm-{kind}">{sign}</span>'
     if np.isnan(effect.value):
         of = html.escape(", ".join(map(str, part.of)))
-        return f"{mark} {of}: not computed. {html.escape(effect.blocked)}."
+        return f"{mark} {of}: not computed ({html.escape(effect.blocked)})."
     ends = (effect.value, effect.low, effect.high)
     text = f"{counted(*ends)} {effect.unit}"
     if part.sentence:

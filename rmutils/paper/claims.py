@@ -248,11 +248,12 @@ def part_table(judged: Sequence[Judged]) -> pd.DataFrame:
     -------
     DataFrame
         `id`, `quantity`, `of`, `claimed`, `claimed_in_units` (of the sentence), `value`, `low`,
-        `high` (95 %), `unit`, `clusters`, `p` (of the direction, corrected; NaN if the part has no say), `verdict`, `decides` (False: only
-        shown beside), `telling` (True for the part that says most), `size_excluded`, `smallest`
-        (the smallest difference from a bound that would likely have been detected), `over` (what it
-        is an average of, and other things to know), `blocked` (why it has no say), `sentence` (with
-        `{effect}` for the number), `scale` (to the units of the sentence), `artifacts`.
+        `high` (95 %), `unit`, `clusters`, `p` (of the direction, corrected; NaN if the part has no
+        say), `verdict`, `decides` (False: only shown beside), `telling` (True for the part that
+        says most), `size_excluded`, `smallest` (the smallest difference from a bound that would
+        likely have been detected), `over` (what it is an average of, and other things to know),
+        `blocked` (why it has no say), `sentence` (with `{effect}` for the number), `scale` (to the
+        units of the sentence), `artifacts`.
     """
     rows = [{"id": j.claim.id, "quantity": part.measure.quantity,
              "of": ", ".join(map(str, part.of)), "claimed": part.measure.words,
@@ -265,6 +266,6 @@ def part_table(judged: Sequence[Judged]) -> pd.DataFrame:
              "artifacts": list(e.artifacts)}
             for j in judged for part in j.parts if (e := part.effect)]
     return pd.DataFrame(rows, columns=[
-        "id", "quantity", "of", "claimed", "claimed_in_units", "value", "low", "high", "unit", "clusters", "p",
-        "verdict", "decides", "telling", "size_excluded", "smallest", "over", "blocked",
-        "sentence", "scale", "artifacts"]).astype({"clusters": "Int64"})
+        "id", "quantity", "of", "claimed", "claimed_in_units", "value", "low", "high", "unit",
+        "clusters", "p", "verdict", "decides", "telling", "size_excluded", "smallest", "over",
+        "blocked", "sentence", "scale", "artifacts"]).astype({"clusters": "Int64"})

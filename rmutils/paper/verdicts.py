@@ -337,6 +337,8 @@ def tally(parts: Sequence[Verdict]) -> str:
     count, many = Counter(parts), len(parts)
     if many < 2:
         return ""
+    if count[BLIND] == many:
+        return f"none of {many} parts could"
     rest = [f"{count[verdict]} {verdict}" for verdict in (EXCLUDED, AGAINST, BLIND, NOT_RUN)
             if count[verdict]]
     return ", ".join([f"{count[REACHED] + count[SHOWN]} of {many} parts shown", *rest])

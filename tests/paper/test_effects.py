@@ -397,7 +397,8 @@ def test_general_abilities(monkeypatch):
     monkeypatch.setattr(task_effects, "corpus_of", lambda model: "book")
     found = task_effects.general_change("m")
     assert (found.value, found.low, found.high) == pytest.approx((-3, -3, -3))
-    assert (found.clusters, found.note) == (23, "3 of 4 tasks: code, formats, arithmetic; one training")
+    assert (found.clusters, found.note) == (
+        23, "3 of 4 tasks: code, formats, arithmetic; one training")
 
 
 def test_published_scores():

@@ -150,8 +150,8 @@ def retrieval_heads_change_beyond_others(model: str) -> Effect:
     return _change(model, f"retrieval minus {OTHER}", "change", SCORE)
 
 
-@quantity("the share of the gap to a score of 1 that RetMask closes in the masked heads of {model}, "
-          "minus that in its other heads, is {effect} percentage points", scale=100)
+@quantity("the share of the gap to a score of 1 that RetMask closes in the masked heads of "
+          "{model}, minus that in its other heads, is {effect} percentage points", scale=100)
 def selective_change(model: str) -> Effect:
     """Change of the retrieval heads by RetMask as a share of their headroom (what is missing to a
     score of 1), minus that of all other heads."""

@@ -203,7 +203,8 @@ def gain_at_longest(model: str) -> Effect:
     return gain_at(model, max(EVALUATIONS[corpus_of(model)].lengths))
 
 
-@quantity("on long texts the score of {model} after RetMask minus that after {other} is {effect} points")
+@quantity("on long texts the score of {model} after RetMask minus that after {other} is "
+          "{effect} points")
 def lead(model: str, other: str) -> Effect:
     """Score after RetMask minus that after another training, over categories and lengths."""
     return _less(model, RETMASK, other)
