@@ -63,6 +63,27 @@ def gain_over_sparsity(designed: pd.DataFrame, paper: pd.DataFrame, name: str) -
     return figure
 
 
+def gain_by_design(panels: Mapping[str, pd.DataFrame], name: str) -> Figure:
+    """Gain over sparsity, a panel per comparison, with a label of each design.
+
+    Parameters
+    ----------
+    panels : mapping
+        What the gain is, with its unit -> as from `rmutils.experiments.sparsity_and_gain.points`.
+    name : str
+        Of the measure of sparsity.
+    """
+    figure, axes = new_axes(columns=len(panels), size=(WIDTH, 3.2), squeeze=False)
+    for one, (title, table) in zip(axes[0], panels.items(), strict=True):
+        _points(one, table, BLUE)
+        for row in table.itertuples():
+            one.annotate(row.model.split()[0], (row.sparsity, row.gain), xytext=(4, 4),
+                         fontsize=9, textcoords="offset points", color=INK)
+        one.axhline(0, color=GREY, lw=0.8)
+        one.set(xlabel=f"sparsity ({name})", ylabel=title)
+    return figure
+
+
 def _points(axes: Axes, table: pd.DataFrame, colour: str) -> None:
     axes.vlines(table["sparsity"], table["gain_low"], table["gain_high"], color=colour, lw=1)
     axes.hlines(table["gain"], table["sparsity_low"], table["sparsity_high"], color=colour, lw=1)

@@ -29,6 +29,7 @@ from rmutils.experiments.is_it_causal import (
 from rmutils.experiments.masking_sweep import SWEEP, SweepConfig
 from rmutils.experiments.olmo3 import EXTENSION
 from rmutils.experiments.savings_curves import MEASUREMENTS
+from rmutils.experiments.sparser_versions import SPARSITY_AND_GAIN, SparsityConfig
 from rmutils.experiments.strained_positions import POSITIONS, PositionsConfig
 from rmutils.experiments.under_variants import VARIANT, VariantConfig
 from rmutils.experiments.which_heads import WHICH_HEADS, WhichHeadsConfig
@@ -45,8 +46,8 @@ STAGES = {stage.name: (stage, config) for stage, config in (
     (FORMATION, FormationConfig), (GENERAL, GeneralConfig), (HALF_LEARNED, HalfLearnedConfig),
     (HEADS, HeadsConfig), (IS_IT_CAUSAL, IsItCausalConfig), (LEADERS, LeadersConfig),
     (LIKELIHOODS, LikelihoodConfig), (POSITIONS, PositionsConfig), (RETMASK, RetMaskConfig),
-    (SWEEP, SweepConfig), (TRAIN, TrainRecipe), (VARIANT, VariantConfig),
-    (WHICH_HEADS, WhichHeadsConfig),
+    (SPARSITY_AND_GAIN, SparsityConfig), (SWEEP, SweepConfig), (TRAIN, TrainRecipe),
+    (VARIANT, VariantConfig), (WHICH_HEADS, WhichHeadsConfig),
     *((one.stage, one.config) for one in MEASUREMENTS.values()))}
 
 

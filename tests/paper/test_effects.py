@@ -13,7 +13,7 @@ from rmutils.experiments.failure_modes import FailureModes
 from rmutils.experiments.masking_sweep import Sweep
 from rmutils.heads import HeadScores
 from rmutils.paper.claims import load_claims
-from rmutils.paper.effects import QUANTITIES, head_effects, task_effects
+from rmutils.paper.effects import QUANTITIES, head_effects, sparsity_effects, task_effects
 from rmutils.paper.verdicts import CannotShow
 from rmutils.pipeline.planned_runs import planned_runs
 
@@ -34,7 +34,7 @@ def detection(monkeypatch):
     """256 heads: 8 at 0.2, 8 at 0.06, the rest at 0.01; two of the four needles lack the latter."""
     found = scores([0.2] * 8 + [0.06] * 8 + [0.01] * 240)
     found.runs[:2, 2:4] = 0
-    for module in (head_effects, task_effects):
+    for module in (head_effects, sparsity_effects):
         monkeypatch.setattr(module, "scored", lambda model, compute: (found, ARTIFACT))
     return found
 
@@ -350,37 +350,54 @@ def designed(monkeypatch):
     gains = 10 * x + np.tile([0.3, -0.3], 6)
     table = pd.DataFrame({"sparsity": x, "gain": gains, "gain_low": gains - 0.5,
                           "gain_high": gains + 0.5})
-    monkeypatch.setattr(task_effects, "designs", lambda: dict.fromkeys("abcdefghijkl"))
-    monkeypatch.setattr(task_effects, "design_stored", lambda name, compute: SimpleNamespace(
+    monkeypatch.setattr(sparsity_effects, "designs", lambda: dict.fromkeys("abcdefghijkl"))
+    monkeypatch.setattr(sparsity_effects, "design_stored", lambda name, compute: SimpleNamespace(
         artifact=SimpleNamespace(name=compute)))
-    monkeypatch.setattr(task_effects, "points", lambda found, statistic: table)
+    monkeypatch.setattr(sparsity_effects, "points", lambda found, statistic: table)
     return table
 
 
 def test_correlation_over_designed_models(designed):
-    found = task_effects.gain_over_designed_sparsity("gini")
+    found = sparsity_effects.gain_over_designed_sparsity("gini")
     assert found.value == pytest.approx(np.corrcoef(designed["sparsity"], designed["gain"])[0, 1])
     assert found.low < found.value < found.high and not found.blocked
     assert (found.clusters, found.artifacts) == (12, ("never",) * 12)
     designed[["gain_low", "gain_high"]] += np.array([-20, 20])  # now they do not differ
-    assert "do not differ more than chance" in task_effects.gain_over_designed_sparsity(
+    assert "do not differ more than chance" in sparsity_effects.gain_over_designed_sparsity(
         "gini").blocked
+
+
+def test_correlation_at_equal_size(monkeypatch, designed):
+    """It waits for all planned runs, and for eight designs."""
+    found = SimpleNamespace(done={"retmask": 5}, planned={"retmask": 6}, artifacts=[ARTIFACT])
+    table = designed.assign(error=0.25)
+    monkeypatch.setattr(sparsity_effects, "sparsity_and_gain", lambda plan: found)
+    monkeypatch.setattr(sparsity_effects, "gains_by_design", lambda result, statistic: table)
+    with pytest.raises(NotStored, match="compute_sparsity auto"):
+        sparsity_effects.gain_over_sparsity_at_equal_size("hoyer")
+    found.done = found.planned
+    effect = sparsity_effects.gain_over_sparsity_at_equal_size("hoyer")
+    assert effect.value == sparsity_effects.gain_over_designed_sparsity("gini").value
+    assert not effect.blocked and effect.artifacts == (ARTIFACT.name,)
+    table = table.head(7)
+    with pytest.raises(CannotShow, match="over 7 designs"):
+        sparsity_effects.gain_over_sparsity_at_equal_size("hoyer")
 
 
 def test_correlation_over_models(monkeypatch):
     """Four models have no say; eight have one."""
     lists = {f"m{i}": [9] * (i + 1) + [1] * (15 - i) for i in range(8)}
-    monkeypatch.setattr(task_effects, "gain", lambda model: SimpleNamespace(
+    monkeypatch.setattr(sparsity_effects, "gain", lambda model: SimpleNamespace(
         value=float(model[1]), low=float(model[1]) - 0.1, high=float(model[1]) + 0.1,
         artifacts=(model,)))
-    monkeypatch.setattr(task_effects, "scored", lambda model, compute: (
+    monkeypatch.setattr(sparsity_effects, "scored", lambda model, compute: (
         scores(lists[model]), ARTIFACT))
-    sparse = [task_effects.gini(np.array(lists[model])) for model in lists]
-    found = task_effects.gain_over_sparsity(*lists)
+    sparse = [sparsity_effects.gini(np.array(lists[model])) for model in lists]
+    found = sparsity_effects.gain_over_sparsity(*lists)
     assert found.value == pytest.approx(np.corrcoef(sparse, range(8))[0, 1])
     assert found.artifacts == (*lists, *["stored-1"] * 8) and not found.blocked
     with pytest.raises(CannotShow, match="a correlation over 4 models"):
-        task_effects.gain_over_sparsity(*list(lists)[:4])
+        sparsity_effects.gain_over_sparsity(*list(lists)[:4])
 
 
 def test_general_abilities(monkeypatch):
@@ -415,7 +432,7 @@ def test_published_scores():
 
 def test_every_measure_of_effects_can_decide_a_claim():
     """What a module of effects defines for claims is registered, says what it is, and is used."""
-    modules = (head_effects, task_effects)
+    modules = (head_effects, sparsity_effects, task_effects)
     defined = {name: function for module in modules for name, function in vars(module).items()
                if inspect.isfunction(function) and function.__module__ == module.__name__
                and not name.startswith("_")

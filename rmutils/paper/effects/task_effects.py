@@ -7,7 +7,7 @@ count in which the untrained model could have shown a change (`rmutils.paper.ver
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -20,24 +20,11 @@ from rmutils.evaluation.abilities.evaluate_abilities import evaluate_general_sto
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate_stored
 from rmutils.evaluation.helmet.averages import samples_of
 from rmutils.evaluation.helmet.baselines import baselines_stored
-from rmutils.experiments.designs import (
-    correlation,
-    design_stored,
-    designs,
-    heterogeneity,
-    points,
-    standard_error,
-)
 from rmutils.experiments.general_abilities import ALL, changes, planned_abilities
-from rmutils.experiments.masking_sweep import scored
-from rmutils.experiments.sweep_questions import HAYSTACK
-from rmutils.heads.sparsity import gini
 from rmutils.models.loading import corpus_of
-from rmutils.paper.effects.head_effects import RETMASK, answers_lost_at_tau, seeds_said, trainings
+from rmutils.paper.effects.head_effects import RETMASK, seeds_said, trainings
 from rmutils.paper.verdicts import (
-    ALPHA,
     CATEGORIES,
-    MODELS,
     CannotShow,
     Effect,
     blind_spot,
@@ -279,59 +266,6 @@ def gain_left_out(model: str, how: str) -> Effect:
     """Score after RetMask on pairs whose reasoning is left out (`removed` or `un-generated`) less
     that before training; both think when evaluated."""
     return _less(model, f"rc-{how}", BEFORE, config=THINKING)
-
-
-@quantity("over {models}, gain and sparsity correlate at r = {effect}")
-def gain_over_sparsity(*models: str) -> Effect:
-    """Correlation (Pearson's) of the gain by RetMask with the Gini coefficient of the retrieval
-    scores, over models; Fisher's interval."""
-    return _over_sparsity(models, gain)
-
-
-@quantity("over the designed models, gain and sparsity correlate at r = {effect}")
-def gain_over_designed_sparsity(statistic: str) -> Effect:
-    """Correlation (Pearson's) of the gain by RetMask with a measure of sparsity
-    (`rmutils.heads.sparsity.statistics`), over the models of `rmutils.experiments.designs`;
-    Fisher's interval."""
-    found = {name: design_stored(config, compute="never") for name, config in designs().items()}
-    table = points(found, statistic)
-    return _correlation(table["sparsity"].to_numpy(), table["gain"].to_numpy(),
-                        standard_error(table["gain_low"], table["gain_high"]),
-                        [design.artifact.name for design in found.values()])
-
-
-@quantity("over {models}, needles lost and sparsity correlate at r = {effect}")
-def loss_over_sparsity(*models: str) -> Effect:
-    """Correlation (Pearson's) of the needles lost without the retrieval heads with the Gini
-    coefficient of the retrieval scores, over models; Fisher's interval."""
-    return _over_sparsity(models, lambda model: answers_lost_at_tau(model, HAYSTACK))
-
-
-def _over_sparsity(models: Sequence[str], measure: Callable[[str], Effect]) -> Effect:
-    if len(models) < MODELS:
-        raise CannotShow(f"a correlation over {len(models)} models; it takes {MODELS} or more",
-                         CORRELATION, ())
-    detections = [scored(model, compute="never") for model in models]
-    effects = [measure(model) for model in models]
-    return _correlation(np.array([gini(scores.mean) for scores, _ in detections]),
-                        np.array([effect.value for effect in effects]),
-                        [standard_error(effect.low, effect.high) for effect in effects],
-                        [*(name for effect in effects for name in effect.artifacts),
-                         *(artifact.name for _, artifact in detections)])
-
-
-CORRELATION = "correlation"
-
-
-def _correlation(
-    sparsity: np.ndarray, values: np.ndarray, errors: Sequence[float], names: Sequence[str]
-) -> Effect:
-    """Blind where the values themselves do not differ more than chance explains."""
-    q, freedom, p = heterogeneity(values, errors)
-    alike = (f"the {len(values)} models do not differ more than chance explains (Q = {q:.1f} with "
-             f"{freedom} degrees of freedom)" if p > ALPHA else "")
-    return Effect.of(correlation(sparsity, values, errors), CORRELATION, names, len(values),
-                     f"{len(values)} models", alike)
 
 
 def _less(
