@@ -8,7 +8,13 @@ import torch
 
 from rmutils.core.errors import UserError
 from rmutils.heads import HeadScores
-from rmutils.heads.masking import choose, count_displaced, draw_layer_matched, mask_heads
+from rmutils.heads.masking import (
+    choose,
+    count_displaced,
+    draw_layer_matched,
+    mask_heads,
+    scaled_outputs,
+)
 
 IDS = torch.arange(100, 160)[None]
 HEADS = [(0, 1), (2, 0), (2, 3), (3, 2)]
@@ -92,6 +98,19 @@ def test_weights_come_back_after_an_exception(lm):
     before = weights(lm)
     with pytest.raises(ZeroDivisionError), mask_heads(lm, HEADS):
         assert (attention(lm, 3).o_proj.weight[:, 16:24] == 0).all()
+        raise ZeroDivisionError
+    assert_unchanged(lm, before)
+
+
+def test_scaled_outputs_lie_on_the_line_between_masked_and_whole(lm):
+    """In what a layer's attention writes; the weights come back, also after an exception."""
+    before, size = weights(lm), lm.shape[1]
+    inputs = torch.randn(3, attention(lm, 1).o_proj.in_features)
+    whole = attention(lm, 1).o_proj(inputs)
+    with mask_heads(lm, [(1, size - 1)]):
+        masked = attention(lm, 1).o_proj(inputs)
+    with pytest.raises(ZeroDivisionError), scaled_outputs(lm, [(1, size - 1)], 0.25):
+        torch.testing.assert_close(attention(lm, 1).o_proj(inputs), masked * 0.75 + whole * 0.25)
         raise ZeroDivisionError
     assert_unchanged(lm, before)
 
