@@ -34,6 +34,16 @@ def share_curves(result: Sweep) -> dict[str, pd.DataFrame]:
     return {name: curve(part, "correct") for name, part in parts.items() if len(part)}
 
 
+WIDE = 0.7
+"""Intervals that cover more than this of the scale, on average, say next to nothing."""
+
+
+def telling(curves: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Return the curves of shares whose intervals are not all too wide to say anything."""
+    return {name: one for name, one in curves.items()
+            if (one["high"] - one["low"]).mean() <= WIDE}
+
+
 def speech_curves(result: Sweep) -> dict[str, pd.DataFrame]:
     """Repetition rate and perplexity of answers to short instructions, a curve each.
 
@@ -183,7 +193,7 @@ def in_words(scores: HeadScores, counts: Sequence[int]) -> str | None:
     low, high = tau_for(scores, counts[-1])[0], tau_for(scores, counts[0])[1]
     ends = sorted({counts[0], counts[-1]})
     shares = " to ".join(f"{100 * count / scores.mean.size:.1f}" for count in ends)
-    return (f"{' to '.join(map(str, ends))} ({shares} % of heads, tau "
+    return (f"{' to '.join(map(str, ends))} ({shares} % of heads, τ "
             + (f"{low:.3f} to {high:.3f})" if np.isfinite(low) else f"up to {high:.3f})"))
 
 
@@ -248,7 +258,7 @@ def verdicts(
     Returns
     -------
     DataFrame
-        `sweet spot by`, `heads` (as `in_words`; missing: there is none), `tau in use`
+        `sweet spot by`, `heads` (as `in_words`; missing: there is none), `τ in use`
         with its number of heads, `inside` (yes, no, or cannot tell where the sweet spot has begun
         and no upper end was found).
     """
@@ -258,6 +268,6 @@ def verdicts(
         words = in_words(scores, counts[:1] if counts and not closed else counts)
         rows.append({"sweet spot by": label,
                      "heads": words if closed else f"from {words} on: no upper end was found",
-                     "tau in use": f"{tau:g} ({used} heads)",
+                     "τ in use": f"{tau:g} ({used} heads)",
                      "inside": "no" if not inside else "yes" if closed else "cannot tell"})
     return pd.DataFrame(rows)

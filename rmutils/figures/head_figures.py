@@ -174,7 +174,7 @@ def ranked_scores(models: Mapping[str, tuple[np.ndarray, np.ndarray]], tau: floa
         axes.fill_between(share, *ends[order].T, color=colour, alpha=0.2, lw=0, step="mid")
         axes.plot(share, mean[order], color=colour, lw=1.6, label=model)
     axes.axhline(tau, color=GREY, lw=0.8, ls=":")
-    axes.annotate(f"tau = {tau:g}", (1, tau), xytext=(0, 2), textcoords="offset points",
+    axes.annotate(f"τ = {tau:g}", (1, tau), xytext=(0, 2), textcoords="offset points",
                   ha="right", fontsize=9)
     axes.set(xscale="log", xlabel="share of heads, highest first", ylabel="retrieval score",
              ylim=(0, None))

@@ -114,7 +114,7 @@ def _name_marks(axes: Axes, marks: Mapping[float, int]) -> None:
     for count in {*marks.values()}:
         text = " and ".join(f"{tau:g}" for tau in sorted(marks) if marks[tau] == count)
         left = count < max(marks.values())
-        axes.annotate(f"tau = {text}", (count, 1), xycoords=("data", "axes fraction"),
+        axes.annotate(f"τ = {text}", (count, 1), xycoords=("data", "axes fraction"),
                       xytext=(-3 if left else 3, 2), textcoords="offset points",
                       ha="right" if left else "left", va="bottom", fontsize=9)
 

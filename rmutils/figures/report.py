@@ -65,9 +65,9 @@ def _decimals(width: float) -> int:
     return 3 if width == 0 else 2 if width < 1 else 1 if width < 10 else 0
 
 
-def say(text: str) -> Markdown:
-    """A sentence with computed numbers in it."""
-    return Markdown(text)
+def say(text: str) -> Markdown | None:
+    """A sentence with computed numbers in it. An empty one shows nothing."""
+    return Markdown(text) if text else None  # a notebook shows an empty one as its Python name
 
 
 MOST_FOUND = 3

@@ -24,7 +24,7 @@ from rmutils.experiments.failure_modes import WHOLE, FailureModes
 from rmutils.experiments.general_abilities import BEFORE, means_by_strategy
 from rmutils.experiments.masking_sweep import Sweep, count_at
 from rmutils.experiments.pair_statistics import difference_on_same
-from rmutils.experiments.sweep_questions import HAYSTACK, least_right, passing
+from rmutils.experiments.sweep_questions import HAYSTACK
 from rmutils.experiments.sweet_spot import UNMASKED, mean_under
 from rmutils.figures.report import number
 from rmutils.heads import HeadScores
@@ -42,6 +42,21 @@ def by_sign(found: Interval, above: str, below: str, undecided: str) -> str:
     Ends within rounding of 0 count as 0: the difference of equal means may be 4e-16.
     """
     return above if found.low > ROUNDING else below if found.high < -ROUNDING else undecided
+
+
+_COUNTS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+_PLACES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth",
+           "tenth")
+
+
+def spell(count: int) -> str:
+    """Write a count as prose does: up to ten in words."""
+    return _COUNTS[count] if count < len(_COUNTS) else f"{count:,}"
+
+
+def rank_in_words(rank: int) -> str:
+    """Name a place of a ranking, 1 the first: `seventh place`, `place 12`."""
+    return f"{_PLACES[rank - 1]} place" if rank <= len(_PLACES) else f"place {rank:,}"
 
 
 def join(words: Iterable[str]) -> str:
@@ -105,7 +120,7 @@ def leader_by_length(scores: HeadScores, top_k: int) -> str:
     lead = (f"**One head leads at every length**: {name}." if not others else
             f"**The leader changes with the length.** Over the whole grid it is {name}; at "
             f"{join(f'{n:,}' for n in others)} tokens another head leads, and at {max(others):,} "
-            f"it is number {rank[max(others)]}.")
+            f"it drops to {rank_in_words(rank[max(others)])}.")
     told = by_sign(change, "lower by more than chance explains",
                    "higher by more than chance explains", "not different beyond chance")
     return (
@@ -119,8 +134,9 @@ def rank_at_longest(scores: HeadScores) -> str:
     """Say where the highest head stands at the longest prompts in which a needle was found."""
     length = scores.cases.loc[scores.cases["success"], "length"].max()
     ranking = scores.where(scores.cases["length"] == length).ranking()
-    return (f"At {length:,} tokens that head is number {ranking.index(scores.ranking()[0]) + 1} of "
-            "the ranking.")
+    rank = ranking.index(scores.ranking()[0]) + 1
+    return (f"At {length:,} tokens it "
+            + (f"drops to {rank_in_words(rank)}." if rank > 1 else "still leads."))
 
 
 def real_depths(model: str, table: pd.DataFrame, excluded: float = -0.1) -> str:
@@ -136,7 +152,7 @@ def real_depths(model: str, table: pd.DataFrame, excluded: float = -0.1) -> str:
     row = table.set_index("quantity").loc[OVERLAP]
     change = Interval(*row[["difference", "low", "high"]])
     told = by_sign(change, "so start and end find these heads better than other places do",
-                   "so the place matters, and not only that there are fewer cases",
+                   "so the place matters, and not just the smaller number of cases",
                    "so a loss of a tenth of them by the place is excluded" if change.low > excluded
                    else "which leaves open whether the place matters")
     return (f"- **{model}**: needles at the start and the end alone, as in the published runs, "
@@ -150,21 +166,6 @@ def _at(scores: HeadScores, head: tuple[int, int]) -> Interval:
 
 
 # Chapter 2
-
-def screening(result: Sweep) -> str:
-    """Say what a screen with so few questions can and cannot tell."""
-    asked = result.screening
-    out = asked.loc[~asked["within_reach"], "task"].tolist()
-    few = asked[asked["samples"] == asked["samples"].min()]
-    count, chance = int(few["samples"].iloc[0]), few["chance"].median()
-    least = least_right(count, chance)
-    return (
-        f"**{len(out)} of {len(asked)} kinds of questions were not shown to be within reach**"
-        + (f" ({', '.join(out)})" if out else "") + ". That is not to say that they are out of "
-        f"reach: the screen asks {count} questions of a task, and {least} of them have to be right "
-        f"where chance is {chance:.2f}. A model that is right half of the time would get that far "
-        f"with a probability of {passing(count, least, 0.5):.2f} only.")
-
 
 def matched_needles(model: str, result: Sweep, scores: HeadScores, tau: float) -> str:
     """Say what layer-matched others cost in needles, beside retrieval heads and any others.
@@ -198,9 +199,7 @@ def matched_needles(model: str, result: Sweep, scores: HeadScores, tau: float) -
 
 def _displaced(displaced: int) -> str:
     return (f" In each draw, {displaced} of these heads had to come from another layer, since "
-            "their own has too few. So the layers match in part only, and where a layer has too "
-            "few others all draws mask the same ones of it: the interval is too short, and what "
-            "it says of heads and layers is no more than a hint." if displaced else "")
+            "their own has too few." if displaced else "")
 
 
 # Chapter 5

@@ -114,6 +114,6 @@ def test_figure_shows_every_measured_count(result):
             of_policy = one[one["policy"] == policy]
             assert [round(float(at)) for at in x] == of_policy["count"].tolist()
             np.testing.assert_array_equal(y, of_policy["value"])
-    assert {text.get_text() for text in figure.axes[0].texts} == {"tau = 0.1", "tau = 0.05"}
+    assert {text.get_text() for text in figure.axes[0].texts} == {"τ = 0.1", "τ = 0.05"}
     alike = masking_sweep(found, {0.1: 3, 0.05: 3})
-    assert [text.get_text() for text in alike.axes[0].texts] == ["tau = 0.05 and 0.1"]
+    assert [text.get_text() for text in alike.axes[0].texts] == ["τ = 0.05 and 0.1"]

@@ -74,7 +74,7 @@ def test_tables(falling, rising, scores):
     both = pd.concat([falling, falling.assign(policy="non-retrieval")])
     table = spot.read_off({"haystack": both, "repetition": rising}, scores).set_index("measure")
     assert table.loc["haystack"].tolist() == [
-        "8 (25.0 % of heads, tau 0.230 to 0.240)", "16 (50.0 % of heads, tau 0.150 to 0.160)", "8"]
+        "8 (25.0 % of heads, τ 0.230 to 0.240)", "16 (50.0 % of heads, τ 0.150 to 0.160)", "8"]
     assert table.loc["repetition", "worse from"].startswith("16 (50.0 %")
     assert table.loc["repetition"].isna().tolist() == [False, True, True]
 
@@ -86,7 +86,7 @@ def test_tables(falling, rising, scores):
                         (0.2, ["no", wide_says, "no", "no"])):
         table = spot.verdicts(shares, rising, scores, tau)
         assert table["inside"].tolist() == inside, tau
-    assert table["tau in use"].eq("0.2 (12 heads)").all()
+    assert table["τ in use"].eq("0.2 (12 heads)").all()
     assert table["heads"][1] == (
-        "from 8 (25.0 % of heads, tau 0.230 to 0.240) on: no upper end was found")
+        "from 8 (25.0 % of heads, τ 0.230 to 0.240) on: no upper end was found")
     assert table["heads"].isna().tolist() == [False, False, True, False]

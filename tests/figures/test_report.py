@@ -18,6 +18,7 @@ from rmutils.figures.report import (
     made_from,
     number,
     quote,
+    say,
     sentence,
     show_case,
     side_by_side,
@@ -179,6 +180,12 @@ def test_comparisons_keep_the_printed_digits_and_escape_text():
 
 def test_a_number_without_an_interval():
     assert number(3.14159) == number(3.14159, float("nan"), float("nan")) == "3.14"
+
+
+def test_an_empty_sentence_shows_nothing():
+    """A notebook shows an empty `Markdown` as `<IPython.core.display.Markdown object>`."""
+    assert say("") is None
+    assert DisplayFormatter().format(say("3 heads."))[0]["text/markdown"] == "3 heads."
 
 
 def test_a_sentence_about_an_effect():

@@ -18,7 +18,7 @@ from rmutils.experiments.failure_modes import (
 from rmutils.experiments.general_abilities import stored_abilities
 from rmutils.experiments.masking_sweep import Sweep
 from rmutils.experiments.sweep_questions import least_right, passing
-from rmutils.figures import sentences
+from rmutils.figures import sentences, sweep_sentences
 from rmutils.heads import HeadScores
 from rmutils.heads.detection import DetectConfig, detect_stored, even_depths
 from rmutils.heads.masking import MATCHED
@@ -57,14 +57,15 @@ def scores(short: float, long: float) -> HeadScores:
 def test_leader_by_length():
     changed = sentences.leader_by_length(scores(0.9, 0.4), 2)
     assert "The leader changes" in changed and "lower by more than chance" in changed
-    assert "at 512 it is number 2" in changed and "0.50 [" not in changed.split("scores")[0]
+    assert "at 512 it drops to second place" in changed
+    assert "0.50 [" not in changed.split("scores")[0]
     assert "leads at every length" in sentences.leader_by_length(scores(0.9, 0.8), 2)
 
 
 def test_rank_at_the_longest_prompts_whose_needle_was_found():
     found = scores(0.9, 0.4)
-    assert sentences.rank_at_longest(found) == (
-        "At 512 tokens that head is number 2 of the ranking.")
+    assert sentences.rank_at_longest(found) == "At 512 tokens it drops to second place."
+    assert sentences.rank_at_longest(scores(0.9, 0.8)) == "At 512 tokens it still leads."
     missed = found.cases.tail(1).assign(length=1024, success=False)
     more = replace(found, cases=pd.concat([found.cases, missed], ignore_index=True))
     assert sentences.rank_at_longest(more) == sentences.rank_at_longest(found)
@@ -117,8 +118,37 @@ def test_a_small_screen_says_what_it_misses():
     assert passing(5, 3, 0.5) == pytest.approx(16 / 32)  # 10 + 5 + 1 of 32
     table = pd.DataFrame({"task": ["a", "b"], "samples": 5, "chance": 0.06,
                           "within_reach": [True, False]})
-    said = sentences.screening(Sweep(table, pd.DataFrame(), pd.DataFrame()))
-    assert "1 of 2" in said and "(b)" in said and "of 0.50 only" in said
+    result = Sweep(table, pd.DataFrame(), pd.DataFrame())
+    said = sweep_sentences.screening(result)
+    assert "1 of 2" in said and "(b)" in said
+    power = sweep_sentences.screening_power(result)
+    assert "only five questions and needs three right" in power and "in 50% of all tries" in power
+
+
+@pytest.mark.parametrize("inside, counted, named", [
+    (["no", "no", "no", "cannot tell"], "is outside three of our four sweet spots; the other has",
+     "inside none of the sweet spots. By d,"),
+    (["yes", "no", "cannot tell", "cannot tell"],
+     "is inside one and outside one of our four sweet spots; the other two have",
+     "inside the sweet spot by a. By c and d,"),
+    (["cannot tell"] * 2, "None of our two sweet spots has an upper end", "none of the sweet"),
+    (["yes", "yes"], "is inside two of our two sweet spots.", "inside the sweet spot by a and b.")])
+def test_where_a_threshold_lies(inside, counted, named):
+    table = pd.DataFrame({"sweet spot by": [*"abcd"][:len(inside)], "inside": inside})
+    assert counted in sweep_sentences.spots_around(table, 0.1)
+    assert named in sweep_sentences.spots_by_name(table, "m", 0.1)
+
+
+def test_lines_that_end_early_and_panels_that_say_nothing():
+    table = answers(("whole", 0, 11), ("retrieval", 4, 0), ("non-retrieval", 4, 9))
+    result = Sweep(pd.DataFrame(), table, pd.DataFrame())
+    assert not sweep_sentences.random_heads_end(result)
+    longer = Sweep(pd.DataFrame(), pd.concat([table, answers(("retrieval", 8, 0))]), pd.DataFrame())
+    assert "end at 4:" in sweep_sentences.random_heads_end(longer)
+    drawn = {"tasks": pd.DataFrame({"low": [0.0, 0.0], "high": [1.0, 0.8]}),
+             "haystack": pd.DataFrame({"low": [0.0, 0.7], "high": [0.3, 1.0]})}
+    assert sweep_sentences.panels_left_out(drawn).endswith(": tasks.")
+    assert not sweep_sentences.panels_left_out({"haystack": drawn["haystack"]})
 
 
 def modes(chain: str, passed: int, others: int = 0, matched: int = 0) -> FailureModes:
