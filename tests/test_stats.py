@@ -11,6 +11,9 @@ from scipy import stats
 from rmutils.core.errors import UserError
 from rmutils.stats import (
     DIFFERENCE,
+    POINTS,
+    POSITIVE,
+    RELATIVE,
     SHARE,
     Interval,
     compare,
@@ -24,6 +27,7 @@ from rmutils.stats import (
     sign_flip_test,
     smallest_effect,
     smallest_p,
+    span,
     spread,
 )
 
@@ -85,6 +89,47 @@ def test_intervals_end_where_the_quantity_does():
     assert interval(found, bounds=SHARE).high == 1
     assert interval(found, bounds=SHARE).low == interval(found).low
     assert interval([-1.0, -1, -1, 0], bounds=DIFFERENCE).low == -1
+
+
+@pytest.mark.parametrize("bounds, values, side, end", [
+    (RELATIVE, [-1.0, -1, -1, 5], "low", -1), (POSITIVE, [0.0, 0, 0, 5], "low", 0),
+    (POINTS, [0.0, 0, 0, 50], "low", 0), (POINTS, [100.0, 100, 100, 50], "high", 100),
+    (DIFFERENCE, [1.0, 1, 1, 0], "high", 1)])
+def test_bounds_of_each_kind(bounds, values, side, end):
+    free, bounded = interval(values), interval(values, bounds=bounds)
+    assert getattr(bounded, side) == end != getattr(free, side)
+    other = {"low": "high", "high": "low"}[side]
+    if bounds in (RELATIVE, POSITIVE):  # open at the other end
+        assert getattr(bounded, other) == getattr(free, other) > 5
+
+
+def test_defaults_are_those_of_stored_results():
+    """Else a number in the book would not be found again from its data."""
+    values = np.random.default_rng(9).normal(size=(20, 1))
+    table = pd.concat([rows(name, values.T.tolist()) for name in "ab"])
+    table.loc[table["strategy"] == "b", "score"] *= 2
+    known = {"resamples": 2000, "seed": 0}
+    assert interval(values[:, 0]) == interval(values[:, 0], **known)
+    drawn = draws(values[:, 0])
+    np.testing.assert_array_equal(drawn, draws(values[:, 0], **known, level=0.95))
+    assert interval_of(drawn) == interval_of(drawn, level=0.95)
+    assert not np.array_equal(drawn, draws(values[:, 0], level=0.9))
+    pd.testing.assert_frame_equal(compare(table, "a"), compare(table, "a", **known))
+    assert sign_flip_test(values) == sign_flip_test(values, flips=9999, seed=0)
+    assert sign_flip_test(values) != sign_flip_test(values, flips=9999, seed=1)
+    assert compare(table, "a")["p"].item() == sign_flip_test(values)
+
+
+def test_words_for_an_interval():
+    assert span(1.0, 2.25) == "95 % interval 1.0 to 2.2"
+    assert span(1.0, 2.25, ".2f", "interval") == "interval 1.00 to 2.25"
+    assert span(None, None) == span(np.nan, np.nan) == "a single sample has no interval"
+    assert span(np.nan, np.nan, what="seed") == "a single seed has no interval"
+    assert str(Interval(0.5, 0.25, 0.75)) == "0.5, interval 0.25 to 0.75"
+    assert str(Interval(1.0, np.nan, np.nan)) == "1, a single sample has no interval"
+    assert str(Interval(np.ones(2), np.ones(2), np.ones(2))).startswith("Interval(value=array(")
+    value, low, high = interval_of([3.0])  # no draws at all
+    assert value == 3 and np.isnan([low, high]).all()
 
 
 def test_an_interval_holds_its_estimate_or_is_refused():
