@@ -31,6 +31,8 @@ NAMES = {
     "playground": "The real model in a browser: loading, first token, speed, memory (2 minutes).",
     "imports": "What importing the package and asking the command for help take.",
     "book": "The book built cold, warm, and with one notebook or one module changed (20 minutes).",
+    "mutation": "Small changes of the modules that decide numbers, and the tests (an hour; needs "
+                "mutmut).",
     "gpu": "The grid by a Llama of eight billion random weights, on a GPU.",
 }
 Quick = Annotated[bool, typer.Option(help="Small sizes; results are thrown away.")]

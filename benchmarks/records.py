@@ -50,6 +50,10 @@ class Results:
         print({name: value for name, value in row.items() if name not in ("said", "copied")},
               flush=True)
         self.rows.append(row)
+        self.write()
+
+    def write(self) -> None:
+        """Write the file with all rows."""
         rows = ",\n".join(f"  {json.dumps(row)}" for row in self.rows)
         head = json.dumps(self.head, indent=1)
         temporary = self.path.with_suffix(".tmp")

@@ -19,6 +19,9 @@ def test_printed_numbers_by_hand(gains):
     """40 heads of 1,024 gain 0.051, the others 0.001; the mean goes from 0.017 to 0.020."""
     assert gains["value"][:4].tolist() == pytest.approx(
         [0.003, (40 * 0.051 + 984 * 0.001) / 1024, 0.003 / 0.017, 2.04 / (2.04 + 0.984)])
+    assert gains.index[:4].tolist() == [
+        "gain of the mean", "gain of the mean from both groups", "relative gain of the mean",
+        "share of the gain in masked heads"]
     low, high = gains.loc["relative gain of the mean", ["low", "high"]]
     assert (low, high) == pytest.approx((0.0195 / 0.0175 - 1, 0.0205 / 0.0165 - 1))
 
@@ -48,6 +51,8 @@ def test_gains_by_hand():
         (2.11 + 2.78 + 1.06 + 1.50 + 2.28) / 5)
     # Table 4, four lengths only: 46.69 - 46.53, 46.07 - 45.83, 43.09 - 42.41, 35.54 - 35.07
     assert table.loc["Olmo-3-7B-Think", "gain"] == pytest.approx((0.16 + 0.24 + 0.68 + 0.47) / 4)
+    assert list(table.index) == list(load_tables().query(
+        "source == 'en' and table in (1, 4)")["group"].unique())  # the order of the paper
     assert list(table.index[table["sparsity"].isna()]) == ["Olmo-3-7B-Instruct"]
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 CITATION, CHANGELOG = ROOT / "CITATION.cff", ROOT / "CHANGELOG.md"
 FAULTS, STANDARDS = DATA / "faults.json", DATA / "standards.yml"
+MUTATION = DATA / "mutation.json"
 
 
 def inputs() -> list[Path]:
@@ -27,7 +28,8 @@ def inputs() -> list[Path]:
     from rmutils.site.pages.standards import evidence
 
     paper = sorted(p for p in (DATA / "paper").iterdir() if p.is_file())
-    return [CITATION, CHANGELOG, FAULTS, STANDARDS, *paper, *evidence()]
+    return [CITATION, CHANGELOG, FAULTS, *filter(Path.is_file, [MUTATION]), STANDARDS, *paper,
+            *evidence()]
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -32,7 +32,7 @@ from rmutils.paper import audit, load_published_maps, load_tables
 from rmutils.paper.findings import ABOUT_SCORES, ABOUT_SENTENCES, beside_gains
 from rmutils.paper.head_checks import silent_runs
 from rmutils.site.classroom import self_checking_points
-from rmutils.site.pages import CHANGELOG, CITATION, FAULTS
+from rmutils.site.pages import CHANGELOG, CITATION, FAULTS, MUTATION
 from rmutils.site.pages.items import (
     chapters,
     items,
@@ -45,6 +45,7 @@ from rmutils.site.pages.items import (
 from rmutils.site.pages.standards import missing, standards
 from rmutils.site.pages.walk import walk
 from rmutils.site.parameters import read_parameters
+from rmutils.stats import SHARE, Interval, interval
 
 COUNTS = ("tried", "kept", "lost")
 MOST_OPEN = 3
@@ -105,6 +106,45 @@ def _line(row: dict[str, Any]) -> str:
 
 def _test(row: dict[str, Any]) -> str:
     return row["test"].removeprefix("tests/")
+
+
+def mutation(book: Path) -> str:
+    """How many small changes of each module its tests notice, and the changes that they do not."""
+    if not MUTATION.is_file():
+        return "No run of this is stored yet. The command below makes one."
+    found = json.loads(MUTATION.read_text(encoding="utf-8"))
+    rows = sorted(found["rows"], key=lambda row: row["module"])
+    parts = [f"The tests notice {_percent(_noticed(rows))} of the changes that could be noticed, "
+             "as the mean over modules.", "",
+             "```{table}", ":class: rm-counts", ":width: 100%", "",
+             "| module | possible | tried | noticed | make no difference | noticed, of those that "
+             "could be |", "|:--|--:|--:|--:|--:|--:|"]
+    listed = []
+    for row in rows:
+        same = sum(bool(one["reason"]) for one in row["survivors"])
+        parts += [f"| `{row['module']}` | {row['mutants']:,} | {row['tried']} | {row['killed']} | "
+                  f"{same} | {_percent(_noticed([row]))} |"]
+        listed += [f"- `{row['module']}`, line {one['line']}: {literal(one['change'])}. "
+                   f"{one['reason'] or 'No test notices it yet.'}" for one in row["survivors"]]
+    made = found["environment"]
+    return "\n".join([
+        *parts, "```", "", f"Made by `{found['command']}`, {made['created'][:10]}, commit "
+        f"{made['commit']}, with at most {found['settings']['most']} mutants of a module.", "",
+        "````{dropdown} Changes that no test noticed", *listed, "````"])
+
+
+def _noticed(rows: list[dict[str, Any]]) -> Interval:
+    """The share of changes that a test notices, of those that make a difference."""
+    counts = [(row["module"], row["killed"], sum(not one["reason"] for one in row["survivors"]))
+              for row in rows]
+    values = [value for _, yes, no in counts for value in [1] * yes + [0] * no]
+    modules = [module for module, yes, no in counts for _ in range(yes + no)]
+    return interval(values, strata=modules, bounds=SHARE, cases=len(values))
+
+
+def _percent(share: Interval) -> str:
+    value, low, high = (100 * number for number in share)
+    return f"{value:.0f} % (95 % interval {low:.0f} to {high:.0f})"
 
 
 def figures_and_tables(book: Path) -> str:
@@ -314,6 +354,7 @@ WRITERS: dict[str, Callable[..., str]] = {
     "points": points,
     "faults": faults,
     "faults-in-all": in_all,
+    "mutation": mutation,
     "walk": walk,
     "standards": standards,
     "standards-no": missing,

@@ -4,7 +4,9 @@ import ast
 import json
 
 import pytest
+import yaml
 
+from benchmarks.mutation import MODULES, REASONS, source_of
 from rmutils.core import paths
 from rmutils.site.pages import FAULTS
 from rmutils.site.pages import generated as page
@@ -52,6 +54,40 @@ def test_a_line_stands_until_its_fault_is_tried_again(written, monkeypatch):
     table.keep([row("server", "drops", "tests/b.py::test_b", 4)])
     assert page.in_all(paths.BOOK).endswith("1,207 were kept. None was lost.")
     assert [len(run["faults"]) for run in json.loads(page.FAULTS.read_text())["runs"]] == [1, 1, 1]
+
+
+def test_the_page_says_what_the_mutation_run_found(tmp_path, monkeypatch):
+    """Of 20 changes one makes no difference and two are missed: 17 of 19, 89 %."""
+    survivors = [{"line": 7, "change": f"a {n} → b", "tests": 3, "reason": reason}
+                 for n, reason in enumerate(["A type alias.", None, None])]
+    (tmp_path / "mutation.json").write_text(json.dumps(MADE | {
+        "command": "python -m benchmarks mutation", "settings": {"most": 20}, "rows": [{
+            "module": "rmutils.stats", "mutants": 801, "tests": 9, "tried": 20, "killed": 17,
+            "out_of_time": 0, "survivors": survivors}]}))
+    monkeypatch.setattr(page, "MUTATION", tmp_path / "mutation.json")
+    text = page.mutation(paths.BOOK)
+    assert "The tests notice 89 % (95 % interval 7" in text
+    assert "| `rmutils.stats` | 801 | 20 | 17 | 1 | 89 % (95 % interval 7" in text
+    assert "line 7: a 0 → b. A type alias." in text
+    assert text.count("No test notices it yet.") == 2
+
+
+def test_the_shipped_mutation_run_is_on_the_page_and_about_modules_that_are_there():
+    text = page.mutation(paths.BOOK)
+    if not page.MUTATION.is_file():
+        assert text.startswith("No run of this is stored yet")
+        return
+    found = json.loads(page.MUTATION.read_text(encoding="utf-8"))
+    assert {row["module"] for row in found["rows"]} <= {f"rmutils.{name}" for name in MODULES}
+    for row in found["rows"]:
+        assert row["tried"] == row["killed"] + len(row["survivors"]) > 0 and row["tests"]
+        assert f"| `{row['module']}` | {row['mutants']:,} | {row['tried']} |" in text
+    for name, tests in MODULES.items():
+        for file in (source_of(f"rmutils.{name}"), *(f"tests/{one}.py" for one in tests.split())):
+            assert (paths.ROOT / file).is_file(), file
+    known = {(row["module"], one["change"]) for row in found["rows"] for one in row["survivors"]}
+    for module, changes in (yaml.safe_load(REASONS.read_text(encoding="utf-8")) or {}).items():
+        assert not {(module, change) for change in changes} - known, "a reason for nothing"
 
 
 def marks(file) -> dict[str, set[str]]:

@@ -1,0 +1,84 @@
+"""The tests' own test: how many small changes of the modules that decide numbers do they notice?
+
+A random sample of each module's mutants, tried by the module's own tests that take seconds. The
+page on reliability shows `data/mutation.json`, which this writes; `benchmarks/mutation.yml` says of
+survivors why no test could notice them. A module is tried again when it or its tests have changed.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import yaml
+
+from benchmarks.measuring import PYTHON, lines_of
+from benchmarks.records import Results
+from rmutils.core.config import Config, digest
+from rmutils.core.files import sha256
+from rmutils.core.paths import DATA, ROOT
+from rmutils.experiments.speed import FOLDER
+
+MODULES = {
+    "stats": "test_stats",
+    "core.journal": "core/test_journal",
+    "paper.gains": "paper/test_gains",
+    "evaluation.helmet.averages": "evaluation/helmet/test_averages",
+    "evaluation.helmet.metrics": "evaluation/helmet/test_metrics",
+    "preference.pairs": "preference/test_pairs",
+    "preference.strategies": "preference/test_strategies",
+    "longcontext.packing": "longcontext/test_packing",
+    "training.encoding": "training/test_encoding",
+    "heads.copy_score": "heads/test_scoring",
+    "heads.scores": "heads/test_scores heads/test_stability heads/test_score_files",
+    "paper.verdicts": "paper/test_verdicts",
+    "attention.ms_poe": "attention/test_ms_poe",
+    "attention.sharing_plans": "attention/test_sharing_plans attention/test_share_attention",
+    "attention.share_attention": "attention/test_share_attention",
+    "attention.select_attention": "attention/test_select_attention",
+    "attention.rope": "attention/test_rope attention/test_ms_poe",
+    "heads.masking": "heads/test_masking heads/test_mean heads/test_masking_plan",
+    "core.results": "core/test_results heads/test_store",
+    "paper.claims": "paper/test_effects paper/test_claims_list",
+}
+"""Modules of `rmutils` that decide numbers, and their tests; those with fast tests come first."""
+REASONS = Path(__file__).with_suffix(".yml")
+
+
+class Settings(Config):
+    """What is tried of each module."""
+
+    most: int = 12
+    """Mutants, drawn at random; all, where there are fewer."""
+    seed: int = 0
+    slowest: float = 3.0
+    """Seconds: tests that take longer are left out."""
+
+
+QUICK = {"most": 3}
+
+
+def measure(settings: Settings = Settings(), folder: Path = FOLDER) -> bool:
+    """Try what has changed since it was tried, and write down the reasons that are known."""
+    results = Results("mutation", settings, DATA if folder == FOLDER else folder)
+    states, asked = {}, {}
+    for name, tests in MODULES.items():
+        module, files = f"rmutils.{name}", [f"tests/{test}.py" for test in tests.split()]
+        states[module] = digest({path: sha256(ROOT / path) for path in [source_of(module), *files]})
+        if not list(results.find(module=module, state=states[module])):
+            asked[module] = files
+    words = json.dumps({"modules": asked, **settings.model_dump()})
+    for row in lines_of(PYTHON, "benchmarks.mutants", words) if asked else ():
+        results.rows = [one for one in results.rows if one["module"] != row["module"]]
+        results.add({**row, "state": states[row["module"]]})
+    reasons = yaml.safe_load(REASONS.read_text(encoding="utf-8")) or {}
+    for row in results.rows:
+        for survivor in row["survivors"]:
+            survivor["reason"] = reasons.get(row["module"], {}).get(survivor["change"])
+    results.write()
+    return True
+
+
+def source_of(module: str) -> str:
+    """Return the path of a module within the project."""
+    return module.replace(".", "/") + ".py"

@@ -1,0 +1,49 @@
+"""Mutants are found in functions, imported in place of the module, and never hang the run."""
+
+import importlib
+import sys
+import time
+
+from benchmarks.mutants import Changed, Mutant, forked, functions
+
+SOURCE = """\
+LIMIT = 3
+
+
+@property
+def above(x):
+    return [y for y in x if y > LIMIT]
+
+
+class Sum:
+    def __init__(self, x):
+        self.x = sum(x)
+"""
+
+
+def test_functions_with_their_decorators():
+    assert functions(SOURCE) == [(4, 6, 6), (10, 11, 11)]
+
+
+def test_a_change_is_shown_before_and_after():
+    assert Mutant(1, SOURCE.replace("= 3", "= 4")).change(SOURCE) == "LIMIT = 3 → LIMIT = 4"
+
+
+def test_the_changed_module_is_imported(tmp_path, monkeypatch):
+    (tmp_path / "some_module.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "meta_path", [
+        Changed("some_module", tmp_path / "some_module.py", SOURCE.replace("3", "4")),
+        *sys.meta_path])
+    try:
+        assert importlib.import_module("some_module").LIMIT == 4
+    finally:
+        sys.modules.pop("some_module")
+
+
+def test_a_mutant_that_hangs_is_killed_and_one_that_ends_tells_how():
+    started = time.monotonic()
+    assert forked(lambda: time.sleep(60) or 0, 0.1) is None
+    assert time.monotonic() - started < 10
+    assert forked(lambda: 0, 10) == 0 and forked(lambda: 1, 10) != 0
+    assert forked(lambda: 1 / 0, 10) != 0
