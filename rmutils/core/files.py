@@ -17,9 +17,10 @@ import re
 import shutil
 import stat
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from numbers import Real
 from pathlib import Path
 
@@ -80,8 +81,24 @@ def plain(path: Path) -> Path:
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 (hex) of a file, which must be `plain`."""
-    with plain(path).open("rb") as file:
+    """Return the SHA-256 (hex) of a file, which must be `plain`.
+
+    A process reads a file once, unless it is touched: a chapter asks for the same weights and texts
+    some hundred times.
+    """
+    now = plain(path).stat()
+    if time.time() - now.st_ctime < FRESH:
+        return _sha256.__wrapped__(path)
+    return _sha256(path, now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns)
+
+
+FRESH = 2
+"""Seconds in which a file may change twice at what its file system calls the same time."""
+
+
+@lru_cache(maxsize=4096)
+def _sha256(path: Path, *state: int) -> str:
+    with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -55,8 +55,12 @@ def similarity(name: str, response: str) -> float:
     words, size = response.split(), len(name.split())
     spans = {" ".join(words[i : i + n]).strip('.,;:!?"*') for n in (size - 1, size, size + 1)
              for i in range(len(words) - n + 1) if n}
-    return max((SequenceMatcher(None, name, span, autojunk=False).ratio() for span in spans),
-               default=0.0)
+    best = 0.0
+    for span in spans:
+        matcher = SequenceMatcher(None, name, span, autojunk=False)
+        if matcher.real_quick_ratio() > best and matcher.quick_ratio() > best:  # upper bounds
+            best = max(best, matcher.ratio())
+    return best
 
 
 def format_outcome(shape: Callable[[str], object], right: str, response: str) -> str:

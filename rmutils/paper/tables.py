@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
+from functools import lru_cache
 from pathlib import Path
 
 import pandas as pd
@@ -233,6 +234,14 @@ def _problem(schema: Schema, fields: list[str], seen: dict, line: int) -> str | 
 
 
 def _frame(schema: Schema, folder: Path) -> pd.DataFrame:
+    folder = Path(folder)
+    file = folder / schema.file
+    return _read_frame(schema, folder, file.stat().st_mtime_ns if file.exists() else 0).copy()
+
+
+@lru_cache(maxsize=32)
+def _read_frame(schema: Schema, folder: Path, changed: int) -> pd.DataFrame:
+    """Read once as long as the file does not change: checking each number takes seconds."""
     frame = pd.DataFrame(read_records(schema, folder), columns=list(schema.columns))
     for name in schema.numbers:
         frame[name] = [float(Printed.read(text)) if text else float("nan") for text in frame[name]]
