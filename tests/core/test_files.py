@@ -1,12 +1,14 @@
 """Tables in several formats; advice that fits why a folder cannot be written."""
 
 import errno
+import hashlib
 import os
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from rmutils.core import files
 from rmutils.core.errors import UserError
 from rmutils.core.files import TABLES, keeping, read_table, read_text, write_table
 from rmutils.core.paths import cache_dir
@@ -76,3 +78,14 @@ def test_advice_fits_the_folder(cache, tmp_path):
                            (tmp_path / "out", "choose a folder on another disk")):
         with pytest.raises(UserError, match=f"is full.*{advice}"), keeping(folder, "writing"):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_hash_follows_its_file(tmp_path, monkeypatch):
+    """Known or not, of a file that is touched it is taken anew."""
+    file = tmp_path / "f"
+    for fresh in (2, -1):
+        monkeypatch.setattr(files, "FRESH", fresh)
+        for number, data in enumerate((b"one", b"two", b"two")):
+            file.write_bytes(data)
+            os.utime(file, (number, number))
+            assert files.sha256(file) == files.sha256(file) == hashlib.sha256(data).hexdigest()
