@@ -19,7 +19,8 @@ from rmutils.cli import app
 from rmutils.core import paths
 from rmutils.figures.interactive import embed
 from rmutils.site.dependencies import sources
-from rmutils.site.gallery import files, headings, shown, write
+from rmutils.site.gallery import SHIPPED, Run, files, headings, page, shown, write
+from rmutils.site.parameters import defaults
 from tests.clock import until
 
 EVIL = "<script>document.title = 'owned'</script><img src=x onerror=alert(1)> ```` | `"
@@ -159,6 +160,32 @@ def test_what_is_no_whole_run_makes_no_page_and_no_build(book):
     assert {*sources(book.root)} - {*before} == {"book/runs/first/mine.ipynb"}
     mine.unlink()
     assert sources(book.root) == before
+
+
+def test_a_run_of_the_reader_replaces_one_that_ships(book):
+    shipped = book.root / SHIPPED / "first" / "mine.ipynb"
+    shipped.parent.mkdir(parents=True)
+    nbformat.write(executed(2, "shipped"), shipped)
+    assert "shipped" in str(book.pages()["first/mine"])
+    mine = book.run("first/mine", executed(2, "own"))
+    assert files(book.root) == [mine] and "shipped" not in str(book.pages()["first/mine"])
+
+
+def test_three_runs_ship_and_no_text_of_them_is_read_as_html():
+    """`make gallery` makes them again, which is due when one of their notebooks has changed."""
+    shipped = [Run(f, paths.NOTEBOOKS / f"{f.parent.name}.ipynb")
+               for f in files(paths.ROOT) if f.is_relative_to(paths.ROOT / SHIPPED)]
+    assert len(shipped) == 3
+    gallery = (paths.BOOK / "run_gallery.md").read_text(encoding="utf-8")
+    for run in shipped:
+        assert f"*{run.name}*" in gallery and run.file.stat().st_size < 1_000_000
+        assert str(paths.ROOT) not in run.file.read_text(encoding="utf-8")
+        usual = defaults(run.chapter)
+        given = run.record["parameters"]
+        assert {*usual} == {*given} and any(usual[name] != given[name] for name in usual)
+        for cell in page(run).cells:
+            for output in cell.get("outputs", []):
+                assert "text/markdown" not in output.get("data", {})
 
 
 @pytest.mark.parametrize(("source", "found"), [
