@@ -92,6 +92,13 @@ def test_no_page_tells_of_the_machine(html):
     assert not telling
 
 
+def test_only_the_page_that_searches_loads_the_index_of_the_search(html):
+    """It takes longer to read than most pages."""
+    pages = [*html.glob("*.html"), *html.glob("chapters/*.html"), *html.glob("api/*.html")]
+    loading = [page.name for page in pages if "searchindex.js" in page.read_text(encoding="utf-8")]
+    assert loading == ["search.html"]
+
+
 def test_every_page_says_how_it_may_be_reused(html):
     silent = [file.name for file in [*html.glob("*.html"), *html.glob("chapters/*.html")]
               if "licenses/by/4.0" not in file.read_text(encoding="utf-8")]
