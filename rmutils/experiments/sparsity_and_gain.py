@@ -83,7 +83,7 @@ def points(
 
 
 @dataclass(frozen=True)
-class Answer:
+class AcrossDesigns:
     """What the designs say together.
 
     Attributes
@@ -101,7 +101,7 @@ class Answer:
     r: Interval
 
 
-def answer(table: pd.DataFrame) -> Answer:
+def answer(table: pd.DataFrame) -> AcrossDesigns:
     """Test whether gains differ between designs, and correlate them with sparsity.
 
     Parameters
@@ -110,11 +110,11 @@ def answer(table: pd.DataFrame) -> Answer:
         As from `points`.
     """
     gains, errors = table["gain"], table["error"]
-    return Answer(heterogeneity(gains, errors), math.sqrt(tau_squared(gains, errors)),
+    return AcrossDesigns(heterogeneity(gains, errors), math.sqrt(tau_squared(gains, errors)),
                   correlation(table["sparsity"], gains, errors))
 
 
-def verdict(found: Answer, designs: int, plan: Plan) -> str:
+def verdict(found: AcrossDesigns, designs: int, plan: Plan) -> str:
     """Apply the plan's rule to all planned runs."""
     rule = "By the rule of the plan, "
     if designs < plan.content["test"]["fewest_designs"]:
