@@ -111,7 +111,7 @@ def answer(table: pd.DataFrame) -> AcrossDesigns:
     """
     gains, errors = table["gain"], table["error"]
     return AcrossDesigns(heterogeneity(gains, errors), math.sqrt(tau_squared(gains, errors)),
-                  correlation(table["sparsity"], gains, errors))
+                         correlation(table["sparsity"], gains, errors))
 
 
 def verdict(found: AcrossDesigns, designs: int, plan: Plan) -> str:
