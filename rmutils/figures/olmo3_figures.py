@@ -236,7 +236,8 @@ def without_parts(effects: pd.DataFrame) -> Figure:
         for i, (arm, part) in enumerate(arms):
             _line(axes, part.assign(tokens=part["tokens"] / 1000 + 3 * i), "tokens", arm, 1.0)
         axes.axhline(0, color=INK, lw=0.8)
-        axes.set_ylabel(f"{name}, minus the whole recipe")
+        axes.set_title(name)
+    panels[0].set_ylabel("minus the whole recipe")
     figure.supxlabel("tokens of the fine-tune (thousands)", fontsize=10)
     figure.legend(*panels[0].get_legend_handles_labels(), ncols=4, fontsize=9,
                   loc="outside upper center")
