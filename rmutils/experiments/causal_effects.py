@@ -56,7 +56,8 @@ def effects(result: IsItCausal, column: str = "right") -> pd.DataFrame:
         `way`, `kind`, `count`, `top` and `control` (by the top heads, and by as many others of the
         same layers) and `difference`, each an `Interval` over needles (and draws); `p` (sign flips
         of needles), `p_holm` (of the primary comparisons: the smallest number, `restore` and
-        `remove`; else NaN).
+        `remove`; else NaN), `needles`, `least_p` (the smallest that `p_holm` could be, were all
+        needles of one sign).
     """
     return _effects(result, column).copy()
 
@@ -73,11 +74,12 @@ def _effects(result: IsItCausal, column: str) -> pd.DataFrame:
             rows.append((way, kind, count, interval(top[:, 0], bounds=bounds),
                          interval(others, seeds=True, bounds=bounds),
                          interval(top - others, seeds=True, bounds=bounds),
-                         sign_flip_test(top - others)))
+                         sign_flip_test(top - others), len(top)))
     table = pd.DataFrame(rows, columns=["way", "kind", "count", "top", "control", "difference",
-                                        "p"])
+                                        "p", "needles"])
     primary = (table["count"] == table["count"].min()) & (table["way"] != ZERO)
-    return table.assign(p_holm=holm(table["p"].where(primary)))
+    return table.assign(p_holm=holm(table["p"].where(primary)),
+                        least_p=primary.sum() * 2.0 ** (1 - table["needles"]))
 
 
 def room(result: IsItCausal) -> Interval:

@@ -182,7 +182,7 @@ def headlines(
     for model, result in stored.items():
         shared = agreement(result, most[model])["common"].min()
         if 2 * shared < most[model]:
-            apart.append(f"on `{model}` one shares only {shared} of {most[model]}")
+            apart.append(f"on `{model}` one of them shares only {shared} of {most[model]}")
         rows[model] = tables[model, most[model]].query(
             "outcome == @PRIMARY and kind == @COPY").iloc[0]
         planned = tables[model, fewest[model]].query("outcome == @PRIMARY")
@@ -192,7 +192,8 @@ def headlines(
     missed = sum(row.lost.low > 0 for row in rows.values())
     return [
         f"**In {len(stored) - len(apart)} of {len(stored)} models the scores choose much the same "
-        "heads**: every score shares at least half of its top heads with the copy score"
+        f"heads**: {_kinds(stored)} each share at least half of their top heads with the copy "
+        "score"
         + "".join(f"; {words}" for words in apart) + ".",
         f"**Without the top {_either(most)} heads by copy score, {missed} of {len(stored)} models "
         f"miss needles they found before**: from {_share(rows[least].lost)} of them on `{least}` "
@@ -200,6 +201,13 @@ def headlines(
         f"{_share(rows[worst].lost)} on `{worst}` ({_share(rows[worst].control)}).",
         f"The plan's own test masks fewer heads, the top {_either(fewest)}, and is clear in "
         f"{clear} of {tests} pairs of a model and a score; the others are undecided."]
+
+
+def _kinds(stored: Mapping[str, WhichHeads]) -> str:
+    """The scores beside the copy score that every model has."""
+    *names, last = [f"`{kind}`" for kind in next(iter(stored.values())).scores["kind"].unique()
+                    if kind != COPY]
+    return " and ".join(filter(None, (", ".join(names), last)))
 
 
 def _either(counts: Mapping[str, int]) -> str:

@@ -185,13 +185,18 @@ def across_models(results: Mapping[str, IsItCausal], way: str, level: float) -> 
         table = effects(result)
         part = table[(table["way"] == way) & (table["kind"] == COPY)]
         rows[model] = part.sort_values("count").iloc[0]
-    clear = [model for model, row in rows.items() if _clear(row, level)]
+    able = [model for model, row in rows.items() if row["least_p"] < level]
+    clear = [model for model in able if _clear(rows[model], level)]
     most = max(clear or rows, key=lambda model: rows[model]["difference"].value)
-    open_ = ", ".join(f"`{model}`" for model in rows if model not in clear)
+    undecided = ", ".join(f"`{model}`" for model in able if model not in clear)
+    few = ", ".join(f"`{model}`, of which {rows[model]['needles']} needles count"
+                    for model in rows if model not in able)
+    left = "; ".join(f"{why}: {names}" for why, names in (
+        ("undecided", undecided), ("could not have shown it", few)) if names)
     verb, verbs = ("return", "returns") if way == RESTORE else ("lose", "loses")
     return (f"**{VERBS[way].capitalize()} the few heads that copy most {verbs} more of an answer "
-            f"than {VERBS[way]} others of their layers in {len(clear)} of {len(rows)} models**"
-            + (f" (undecided: {open_})" if open_ else "") + ". The difference is largest on "
+            f"than {VERBS[way]} others of their layers in {len(clear)} of {len(able)} models "
+            f"that could show it**{f' ({left})' if left else ''}. The difference is largest on "
             f"`{most}`: of 100 tokens, these heads {verb} {_points(rows[most]['top'])} and others "
             f"{_points(rows[most]['control'])}.")
 

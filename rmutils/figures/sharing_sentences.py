@@ -76,7 +76,7 @@ def sharing_layer(each: pd.DataFrame, model: str, layers: int) -> str:
     lead = ("A single layer can cost half of the needles or more" if len(lost) else
             "No single layer costs half of the needles")
     return (f"**{lead}.** With nearly all heads of one layer sharing, `{model}` finds "
-            + (join(f"{count} of {plain} needles (layer {layer} of {layers})"
+            + (join(f"{count} of {plain} answers (layer {layer} of {layers})"
                     for layer, count in lost.items()) if len(lost) else "at least half as many")
             + f"; in {(own >= plain).sum()} of the {len(own)} layers that we tried it loses none.")
 

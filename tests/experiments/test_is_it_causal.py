@@ -158,7 +158,7 @@ def test_sentences_follow_the_rule_of_the_plan():
     assert "sufficient beyond the control" in told and "undecided" in told
     assert "rather sufficient than necessary" in told and "By copy: restoring" in told
     assert "the needle decides 100 [100" in told
-    assert "in 1 of 1 models" in shown.across_models({"a": result}, RESTORE, 0.05)
+    assert "in 1 of 1 models that could" in shown.across_models({"a": result}, RESTORE, 0.05)
     assert "in 0 of 1 models" in shown.across_models({"a": result}, REMOVE, 0.05)
     even = result.sets.assign(right=result.sets["right"].where(
         result.sets["policy"] != OWN, 0.5))

@@ -36,7 +36,7 @@ def test_a_layer_that_cannot_share_is_named():
                          for q in range(4)], columns=["variant", "question", "place", "correct"])
     told = sharing_layer(each, "m", 30)
     assert told.startswith("**A single layer can cost half of the needles or more.**")
-    assert "finds 0 of 4 needles (layer 0 of 30); in 1 of the 2 layers" in told
+    assert "finds 0 of 4 answers (layer 0 of 30); in 1 of the 2 layers" in told
     spared = sharing_layer(each.assign(correct=1.0), "m", 30)
     assert spared.startswith("**No single layer")
     assert "at least half as many; in 2 of the 2" in spared
