@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing.dummy import DummyProcess
 
 import pandas as pd
 import pytest
@@ -22,6 +23,7 @@ from rmutils.preference import served
 from rmutils.preference.instructions import Instruction
 from rmutils.preference.responses import ResponseConfig, Transformers, respond
 from rmutils.preference.served import Server
+from tests.clock import until
 
 ASKED = [Instruction.of(f"Name {n} animals that live near the river.") for n in range(7)]
 HEADS = ((0, 1), (2, 3))
@@ -232,7 +234,7 @@ def test_stopped_run_ends_at_once_and_goes_on(llama, fake, folder, masked, tmp_p
         respond(backend, ASKED, masked, journal)
     assert time.monotonic() - started < 10 and not fake.released.is_set()
     fake.released.set()
-    time.sleep(0.2)  # for the last request of the stopped run
+    until(lambda: not any(isinstance(one, DummyProcess) for one in threading.enumerate()))
     before, backend.respond = fake.asked, give_out
     table = respond(backend, ASKED, masked, journal)
     assert fake.asked - before == 4
