@@ -114,6 +114,10 @@ def built_once(tmp_path_factory) -> Project:
     project = Project(tmp_path_factory.mktemp("built") / "a book")
     (project.root / "data" / "words.txt").write_text("one\n")
     project.write("third", "print('three')", data=["data/words.txt"])
+    for run in ("runs/first/mine.ipynb", "runs/first/.partial/failed.ipynb"):
+        copied = project.root / "book" / run
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(project.root / "notebooks" / "first.ipynb", copied)
     with (project.root / "book" / "_toc.yml").open("a") as contents:
         contents.write("- file: chapters/third\n")
     status, output = project.build()
@@ -123,5 +127,5 @@ def built_once(tmp_path_factory) -> Project:
 
 @pytest.fixture
 def built(built_once, tmp_path) -> Project:
-    """A project that has been built, with a third notebook."""
+    """A project that has been built, with a third notebook, and with runs that are no pages."""
     return built_once.copy(tmp_path / "a book")
