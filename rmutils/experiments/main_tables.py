@@ -13,6 +13,7 @@ from rmutils.evaluation.helmet import EvaluateConfig, averages, evaluate_stored
 from rmutils.evaluation.helmet.averages import OVERALL, samples_of
 from rmutils.evaluation.helmet.evaluation import evaluation_command
 from rmutils.pipeline.planned_runs import BEFORE, planned_runs, stored_runs
+from rmutils.pipeline.retmask import RetMaskRun
 from rmutils.preference.strategies import STRATEGIES
 from rmutils.stats import compare
 
@@ -30,12 +31,15 @@ class Evaluated:
     artifacts : tuple of Artifact
     missing : tuple of str
         A command line for each planned evaluation, or training, that is not stored.
+    sizes : DataFrame
+        `strategy`, `pairs` and `steps` of each stored training.
     """
 
     model: str
     scores: pd.DataFrame
     artifacts: tuple[Artifact, ...]
     missing: tuple[str, ...]
+    sizes: pd.DataFrame
 
 
 def evaluated(
@@ -46,9 +50,10 @@ def evaluated(
     A strategy of which a seed is missing is left out: which seeds happen to be stored must not
     decide what is shown. Without the model before training nothing is shown.
     """
-    parts, artifacts, missing = [], [], []
+    parts, artifacts, missing, sizes = [], [], [], []
     for strategy in (BEFORE, *strategies):
-        names, lacking = _planned(model, strategy)
+        names, lacking, runs = _planned(model, strategy)
+        sizes += [(strategy, len(run.pairs), len(run.curve)) for run in runs]
         found = []
         for seed, name in names:
             try:
@@ -63,16 +68,20 @@ def evaluated(
     scores = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
     if parts and BEFORE not in set(scores["strategy"]):
         scores = scores[:0]
-    return Evaluated(model, scores, tuple(artifacts), tuple(missing))
+    return Evaluated(model, scores, tuple(artifacts), tuple(missing),
+                     pd.DataFrame(sizes, columns=["strategy", "pairs", "steps"]))
 
 
-def _planned(model: str, strategy: str) -> tuple[list[tuple[int, str]], list[str]]:
-    """Seeds and names of the models to be evaluated, and commands for trainings that are missing.
-    """
+def _planned(
+    model: str, strategy: str
+) -> tuple[list[tuple[int, str]], list[str], list[RetMaskRun]]:
+    """Seeds and names of the models to be evaluated, commands for trainings that are missing, and
+    the runs that are there."""
     if strategy == BEFORE:
-        return [(0, model)], []
+        return [(0, model)], [], []
     runs, lacking = stored_runs(model, [c for c in planned_runs(model) if c.strategy == strategy])
-    return [(run.artifact.manifest["config"]["seed"], run.training) for run in runs], lacking
+    names = [(run.artifact.manifest["config"]["seed"], run.training) for run in runs]
+    return names, lacking, runs
 
 
 def levels(found: Evaluated) -> pd.DataFrame:

@@ -19,6 +19,8 @@ from rmutils.heads.scores import Head
 
 AROUND = 5
 """Tokens on either side of the needle in the closer view."""
+BIN = 6
+"""Positions in a cell of the view of the whole prompt: single ones would be too thin to see."""
 FAINTEST = 0.02
 """Fainter attention is not drawn: hairlines between hundreds of empty cells would shine through."""
 GROUND = to_hex(colormaps[SEQUENTIAL](0.0))
@@ -110,16 +112,19 @@ def attention_over_haystack(case: NiahCase, rows: np.ndarray, prompt: Sequence[s
     figure = Figure(figsize=(WIDTH, 1.7 + 0.21 * len(written)), layout="constrained")
     far, near = figure.subplots(1, 2, sharey=True)
     ticks = np.arange(len(written))
-    for axes, left, right in ((far, 0, len(prompt)), (near, first, last)):
-        seen = np.where(rows > FAINTEST, rows, np.nan)[:, left:right]  # the rest is the ground
-        mesh = axes.pcolormesh(np.arange(left, right), ticks, seen, cmap=SEQUENTIAL, vmin=0, vmax=1)
+    for axes, left, right, step in ((far, 0, len(prompt), BIN), (near, first, last, 1)):
+        edges = np.arange(left, right, step)
+        seen = np.maximum.reduceat(rows[:, :right], edges, axis=1)
+        seen = np.where(seen > FAINTEST, seen, np.nan)  # the rest is the ground
+        mesh = axes.pcolormesh(np.append(edges, right) - 0.5, np.arange(len(written) + 1) - 0.5,
+                               seen, cmap=SEQUENTIAL, vmin=0, vmax=1)
         axes.add_patch(_rectangle(left - 0.5, -0.5, right - left, len(ticks), "none", GROUND)
                        ).set_zorder(0)
         axes.set_xlim(left - 0.5, right - 0.5)
         for edge in (start, end):
             axes.axvline(edge - 0.5, color=ORANGE, lw=1.4)
         axes.tick_params(labelsize=9)
-    far.set(xlabel="position in the prompt", ylabel="token of the answer", yticks=ticks)
+    far.set(xlabel=f"position in the prompt (brightest of each {BIN})", ylabel="token of the answer", yticks=ticks)
     far.set_yticklabels([word.strip().replace("$", r"\$") for word in written])
     far.set_title("the whole prompt", loc="left")
     near.set_xticks(range(first, last), [word.strip().replace("$", r"\$")

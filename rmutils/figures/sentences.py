@@ -115,7 +115,7 @@ def leader_by_length(scores: HeadScores, top_k: int) -> str:
     change = interval((by_needle[0] - by_needle[1]).dropna(), bounds=DIFFERENCE)
     shared = min((Interval(*top_overlap(scores, part, top_k)) for part in parts.values()),
                  key=lambda found: found.value)
-    name = f"layer {best[0]}, head {best[1]}"
+    name = f"{best[0]}-{best[1]} (layer {best[0]}, head {best[1]})"
     others = [n for n in parts if rank[n] > 1]
     lead = (f"**One head leads at every length**: {name}." if not others else
             f"**The leader changes with the length.** Over the whole grid it is {name}; at "
@@ -224,9 +224,8 @@ def designs_can_tell(table: pd.DataFrame) -> str:
         f"**Does gain grow with sparsity? These {len(table)} models {lead}.** Their gains differ "
         + ("more" if differ else "no more") + f" from each other than chance explains (Cochran's Q "
         f"is {spread.q:.1f} on {spread.freedom} degrees of freedom, p = {spread.p:.2g})"
-        + ("" if differ else ", which does not show that they are equal: differences smaller than "
-           "these intervals would not be seen, so neither a relation to sparsity nor its absence "
-           "is shown")
+        + ("" if differ else ", which does not show that they are equal: the experiment is too "
+           "noisy to show a link to sparsity or to rule one out")
         + f". The correlation of gain and Gini coefficient is {number(*found)}. The number of "
         f"heads and the Gini coefficient correlate at {number(*mixed)}"
         + (", and all heads have the same size, so what looks like sparsity may as well be the "

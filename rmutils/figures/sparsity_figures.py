@@ -200,7 +200,7 @@ def _draw_heads(axes: Axes, heads: pd.DataFrame, measure: str) -> list[Label]:
         axes.plot(one["step"], one[measure], color=colour or GREY, lw=1.8 if colour else 0.9,
                   alpha=1 if colour else 0.6, zorder=3 if colour else 2)
         if colour:
-            ends.append((one[measure].iloc[-1], "{}.{}".format(*head), colour))
+            ends.append((one[measure].iloc[-1], "{}-{}".format(*head), colour))
         if colour and measure == "retrieval":
             axes.fill_between(one["step"], one["retrieval_low"], one["retrieval_high"],
                               color=colour, alpha=0.15, lw=0)

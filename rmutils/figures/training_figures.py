@@ -82,23 +82,23 @@ def before_after(heads: pd.DataFrame, top: int) -> Figure:
     size = 4 if len(shown) < 80 else 2.5
     scores.fill_between(shown["rank"], shown["before_low"], shown["before_high"], color=GREY,
                         alpha=0.25, lw=0)
-    scores.plot(shown["rank"], shown["before"], color=GREY, lw=1.4, label="before")
+    scores.plot(shown["rank"], shown["before"], color=INK, lw=1.6, label="before", zorder=4)
     for retrieval, colour in ((True, RED), (False, GREEN)):
         part = shown[shown["retrieval"] == retrieval]
         what = "retrieval heads" if retrieval else "others"
         for axes, name in ((scores, "after"), (changes, "change")):
             axes.vlines(part["rank"], part[f"{name}_low"], part[f"{name}_high"], color=colour,
                         lw=0.9)
-            axes.plot(part["rank"], part[name], "o", ms=size, color=colour,
+            axes.plot(part["rank"], part[name], "o", ms=size, color=colour, alpha=0.6,
                       label=f"after, {what}")
     changes.axhline(0, color=GREY, lw=0.8)
     count = int(heads["retrieval"].sum())
     if heads["retrieval"].head(count).all():
         for axes in (scores, changes):
             axes.axvline(count + 0.5, color=RED, lw=1, ls="--")
-    scores.set(ylabel="retrieval score", ylim=(0, None))
-    changes.set(xlabel="heads in order of their score before", ylabel="change",
-                xlim=(0, len(shown) + 1))
+    scores.set(ylabel="retrieval score", ylim=(0, None), title="scores before and after")
+    changes.set(title="after minus before", xlabel="heads in order of their score before",
+                ylabel="change", xlim=(0, len(shown) + 1))
     scores.legend()
     return figure
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from rmutils.figures.report import number
 from rmutils.figures.sentences import by_sign, join
-from rmutils.paper.verdicts import Effect
+from rmutils.paper.verdicts import SHOWN, Claimed, Effect, answers
 from rmutils.pipeline.retmask import RetMaskRun
 from rmutils.preference.strategies import STRATEGIES
 from rmutils.stats import ANY, SHARE, Bounds, Interval, interval
@@ -34,7 +34,7 @@ def _tally(tables: Sequence[pd.DataFrame]) -> tuple[int, int, int]:
 
 def main_contrasts(
     less: Mapping[str, pd.DataFrame], gained: Mapping[str, pd.DataFrame],
-    control: str = "non-retrieval-mask",
+    room: Mapping[str, Effect], control: str = "non-retrieval-mask",
 ) -> list[str]:
     """Say by how much RetMask gains more than other trainings, and over no training.
 
@@ -42,8 +42,11 @@ def main_contrasts(
     ----------
     less, gained : mapping
         Model -> table as from `rmutils.experiments.main_tables.contrasts` and `gains`.
+    room : mapping
+        Model -> gain by RetMask over the categories with room for one
+        (`rmutils.paper.effects.task_effects.gain`); p is corrected over all of them.
     control : str
-        The strategy that differs from RetMask in nothing but which heads are masked.
+        The strategy that masks other heads.
     """
     less = {model: table for model, table in less.items() if len(table)}
     if not less or not gained:
@@ -52,14 +55,64 @@ def main_contrasts(
     own_above, own_below, models = _tally(
         [table[table["strategy"] == "retmask"] for table in gained.values()])
     return [
-        f"**RetMask gains more than another training in {above} of {count} comparisons, and less "
-        f"in {below}**; the other {count - above - below} intervals include zero.",
-        f"The difference to {STRATEGIES[control].name}, which masks as many *other* heads, is "
-        f"{_on_models(less, control)} points (95 % intervals).",
+        f"**In {count - above - below} of {count} comparisons we can't tell RetMask from another "
+        f"training; it is better in {above} and worse in {below}.**",
+        f"The difference from {STRATEGIES[control].name}, which masks as many *other* heads, in "
+        f"points: {_on_models(less, control)} (95 % intervals).",
         f"Compared with the model before training, RetMask measurably raises the mean score in "
-        f"{own_above} of {models} models and lowers it in {own_below}: the difference is "
-        f"{_on_models(gained, 'retmask')} points.",
+        f"{own_above} of {models} models and lowers it in {own_below}; the difference in points: "
+        f"{_on_models(gained, 'retmask')}." + "".join(
+            f" {_raised(model, table, room)}" for model, table in gained.items()
+            if _tally([table[table["strategy"] == "retmask"]])[0]),
     ]
+
+
+def _raised(model: str, table: pd.DataFrame, room: Mapping[str, Effect]) -> str:
+    """Say what stands beside a gain by RetMask: the other trainings, and the categories with room.
+    """
+    above, _, count = _tally([table[table["strategy"] != "retmask"]])
+    also = f"{f'all {count}' if above == count else f'{above} of {count}'} other trainings"
+    told = f"On `{model}`, {also} raise it as well"
+    if model not in room:
+        return f"{told}."
+    judged = dict(zip(room, answers([(effect, Claimed(above=0)) for effect in room.values()]),
+                      strict=True))[model]
+    effect = room[model]
+    verdict = "shown" if judged.verdict == SHOWN else judged.verdict
+    return (f"{told}; over the categories with room for a gain, RetMask's gain is "
+            f"{verdict}: {_scaled(effect, 1)} "
+            f"(p = {judged.p:.2g}, corrected for {len(room)} models).")
+
+
+def strengths(
+    sizes: Mapping[str, pd.DataFrame],
+    controls: Sequence[str] = ("non-retrieval-mask", "random-mask"),
+) -> str:
+    """Say how many of RetMask's pairs and training steps the other masks have.
+
+    Parameters
+    ----------
+    sizes : mapping
+        Model -> `strategy`, `pairs` and `steps` of each training
+        (`rmutils.experiments.main_tables.Evaluated`).
+    """
+    lines = []
+    for model, table in sizes.items():
+        means = table.groupby("strategy").mean()
+        there = [control for control in controls if {control, "retmask"} <= {*means.index}]
+        shares = {control: means.loc[control] / means.loc["retmask"] for control in there}
+        told = join(f"{share['pairs']:.0%} and {share['steps']:.0%} for {STRATEGIES[control].name}"
+                    for control, share in shares.items()) if there else ""
+        lines += [f"on `{model}` {told}"] if told else []
+    return ("The trainings also differ in strength: where both answers are equal there is no pair. "
+            "Pairs and training steps under other masks, as shares of RetMask's: "
+            + "; ".join(lines) + "." if lines else
+            "No training under other masks is stored beside RetMask.")
+
+
+WITHOUT = {"rc-removed": "Removing the thoughts from the pairs",
+           "rc-un-generated": "Making the pairs without thoughts"}
+"""What was done to the pairs of a strategy."""
 
 
 def reasoning_kinds(less: pd.DataFrame, gained: pd.DataFrame) -> list[str]:
@@ -76,15 +129,16 @@ def reasoning_kinds(less: pd.DataFrame, gained: pd.DataFrame) -> list[str]:
         return ["Trainings on all three kinds of pairs are not stored, so nothing can be compared."]
     lines = []
     for strategy, part in less.groupby("strategy", sort=False):
-        better, worse = part[part["high"] < 0], part[part["low"] > 0]
-        lines.append(f"{STRATEGIES[strategy].name} does worse in {len(worse)} and better in "
-                     f"{len(better)} of {len(part)} categories")
+        worse, better, count = _tally([part])
+        found = (f"does worse than whole pairs in {worse} and better in {better} of {count} "
+                 "categories" if worse + better else
+                 f"makes no detectable difference in any of {count} categories")
+        lines.append(f"**{WITHOUT.get(strategy, STRATEGIES[strategy].name)} {found}.**")
     each = join(f"{number(*_interval(row))} after {STRATEGIES[row['strategy']].name}"
                 for _, row in gained.iterrows())
-    return [f"**Compared with whole pairs, category by category:** {join(lines)}; the other "
-            "intervals include zero.",
-            f"Over the model before training, the mean score changes by {each} points (95 % "
-            "intervals)."]
+    return [*lines,
+            "Compared with the model before training, the mean score changes, in points, by "
+            f"{each} (95 % intervals)."]
 
 
 def abilities_kept(changed: Mapping[str, pd.DataFrame]) -> list[str]:
@@ -127,9 +181,10 @@ def _range(rows: Sequence[pd.Series], column: str) -> str:
 
 
 def masked_heads(
-    model: str, effects: Mapping[str, Effect], elsewhere: Mapping[str, Effect]
+    model: str, effects: Mapping[str, Effect], elsewhere: Mapping[str, Effect],
+    needles: Mapping[str, Mapping[str, Effect]],
 ) -> list[str]:
-    """Say what RetMask does to the scores of the heads that it masks.
+    """Say what RetMask does to the scores of the heads that it masks, and to the needles found.
 
     Parameters
     ----------
@@ -137,21 +192,49 @@ def masked_heads(
         As from `rmutils.paper.effects.head_effects.masked_heads_after`, with `retmask`.
     elsewhere : mapping
         Other models -> the effect of RetMask on them.
+    needles : mapping
+        Model -> strategy -> change of the share of needles found, for all of these models.
     """
-    def thousandths(effect: Effect) -> str:
-        return number(*(1000 * end for end in (effect.value, effect.low, effect.high)))
-
     own = effects["retmask"]
-    found = Interval(own.value, own.low, own.high)
-    others = join(f"{thousandths(effect)} after {STRATEGIES[name].name}"
+    others = join(f"{_scaled(effect, 1000)} after {STRATEGIES[name].name}"
                   for name, effect in effects.items() if name != "retmask")
     return [
         f"**After RetMask, the scores of the masked heads of `{model}` "
-        f"{by_sign(found, 'rise', 'fall', 'do not measurably change')}**: by {thousandths(own)} "
-        f"thousandths (95 % interval over {own.clusters} needles; {own.note}).",
-        f"After the other trainings of this model the same heads change by {others}.",
+        f"{by_sign(_of(own), 'rise', 'fall', 'do not measurably change')}**: by "
+        f"{_scaled(own, 1000)} thousandths (95 % interval over {own.clusters} needles; "
+        f"{own.note}). After its other trainings they change by {others}.",
         "On the teaching models, with several seeds, RetMask changes them by "
-        + join(f"{thousandths(effect)} (`{name}`)" for name, effect in elsewhere.items()) + "."]
+        + join(f"{_scaled(effect, 1000)} (`{name}`)" for name, effect in elsewhere.items()) + ".",
+        _needles_where_scores_rise({model: own, **elsewhere}, needles)]
+
+
+def _needles_where_scores_rise(
+    scores: Mapping[str, Effect], needles: Mapping[str, Mapping[str, Effect]]
+) -> str:
+    """Compare the needles found after RetMask, where scores rise, with other trainings."""
+    risen = [model for model, effect in scores.items() if effect.low > 0]
+    if not risen:
+        return "In no model do scores rise, so nothing follows about the needles found."
+    told, alone = [], 0
+    for model in risen:
+        own = needles[model]["retmask"]
+        others = {name: one for name, one in needles[model].items() if name != "retmask"}
+        alone += own.low > 0 and all(one.low <= 0 for one in others.values())
+        beside = join(f"{_scaled(one, 100)} after {STRATEGIES[name].name}"
+                      for name, one in others.items()) if others and own.low > 0 else ""
+        told.append(f"by {_scaled(own, 100)} on `{model}`" + (f" ({beside})" if beside else ""))
+    lead = ("meant more needles" if alone == len(risen) else "did not always mean more needles"
+            if alone else "did not mean more needles")
+    return (f"**Higher scores {lead}.** Where scores rise, RetMask changes the share of needles "
+            f"found, in percentage points, {join(told)}.")
+
+
+def _of(effect: Effect) -> Interval:
+    return Interval(effect.value, effect.low, effect.high)
+
+
+def _scaled(effect: Effect, scale: float) -> str:
+    return number(*(scale * end for end in _of(effect)))
 
 
 LAST_STEPS = 5

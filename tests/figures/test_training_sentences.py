@@ -7,6 +7,7 @@ from rmutils.figures.training_sentences import (
     main_contrasts,
     masked_heads,
     reasoning_kinds,
+    strengths,
 )
 from rmutils.paper.verdicts import Effect
 
@@ -21,19 +22,37 @@ def test_contrasts_are_counted_by_sign():
             "n": table(("non-retrieval-mask", 0.5, -1.2, 1.5)), "o": pd.DataFrame()}
     gained = {"m": table(("retmask", 2, 1, 3), ("sft", 9, 8, 10)),
               "n": table(("retmask", 0, -1, 1))}
-    first, second, third = main_contrasts(less, gained)
-    assert "in 1 of 3 comparisons, and less in 1**; the other 1" in first
-    assert "2 [1,\u00a03] on `m` and 0.5 [-1.2,\u00a01.5] on `n` points" in second
-    assert "in 1 of 2 models and lowers it in 0" in third and "9" not in third
-    assert len(main_contrasts({}, gained)) == 1
+    room = {model: Effect(2.0, low, 4.0, "points", (), 50) for model, low in (("m", 1), ("n", -1))}
+    first, second, third = main_contrasts(less, gained, room)
+    assert "In 1 of 3 comparisons we can't tell" in first
+    assert "better in 1 and worse in 1.**" in first
+    assert "in points: 2 [1,\u00a03] on `m` and 0.5 [-1.2,\u00a01.5] on `n` (" in second
+    assert "in 1 of 2 models and lowers it in 0" in third
+    assert "On `m`, all 1 other trainings raise it as well" in third and "On `n`" not in third
+    assert "gain is shown: 2 [1,\u00a04] (p = " in third and "for 2 models" in third
+    room["m"] = Effect(2.0, -0.1, 4.0, "points", (), 50)
+    gained["m"] = table(("retmask", 2, 1, 3), ("sft", 0, -1, 1))
+    third = main_contrasts(less, gained, room)[2]
+    assert "0 of 1 other trainings" in third and "gain is undecided: 2.0 [-0.1" in third
+    assert "room" not in main_contrasts(less, gained, {})[2]
+    assert len(main_contrasts({}, gained, room)) == 1
+
+
+def test_strengths_are_shares_of_the_means():
+    sizes = pd.DataFrame([("retmask", 100, 10), ("retmask", 300, 30), ("random-mask", 100, 15)],
+                         columns=["strategy", "pairs", "steps"])
+    assert "on `m` 50% and 75% for Random-Mask." in strengths({"m": sizes, "n": sizes[:1]})
+    assert "No training under other masks" in strengths({"m": sizes[:2]})
 
 
 def test_whole_pairs_are_the_yardstick_of_shortened_ones():
     less = table(("rc-removed", 2, 1, 3), ("rc-removed", 0, -1, 1), ("rc-un-generated", -2, -3, -1))
-    first, second = reasoning_kinds(less, table(("retmask", 1, 0.2, 1.8)))
-    assert "RC removed does worse in 1 and better in 0 of 2 categories" in first
-    assert "does worse in 0 and better in 1 of 1 categories" in first
-    assert "1.0 [0.2,\u00a01.8] after RetMask" in second
+    first, second, third = reasoning_kinds(less, table(("retmask", 1, 0.2, 1.8)))
+    assert "worse than whole pairs in 1 and better in 0 of 2 categories" in first
+    assert "worse than whole pairs in 0 and better in 1 of 1 categories" in second
+    assert "1.0 [0.2,\u00a01.8] after RetMask" in third
+    none = reasoning_kinds(less[1:2], table(("retmask", 1, 0.2, 1.8)))[0]
+    assert "Removing the thoughts from the pairs makes no detectable difference in any of 1" in none
 
 
 def test_a_change_is_named_only_if_its_interval_excludes_zero():
@@ -52,8 +71,18 @@ def test_masked_heads_rise_only_above_zero():
         return Effect(value, value - half, value + half, "score", (), 12, "one training")
 
     effects = {"retmask": effect(0.015, 0.004), "sft": effect(0, 0.003)}
-    first, second, third = masked_heads("m", effects, {"n": effect(-0.002, 0.008)})
+    needles = {"m": {"retmask": effect(0.12, 0.07), "sft": effect(0.08, 0.06)},
+               "n": {"retmask": effect(-0.09, 0.05)}}
+    first, second, third = masked_heads("m", effects, {"n": effect(-0.002, 0.008)}, needles)
     assert "of `m` rise**: by 15 [11,\u00a019]" in first.replace(".0", "") and "12 needles" in first
-    assert "0 [-3,\u00a03] after SFT" in second.replace(".0", "") and "(`n`)" in third
-    assert "do not measurably change" in masked_heads(
-        "m", effects | {"retmask": effect(0.001, 0.004)}, {"n": effect(0, 1)})[0]
+    assert "0 [-3,\u00a03] after SFT" in first.replace(".0", "") and "(`n`)" in second
+    assert "Higher scores did not mean more needles.**" in third and "`n`" not in third
+    assert "by 12 [5,\u00a019] on `m` (8 [2,\u00a014] after SFT)." in third
+    needles["m"]["sft"] = effect(0, 0.06)
+    assert "Higher scores meant more" in masked_heads(
+        "m", effects, {"n": effect(0, 1)}, needles)[2]
+    both = masked_heads("m", effects, {"n": effect(0.02, 0.01)}, needles)[2]
+    assert "did not always mean" in both and "by -9 [-14,\u00a0-4] on `n`." in both
+    first, _, third = masked_heads(
+        "m", effects | {"retmask": effect(0.001, 0.004)}, {"n": effect(0, 1)}, needles)
+    assert "do not measurably change" in first and "In no model do scores rise" in third

@@ -170,11 +170,11 @@ def retrieval_heads_change_beyond(model: str, strategy: str) -> Effect:
                 RETRIEVAL)
 
 
-@quantity("RetMask changes the share of needles that {model} finds by {effect} percentage points",
-          scale=100)
-def needles_found_change(model: str) -> Effect:
-    """Change of the share of needles found, by RetMask, on the grid of the detection."""
-    runs = trainings(model, RETMASK)
+@quantity("{strategy} changes the share of needles that {model} finds by {effect} percentage "
+          "points", scale=100)
+def needles_found_change(model: str, strategy: str = RETMASK) -> Effect:
+    """Change of the share of needles found by a training, on the grid of the detection."""
+    runs = trainings(model, strategy)
     blind = blind_spot(100 * runs[0].before.cases["success"].mean(), 0, "needles found")
     return _row(needles_found(_pairs(runs)), "change", "share of needles", runs, blind=blind)
 
