@@ -35,8 +35,9 @@ def stored(monkeypatch):
         return scores(have[name]), name
 
     def stored_runs(model, configs):
-        return [SimpleNamespace(training=f"{c.strategy}{c.seed}", artifact=SimpleNamespace(
-            manifest={"config": {"seed": c.seed}})) for c in configs], []
+        return [SimpleNamespace(
+            training=f"{c.strategy}{c.seed}", pairs="123", curve="12",
+            artifact=SimpleNamespace(manifest={"config": {"seed": c.seed}})) for c in configs], []
 
     plan = [SimpleNamespace(strategy=strategy, seed=seed) for strategy in "ab" for seed in (0, 1)]
     monkeypatch.setattr(main_tables, "evaluate_stored", evaluate_stored)
@@ -49,6 +50,7 @@ def test_a_strategy_that_lacks_a_seed_is_left_out(stored):
     found = evaluated("tiny", EvaluateConfig(), ["a", "b"])
     assert set(found.scores["strategy"]) == {"before", "a"}
     assert found.artifacts == ("tiny", "a0", "a1") and found.missing == ("rmutils evaluate b1",)
+    assert found.sizes.value_counts().to_dict() == {("a", 3, 2): 2, ("b", 3, 2): 2}
 
 
 def test_nothing_is_shown_without_the_model_before(stored):
