@@ -11,9 +11,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from rmutils.core.errors import NotStored
 from rmutils.experiments.head_ranking import rank_correlations
 from rmutils.heads import DetectConfig, HeadScores
-from rmutils.heads.detection import even_depths
+from rmutils.heads.detection import detect_stored, even_depths
 from rmutils.heads.head_change import needle_weights, weighted_means
 from rmutils.heads.scores import DECIMALS
 from rmutils.heads.sparsity import share_above
@@ -30,6 +31,18 @@ def grid_of(plan: Plan, model: str) -> DetectConfig:
     """Return the grid with real depths that is planned for a model."""
     grid = plan.content["grids"].get(model, plan.content["grids"]["teaching"])
     return DetectConfig(lengths=tuple(grid["lengths"]), depths=even_depths(grid["depths"]))
+
+
+def deviations(plan: Plan) -> list[str]:
+    """Say what the plan wants beside the comparison and is not stored, in a sentence each."""
+    model, grid = plan.content["models"][0], DetectConfig(
+        definition="wu", lengths=(512, 1024), depths=even_depths(10), needles=3)
+    try:
+        detect_stored(model, grid, compute="never")
+    except NotStored:
+        return [f"The plan wants a detection of {model} by the published script's definition "
+                "beside this comparison; it was not run."]
+    return []
 
 
 def compare_depths(

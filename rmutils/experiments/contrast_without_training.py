@@ -29,7 +29,7 @@ from rmutils.heads.scores import Head
 from rmutils.models import LanguageModel, load_model
 from rmutils.pipeline.planned_runs import BEFORE, Plan, load_plan, planned_runs
 from rmutils.pipeline.retmask import run_retmask
-from rmutils.stats import DIFFERENCE, LEVEL, compare, holm, interval, sign_flip_test
+from rmutils.stats import DIFFERENCE, LEVEL, SHARE, compare, holm, interval, sign_flip_test
 
 CONTRASTED = Stage("contrasted", version=1)
 BASE, DECORE, RANDOM, RETMASK, BOTH = "base", "decore", "decore-random", "retmask", "both"
@@ -242,8 +242,9 @@ def shares(needles: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for (model, arm), part in needles.groupby(["model", "arm"], sort=False):
         by_case = part.groupby(["question", "place"])["correct"].mean()
+        questions = by_case.index.get_level_values("question")
         rows.append((model, arm, *interval(
-            by_case, by_case.index.get_level_values("question"), bounds=(0, 1))))
+            by_case, questions, bounds=SHARE, cases=questions.nunique())))
     return pd.DataFrame(rows, columns=["model", "arm", "value", "low", "high"])
 
 
@@ -271,7 +272,7 @@ def verdict(found: pd.DataFrame, plan: Plan) -> str:
         return "By the rule of the plan, decoding does more than training."
     if (primary["low"].gt(-size) & primary["high"].lt(size)).all():
         return (f"Whether training adds anything to decoding stays open: by the rule of the plan, "
-                f"only a difference of {100 * size:.0f} points or more, either way, is excluded.")
+                f"we can rule out only differences above {100 * size:.0f} points.")
     return "By the rule of the plan, it remains undecided whether training adds anything."
 
 
@@ -332,7 +333,9 @@ def large_needles(needles: pd.DataFrame, plan: Plan) -> str:
     """Say what the arms find on the large model, and whether that distinguishes them."""
     name = plan.content["large"]["model"]
     own = needles[needles["model"] == name]
-    found = ", ".join(f"{SHORT[row.arm]} {row.value:.0%}" for row in shares(own).itertuples())
+    found = ", ".join(
+        f"{SHORT[row.arm]} {100 * row.value:.0f} [{100 * row.low:.0f}, {100 * row.high:.0f}] %"
+        for row in shares(own).itertuples())
     least = compare_needles(own)["p"].min()
     told = ("too few to distinguish the arms" if least >= 1 - LEVEL else
             "which distinguishes some of the arms")
@@ -348,7 +351,12 @@ def plain_text(texts: pd.DataFrame, plan: Plan) -> str:
     lead = ("The contrast disturbs plain text more than the training does"
             if decoded["low"] > trained["high"] else
             "The contrast is not shown to disturb plain text more than the training does")
+    draws = len(plan.content["large"]["draws"])
     told = [f"{1 + row['effect']:.3g} (95% CI {1 + row['low']:.3g} to {1 + row['high']:.3g}) times "
-            f"as high {way}" for row, way in ((decoded, "under DeCoRe"),
-                                              (trained, "after RetMask's training"))]
-    return f"**{lead}.** On `{name}`, perplexity is {told[0]} and {told[1]}."
+            f"as high {way}" for row, way in (
+                (decoded, "under DeCoRe"), (trained, "after RetMask's training"),
+                *((change.loc[arm], way) for arm, way in (
+                    (RANDOM, "under DeCoRe with other heads of the same layers "
+                             f"({draws} draw{'s' * (draws > 1)})"),
+                    (BOTH, "under both RetMask and DeCoRe")) if arm in change.index))]
+    return f"**{lead}.** On `{name}`, perplexity is {', '.join(told[:-1])} and {told[-1]}."

@@ -104,7 +104,9 @@ def kept_and_needed(table: pd.DataFrame) -> str:
         part = table[table["question"] == question]
         could = part[part["verdict"] != NO_ROOM]
         counts = could["verdict"].value_counts()
-        told.append(f"{words} in {counts.get(YES, 0)} of the {len(could)} cases that could show it"
+        kept = counts.get(YES, 0)
+        told.append(f"{words} in {'all' if kept == len(could) else f'{kept} of'} {len(could)}"
+                    + (" testable cases" if question == RANKING else "")
                     + (f" (not in {counts[NO]})" if NO in counts else ""))
     broken = ((table["question"] == RANKING) & (table["verdict"] == NO_ROOM)).sum()
     return (f"**{told[0][0].upper()}{told[0][1:]}**; {told[1]}."

@@ -9,12 +9,14 @@ import pandas as pd
 from rmutils.experiments.strained_positions import ALL, CAUSES, gains, positions, tested
 from rmutils.experiments.under_variants import perplexities
 from rmutils.figures.report import number
-from rmutils.figures.sentences import join
+from rmutils.figures.sentences import by_sign, join, spell
 from rmutils.pipeline.planned_runs import Plan, load_plan
 from rmutils.stats import Interval
 
 MANY, ONE = "1 to 1.5", "all 1.25"
 """Ratios of the same mean."""
+LARGE_MANY, LARGE_ONE = "1 to 2", "all 1.5"
+"""The same for the larger model; the one ratio leaves its first two layers alone."""
 YARN = "YaRN"
 CHANGE = ["change", "change_low", "change_high"]
 
@@ -79,9 +81,9 @@ def two_causes(found: Mapping[str, Interval], plan: Plan, models: int) -> str:
         "; intervals are over needles alone)" if models == 1 else ")")
     return (f"**{verdict}{of}.** A, trained on answers in the outer fifths, finds "
             f"{points(found['dip of A'])} points less in the middle than at the ends, and Ms-PoE "
-            f"changes the middle by {points(a)}. B loses {points(found['loss of B'])} points of "
-            f"the middle in texts of twice its trained length, and Ms-PoE changes that by "
-            f"{points(b)}.")
+            f"changes the middle by {points(a)}. B, trained on answers anywhere, loses "
+            f"{points(found['loss of B'])} points of the middle in texts of twice its trained "
+            f"length, and Ms-PoE changes that by {points(b)}.")
 
 
 def many_or_one(texts: pd.DataFrame) -> str:
@@ -96,12 +98,26 @@ def many_or_one(texts: pd.DataFrame) -> str:
         higher += less["change_low"] > 0
         parts.append(f"{model} +{points(rises.loc[MANY])} % against +{points(rises.loc[ONE])} %, a "
                      f"difference of {points(less)} %")
-    lead = (f"Many ratios cost less than one of the same mean in {lower} of {len(models)} models"
-            if lower else "That many ratios cost less than one of the same mean is not shown")
+    lead = (f"In {lower} of {len(models)} teaching models, many ratios cost less than one of the "
+            "same mean" if lower else "In the teaching models, many ratios are not shown to cost "
+            "less than one of the same mean")
     if higher:
-        lead += f", and in {higher} they cost more"
+        lead += f", and in {spell(higher)} of them they cost more"
     return (f"**{lead}.** Where nothing is far away, perplexity rises under ratios of {MANY}, and "
             f"under {ONE.removeprefix('all ')} for all heads: {join(parts)}.")
+
+
+def many_or_one_large(texts: pd.DataFrame, model: str) -> str:
+    """Make the comparison of `many_or_one` for the larger model."""
+    rises = perplexities(texts).set_index("variant")[CHANGE]
+    more = Interval(*perplexities(texts, LARGE_MANY).set_index("variant").loc[LARGE_ONE, CHANGE])
+    lead = by_sign(more, "many ratios cost less than one", "many ratios cost more than one",
+                   "many ratios are not shown to cost less than one, or more")
+    return (f"**On `{model}`, {lead}.** Perplexity of short texts rises by "
+            f"{points(rises.loc[LARGE_MANY])} % under ratios of {LARGE_MANY} in all layers, and by "
+            f"{points(rises.loc[LARGE_ONE])} % with their mean, {LARGE_ONE.removeprefix('all ')}, "
+            "for all heads of all layers but the first two. On the same texts, perplexity with one "
+            f"ratio is {points(more)} % above that with many.")
 
 
 def distance_alone(scores: Mapping[str, pd.DataFrame], near: int, far: int) -> str:

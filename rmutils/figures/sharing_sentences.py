@@ -147,7 +147,8 @@ def prompt_or_steps(recall: pd.DataFrame, model: str, layer: int, p: float) -> s
             "Choosing once, from the prompt, finds more than choosing at each step."
             if (more["high"] < 0).all() else
             "It is not shown that choosing at each step finds more than choosing once.")
-    return (f"**{lead}** At p of {ends[0]:g} to {ends[1]:g}, the prompt's last token chooses "
+    return (f"**{lead}** Tokens are chosen until they hold a share p of the attention. At p of "
+            f"{ends[0]:g} to {ends[1]:g}, the prompt's last token chooses "
             f"{_shares(once['value'])} of the needle's tokens in layer {layer} of `{model}`, "
             f"though {_shares(blind)} of all ({part['question'].nunique()} needles). "
             "When a token of the needle is to be copied, that step has chosen it in "

@@ -55,7 +55,7 @@ def test_differences_are_means_over_cases_and_trainings():
 @pytest.mark.parametrize(("right", "said"), [
     (lambda model, arm, *_: arm == RETMASK, "training adds something"),
     (lambda model, arm, *_: arm == DECORE, "decoding does more"),
-    (lambda model, arm, seed, question, place: question % 2, "is excluded"),
+    (lambda model, arm, seed, question, place: question % 2, "can rule out only"),
     (lambda model, arm, *_: arm == RETMASK and model == "tiny-olmo3", "undecided")])
 def test_the_rule_of_the_plan(right, said):
     assert said in finding(compare_needles(cases(right), [(RETMASK, DECORE)]), PLAN)
@@ -76,10 +76,14 @@ def test_the_large_model_is_told_by_needles_and_by_times_of_perplexity():
     texts = pd.DataFrame([{"question": i, "nats": value + i / 10, "kept": 1.0, "model": name,
                            "arm": arm, "seed": 0} for arm, value in nats.items() for i in range(6)])
     found = large_needles(needles.assign(model=name), PLAN)
-    assert "of 20: base 0%, DeCoRe 100%, RetMask 100%" in found and "distinguishes some" in found
+    assert "of 20: base 0 [0, 15] %, DeCoRe 100 [85, 100] %, RetMask 100 [" in found  # 3 of 20
+    assert "distinguishes some" in found
     price = plain_text(texts, PLAN)
     assert "disturbs plain text more" in price
     assert "8 (95% CI 8 to 8) times as high under DeCoRe and 1 (95% CI 1 to 1) times" in price
+    others = texts[texts["arm"] == BASE].assign(arm=experiment.RANDOM, nats=lambda t: t["nats"] + 1)
+    assert "2.72 (95% CI 2.72 to 2.72) times as high under DeCoRe with other heads of the same " \
+           "layers (1 draw)" in plain_text(pd.concat([texts, others]), PLAN)
 
 
 def test_what_is_stored_is_of_the_plan():

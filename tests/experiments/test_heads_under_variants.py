@@ -210,7 +210,9 @@ def test_verdicts_by_hand():
     assert answered(tables | {"needles": rare}, head_ranking.MASKING)["plain"] == "open"
     told = head_ranking.verdicts({"model": tables})
     assert "in 1 of 4 cases** and lose in 1" in gains_shown(told)
-    assert "in 2 of the 3 cases that could show it (not in 1)" in kept_and_needed(told)
+    assert "than masking others in 2 of 3 (not in 1)" in kept_and_needed(told)
+    could = told[~told["verdict"].isin(["no", "open"])]
+    assert "than masking others in all 2." in kept_and_needed(could)
     broken = told.assign(verdict="no room", question=head_ranking.RANKING)
     assert f"In {len(told)} more, the change leaves no needle found" in kept_and_needed(broken)
 

@@ -74,6 +74,23 @@ def test_other_verdicts(changes, verdict):
     assert verdict in told.two_causes(found, PLAN, models=3)
 
 
+def test_many_ratios_or_one_by_sign():
+    """Three texts of 1.0, 1.1 and 1.2 nats; what the variants add is known."""
+    def texts(**more):
+        return pd.DataFrame([
+            {"model": "m", "variant": variant, "question": i, "nats": 1 + i / 10 + extra}
+            for variant, extra in ({PLAIN: 0.0} | more).items() for i in range(3)])
+
+    own = texts(**{told.MANY: 0.2, told.ONE: 0.1})
+    assert told.many_or_one(own).startswith(
+        "**In the teaching models, many ratios are not shown to cost less than one of the same "
+        "mean, and in one of them they cost more.**")
+    real = told.many_or_one_large(texts(**{told.LARGE_MANY: 0.1, told.LARGE_ONE: 0.2}), "m")
+    assert "many ratios cost less than one.**" in real and "is 10.5" in real  # exp(0.1) - 1
+    other = told.many_or_one_large(texts(**{told.LARGE_MANY: 0.2, told.LARGE_ONE: 0.1}), "m")
+    assert "many ratios cost more" in other
+
+
 def test_scores_by_distance_of_a_single_content(lm):
     """Where all tokens are the same, the curve is the model's own attention, read backwards (in the
     last layer, which sees all keys in every family)."""
