@@ -43,7 +43,8 @@ def arrange(app: Sphinx, doctree: nodes.document) -> None:
     for cell in cells:
         box = next((raw for raw in cell.findall(nodes.raw) if raw.astext().startswith(FOUND)), None)
         if box is not None:
-            _lift(doctree, box)
+            if not app.env.docname.startswith("gallery/"):  # there it stands beside the chapter's
+                _lift(doctree, box)
         elif "tag_parameters" in cell["classes"]:
             _fold(cell, app.env.docname.rpartition("/")[2])
     tables = [raw for raw in doctree.findall(nodes.raw) if raw.astext().startswith(TABLE)

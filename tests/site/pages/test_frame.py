@@ -10,13 +10,13 @@ from rmutils.figures import report
 from rmutils.site.pages.frame import OPEN_TABLES, arrange
 
 
-def page(*sections):
+def page(*sections, name="chapters/one"):
     """A document of one section, with further ones in it."""
     document, top = new_document("page"), nodes.section("", nodes.title("", "A title"), ids=["top"])
     document += top
     top.extend(nodes.section("", nodes.title("", f"Section {i}"), *body)
                for i, body in enumerate(sections))
-    arrange(SimpleNamespace(env=SimpleNamespace(docname="chapters/one")), document)
+    arrange(SimpleNamespace(env=SimpleNamespace(docname=name)), document)
     return document
 
 
@@ -28,6 +28,8 @@ def cell(shown):
 def test_box_moves_below_the_title():
     found = page([cell(report.what_we_found("Why?", "So."))])
     assert found[0][1].astext().startswith('<section class="rm-found"')
+    beside = page([cell(report.what_we_found("Why?", "So."))], name="gallery/one/run")
+    assert isinstance(beside[0][1], nodes.section)
 
 
 def test_tables_after_the_fifth_are_folded_with_their_rows_counted():
