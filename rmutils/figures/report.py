@@ -265,4 +265,4 @@ def _as_printed(value: float | str) -> str:
     """All digits of a number of the paper (six at most), text as it is."""
     if isinstance(value, str):
         return value
-    return "–" if pd.isna(value) else f"{value:.6g}"
+    return "–" if pd.isna(value) else f"{value:z.6g}"

@@ -176,6 +176,8 @@ def test_comparisons_keep_the_printed_digits_and_escape_text():
                  "&lt;b&gt;cell&lt;/b&gt;", "A &amp; B<small>", "a &lt; b"):
         assert part in shown
     assert "<b>cell" not in shown
+    assert "<td>0<small>" in comparisons(
+        findings.assign(difference=-0.00001).head(1), "rounds to zero").data
 
 
 def test_a_number_without_an_interval():
