@@ -23,6 +23,10 @@ import typer
 from rmutils.core.environment import share_cores
 from rmutils.core.errors import UserError
 from rmutils.core.files import keeping
+from rmutils.site import playground
+from rmutils.site.classroom import without_solutions
+from rmutils.site.gallery import write
+from rmutils.site.slides import write_slides
 
 STATE = Path("book/_build")
 """Files that a build leaves behind, relative to the project's folder like all paths here."""
@@ -77,12 +81,6 @@ def pages() -> None:
 
 
 def _pages() -> None:
-    # The step of a chapter, of which there are many, need not load these and what they draw with.
-    from rmutils.site import playground
-    from rmutils.site.classroom import without_solutions
-    from rmutils.site.gallery import write
-    from rmutils.site.slides import write_slides
-
     fresh, source = STATE / ".fresh", STATE / ".source"
     for left in (fresh, source):
         shutil.rmtree(left, ignore_errors=True)
