@@ -67,16 +67,22 @@ def measure(settings: Settings = Settings(), folder: Path = FOLDER) -> bool:
         states[module] = digest({path: sha256(ROOT / path) for path in [source_of(module), *files]})
         if not list(results.find(module=module, state=states[module])):
             asked[module] = files
+    explain(results.rows)
     words = json.dumps({"modules": asked, **settings.model_dump()})
     for row in lines_of(PYTHON, "benchmarks.mutants", words) if asked else ():
         results.rows = [one for one in results.rows if one["module"] != row["module"]]
+        explain([row])
         results.add({**row, "state": states[row["module"]]})
-    reasons = yaml.safe_load(REASONS.read_text(encoding="utf-8")) or {}
-    for row in results.rows:
-        for survivor in row["survivors"]:
-            survivor["reason"] = reasons.get(row["module"], {}).get(survivor["change"])
     results.write()
     return True
+
+
+def explain(rows: list[dict]) -> None:
+    """Give each survivor the reason why no test could notice it, or None."""
+    reasons = yaml.safe_load(REASONS.read_text(encoding="utf-8")) or {}
+    for row in rows:
+        for survivor in row["survivors"]:
+            survivor["reason"] = reasons.get(row["module"], {}).get(survivor["change"])
 
 
 def source_of(module: str) -> str:

@@ -50,6 +50,7 @@ from rmutils.stats import SHARE, Interval, interval
 COUNTS = ("tried", "kept", "lost")
 MOST_OPEN = 3
 """So many pairs of the errata are open; a longer group is folded."""
+UNNOTICED = "None of the tests that were tried runs it.", "No test notices it yet."
 STRIP = '<div class="rm-strip">'
 TOUCHES = {
     "bold is best": "which value of a table is marked as the best",
@@ -115,7 +116,7 @@ def mutation(book: Path) -> str:
     found = json.loads(MUTATION.read_text(encoding="utf-8"))
     rows = sorted(found["rows"], key=lambda row: row["module"])
     parts = [f"The tests notice {_percent(_noticed(rows))} of the changes that could be noticed, "
-             "as the mean over modules.", "",
+             f"as the mean over modules. Modules tried so far: {len(rows)}.", "",
              "```{table}", ":class: rm-counts", ":width: 100%", "",
              "| module | possible | tried | noticed | make no difference | noticed, of those that "
              "could be |", "|:--|--:|--:|--:|--:|--:|"]
@@ -125,7 +126,7 @@ def mutation(book: Path) -> str:
         parts += [f"| `{row['module']}` | {row['mutants']:,} | {row['tried']} | {row['killed']} | "
                   f"{same} | {_percent(_noticed([row]))} |"]
         listed += [f"- `{row['module']}`, line {one['line']}: {literal(one['change'])}. "
-                   f"{one['reason'] or 'No test notices it yet.'}" for one in row["survivors"]]
+                   f"{one['reason'] or UNNOTICED[one['tests'] > 0]}" for one in row["survivors"]]
     made = found["environment"]
     return "\n".join([
         *parts, "```", "", f"Made by `{found['command']}`, {made['created'][:10]}, commit "
