@@ -161,6 +161,20 @@ def finding(result: SparsityAndGain, plan: Plan) -> list[str]:
             f"These are {done} of {wanted} planned trainings, so there is no verdict yet."]
 
 
+def room_for_gain(table: pd.DataFrame) -> str:
+    """Say whether sparser designs began with more room for a gain.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As `points` returns it.
+    """
+    r = table["sparsity"].corr(table["found"])
+    return (f"Sparsity and the share of needles found before RetMask correlate at {_signed(r, 2)} "
+            f"over these versions: sparser ones have {'more' if r < 0 else 'less'} room for a "
+            "gain, so these data could not tell the two causes apart.")
+
+
 def _signed(value: float, digits: int) -> str:
     return f"{value:.{digits}f}".replace("-", "−")
 

@@ -24,6 +24,7 @@ from rmutils.experiments.sparsity_and_gain import (
     answer,
     finding,
     points,
+    room_for_gain,
     smallest_effect,
 )
 from rmutils.heads import DetectConfig, HeadScores, detection
@@ -175,3 +176,9 @@ def test_fewer_than_eight_designs_give_no_verdict():
 def test_the_smallest_effect_is_that_of_the_plan():
     told = PLAN.content["smallest_effect"]["standard_deviation_of_gains"]
     assert smallest_effect(designs=len(DESIGNS), error=ASSUMED_ERROR) == told
+
+
+@pytest.mark.parametrize("found, room", [([0.7, 0.5, 0.3], "more"), ([0.3, 0.5, 0.7], "less")])
+def test_sparsity_is_not_the_only_difference_of_the_designs(found, room):
+    told = room_for_gain(pd.DataFrame({"sparsity": [0.5, 0.6, 0.7], "found": found}))
+    assert f"sparser ones have {room} room" in told and told.count("1.00") == 1

@@ -28,6 +28,7 @@ from sphinx.util.docutils import SphinxDirective
 from rmutils.core.errors import UserError
 from rmutils.core.paths import NOTEBOOKS
 from rmutils.experiments import speed
+from rmutils.figures.report import number
 from rmutils.paper import audit, load_published_maps, load_tables
 from rmutils.paper.findings import ABOUT_SCORES, ABOUT_SENTENCES, beside_gains
 from rmutils.paper.head_checks import silent_runs
@@ -124,7 +125,7 @@ def mutation(book: Path) -> str:
     for row in rows:
         same = sum(bool(one["reason"]) for one in row["survivors"])
         parts += [f"| `{row['module']}` | {row['mutants']:,} | {row['tried']} | {row['killed']} | "
-                  f"{same} | {_percent(_noticed([row]))} |"]
+                  f"{same} | {number(*(100 * end for end in _noticed([row])))} % |"]
         listed += [f"- `{row['module']}`, line {one['line']}: {literal(one['change'])}. "
                    f"{one['reason'] or UNNOTICED[one['tests'] > 0]}" for one in row["survivors"]]
     made = found["environment"]
