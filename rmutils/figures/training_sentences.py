@@ -163,15 +163,22 @@ def abilities_kept(changed: Mapping[str, pd.DataFrame]) -> list[str]:
     counts = [*sure.values()]
     others = [table[table["strategy"] != "retmask"] for table in tables.values()]
     above, below, count = _tally(others)
+    lost = [f"{STRATEGIES[row.strategy].name} on `{model}`" for model, table in tables.items()
+            for row in table.itertuples()
+            if row.strategy != "retmask" and row.p_holm <= 0.05 and row.high < 0]
     return [
         f"**After RetMask, the mean over tasks that could show a loss falls in "
-        f"{counts.count('falls')} of {len(own)} models and rises in {counts.count('rises')}**"
-        + (f": on {moved}." if moved else "."),
-        *([f"Where it does neither, it changes by {_range(still, 'effect')} points; the smallest "
-           f"detectable change there is {_range(still, 'smallest_effect')} points."]
+        f"{counts.count('falls')} of {len(own)} models and rises in {counts.count('rises')}**: on "
+        f"{moved}." if moved else
+        f"**After RetMask no loss is shown in any of {len(own)} models**, in the mean over the "
+        "tasks on which a model had something to lose.",
+        *([f"{'Where it does neither, it' if moved else 'It'} changes by "
+           f"{_range(still, 'effect')} points; the smallest "
+           f"detectable change is {_range(still, 'smallest_effect')} points."]
           if still else []),
         f"Of the intervals of {count} other trainings, {above} lie above zero and {below} below "
-        "it, before any correction for their number."]
+        "it, before any correction for their number"
+        + (f"; after it, a loss is shown for {join(lost)}." if lost else ".")]
 
 
 def _range(rows: Sequence[pd.Series], column: str) -> str:

@@ -60,10 +60,12 @@ def test_a_change_is_named_only_if_its_interval_excludes_zero():
                "n": table(("retmask", 0.5, -1, 2)), "o": table(("sft", 0, -1, 1))}
     first, second, third = abilities_kept(changed)
     assert "falls in 1 of 2 models and rises in 0**: on `m` by -2 [" in first and "`o`" not in first
-    assert "by 0.5 points; the smallest detectable change there is 1.2 points" in second
+    assert "by 0.5 points; the smallest detectable change is 1.2 points" in second
     assert "intervals of 1 other trainings, 1 lie above zero and 0 below" in third
+    worse = table(("retmask", 0.5, -1, 2), ("sft", -2, -3, -1))
+    assert abilities_kept({"m": worse})[2].endswith("a loss is shown for SFT on `m`.")
     first, second, _ = abilities_kept({"m": changed["m"].assign(p_holm=0.2)})
-    assert "falls in 0 of 1 models and rises in 0**." in first and "by -2 points" in second
+    assert "no loss is shown in any of 1 models**" in first and "It changes by -2 points" in second
 
 
 def test_masked_heads_rise_only_above_zero():
