@@ -28,7 +28,6 @@ from rmutils.stats import LEVEL, POWER, SHARE, Interval
 PRIMARY = "hoyer"
 ASSUMED_ERROR = 2.0
 """Standard error of a gain, in points, that the plan reckoned with."""
-Z = float(norm.ppf((1 + LEVEL) / 2))
 
 
 def points(
@@ -77,8 +76,8 @@ def points(
         return pd.DataFrame()
     table = pd.DataFrame(rows)
     table["error"] = np.sqrt(table.pop("of_needles") + np.mean(between) / table.pop("seeds"))
-    table["gain_low"] = table["gain"] - Z * table["error"]
-    table["gain_high"] = table["gain"] + Z * table["error"]
+    reach = norm.ppf((1 + LEVEL) / 2) * table["error"]
+    table["gain_low"], table["gain_high"] = table["gain"] - reach, table["gain"] + reach
     return table
 
 

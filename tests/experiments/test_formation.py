@@ -222,11 +222,11 @@ def test_figure_names_the_heads_that_end_highest():
     for axes in panels:
         texts = sorted(axes.texts, key=lambda text: text.xy[1])
         labels = [t.get_text() for t in texts if t.get_text() != "needles found"]
-        assert set(labels) == {"3.7", "0.1", "2.2", "1.0"}
+        assert set(labels) == {"3-7", "0-1", "2-2", "1-0"}
         heights = [text.xy[1] for text in texts]
         assert np.diff(heights).min() > 0.08 and heights[0] >= 0 and heights[-1] <= 1.05
         by_colour = {t.get_text(): t.get_color() for t in texts}
         lines = {line.get_color(): line.get_ydata()[-1] for line in axes.lines}
         if axes is panels[-1]:
-            assert {h: lines[by_colour["{}.{}".format(*h)]] for h in best} == best
+            assert {h: lines[by_colour["{}-{}".format(*h)]] for h in best} == best
     assert len(panels[0].lines) == 32
