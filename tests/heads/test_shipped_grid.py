@@ -10,7 +10,7 @@ from rmutils.heads.detection import detect_stored, even_depths
 
 LENGTHS = (256, 512, 768, 1024, 1536, 2048, 3072, 4096)
 LARGE = DetectConfig(lengths=LENGTHS, depths=even_depths(10))
-SMALL = DetectConfig(lengths=(256, 512), depths=(0.0, 0.5, 1.0))
+SMALL = DetectConfig(lengths=(256,), depths=(0.0, 0.5, 1.0))
 """That of chapter 1, whose result is used where the book was built."""
 
 
