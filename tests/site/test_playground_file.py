@@ -101,3 +101,12 @@ def test_scripts_stand_beside_the_page_and_its_parts_do_not(pages):
 def test_the_pages_depend_on_the_models():
     assert {str(p) for p in playground.inputs()} <= set(sources(ROOT))
     assert playground.TEACHING / "model.safetensors" in playground.inputs()
+
+
+def test_a_model_fetched_meanwhile_does_not_build_the_pages_again(cache):
+    """The first build begins before the real model is here, in this empty cache say."""
+    before = playground.inputs()
+    file = playground._cached()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(b"weights")
+    assert playground.inputs() == before
