@@ -25,7 +25,7 @@ from rmutils.stats import Interval
 LARGE = "smollm2-135m"
 MODELS = ("tiny-llama", "tiny-qwen3", "tiny-olmo3", LARGE)
 CONTROL = "non-retrieval-mask"
-"""Differs from RetMask in nothing but which heads are masked."""
+"""Masks as many other heads, of any layer; it may have fewer pairs and steps than RetMask."""
 NUMBERS = ("none", "one", "two", "three", "four")
 
 
@@ -54,7 +54,7 @@ def few_heads(lost: Effect, scores: HeadScores) -> str:
     return (f"**{lead}.** Switch off {count} of SmolLM2's {scores.mean.size} attention heads, "
             "those that copy most, and it misses "
             f"{number(*(100 * end for end in found))} percentage points more of the facts hidden "
-            f"in a long text than with {count} random others switched off.")
+            f"in a long text than without {count} random others of any layer.")
 
 
 def training(gained: Mapping[str, pd.DataFrame], less: Mapping[str, pd.DataFrame]) -> str:
@@ -69,8 +69,8 @@ def training(gained: Mapping[str, pd.DataFrame], less: Mapping[str, pd.DataFrame
     more = {model: _row(table, CONTROL) for model, table in less.items()}
     raised, beats = (sum(found.low > 0 for found in one.values()) for one in (own, more))
     return (f"**RetMask raises the score on long texts in {NUMBERS[raised]} of "
-            f"{NUMBERS[len(own)]} models, and in {NUMBERS[beats]} by more than the same training "
-            f"with other heads masked.** On SmolLM2 it gains {number(*own[LARGE])} of 100 points, "
+            f"{NUMBERS[len(own)]} models, and in {NUMBERS[beats]} by more than a training on "
+            f"pairs from other heads.** On SmolLM2 it gains {number(*own[LARGE])} of 100 points, "
             f"{number(*more[LARGE])} more than with other heads.")
 
 
