@@ -17,11 +17,11 @@ import pandas as pd
 from rmutils.attention.decore import DeCoRe
 from rmutils.attention.variants import Plain, Variant
 from rmutils.core.config import Config, command_line
-from rmutils.core.errors import NotStored
 from rmutils.core.results import Artifact, Compute, Stage, read_tables, write_tables
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate
 from rmutils.experiments import half_learned
 from rmutils.experiments.run_costs import CostsConfig, costs
+from rmutils.experiments.snapshots import collect
 from rmutils.experiments.under_variants import TextsConfig, VariantConfig, measure
 from rmutils.heads.detection import DetectConfig, even_depths
 from rmutils.heads.masking import draw_layer_matched
@@ -173,12 +173,8 @@ def contrasts(plan: Plan, *, compute: Compute = "never") -> Contrasts | None:
     Contrasts or None
         None if none is stored.
     """
-    configs, runs = planned(plan), []
-    for config in configs:
-        try:
-            runs.append((config, run_stored(config, plan, compute=compute)))
-        except NotStored:
-            continue
+    configs = planned(plan)
+    runs, _ = collect(configs, lambda config: run_stored(config, plan, compute=compute))
     if not runs:
         return None
     parts: dict[str, list[pd.DataFrame]] = {}

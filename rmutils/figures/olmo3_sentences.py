@@ -12,7 +12,7 @@ from rmutils.experiments.olmo3 import (
     loss_change,
     shares,
 )
-from rmutils.experiments.recipe_parts import RecipeParts, arm_effects
+from rmutils.experiments.olmo3_ablations import RecipeParts, arm_effects
 from rmutils.figures.report import number
 from rmutils.figures.sentences import by_sign, join
 from rmutils.longcontext.extension import NONE

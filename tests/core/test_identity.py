@@ -28,7 +28,7 @@ from rmutils.experiments.is_it_causal import (
 )
 from rmutils.experiments.masking_sweep import SWEEP, SweepConfig
 from rmutils.experiments.olmo3 import EXTENSION
-from rmutils.experiments.recipe_parts import RECIPE_PART, PartConfig
+from rmutils.experiments.olmo3_ablations import RECIPE_PART, PartConfig
 from rmutils.experiments.savings_curves import MEASUREMENTS
 from rmutils.experiments.sparser_versions import SPARSITY_AND_GAIN, SparsityConfig
 from rmutils.experiments.strained_positions import POSITIONS, PositionsConfig

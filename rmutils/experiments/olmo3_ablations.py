@@ -15,10 +15,10 @@ import pandas as pd
 import torch
 
 from rmutils.core.config import Config, command_line
-from rmutils.core.errors import NotStored
 from rmutils.core.journal import one_thread, progress_bar
 from rmutils.core.results import Artifact, Compute, Stage, read_tables, write_tables
 from rmutils.experiments.olmo3 import TABLES, run_method
+from rmutils.experiments.snapshots import collect
 from rmutils.longcontext.extension import ExtensionConfig, trained_window
 from rmutils.longcontext.reach import ReachConfig
 from rmutils.longcontext.recipe_parts import RECIPE, arm_instances
@@ -124,12 +124,8 @@ def recipe_parts(plan: Plan, *, compute: Compute = "never") -> RecipeParts | Non
     RecipeParts or None
         None if no run is stored.
     """
-    runs, configs = [], planned(plan)
-    for config in configs:
-        try:
-            runs.append((config, run_stored(config, plan, compute=compute)))
-        except NotStored:
-            continue
+    configs = planned(plan)
+    runs, _ = collect(configs, lambda config: run_stored(config, plan, compute=compute))
     if not runs:
         return None
     found, losses = (pd.concat([

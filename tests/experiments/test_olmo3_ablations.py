@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from rmutils.core.errors import NotStored
-from rmutils.experiments import recipe_parts as experiment
-from rmutils.experiments.recipe_parts import (
+from rmutils.experiments import olmo3_ablations as experiment
+from rmutils.experiments.olmo3_ablations import (
     RecipeParts,
     arm_effects,
     planned,
