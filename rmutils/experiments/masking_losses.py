@@ -79,21 +79,32 @@ def compare_ablations(by_how: Mapping[str, WhichHeads]) -> pd.DataFrame:
         _, lost = _lost(by_how[how], PRIMARY, part)
         return np.asarray(lost[TOP] - lost[MATCHED])
 
-    compared = {f"heads by {kind}": beyond("zero", kind)
-                for kind in ("anchor", "query", "patching")}
-    compared |= {f"{how} minus zero, heads by copy": beyond(how, COPY) - beyond("zero", COPY)
-                 for how in ("mean", "query")}
-    table = pd.DataFrame([(what, interval(values, seeds=True, bounds=ANY), sign_flip_test(values))
-                          for what, values in compared.items()],
+    compared = [(f"heads by {kind}", beyond("zero", kind), DIFFERENCE)
+                for kind in ("anchor", "query", "patching")]
+    compared += [(f"{how} minus zero, heads by copy", beyond(how, COPY) - beyond("zero", COPY),
+                  ANY) for how in ("mean", "query")]  # differences of differences
+    table = pd.DataFrame([(what, interval(values, seeds=True, bounds=bounds),
+                           sign_flip_test(values)) for what, values, bounds in compared],
                          columns=["what", "difference", "p"])
     return table.assign(p_holm=holm(table["p"]))
 
 
-def ablations_told(model: str, table: pd.DataFrame, level: float) -> str:
-    """Say what `compare_ablations` decides on a model."""
-    return f"- **{model}**, of the literal needles beyond the control: " + "; ".join(
+def ablations_told(model: str, result: WhichHeads, table: pd.DataFrame, level: float) -> str:
+    """Say what `compare_ablations` decides on a model, and which heads the added scores choose.
+
+    Parameters
+    ----------
+    result : WhichHeads
+        With heads zeroed.
+    """
+    count = int(result.outcomes["count"].max())
+    shared = agreement(result, count).set_index("kind")["common"]
+    return (f"- **{model}**, of the literal needles beyond the control: " + "; ".join(
         f"{row.what} {_share(row.difference)} (p = {row.p_holm:.2g}: "
-        f"{'decided' if _clear(row, level) else 'undecided'})" for row in table.itertuples()) + "."
+        f"{'decided' if _clear(row, level) else 'undecided'})" for row in table.itertuples())
+        + f". Of its top {count} heads by copy score, "
+        + ", ".join(f"{kind} has {shared[kind]}" for kind in ("anchor", "query", "patching"))
+        + ".")
 
 
 def compare_kinds(result: WhichHeads, outcome: str, count: int, base: str = COPY) -> pd.DataFrame:
@@ -169,7 +180,7 @@ def finding(
 def headlines(
     stored: Mapping[str, WhichHeads], tables: Mapping[tuple[str, int], pd.DataFrame], level: float
 ) -> list[str]:
-    """Say how alike the scores choose, what their heads are worth, and the planned test.
+    """Say how alike the scores choose, what their heads are worth, and what the plan decides.
 
     Parameters
     ----------
@@ -178,11 +189,17 @@ def headlines(
     """
     most = {model: max(count for name, count in tables if name == model) for model in stored}
     fewest = {model: min(count for name, count in tables if name == model) for model in stored}
-    apart, rows, clear, tests = [], {}, 0, 0
+    apart, differ, rows, comparisons, clear, tests = [], [], {}, 0, 0, 0
     for model, result in stored.items():
         shared = agreement(result, most[model])["common"].min()
         if 2 * shared < most[model]:
             apart.append(f"on `{model}` one of them shares only {shared} of {most[model]}")
+        compared = compare_kinds(result, PRIMARY, fewest[model])
+        differ += [f"on `{model}`, masking the top {fewest[model]} by `{row.kind}` loses "
+                   f"{'fewer' if row.more.high < 0 else 'more'} needles than by copy score: "
+                   f"{_share(row.more)}" for row in compared.itertuples()
+                   if row.more.low > 0 or row.more.high < 0]
+        comparisons += len(compared)
         rows[model] = tables[model, most[model]].query(
             "outcome == @PRIMARY and kind == @COPY").iloc[0]
         planned = tables[model, fewest[model]].query("outcome == @PRIMARY")
@@ -197,10 +214,13 @@ def headlines(
         + "".join(f"; {words}" for words in apart) + ".",
         f"**Without the top {_either(most)} heads by copy score, {missed} of {len(stored)} models "
         f"miss needles they found before**: from {_share(rows[least].lost)} of them on `{least}` "
-        f"(others of the same layers: {_share(rows[least].control)}) to "
-        f"{_share(rows[worst].lost)} on `{worst}` ({_share(rows[worst].control)}).",
-        f"The plan's own test masks fewer heads, the top {_either(fewest)}, and is clear in "
-        f"{clear} of {tests} pairs of a model and a score; the others are undecided."]
+        f"(others of the same layers: {_control(stored[least], rows[least])}) to "
+        f"{_share(rows[worst].lost)} on `{worst}` ({_control(stored[worst], rows[worst])}).",
+        f"**{len(differ) or 'None'} of {comparisons} comparisons of a score with the copy score "
+        f"{'shows' if len(differ) == 1 else 'show'} a difference**, not corrected for their number"
+        + "".join(f"{': ' if k == 0 else '; '}{words}" for k, words in enumerate(differ))
+        + f". Each score against random others of its layers, the plan's own test with the top "
+        f"{_either(fewest)}, is clear in {clear} of {tests}; the others are undecided."]
 
 
 def _kinds(stored: Mapping[str, WhichHeads]) -> str:
@@ -217,6 +237,14 @@ def _either(counts: Mapping[str, int]) -> str:
 def _clear(row: Any, level: float) -> bool:
     """Whether a row of `costs` decides by the rule of the plan."""
     return bool(row.p_holm < level and (row.difference.low > 0 or row.difference.high < 0))
+
+
+def _control(result: WhichHeads, row: Any) -> str:
+    """What a control loses, with its interval if there are draws enough for one of use."""
+    rows = result.outcomes
+    draws = rows[(rows["policy"] == MATCHED) & (rows["count"] == row["count"])]["draw"].nunique()
+    return (_share(row["control"]) if draws > 2 else
+            f"{100 * row['control'].value:.0f} %, from {draws} draws")
 
 
 def _others(heads: frozenset[Head], width: int) -> str:

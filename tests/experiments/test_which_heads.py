@@ -45,7 +45,8 @@ def made(lost: dict[str, int]) -> WhichHeads:
                  for draw in (0, 1) for i in range(NEEDLES)]
         rows += [(kind, policy, 2, draw, PLAIN_TEXT, i, -2.5)
                  for policy, draw in ((TOP, 0), (MATCHED, 0), (MATCHED, 1)) for i in range(4)]
-    maps = {COPY: [[0.5, 0.2], [0.1, 0.0]], "locos": [[3.0, 2.0], [0.0, 1.0]]}
+    maps = dict.fromkeys(lost, [[9.0, 8.0], [0.0, 1.0]]) | {
+        COPY: [[0.5, 0.2], [0.1, 0.0]], "locos": [[3.0, 2.0], [0.0, 1.0]]}
     scores = [(kind, i, j, maps[kind][i][j]) for kind in maps for i in (0, 1) for j in (0, 1)]
     return WhichHeads(
         pd.DataFrame(scores, columns=["kind", "layer", "head", "score"]),
@@ -101,8 +102,9 @@ def test_headlines_say_how_alike_the_scores_are_what_is_lost_and_the_planned_tes
     apart = result.scores.assign(score=lambda t: t["score"].where(t["kind"] == COPY, -t["score"]))
     told = headlines({"a model": replace(result, scores=apart)}, tables, 0.05)[0]
     assert "In 0 of 1 models" in told and "on `a model` one of them shares only 0 of 2" in told
-    assert "top 2 heads" in lost and lost.count("50 % [") == 2
-    assert "clear in 1 of 2 pairs" in test
+    assert "top 2 heads" in lost and lost.count("50 % [") == 2 and lost.count("from 2 draws") == 2
+    assert "1 of 1 comparisons" in test and "`locos` loses fewer needles" in test
+    assert "clear in 1 of 2" in test
 
 
 def test_ablations_are_compared_on_the_same_needles():
@@ -115,8 +117,9 @@ def test_ablations_are_compared_on_the_same_needles():
         12 / NEEDLES - 1 / (2 * NEEDLES))
     assert table.loc["mean minus zero, heads by copy", "difference"].value == pytest.approx(0.5)
     assert table.loc["query minus zero, heads by copy", "p"] == 1
-    told = ablations_told("a model", table.reset_index(), 0.05)
+    told = ablations_told("a model", by_how["zero"], table.reset_index(), 0.05)
     assert told.count(": decided") == 4 and told.count("undecided") == 1
+    assert "Of its top 2 heads by copy score, anchor has 2" in told
 
 
 def test_heads_that_two_scores_choose_are_masked_once(monkeypatch):
