@@ -75,8 +75,7 @@ def span(
     low: float | None, high: float | None, digits: str = ".1f", word: str = "95 % interval",
     what: str = "sample",
 ) -> str:
-    """Return the words for the ends of an interval, or that a single sample has none (NaN, None).
-    """
+    """Put the ends of an interval into words, or say that a single sample has none (NaN, None)."""
     return (f"a single {what} has no interval" if low is None or math.isnan(low)
             else f"{word} {low:{digits}} to {high:{digits}}")
 
@@ -217,11 +216,8 @@ def expansion(count: int, level: float = LEVEL) -> float:
     return float(math.sqrt(count / (count - 1)) * t.ppf(quantile, count - 1) / norm.ppf(quantile))
 
 
-def _deviations(
-    values: Array, labels: Array, resamples: int, seed: int, level: float
-) -> Array:
-    """By how much means under resampling of whole clusters leave the mean, spread for their number.
-    """
+def _deviations(values: Array, labels: Array, resamples: int, seed: int, level: float) -> Array:
+    """How far means of resampled clusters lie from the mean, spread for the clusters' number."""
     groups, member = np.unique(labels, return_inverse=True)
     count = len(groups)
     sums = np.zeros((count, math.prod(values.shape[1:])))
@@ -282,9 +278,7 @@ def compare(
     return found
 
 
-def paired(
-    table: pd.DataFrame, strategy: str, base: str
-) -> tuple[Array, Array, Array]:
+def paired(table: pd.DataFrame, strategy: str, base: str) -> tuple[Array, Array, Array]:
     """Scores of two strategies side by side, from a table as for `compare`.
 
     Returns
@@ -373,8 +367,7 @@ def smallest_effect(low: float, high: float) -> float:
 
 
 def smallest_p(clusters: int) -> float:
-    """The smallest p that so many clusters can give in a two-sided sign-flip test: two of the
-    patterns of signs are as extreme as all pluses.
+    """The smallest p that a two-sided sign-flip test of so many clusters can give.
 
     Examples
     --------

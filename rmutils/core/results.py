@@ -39,10 +39,8 @@ JOURNAL = ".journal.jsonl"
 """Scratch of a run: what it has done so far."""
 KEY = re.compile(r"([a-z][a-z-]*)-([0-9a-f]{16})")
 PLACE = re.compile(r"([a-z][a-z-]*)/[^/]+/[^/]+-([0-9a-f]{8})")
-DIGITS = 8
-"""How many of the hash are in the name of a folder."""
-BASE = "base"
-"""Label of results without another one: of a model as it came."""
+DIGITS = 8  # of the hash in the name of a folder
+BASE = "base"  # label of results without another one: of a model as it came
 Compute = Literal["auto", "always", "never"]
 Tables = dict[str, pd.DataFrame]
 T = TypeVar("T")

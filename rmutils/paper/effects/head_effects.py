@@ -166,8 +166,7 @@ def retrieval_heads_change_beyond(model: str, strategy: str) -> Effect:
     ours, theirs = trainings(model, RETMASK), trainings(model, strategy)
     pairs = [PairedDetection(other.after, own.after, _retrieval_heads(own))
              for own, other in zip(ours, theirs, strict=True)]
-    return _row(training_effect(pairs, cases="both"), "change", SCORE, [*ours, *theirs],
-                RETRIEVAL)
+    return _row(training_effect(pairs, cases="both"), "change", SCORE, [*ours, *theirs], RETRIEVAL)
 
 
 @quantity("{strategy} changes the share of needles that {model} finds by {effect} percentage "
@@ -263,8 +262,8 @@ def needles_lost_beyond_others(model: str) -> Effect:
 def answers_lost_at_tau(model: str, measure: str) -> Effect:
     """Share of right answers of a kind that is lost without the retrieval heads."""
     swept, scores, artifact = _stored(model)
-    return _answers(swept, measure, UNMASKED, (BY_SCORE, count_at(scores, tau_of(model))),
-                       artifact)
+    mask = BY_SCORE, count_at(scores, tau_of(model))
+    return _answers(swept, measure, UNMASKED, mask, artifact)
 
 
 @quantity("with {heads} of 1,024 heads masked, or as large a share, {model} loses {effect} "
@@ -272,8 +271,7 @@ def answers_lost_at_tau(model: str, measure: str) -> Effect:
 def answers_lost(model: str, measure: str, heads: int) -> Effect:
     """Share of right answers of a kind that is lost without so many of the highest heads."""
     swept, scores, artifact = _stored(model)
-    return _answers(swept, measure, UNMASKED, (BY_SCORE, _nearest(swept, scores, heads)),
-                       artifact)
+    return _answers(swept, measure, UNMASKED, (BY_SCORE, _nearest(swept, scores, heads)), artifact)
 
 
 @quantity("with {heads} of 1,024 heads masked, or as large a share, {model} gets {effect} % of the "
@@ -290,7 +288,7 @@ def needles_lost_by_more_heads(model: str, heads: int) -> Effect:
     """Share of needles lost without so many of the highest heads, minus that without the fewest."""
     swept, scores, artifact = _stored(model)
     return _answers(swept, HAYSTACK, (BY_SCORE, min(_counts(swept))),
-                       (BY_SCORE, _nearest(swept, scores, heads)), artifact)
+                    (BY_SCORE, _nearest(swept, scores, heads)), artifact)
 
 
 @quantity("without its retrieval heads {model} repeats {effect} percentage points more of what it "
@@ -328,9 +326,7 @@ def _nearest(swept: Sweep, scores: HeadScores, heads: int) -> int:
     return min(_counts(swept), key=lambda count: abs(count - wanted))
 
 
-def _answers(
-    swept: Sweep, measure: str, mask: Mask, minus: Mask | None, artifact: str
-) -> Effect:
+def _answers(swept: Sweep, measure: str, mask: Mask, minus: Mask | None, artifact: str) -> Effect:
     """Right answers under one mask minus those under another, on the same questions."""
     rows = swept.answers[swept.answers["task"].isin(SHARES[measure])]
     whole = rows.loc[rows["policy"] == "whole", "correct"].mean()
@@ -354,24 +350,21 @@ def _repetition(swept: Sweep, counts: list[int], artifact: str) -> Effect:
 @quantity("without its retrieval heads {model} fails {effect} percentage points more prompts of "
           "the kind “{kind}”", scale=100)
 def failures_added(model: str, kind: str) -> Effect:
-    """Share of prompts of a kind that the whole model passes, but not without its retrieval heads;
-    minus those of which the opposite holds."""
+    """Share of prompts of a kind that masking the retrieval heads loses, minus those it wins."""
     return _lost(model, kind, WHOLE, BY_SCORE)
 
 
 @quantity("without as many other heads {model} fails {effect} percentage points more prompts of "
           "the kind “{kind}”", scale=100)
 def failures_added_by_others(model: str, kind: str) -> Effect:
-    """Share of prompts of a kind that the whole model passes, but not without as many other heads;
-    minus those of which the opposite holds."""
+    """Share of prompts of a kind that masking other heads loses, minus those that it wins."""
     return _lost(model, kind, WHOLE, OTHERS)
 
 
 @quantity("without its retrieval heads {model} fails {effect} percentage points more prompts of "
           "the kind “{kind}” than without as many others", scale=100)
 def failures_added_beyond_others(model: str, kind: str) -> Effect:
-    """Share of prompts of a kind that the model passes without other heads, but not without its
-    retrieval heads; minus those of which the opposite holds."""
+    """Share of prompts that only masking retrieval heads loses, minus those only others lose."""
     return _lost(model, kind, OTHERS, BY_SCORE)
 
 
