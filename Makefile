@@ -29,11 +29,11 @@ publish: book  ## put the built book beside its other versions (SITE=folder)
 
 release: publish  # its earlier name; a release that `rmutils artifacts fetch` reads is what `make archive` packs
 
-archive: book  ## one file for good: sources, book, hashes, RO-Crate, Croissant, CodeMeta, SBOM
-	@$(PY) -m rmutils.site.archive
-
-stick: book  ## a folder for machines without a network: packages, model, book, worksheets
-	@$(PY) -m rmutils.site.stick
+archive: book  ## one file for good: sources, book, PDF, hashes, RO-Crate, Croissant, CodeMeta, SBOM
+stick: book  ## a folder for machines without a network: packages, model, book, PDF, worksheets
+archive stick:
+	@$(PY) -m rmutils.site.pdf || echo 'So there is no PDF in it.'
+	@$(PY) -m rmutils.site.$@
 
 check: .venv/.complete  ## lint, types, spelling and the order of imports
 	@$(PY) -m ruff check rmutils tests benchmarks .ci

@@ -34,6 +34,8 @@ from rmutils.site.classroom import (  # noqa: E402
     make_worksheets,
 )
 
+MISTAKES = yaml.safe_load((ROOT / "tests/notebooks/wrong_answers.yml").read_text("utf-8"))
+"""Label of an exercise -> what is wrong -> the code of such an answer."""
 TARGET, SEED = ROOT / ".venv-grading", 0
 STUDENTS = [f"student{number:02d}" for number in range(30)]
 NBGRADER = "nbgrader>=0.9,<1"
@@ -42,25 +44,41 @@ MARKS = re.compile(r" *### (BEGIN|END) SOLUTION\n?")
 SOLVED = re.compile(r" *### BEGIN SOLUTION\n.*?### END SOLUTION", re.DOTALL)
 
 
+def tools(target: Path, wanted: str) -> Path:
+    """Where the programs of an environment with a grader are; it is made if it is not there."""
+    if not (target / ".complete").exists():
+        venv.create(target, clear=True, with_pip=True)
+        subprocess.run([target / "bin/pip", "install", "--quiet", wanted], check=True)
+        (target / ".complete").touch()
+    return target / "bin"
+
+
+def call(course: Path, *words: str | Path, **env: str) -> None:
+    """Run a program in a course; if it fails, stop with its last words."""
+    run = subprocess.run(words, cwd=course, text=True, env={**os.environ, **env},
+                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if run.returncode:
+        raise SystemExit(f"{' '.join(map(str, words))}:\n{run.stdout[-3000:]}")
+
+
 def hand_in(course: Path, chapter: str) -> dict[str, float]:
     """Write the submissions of a class; what each student's checks should give."""
-    mistakes = yaml.safe_load((ROOT / "tests/notebooks/wrong_answers.yml").read_text("utf-8"))
     source = nbformat.read(course / SOURCE / chapter / f"{chapter}.ipynb", 4)
     drawn, expected = random.Random(SEED), {}
     for number, student in enumerate(STUDENTS):
         sheet = nbformat.read(course / VARIANTS / student / chapter / f"{chapter}.ipynb", 4)
         cells, points = {cell.id: cell for cell in sheet.cells}, 0.0
         for solved in source.cells:
-            if solved.id not in mistakes:
+            if solved.id not in MISTAKES:
                 continue
-            how = [BLANK, RIGHT, *mistakes[solved.id]][
-                number if number < 2 else drawn.randrange(2 + len(mistakes[solved.id]))]
+            how = [BLANK, RIGHT, *MISTAKES[solved.id]][
+                number if number < 2 else drawn.randrange(2 + len(MISTAKES[solved.id]))]
             if how == RIGHT:
                 cells[solved.id].source = MARKS.sub("", solved.source)
                 points += next(c.metadata.nbgrader.points for c in source.cells
                                if c.id == f"{solved.id}-checks")
             elif how != BLANK:
-                wrong = indent(mistakes[solved.id][how], "    ")
+                wrong = indent(MISTAKES[solved.id][how], "    ")
                 cells[solved.id].source = SOLVED.sub(lambda _, wrong=wrong: wrong, solved.source)
         folder = course / "submitted" / student / chapter
         folder.mkdir(parents=True)
@@ -72,10 +90,7 @@ def hand_in(course: Path, chapter: str) -> dict[str, float]:
 def main() -> int:
     """Try one chapter's worksheet; exit status 1 if a student gets other points."""
     chapter = sys.argv[1] if len(sys.argv) > 1 else "01_preliminaries"
-    if not (TARGET / "bin/nbgrader").exists():
-        venv.create(TARGET, clear=True, with_pip=True)
-        subprocess.run([TARGET / "bin/pip", "install", "--quiet", NBGRADER], check=True)
-    path = f"{TARGET / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    path = f"{tools(TARGET, NBGRADER)}{os.pathsep}{os.environ['PATH']}"
 
     with tempfile.TemporaryDirectory() as folder:
         course = Path(folder)
@@ -84,10 +99,7 @@ def main() -> int:
         ours = nbformat.read(course / RELEASE / chapter / f"{chapter}.ipynb", 4)
 
         def nbgrader(*words: str) -> None:
-            run = subprocess.run(["nbgrader", *words], cwd=course, text=True, env={
-                **os.environ, "PATH": path}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-            if run.returncode:
-                raise SystemExit(f"nbgrader {' '.join(words)}:\n{run.stdout[-3000:]}")
+            call(course, TARGET / "bin/nbgrader", *words, PATH=path)
 
         nbgrader("generate_assignment", chapter, "--create", "--force")
         theirs = nbformat.read(course / RELEASE / chapter / f"{chapter}.ipynb", 4)

@@ -8,26 +8,16 @@ the solutions, and one with a wrong answer to each exercise from tests/notebooks
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-import sysconfig
 import tempfile
-import venv
 from pathlib import Path
 from textwrap import indent
 
 import nbformat
-import yaml
+from grading import MISTAKES, ROOT, call, tools
+from overlay import lay_over
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from rmutils.site.classroom import (  # noqa: E402
-    BLANK,
-    OTTER,
-    make_worksheets,
-    read_exercises,
-)
+from rmutils.site.classroom import BLANK, OTTER, make_worksheets, read_exercises
 
 TARGET = ROOT / ".venv-otter"
 WANTED = "otter-grader>=7,<8"
@@ -36,17 +26,12 @@ WANTED = "otter-grader>=7,<8"
 def main() -> int:
     """Try one chapter's worksheet; exit status 1 if one gets other points."""
     chapter = sys.argv[1] if len(sys.argv) > 1 else "01_preliminaries"
-    if not (TARGET / "bin/otter").exists():
-        venv.create(TARGET, clear=True, with_pip=True)
-        subprocess.run([TARGET / "bin/pip", "install", "--quiet", WANTED], check=True)
-        site = Path(sysconfig.get_path("purelib", "venv", {"base": str(TARGET)}))
-        below = sysconfig.get_path("purelib")
-        (site / "below.pth").write_text(f"import site; site.addsitedir({below!r})\n")
-    mistakes = yaml.safe_load((ROOT / "tests/notebooks/wrong_answers.yml").read_text("utf-8"))
+    python = tools(TARGET, WANTED) / "python"
+    lay_over(TARGET)
     asked = [e for e in read_exercises(ROOT / f"notebooks/{chapter}.ipynb") if e.stub]
 
     def wrong(label: str) -> str:
-        return indent(next(iter(mistakes[label].values())), "    ")
+        return indent(next(iter(MISTAKES[label].values())), "    ")
 
     answers = {"blank": {}, "solved": {e.label: e.answer for e in asked},
                "wrong": {e.label: wrong(e.label) for e in asked}}
@@ -56,10 +41,7 @@ def main() -> int:
         make_worksheets(ROOT / "notebooks", course)
 
         def otter(*words: str | Path) -> None:
-            run = subprocess.run([TARGET / "bin/python", "-m", "otter", *words], cwd=course,
-                                 text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-            if run.returncode:
-                raise SystemExit(f"otter {words[0]}:\n{run.stdout[-3000:]}")
+            call(course, python, "-m", "otter", *words)
 
         otter("assign", course / OTTER / chapter / f"{chapter}.ipynb", "made")
         text = (course / f"made/student/{chapter}.ipynb").read_text("utf-8")

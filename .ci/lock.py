@@ -58,7 +58,10 @@ CLUSTER = {"file": "environment-gpu", "name": "rmutils-gpu",
 def pins(lock: str) -> dict[str, str]:
     """Return name -> requirement with its hashes, several lines, of what uv or a lock says."""
     blocks = re.findall(r"^(\S.*(?:\n +--hash.*)*)", re.sub(r"^#.*\n", "", lock, flags=re.M), re.M)
-    return {block.partition("==")[0]: block for block in blocks}
+    found = {block.partition("==")[0]: block for block in blocks}
+    if len(found) < len(blocks):
+        raise SystemExit("uv found no one version of each package that suits every Python.")
+    return found
 
 
 def uv_compile(*words: str | Path, wanted: str = "") -> dict[str, str]:
@@ -75,8 +78,12 @@ def uv_compile(*words: str | Path, wanted: str = "") -> dict[str, str]:
 
 
 def resolve(*what: str | Path, wanted: str = "") -> dict[str, str]:
-    """Return the pins for every system, with hashes; without torch and its GPU libraries."""
-    found = uv_compile("--universal", "--generate-hashes", *what, wanted=wanted)
+    """Return the pins for every system, with hashes; without torch and its GPU libraries.
+
+    Of each package one version, also where newer Pythons could have a newer one.
+    """
+    found = uv_compile("--universal", "--fork-strategy", "fewest", "--generate-hashes", *what,
+                       wanted=wanted)
     return {name: pin for name, pin in found.items() if not NOT_LOCKED.match(pin)}
 
 

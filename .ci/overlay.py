@@ -36,6 +36,11 @@ def make(target: Path, lock: Path) -> Path:
                               "--require-hashes", "-r", lock], stdout=out, stderr=out)
     if pip.returncode:
         raise Failed(_last_words(log.read_text()))
+    return lay_over(target)
+
+
+def lay_over(target: Path) -> Path:
+    """Have an environment find in .venv what it lacks; tell where its own packages are."""
     site = Path(sysconfig.get_path("purelib", "venv", {"base": str(target)}))
     below = sysconfig.get_path("purelib")
     (site / "below.pth").write_text(f"import site; site.addsitedir({below!r})\n")

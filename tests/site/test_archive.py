@@ -9,9 +9,12 @@ from importlib.metadata import metadata
 from pathlib import Path
 
 import pytest
+from huggingface_hub import RepoCard
 
+from rmutils.core import paths
 from rmutils.core.errors import UserError
 from rmutils.site.archive import NAME, codemeta, write_archive
+from rmutils.site.pdf import OUTPUT
 from rmutils.site.steps import HTML
 
 FILES = {
@@ -28,7 +31,8 @@ FILES = {
 @pytest.fixture
 def project(tmp_path):
     """A clone with one result, and its book built."""
-    for name, text in (FILES | {f"{HTML}/index.html": "<p>built</p>", "own.txt": "mine"}).items():
+    built = {f"{HTML}/index.html": "<p>built</p>", f"{OUTPUT}": "%PDF", "own.txt": "mine"}
+    for name, text in (FILES | built).items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
     for words in (["init", "-q"], ["add", *FILES]):
@@ -44,7 +48,8 @@ def test_it_holds_sources_and_book_and_says_truly_what_is_in_it(project, tmp_pat
                 found.pop("SHA256SUMS").decode().splitlines())
     assert sums == {name: hashlib.sha256(data).hexdigest() for name, data in found.items()}
     described = {"ro-crate-metadata.json", "croissant.json", "codemeta.json", "sbom.cdx.json"}
-    assert {*found} == {*FILES, "built/index.html"} | described
+    built = ["built/index.html", f"built/{OUTPUT.name}"]
+    assert {*found} == {*FILES, *built} | described
     graph = {e["@id"]: e for e in json.loads(found["ro-crate-metadata.json"])["@graph"]}
     assert {part["@id"] for part in graph["./"]["hasPart"]} == {*found} - described
     for name in {*found} - described:
@@ -53,7 +58,7 @@ def test_it_holds_sources_and_book_and_says_truly_what_is_in_it(project, tmp_pat
     book, action = (e for e in graph.values() if e["@type"] == "CreateAction")
     assert book["instrument"] == graph["./"]["mainEntity"] == {"@id": "Snakefile"}
     assert book["object"] == [{"@id": "notebooks/one.ipynb"}]
-    assert book["result"] == [{"@id": "built/index.html"}]
+    assert book["result"] == [{"@id": name} for name in built]
     assert "ComputationalWorkflow" in graph["Snakefile"]["@type"]
     for entity in graph.values():  # nothing is named that is not described
         for value in entity.values():
@@ -93,6 +98,13 @@ def test_codemeta_uses_no_word_that_its_vocabulary_lacks():
                     date.fromisoformat(one)
 
     check(codemeta())
+
+
+def test_the_hub_reads_the_licence_of_models_and_data():
+    for licence, cards in (("apache-2.0", (paths.DATA / "models").glob("*/README.md")), (
+            "cc-by-4.0", (paths.DATA / name / "README.md" for name in (
+                "artifacts", "corpus", "paper")))):
+        assert {RepoCard.load(card).data.license for card in cards} == {licence}
 
 
 def test_the_same_files_give_the_same_archive(project, tmp_path):

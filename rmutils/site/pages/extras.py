@@ -5,7 +5,7 @@
   there are neither.
 - **Launch buttons** open a chapter's notebook on Binder or Colab once the repository is known:
   `repository.url` in `book/_config.yml`, or what GitHub's workflows say of the repository that they
-  run for. Binder makes the environment from `environment.yml`; on Colab the lines of `COLAB` do.
+  run for. Binder makes the image of `Dockerfile`; on Colab the lines of `COLAB` do.
 - **Constants.** The reference shows short values; a long one would fill pages, and a path of this
   machine tells a reader nothing.
 - **Search.** An English index takes what stands between blanks for a word, and Japanese has none.
@@ -41,7 +41,7 @@ CLOUD = """
 ## In the cloud
 
 The rocket at the top of a chapter opens its notebook on Binder or on Colab, with nothing to \
-install on your machine. Binder makes the book's environment by itself, which takes some minutes. \
+install on your machine. Binder builds the book first, which takes a quarter of an hour or more. \
 On Colab, run this in a new cell at the very top first:
 
 ```text
