@@ -59,11 +59,14 @@ serve: book  ## build the book and show it on http://127.0.0.1:8000 (PORT=...)
 	@$(PY) -m http.server --bind $(HOST) --directory book/_build/html $(PORT) 2>/dev/null \
 	    || { echo 'Port $(PORT) is taken; try make serve PORT=8001'; exit 1; }
 
-lab: .venv/.lab  ## open the notebooks in JupyterLab
-	@JUPYTER_PREFER_ENV_PATH=1 $(PY) -m jupyterlab --config .ci/jupyter_config.py notebooks $(ARGS)
+lab: .venv/.lab class/release  ## open notebooks and worksheets in JupyterLab
+	@JUPYTER_PREFER_ENV_PATH=1 $(PY) -m jupyterlab --config .ci/jupyter_config.py $(ARGS)
 
 class: .venv/.complete  ## make worksheets: class/release, class/source (STUDENTS=file SEED=0)
 	@$(PY) -m rmutils.site.classroom $(if $(STUDENTS),--students '$(STUDENTS)') --seed $(SEED)
+
+class/release:  # those that somebody works on are kept
+	@$(MAKE) class
 
 notebook: named .venv/.complete  ## run one notebook: make notebook NB=01_preliminaries P="tau=0.05 seed=1"
 	@$(PY) -m rmutils run '$(NB)' $(foreach p,$(P),-p $(subst =, ,$(p))) $(if $(NAME),--name '$(NAME)')

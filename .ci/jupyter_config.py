@@ -1,4 +1,4 @@
-"""JupyterLab as `make lab` starts it: without the network, notebooks are saved without outputs.
+"""JupyterLab as `make lab` starts it: without the network, chapters are saved without outputs.
 
 So a notebook that was only looked at and run stays as it is, and its chapter up to date.
 """
@@ -6,8 +6,10 @@ So a notebook that was only looked at and run stays as it is, and its chapter up
 from __future__ import annotations
 
 
-def without_outputs(model: dict, **_) -> None:
-    """Called with what is about to be saved; changes it."""
+def without_outputs(model: dict, path: str, **_) -> None:
+    """Called with what is about to be saved, and where in the project; changes it."""
+    if not path.strip("/").startswith("notebooks/"):  # a worksheet, or a run
+        return
     if model["type"] != "notebook" or model["content"]["nbformat"] != 4:
         return
     notebook = model["content"]
@@ -26,5 +28,6 @@ def without_outputs(model: dict, **_) -> None:
 if "get_config" in globals():  # read by Jupyter, not imported by a test
     c = get_config()  # noqa: F821
     c.FileContentsManager.pre_save_hook = without_outputs
+    c.LabApp.default_url = "/lab/tree/notebooks"
     c.LabApp.news_url = None
     c.LabApp.check_for_updates_class = "jupyterlab.NeverCheckForUpdate"

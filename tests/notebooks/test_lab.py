@@ -21,7 +21,7 @@ def test_notebook_that_was_run_in_the_browser_is_saved_as_it_was():
                 cell["outputs"] = [{"output_type": "stream", "name": "stdout", "text": "seen"}]
                 cell["execution_count"] = number
                 cell["metadata"]["execution"] = {"iopub.status.busy": "2026-01-01T00:00:00"}
-        SAVE({"type": "notebook", "content": shown}, path=path.name)
+        SAVE({"type": "notebook", "content": shown}, path=f"notebooks/{path.name}")
         assert shown == before, path.name
 
 
@@ -30,11 +30,14 @@ def test_what_is_written_by_hand_is_kept_and_other_files_are_left_alone():
             "metadata": {"tags": ["parameters"]}}
     notebook = {"nbformat": 4, "metadata": {"rmutils": {"data": []}}, "cells": [cell]}
     kept = copy.deepcopy(cell), {"data": []}
-    SAVE({"type": "notebook", "content": notebook})
+    SAVE({"type": "notebook", "content": notebook}, path="notebooks/a.ipynb")
     assert (notebook["cells"][0], notebook["metadata"]["rmutils"]) == kept
-    text = {"type": "file", "content": "outputs"}
-    SAVE(text)
-    assert text == {"type": "file", "content": "outputs"}
+    for other, path in (({"type": "file", "content": "outputs"}, "notebooks/a.txt"),
+                        ({"type": "notebook", "content": {"nbformat": 4, "cells": [
+                            cell | {"outputs": ["seen"]}]}}, "class/release/a/a.ipynb")):
+        before = copy.deepcopy(other)
+        SAVE(other, path=path)
+        assert other == before
 
 
 def test_myst_shows_as_myst():

@@ -31,7 +31,7 @@ from rmutils.core.paths import ROOT
 VARIABLE = "RMUTILS_ADDRESS"
 COLAB = """\
 !git clone --quiet --depth 1 --branch {branch} {url} retmask-book
-!pip install --quiet --editable retmask-book
+!pip install --quiet --editable retmask-book[book]
 %cd retmask-book/notebooks
 import site, sysconfig; site.addsitedir(sysconfig.get_paths()["purelib"])"""
 """The first cell of a notebook on Colab. Packages are those that `pyproject.toml` allows."""
