@@ -12,6 +12,7 @@ from rmutils.experiments import later_sharing
 from rmutils.experiments.gpu_step import roofline
 from rmutils.experiments.layer_choice import LayersConfig, planned_recall
 from rmutils.experiments.olmo3 import extension_stored
+from rmutils.experiments.olmo3_ablations import recipe_parts
 from rmutils.experiments.savings_curves import by_half, look_up, planned_sharing
 from rmutils.experiments.token_agreement import AgreementConfig, early_and_later
 from rmutils.experiments.variant_questions import DocumentsConfig
@@ -90,3 +91,6 @@ def _olmo3() -> Iterator[tuple]:
             ("Section 7.2, Figure 13e", "Scores rise with the tokens of the extension",
              olmo3_sentences.worth_of_tokens)):
         yield place, claim, 14, tell(ours) if ours else NONE
+    yield ("Sections 5.4 and 6, Figures 13c and 13d", "CWE and REX in the texts help, and so do "
+           "best-fit packing and masks between documents", 14,
+           olmo3_sentences.which_part(recipe_parts(load_plan("olmo3_ablations"))))
