@@ -26,7 +26,14 @@ from rmutils.core.journal import Journal
 from rmutils.core.paths import cache_dir
 from rmutils.core.results import Artifact, Compute, Stage, Tables, read_tables, write_tables
 from rmutils.experiments.half_learned import snapshot_folder
-from rmutils.experiments.under_variants import TextsConfig, VariantConfig, measure
+from rmutils.experiments.under_variants import (
+    Compared,
+    TextsConfig,
+    VariantConfig,
+    compare_stored,
+    measure,
+)
+from rmutils.experiments.variant_questions import DocumentsConfig
 from rmutils.heads import DetectConfig
 from rmutils.heads.scores import Head
 from rmutils.longcontext.extension import Extended
@@ -179,6 +186,22 @@ def _trained(config: PositionsConfig) -> Path:
         lm.tokenizer.save_pretrained(folder)
         lm.model.save_pretrained(folder)
     return folder
+
+
+def within_length(model: str, *, compute: Compute = "never") -> Compared:
+    """Look up, or measure, a model within its trained length: many ratios, and one of their mean.
+    """
+    variants: dict[str, AttentionVariant] = {PLAIN: Plain()}
+    variants |= {f"1 to {most:g}": MsPoe(s_min=1, s_max=most, first_layer=0)
+                 for most in (1.5, 2, 4, 8)}
+    variants |= {"1.2 to 1.8, by prompt": MsPoe(order="position_aware"),
+                 "1.2 to 1.8, as coded": MsPoe(order="reference"),
+                 "all 1.5": MsPoe(s_min=1.5, s_max=1.5)}
+    lengths, places = (512,), (0, 0.25, 0.5, 0.75, 1)
+    return compare_stored(model, variants, VariantConfig(
+        needles=DetectConfig(lengths=lengths, depths=places, needles=6, max_new_tokens=24),
+        documents=DocumentsConfig(lengths=lengths, places=places, questions=12, seed=42),
+        texts=TextsConfig(count=16)), compute=compute)
 
 
 def positions(

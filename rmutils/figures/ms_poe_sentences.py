@@ -6,7 +6,14 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from rmutils.experiments.strained_positions import ALL, CAUSES, gains, positions, tested
+from rmutils.experiments.strained_positions import (
+    ALL,
+    CAUSES,
+    gains,
+    positions,
+    tested,
+    within_length,
+)
 from rmutils.experiments.under_variants import perplexities
 from rmutils.figures.report import number
 from rmutils.figures.sentences import by_sign, join, spell
@@ -15,6 +22,7 @@ from rmutils.stats import Interval
 
 MANY, ONE = "1 to 1.5", "all 1.25"
 """Ratios of the same mean."""
+LARGE = "smollm2-135m"
 LARGE_MANY, LARGE_ONE = "1 to 2", "all 1.5"
 """The same for the larger model; the one ratio leaves its first two layers alone."""
 YARN = "YaRN"
@@ -150,7 +158,7 @@ def claims_of_the_summary() -> list[tuple[str, str, int, str]]:
         return []
     table = gains(tables["needles"])
     models = paired_models(table)
-    strained = tables["texts"].query("cause == ''")
+    strained, large = tables["texts"].query("cause == ''"), within_length(LARGE)
     return [
         ("背景と動機", "The decay of rotary positions is one cause of the loss in the middle", 11,
          two_causes(tested(tables["needles"], plan), plan, len(models)) if models
@@ -158,7 +166,8 @@ def claims_of_the_summary() -> list[tuple[str, str, int, str]]:
         ("Needle-in-a-Haystack", "Beyond the trained length the middle gains 14 points", 11,
          beyond_length(table)),
         ("マルチスケールの鍵", "One ratio for all heads destroys what they know of neighbours", 11,
-         many_or_one(strained))]
+         many_or_one(strained) + ("" if large.missing else " " + many_or_one_large(
+             large.tables["texts"], LARGE)))]
 
 
 def paired_models(table: pd.DataFrame) -> list[str]:
