@@ -14,7 +14,7 @@ from rmutils.experiments.olmo3 import (
 )
 from rmutils.experiments.olmo3_ablations import RecipeParts, arm_effects
 from rmutils.figures.report import number
-from rmutils.figures.sentences import by_sign, join
+from rmutils.figures.sentences import by_sign, join, spell
 from rmutils.longcontext.extension import NONE
 from rmutils.longcontext.recipe_parts import ARMS
 from rmutils.stats import Interval, smallest_effect
@@ -145,15 +145,33 @@ def which_part(parts: RecipeParts | None) -> str:
     told = {"higher": [], "lower": [], "undecided": []}
     for row in effects.itertuples():
         shown = Interval(row.effect, row.low, row.high)
-        said = f"without {ARMS[row.arm].part} ({number(*shown)} nats per token"
         which = by_sign(shown, "higher", "lower", "undecided")
-        told[which].append(said + (")" if which != "undecided" else
-                                   f"; below about {row.smallest_effect:.1g} likely missed)"))
-    return " ".join(filter(None, (
-        f"**The loss is higher {join(told['higher'])}.**" if told["higher"] else
-        "**No part of the recipe is shown to lower the loss.**",
-        f"It is lower {join(told['lower'])}." if told["lower"] else "",
-        f"It remains undecided {join(told['undecided'])}." if told["undecided"] else "")))
+        told[which].append(f"{number(*shown)} without {ARMS[row.arm].part}" + (
+            "" if which != "undecided" else
+            f" (less than about {row.smallest_effect:.1g} likely missed)"))
+    higher = len(told["higher"])
+    lead = (f"Each of the {spell(higher)} parts of the recipe lowers the loss"
+            if higher == len(effects) else
+            f"{spell(higher).capitalize()} of the {spell(len(effects))} parts of the recipe "
+            f"{'lowers' if higher == 1 else 'lower'} the loss" if higher else
+            "No part of the recipe is shown to lower the loss")
+    costs = [*told["higher"], *(f"{one}, which is less" for one in told["lower"]),
+             *(f"{one}: undecided" for one in told["undecided"])]
+    return (f"**{lead}.** Minus the whole recipe, a token of the longest texts costs, in nats: "
+            f"{'; '.join(costs)}. "
+            + _facts(at_last(arm_effects(parts)).query("measure == 'found'")))
+
+
+def _facts(effects: pd.DataFrame) -> str:
+    """Say whether leaving a part out changes the share of facts found."""
+    clear = effects[(effects["low"] > 0) | (effects["high"] < 0)]
+    least, most = (100 * end for end in (effects["smallest_effect"].min(),
+                                         effects["smallest_effect"].max()))
+    return ("Facts found change, in points, by " + join(
+        f"{number(*(100 * end for end in (row.effect, row.low, row.high)))} without "
+        f"{ARMS[row.arm].part}" for row in clear.itertuples()) + "." if len(clear) else
+        "No part is shown to change how many facts are found; the smallest detectable change is "
+        f"{least:.0f} to {most:.0f} points.")
 
 
 def at_last(effects: pd.DataFrame) -> pd.DataFrame:

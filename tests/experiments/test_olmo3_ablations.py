@@ -79,9 +79,12 @@ def test_differences_by_hand():
 
 def test_a_verdict_only_when_all_runs_are_there():
     told = which_part(by_hand(natural=0.5, split=-0.5))
-    assert "higher without CWE and REX (0.58 [" in told
-    assert "lower without best fit (-0.58 [" in told
-    assert "undecided without REX (0 [" in told and "masks between documents (0 [" in told
+    assert "One of the four parts of the recipe lowers the loss" in told
+    assert "nats: 0.58 [" in told and "] without CWE and REX; -0.58 [" in told
+    assert "] without best fit, which is less; 0 [" in told and told.count(": undecided") == 2
+    assert "in points, by -50" in told
+    every = which_part(by_hand(natural=0.5, split=0.5, unmasked=0.5, **{"no-rex": 0.5}))
+    assert "Each of the four parts" in every and "undecided" not in every
     assert "No part of the recipe is shown" in which_part(by_hand(split=-0.5))
     one_seed = by_hand(seeds=1, natural=0.5, split=-0.5)
     some = which_part(one_seed)

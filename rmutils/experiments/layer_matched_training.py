@@ -1,0 +1,150 @@
+"""RetMask on SmolLM2, against a control that masks other heads of the same layers.
+
+`rmutils run 06_training_effect -p compute_matched auto` makes the missing runs of
+`data/plans/layer_matched_training.yml` in the plan's order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+
+import pandas as pd
+
+from rmutils.core.errors import NotStored
+from rmutils.core.results import Artifact, Compute
+from rmutils.experiments.snapshots import MATCHED, RETMASK
+from rmutils.heads.head_change import (
+    OTHER,
+    RETRIEVAL,
+    PairedDetection,
+    needles_found,
+    training_effect,
+)
+from rmutils.heads.masking import count_displaced
+from rmutils.pipeline.planned_runs import Plan, planned_runs
+from rmutils.pipeline.retmask import RetMaskConfig, RetMaskRun, run_retmask
+from rmutils.stats import Interval
+
+
+@dataclass(frozen=True)
+class LayerMatchedTraining:
+    """The stored runs of the plan, of seeds that have both arms.
+
+    Attributes
+    ----------
+    runs : list of (RetMaskRun, RetMaskRun)
+        RetMask and its control, a pair for each seed.
+    planned : int
+        Seeds of the plan.
+    """
+
+    runs: list[tuple[RetMaskRun, RetMaskRun]]
+    planned: int
+
+    @property
+    def artifacts(self) -> list[Artifact]:
+        """The results that were read."""
+        return [run.artifact for pair in self.runs for run in pair]
+
+    def against_control(self) -> list[PairedDetection]:
+        """After the control and after RetMask, with the heads that RetMask masked."""
+        return [PairedDetection(control.after, own.after, own.heads) for own, control in self.runs]
+
+    def effects(self) -> pd.DataFrame:
+        """RetMask minus its control.
+
+        Returns
+        -------
+        DataFrame
+            `what`, `value`, `low`, `high`: scores of the masked and of the other heads, over cases
+            that both trained models solve, and the share of needles found.
+        """
+        pairs = self.against_control()
+        scores = training_effect(pairs, cases="both").query("quantity == 'change'")
+        found = needles_found(pairs).query("quantity == 'change'")
+        rows = pd.concat([scores[scores["group"].isin([RETRIEVAL, OTHER])], found])
+        return rows.rename(columns={"group": "what"})[["what", "value", "low", "high"]].reset_index(
+            drop=True)
+
+    def rise(self) -> Interval:
+        """How much RetMask adds to the untrained model's score of the heads that it masks."""
+        effect = training_effect([PairedDetection(own.before, own.after, own.heads)
+                                  for own, _ in self.runs], cases="both")
+        row = effect.query("group == @RETRIEVAL and quantity == 'change'").iloc[0]
+        return Interval(row["value"], row["low"], row["high"])
+
+    def displaced(self) -> int:
+        """Most heads of a control that had to come from another layer."""
+        return max(count_displaced(control.heads, own.heads) for own, control in self.runs)
+
+
+def planned(plan: Plan) -> list[RetMaskConfig]:
+    """Return the configurations of all runs, in the order in which they are made."""
+    p = plan.content
+    base = planned_runs(p["model"])[0]
+    return [base.changed({"strategy": arm, "seed": seed})
+            for seed, arm in product(range(p["seeds"]), p["arms"])]
+
+
+def layer_matched_training(plan: Plan, *, compute: Compute = "never") -> LayerMatchedTraining:
+    """Collect the stored runs, and make the missing ones unless `compute="never"`."""
+    found = {}
+    for config in planned(plan):
+        try:
+            found[config.seed, config.strategy] = run_retmask(plan.content["model"], config,
+                                                              compute=compute)
+        except NotStored:
+            continue
+    seeds = range(plan.content["seeds"])
+    return LayerMatchedTraining(
+        [(found[seed, RETMASK], found[seed, MATCHED]) for seed in seeds
+         if {(seed, RETMASK), (seed, MATCHED)} <= found.keys()], len(seeds))
+
+
+def verdict(beyond: Interval, rise: Interval) -> str:
+    """Apply the rule of the plan.
+
+    Parameters
+    ----------
+    beyond : Interval
+        RetMask minus its control, in the heads that RetMask masks.
+    rise : Interval
+        RetMask minus the untrained model.
+
+    Examples
+    --------
+    >>> verdict(Interval(0.01, 0.005, 0.015), Interval(0.02, 0.01, 0.03))
+    'these heads had to be masked'
+    """
+    if beyond.low > 0:
+        return "these heads had to be masked"
+    if beyond.high < 0:
+        return "masking others of their layers raises them more"
+    return ("masking any heads of their layers does it" if beyond.high < rise.value / 2
+            else "undecided")
+
+
+def finding(result: LayerMatchedTraining, plan: Plan) -> str:
+    """Say what was found, with a verdict only if no planned seed is missing."""
+    if not result.runs:
+        return "No seed has both RetMask and its control yet."
+    row = result.effects().iloc[0]
+    beyond, rise = Interval(row["value"], row["low"], row["high"]), result.rise()
+    (own, control), *_ = result.runs
+    layers = sorted(layer for layer, _ in own.heads)
+    told = (f"RetMask masks {len(own.heads)} heads of `{plan.content['model']}`, in layers "
+            f"{layers[0]} to {layers[-1]}. Their scores after it, minus those after a training "
+            f"that masks {len(control.heads)} others of the same layers: {_thousandths(beyond)} "
+            f"thousandths (RetMask alone adds {_thousandths(rise)} in the same "
+            f"{len(result.runs)} of {result.planned} planned seeds).")
+    if displaced := result.displaced():
+        told += f" Of a control's heads, up to {displaced} had to come from the nearest layers."
+    return told + (" There is no verdict before all seeds are there."
+                   if len(result.runs) < result.planned else
+                   f" By the rule of the plan: {verdict(beyond, rise)}.")
+
+
+def _thousandths(found: Interval) -> str:
+    value, low, high = (f"{1000 * end + 0:.1f}".replace("-", "−") for end in found)
+    return f"{value} [{low}, {high}]"

@@ -1,0 +1,62 @@
+"""RetMask against controls of the same layers: what is compared, and what the plan's rule says."""
+
+import numpy as np
+import pytest
+
+from rmutils.experiments.layer_matched_training import (
+    LayerMatchedTraining,
+    finding,
+    layer_matched_training,
+    planned,
+    verdict,
+)
+from rmutils.paper.effects.head_effects import trainings
+from rmutils.pipeline.planned_runs import load_plan
+from rmutils.stats import Interval
+
+PLAN = load_plan("layer_matched_training")
+
+
+@pytest.fixture(scope="module")
+def result() -> LayerMatchedTraining:
+    """Two seeds of stored runs on tiny-llama stand in for those on SmolLM2."""
+    own, control = (trainings("tiny-llama", name)[:2] for name in ("retmask", "non-retrieval-mask"))
+    return LayerMatchedTraining(list(zip(own, control, strict=True)), 3)
+
+
+def test_runs_are_those_of_the_main_tables_in_the_order_of_the_plan():
+    assert [(c.seed, c.strategy) for c in planned(PLAN)[:2]] == [
+        (0, "retmask"), (0, "layer-matched-non-retrieval-mask")]
+    assert len(planned(PLAN)) == 6
+    runs = layer_matched_training(PLAN).runs
+    assert all(own.artifact.model == "smollm2-135m" for own, _ in runs)
+
+
+def test_the_effect_is_the_mean_difference_over_cases_that_both_solve(result):
+    by_seed = []
+    for own, control in result.runs:
+        solved = [run.after.cases["success"].to_numpy(bool) for run in (own, control)]
+        ours, theirs = (run.after.runs[(solved[0] & solved[1])[mine]]
+                        for run, mine in zip((own, control), solved, strict=True))
+        layers, heads = np.array(own.heads).T
+        by_seed.append((ours - theirs)[:, layers, heads].mean())
+    effects = result.effects().set_index("what")
+    assert effects.loc["retrieval heads", "value"] == pytest.approx(np.mean(by_seed))
+    assert list(effects.index) == ["retrieval heads", "other heads", "needles found"]
+
+
+def test_no_verdict_before_all_seeds_are_there(result):
+    told = finding(result, PLAN)
+    assert "2 of 3 planned seeds" in told and "no verdict" in told
+    assert "By the rule" in finding(LayerMatchedTraining(result.runs, 2), PLAN)
+    assert finding(LayerMatchedTraining([], 3), PLAN).startswith("No seed")
+
+
+@pytest.mark.parametrize(("beyond", "expected"), [
+    (Interval(8, 1, 15), "these heads had to be masked"),
+    (Interval(-8, -15, -1), "raises them more"),
+    (Interval(0, -6, 6), "any heads of their layers"),
+    (Interval(2, -6, 9), "undecided"),
+])
+def test_the_rule_of_the_plan(beyond, expected):
+    assert expected in verdict(beyond, Interval(15, 10, 20))
