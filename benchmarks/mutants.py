@@ -4,8 +4,7 @@
 an empty cache, since a mutant may write or delete anything. One process collects the tests; each
 mutant is a fork of it in which functions get the changed code. Where that is not enough (a
 constant, a field of a class, a default), the fork imports the changed module afresh. The operators
-are those of mutmut. What stays as it is: imports, annotations, decorators, docstrings, and what an
-error says once it is raised.
+are those of mutmut. What stays as it is, because it decides no number, is listed in `counts`.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import importlib.util
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -46,6 +46,8 @@ MEMORY = 24 * 2**30
 OPTIONS = ["-qq", "-s", "-p", "no:cacheprovider", "-p", "no:xdist"]
 AFRESH = 99
 """Status of a fork in which functions could not be given their new code."""
+UNCOUNTED_ARGUMENTS = ("strict", "linewidth", "lw", "edgecolor", "ec", "cmap")
+PROSE = re.compile(r"[^\W\d_]{2}[,;:]? [^\W\d_]{2}")
 Span = tuple[int, int, int]
 
 
@@ -72,18 +74,18 @@ def mutants(source: str) -> tuple[int, Callable[[int], Mutant | None]]:
     from libcst.metadata import MetadataWrapper, PositionProvider
     from mutmut.mutation.mutators import mutation_operators
 
-    kept = cst.Import | cst.ImportFrom | cst.Annotation | cst.Decorator | cst.Raise
     found: list[tuple[Any, Any]] = []
 
     class Visitor(cst.CSTVisitor):
         METADATA_DEPENDENCIES = (PositionProvider,)
 
         def on_visit(self, node: cst.CSTNode) -> bool:
-            if isinstance(node, kept) or (
-                    isinstance(node, cst.Expr) and isinstance(node.value, cst.BaseString)):
+            if not counts(node):
                 return False
-            others = [other for kind, operator in mutation_operators if isinstance(node, kind)
-                      for other in operator(node)]
+            bare = node.with_changes(args=[*filter(counts, node.args)]) if isinstance(
+                node, cst.Call) else node
+            others = [other for kind, operator in mutation_operators if isinstance(bare, kind)
+                      for other in operator(bare)]
             if others and (place := self.get_metadata(PositionProvider, node, None)):
                 found.extend((place, other) for other in others)
             return True
@@ -106,6 +108,31 @@ def mutants(source: str) -> tuple[int, Callable[[int], Mutant | None]]:
         return None if ast.dump(ast.parse(changed)) == same else Mutant(start.line, changed)
 
     return len(found), make
+
+
+def counts(node: Any) -> bool:
+    """Return False for what decides no number, so that its changes are not tried.
+
+    - Imports, annotations, type variables and decorators.
+    - What people read: docstrings, what an error says once it is raised, the wording of a text
+      with a space between two words, and the arguments of `progress_bar`.
+    - `strict=`, which tells of lists whose lengths are the same; how wide lines are drawn, and in
+      which colours.
+
+    A text that is missing, or values that are set into it, do count.
+    """
+    import libcst as cst
+
+    if isinstance(node, cst.Arg):
+        return not (node.keyword and node.keyword.value in UNCOUNTED_ARGUMENTS)
+    if isinstance(node, cst.Call):
+        return getattr(node.func, "value", None) not in ("TypeVar", "progress_bar")
+    if isinstance(node, cst.Expr):
+        return not isinstance(node.value, cst.BaseString)
+    if isinstance(node, cst.SimpleString):
+        return not PROSE.search(node.value)
+    return not isinstance(
+        node, cst.Import | cst.ImportFrom | cst.Annotation | cst.Decorator | cst.Raise)
 
 
 def functions(source: str) -> list[Span]:
@@ -187,14 +214,20 @@ class Trials:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Try the mutants of one module after the other."""
-        gc.collect()
-        every = [one for one in gc.get_objects() if type(one) is FunctionType]
+        every = living_functions()
         gc.freeze()  # a collection in a fork would copy all memory
         for module, files in self.modules.items():
             items = [item for item in session.items if item.nodeid.partition("::")[0] in files]
             row = Trial(module, items, every, self.slowest).row(self.most, self.seed)
             os.write(self.out, f"{json.dumps({'module': module, **row})}\n".encode())
         return True
+
+
+def living_functions() -> list[FunctionType]:
+    """Return all functions that are there, also those that `gc.freeze` hides."""
+    gc.unfreeze()
+    gc.collect()
+    return [one for one in gc.get_objects() if type(one) is FunctionType]
 
 
 class Trial:
@@ -206,6 +239,7 @@ class Trial:
         self.source = self.path.read_text(encoding="utf-8")
         self.spans, self.old = functions(self.source), codes(self.source, str(self.path))
         self.known = [one for one in every if one.__code__.co_filename == str(self.path)]
+        assert self.known, "no function could get changed code, and all mutants would survive"
         self.tests = self.first_run(items, slowest)
         self.items = sorted((item for item in items if item.nodeid in self.tests),
                             key=lambda item: self.tests[item.nodeid]["seconds"])

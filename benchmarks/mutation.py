@@ -21,23 +21,25 @@ from rmutils.experiments.speed import FOLDER
 
 MODULES = {
     "stats": "test_stats",
-    "core.journal": "core/test_journal",
+    "core.journal": "core/test_journal core/test_progress cli/test_loading_options",
     "paper.gains": "paper/test_gains",
     "evaluation.helmet.averages": "evaluation/helmet/test_averages",
-    "evaluation.helmet.metrics": "evaluation/helmet/test_metrics",
-    "preference.pairs": "preference/test_pairs",
-    "preference.strategies": "preference/test_strategies",
-    "longcontext.packing": "longcontext/test_packing",
+    "evaluation.helmet.metrics": "evaluation/helmet/test_metrics evaluation/helmet/test_run",
+    "preference.pairs": "preference/test_pairs preference/test_longreward",
+    "preference.strategies": "preference/test_strategies pipeline/test_retmask",
+    "longcontext.packing": "longcontext/test_packing longcontext/test_documents",
     "training.encoding": "training/test_encoding",
-    "heads.copy_score": "heads/test_scoring",
+    "heads.copy_score": "heads/test_scoring heads/test_detection",
     "heads.scores": "heads/test_scores heads/test_stability heads/test_score_files",
     "paper.verdicts": "paper/test_verdicts",
-    "attention.ms_poe": "attention/test_ms_poe",
+    "attention.ms_poe": "attention/test_ms_poe attention/test_watching",
     "attention.sharing_plans": "attention/test_sharing_plans attention/test_share_attention",
-    "attention.share_attention": "attention/test_share_attention",
-    "attention.select_attention": "attention/test_select_attention",
-    "attention.rope": "attention/test_rope attention/test_ms_poe",
-    "heads.masking": "heads/test_masking heads/test_mean heads/test_masking_plan",
+    "attention.share_attention":
+        "attention/test_share_attention attention/test_variants attention/test_watching",
+    "attention.select_attention":
+        "attention/test_select_attention attention/test_variants attention/test_watching",
+    "attention.rope": "attention/test_rope attention/test_variants",
+    "heads.masking": "heads/test_masking heads/test_mean heads/test_queries heads/test_export",
     "core.results": "core/test_results heads/test_store",
     "paper.claims": "paper/test_effects paper/test_claims_list",
 }
@@ -50,7 +52,7 @@ class Settings(Config):
 
     most: int = 12
     """Mutants, drawn at random; all, where there are fewer."""
-    seed: int = 0
+    seed: int = 1
     slowest: float = 3.0
     """Seconds: tests that take longer are left out."""
 

@@ -62,6 +62,19 @@ def test_locks_are_sorted_canonical_exact_and_name_no_host(lock):
     assert "//" not in text
 
 
+def test_workflows_run_what_was_reviewed_and_may_do_no_more_than_they_need():
+    """Actions by commit, as a tag can be moved; only what publishes the pages may write them."""
+    for path in (ROOT / ".github" / "workflows").glob("*.yml"):
+        workflow = yaml.safe_load(path.read_text(encoding="utf-8"))
+        assert workflow["permissions"] == {"contents": "read"}, path
+        for name, job in workflow["jobs"].items():
+            steps = [step["uses"] for step in job["steps"] if "uses" in step]
+            assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", step) for step in steps), path
+            writes = "write" in job.get("permissions", {}).values()
+            assert not writes or name == "deploy" and not any("run" in step for step in
+                                                              job["steps"]), (path, name)
+
+
 def test_the_lock_is_for_windows_and_macos_too():
     lock = (ROOT / "requirements.lock").read_text()
     assert "\ncolorama==" in lock and "\nappnope==" in lock

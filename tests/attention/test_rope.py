@@ -4,7 +4,8 @@ import math
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from rmutils import load_model
 from rmutils.attention.rope import (
@@ -12,6 +13,7 @@ from rmutils.attention.rope import (
     extend,
     extended_frequencies,
     inverse_frequencies,
+    new_base,
     ramp_in_turns,
     wavelengths,
 )
@@ -42,6 +44,19 @@ def test_each_layer_as_asked(lm, method, layers, tmp_path):
         torch.testing.assert_close(again(ids).logits, lm.model.eval()(ids).logits)
 
 
+@pytest.mark.parametrize(("base", "trained"), [
+    (500_000, 8192), (10_000, 200), (10, 8192), (10_000, 16)])  # ramps that leave the pairs, too
+def test_yarn_is_that_of_transformers(base, trained):
+    config = LlamaConfig(head_dim=16, rope_parameters={
+        "rope_type": "yarn", "rope_theta": base, "factor": 8.0, "beta_fast": 32, "beta_slow": 1,
+        "original_max_position_embeddings": trained})
+    wanted, attention = ROPE_INIT_FUNCTIONS["yarn"](config, torch.device("cpu"))
+    own = base ** -(torch.arange(8) / 8)
+    found, factor = extended_frequencies(own, base, trained, RopeExtension())
+    torch.testing.assert_close(found, wanted)
+    assert factor == pytest.approx(attention)
+
+
 def test_yarn_by_its_definition():
     """Olmo 3: 8,192 to 65,536. r is how often a pair turns within 8,192 tokens; above 32 it stays,
     below 1 it is divided by 8, and the pairs between are mixed in a straight line."""
@@ -67,6 +82,7 @@ def test_the_other_methods_by_hand():
     torch.testing.assert_close(ntk[-1], OLMO[-1] / 8, rtol=1e-4, atol=0)
     base, _ = extended_frequencies(OLMO, 500_000, 8192, RopeExtension(method="base", theta=4e6))
     torch.testing.assert_close(base[32], torch.tensor(4e6 ** -0.5))
+    assert new_base(10_000, 128, RopeExtension(method="base", factor=4)) == 40_000
     assert wavelengths(OLMO)[0] == pytest.approx(2 * math.pi)
 
 

@@ -1,13 +1,22 @@
 """Plans of sharing by counting."""
 
+import copy
+import itertools
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from rmutils.attention.sharing_plans import (
+    ANSWER_TOKENS,
+    calibration_prompts,
+    check_window,
+    document_prompt,
+    document_questions_at,
     even_sharing,
     in_layers,
+    mean_distances,
     most_alike,
     retention,
     retention_by_layer,
@@ -15,9 +24,38 @@ from rmutils.attention.sharing_plans import (
     shuffled,
     threshold_for,
 )
+from rmutils.core.errors import UserError
+from rmutils.models import load_model
 
 APART = np.array([  # heads on a line at 0, 0.1, 0.3 and 1; at 0, 0.2, 0.5 and 0.9
     [[abs(a - b) for a in line] for b in line] for line in ([0, 0.1, 0.3, 1], [0, 0.2, 0.5, 0.9])])
+
+
+def test_prompts_for_calibration():
+    """They fit with an answer, and nobody is asked them later."""
+    teaching = load_model("tiny-llama")
+    prompts = calibration_prompts(teaching, 3, 300)
+    own, later = ([document_prompt(teaching, question.prompt) for (question,) in itertools.islice(
+        document_questions_at(teaching, 300, (0.5,), seed), 3)] for seed in (-1, 0))
+    assert prompts == own and len({*map(tuple, own + later)}) == 6
+    assert 200 < max(map(len, own + later)) <= 300 - ANSWER_TOKENS
+    bare = replace(teaching, tokenizer=copy.deepcopy(teaching.tokenizer))
+    bare.tokenizer.chat_template = None
+    assert bare.tokenizer.decode(document_prompt(bare, "Who?")).endswith("Who?\nAnswer:")
+    check_window(teaching, teaching.window)
+    with pytest.raises(UserError, match=f"the window of .* has {teaching.window} tokens"):
+        calibration_prompts(teaching, 1, teaching.window + 1)
+    with pytest.raises(UserError, match="does not fit into 60 tokens: take at least") as told:
+        calibration_prompts(teaching, 1, 60)
+    least = int(str(told.value).split("at least ")[1].rstrip("."))
+    assert calibration_prompts(teaching, 1, least + 20)
+
+
+def test_distances_are_means_over_prompts(llama):
+    prompts = [list(range(7, 20)), list(range(30, 60))]
+    one, other = (mean_distances(llama.model, [prompt]) for prompt in prompts)
+    assert one.shape == (4, 4, 4) and np.abs(one - other).max() > 0.01
+    np.testing.assert_allclose(mean_distances(llama.model, prompts), (one + other) / 2)
 
 
 @pytest.mark.parametrize(("kept", "threshold", "heads"), [

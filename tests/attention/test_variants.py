@@ -10,9 +10,9 @@ import torch
 from rmutils.attention.decore import DeCoRe
 from rmutils.attention.gemfilter import GemFilter
 from rmutils.attention.ms_poe import MsPoe, rescaled
-from rmutils.attention.rope import inverse_frequencies
+from rmutils.attention.rope import RopeExtension, inverse_frequencies
 from rmutils.attention.select_attention import Select, answer_selecting
-from rmutils.attention.share_attention import GivenSharing, Share, Unshared
+from rmutils.attention.share_attention import GivenSharing, Retain, Share, Unshared
 from rmutils.attention.sharing_plans import retention, sharing_json
 from rmutils.attention.streaming import Streaming
 from rmutils.attention.variants import VARIANTS, AttachedModel, AttentionVariant, Plain, Variant
@@ -139,6 +139,27 @@ def test_fine_tuned_is_the_model_of_the_comparison_and_goes_away(llama):
     with pytest.raises(UserError, match="random-llama is no teaching model"), \
             tuned.attached(llama):
         pass
+
+
+def test_defaults_are_those_of_the_papers():
+    for variant, published in (
+        (MsPoe(), {"s_min": 1.2, "s_max": 1.8, "first_layer": 2, "last_layer": -1,
+                   "order": "linear", "spacing": "even", "spared": ()}),
+        (Select(), {"filter_layer": 15, "p": 0.95, "at_prefill": False, "sharing": {}}),
+        (Share(), {"prompts": 4, "tokens": 512, "threshold": 0.18, "at_random": None}),
+        (Retain(), {"prompts": 4, "tokens": 512, "kept": 0.691}),
+        (RopeExtension(), {"method": "yarn", "factor": 8, "trained": None, "theta": None,
+                           "beta_fast": 32, "beta_slow": 1, "layers": "full"}),
+    ):
+        assert dict(variant) == published | ({"kind": variant.kind} if hasattr(variant, "kind")
+                                             else {})
+
+
+def test_one_layer_at_a_time():
+    assert [one.filter_layer for one in Select(p=0.6).by_layer(3).values()] == [0, 1]
+    assert Select(p=0.6).by_layer(3)[1] == Select(p=0.6, filter_layer=1)
+    assert [one.threshold for one in Share(prompts=1).by_layer(2).values()] == [
+        (0.18, 0), (0, 0.18)]
 
 
 class Headless(AttentionVariant):

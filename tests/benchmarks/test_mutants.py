@@ -1,10 +1,11 @@
 """Mutants are found in functions, imported in place of the module, and never hang the run."""
 
+import gc
 import importlib
 import sys
 import time
 
-from benchmarks.mutants import Changed, Mutant, forked, functions
+from benchmarks.mutants import Changed, Mutant, forked, functions, living_functions
 
 SOURCE = """\
 LIMIT = 3
@@ -39,6 +40,12 @@ def test_the_changed_module_is_imported(tmp_path, monkeypatch):
         assert importlib.import_module("some_module").LIMIT == 4
     finally:
         sys.modules.pop("some_module")
+
+
+def test_functions_are_found_that_the_tests_have_frozen():
+    gc.freeze()
+    assert test_functions_with_their_decorators in living_functions()
+    gc.freeze()
 
 
 def test_a_mutant_that_hangs_is_killed_and_one_that_ends_tells_how():

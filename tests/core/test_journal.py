@@ -5,10 +5,14 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
+import torch
 
-from rmutils.core.journal import Journal, worker_part
+from rmutils.core import journal as module
+from rmutils.core.journal import Journal, one_thread, side_by_side, worker_part
 
 
 def test_goes_on_after_a_cut_line(tmp_path):
@@ -90,10 +94,69 @@ def test_what_others_keep_beside_it_stays(tmp_path):
     assert other.read_text(encoding="utf-8") == '{"case": 1}\n'
 
 
+def test_shares_are_done_side_by_side(tmp_path, monkeypatch):
+    """By threads in the place of processes. Each knows what is done; the bar tells of the rest."""
+    path, told, before = tmp_path / "journal.jsonl", [], signal.getsignal(signal.SIGINT)
+    Journal(path)["0"] = "known"
+
+    @contextmanager
+    def bar(doing, total, *, unit, done):
+        told.append((doing, total, unit, done))
+        yield told.append
+
+    def work(own, share, done):
+        for name in map(str, range(5)[share]):
+            if name not in own:
+                own[name] = share.start
+        done(1)
+        while sum(told[1:]) < 4:
+            time.sleep(0.01)
+        return share
+
+    monkeypatch.setattr(module, "ProcessPoolExecutor", lambda count, *_: ThreadPoolExecutor(count))
+    monkeypatch.setattr(module, "progress_bar", bar)
+    monkeypatch.setattr(module, "PAUSE", 0.02)
+    with one_thread():
+        shares = side_by_side(work, path, 2, "counting", 5, unit="numbers")
+    assert shares == [slice(0, None, 2), slice(1, None, 2)]
+    assert told[0] == ("counting", 5, "numbers", 1) and sum(told[1:]) == 4
+    assert dict(Journal(path)) == {"0": "known", "1": 1, "2": 0, "3": 1, "4": 0}
+    assert [*tmp_path.iterdir()] == [path] and signal.getsignal(signal.SIGINT) == before
+
+
+def test_a_worker_ends_once_nobody_waits_for_it(tmp_path, monkeypatch):
+    """Another parent means that the command was killed."""
+    parents = iter([7, 7, 1])
+    monkeypatch.setattr(os, "getppid", lambda: next(parents))
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    counted = []
+
+    def work(own, share, done):
+        for _ in range(2):
+            done(1)
+            counted.append(dict(own))
+
+    with one_thread(), pytest.raises(SystemExit) as ended:
+        module._share(work, {"a": 1}, tmp_path / "part", slice(0, None, 1))
+    assert counted == [{"a": 1}] and ended.value.code == 1
+
+
+def test_torch_has_its_threads_back():
+    torch.set_num_threads(before := torch.get_num_threads() + 1)
+    with pytest.raises(ZeroDivisionError), one_thread():
+        assert torch.get_num_threads() == 1
+        raise ZeroDivisionError
+    assert torch.get_num_threads() == before
+    torch.set_num_threads(before - 1)
+
+
 SLEEPERS = """
 import signal, sys, time
 from pathlib import Path
+from rmutils.core import journal
 from rmutils.core.journal import side_by_side
+
+journal.QUIET_SECONDS = 600  # on a slow machine it would tell of the progress
 
 def work(journal, share, done):
     journal[str(share.start)] = 1

@@ -6,14 +6,17 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 
+import pandas as pd
 import pytest
+from filelock import FileLock
 
 from rmutils.core import results as artifacts
 from rmutils.core.config import Config, digest
 from rmutils.core.errors import UserError
-from rmutils.core.results import MANIFEST, Artifact, Stage, find, promote, stored
+from rmutils.core.results import MANIFEST, Artifact, Stage, find, promote, remove, stored
 from tests.clock import PATIENCE, until
 
 
@@ -181,6 +184,69 @@ def test_results_of_version_1_0_have_no_hash_of_the_manifest(obtain):
     assert manifest.pop("sha256") == digest(manifest)
     (folder / MANIFEST).write_text(json.dumps(manifest))
     assert Artifact(folder).problems() == [] and obtain() and obtain.calls == [3]
+
+
+def test_a_result_is_called_after_model_and_label(shipped, cache, tmp_path):
+    """And what a stored training is asked later, after the training."""
+    def named(size=3, model="", label="", stage="square"):
+        return Stage(stage, 1).obtain_folder(
+            Setting(size=size), {}, lambda folder: {"a": (folder / "a").write_text("12")},
+            command="square", model=model, label=label)
+
+    plain, training = named(), named(4, "tiny/model", "seed 3, -tau.")
+    assert plain.name == f"square/any/base-{plain.key[-16:-8]}"
+    assert training.name == f"square/tiny-model/seed-3-tau-{training.key[-16:-8]}"
+    assert named(5, training.key, "long", "cube").name.startswith("cube/tiny-model/seed-3-tau-long")
+    assert named(6, training.key, stage="cube").label == training.label == "seed-3-tau"
+    (tmp_path / "my model").mkdir()
+    assert named(7, str(tmp_path / "my model")).model == "my-model"
+    assert (plain.stage, plain.model, plain.label) == ("square", "any", "base")
+    assert plain.size == 2 + plain.path(MANIFEST).stat().st_size
+    assert plain.created == plain.manifest["environment"]["created"] > "2025"
+    plain.folder.rename(cache / "artifacts" / plain.key)  # as before 1.0
+    before = find(plain.key)
+    assert (before.name, before.stage, before.model) == (plain.key, "square", "")
+    assert {one.name for one in stored("square")} > {training.name, before.name}
+    assert {one.stage for one in stored()} == {"square", "cube"}
+
+
+@dataclass
+class Two:
+    one: pd.DataFrame
+    two: pd.DataFrame
+
+
+def test_tables_come_back(shipped):
+    """Their rows are counted; the journal is none of them."""
+    stage = Stage.of_tables("two", 1, Two)
+    made = Two(pd.DataFrame({"a": ["x", "y"]}), pd.DataFrame({"b": [1]}))
+
+    def make(journal):
+        journal.write_text("begun")
+        return made
+
+    found, artifact = stage.obtain(Setting(), INPUTS, make, command="two", model="m", label="l")
+    again, same = stage.obtain(Setting(), INPUTS, make, compute="never", command="two")
+    assert artifact == same and artifact.manifest["facts"] == {"one": 2, "two": 1}
+    assert {*artifact.manifest["files"]} == {"one.parquet", "two.parquet"}
+    assert artifact.name.startswith("two/m/l-") and artifact.manifest["command"] == "two"
+    for tables in (found, again):
+        pd.testing.assert_frame_equal(tables.one, made.one)
+        pd.testing.assert_frame_equal(tables.two, made.two)
+
+
+def test_only_own_results_that_nobody_computes_are_removed(obtain, shipped, cache):
+    own, other, root = obtain(), obtain(4), cache / "artifacts"
+    with pytest.raises(UserError, match="came with the project: only results in"):
+        remove(promote(own))
+    with FileLock(root / f".{own.key}.lock"), \
+            pytest.raises(UserError, match="is being computed by another process"):
+        remove(own)
+    remove(own)
+    assert find(own.key).shipped and find(other.key) == other
+    (other.folder / MANIFEST).write_text("{")
+    remove(Artifact(other.folder))
+    assert [path for path in root.iterdir() if path.is_dir()] == []
 
 
 def test_error_in_the_making_leaves_nothing(shipped, cache):

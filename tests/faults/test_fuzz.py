@@ -1,21 +1,25 @@
 """Files of others: whatever is in them, a reader gives a result or a clear error, and comes back.
 
-`RMUTILS_FUZZ=100000 pytest tests/faults/test_fuzz.py` is the long mode: so many files per reader.
+`RMUTILS_FUZZ=100000 pytest tests/faults/test_fuzz.py` is the long mode: so many files per reader,
+of which the later half are made from those that came to most lines of this project.
 """
 
 import json
 import os
+import resource
 import shutil
 import signal
 import socketserver
+import sys
 import threading
 import warnings
 from collections.abc import Callable
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, example, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings, target
 from hypothesis import strategies as st
 
 from rmutils.attention.sharing_plans import load_sharing
@@ -42,11 +46,14 @@ from tests.evaluation.helmet import helmet_files
 from tests.faults.damage import SCALARS, VALUES, damaged
 
 FILES = int(os.environ.get("RMUTILS_FUZZ", "60"))
-SECONDS = 20
-"""A reader that takes longer hangs."""
+PACKAGE = str(paths.ROOT / "rmutils")
+SECONDS, MEMORY = 10, 500_000
+"""A reader that takes longer hangs; and one that takes more KiB takes too much."""
 _MISSING = object()
-fuzz = settings(max_examples=FILES, deadline=None, phases=[Phase.explicit, Phase.generate],
-                suppress_health_check=[*HealthCheck], derandomize=FILES < 1000, database=None)
+LONG = FILES >= 1000
+fuzz = settings(max_examples=FILES, deadline=None, derandomize=not LONG, database=None,
+                phases=[Phase.explicit, Phase.generate, *[Phase.target] * LONG],
+                suppress_health_check=[*HealthCheck])
 
 
 def text(file: Path, content: str) -> Path:
@@ -128,11 +135,16 @@ READERS = {
     journal: "a journal"}
 
 
+def peak() -> int:
+    """The most memory that this process had so far, in KiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
 class Tries:
     """Counts attempts that ended well, and those that did not: all are made, whatever happens."""
 
     def __init__(self):
-        self.kept, self.losses = 0, []
+        self.kept, self.losses, self.before = 0, [], peak()
 
     def __call__(self, attempt: Callable[[], object]) -> None:
         try:
@@ -147,6 +159,7 @@ class Tries:
         tally(what=what, tried=self.kept + lost, kept=self.kept, lost=lost)
         if self.losses:
             raise self.losses[0]
+        assert peak() - self.before < MEMORY
 
 
 def test_what_is_lost_is_counted():
@@ -184,13 +197,37 @@ def told_or_read(read: Callable, *given) -> None:
     signal.signal(signal.SIGALRM, _hangs)
     signal.alarm(SECONDS)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), guiding():
             warnings.simplefilter("ignore")
             read(*given)
     except UserError as error:
         assert str(error).strip()
     finally:
         signal.alarm(0)
+
+
+@contextmanager
+def guiding():
+    """In the long mode tell Hypothesis how many lines of this project are come to."""
+    if not LONG:
+        yield
+        return
+    lines = set()
+
+    def enter(frame, event, given):
+        return line if frame.f_code.co_filename.startswith(PACKAGE) else None
+
+    def line(frame, event, given):
+        lines.add((frame.f_code, frame.f_lineno))
+        return line
+
+    before = sys.gettrace()
+    sys.settrace(enter)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+        target(len(lines))
 
 
 def _hangs(*_):
@@ -208,7 +245,9 @@ def test_damaged_lines_of_a_journal(tmp_path, tally):
     def attempt(content):
         file.write_bytes(content)
         bare = [line for line in content.split(b"\n") if b"\t" not in line]
-        for name, result in Journal(file).items():
+        with guiding():
+            found = Journal(file)
+        for name, result in found.items():
             assert written.get(name, _MISSING) == result or any(
                 json.dumps(name).encode() in line or name.encode() in line for line in bare)
 
@@ -334,7 +373,8 @@ def test_reply_of_a_judge(tally):
     tries = Tries()
 
     def attempt(reply):
-        grades = read_grades(reply.decode(errors="replace"), "fluency", "correctness")
+        with guiding():
+            grades = read_grades(reply.decode(errors="replace"), "fluency", "correctness")
         assert grades is None or {*grades} == {"fluency", "correctness"}
 
     @fuzz

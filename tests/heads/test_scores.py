@@ -149,9 +149,17 @@ def test_other_files_are_no_saved_scores(scores, tmp_path):
 
 
 def test_plot_shows_every_head_and_outlines_those_chosen(scores):
-    axes = scores.plot(tau=0.5).axes[0]
-    assert axes.collections[0].get_array().size == 6
-    assert len(axes.patches) == len(scores.select(tau=0.5))
+    """Two layers of three heads, and three layers of two: the longer side goes across."""
+    for made, names in ((scores, ["head", "layer"]),
+                        (HeadScores(scores.runs.swapaxes(1, 2), "m"), ["layer", "head"])):
+        axes = made.plot(tau=0.5).axes[0]
+        mesh = axes.collections[0]
+        np.testing.assert_array_equal(np.reshape(mesh.get_array(), (2, 3)), scores.mean)
+        assert mesh.get_clim() == (0, scores.mean.max())
+        assert [axes.get_xlabel(), axes.get_ylabel()] == names and axes.yaxis_inverted()
+        assert {patch.get_bbox().bounds for patch in axes.patches} == {
+            (x - 0.5, y - 0.5, 1, 1) for y, x in np.argwhere(scores.mean >= 0.5)}
+        assert not any(patch.get_fill() for patch in axes.patches)
     assert scores.plot(axes=axes).axes[0] is axes
 
 

@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from rmutils.attention.decoding import Answer
@@ -38,6 +39,33 @@ def test_published_definition_says_where_it_can_only_give_zeros():
         assert len(kinds["words"].cases(load_haystacks(), [short])) == 2
     with pytest.warns(match="score of no model is 0 .* none of the 2 prompts.*--definition paper"):
         assert len(kinds["metaspace"].cases(load_haystacks(), [short])) == 2
+
+
+def test_published_score_by_hand():
+    """Of a needle in the window that the script finds, copies count each time; none elsewhere."""
+    lm = as_lm(TOKENIZERS["words"]())
+    needle = Needle("It is so.", "What?", "Ida has green shoes and a hat.")
+    own = lm.tokenizer(needle.real_needle)["input_ids"]
+    kind, at = PublishedCopyScore(lm, DetectConfig(definition="wu")), 3
+    case = NiahCase("id", 0, 20, 0.5, "part1", "", (0, 0, 0, *own, 0), (0, 2), (0, 3), (0, 3),
+                    needle)
+    positions = np.array([at, at, at + 1, 0, at + 2])
+    answer = Answer(np.array([own[0], own[0], own[1], 0, own[1] + 1]), positions[:, None, None])
+    assert kind.score(case, answer) == pytest.approx(3 / len(own))
+    assert kind.stop_ids() == {144}
+    assert kind.recall("青い缶の中", "中の缶い青") == (0.0, "ROUGE-1")
+    lm.tokenizer.add_tokens("<0x0A>")
+    assert kind.stop_ids() == {144, lm.tokenizer.convert_tokens_to_ids("<0x0A>")}
+
+
+def test_copies_at_other_depths_are_told():
+    """Two needles at two depths: one of them stands at one place only."""
+    table = pd.DataFrame({"needle": [0, 0, 1, 1], "length": 400, "needle_start": [3, 9, 5, 5]})
+    said = PublishedCopyScore.told(table)
+    assert "(a full stop: 29889 or 869)" in said
+    assert "the 4 cases have 3 different places" in said
+    assert PublishedCopyScore.told(table.assign(needle_start=range(4))) == ""
+    assert PublishedCopyScore.told(table.assign(needle=range(4), needle_start=0)) == ""
 
 
 def test_copies_against_sets():

@@ -98,6 +98,9 @@ def test_labels_and_positions_by_hand(llama):
     assert inputs["position_ids"].tolist() == [[0, 1, 2, 0, 1, 0, 0]]
     no = NO_LABEL
     assert inputs["labels"].tolist() == [[no, 6, 7, no, 9, no, no]]
+    which = [0, 0, 0, 1, 1, None, None]  # padding is a document of its own
+    assert inputs["attention_mask"].tolist() == [[[
+        [key <= query and which[key] == which[query] for key in range(7)] for query in range(7)]]]
 
 
 def test_refused(llama):

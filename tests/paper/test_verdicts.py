@@ -91,7 +91,8 @@ def test_what_has_no_say():
 @pytest.mark.parametrize(("before", "chance", "said"), [
     (50, 25, ""), (50, 50 - MARGIN, ""), (100 - MARGIN, 0, ""),
     (50, 50.1 - MARGIN, "50.0 of 100 before training, 44.5 without looking"),
-    (99, 0, "the ceiling is 100"), (0, 0, "without looking")])
+    (99, 0, "the ceiling is 100"), (99, 99 - MARGIN, "the ceiling is 100"),
+    (0, 0, "without looking")])
 def test_a_score_needs_room(before, chance, said):
     found = blind_spot(before, chance, "Cite")
     assert (found == "") == (said == "") and said in found
@@ -100,6 +101,7 @@ def test_a_score_needs_room(before, chance, said):
 def test_a_constant_answer_is_named():
     said = blind_spot(19, 19, "Re-rank", same=1, answer="[2] > [1]")
     assert said == "Re-rank: the untrained model answers '[2] > [1]' to 100% of the questions"
+    assert "answers '' to 95% of" in blind_spot(19, 19, "Re-rank", same=0.95)
     assert not blind_spot(50, 19, "Re-rank", same=0.95, answer="[2] > [1]")  # it still may move
 
 

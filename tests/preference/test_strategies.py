@@ -10,10 +10,12 @@ import pandas as pd
 import pytest
 
 from rmutils.core.errors import UserError
+from rmutils.heads import HeadScores
+from rmutils.heads.masking import choose
 from rmutils.preference import strategies
 from rmutils.preference.instructions import Instruction
 from rmutils.preference.responses import ResponseConfig, Transformers, respond
-from rmutils.preference.strategies import STRATEGIES, contrast
+from rmutils.preference.strategies import STRATEGIES, ChosenHeads, contrast
 from tests.conftest import make_lm
 
 ASKED = [Instruction.of(text) for text in ("Who is she?", "Sing.", "Why not?", "Name a town.")]
@@ -44,6 +46,19 @@ def test_masked_strategies(cache, llama):
         assert made.pairs.table["chosen"].tolist() == whole["text"].tolist()
         assert made.pairs.table["rejected"].tolist() == masked["text"].tolist()
         assert [a.manifest["facts"]["responses"] for a in made.artifacts] == [4, 4]
+
+
+def test_heads_are_chosen_by_each_policy():
+    scores = HeadScores(np.random.default_rng(0).random((1, 4, 8)), "a model")
+    for asked in ({"tau": 0.8}, {"top_k": 3}):
+        for strategy in STRATEGIES.values():
+            expected = strategy.policy and choose(scores, strategy.policy, **asked, seed=7)
+            assert strategy.choose_heads(scores, **asked, seed=7) == (expected or [])
+    assert len({strategy.name for strategy in STRATEGIES.values()} - {None}) == len(STRATEGIES)
+    own = ChosenHeads("Own", function=lambda *given, **named: (given, named))
+    assert own.policy, "or its heads would not be masked"
+    assert own.choose_heads(scores, tau=0.5, top_k=3, seed=7) == (
+        (scores,), {"tau": 0.5, "top_k": 3, "seed": 7})
 
 
 def test_reasoning_is_removed_or_never_asked_for(cache, monkeypatch):

@@ -92,6 +92,19 @@ def test_thoughts_stay(llama, tokenizer):
     assert lm.tokenizer.decode(unthinking["prompt_ids"][0]).endswith(f"assistant\n{NO_THOUGHT}")
 
 
+def test_an_answer_ends_as_the_template_ends_those_of_the_assistant(llama, tokenizer):
+    """Where turns of the user end with another token, which stops answers, too."""
+    template = ("{% for m in messages %}{{ m.content }}{% if m.role == 'assistant' %}"
+                "<|im_end|>{% else %}<|endoftext|>{% endif %}{% endfor %}")
+    lm = with_template(llama, tokenizer, template)
+    lm.model.generation_config.eos_token_id = lm.tokenizer.convert_tokens_to_ids(
+        ["<|endoftext|>", "<|im_end|>"])
+    pairs = pd.DataFrame({"prompt": ["a"], "chosen": ["b"], "rejected": ["c"]})
+    found = encode(lm, pairs, quick())
+    assert lm.tokenizer.decode(found["prompt_ids"][0]) == "a<|endoftext|>"
+    assert lm.tokenizer.decode(found["chosen_ids"][0]) == "b<|im_end|>"
+
+
 def test_what_was_cut_has_no_end(llama, pairs):
     """The others keep theirs, and pairs without a word on it are all whole."""
     whole = encode(llama, pairs, quick())

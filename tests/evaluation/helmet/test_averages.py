@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.evaluation.helmet.averages import averages, draws
+from rmutils.evaluation.helmet.averages import averages, draws, samples_of
 from rmutils.evaluation.helmet.suite import CATEGORIES, DATASETS, SUITE, SUITES
 from rmutils.stats import expansion
 
@@ -94,6 +94,17 @@ def test_draws_are_paired_between_models_and_independent_between_data_sets(table
         np.testing.assert_allclose(two[name] - one[name], 7)
     firm = np.corrcoef([values[1:] for values in one.values()])
     assert np.abs(firm - np.eye(len(firm))).max() < 0.1
+
+
+def test_samples_have_one_score_each_and_names_of_their_own(table):
+    found = samples_of(table)
+    keys = ["category", "dataset", "length", "sample", "cluster"]
+    wanted = table.groupby(keys, sort=False)["score"].mean().reset_index()
+    np.testing.assert_allclose(found["score"], wanted["score"])
+    assert found["stratum"].equals(wanted["category"]) and found["length"].equals(wanted["length"])
+    assert found["sample"].is_unique and found["sample"][0] == f"{wanted['dataset'][0]} 512 0"
+    assert found["cluster"].nunique() == 4 * len(SUITES["helmet"])
+    assert found["cluster"][0] == f"{wanted['dataset'][0]} 0"
 
 
 def test_order_of_rows_does_not_matter(table):

@@ -19,6 +19,7 @@ from rmutils.evaluation.helmet.suite import DATASETS
 from rmutils.models import REGISTRY, identify, load_model, loading, trained
 from rmutils.models.language_model import counter
 from rmutils.preference.judges import ServerJudge
+from tests.evaluation.helmet.test_metrics import CITED
 
 SMALL = EvaluateConfig(datasets=("document_qa", "labels_coarse", "free_answer"), lengths=(300,),
                        samples=6)
@@ -191,6 +192,18 @@ def test_a_judge_grades(stranger, oracle, tmp_path):
     again = evaluate(stranger, config, journal=tmp_path / "j", judge=GradingJudge(silent))
     pd.testing.assert_frame_equal(again, table)
     assert silent.asked == []
+
+
+def test_a_judge_tells_how_a_summary_reads():
+    """Its key points are counted here; who judges, by which words, is part of a result's name."""
+    judge = GradingJudge(Server('{"fluency": 1}', '{"fluency": 0}', "nothing"))
+    grades = [judge.metrics["key_point_f1"]("Alan Abbeck lives in Foxmoor.", CITED)
+              for _ in range(3)]
+    assert grades == [pytest.approx(2 / 3), 0, None]
+    assert "\nText: Alan Abbeck lives in Foxmoor.\n" in judge.server.asked[0]
+    other = Server()
+    other.name = "another judge"
+    assert judge.identity == GradingJudge(Server()).identity != GradingJudge(other).identity
 
 
 @pytest.mark.parametrize("reply", [
