@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 import overlay
-from lock import hashed
+from lock import beside
 
 TARGET, LOCK = overlay.ROOT / ".venv-bench", overlay.ROOT / "requirements-bench.lock"
 WANTED = ["transformer-lens", "nnsight"]
@@ -30,9 +30,7 @@ def make() -> str | None:
 
 def lock() -> None:
     """Write requirements-bench.lock: the newest ones that go with the packages of .venv."""
-    pins = overlay.resolve(WANTED, "--constraint", overlay.ROOT / "requirements.lock")
-    LOCK.write_text(HEAD + "\n".join(hashed(dict(sorted(pins.items())))) + "\n",
-                    encoding="utf-8")
+    LOCK.write_text(f"{HEAD}{beside(WANTED)}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+LOCK_FILE = ROOT / "requirements.lock"
 LAB = ["jupyterlab>=4,<4.6", "jupyterlab-myst>=2,<3"]
 """jupyterlab-myst 2.7 lacks the collaboration model (ydoc 4) of JupyterLab 4.6."""
 NOT_LOCKED = re.compile(r"(torch|nvidia-.*|cuda-.*|triton)==")
@@ -87,14 +88,27 @@ def resolve(*what: str | Path, wanted: str = "") -> dict[str, str]:
     return {name: pin for name, pin in found.items() if not NOT_LOCKED.match(pin)}
 
 
-def resolve_cluster(lock: Path) -> dict[str, str]:
+def resolve_cluster() -> dict[str, str]:
     """Return the pins for Linux with GPUs: those of the lock, as far as vLLM's go with them."""
     with tempfile.TemporaryDirectory() as folder:
         preferred = Path(folder) / "pins.txt"
-        shutil.copy(lock, preferred)
+        shutil.copy(LOCK_FILE, preferred)
         uv_compile("--python-platform", "x86_64-manylinux_2_28", "--extra", "book", "--extra",
                    "vllm", "--extra", "paper", "--output-file", preferred, ROOT / "pyproject.toml")
         return pins(preferred.read_text("utf-8"))
+
+
+def torch() -> str:
+    """Return the requirement that names torch's version."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    return next(line for line in project["dependencies"] if line.startswith("torch=="))
+
+
+def beside(wanted: Iterable[str]) -> str:
+    """Return what some requirements add to the lock, a line or more for each pin."""
+    locked = pins(LOCK_FILE.read_text("utf-8"))
+    found = resolve("-", "--constraint", LOCK_FILE, wanted="\n".join([torch(), *wanted]))
+    return "\n".join(pin for name, pin in found.items() if pin != locked.get(name))
 
 
 def hashed(versions: Mapping[str, str]) -> list[str]:
@@ -113,15 +127,11 @@ def write_environment(conda: Mapping[str, str], lines: Iterable[str]) -> None:
 def main() -> None:
     """Write the four files."""
     locked = resolve("--extra", "dev", ROOT / "pyproject.toml")
-    lock = ROOT / "requirements.lock"
-    lock.write_text(LOCK.format(pins="\n".join(locked.values())), encoding="utf-8")
-    lab = resolve("-", "--constraint", lock, wanted="\n".join(LAB))
-    (ROOT / "requirements-lab.lock").write_text(LAB_LOCK.format(pins="\n".join(
-        pin for name, pin in lab.items() if pin != locked.get(name))), encoding="utf-8")
-    torch = next(line for line in tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))[
-        "project"]["dependencies"] if line.startswith("torch=="))
-    write_environment(CLUSTER, resolve_cluster(lock).values())
-    write_environment(LAPTOP, [torch, *(pin.partition(" \\")[0] for pin in locked.values())])
+    LOCK_FILE.write_text(LOCK.format(pins="\n".join(locked.values())), encoding="utf-8")
+    (ROOT / "requirements-lab.lock").write_text(LAB_LOCK.format(pins=beside(LAB)),
+                                                encoding="utf-8")
+    write_environment(CLUSTER, resolve_cluster().values())
+    write_environment(LAPTOP, [torch(), *(pin.partition(" \\")[0] for pin in locked.values())])
 
 
 if __name__ == "__main__":

