@@ -50,6 +50,7 @@ for chapter in CHAPTERS:
         input:
             notebook=str(chapter.notebook),
             results=RESULTS,
+            chapters=[name for name in chapter.inputs if name.startswith("book/chapters/")],
         output:
             chapter.output,
         params:

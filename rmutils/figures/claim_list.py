@@ -1,6 +1,6 @@
 """The list of claims: a row for each with its verdict and a dot for every effect, which opens.
 
-`book/_static/claims.js` adds the filters; without it, and on paper, all claims are listed.
+`book/_static/filters.js` adds the filters; without it, and on paper, all claims are listed.
 """
 
 from __future__ import annotations

@@ -165,7 +165,7 @@ def finding(model: str, result: IsItCausal, level: float) -> str:
         parts.append(by_sign(less, "they are rather necessary than sufficient",
                              "they are rather sufficient than necessary",
                              "neither surely exceeds the other")
-                     + f" (lost less returned: {_points(less)})")
+                     + f" (lost minus returned: {_points(less)})")
         told.append(f"By {join(kinds)}{', the same heads' * (len(kinds) > 1)}: {'; '.join(parts)}.")
     return (f"- **{model}**, top {count} heads. Of 100 tokens, the needle decides "
             f"{_points(there)}. {' '.join(told)}")

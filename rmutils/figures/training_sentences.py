@@ -172,7 +172,7 @@ def abilities_kept(changed: Mapping[str, pd.DataFrame]) -> list[str]:
         f"{moved}." if moved else
         f"**After RetMask no loss is shown in any of {len(own)} models**, in the mean over the "
         "tasks on which a model had something to lose.",
-        *([f"{'Where it does neither, it' if moved else 'It'} changes by "
+        *([f"{'Where it does neither, it' if moved else 'The mean'} changes by "
            f"{_range(still, 'effect')} points; the smallest "
            f"detectable change is {_range(still, 'smallest_effect')} points."]
           if still else []),

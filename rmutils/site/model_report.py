@@ -107,7 +107,8 @@ def predicted(kind: str, one: Forecast) -> str:
     """A forecast in words, or why there is none."""
     if one.reasons:
         gains = one.known["gain"]
-        return (f"Judged by {kind}, no forecast: {'; '.join(one.reasons)}." + (
+        return (f"The {kind.removeprefix('the ')} allow no forecast of RetMask's gain: "
+                f"{'; '.join(one.reasons)}." + (
             f" All that can be said: their gains lie between {gains.min():.1f} and "
             f"{gains.max():.1f} points." if len(gains) > 1 else ""))
     return (f"Judged by {kind}, RetMask would change its long-context score by "

@@ -18,7 +18,7 @@ from docutils import nodes
 from nbformat import NotebookNode
 
 from rmutils.figures.report import how_made
-from rmutils.site.pages.items import Item, items, notes
+from rmutils.site.pages.items import Item, items, notes, rows_of_notes
 from rmutils.site.parameters import as_word, load_notebook
 
 if TYPE_CHECKING:
@@ -60,7 +60,14 @@ def furnish(app: Sphinx, doctree: nodes.document) -> None:
             _furnish(app, doctree, output, item, _together([_html(shown[note]) for note in found])
                      or how_made(_record(notebook, source.stem, item)).data)
             for note in found:
-                _remove(shown[note])
+                _remove(shown.pop(note))
+    for row in rows_of_notes(notebook):  # of what is told in a sentence
+        first, *others = [shown[note] for note in row if note in shown] or [None]
+        if others:
+            note = _together([_html(first), *map(_html, others)])
+            first.children = [nodes.raw("", note, format="html")]
+            for other in others:
+                _remove(other)
 
 
 def _furnish(app: Sphinx, doctree: nodes.document, output: nodes.Element, item: Item,

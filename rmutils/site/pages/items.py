@@ -114,6 +114,21 @@ def notes(notebook: NotebookNode, item: Item) -> list[tuple[int, int]]:
     return found
 
 
+def rows_of_notes(notebook: NotebookNode) -> Iterator[list[tuple[int, int]]]:
+    """Yield the notes that follow each other with nothing between them, as cells and outputs."""
+    row: list[tuple[int, int]] = []
+    for number, cell in enumerate(notebook.cells):
+        kinds = [MADE in output.data.get("text/html", "") for output in shown(cell)]
+        for place, is_note in enumerate(kinds if cell.cell_type == "code" else [False]):
+            if is_note:
+                row.append((number, place))
+            elif row:
+                yield row
+                row = []
+    if row:
+        yield row
+
+
 def chapters(book: Path) -> Iterator[tuple[str, NotebookNode]]:
     """Name and executed notebook of each chapter, in the order of the table of contents."""
     contents = yaml.safe_load((book / "_toc.yml").read_text(encoding="utf-8"))

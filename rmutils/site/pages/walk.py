@@ -64,7 +64,7 @@ def picture(case: dict[str, Any]) -> str:
     answer = _lines([*range(len(written))], written, below)
     height = (max(line for _, line, *_ in answer.values()) + 0.7) * LINE
     name = head["name"].partition(":")[0]
-    parts = [_label(f"the prompt, cut from {len(prompt)} tokens; underlined: the answer", 0.5),
+    parts = [_label(f"parts of the prompt of {len(prompt)} tokens; underlined: the answer", 0.5),
              _label(f"the answer, word by word; blue: copied from where {name} looks", below - 1.1)]
     parts += [_token(places[j], "needle" if _inside(j, case["needle"]) else "prompt")
               for j in places]
