@@ -113,6 +113,21 @@ def test_search_finds_and_marks_the_term(browser, address):
     assert not problems
 
 
+def test_stored_results_can_be_searched(browser, address):
+    with visiting(browser, address, 1200) as (page, problems):
+        page.goto(f"{address}chapters/provenance.html")
+        table = page.locator("details.rm-fold").first
+        table.locator("summary").click()
+        rows = table.locator("tbody tr:visible")
+        whole = rows.count()
+        table.get_by_role("searchbox").fill("SMOLLM2-135m detect")
+        found = rows.all_inner_texts()
+        assert 0 < len(found) < whole
+        assert all("smollm2-135m" in row and "detect" in row for row in found)
+        assert table.locator("output").inner_text() == f"{len(found)} of {whole} rows"
+    assert not problems
+
+
 def test_contents_lead_from_page_to_page(html):
     """Following "next" from the first page visits every page of the table of contents."""
     seen, name = [], "index.html"
