@@ -156,10 +156,10 @@ def real_depths(model: str, table: pd.DataFrame, excluded: float = -0.1) -> str:
                    "so a loss of a tenth of them by the place is excluded" if change.low > excluded
                    else "which leaves open whether the place matters")
     points = number(*(100 * end for end in change))
-    return (f"- **{model}**: with needles at the start and the end alone, as in the published runs, "
-            f"a detection finds {row[COLLAPSED]:.0%} of the top heads that ten real depths find. "
-            f"With as few cases at random places it finds {row[RANDOM]:.0%}; the difference is "
-            f"{points} percentage points, {told}.")
+    return (f"- **{model}**: with needles at the start and the end alone, as in the published "
+            f"runs, a detection finds {row[COLLAPSED]:.0%} of the top heads that ten real depths "
+            f"find. With as few cases at random places it finds {row[RANDOM]:.0%}; the difference "
+            f"is {points} percentage points, {told}.")
 
 
 def _at(scores: HeadScores, head: tuple[int, int]) -> Interval:
