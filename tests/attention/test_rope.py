@@ -130,3 +130,4 @@ def test_yarn_in_turns_by_hand():
     kept = [(200 * float(f) / (2 * math.pi) - 1) / 31 for f in old[:2]]
     assert new.tolist() == pytest.approx([k + (1 - k) / 8 for k in kept] + [1 / 8] * 2)
     assert [round(k, 3) for k in kept] == [0.995, 0.07]
+    assert ramp_in_turns(old, 300, RopeExtension())[0] == old[0]  # 48 turns

@@ -76,6 +76,12 @@ def test_parts_are_corrected_by_holm():
     assert many[1].p == 1
 
 
+def test_an_effect_that_is_there_may_be_smaller_than_claimed():
+    for claimed, verdict in ((9, SHOWN), (2, REACHED), (2.2, SHOWN)):
+        (found,) = answers([(effect(1, 3), Claimed(above=0, size=claimed))])
+        assert (found.verdict, found.size_excluded) == (verdict, claimed == 9)
+
+
 def test_what_has_no_say():
     """Five clusters cannot reach 0.05: two of 32 patterns of signs are the most extreme."""
     few = effect(1, 2, clusters=5)

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from rmutils.core.errors import UserError
-from rmutils.preference.pairs import make_pairs
+from rmutils.preference.pairs import Pairs, make_pairs
 
 
 def side(*rows) -> pd.DataFrame:
@@ -25,6 +25,9 @@ def test_pairs_by_hand():
         {"id": "e", "prompt": "Do e.", "chosen": "La la", "rejected": "La", "chosen_tokens": 4096,
          "rejected_tokens": 1, "chosen_finished": False, "rejected_finished": True, "long": True}]
     assert pairs.dropped == {"equal": 1, "redacted": 1, "empty": 3}
+    assert repr(Pairs(pairs.table, {"equal": 1, "empty": 3})) == (
+        "Pairs(2, left out: 1 equal, 3 empty)")
+    assert repr(Pairs(pairs.table, {})) == "Pairs(2)"
 
 
 def test_other_instructions_are_refused():

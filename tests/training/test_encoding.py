@@ -94,8 +94,9 @@ def test_thoughts_stay(llama, tokenizer):
 
 def test_an_answer_ends_as_the_template_ends_those_of_the_assistant(llama, tokenizer):
     """Where turns of the user end with another token, which stops answers, too."""
-    template = ("{% for m in messages %}{{ m.content }}{% if m.role == 'assistant' %}"
-                "<|im_end|>{% else %}<|endoftext|>{% endif %}{% endfor %}")
+    template = ("{% for m in messages %}{{ m.content }}{% if m.role == 'assistant' %}<|im_end|>"
+                "{% elif m.role == 'user' %}<|endoftext|>{% else %}{{ raise_exception('role') }}"
+                "{% endif %}{% endfor %}")
     lm = with_template(llama, tokenizer, template)
     lm.model.generation_config.eos_token_id = lm.tokenizer.convert_tokens_to_ids(
         ["<|endoftext|>", "<|im_end|>"])
@@ -137,6 +138,9 @@ def test_cuts(llama):
     (lambda pairs: pairs.replace({"chosen": {pairs["chosen"][3]: " "}}),
      r"column chosen of the pairs has no text in 1 rows, the first ones \[3\]"),
     (lambda pairs: pairs.assign(prompt=None), "column prompt of the pairs has no text in 8 rows"),
+    (lambda pairs: pairs.assign(chosen=["Yes.", "\nSo.\nNo."] * 4,
+                                rejected=["No.", "\nSo.\nNo."] * 4),
+     "4 of 8 pairs have the same text on both sides; the first of them begins 'So.'"),
 ])
 def test_tables_without_pairs_are_refused(llama, pairs, change, message, tmp_path):
     with pytest.raises(UserError, match=message):

@@ -44,6 +44,7 @@ def test_means_of_means(table):
     assert found[found["level"] == "category"]["name"].tolist() == [*CATEGORIES] * 2
 
 
+@pytest.mark.filterwarnings("error")
 def test_what_is_missing_is_named(table):
     """A category without data, one without a part of it, and one without scores."""
     left = table[(table["category"] != "RAG") & (table["dataset"] != "choice")].copy()
