@@ -11,6 +11,8 @@ from safetensors.numpy import save_file
 
 from rmutils.core.errors import UserError
 from rmutils.heads import HeadScores
+from rmutils.heads.scores import DECIMALS
+from rmutils.stats import SHARE, interval_of
 
 
 @pytest.fixture
@@ -102,6 +104,15 @@ def test_interval_against_a_slow_bootstrap():
     np.testing.assert_allclose(below, want - 1, atol=0.01)
     single = HeadScores(runs, "m").interval(0.9)
     assert (np.ptp(single, axis=-1) < 0.8 * np.ptp(clustered, axis=-1)).all()
+
+
+def test_statistics_are_of_the_draws_that_are_asked_for(scores):
+    def highest(maps):
+        return maps.max((-2, -1))
+
+    drawn = highest(scores.draws(resamples=50, seed=3).round(DECIMALS))
+    np.testing.assert_array_equal(scores.statistic(highest, resamples=50, seed=3),
+                                  interval_of(drawn, bounds=SHARE, centred=True))
 
 
 def test_no_needle_found_is_a_result(tmp_path):

@@ -143,7 +143,7 @@ def test_verdicts_come_from_effects(write):
     def at(*lengths, model="m", **more):
         return {"quantity": "gain_at", "of": [[model, n] for n in lengths], "above": 0} | more
 
-    missing = {"quantity": "gain", "of": ["m", "m"], "above": 0}
+    missing = {"quantity": "gain", "of": ["m", "m", "n"], "above": 0}
     judged = judge(write(
         {"measures": [at(3, size=2)]}, {"measures": [at(3, 4), at(-9, decides=False)]},
         {"measures": [at(3, 0), at(3, size=9)]}, {"measures": [at(0, size=5)]},
@@ -155,7 +155,7 @@ def test_verdicts_come_from_effects(write):
         REACHED, SHOWN, PARTLY, EXCLUDED, UNDECIDED, AGAINST, BLIND, NOT_RUN, UNTESTABLE]
     assert {*table["verdict"]} == {*VERDICTS}
     assert table["note"].tolist() == [""] * 7 + [
-        "Nothing of m. Make it: `rmutils evaluate m`.", "Too large."]
+        "Nothing of m. Make it: `rmutils evaluate m`. And 1 more.", "Too large."]
     assert table["words"].tolist()[1:5] == [
         "direction shown: 2 of 2 parts shown",
         "partly shown: 2 of 3 parts shown, 1 smaller than claimed",
@@ -163,6 +163,7 @@ def test_verdicts_come_from_effects(write):
     telling = parts[parts["telling"]].set_index("id")
     assert telling["value"].tolist()[:6] == [3, 4, 3, 0, 0, -3]
     assert telling.loc["claim-6", "blocked"] == "nothing moves"
+    assert telling.loc["claim-0", "p"] == judged[0].parts[0].answer.p < 0.05
     assert telling.loc["claim-0", ["sentence", "scale", "over", "clusters"]].tolist() == [
         "m gains {effect} at 3", 10, "note", 99]
     beside = parts[~parts["decides"]]
