@@ -65,7 +65,8 @@ def furnish(app: Sphinx, doctree: nodes.document) -> None:
         first, *others = [shown[note] for note in row if note in shown] or [None]
         if others:
             note = _together([_html(first), *map(_html, others)])
-            first.children = [nodes.raw("", note, format="html")]
+            for raw in list(first.findall(nodes.raw)):
+                raw.replace_self(nodes.raw("", note, format="html"))
             for other in others:
                 _remove(other)
 

@@ -73,6 +73,9 @@ def notebook():
         code("c", note, note, tags=["remove-input"]),
         new_markdown_cell("## Tab 1"),
         code("d", figure(), figure(), note, mystnb={"image": {"alt": "Two more lines."}}),
+        new_markdown_cell("Told in words."),
+        code("told", say("Measured."), note),
+        code("more", note),
     ]
     run = {"parameters": {"tau": 0.2, "name": None}, "changed": ["tau"], "seconds": 12.3,
            "started": "2026-01-01T00:00:00+00:00", "data": ["data/paper/*.csv"]}
