@@ -233,7 +233,15 @@ def _linked(wrong: pd.DataFrame) -> dict[str, list]:
             groups.remove(other)
             places, rows = other[0] | places, other[1] + rows
         groups.append((places, rows))
-    return {", ".join(sorted(places)): rows for places, rows in groups}
+    return {_named(places): rows for places, rows in groups}
+
+
+def _named(places: set[str]) -> str:
+    """Name the places of a group; a whole table is left out beside a part of it."""
+    papers = {"en ": "English ", "ja ": "Japanese "}
+    parts = [place for place in sorted(places)
+             if not any(other.startswith(f"{place}:") for other in places)]
+    return "; ".join(papers.get(part[:3], part[:3]) + part[3:] for part in parts)
 
 
 def _place(printed: str) -> str:
