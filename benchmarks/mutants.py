@@ -46,7 +46,8 @@ MEMORY = 24 * 2**30
 OPTIONS = ["-qq", "-s", "-p", "no:cacheprovider", "-p", "no:xdist"]
 AFRESH = 99
 """Status of a fork in which functions could not be given their new code."""
-UNCOUNTED_ARGUMENTS = ("strict", "linewidth", "lw", "edgecolor", "ec", "cmap")
+ALIASES = ("Callable", "Mapping", "Sequence", "dict", "list", "tuple")
+UNCOUNTED_ARGUMENTS = ("strict", "validate", "linewidth", "lw", "edgecolor", "ec", "cmap")
 PROSE = re.compile(r"[^\W\d_]{2}[,;:]? [^\W\d_]{2}")
 Span = tuple[int, int, int]
 
@@ -113,11 +114,11 @@ def mutants(source: str) -> tuple[int, Callable[[int], Mutant | None]]:
 def counts(node: Any) -> bool:
     """Return False for what decides no number, so that its changes are not tried.
 
-    - Imports, annotations, type variables and decorators.
+    - Imports, annotations, type variables and aliases, and decorators.
     - What people read: docstrings, what an error says once it is raised, the wording of a text
       with a space between two words, and the arguments of `progress_bar`.
-    - `strict=`, which tells of lists whose lengths are the same; how wide lines are drawn, and in
-      which colours.
+    - `strict=` and `validate=`, which check what is so by the way it is made; how wide lines are
+      drawn, and in which colours.
 
     A text that is missing, or values that are set into it, do count.
     """
@@ -125,6 +126,8 @@ def counts(node: Any) -> bool:
 
     if isinstance(node, cst.Arg):
         return not (node.keyword and node.keyword.value in UNCOUNTED_ARGUMENTS)
+    if isinstance(node, cst.Assign) and isinstance(node.value, cst.Subscript):
+        return getattr(node.value.value, "value", None) not in ALIASES
     if isinstance(node, cst.Call):
         return getattr(node.func, "value", None) not in ("TypeVar", "progress_bar")
     if isinstance(node, cst.Expr):

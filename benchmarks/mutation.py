@@ -26,7 +26,7 @@ MODULES = {
     "evaluation.helmet.averages": "evaluation/helmet/test_averages",
     "evaluation.helmet.metrics": "evaluation/helmet/test_metrics evaluation/helmet/test_run",
     "preference.pairs": "preference/test_pairs preference/test_longreward",
-    "preference.strategies": "preference/test_strategies pipeline/test_retmask",
+    "preference.strategies": "preference/test_strategies",
     "longcontext.packing": "longcontext/test_packing longcontext/test_documents",
     "training.encoding": "training/test_encoding",
     "heads.copy_score": "heads/test_scoring heads/test_detection",

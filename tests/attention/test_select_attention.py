@@ -86,6 +86,7 @@ def test_selection_at_prefill(lm):
     with torch.inference_mode(), selecting(lm.model, config) as selection:
         found = lm.model(torch.tensor([PROMPT]), past_key_values=DynamicCache()).logits[0, -1]
     want, chosen = in_two(lm, PROMPT, 0.7)
+    assert selection.config == config
     assert selection.chosen[0].tolist() == chosen.tolist()
     torch.testing.assert_close(found, want, rtol=1e-3, atol=1e-3)
 
