@@ -185,7 +185,7 @@ def moved_by_hidden_tokens(lm, config):
 
 
 @pytest.mark.parametrize(("config", "prompt", "message"), [
-    (MsPoe(last_layer=9), (), "layers 2 to 9: the model has 0 to 3"),
+    (MsPoe(last_layer=4), (), "layers 2 to 4: the model has 0 to 3"),
     (MsPoe(first_layer=5), (), "layers 5 to 3"),
     (MsPoe(order="reference"), (), "depends on the prompt")])
 def test_refused(llama, config, prompt, message):

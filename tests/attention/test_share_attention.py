@@ -58,6 +58,13 @@ def test_weights_are_those_of_the_essential_head(lm):
     torch.testing.assert_close(logits(lm), plain, rtol=0, atol=0)  # restored
 
 
+def test_other_numbers_than_float32(llama):
+    llama.model.double()
+    with sharing_heads(llama.model, SHARING):
+        found = logits(llama)
+    torch.testing.assert_close(found, overwritten(llama, SHARING), rtol=1e-3, atol=1e-3)
+
+
 def test_memory_of_weights_is_taken_once():
     """With fresh memory for each layer, sharing seemed to save more time than there is."""
     workspace, query, key = Workspace(), torch.rand(1, 4, 6, 8), torch.rand(1, 4, 9, 8)
