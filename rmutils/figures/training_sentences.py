@@ -55,7 +55,7 @@ def main_contrasts(
     own_above, own_below, models = _tally(
         [table[table["strategy"] == "retmask"] for table in gained.values()])
     return [
-        f"**In {count - above - below} of {count} comparisons we can't tell RetMask from another "
+        f"**In {count - above - below} of {count} comparisons we cannot tell RetMask from another "
         f"training; it is better in {above} and worse in {below}.**",
         f"The difference from {STRATEGIES[control].name}, which masks as many *other* heads, in "
         f"points: {_on_models(less, control)} (95 % intervals).",

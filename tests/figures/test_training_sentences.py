@@ -24,7 +24,7 @@ def test_contrasts_are_counted_by_sign():
               "n": table(("retmask", 0, -1, 1))}
     room = {model: Effect(2.0, low, 4.0, "points", (), 50) for model, low in (("m", 1), ("n", -1))}
     first, second, third = main_contrasts(less, gained, room)
-    assert "In 1 of 3 comparisons we can't tell" in first
+    assert "In 1 of 3 comparisons we cannot tell" in first
     assert "better in 1 and worse in 1.**" in first
     assert "in points: 2 [1,\u00a03] on `m` and 0.5 [-1.2,\u00a01.5] on `n` (" in second
     assert "in 1 of 2 models and lowers it in 0" in third
