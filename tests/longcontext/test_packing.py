@@ -58,6 +58,12 @@ def test_by_hand():
     assert split.instance.tolist() == [0, 0, 1, 1, 2, 3, 3] and split.padding == 3
 
 
+def test_what_is_full_leaves_no_rest():
+    packing = best_fit([10, 20], 10)
+    assert packing.padding == 0 and packing.instance.tolist() == [0, 1, 2]
+    assert packing.instance.dtype.kind == "i"
+
+
 def test_only_documents_longer_than_an_instance_are_cut():
     assert best_fit(LENGTHS, CAPACITY).cut == 3  # 1200, 1900, 601
     assert concatenate_and_split(LENGTHS, CAPACITY).cut > 50

@@ -12,10 +12,11 @@ import pytest
 from rmutils.core.errors import UserError
 from rmutils.heads import HeadScores
 from rmutils.heads.masking import choose
+from rmutils.paper.tables import load_tables
 from rmutils.preference import strategies
 from rmutils.preference.instructions import Instruction
 from rmutils.preference.responses import ResponseConfig, Transformers, respond
-from rmutils.preference.strategies import STRATEGIES, ChosenHeads, contrast
+from rmutils.preference.strategies import STRATEGIES, ChosenHeads, contrast, register_strategy
 from tests.conftest import make_lm
 
 ASKED = [Instruction.of(text) for text in ("Who is she?", "Sing.", "Why not?", "Name a town.")]
@@ -54,11 +55,32 @@ def test_heads_are_chosen_by_each_policy():
         for strategy in STRATEGIES.values():
             expected = strategy.policy and choose(scores, strategy.policy, **asked, seed=7)
             assert strategy.choose_heads(scores, **asked, seed=7) == (expected or [])
-    assert len({strategy.name for strategy in STRATEGIES.values()} - {None}) == len(STRATEGIES)
     own = ChosenHeads("Own", function=lambda *given, **named: (given, named))
     assert own.policy, "or its heads would not be masked"
     assert own.choose_heads(scores, tau=0.5, top_k=3, seed=7) == (
         (scores,), {"tau": 0.5, "top_k": 3, "seed": 7})
+
+
+def test_names_are_those_of_the_paper():
+    """Commands have them in small letters; the layer-matched ones are ours."""
+    own = {"layer-matched-non-retrieval-mask", "layer-matched-random-mask"}
+    for name, strategy in STRATEGIES.items():
+        assert name in own or name == strategy.name.lower().replace(" ", "-")
+    assert {"RetMask", "Smaller-Model", "Win-Lose-Pair", "Non-Retrieval-Mask", "Random-Mask"} <= {
+        strategy.name for strategy in STRATEGIES.values()} & {*load_tables()["row"]}
+
+
+def test_a_choice_of_ones_own_becomes_a_strategy(monkeypatch):
+    monkeypatch.setattr(STRATEGIES, "_known", {**STRATEGIES})
+
+    def second(scores, *, tau, top_k, seed):
+        return [(1, seed)]
+
+    assert register_strategy("second", objective="sft")(second) is second
+    register_strategy("third", "The third")(second)
+    assert (STRATEGIES["second"].name, STRATEGIES["third"].name) == ("second", "The third")
+    assert STRATEGIES["second"].objective == "sft"
+    assert STRATEGIES["second"].choose_heads(None, seed=5) == [(1, 5)]
 
 
 def test_reasoning_is_removed_or_never_asked_for(cache, monkeypatch):
@@ -95,7 +117,7 @@ def test_smaller_model(cache, llama, tokenizer):
 
 def test_win_lose_pair(cache, llama, monkeypatch):
     """Two answers of the same model; the judge's favourite is chosen, and ties are dropped."""
-    texts = {0: ["aa", "b", "cc", "e"], 1: ["a", "bb", "dd", "f"]}
+    texts = {0: ["aaa", "b", "cc", "e"], 1: ["a", "bb", "dd", "f"]}
 
     def said(backend, instructions, config, **_):
         return pd.DataFrame({"id": [i.id for i in instructions],
@@ -107,7 +129,7 @@ def test_win_lose_pair(cache, llama, monkeypatch):
     engine = SimpleNamespace(close=lambda: closed.append(judge.asked))
     pairs = contrast("win-lose-pair", engine, ASKED, CONFIG, judge=judge).pairs
     assert closed == [0], "before the judge, who may want the memory"
-    assert pairs.table[["chosen", "rejected"]].to_numpy().tolist() == [["aa", "a"], ["bb", "b"]]
+    assert pairs.table[["chosen", "rejected"]].to_numpy().tolist() == [["aaa", "a"], ["bb", "b"]]
     assert pairs.dropped == {"unscored": 1, "tie": 1}
     contrast("win-lose-pair", engine, ASKED, CONFIG, judge=judge)
     assert judge.asked == 4  # the second time its scores are read
