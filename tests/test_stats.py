@@ -115,6 +115,7 @@ def test_defaults_are_those_of_stored_results():
     assert interval_of(drawn) == interval_of(drawn, level=0.95)
     assert not np.array_equal(drawn, draws(values[:, 0], level=0.9))
     pd.testing.assert_frame_equal(compare(table, "a"), compare(table, "a", **known))
+    assert not compare(table, "a")["low"].equals(compare(table, "a", seed=1)["low"])
     assert sign_flip_test(values) == sign_flip_test(values, flips=9999, seed=0)
     assert sign_flip_test(values) != sign_flip_test(values, flips=9999, seed=1)
     assert compare(table, "a")["p"].item() == sign_flip_test(values)
@@ -211,6 +212,8 @@ def test_seeds_are_paired_where_both_have_some():
     values, clusters, strata = paired(table, "other", "base")
     assert (values[..., 0] - values[..., 1] == 1).all() and values.shape == (2, 2, 2)
     assert clusters.tolist() == [0, 1] and strata.tolist() == [0, 0]
+    tasks = table.assign(stratum=table["sample"].map(["x", "y", "z"].__getitem__))
+    assert paired(tasks, "other", "base")[2].tolist() == ["x", "y"]
     found = compare(table, "base").iloc[0]
     assert found[["effect", "low", "high"]].tolist() == [1, 1, 1] and found["seeds"] == 2
 

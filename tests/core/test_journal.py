@@ -115,7 +115,12 @@ def test_shares_are_done_side_by_side(tmp_path, monkeypatch):
             time.sleep(0.01)
         return share
 
-    monkeypatch.setattr(module, "ProcessPoolExecutor", lambda count, *_: ThreadPoolExecutor(count))
+    def pool(count, context, prepare, given):
+        assert context.get_start_method() == "spawn" and prepare is module.import_all
+        assert given == (module.outside_modules(),)
+        return ThreadPoolExecutor(count)
+
+    monkeypatch.setattr(module, "ProcessPoolExecutor", pool)
     monkeypatch.setattr(module, "progress_bar", bar)
     monkeypatch.setattr(module, "PAUSE", 0.02)
     with one_thread():
