@@ -26,6 +26,9 @@ LARGE = "smollm2-135m"
 LARGE_MANY, LARGE_ONE = "1 to 2", "all 1.5"
 """The same for the larger model; the one ratio leaves its first two layers alone."""
 YARN = "YaRN"
+NEW_DISTANCES = {MANY: f"ratios of {MANY}", f"{MANY}, spared": "the same ratios, but 1 for heads "
+                 "that look at the token before,", YARN: YARN}
+"""Variants that are compared where distances are new, in words."""
 CHANGE = ["change", "change_low", "change_high"]
 
 
@@ -61,7 +64,7 @@ def beyond_length(table: pd.DataFrame, variant: str = MANY) -> str:
             + f".** In the middle of {rows['length'].iloc[0]:,} tokens {told}.")
 
 
-def two_causes(found: Mapping[str, Interval], plan: Plan, models: int) -> str:
+def verdict_on_causes(found: Mapping[str, Interval], plan: Plan, models: int) -> str:
     """Apply the rule of the plan to what `rmutils.experiments.strained_positions.tested` computed.
 
     Parameters
@@ -71,10 +74,11 @@ def two_causes(found: Mapping[str, Interval], plan: Plan, models: int) -> str:
     """
     a, b, more = found["A"], found["B"], found["B less A"]
     failed = [words for name, words in (
-        ("dip of A", "answers in the outer fifths left no dip in the middle"),
-        ("loss of B", "texts of twice the length cost nothing")) if found[name].low <= 0]
+        ("dip of A", "a dip in the middle by where answers stood"),
+        ("loss of B", "a loss in texts of twice the trained length")) if found[name].low <= 0]
     if failed:
-        verdict = f"The prediction could not be tested: {join(failed)}"
+        verdict = (f"The prediction could not be tested: {join(failed)} "
+                   f"{'is' if len(failed) == 1 else 'are'} not shown")
     elif more.low > 0 and b.low > 0 and a.low <= 0:
         verdict = ("As predicted, Ms-PoE repairs a loss over distances that were never seen, and "
                    "not one by where answers stood in training")
@@ -87,11 +91,41 @@ def two_causes(found: Mapping[str, Interval], plan: Plan, models: int) -> str:
     planned = len(plan.content["causes"]["models"])
     of = "" if models == planned else f" ({models} of {planned} planned models" + (
         "; intervals are over needles alone)" if models == 1 else ")")
-    return (f"**{verdict}{of}.** A, trained on answers in the outer fifths, finds "
+    return f"**{verdict}{of}.**"
+
+
+def two_causes(found: Mapping[str, Interval], plan: Plan, models: int) -> str:
+    """Give `verdict_on_causes` with its numbers."""
+    a, b = found["A"], found["B"]
+    return (verdict_on_causes(found, plan, models)
+            + " A, trained on answers in the outer fifths, finds "
             f"{points(found['dip of A'])} points less in the middle than at the ends, and Ms-PoE "
             f"changes the middle by {points(a)}. B, trained on answers anywhere, loses "
             f"{points(found['loss of B'])} points of the middle in texts of twice its trained "
             f"length, and Ms-PoE changes that by {points(b)}.")
+
+
+def new_distances(table: pd.DataFrame, length: int) -> str:
+    """Say which variants help which models where distances are new: B, beyond its length.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As from `rmutils.experiments.strained_positions.gains`.
+    length : int
+        Tokens of the texts beyond the trained length.
+    """
+    rows = table.query("cause == 'B' and length == @length and part == 'middle' "
+                       "and model != @ALL")
+    told = []
+    for variant, name in NEW_DISTANCES.items():
+        own = rows[rows["variant"] == variant]
+        gains_of = ", ".join(f"{points(Interval(row.value, row.low, row.high))} on {row.model}"
+                             for row in own.itertuples())
+        told.append(f"{name} {'help' if variant != YARN else 'helps'} {(own['low'] > 0).sum()} of "
+                    f"{len(own)} models ({gains_of})")
+    return ("**Where distances are new, model by model**, by points of needles found in the "
+            f"middle: {'; '.join(told)}.")
 
 
 def many_or_one(texts: pd.DataFrame) -> str:

@@ -60,10 +60,14 @@ def test_the_rule_of_the_plan():
     assert {name: round(float(one.value), 2) for name, one in result.items()} == {
         "dip of A": 0.4, "loss of B": 0.4, "A": 0, "B": 0.3, "B less A": 0.3}
     assert "As predicted" in told.two_causes(result, PLAN, models=1)
+    rows = pd.DataFrame({"cause": "B", "length": 512, "part": "middle", "value": 0.3, "high": 0.5,
+                         "variant": [*told.NEW_DISTANCES], "model": "m", "low": [0.1, -0.1, 0.1]})
+    said = told.new_distances(rows, 512)
+    assert said.count("1 of 1 models") == 2 and "token before, help 0 of 1 models (30" in said
 
 
 @pytest.mark.parametrize(("changes", "verdict"), [
-    ({"dip of A": Interval(0.1, -0.1, 0.3)}, "answers in the outer fifths left no dip"),
+    ({"dip of A": Interval(0.1, -0.1, 0.3)}, "by where answers stood is not shown"),
     ({"A": Interval(0.2, 0.1, 0.3)}, "repairs a loss by where answers stood"),
     ({"B": Interval(-0.2, -0.3, -0.1)}, "harms where distances are new"),
     ({"B less A": Interval(0.1, -0.1, 0.3)}, "stays undecided")])
