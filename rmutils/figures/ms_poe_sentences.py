@@ -26,8 +26,8 @@ LARGE = "smollm2-135m"
 LARGE_MANY, LARGE_ONE = "1 to 2", "all 1.5"
 """The same for the larger model; the one ratio leaves its first two layers alone."""
 YARN = "YaRN"
-NEW_DISTANCES = {MANY: f"ratios of {MANY}", f"{MANY}, spared": "the same ratios, but 1 for heads "
-                 "that look at the token before,", YARN: YARN}
+NEW_DISTANCES = {MANY: f"ratios of {MANY} help", f"{MANY}, spared": "the same ratios, but 1 for "
+                 "heads that look at the token before, help", YARN: "YaRN helps"}
 """Variants that are compared where distances are new, in words."""
 CHANGE = ["change", "change_low", "change_high"]
 
@@ -49,19 +49,18 @@ def beyond_length(table: pd.DataFrame, variant: str = MANY) -> str:
     rows = middle[middle["variant"] == variant]
     helped, harmed = (rows["low"] > 0).sum(), (rows["high"] < 0).sum()
 
-    def gain(model: str, name: str) -> str:
-        row = middle.query("model == @model and variant == @name").iloc[0]
-        return points(Interval(row["value"], row["low"], row["high"]))
-
     told = "; ".join(
-        f"{row.model} finds {row.plain:.0%} and gains {gain(row.model, variant)} points ("
-        f"{gain(row.model, ONE)} with one ratio of the same mean, {gain(row.model, YARN)} with "
-        f"YaRN)" for row in rows.itertuples())
+        f"{row.model} finds {row.plain:.0%} and gains "
+        f"{points(Interval(row.value, row.low, row.high))} points" for row in rows.itertuples())
+    others = [f"{words} helps {(part['low'] > 0).sum()}" for name, words in (
+        (ONE, "One ratio of the same mean"), (YARN, YARN))
+        if len(part := middle[middle["variant"] == name])]
     of = f"{helped} of {len(rows)} models" if len(rows) > 1 else (
         "the one model measured" if helped else "no model measured")
     return (f"**Beyond the trained length, ratios of {variant} help {of}"
             + (f" and harm {harmed}" if harmed else "")
-            + f".** In the middle of {rows['length'].iloc[0]:,} tokens {told}.")
+            + f".** In the middle of {rows['length'].iloc[0]:,} tokens {told}."
+            + (f" {'; '.join(others)}." if others else ""))
 
 
 def verdict_on_causes(found: Mapping[str, Interval], plan: Plan, models: int) -> str:
@@ -117,15 +116,10 @@ def new_distances(table: pd.DataFrame, length: int) -> str:
     """
     rows = table.query("cause == 'B' and length == @length and part == 'middle' "
                        "and model != @ALL")
-    told = []
-    for variant, name in NEW_DISTANCES.items():
-        own = rows[rows["variant"] == variant]
-        gains_of = ", ".join(f"{points(Interval(row.value, row.low, row.high))} on {row.model}"
-                             for row in own.itertuples())
-        told.append(f"{name} {'help' if variant != YARN else 'helps'} {(own['low'] > 0).sum()} of "
-                    f"{len(own)} models ({gains_of})")
-    return ("**Where distances are new, model by model**, by points of needles found in the "
-            f"middle: {'; '.join(told)}.")
+    told = [f"{name} {(rows[rows['variant'] == variant]['low'] > 0).sum()}"
+            for variant, name in NEW_DISTANCES.items()]
+    return (f"**Where distances are new, of {rows['model'].nunique()} models {told[0]}**, "
+            f"{'; '.join(told[1:])} (intervals above zero, needles in the middle).")
 
 
 def many_or_one(texts: pd.DataFrame) -> str:
@@ -134,32 +128,27 @@ def many_or_one(texts: pd.DataFrame) -> str:
     models = texts["model"].unique()
     for model in models:
         own = texts[texts["model"] == model]
-        rises = perplexities(own).set_index("variant")[CHANGE]
         less = perplexities(own, ONE).set_index("variant").loc[MANY, CHANGE]
         lower += less["change_high"] < 0
         higher += less["change_low"] > 0
-        parts.append(f"{model} +{points(rises.loc[MANY])} % against +{points(rises.loc[ONE])} %, a "
-                     f"difference of {points(less)} %")
+        parts.append(f"by {points(less)} % on {model}")
     lead = (f"In {lower} of {len(models)} teaching models, many ratios cost less than one of the "
             "same mean" if lower else "In the teaching models, many ratios are not shown to cost "
             "less than one of the same mean")
     if higher:
         lead += f", and in {spell(higher)} of them they cost more"
-    return (f"**{lead}.** Where nothing is far away, perplexity rises under ratios of {MANY}, and "
-            f"under {ONE.removeprefix('all ')} for all heads: {join(parts)}.")
+    return (f"**{lead}.** Perplexity of short texts under ratios of {MANY} differs from that under "
+            f"{ONE.removeprefix('all ')} for all heads {join(parts)}.")
 
 
 def many_or_one_large(texts: pd.DataFrame, model: str) -> str:
     """Make the comparison of `many_or_one` for the larger model."""
-    rises = perplexities(texts).set_index("variant")[CHANGE]
     more = Interval(*perplexities(texts, LARGE_MANY).set_index("variant").loc[LARGE_ONE, CHANGE])
     lead = by_sign(more, "many ratios cost less than one", "many ratios cost more than one",
                    "many ratios are not shown to cost less than one, or more")
-    return (f"**On `{model}`, {lead}.** Perplexity of short texts rises by "
-            f"{points(rises.loc[LARGE_MANY])} % under ratios of {LARGE_MANY} in all layers, and by "
-            f"{points(rises.loc[LARGE_ONE])} % with their mean, {LARGE_ONE.removeprefix('all ')}, "
-            "for all heads of all layers but the first two. On the same texts, perplexity with one "
-            f"ratio is {points(more)} % above that with many.")
+    return (f"**On `{model}`, {lead}.** Perplexity with their mean, "
+            f"{LARGE_ONE.removeprefix('all ')}, for all heads of all layers but the first two is "
+            f"{points(more)} % above that with ratios of {LARGE_MANY} in all layers.")
 
 
 def distance_alone(scores: Mapping[str, pd.DataFrame], near: int, far: int) -> str:

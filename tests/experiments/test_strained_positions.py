@@ -63,7 +63,7 @@ def test_the_rule_of_the_plan():
     rows = pd.DataFrame({"cause": "B", "length": 512, "part": "middle", "value": 0.3, "high": 0.5,
                          "variant": [*told.NEW_DISTANCES], "model": "m", "low": [0.1, -0.1, 0.1]})
     said = told.new_distances(rows, 512)
-    assert said.count("1 of 1 models") == 2 and "token before, help 0 of 1 models (30" in said
+    assert "of 1 models ratios of 1 to 1.5 help 1**" in said and "token before, help 0;" in said
 
 
 @pytest.mark.parametrize(("changes", "verdict"), [
