@@ -340,3 +340,21 @@ def pairs_beside_controls(
             f"which is {by_sign(less, 'more', 'less', 'not surely different')} "
             f"({number(*less)})." for control, (first, second, less) in rows.items()))
     return f"Pairs of {model}:\n\n" + "\n".join(lines)
+
+
+def names_beyond_controls(
+    model: str, own: pd.DataFrame, controls: Mapping[str, Iterable[pd.DataFrame]]
+) -> str:
+    """Say in a sentence how many more names RetMask's pairs lose than those of other masks.
+
+    Parameters
+    ----------
+    own, controls
+        As for `pairs_beside_controls`.
+    """
+    measure = "names_difference"
+    found = {name: difference_on_same(own[measure], [t[measure] for t in tables])
+             for name, tables in controls.items()}
+    return (f"On `{model}`, RetMask's pairs lose more names, of 100 and on the same instructions, "
+            "by " + join(f"{number(*(100 * end for end in both[2]))} than those of {name}"
+                   for name, both in found.items() if both) + ".")

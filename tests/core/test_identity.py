@@ -29,6 +29,7 @@ from rmutils.experiments.is_it_causal import (
 from rmutils.experiments.masking_sweep import SWEEP, SweepConfig
 from rmutils.experiments.olmo3 import EXTENSION
 from rmutils.experiments.olmo3_ablations import RECIPE_PART, PartConfig
+from rmutils.experiments.pair_statistics import MATCHED_PAIRS, MatchedConfig
 from rmutils.experiments.savings_curves import MEASUREMENTS
 from rmutils.experiments.sparser_versions import SPARSITY_AND_GAIN, SparsityConfig
 from rmutils.experiments.strained_positions import POSITIONS, PositionsConfig
@@ -46,7 +47,8 @@ STAGES = {stage.name: (stage, config) for stage, config in (
     (EVALUATION, EvaluateConfig), (EXTENSION, ExtensionConfig), (FAILURE_MODES, FailureConfig),
     (FORMATION, FormationConfig), (GENERAL, GeneralConfig), (HALF_LEARNED, HalfLearnedConfig),
     (HEADS, HeadsConfig), (IS_IT_CAUSAL, IsItCausalConfig), (LEADERS, LeadersConfig),
-    (LIKELIHOODS, LikelihoodConfig), (POSITIONS, PositionsConfig), (RECIPE_PART, PartConfig),
+    (LIKELIHOODS, LikelihoodConfig), (MATCHED_PAIRS, MatchedConfig),
+    (POSITIONS, PositionsConfig), (RECIPE_PART, PartConfig),
     (RETMASK, RetMaskConfig), (SPARSITY_AND_GAIN, SparsityConfig), (SWEEP, SweepConfig),
     (TRAIN, TrainRecipe), (VARIANT, VariantConfig), (WHICH_HEADS, WhichHeadsConfig),
     *((one.stage, one.config) for one in MEASUREMENTS.values()))}
