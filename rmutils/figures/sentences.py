@@ -355,6 +355,7 @@ def names_beyond_controls(
     measure = "names_difference"
     found = {name: difference_on_same(own[measure], [t[measure] for t in tables])
              for name, tables in controls.items()}
-    return (f"On `{model}`, RetMask's pairs lose more names, of 100 and on the same instructions, "
-            "by " + join(f"{number(*(100 * end for end in both[2]))} than those of {name}"
+    return (f"On `{model}`, names of 100 that RetMask's pairs lose, minus those that pairs of "
+            "other masks lose on the same instructions: "
+            + join(f"{number(*(100 * end for end in both[2]))} ({name})"
                    for name, both in found.items() if both) + ".")

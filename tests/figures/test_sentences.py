@@ -232,4 +232,4 @@ def test_pairs_are_compared_on_the_same_instructions():
     elsewhere = fewer.set_axis(range(100, 160))
     assert leads(A=elsewhere) == []
     told = sentences.names_beyond_controls("m", own, {"A": [fewer, fewer], "B": [elsewhere]})
-    assert "by 20 [" in told and told.endswith("] than those of A.")
+    assert "instructions: 20 [" in told and told.endswith("] (A).")
