@@ -1,4 +1,4 @@
-"""The book built in a copy: cold, with nothing changed, with one notebook changed, and with a
+"""The book built in a clone: cold, with nothing changed, with one notebook changed, and with a
 module changed that no chapter imports.
 
 Models and shipped results are there beforehand; the cache of results is empty at first.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import tempfile
 import time
@@ -19,12 +18,6 @@ from benchmarks.records import Results
 from rmutils.core import paths
 from rmutils.core.config import Config
 from rmutils.experiments.speed import FOLDER
-
-MADE = shutil.ignore_patterns("_build", "chapters", "runs", "_generated", ".ipynb_checkpoints",
-                              "__pycache__")
-COPIED = ("book", "notebooks", "rmutils", "profiles", "Snakefile", "requirements.lock",
-          "CITATION.cff", "CHANGELOG.md")
-"""Files that a build reads besides the data, which are linked."""
 
 
 class Settings(Config):
@@ -46,12 +39,7 @@ def measure(settings: Settings = Settings(), folder: Path = FOLDER) -> bool:
     results.rows.clear()
     with tempfile.TemporaryDirectory() as scratch:
         project, cache = Path(scratch, "project"), Path(scratch, "cache")
-        project.mkdir()
-        for part in COPIED:
-            source, target = paths.ROOT / part, project / part
-            shutil.copytree(source, target, ignore=MADE) if source.is_dir() else shutil.copy(
-                source, target)
-        (project / "data").symlink_to(paths.DATA)
+        subprocess.run(["git", "clone", "--quiet", paths.ROOT, project], check=True)
         cache.mkdir()
         (cache / "models").symlink_to(paths.cache_dir() / "models")
         rows = [{"way": way, **_build(project, cache, settings.profile)}
@@ -68,7 +56,7 @@ def measure(settings: Settings = Settings(), folder: Path = FOLDER) -> bool:
 
 
 def _build(project: Path, cache: Path, profile: str) -> dict:
-    """Build by the package of the copy."""
+    """Build by the package of the clone."""
     started = time.perf_counter()
     done = subprocess.run(
         [PYTHON, "-m", "rmutils.site.build", "--profile", profile], check=True, cwd=project,
