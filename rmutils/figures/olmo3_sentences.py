@@ -150,11 +150,10 @@ def which_part(parts: RecipeParts | None) -> str:
             "" if which != "undecided" else
             f" (less than about {row.smallest_effect:.1g} likely missed)"))
     higher = len(told["higher"])
-    lead = (f"Each of the {spell(higher)} parts of the recipe lowers the loss"
+    lead = ("Whatever is left out of the recipe, the loss on long texts is higher"
             if higher == len(effects) else
-            f"{spell(higher).capitalize()} of the {spell(len(effects))} parts of the recipe "
-            f"{'lowers' if higher == 1 else 'lower'} the loss" if higher else
-            "No part of the recipe is shown to lower the loss")
+            f"In {spell(higher)} of {spell(len(effects))} ways to leave something out of the "
+            "recipe, the loss on long texts is higher")
     costs = [*told["higher"], *(f"{one}, which is less" for one in told["lower"]),
              *(f"{one}: undecided" for one in told["undecided"])]
     return (f"**{lead}.** Minus the whole recipe, a token of the longest texts costs, in nats: "
