@@ -60,10 +60,19 @@ def test_the_rule_of_the_plan():
     assert {name: round(float(one.value), 2) for name, one in result.items()} == {
         "dip of A": 0.4, "loss of B": 0.4, "A": 0, "B": 0.3, "B less A": 0.3}
     assert "As predicted" in told.two_causes(result, PLAN, models=1)
-    rows = pd.DataFrame({"cause": "B", "length": 512, "part": "middle", "value": 0.3, "high": 0.5,
-                         "variant": [*told.NEW_DISTANCES], "model": "m", "low": [0.1, -0.1, 0.1]})
+    rows = pd.DataFrame({"cause": "B", "length": 512, "part": "middle", "value": 0.3,
+                         "variant": ["b", "b", "a", "a"], "model": ["m", "n"] * 2,
+                         "low": [0.1, -0.1, -0.5, -0.1], "high": [0.5, 0.5, -0.1, 0.5]})
     said = told.new_distances(rows, 512)
-    assert "of 1 models ratios of 1 to 1.5 help 1**" in said and "token before, help 0;" in said
+    assert said.endswith("4 comparisons: 1 under b; 0 under a (1 harmed).")
+
+
+def test_a_model_that_finds_nearly_all_cannot_show_a_gain():
+    rows = pd.DataFrame({"cause": "", "part": "middle", "variant": told.MANY, "length": 1024,
+                         "model": ["m", "n"], "plain": [0.5, 0.95], "value": [0.3, 0.05],
+                         "low": [0.1, 0.0], "high": [0.5, 0.1]})
+    said = told.beyond_length(rows)
+    assert "help 1 of 1 models that could show it" in said and "n finds 95% already" in said
 
 
 @pytest.mark.parametrize(("changes", "verdict"), [
