@@ -113,14 +113,18 @@ def compare_kinds(result: WhichHeads, outcome: str, count: int, base: str = COPY
     Returns
     -------
     DataFrame
-        `kind`, `more` (`Interval` over the same samples of how much more is lost).
+        `kind`, `more` (`Interval` over the same samples of how much more is lost), `p` (sign flips
+        of samples).
     """
     part = result.outcomes.query(
         "policy == @TOP and outcome == @outcome and count == @count").pivot(
             index="sample", columns="kind", values="value")
     bounds = ANY if outcome == PLAIN_TEXT else DIFFERENCE
-    return pd.DataFrame([{"kind": kind, "more": interval(part[base] - part[kind], bounds=bounds)}
-                         for kind in result.scores["kind"].unique() if kind != base])
+    more = {kind: part[base] - part[kind]
+            for kind in result.scores["kind"].unique() if kind != base}
+    return pd.DataFrame([{"kind": kind, "more": interval(values, bounds=bounds),
+                          "p": sign_flip_test(values.to_numpy()[:, None])}
+                         for kind, values in more.items()])
 
 
 def agreement(result: WhichHeads, count: int, tau: float = 0.1) -> pd.DataFrame:
@@ -189,17 +193,12 @@ def headlines(
     """
     most = {model: max(count for name, count in tables if name == model) for model in stored}
     fewest = {model: min(count for name, count in tables if name == model) for model in stored}
-    apart, differ, rows, comparisons, clear, tests = [], [], {}, 0, 0, 0
+    apart, compared, rows, clear, tests = [], [], {}, 0, 0
     for model, result in stored.items():
         shared = agreement(result, most[model])["common"].min()
         if 2 * shared < most[model]:
             apart.append(f"on `{model}` one of them shares only {shared} of {most[model]}")
-        compared = compare_kinds(result, PRIMARY, fewest[model])
-        differ += [f"on `{model}`, masking the top {fewest[model]} by `{row.kind}` loses "
-                   f"{'fewer' if row.more.high < 0 else 'more'} needles than by copy score: "
-                   f"{_share(row.more)}" for row in compared.itertuples()
-                   if row.more.low > 0 or row.more.high < 0]
-        comparisons += len(compared)
+        compared.append(compare_kinds(result, PRIMARY, fewest[model]).assign(model=model))
         rows[model] = tables[model, most[model]].query(
             "outcome == @PRIMARY and kind == @COPY").iloc[0]
         planned = tables[model, fewest[model]].query("outcome == @PRIMARY")
@@ -207,6 +206,13 @@ def headlines(
         tests += len(planned)
     least, worst = (choose(rows, key=lambda model: rows[model].lost.value) for choose in (min, max))
     missed = sum(row.lost.low > 0 for row in rows.values())
+    pairs = pd.concat(compared, ignore_index=True)
+    pairs["p_holm"] = holm(pairs["p"])
+    differ = [f"on `{row.model}` the top {fewest[row.model]} by `{row.kind}` cost "
+              f"{'fewer' if row.more.high < 0 else 'more'} needles than those by copy score, "
+              f"{_share(row.more)} (corrected p {row.p_holm:.2g})" for row in pairs.itertuples()
+              if row.more.low > 0 or row.more.high < 0]
+    sure = int((pairs["p_holm"] < level).sum())
     return [
         f"**In {len(stored) - len(apart)} of {len(stored)} models the scores choose much the same "
         f"heads**: {_kinds(stored)} each share at least half of their top heads with the copy "
@@ -216,11 +222,11 @@ def headlines(
         f"miss needles they found before**: from {_share(rows[least].lost)} of them on `{least}` "
         f"(others of the same layers: {_control(stored[least], rows[least])}) to "
         f"{_share(rows[worst].lost)} on `{worst}` ({_control(stored[worst], rows[worst])}).",
-        f"**{len(differ) or 'None'} of {comparisons} comparisons of a score with the copy score "
-        f"{'shows' if len(differ) == 1 else 'show'} a difference**, not corrected for their number"
-        + "".join(f"{': ' if k == 0 else '; '}{words}" for k, words in enumerate(differ))
-        + f". Each score against random others of its layers, the plan's own test with the top "
-        f"{_either(fewest)}, is clear in {clear} of {tests}; the others are undecided."]
+        ("**That heads by another score matter more or less than those by copy score is "
+         f"{f'shown in {sure} of' if sure else 'not shown in'} {len(pairs)} comparisons**"
+         + (f"; before a correction for their number: {'; '.join(differ)}" if differ else "")
+         + ". Each score against random others of its layers, the plan's own test with the top "
+         f"{_either(fewest)}, is clear in {clear} of {tests}; the others are undecided.")]
 
 
 def _kinds(stored: Mapping[str, WhichHeads]) -> str:

@@ -103,7 +103,9 @@ def test_headlines_say_how_alike_the_scores_are_what_is_lost_and_the_planned_tes
     told = headlines({"a model": replace(result, scores=apart)}, tables, 0.05)[0]
     assert "In 0 of 1 models" in told and "on `a model` one of them shares only 0 of 2" in told
     assert "top 2 heads" in lost and lost.count("50 % [") == 2 and lost.count("from 2 draws") == 2
-    assert "1 of 1 comparisons" in test and "`locos` loses fewer needles" in test
+    assert "shown in 1 of 1 comparisons" in test and "by `locos` cost fewer needles" in test
+    one, = headlines({"a model": made({COPY: 4, "locos": 0})}, tables, 0.05)[2:]
+    assert "not shown in 1 comparisons" in one  # four of twenty needles: p is 0.125
     assert "clear in 1 of 2" in test
 
 
