@@ -343,19 +343,28 @@ def pairs_beside_controls(
 
 
 def names_beyond_controls(
-    model: str, own: pd.DataFrame, controls: Mapping[str, Iterable[pd.DataFrame]]
+    model: str, own: pd.DataFrame, controls: Mapping[str, Sequence[pd.DataFrame]],
+    displaced: int = 0,
 ) -> str:
-    """Say in a sentence how many more names RetMask's pairs lose than those of other masks.
+    """Say whether RetMask's pairs lose more names than those of other masks.
 
     Parameters
     ----------
     own, controls
         As for `pairs_beside_controls`.
+    displaced : int
+        Heads of a layer-matched control that came from another layer.
     """
-    measure = "names_difference"
-    found = {name: difference_on_same(own[measure], [t[measure] for t in tables])
-             for name, tables in controls.items()}
-    return (f"On `{model}`, names of 100 that RetMask's pairs lose, minus those that pairs of "
-            "other masks lose on the same instructions: "
-            + join(f"{number(*(100 * end for end in both[2]))} ({name})"
-                   for name, both in found.items() if both) + ".")
+    told: dict[str, list[str]] = {}
+    for name, tables in controls.items():
+        both = difference_on_same(own["names_difference"],
+                                  [table["names_difference"] for table in tables])
+        if both:
+            draws = f", {len(tables)} draws" if len(tables) > 1 else ""
+            told.setdefault(by_sign(both[2], "more names than those of",
+                                    "fewer names than those of",
+                                    "no measurably other number than those of"), []).append(
+                f"{name} ({number(*(100 * end for end in both[2]))} of 100{draws})")
+    return (f"On `{model}`, RetMask's pairs lose "
+            + ", but ".join(f"{how} {join(names)}" for how, names in told.items())
+            + f".{_displaced(displaced)}")

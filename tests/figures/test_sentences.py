@@ -232,4 +232,6 @@ def test_pairs_are_compared_on_the_same_instructions():
     elsewhere = fewer.set_axis(range(100, 160))
     assert leads(A=elsewhere) == []
     told = sentences.names_beyond_controls("m", own, {"A": [fewer, fewer], "B": [elsewhere]})
-    assert "instructions: 20 [" in told and told.endswith("] (A).")
+    assert "lose more names than those of A (20 [" in told and told.endswith("of 100, 2 draws).")
+    told = sentences.names_beyond_controls("m", own, {"A": [fewer], "B": [equal]}, displaced=2)
+    assert ", but no measurably other number than those of B (" in told and "2 of these" in told
