@@ -126,9 +126,7 @@ def verdict(beyond: Interval, rise: Interval) -> str:
 
 
 def finding(result: LayerMatchedTraining, plan: Plan) -> str:
-    """Say what was found, with a verdict only if no planned seed is missing."""
-    if not result.runs:
-        return "No seed has both RetMask and its control yet."
+    """Say what was found in one seed or more, with a verdict only if no planned seed is missing."""
     row = result.effects().iloc[0]
     beyond, rise = Interval(row["value"], row["low"], row["high"]), result.rise()
     (own, control), *_ = result.runs
