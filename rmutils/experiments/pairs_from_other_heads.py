@@ -8,115 +8,163 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import combinations, product
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from rmutils.core.config import command_line
 from rmutils.core.errors import NotStored
-from rmutils.core.results import Artifact, Compute
+from rmutils.core.results import JOURNAL, Artifact, Compute, Stage
 from rmutils.experiments.snapshots import MATCHED, RETMASK
-from rmutils.heads.detection import detect_stored
+from rmutils.heads import HeadScores, detect
+from rmutils.heads.detection import detect_stored, inputs_of, load, save
 from rmutils.heads.scores import DECIMALS, Head
+from rmutils.models import identify
+from rmutils.models.loading import corpus_of
 from rmutils.pipeline.planned_runs import Plan, planned_runs
-from rmutils.pipeline.retmask import RetMaskConfig, RetMaskRun, run_retmask
+from rmutils.pipeline.retmask import RetMaskConfig, RetMaskSteps, run_retmask
 from rmutils.stats import DIFFERENCE, holm, interval, sign_flip_test
+from rmutils.training.compute_backend import ComputeBackend
 
-Key = tuple[str, str, int]
-"""Score, strategy, seed."""
+OTHER_PAIRS = Stage("other-pairs", version=1)
+COPY = "copy"
+
+
+@dataclass(frozen=True)
+class Training:
+    """A trained model's copy scores, the heads that were masked for it, and where both are kept."""
+
+    after: HeadScores
+    heads: list[Head]
+    artifact: Artifact
 
 
 @dataclass(frozen=True)
 class PairsFromOtherHeads:
-    """The stored runs of the plan.
+    """The stored trainings of the plan.
 
     Attributes
     ----------
-    runs : dict
-        (score, strategy, seed) -> RetMaskRun.
+    trainings : dict
+        (score, strategy, seed) -> Training.
     planned : int
+    deviations : list of str
+        What is not as the plan says.
     """
 
-    runs: dict[Key, RetMaskRun]
+    trainings: dict[tuple[str, str, int], Training]
     planned: int
+    deviations: list[str]
 
     @property
     def artifacts(self) -> list[Artifact]:
         """The results that were read."""
-        return [run.artifact for run in self.runs.values()]
+        return [training.artifact for training in self.trainings.values()]
 
     def heads(self) -> dict[str, list[Head]]:
         """The heads that RetMask masks, by score."""
-        return {score: sorted(run.heads) for (score, strategy, _), run in self.runs.items()
+        return {score: training.heads for (score, strategy, _), training in self.trainings.items()
                 if strategy == RETMASK}
 
-    def in_common(self) -> dict[str, int]:
-        """How many of the heads by another score are among those by copy score."""
+    def in_common(self) -> dict[tuple[str, str], int]:
+        """How many heads two scores have in common."""
         by_score = self.heads()
-        return {f"{one} and {other}": len({*by_score[one]} & {*by_score[other]})
+        return {(one, other): len({*by_score[one]} & {*by_score[other]})
                 for one, other in combinations(by_score, 2)}
 
     def needles(self) -> pd.DataFrame:
-        """Needles found after a training, minus those after another one of the same seed.
+        """Needles found after a training, minus those after another one with the same seed.
 
         Returns
         -------
         DataFrame
-            `primary` (whether the plan's test decides by it), `this`, `other` (score and strategy),
-            `seeds`, `value`, `low`, `high` (share of the cases), `p`, corrected by Holm over the
-            primary comparisons; not given for others.
+            `primary` (whether the plan decides by it), `this` and `other` (score and strategy),
+            `seeds`, `value`, `low`, `high` (share of the cases), `p` (corrected by Holm over the
+            primary comparisons; NaN for others).
         """
         scores = list(self.heads())
-        asked = [(True, (score, RETMASK), (scores[0], RETMASK)) for score in scores[1:]]
+        asked = [(True, (score, RETMASK), (COPY, RETMASK)) for score in scores if score != COPY]
         asked += [(False, (score, RETMASK), (score, MATCHED)) for score in scores]
         rows = []
         for primary, this, other in asked:
-            seeds = sorted(seed for *arm, seed in self.runs if tuple(arm) == this
-                           and (*other, seed) in self.runs)
+            seeds = sorted(seed for *arm, seed in self.trainings
+                           if tuple(arm) == this and (*other, seed) in self.trainings)
             if not seeds:
                 continue
-            gained = np.stack([_found(self.runs[*this, seed]) - _found(self.runs[*other, seed])
-                               for seed in seeds], axis=1)
-            needles = self.runs[*this, seeds[0]].after.cases["needle"].to_numpy()
-            found = interval(gained, needles, seeds=True, bounds=DIFFERENCE)
+            gained = np.stack([_found(self.trainings[*this, seed])
+                               - _found(self.trainings[*other, seed]) for seed in seeds], axis=1)
+            needles = self.trainings[*this, seeds[0]].after.cases["needle"].to_numpy()
+            change = interval(gained, needles, seeds=True, bounds=DIFFERENCE)
             rows.append({"primary": primary, "this": this, "other": other, "seeds": len(seeds),
-                         **found._asdict(), "p": sign_flip_test(gained, needles)})
-        table = pd.DataFrame(rows)
-        if len(table):
-            table["p"] = holm(table["p"].where(table["primary"]))
+                         **change._asdict(), "p": sign_flip_test(gained, needles)})
+        table = pd.DataFrame(rows, columns=["primary", "this", "other", "seeds", "value", "low",
+                                            "high", "p"])
+        table["p"] = holm(table["p"].where(table["primary"].astype(bool)))
         return table
 
 
-def _found(run: RetMaskRun) -> np.ndarray:
+def _found(training: Training) -> np.ndarray:
     """(cases,): 1 where the trained model finds the needle."""
-    return run.after.cases["success"].to_numpy(float)
-
-
-def threshold(model: str, config: RetMaskConfig, score: str) -> float:
-    """Return the tau that as many heads reach by a score as reach the run's by copy score."""
-    copy, _ = detect_stored(model, config.detect)
-    other, _ = detect_stored(model, config.detect.changed({"score": score}))
-    last = other.select(top_k=len(copy.select(tau=config.tau)))[-1]
-    return float(other.mean[last].round(DECIMALS))
+    found: np.ndarray = training.after.cases["success"].to_numpy(float)
+    return found
 
 
 def planned(plan: Plan) -> list[RetMaskConfig]:
-    """Return the configurations of all runs, in the order in which they are made."""
+    """Return the configurations of all runs, in the order in which they are made.
+
+    `detect.score` chooses the heads: those that reach its `tau` are as many as by copy score.
+    """
     p = plan.content
     base = planned_runs(p["model"])[0].changed({"tau": p["tau"]})
-    taus = {score: threshold(p["model"], base, score) for score in p["scores"][1:]}
-    by_score = {score: base if score == "copy" else base.changed(
-        {"detect.score": score, "tau": taus[score]}) for score in p["scores"]}
+    count = len(detect_stored(p["model"], base.detect)[0].select(tau=base.tau))
+    by_score = {}
+    for score in p["scores"]:
+        scores, _ = detect_stored(p["model"], base.detect.changed({"score": score}))
+        tau = float(scores.mean[scores.select(top_k=count)[-1]].round(DECIMALS))
+        by_score[score] = base if score == COPY else base.changed(
+            {"detect.score": score, "tau": tau})
     return [by_score[score].changed({"strategy": strategy, "seed": seed})
             for strategy, score, seed in product(p["arms"], p["scores"], p["seeds"])]
 
 
+def train_stored(config: RetMaskConfig, plan: Plan, *, compute: Compute = "auto") -> Training:
+    """Train on pairs from the heads of a score, and detect by copy score; or look that up.
+
+    Raises
+    ------
+    NotStored
+        It is not stored and `compute="never"`.
+    """
+    model = plan.content["model"]
+    if config.detect.score == COPY:
+        run = run_retmask(model, config, compute=compute)
+        return Training(run.after, run.heads, run.artifact)
+
+    def make(folder: Path) -> dict[str, Any]:
+        steps = RetMaskSteps(model, config, ComputeBackend())
+        heads = steps.mask()
+        lm, training = steps.train(steps.pair(heads)[0].table)
+        save(detect(lm, config.detect.changed({"score": COPY}), journal=folder / JOURNAL), folder)
+        return {"plan": plan.digest, "heads": heads, "training": training.key}
+
+    artifact = OTHER_PAIRS.obtain_folder(
+        config, inputs_of(identify(model), config.detect, corpus_of(model)), make, compute=compute,
+        model=model, label=f"{config.detect.score}-{config.strategy}-seed{config.seed}",
+        command=command_line("run", "which_heads", "-p", "compute_pairs", "auto"))
+    return Training(load(artifact.folder, model), [
+        tuple(head) for head in artifact.manifest["facts"]["heads"]], artifact)
+
+
 def pairs_from_other_heads(plan: Plan, *, compute: Compute = "never") -> PairsFromOtherHeads:
-    """Collect the stored runs, and make the missing ones unless `compute="never"`."""
+    """Collect the stored trainings, and make the missing ones unless `compute="never"`."""
     found, configs = {}, planned(plan)
     for config in configs:
         try:
-            found[config.detect.score, config.strategy, config.seed] = run_retmask(
-                plan.content["model"], config, compute=compute)
+            found[config.detect.score, config.strategy, config.seed] = train_stored(
+                config, plan, compute=compute)
         except NotStored:
             continue
-    return PairsFromOtherHeads(found, len(configs))
+    ours = [training.artifact for (score, *_), training in found.items() if score != COPY]
+    return PairsFromOtherHeads(found, len(configs), plan.deviations(ours))
