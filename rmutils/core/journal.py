@@ -132,7 +132,7 @@ def side_by_side(
     seen = 0
     context = multiprocessing.get_context("spawn")  # a fork of a process with threads can hang
     with progress_bar(doing, total, unit=unit, done=len(kept)) as advance, \
-            ProcessPoolExecutor(workers, context, import_all, (outside_modules(),)) as pool:
+            ProcessPoolExecutor(workers, context, _begin, (outside_modules(),)) as pool:
         with _deaf_to_ctrl_c():  # the workers are, too: one process tells of it, and stops them
             jobs = [pool.submit(_share, work, dict(kept), part, slice(k, None, workers))
                     for k, part in enumerate(parts)]
@@ -168,6 +168,22 @@ def _deaf_to_ctrl_c() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+def _begin(outside: list[str]) -> None:
+    """Prepare a worker: import what others registered, and end when the command is killed.
+
+    A pool's worker would wait forever for its next share, and nobody gathers what it writes.
+    """
+    command = multiprocessing.parent_process()
+    assert command is not None
+
+    def end() -> None:
+        command.join()
+        os._exit(1)
+
+    threading.Thread(target=end, daemon=True).start()
+    import_all(outside)
+
+
 def default_workers() -> int:
     """Return one for each GPU; without any, one for each core, four at most: each takes memory."""
     device = os.environ.get(DEVICE) or "cuda"
@@ -179,14 +195,9 @@ def _share(work: Work, known: dict[str, Any], part: Path, share: slice) -> Any:
     torch.set_num_threads(1)
     if torch.cuda.is_available():
         torch.cuda.set_device(share.start % torch.cuda.device_count())
-    parent, own = os.getppid(), Journal(part)
+    own = Journal(part)
     own.data |= known
-
-    def done(amount: float) -> None:
-        if os.getppid() != parent:  # the command was killed: nobody would gather the results
-            os._exit(1)
-
-    return work(own, share, done)
+    return work(own, share, lambda amount: None)  # the command counts the lines of the journals
 
 
 @contextmanager

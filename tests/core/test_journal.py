@@ -8,11 +8,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
+import psutil
 import pytest
 import torch
 
 from rmutils.core import journal as module
 from rmutils.core.journal import Journal, one_thread, side_by_side, worker_part
+from tests.clock import until
 
 
 def test_goes_on_after_a_cut_line(tmp_path):
@@ -116,7 +118,7 @@ def test_shares_are_done_side_by_side(tmp_path, monkeypatch):
         return share
 
     def pool(count, context, prepare, given):
-        assert context.get_start_method() == "spawn" and prepare is module.import_all
+        assert context.get_start_method() == "spawn" and prepare is module._begin
         assert given == (module.outside_modules(),)
         return ThreadPoolExecutor(count)
 
@@ -129,23 +131,6 @@ def test_shares_are_done_side_by_side(tmp_path, monkeypatch):
     assert told[0] == ("counting", 5, "numbers", 1) and sum(told[1:]) == 4
     assert dict(Journal(path)) == {"0": "known", "1": 1, "2": 0, "3": 1, "4": 0}
     assert [*tmp_path.iterdir()] == [path] and signal.getsignal(signal.SIGINT) == before
-
-
-def test_a_worker_ends_once_nobody_waits_for_it(tmp_path, monkeypatch):
-    """Another parent means that the command was killed."""
-    parents = iter([7, 7, 1])
-    monkeypatch.setattr(os, "getppid", lambda: next(parents))
-    monkeypatch.setattr(os, "_exit", sys.exit)
-    counted = []
-
-    def work(own, share, done):
-        for _ in range(2):
-            done(1)
-            counted.append(dict(own))
-
-    with one_thread(), pytest.raises(SystemExit) as ended:
-        module._share(work, {"a": 1}, tmp_path / "part", slice(0, None, 1))
-    assert counted == [{"a": 1}] and ended.value.code == 1
 
 
 def test_torch_has_its_threads_back():
@@ -192,3 +177,30 @@ def test_ctrl_c_ends_all_processes_without_a_word(tmp_path):
     os.killpg(run.pid, signal.SIGINT)
     assert run.communicate(timeout=60) == ("stopped\n", None)
     assert dict(Journal(journal)) == {"0": 1, "1": 1}
+
+
+IDLE = SLEEPERS.replace("    time.sleep(600)", "    time.sleep(600 * share.start)")
+"""Its first worker has nothing more to do, and waits for another share."""
+
+
+@pytest.mark.fault("kill -9", "workers, one of them without work")
+@pytest.mark.parametrize("source", [SLEEPERS, IDLE], ids=["busy", "idle"])
+def test_workers_end_with_the_command(tmp_path, source):
+    script, journal = tmp_path / "sleepers.py", tmp_path / "journal.jsonl"
+    script.write_text(source)
+    run = psutil.Popen([sys.executable, script, journal])
+    parts = [worker_part(journal, k) for k in range(2)]
+    until(lambda: all(part.exists() and part.stat().st_size for part in parts))
+    workers = run.children()
+    run.kill()
+    run.wait()
+    assert len(workers) >= 2
+    until(lambda: all(_ended(worker) for worker in workers))
+    assert dict(Journal(journal)) == {"0": 1, "1": 1}
+
+
+def _ended(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE  # nobody has asked for its status yet
+    except psutil.NoSuchProcess:
+        return True
