@@ -84,7 +84,7 @@ def planned(plan: Plan) -> list[RetMaskConfig]:
     p = plan.content
     base = planned_runs(p["model"])[0]
     return [base.changed({"strategy": arm, "seed": seed})
-            for seed, arm in product(range(p["seeds"]), p["arms"])]
+            for seed, arm in product(p["seeds"], p["arms"])]
 
 
 def layer_matched_training(plan: Plan, *, compute: Compute = "never") -> LayerMatchedTraining:
@@ -96,7 +96,7 @@ def layer_matched_training(plan: Plan, *, compute: Compute = "never") -> LayerMa
                                                               compute=compute)
         except NotStored:
             continue
-    seeds = range(plan.content["seeds"])
+    seeds = plan.content["seeds"]
     return LayerMatchedTraining(
         [(found[seed, RETMASK], found[seed, MATCHED]) for seed in seeds
          if {(seed, RETMASK), (seed, MATCHED)} <= found.keys()], len(seeds))

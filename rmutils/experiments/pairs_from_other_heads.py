@@ -20,12 +20,19 @@ from rmutils.core.results import JOURNAL, Artifact, Compute, Stage
 from rmutils.experiments.snapshots import MATCHED, RETMASK
 from rmutils.heads import HeadScores, detect
 from rmutils.heads.detection import detect_stored, inputs_of, load, save
+from rmutils.heads.head_change import (
+    FOUND,
+    RETRIEVAL,
+    PairedDetection,
+    needles_found,
+    training_effect,
+)
 from rmutils.heads.scores import DECIMALS, Head
 from rmutils.models import identify
 from rmutils.models.loading import corpus_of
 from rmutils.pipeline.planned_runs import Plan, planned_runs
 from rmutils.pipeline.retmask import RetMaskConfig, RetMaskSteps, run_retmask
-from rmutils.stats import DIFFERENCE, holm, interval, sign_flip_test
+from rmutils.stats import DIFFERENCE, LEVEL, Interval, holm, interval, sign_flip_test
 from rmutils.training.compute_backend import ComputeBackend
 
 OTHER_PAIRS = Stage("other-pairs", version=1)
@@ -47,21 +54,32 @@ class PairsFromOtherHeads:
 
     Attributes
     ----------
+    before : HeadScores
+        Copy scores of the untrained model.
     trainings : dict
         (score, strategy, seed) -> Training.
-    planned : int
+    planned, comparisons : int
+        Trainings and primary comparisons of the plan.
     deviations : list of str
         What is not as the plan says.
     """
 
+    before: HeadScores
     trainings: dict[tuple[str, str, int], Training]
     planned: int
+    comparisons: int
     deviations: list[str]
 
     @property
     def artifacts(self) -> list[Artifact]:
         """The results that were read."""
         return [training.artifact for training in self.trainings.values()]
+
+    @property
+    def repeated(self) -> list[Artifact]:
+        """Those of RetMask by copy score."""
+        return [training.artifact for (*arm, _), training in self.trainings.items()
+                if arm == [COPY, RETMASK]]
 
     def heads(self) -> dict[str, list[Head]]:
         """The heads that RetMask masks, by score."""
@@ -74,6 +92,22 @@ class PairsFromOtherHeads:
         return {(one, other): len({*by_score[one]} & {*by_score[other]})
                 for one, other in combinations(by_score, 2)}
 
+    def by_seed(self) -> pd.DataFrame:
+        """Needles found after each training, of 100.
+
+        Returns
+        -------
+        DataFrame
+            `heads by` (the score), `masked` (these heads, or others of their layers), and a column
+            for each seed, empty where the training is missing.
+        """
+        rows: dict[tuple[str, str], dict[str, float]] = {}
+        for (score, strategy, seed), training in self.trainings.items():
+            masked = "these" if strategy == RETMASK else "others of their layers"
+            rows.setdefault((score, masked), {})[f"seed {seed}"] = 100 * _found(training).mean()
+        return pd.DataFrame([{"heads by": score, "masked": masked, **found}
+                             for (score, masked), found in rows.items()])
+
     def needles(self) -> pd.DataFrame:
         """Needles found after a training, minus those after another one with the same seed.
 
@@ -82,7 +116,7 @@ class PairsFromOtherHeads:
         DataFrame
             `primary` (whether the plan decides by it), `this` and `other` (score and strategy),
             `seeds`, `value`, `low`, `high` (share of the cases), `p` (corrected by Holm over the
-            primary comparisons; NaN for others).
+            planned primary comparisons, those that are missing included; NaN for others).
         """
         scores = list(self.heads())
         asked = [(True, (score, RETMASK), (COPY, RETMASK)) for score in scores if score != COPY]
@@ -101,8 +135,20 @@ class PairsFromOtherHeads:
                          **change._asdict(), "p": sign_flip_test(gained, needles)})
         table = pd.DataFrame(rows, columns=["primary", "this", "other", "seeds", "value", "low",
                                             "high", "p"])
-        table["p"] = holm(table["p"].where(table["primary"].astype(bool)))
+        decided = table["primary"].astype(bool)
+        family = [*table.loc[decided, "p"], *[1.0] * (self.comparisons - decided.sum())]
+        table["p"] = pd.Series(holm(family)[: decided.sum()], table.index[decided])
         return table
+
+    def again(self) -> tuple[Interval, Interval]:
+        """What RetMask by copy score changes: the masked heads' scores, and needles found."""
+        own = [one for (*arm, _), one in self.trainings.items() if arm == [COPY, RETMASK]]
+        pairs = [PairedDetection(self.before, one.after, one.heads) for one in own]
+        effects = pd.concat([training_effect(pairs, cases="both"), needles_found(pairs)])
+        rows = effects.query("quantity == 'change'").set_index("group")
+        score, found = (Interval(*rows.loc[group, ["value", "low", "high"]])
+                        for group in (RETRIEVAL, FOUND))
+        return score, found
 
 
 def _found(training: Training) -> np.ndarray:
@@ -167,4 +213,19 @@ def pairs_from_other_heads(plan: Plan, *, compute: Compute = "never") -> PairsFr
         except NotStored:
             continue
     ours = [training.artifact for (score, *_), training in found.items() if score != COPY]
-    return PairsFromOtherHeads(found, len(configs), plan.deviations(ours))
+    before, _ = detect_stored(plan.content["model"], configs[0].detect)
+    return PairsFromOtherHeads(before, found, len(configs), len(plan.content["scores"]) - 1,
+                               plan.deviations(ours))
+
+
+def verdict(value: float, low: float, high: float, p: float) -> str:
+    """Apply the rule of the plan.
+
+    Examples
+    --------
+    >>> verdict(0.05, 0.01, 0.09, 0.02), verdict(0.05, 0.01, 0.09, 0.2)
+    ('these make better pairs', 'undecided')
+    """
+    if p > 1 - LEVEL or low <= 0 <= high:
+        return "undecided"
+    return f"these make {'better' if value > 0 else 'worse'} pairs"

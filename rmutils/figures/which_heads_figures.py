@@ -8,7 +8,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from rmutils.experiments.pairs_from_other_heads import COPY as COPY_SCORE
+from rmutils.experiments.pairs_from_other_heads import PairsFromOtherHeads, verdict
+from rmutils.experiments.snapshots import RETMASK
 from rmutils.experiments.which_heads import COPY, PLAIN_TEXT, SCORE, TASK, WRITE
+from rmutils.figures.report import number
 from rmutils.figures.style import BLUE, GREY, RED, WIDTH
 
 TITLES = {"literal": "literal needles", "paraphrased": "paraphrased needles",
@@ -81,3 +85,34 @@ def copy_against_write(answer: pd.DataFrame, model: str) -> Figure:
         figure.colorbar(mesh, ax=axes, label=label, pad=0.01)
     panels[1].set_xticks(np.arange(len(words)) + 0.5, words, rotation=60, ha="right", fontsize=9)
     return figure
+
+
+def pairs_said(result: PairsFromOtherHeads) -> str:
+    """Say what the plan's comparisons found, and what is missing."""
+    told = []
+    for row in result.needles().query("primary").itertuples():
+        (score, _), (base, _) = row.this, row.other
+        told.append(
+            f"- Of the {len(result.heads()[score])} heads by **{score}** score, "
+            f"{result.in_common()[base, score]} are those by {base} score. After training on their "
+            f"pairs, the model finds {number(*(100 * x for x in (row.value, row.low, row.high)))} "
+            f"of 100 needles more than after RetMask with heads by {base} score ({row.seeds} "
+            f"seeds, p = {row.p:.2g} after the correction). By the plan's rule: "
+            f"**{verdict(row.value, row.low, row.high, row.p)}**.")
+    if missing := result.planned - len(result.trainings):
+        told.append(f"- {missing} of {result.planned} planned trainings have not been made.")
+    return "\n".join([*told, *(f"- {said}" for said in result.deviations)])
+
+
+def again_said(result: PairsFromOtherHeads) -> str:
+    """Say what RetMask by copy score changes in the plan's seeds."""
+    seeds = sum(strategy == RETMASK and score == COPY_SCORE
+                for score, strategy, _ in result.trainings)
+    if not seeds:
+        return ""
+    score, found = result.again()
+    return (f"{seeds} further RetMask trainings, each with instructions and a seed of its own, "
+            f"raise the scores of the masked heads by "
+            f"**{number(*(1000 * x for x in score))} thousandths** and the share of needles "
+            f"found, {100 * result.before.success_rate.value:.0f} % before, by "
+            f"**{number(*(100 * x for x in found))} points**.")

@@ -26,7 +26,7 @@ def result() -> LayerMatchedTraining:
 
 def test_runs_are_those_of_the_main_tables_in_the_order_of_the_plan():
     assert [(c.seed, c.strategy) for c in planned(PLAN)[:2]] == [
-        (0, "retmask"), (0, "layer-matched-non-retrieval-mask")]
+        (1, "retmask"), (1, "layer-matched-non-retrieval-mask")]
     assert len(planned(PLAN)) == 6
     runs = layer_matched_training(PLAN).runs
     assert all(own.artifact.model == "smollm2-135m" for own, _ in runs)
