@@ -1,7 +1,8 @@
 """Files of others: whatever is in them, a reader gives a result or a clear error, and comes back.
 
 `RMUTILS_FUZZ=100000 pytest tests/faults/test_fuzz.py` is the long mode: so many files per reader,
-of which the later half are made from those that came to most lines of this project.
+of which the later half are made from those that came to most lines of this project. Where a reader
+is slow, each of these is followed by many that are made from it by a cheaper kind of damage.
 """
 
 import json
@@ -14,16 +15,21 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
+from anyio.from_thread import start_blocking_portal
+from httpcore2 import AsyncMockBackend
+from httpcore2._async import connection_pool
 from hypothesis import HealthCheck, Phase, example, given, settings, target
 from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from rmutils.attention.sharing_plans import load_sharing
 from rmutils.core import paths
+from rmutils.core import server as core_server
 from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal
 from rmutils.core.results import Artifact, stored
@@ -43,7 +49,7 @@ from rmutils.preference.served import _response
 from rmutils.site.parameters import check_parameters
 from tests.evaluation.abilities.test_harness import KNOWN
 from tests.evaluation.helmet import helmet_files
-from tests.faults.damage import SCALARS, VALUES, damaged
+from tests.faults.damage import SCALARS, VALUES, damaged, damaged_further
 
 FILES = int(os.environ.get("RMUTILS_FUZZ", "60"))
 PACKAGE = str(paths.ROOT / "rmutils")
@@ -51,9 +57,13 @@ SECONDS, MEMORY = 10, 500_000
 """A reader that takes longer hangs; and one that takes more KiB takes too much."""
 _MISSING = object()
 LONG = FILES >= 1000
+BATCH = 200 if LONG else 3
+"""Files that one of Hypothesis stands for in the tests of slow readers. It alone is traced."""
 fuzz = settings(max_examples=FILES, deadline=None, derandomize=not LONG, database=None,
                 phases=[Phase.explicit, Phase.generate, *[Phase.target] * LONG],
                 suppress_health_check=[*HealthCheck])
+batches = settings(fuzz, max_examples=max(20, -(-FILES // BATCH)))
+SEEDS = st.integers(0, 2**32)
 
 
 def text(file: Path, content: str) -> Path:
@@ -194,10 +204,16 @@ def test_damaged_file(reader, tmp_path, tally):
 
 def told_or_read(read: Callable, *given) -> None:
     """Read, or be told in words of this project what is wrong."""
+    with guiding():
+        told(read, *given)
+
+
+def told(read: Callable, *given) -> None:
+    """The same, without counting the lines."""
     signal.signal(signal.SIGALRM, _hangs)
     signal.alarm(SECONDS)
     try:
-        with warnings.catch_warnings(), guiding():
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             read(*given)
     except UserError as error:
@@ -244,21 +260,31 @@ def test_damaged_lines_of_a_journal(tmp_path, tally):
 
     def attempt(content):
         file.write_bytes(content)
-        bare = [line for line in content.split(b"\n") if b"\t" not in line]
-        with guiding():
-            found = Journal(file)
+        found = Journal(file)
+        bare = [_name(line) for line in content.decode("utf-8", "replace").split("\n")
+                if "\t" not in line]
         for name, result in found.items():
-            assert written.get(name, _MISSING) == result or any(
-                json.dumps(name).encode() in line or name.encode() in line for line in bare)
+            assert written.get(name, _MISSING) == result or name in bare
 
-    @fuzz
-    @given(damaged(good))
-    @example(good.replace(b"1.286", b"0.286"))
-    def check(content):
-        tries(lambda: attempt(content))
+    @batches
+    @given(damaged(good), SEEDS)
+    @example(good.replace(b"1.286", b"0.286"), 0)
+    def check(content, seed):
+        with guiding():
+            tries(lambda: attempt(content))
+        for one in damaged_further(content, good, BATCH - 1, seed):
+            tries(lambda one=one: attempt(one))
 
     check()
     tries.count(tally, "lines of a journal, with their checksums")
+
+
+def _name(line: str) -> object:
+    """What a line names, if it is one of version 1.0."""
+    try:
+        return json.loads(line)[0]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return _MISSING
 
 
 class Says(socketserver.StreamRequestHandler):
@@ -271,6 +297,17 @@ class Says(socketserver.StreamRequestHandler):
                 length = int(line.partition(b":")[2])
         self.rfile.read(length)
         self.wfile.write(self.server.said)
+
+
+@contextmanager
+def in_memory(monkeypatch):
+    """Replies come from the list that this yields, through the client's own reader of HTTP. A
+    socket and two threads for each would take ten times as long."""
+    replies: list[bytes] = []
+    with monkeypatch.context() as patch, start_blocking_portal() as portal:
+        patch.setattr(connection_pool, "AutoBackend", lambda: AsyncMockBackend(replies))
+        patch.setattr(core_server, "start_blocking_portal", lambda: nullcontext(portal))
+        yield replies
 
 
 @pytest.fixture
@@ -299,13 +336,13 @@ def judged(client):
     (completed, '{"choices": [{"text": "So.", "finish_reason": "stop"}], '
                 '"usage": {"completion_tokens": 3}}'),
     (judged, '{"choices": [{"message": {"content": "[[7]]"}}]}')], ids=["completed", "judged"])
-def test_reply_of_a_server(server, tally, ask, body):
+def test_reply_of_a_server(server, monkeypatch, tally, ask, body):
+    """The first of a batch comes through a socket, the others from memory."""
     tries = Tries()
     client = Client(f"http://127.0.0.1:{server.server_address[1]}", timeout=5, tries=1)
     good = f"HTTP/1.1 200 OK\nConnection: close\n\n{body}".encode()
 
-    def attempt(reply):
-        server.said = reply
+    def attempt():
         try:
             ask(client)
         except ServerError as error:
@@ -314,36 +351,70 @@ def test_reply_of_a_server(server, tally, ask, body):
     server.said = good
     ask(client)
 
-    @fuzz
-    @given(damaged(good))
-    @example(good.replace(b'_tokens": 3', b'_tokens": -1'))
-    @example(good.replace(b"So.", rb"\ud800"))
-    @example(good.replace(b"[[7]]", b"[[70]]"))
-    def check(reply):
-        tries(lambda: told_or_read(attempt, reply))
+    @batches
+    @given(damaged(good), SEEDS)
+    @example(good.replace(b'_tokens": 3', b'_tokens": -1'), 0)
+    @example(good.replace(b"So.", rb"\ud800"), 0)
+    @example(good.replace(b"[[7]]", b"[[70]]"), 0)
+    def check(reply, seed):
+        server.said = reply
+        tries(lambda: told_or_read(attempt))
+        with in_memory(monkeypatch) as replies:
+            for one in damaged_further(reply, good, BATCH - 1, seed):
+                replies[:] = [one]
+                tries(lambda: told(attempt))
 
     check()
     tries.count(tally, "sends a damaged reply: status, headers or body")
 
 
 @pytest.mark.fault("foreign file", "settings, tokenizer or chat template of a model's folder")
-def test_damaged_folder_of_a_model(llama, tmp_path, tally):
+def test_damaged_folder_of_a_model(llama, tmp_path, monkeypatch, tally):
+    """The first of a batch is loaded whole; of the others what the damaged file decides."""
     tries = Tries()
+    del llama.model.model.layers[1:]  # to load all takes four times as long
+    llama.model.config.num_hidden_layers = 1
     llama.model.save_pretrained(tmp_path)
     llama.tokenizer.save_pretrained(tmp_path)
-    files = [tmp_path / name for name in (
-        "config.json", "generation_config.json", "tokenizer_config.json", "chat_template.jinja")]
-    good = {file: file.read_bytes() for file in files}
+    model, tokenizer = llama.model, llama.tokenizer
+    found = model, {"missing_keys": (), "mismatched_keys": ()}
+    template = tmp_path / "chat_template.jinja"
 
-    @settings(fuzz, max_examples=max(8, FILES // 10))
-    @given(data=st.data())
-    def attempt(data):
-        file = data.draw(st.sampled_from(files))
-        file.write_bytes(data.draw(damaged(good[file])))
-        tries(lambda: told_or_read(lambda: check(load_model(tmp_path, device="cpu"))))
+    def generating(*_, **__):
+        return GenerationConfig.from_pretrained(tmp_path) and found
+
+    def templated(*_, **__):
+        tokenizer.chat_template = template.read_text("utf-8")
+        return tokenizer
+
+    stand_ins = {
+        tmp_path / "config.json": {AutoTokenizer: lambda *_, **__: tokenizer},
+        tmp_path / "generation_config.json": {
+            AutoTokenizer: lambda *_, **__: tokenizer, AutoModelForCausalLM: generating},
+        tmp_path / "tokenizer_config.json": {AutoModelForCausalLM: lambda *_, **__: found},
+        template: {AutoTokenizer: templated, AutoModelForCausalLM: lambda *_, **__: found}}
+    good = {file: file.read_bytes() for file in stand_ins}
+
+    def attempt():
+        check(load_model(tmp_path, device="cpu"))
+
+    @batches
+    @given(data=st.data(), seed=SEEDS)
+    def damage(data, seed):
+        file = data.draw(st.sampled_from([*good]))
+        first = data.draw(damaged(good[file]))
+        file.write_bytes(first)
+        tries(lambda: told_or_read(attempt))
+        with monkeypatch.context() as patch:
+            for kind, stand_in in stand_ins[file].items():
+                patch.setattr(kind, "from_pretrained", stand_in)
+            for one in damaged_further(first, good[file], BATCH - 1, seed):
+                file.write_bytes(one)
+                tries(lambda: told(attempt))
         file.write_bytes(good[file])
+        tokenizer.chat_template = good[template].decode()
 
-    attempt()
+    damage()
     tries.count(tally, "settings, tokenizer or chat template of a model's folder")
 
 
