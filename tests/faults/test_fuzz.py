@@ -351,7 +351,7 @@ def test_reply_of_a_server(server, monkeypatch, tally, ask, body):
     server.said = good
     ask(client)
 
-    @batches
+    @settings(batches, max_examples=batches.max_examples // 2)  # of each question
     @given(damaged(good), SEEDS)
     @example(good.replace(b'_tokens": 3', b'_tokens": -1'), 0)
     @example(good.replace(b"So.", rb"\ud800"), 0)
