@@ -30,15 +30,18 @@ from rmutils.experiments.masking_sweep import SWEEP, SweepConfig
 from rmutils.experiments.olmo3 import EXTENSION
 from rmutils.experiments.olmo3_ablations import RECIPE_PART, PartConfig
 from rmutils.experiments.pair_statistics import MATCHED_PAIRS, MatchedConfig
+from rmutils.experiments.pairs_from_other_heads import OTHER_PAIRS
 from rmutils.experiments.savings_curves import MEASUREMENTS
 from rmutils.experiments.sparser_versions import SPARSITY_AND_GAIN, SparsityConfig
 from rmutils.experiments.strained_positions import POSITIONS, PositionsConfig
 from rmutils.experiments.under_variants import VARIANT, VariantConfig
 from rmutils.experiments.which_heads import WHICH_HEADS, WhichHeadsConfig
-from rmutils.heads.detection import DETECT, DetectConfig
+from rmutils.heads.detection import DETECT, TOGETHER, DetectConfig
 from rmutils.longcontext.extension import ExtensionConfig
 from rmutils.models.trained import TRAIN
 from rmutils.pipeline.retmask import RETMASK, RetMaskConfig
+from rmutils.preference.instructions import INSTRUCTIONS, DrawConfig
+from rmutils.preference.responses import RESPONSES, ResponseConfig
 from rmutils.training.recipes import TrainRecipe
 
 STAGES = {stage.name: (stage, config) for stage, config in (
@@ -46,10 +49,11 @@ STAGES = {stage.name: (stage, config) for stage, config in (
     (DESIGN, DesignConfig), (DETECT, DetectConfig),
     (EVALUATION, EvaluateConfig), (EXTENSION, ExtensionConfig), (FAILURE_MODES, FailureConfig),
     (FORMATION, FormationConfig), (GENERAL, GeneralConfig), (HALF_LEARNED, HalfLearnedConfig),
-    (HEADS, HeadsConfig), (IS_IT_CAUSAL, IsItCausalConfig), (LEADERS, LeadersConfig),
-    (LIKELIHOODS, LikelihoodConfig), (MATCHED_PAIRS, MatchedConfig),
-    (POSITIONS, PositionsConfig), (RECIPE_PART, PartConfig),
-    (RETMASK, RetMaskConfig), (SPARSITY_AND_GAIN, SparsityConfig), (SWEEP, SweepConfig),
+    (HEADS, HeadsConfig), (INSTRUCTIONS, DrawConfig), (IS_IT_CAUSAL, IsItCausalConfig),
+    (LEADERS, LeadersConfig), (LIKELIHOODS, LikelihoodConfig), (MATCHED_PAIRS, MatchedConfig),
+    (OTHER_PAIRS, RetMaskConfig), (POSITIONS, PositionsConfig), (RECIPE_PART, PartConfig),
+    (RESPONSES, ResponseConfig), (RETMASK, RetMaskConfig),
+    (SPARSITY_AND_GAIN, SparsityConfig), (SWEEP, SweepConfig), (TOGETHER, DetectConfig),
     (TRAIN, TrainRecipe), (VARIANT, VariantConfig), (WHICH_HEADS, WhichHeadsConfig),
     *((one.stage, one.config) for one in MEASUREMENTS.values()))}
 
