@@ -38,7 +38,7 @@ MODULES = {
         "attention/test_share_attention attention/test_variants attention/test_watching",
     "attention.select_attention":
         "attention/test_select_attention attention/test_variants attention/test_watching",
-    "attention.rope": "attention/test_rope attention/test_variants",
+    "attention.rope": "attention/test_rope attention/test_ms_poe attention/test_variants",
     "heads.masking": "heads/test_masking heads/test_mean heads/test_queries heads/test_export",
     "core.results": "core/test_results heads/test_store",
     "paper.claims": "paper/test_effects paper/test_claims_list",

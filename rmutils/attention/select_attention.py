@@ -210,7 +210,7 @@ def answer_selecting(
     with selecting(lm.model, config) as selection:
         while len(said) < max_new_tokens:
             logits = lm.model(torch.tensor([ids], device=lm.model.device), past_key_values=cache,
-                              use_cache=True, logits_to_keep=1, recorder=recorder).logits
+                              logits_to_keep=1, recorder=recorder).logits
             if recorder is not None:
                 selection.looked.append(recorder.take()[0, ..., 0])
             ids = [int(logits[0, -1].argmax())]

@@ -158,9 +158,10 @@ def distances(maps: Tensor) -> Distances:
     ndarray
         (heads, heads).
     """
+    _, tokens, _ = maps.shape
     flat = maps.double().flatten(1)
     found: Distances = (torch.cdist(flat, flat, compute_mode="donot_use_mm_for_euclid_dist")
-                        / maps.shape[-1] ** 0.5).numpy()
+                        / tokens ** 0.5).numpy()
     return found
 
 

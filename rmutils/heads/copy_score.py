@@ -31,7 +31,7 @@ def copied(answer: Answer, prompt: Sequence[int], span: tuple[int, int]) -> NDAr
     """
     start, end = span
     inside: NDArray[np.bool_] = (answer.positions >= start) & (answer.positions < end)
-    looked_at = np.asarray(prompt)[np.where(inside, answer.positions, 0)]
+    looked_at = np.take(prompt, answer.positions, mode="clip")
     return np.asarray(inside & (looked_at == answer.tokens[:, None, None]))
 
 

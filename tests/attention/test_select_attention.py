@@ -106,6 +106,7 @@ def test_top_p_by_hand():
     assert top_p(scores, 0.75).tolist() == [0, 2, 3, 4]
     assert top_p(scores, 0.01).tolist() == [0, 4]
     assert top_p(torch.tensor([0.0, 1.0]), 1).tolist() == [0, 1]
+    assert top_p(torch.ones(400), 0.25).tolist() == [*range(100), 399]  # the first of equal ones
 
 
 def test_refused(llama):

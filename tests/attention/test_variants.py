@@ -196,8 +196,13 @@ def test_a_variant_from_outside_is_measured(tiny, monkeypatch):
 
 def test_configurations_name_their_variant():
     assert {"plain", "ms-poe", "share", "retain", "select", "gemfilter", "extended"} <= {*VARIANTS}
-    for variant in VARIANTS.values():
-        assert variant.label and variant.__doc__
+    assert all(variant.__doc__ for variant in VARIANTS.values())
+    labels = {kind: variant.label for kind, variant in VARIANTS.items()}
+    assert labels.items() >= {  # as their papers call them
+        "ms-poe": "Ms-PoE", "gemfilter": "GemFilter", "select": "Select-Attention",
+        "share": "Share-Attention", "retain": "Share-Attention, by retention rate",
+        "given-sharing": "Share-Attention, by a given plan",
+        "unshared": "Share-Attention's code without sharing"}.items()
     written = Holder(variant=MsPoe(s_max=2)).model_dump(mode="json")
     assert written["variant"]["kind"] == "ms-poe" and written["variant"]["s_max"] == 2
     assert Holder.model_validate(written).variant == MsPoe(s_max=2)

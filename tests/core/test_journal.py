@@ -133,6 +133,22 @@ def test_shares_are_done_side_by_side(tmp_path, monkeypatch):
     assert [*tmp_path.iterdir()] == [path] and signal.getsignal(signal.SIGINT) == before
 
 
+def test_workers_take_the_gpus_in_turn(tmp_path, monkeypatch):
+    """Six workers of three GPUs; each knows what the others have done before."""
+    taken = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+
+    def work(own, share, done):
+        return dict(own), share.start
+
+    with one_thread():
+        found = [module._share(work, {"a": 1}, tmp_path / str(k), slice(k, None, 6))
+                 for k in range(6)]
+    assert taken == [0, 1, 2, 0, 1, 2] and found == [({"a": 1}, k) for k in range(6)]
+
+
 def test_torch_has_its_threads_back():
     torch.set_num_threads(before := torch.get_num_threads() + 1)
     with pytest.raises(ZeroDivisionError), one_thread():

@@ -1,5 +1,6 @@
 """Scores of all heads: selection, intervals and the published JSON format."""
 
+import io
 import json
 import random
 import warnings
@@ -115,6 +116,22 @@ def test_statistics_are_of_the_draws_that_are_asked_for(scores):
                                   interval_of(drawn, bounds=SHARE, centred=True))
 
 
+def test_draws_of_a_statistic_are_moved_onto_its_value():
+    """The highest mean of many equal heads is higher in draws than in the cases."""
+    runs = np.random.default_rng(0).random((30, 8, 8))
+    made = HeadScores(runs, "m")
+
+    def highest(maps):
+        return maps.max((-2, -1))
+
+    draws = highest(made.draws(resamples=200).round(DECIMALS))
+    value, rest = draws[0], draws[1:]
+    low, middle, high = np.quantile(rest, [0.025, 0.5, 0.975])
+    assert middle > value + 0.01
+    np.testing.assert_allclose(made.statistic(highest, resamples=200),
+                               (value, value - (middle - low), value + (high - middle)))
+
+
 def test_no_needle_found_is_a_result(tmp_path):
     """The cases are there, and kept; every score says why there is none."""
     cases = pd.DataFrame({"needle": [0, 1], "success": False, "response": ["no", "idea"]})
@@ -172,6 +189,8 @@ def test_plot_shows_every_head_and_outlines_those_chosen(scores):
             (x - 0.5, y - 0.5, 1, 1) for y, x in np.argwhere(scores.mean >= 0.5)}
         assert not any(patch.get_fill() for patch in axes.patches)
     assert scores.plot(axes=axes).axes[0] is axes
+    made.plot().savefig(drawn := io.StringIO(), format="svg")
+    assert "<image" not in drawn.getvalue(), "a picture of pixels, which blurs in print"
 
 
 def test_json_comes_back(scores, tmp_path):

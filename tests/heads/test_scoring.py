@@ -37,8 +37,10 @@ def test_published_definition_says_where_it_can_only_give_zeros():
         lengths=(400,), depths=(0.0, 1.0), definition="wu")) for name in ("words", "metaspace")}
     with warnings.catch_warnings(action="error"):
         assert len(kinds["words"].cases(load_haystacks(), [short])) == 2
-    with pytest.warns(match="score of no model is 0 .* none of the 2 prompts.*--definition paper"):
+    wanted = "score of no model is 0 .* none of the 2 prompts.*--definition paper"
+    with pytest.warns(match=wanted) as told:
         assert len(kinds["metaspace"].cases(load_haystacks(), [short])) == 2
+    assert told[0].filename == __file__, "the line that asked is shown"
 
 
 def test_published_score_by_hand():

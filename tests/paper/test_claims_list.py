@@ -151,6 +151,9 @@ def test_verdicts_come_from_effects(write):
         {"measures": [at(3, model="deaf"), at(3, model="few"), at(3)]},
         {"measures": [at(3), missing]}, {"measures": None, "untestable": "Too large."}), quantities)
     table, parts = claim_table(judged), part_table(judged)
+    assert [*table] == ["id", "source", "place", "as_printed", "also", "test", "verdict", "words",
+                        "note"]
+    assert parts["size_excluded"].dtype == bool and parts.notna().any().all()
     assert table["verdict"].tolist() == [
         REACHED, SHOWN, PARTLY, EXCLUDED, UNDECIDED, AGAINST, BLIND, NOT_RUN, UNTESTABLE]
     assert {*table["verdict"]} == {*VERDICTS}

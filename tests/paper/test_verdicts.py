@@ -12,6 +12,7 @@ from rmutils.paper.verdicts import (
     MARGIN,
     NOT_RUN,
     PARTLY,
+    QUANTITIES,
     REACHED,
     SHOWN,
     UNDECIDED,
@@ -60,6 +61,7 @@ def test_size(low, high, expected):
     (0.05, 0.09, SHOWN), (0.01, 0.035, AGAINST), (0.11, 0.3, AGAINST), (0.15, 0.15, AGAINST),
     (0.03, 0.06, UNDECIDED), (0.085, 0.11, UNDECIDED), (0.0, 0.5, UNDECIDED)])
 def test_two_bounds(low, high, expected):
+    assert not any(map(Claimed(above=0.04, below=0.1).holds, (0.04, 0.1)))
     assert verdicts(Claimed(above=0.04, below=0.1), effect(low, high)) == [expected]
 
 
@@ -82,12 +84,17 @@ def test_an_effect_that_is_there_may_be_smaller_than_claimed():
         assert (found.verdict, found.size_excluded) == (verdict, claimed == 9)
 
 
+def test_other_packages_can_add_quantities():
+    assert QUANTITIES.group == "rmutils.quantities"
+
+
 def test_what_has_no_say():
     """Five clusters cannot reach 0.05: two of 32 patterns of signs are the most extreme."""
     few = effect(1, 2, clusters=5)
     assert few.blocked.startswith("5 independent cases") and "0.062" in few.blocked
     assert verdicts(Claimed(above=0), few, effect(1, 2, clusters=6)) == [BLIND, SHOWN]
-    assert np.isnan(answers([(few, Claimed(above=0))])[0].p)
+    (blind,) = answers([(few, Claimed(above=0))])
+    assert np.isnan(blind.p) and blind.size_excluded is False
     count = Effect(0.11, 0.11, 0.11, "share", (), None)  # all there are
     assert verdicts(Claimed(above=0.04, below=0.1), count) == [AGAINST]
     silent = CannotShow("nothing moves", "points", ["a"]).effect

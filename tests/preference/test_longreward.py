@@ -1,10 +1,15 @@
 """LongReward's pairs, read from a folder as `hf download` makes it."""
 
 import json
+from dataclasses import replace
 
 import datasets
 import huggingface_hub.constants
+import pandas as pd
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
+from transformers import PreTrainedTokenizerFast
 
 from rmutils.core.errors import UserError
 from rmutils.preference.pairs import longreward_pairs
@@ -66,6 +71,18 @@ def test_pairs(write, llama):
         assert table[f"{side}_tokens"].tolist() == [
             len(llama.tokenizer(text, add_special_tokens=False)["input_ids"])
             for text in table[side]]
+
+
+def test_tokens_that_the_tokenizer_adds_do_not_count(write, llama):
+    """As Llama's, which puts one before each text."""
+    write(row(0), row(1, win="It is not short."))
+    plain = longreward_pairs(llama).table
+    inner = Tokenizer.from_str(llama.tokenizer.backend_tokenizer.to_str())
+    inner.post_processor = TemplateProcessing(single="<|endoftext|> $A",
+                                              special_tokens=[("<|endoftext|>", 0)])
+    adding = replace(llama, tokenizer=PreTrainedTokenizerFast(tokenizer_object=inner))
+    assert len(adding.tokenizer("a")["input_ids"]) == len(llama.tokenizer("a")["input_ids"]) + 1
+    pd.testing.assert_frame_equal(longreward_pairs(adding).table, plain)
 
 
 def test_draws(write, llama):

@@ -30,6 +30,13 @@ def test_pairs_by_hand():
     assert repr(Pairs(pairs.table, {})) == "Pairs(2)"
 
 
+def test_more_than_two_thousand_tokens_are_flagged_as_long():
+    """On either side; as in the authors' scripts, which flag `> 2000`."""
+    pairs = make_pairs(side(("a", "x", 2000), ("b", "x", 2001), ("c", "x", 1)),
+                       side(("a", "y", 2000), ("b", "y", 1), ("c", "y", 2001)))
+    assert pairs.table["long"].tolist() == [False, True, True]
+
+
 def test_other_instructions_are_refused():
     with pytest.raises(UserError, match="different instructions: 2 are on one side only"):
         make_pairs(side(("a", "x", 1), ("b", "y", 1)), side(("a", "z", 1), ("c", "y", 1)))

@@ -106,6 +106,17 @@ def test_an_answer_ends_as_the_template_ends_those_of_the_assistant(llama, token
     assert lm.tokenizer.decode(found["chosen_ids"][0]) == "b<|im_end|>"
 
 
+def test_a_token_that_the_tokenizer_puts_first_does_not_end_an_answer(beginning, pairs):
+    """Also where it would end one, as GPT-2's: the template's comes."""
+    lm = beginning
+    lm.model.generation_config.eos_token_id = lm.tokenizer.convert_tokens_to_ids(
+        ["<|endoftext|>", "<|im_end|>"])
+    for side in ("chosen_ids", "rejected_ids"):
+        for ids in encode(lm, pairs, quick())[side]:
+            assert lm.tokenizer.decode(ids).endswith("<|im_end|>")
+            assert "<|endoftext|>" not in lm.tokenizer.decode(ids)
+
+
 def test_what_was_cut_has_no_end(llama, pairs):
     """The others keep theirs, and pairs without a word on it are all whole."""
     whole = encode(llama, pairs, quick())

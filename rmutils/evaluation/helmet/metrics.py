@@ -249,7 +249,7 @@ def ndcg(response: str, sample: Question) -> float:
     """NDCG@10, with the grade of a document as its gain, as in trec_eval."""
     relevant = {"q": {number: int(grade) for number, _, grade in
                       (gold.partition(":") for gold in sample.golds)}}
-    return NDCG.calc_aggregate(relevant, {"q": ranking(response)}) if ranking(response) else 0.0
+    return NDCG.calc_aggregate(relevant, {"q": ranking(response)})
 
 
 @METRICS.register("str_em")

@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from rmutils.core.paths import ROOT
 from rmutils.corpora.world.facts import Fact
 from rmutils.corpora.world.writing import Question
 from rmutils.evaluation.helmet import metrics
@@ -67,6 +68,10 @@ def test_by_hand(metric, golds, response, expected):
     assert METRICS[metric](response, asked(*golds)) == pytest.approx(expected)
 
 
+def test_the_guide_names_the_group_of_entry_points():
+    assert f"`{METRICS.group}`" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+
 def test_empty_responses_have_no_score():
     """Also where the right letter is A, which SQuAD's form makes an empty text."""
     golds = {"ndcg@10": ("1:2",), "choice_exact_match": ("A", "A. x")}
@@ -87,7 +92,7 @@ def test_whole_sentences_count_by_what_they_add_to_the_question():
 @pytest.mark.parametrize(("response", "ranks"), [
     ("Ranking: [3] > [1] > [2]", ["3", "1", "2"]), ("ID3 > ID1", ["3", "1"]),
     ("First 12, then 4 > 7 > 4", ["4", "7"]), ("none of them", []), ("[10]", ["10"]),
-    ("1 > 2\n5 > 6 > 7", ["5", "6", "7"])])
+    ("1 > 2\n5 > 6 > 7", ["5", "6", "7"]), ("", [])])
 def test_rankings_are_the_longest_chain(response, ranks):
     found = metrics.ranking(response)
     assert sorted(found, key=found.get, reverse=True) == ranks
