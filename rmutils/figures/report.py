@@ -143,10 +143,10 @@ class Table(HTML):
         return {}, {"rmutils": {"csv": self.csv}}
 
 
-def fold(shown: str, rows: int) -> str:
-    """Return the HTML of a table behind a line that opens it and says how many rows it has."""
-    return (f'<details class="rm-fold"><summary>Show the table, {rows} row{"s" * (rows != 1)}'
-            f"</summary>{shown}</details>")
+def fold(shown: str, rows: int, line: str = "") -> str:
+    """Return the HTML of a table behind a line that opens it; by default it says how many rows."""
+    line = html.escape(line) or f"Show the table, {rows} row{'s' * (rows != 1)}"
+    return f'<details class="rm-fold"><summary>{line}</summary>{shown}</details>'
 
 
 def _scrolling(shown: str, caption: str, frame: pd.DataFrame, folded: bool = False) -> Table:

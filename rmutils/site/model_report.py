@@ -220,7 +220,7 @@ def measures(own: OwnModel) -> pd.DataFrame:
 
 def framed(document: str) -> HTML:
     """The page within a page of the book; nothing in it can run."""
-    return HTML(f'<div class="rm-page"><iframe sandbox title="A report" loading="lazy" '
+    return HTML(f'<div class="rm-page"><iframe sandbox title="A report" '
                 f'srcdoc="{html.escape(document)}"></iframe></div>')
 
 

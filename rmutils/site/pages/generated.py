@@ -36,6 +36,7 @@ from rmutils.site.classroom import self_checking_points
 from rmutils.site.pages import CHANGELOG, CITATION, FAULTS, MUTATION
 from rmutils.site.pages.items import (
     chapters,
+    folded,
     items,
     kind_of,
     literal,
@@ -76,18 +77,19 @@ def in_all(book: Path) -> str:
 
 
 def faults(book: Path) -> str:
-    """One table of all faults by kind, the most tried first; and how it was made."""
+    """A folded table of the faults of each kind, the most tried first; and how it was made."""
     runs = _runs()
     rows = sorted((row for run in runs for row in run["faults"]), key=lambda row: row["kind"])
     kinds = [(kind, [*group]) for kind, group in groupby(rows, lambda row: row["kind"])]
-    parts = ["```{table}", ":class: rm-counts", ":width: 100%", ":widths: 73 9 9 9", "",
-             "| fault, and the test | tried | kept | lost |", "|:--|--:|--:|--:|"]
+    parts = []
     for kind, group in sorted(kinds, key=lambda item: -sum(r["tried"] for r in item[1])):
-        parts += [_line({"what": f"**{literal(kind[0].upper() + kind[1:])}**", **{
-            name: sum(row[name] for row in group) for name in COUNTS}})]
-        parts += [_line({**row, "what": f"{literal(row['what'])}<br>`{_test(row)}`"})
-                  for row in group]
-    parts += ["```", "", "## How this was made", ""]
+        tried, kept, lost = (sum(row[name] for row in group) for name in COUNTS)
+        line = (f"{kind[0].upper() + kind[1:]}: {tried:,} tried, {kept:,} kept"
+                + f", {lost:,} LOST" * (lost > 0))
+        parts += folded(["```{table}", ":class: rm-counts", ":width: 100%", ":widths: 73 9 9 9",
+                         "", f"| {literal(kind)}, and the test | tried | kept | lost |",
+                         "|:--|--:|--:|--:|", *map(_line, group), "```"], len(group), line)
+    parts += ["", "## How this was made", ""]
     for run in runs:
         made = run["environment"]
         packages = ", ".join(f"{name} {made['packages'][name]}" for name in ("torch", "trl")
@@ -103,7 +105,8 @@ def _runs() -> list[dict[str, Any]]:
 
 
 def _line(row: dict[str, Any]) -> str:
-    return f"| {row['what']} | " + " | ".join(f"{row[name]:,}" for name in COUNTS) + " |"
+    counts = " | ".join(f"{row[name]:,}" for name in COUNTS)
+    return f"| {literal(row['what'])}<br>`{_test(row)}` | {counts} |"
 
 
 def _test(row: dict[str, Any]) -> str:
@@ -117,20 +120,21 @@ def mutation(book: Path) -> str:
     found = json.loads(MUTATION.read_text(encoding="utf-8"))
     rows = sorted(found["rows"], key=lambda row: row["module"])
     parts = [f"The tests notice {_percent(_noticed(rows))} of the changes that could be noticed, "
-             f"as the mean over modules. Modules tried so far: {len(rows)}.", "",
-             "```{table}", ":class: rm-counts", ":width: 100%", "",
+             f"as the mean over modules. Modules tried so far: {len(rows)}.", ""]
+    table = ["```{table}", ":class: rm-counts", ":width: 100%", "",
              "| module | possible | tried | noticed | make no difference | noticed, of those that "
              "could be |", "|:--|--:|--:|--:|--:|--:|"]
     listed = []
     for row in rows:
         same = sum(bool(one["reason"]) for one in row["survivors"])
-        parts += [f"| `{row['module']}` | {row['mutants']:,} | {row['tried']} | {row['killed']} | "
+        table += [f"| `{row['module']}` | {row['mutants']:,} | {row['tried']} | {row['killed']} | "
                   f"{same} | {number(*(100 * end for end in _noticed([row])))} % |"]
         listed += [f"- `{row['module']}`, line {one['line']}: {literal(one['change'])}. "
                    f"{one['reason'] or UNNOTICED[one['tests'] > 0]}" for one in row["survivors"]]
     made = found["environment"]
     return "\n".join([
-        *parts, "```", "", f"Made by `{found['command']}`, {made['created'][:10]}, commit "
+        *parts, *folded([*table, "```"], len(rows)), "",
+        f"Made by `{found['command']}`, {made['created'][:10]}, commit "
         f"{made['commit']}, with at most {found['settings']['most']} mutants of a module.", "",
         "````{dropdown} Changes that no test noticed", *listed, "````"])
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import yaml
 from nbformat import NotebookNode
 
+from rmutils.figures.report import MOST_ROWS, fold
 from rmutils.site.parameters import load_notebook
 
 TABLE = re.compile(r'<div class="rm-scroll".*?<p class="rm-caption">(.*?)</p>', re.DOTALL)
@@ -142,6 +143,24 @@ def title(notebook: NotebookNode) -> str:
     text = "\n".join(c.source for c in notebook.cells if c.cell_type == "markdown")
     found = re.search(r"^# (.+)$", text, re.MULTILINE)
     return found[1].strip() if found else "Without a title"
+
+
+def folded(table: list[str], rows: int, line: str = "") -> list[str]:
+    """Markdown of a table, folded like those of the chapters if it has more than twelve rows.
+
+    Parameters
+    ----------
+    line : str
+        Opens a table, whatever its length.
+    """
+    if rows <= MOST_ROWS and not line:
+        return table
+    begin, end = fold("\0", rows, line).split("\0")
+    return [*_raw(begin), *table, *_raw(end)]
+
+
+def _raw(tags: str) -> list[str]:
+    return ["", "```{raw} html", tags, "```", ""]
 
 
 def literal(text: str) -> str:

@@ -14,7 +14,7 @@ import yaml
 from rmutils.core.paths import DATA, ROOT
 from rmutils.paper import audit
 from rmutils.site.pages import CITATION, FAULTS, STANDARDS
-from rmutils.site.pages.items import literal
+from rmutils.site.pages.items import folded, literal
 
 SIGNS = {"yes": "✓ yes", "no": "✗ no", "not applicable": "– not applicable"}
 """What can be answered, and how the page shows it."""
@@ -84,9 +84,10 @@ def standards(book: Path) -> str:
         told = ", ".join(f"{counts[answer]} {answer}" for answer in SIGNS if counts[answer])
         parts += [f"## {standard['name']}", "",
                   f"{{cite:t}}`{standard['source']}`. {standard['about']} **{told}.**", "",
-                  "```{table}", ":width: 100%", ":widths: 10 36 54", "",
-                  "| item | question | answer |", "|:--|:--|:--|",
-                  *(_row(item, book) for item in standard["items"]), "```", ""]
+                  *folded(["```{table}", ":width: 100%", ":widths: 10 36 54", "",
+                           "| item | question | answer |", "|:--|:--|:--|",
+                           *(_row(item, book) for item in standard["items"]), "```"],
+                          len(standard["items"])), ""]
     return "\n".join(parts)
 
 

@@ -42,8 +42,8 @@ def test_what_was_lost_is_said(written):
         "**1 were lost:** server\\: hangs.")
     text = page.faults(paths.BOOK)
     assert r"| in a \*write\*<br>`a.py::test_a` | 1,200 | 1,200 | 0 |" in text
-    assert "| **Kill \\-9** | 1,200 | 1,200 | 0 |" in text
-    assert text.index("**Kill") < text.index("**Server** | 2 | 1 | 1 |")
+    assert text.index("<summary>Kill -9: 1,200 tried, 1,200 kept</summary>") < text.index(
+        "<summary>Server: 2 tried, 1 kept, 1 LOST</summary>")
     assert "- 2 rows: `make test`, 2026-01-02, commit abc, 2 cores" in text
 
 
