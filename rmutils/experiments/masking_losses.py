@@ -21,6 +21,9 @@ from rmutils.experiments.which_heads import (
 from rmutils.heads.scores import DECIMALS, Head
 from rmutils.stats import ANY, DIFFERENCE, Interval, holm, interval, sign_flip_test
 
+ADDED = "heads by "
+"""How comparisons of the scores begin that the second plan adds."""
+
 
 def costs(result: WhichHeads) -> pd.DataFrame:
     """Return what each masking loses, and how much of it is due to the heads.
@@ -79,7 +82,7 @@ def compare_ablations(by_how: Mapping[str, WhichHeads]) -> pd.DataFrame:
         _, lost = _lost(by_how[how], PRIMARY, part)
         return np.asarray(lost[TOP] - lost[MATCHED])
 
-    compared = [(f"heads by {kind}", beyond("zero", kind), DIFFERENCE)
+    compared = [(f"{ADDED}{kind}", beyond("zero", kind), DIFFERENCE)
                 for kind in ("anchor", "query", "patching")]
     compared += [(f"{how} minus zero, heads by copy", beyond(how, COPY) - beyond("zero", COPY),
                   ANY) for how in ("mean", "query")]  # differences of differences
@@ -99,12 +102,22 @@ def ablations_told(model: str, result: WhichHeads, table: pd.DataFrame, level: f
     """
     count = int(result.outcomes["count"].max())
     shared = agreement(result, count).set_index("kind")["common"]
-    return (f"- **{model}**, of the literal needles beyond the control: " + "; ".join(
-        f"{row.what} {_share(row.difference)} (p = {row.p_holm:.2g}: "
-        f"{'decided' if _clear(row, level) else 'undecided'})" for row in table.itertuples())
-        + f". Of its top {count} heads by copy score, "
-        + ", ".join(f"{kind} has {shared[kind]}" for kind in ("anchor", "query", "patching"))
-        + ".")
+    clear = table[[_clear(row, level) for row in table.itertuples()]]
+    added = [row for row in clear.itertuples()
+             if row.what.startswith(ADDED) and row.difference.low > 0]
+    ways = [row.what.partition(" ")[0] for row in clear.itertuples()
+            if not row.what.startswith(ADDED)]
+    most = max(added, key=lambda row: row.difference.value, default=None)
+    return (f"- **{model}**: {len(added)} of 3 added scores decide that their heads matter"
+            + (f", most clearly {most.what.removeprefix(ADDED)}, whose heads lose "
+               f"{_share(most.difference)} of the literal needles beyond the control"
+               if most else "") + ". "
+            + (f"Switching off by {' and '.join(ways)} costs otherwise than zeroing."
+               if ways else "Neither other way of switching heads off is shown to cost otherwise "
+               "than zeroing.")
+            + f" Of the top {count} heads by copy score, "
+            + ", ".join(f"{kind} has {shared[kind]}" for kind in ("anchor", "query", "patching"))
+            + ".")
 
 
 def compare_kinds(result: WhichHeads, outcome: str, count: int, base: str = COPY) -> pd.DataFrame:
@@ -166,19 +179,26 @@ def finding(
     count, whole = int(part["count"].iloc[0]), part["whole"].iloc[0]
     if whole < bounds[0]:
         return f"- **{model}** finds {whole:.0%} of the literal needles, too few to lose any."
-    alike: dict[tuple[frozenset[Head], str], list[str]] = {}
+    alike: dict[tuple[frozenset[Head], Interval], list[Any]] = {}
     for row in part.itertuples():
-        verdict = ("undecided" if not _clear(row, level) else "these heads matter"
-                   if row.difference.low > 0 else "they matter less than others")
         heads = frozenset(result.ranking(row.kind)[:count])
-        said = (f"{_share(row.lost)}, {_others(heads, result.map_of(row.kind).shape[1])} "
-                f"{_share(row.control)} (difference {_share(row.difference)}, "
-                f"p = {row.p_holm:.2g}: {verdict})")
-        alike.setdefault((heads, said), []).append(SCORE[row.kind])
-    lines = [f"{' and '.join(names)}{', the same heads,' * (len(names) > 1)} {said}"
-             for (_, said), names in alike.items()]
-    return (f"- **{model}** finds {whole:.0%} of the literal needles. Masking the top {count} "
-            f"heads loses, by score, of all needles: {'; '.join(lines)}.")
+        alike.setdefault((heads, row.difference), []).append(row)
+    groups = sorted(alike.items(), key=lambda one: -one[0][1].value)
+    told = [one for one in groups if _clear(one[1][0], level)] or groups[:1]
+    lines = []
+    for (heads, difference), (row, *others) in told:
+        names = " and ".join(SCORE[one.kind] for one in (row, *others))
+        verdict = ("are undecided" if not _clear(row, level) else
+                   "matter" if difference.low > 0 else "matter less than others")
+        lines.append(
+            f"The top {count} by {names}{', the same heads,' * bool(others)} {verdict}: masking "
+            f"them loses {_share(difference)} of all needles beyond what "
+            f"{_others(heads, result.map_of(row.kind).shape[1])} cost (p = {row.p_holm:.2g}).")
+    rest = [" and ".join(SCORE[row.kind] for row in rows) for key, rows in groups
+            if key not in dict(told)]
+    return (f"- **{model}** finds {whole:.0%} of the literal needles. {' '.join(lines)}"
+            + f" Undecided{', too' * (not _clear(told[0][1][0], level))}: {'; '.join(rest)}."
+            * bool(rest))
 
 
 def headlines(

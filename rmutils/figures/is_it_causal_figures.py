@@ -26,6 +26,13 @@ from rmutils.stats import Interval, holm, interval
 CEILING = 0.95
 """Share of tokens that are right: above it, own heads have no room to return more than others."""
 VERBS = {RESTORE: "restoring", REMOVE: "removing"}
+VERDICTS = {(True, True): "sufficient and necessary, beyond the control",
+            (True, False): "sufficient beyond the control, and it is undecided whether they are "
+            "necessary",
+            (False, True): "necessary beyond the control, and it is undecided whether they are "
+            "sufficient",
+            (False, False): "undecided in both directions"}
+"""By whether restoring, and removing, is clear of the control."""
 
 
 def exchanged_sets(results: Mapping[str, IsItCausal]) -> Figure:
@@ -155,20 +162,17 @@ def finding(model: str, result: IsItCausal, level: float) -> str:
     told = []
     for kinds in alike.values():
         rows = table[(table["kind"] == kinds[0]) & (table["count"] == count)].set_index("way")
-        parts = []
-        for way, word, verb in ((RESTORE, "sufficient", "returns"), (REMOVE, "necessary", "loses")):
-            row = rows.loc[way]
-            verdict = f"{word} beyond the control" if _clear(row, level) else "undecided"
-            parts.append(f"{VERBS[way]} them {verb} {_points(row['top'])}, others of the same "
-                         f"layers {_points(row['control'])} (p = {row['p_holm']:.2g}: {verdict})")
+        clear = tuple(_clear(rows.loc[way], level) for way in (RESTORE, REMOVE))
+        same = ", the same heads," * (len(kinds) > 1)
         less = imbalance(result, kinds[0], count)
-        parts.append(by_sign(less, "they are rather necessary than sufficient",
-                             "they are rather sufficient than necessary",
-                             "neither surely exceeds the other")
-                     + f" (lost minus returned: {_points(less)})")
-        told.append(f"By {join(kinds)}{', the same heads' * (len(kinds) > 1)}: {'; '.join(parts)}.")
-    return (f"- **{model}**, top {count} heads. Of 100 tokens, the needle decides "
-            f"{_points(there)}. {' '.join(told)}")
+        fewer = Interval(-less.value, -less.high, -less.low)
+        told.append(
+            f"The top {count} by {join(kinds)}{same} are {VERDICTS[clear]}: restoring them returns "
+            f"{_points(rows.loc[RESTORE, 'top'])} tokens of 100, and removing them loses "
+            + by_sign(less, f"{_points(less)} more than that (rather necessary than sufficient).",
+                      f"{_points(fewer)} fewer than that (rather sufficient than necessary).",
+                      f"neither surely more nor fewer (by {_points(less)})."))
+    return f"- **{model}**. {' '.join(told)}"
 
 
 def _clear(row: pd.Series, level: float) -> bool:
@@ -274,22 +278,30 @@ def leaders_by_length_told(
     """
     first, second = (f"{layer}-{head}" for layer, head in heads)
     names = []
-    for rows, lead in ((table, ""), (table[table["p_holm"] < level], "beyond chance, ")):
-        parts = [f"head {name} at {join(lengths)}" for name, sign in ((first, 1), (second, -1))
-                 if (lengths := [f"{row.length:,}" for row in rows.itertuples()
+    for rows in (table, table[table["p_holm"] < level]):
+        parts = [f"head {name} at {_span(lengths)} tokens"
+                 for name, sign in ((first, 1), (second, -1))
+                 if (lengths := [row.length for row in rows.itertuples()
                                  if sign * row.difference.value > 0])]
-        names.append(lead + (", ".join(parts) or "at none of these lengths"))
-    copies = (f"Of the two, the higher copy score has {names[0]} tokens; {names[1]} (p corrected "
-              f"over {len(table)} lengths, differences over needles).")
+        names.append(" and ".join(parts) or "at none of these lengths")
+    copies = (f"The higher copy score has {names[0]}; beyond chance, {names[1]} (p corrected over "
+              f"{len(table)} lengths).")
     if leaders is None:
         return f"{copies} What each restores alone was planned and has not been run."
     parts = []
     for length, part in leaders.table.groupby("length"):
         wide = part.pivot(index="needle", columns=["layer", "head"], values="restored")
         less = interval((wide[heads[0]] - wide[heads[1]]).to_numpy())
-        told_less = by_sign(less, f"head {first} more", f"head {second} more",
-                            "neither surely more")
-        parts.append(f"at {length:,} tokens {number(wide[heads[0]].mean())} and "
-                     f"{number(wide[heads[1]].mean())} of {number(part['gap'].mean())} nats "
-                     f"(difference {number(*less)}, {len(wide)} answers: {told_less})")
-    return f"{copies} Alone, heads {first} and {second} restore {join(parts)}."
+        more = Interval(-less.value, -less.high, -less.low)
+        parts.append(f"at {length:,} tokens " + by_sign(
+            less, f"head {first} restores {number(*less)} nats more",
+            f"head {second} restores {number(*more)} nats more",
+            "neither surely restores more"))
+    answers = leaders.table.groupby("length")["needle"].nunique()
+    return (f"{copies} Alone, {join(parts)} ({_span(sorted({*answers}))} answers at each "
+            "length).")
+
+
+def _span(numbers: Sequence[int]) -> str:
+    """The lowest and the highest of some numbers in rising order."""
+    return " to ".join(dict.fromkeys(f"{end:,}" for end in (numbers[0], numbers[-1])))

@@ -94,14 +94,15 @@ def verdict_on_causes(found: Mapping[str, Interval], plan: Plan, models: int) ->
 
 
 def two_causes(found: Mapping[str, Interval], plan: Plan, models: int) -> str:
-    """Give `verdict_on_causes` with its numbers."""
-    a, b = found["A"], found["B"]
-    return (verdict_on_causes(found, plan, models)
-            + " A, trained on answers in the outer fifths, finds "
-            f"{points(found['dip of A'])} points less in the middle than at the ends, and Ms-PoE "
-            f"changes the middle by {points(a)}. B, trained on answers anywhere, loses "
-            f"{points(found['loss of B'])} points of the middle in texts of twice its trained "
-            f"length, and Ms-PoE changes that by {points(b)}.")
+    """Give `verdict_on_causes` with the numbers that decide it."""
+    dip, loss = found["dip of A"], found["loss of B"]
+    return verdict_on_causes(found, plan, models) + (
+        f" Trained on answers in the outer fifths, A finds {points(dip)} points less in the middle "
+        f"than at the ends; trained on answers anywhere, B loses {points(loss)} points of the "
+        "middle in texts of twice its trained length." if min(dip.low, loss.low) <= 0 else
+        f" Ms-PoE changes the middle of A, trained on answers in the outer fifths, by "
+        f"{points(found['A'])} points, and that of B, in texts of twice its trained length, by "
+        f"{points(found['B'])}.")
 
 
 def new_distances(table: pd.DataFrame, length: int) -> str:
@@ -116,32 +117,37 @@ def new_distances(table: pd.DataFrame, length: int) -> str:
     """
     rows = table.query("cause == 'B' and length == @length and part == 'middle' "
                        "and model != @ALL")
-    told = []
-    for variant, own in rows.groupby("variant", sort=False):
-        helped, harmed = (own["low"] > 0).sum(), (own["high"] < 0).sum()
-        told.append(f"{helped} under {variant}" + (f" ({harmed} harmed)" if harmed else ""))
-    return (f"Where distances are new, models of {rows['model'].nunique()} that gain, by an "
-            f"interval above zero and not corrected for {len(rows)} comparisons: "
-            f"{'; '.join(told)}.")
+    counts = rows.assign(helped=rows["low"] > 0, harmed=rows["high"] < 0).groupby(
+        "variant", sort=False)[["helped", "harmed"]].sum()
+    models, most = rows["model"].nunique(), counts["helped"].max()
+    best = [name for name, count in counts["helped"].items() if count == most > 0]
+    harm = [f"{name} harms {count}" for name, count in counts["harmed"].items() if count]
+    lead = (f"{join(best)} {'help' if len(best) > 1 else 'helps'} most models, {most} of {models}"
+            f"{' each' * (len(best) > 1)}" if best else
+            f"none of {len(counts)} variants helps any of {models} models")
+    return (f"Where distances are new, {lead}{'; ' * bool(harm)}{', '.join(harm)} (by intervals, "
+            f"not corrected for {len(rows)} comparisons).")
 
 
 def many_or_one(texts: pd.DataFrame) -> str:
     """Compare the perplexity of short texts under many ratios and under one of the same mean."""
-    parts, lower, higher = [], 0, 0
+    found, lower, higher = {}, 0, 0
     models = texts["model"].unique()
     for model in models:
         own = texts[texts["model"] == model]
         less = perplexities(own, ONE).set_index("variant").loc[MANY, CHANGE]
         lower += less["change_high"] < 0
         higher += less["change_low"] > 0
-        parts.append(f"by {points(less)} % on {model}")
+        found[model] = less
     lead = (f"In {lower} of {len(models)} teaching models, many ratios cost less than one of the "
             "same mean" if lower else "In the teaching models, many ratios are not shown to cost "
             "less than one of the same mean")
     if higher:
         lead += f", and in {spell(higher)} of them they cost more"
-    return (f"**{lead}.** Perplexity of short texts under ratios of {MANY} differs from that under "
-            f"{ONE.removeprefix('all ')} for all heads {join(parts)}.")
+    most = max(found, key=lambda model: abs(found[model].iloc[0]))
+    return (f"**{lead}.** The two differ most on {most}: perplexity of short texts under ratios of "
+            f"{MANY} differs by {points(found[most])} % from that under "
+            f"{ONE.removeprefix('all ')} for all heads.")
 
 
 def many_or_one_large(texts: pd.DataFrame, model: str) -> str:

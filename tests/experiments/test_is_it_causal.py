@@ -155,9 +155,9 @@ def test_heads_of_each_token():
 def test_sentences_follow_the_rule_of_the_plan():
     result = made(returned=10, lost=2)
     told = shown.finding("a model", result, 0.05)
-    assert "sufficient beyond the control" in told and "undecided" in told
-    assert "rather sufficient than necessary" in told and "By copy: restoring" in told
-    assert "the needle decides 100 [100" in told
+    assert "The top 1 by copy are sufficient beyond the control" in told and "undecided" in told
+    assert "returns 50 [" in told and "loses 40 [" in told  # of 10 and 2 of 20
+    assert "rather sufficient than necessary" in told
     assert "in 1 of 1 models that could" in shown.across_models({"a": result}, RESTORE, 0.05)
     assert "in 0 of 1 models" in shown.across_models({"a": result}, REMOVE, 0.05)
     even = result.sets.assign(right=result.sets["right"].where(
@@ -194,13 +194,13 @@ def test_leaders_are_compared_length_by_length():
     table = copy_by_length(scores, config.heads)
     assert [row.value for row in table["difference"]] == [0.5, -0.5]
     told = shown.leaders_by_length_told(table, config.heads, None, 0.05)
-    assert "has head 0-0 at 256, head 0-1 at 4,096 tokens; beyond chance, head 0-0 at 256" in told
+    assert "has head 0-0 at 256 tokens and head 0-1 at 4,096 tokens; beyond chance, head" in told
     assert "has not been run" in told
     leaders = Leaders(pd.DataFrame([
         {"needle": n, "length": 512, "layer": 0, "head": head, "restored": 2.0 - head, "gap": 9.0}
         for n in range(6) for head in (0, 1)]))
     told = shown.leaders_by_length_told(table, config.heads, leaders, 0.05)
-    assert "at 512 tokens 2 and 1 of 9 nats" in told and "head 0-0 more" in told
+    assert "at 512 tokens head 0-0 restores 1 [1" in told and "(6 answers" in told
     assert len(shown.copy_scores_by_length(table, config.heads).axes) == 2
 
 

@@ -70,15 +70,21 @@ def test_finding_follows_the_rule_of_the_plan():
     result = made({COPY: 10, "locos": 0})  # both scores choose both heads of one layer
     table = costs(result)
     said = finding("a model", result, table, (0.1, 0.9), 0.05)
-    assert "copy 50 % [" in said and "these heads matter" in said and "undecided" in said
-    assert said.count("the only others of the same layers") == 2 and "the same heads" not in said
+    assert "The top 2 by copy matter: masking them loses 48 % [" in said  # 10 and 1/2 of 20
+    assert "the only others of the same layers" in said and "the same heads" not in said
+    assert said.endswith(" Undecided: locos.")
     assert "too few" in finding("a model", result, table.assign(whole=0.05), (0.1, 0.9), 0.05)
 
 
 def test_scores_that_choose_the_same_heads_are_named_together():
     result = made({COPY: 10, "locos": 10})
     said = finding("a model", result, costs(result), (0.1, 0.9), 0.05)
-    assert "copy and locos, the same heads, 50 % [" in said and said.count("p =") == 1
+    assert "by copy and locos, the same heads, matter" in said and said.count("p =") == 1
+    assert "ndecided" not in said
+    few = made({COPY: 4, "locos": 0})
+    said = finding("a model", few, costs(few), (0.1, 0.9), 0.05)
+    assert "by copy are undecided: masking them loses 18 % [" in said
+    assert said.endswith(" Undecided, too: locos.")
 
 
 def test_kinds_are_compared_on_the_same_needles():
@@ -120,8 +126,9 @@ def test_ablations_are_compared_on_the_same_needles():
     assert table.loc["mean minus zero, heads by copy", "difference"].value == pytest.approx(0.5)
     assert table.loc["query minus zero, heads by copy", "p"] == 1
     told = ablations_told("a model", by_how["zero"], table.reset_index(), 0.05)
-    assert told.count(": decided") == 4 and told.count("undecided") == 1
-    assert "Of its top 2 heads by copy score, anchor has 2" in told
+    assert "3 of 3 added scores decide" in told and "whose heads lose 57 % [" in told
+    assert "Switching off by mean costs otherwise" in told
+    assert "Of the top 2 heads by copy score, anchor has 2" in told
 
 
 def test_heads_that_two_scores_choose_are_masked_once(monkeypatch):
