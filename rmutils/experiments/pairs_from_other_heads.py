@@ -36,7 +36,7 @@ from rmutils.stats import DIFFERENCE, LEVEL, Interval, holm, interval, sign_flip
 from rmutils.training.compute_backend import ComputeBackend
 
 OTHER_PAIRS = Stage("other-pairs", version=1)
-COPY = "copy"
+COPY, UNDECIDED = "copy", "undecided"
 
 
 @dataclass(frozen=True)
@@ -227,5 +227,5 @@ def verdict(value: float, low: float, high: float, p: float) -> str:
     ('these make better pairs', 'undecided')
     """
     if p > 1 - LEVEL or low <= 0 <= high:
-        return "undecided"
+        return UNDECIDED
     return f"these make {'better' if value > 0 else 'worse'} pairs"

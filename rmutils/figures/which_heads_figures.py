@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rmutils.experiments.pairs_from_other_heads import COPY as COPY_SCORE
-from rmutils.experiments.pairs_from_other_heads import PairsFromOtherHeads, verdict
+from rmutils.experiments import pairs_from_other_heads as other_heads
 from rmutils.experiments.snapshots import RETMASK
 from rmutils.experiments.which_heads import COPY, PLAIN_TEXT, SCORE, TASK, WRITE
 from rmutils.figures.report import number
 from rmutils.figures.style import BLUE, GREY, RED, WIDTH
+from rmutils.stats import smallest_effect
 
 TITLES = {"literal": "literal needles", "paraphrased": "paraphrased needles",
           TASK: "questions on documents", PLAIN_TEXT: "plain text (nats a token)"}
@@ -87,26 +87,29 @@ def copy_against_write(answer: pd.DataFrame, model: str) -> Figure:
     return figure
 
 
-def pairs_said(result: PairsFromOtherHeads) -> str:
+def pairs_said(result: other_heads.PairsFromOtherHeads) -> str:
     """Say what the plan's comparisons found, and what is missing."""
     told = []
     for row in result.needles().query("primary").itertuples():
         (score, _), (base, _) = row.this, row.other
+        judged = other_heads.verdict(row.value, row.low, row.high, row.p)
         told.append(
             f"- Of the {len(result.heads()[score])} heads by **{score}** score, "
             f"{result.in_common()[base, score]} are those by {base} score. After training on their "
             f"pairs, the model finds {number(*(100 * x for x in (row.value, row.low, row.high)))} "
             f"of 100 needles more than after RetMask with heads by {base} score ({row.seeds} "
             f"seeds, p = {row.p:.2g} after the correction). By the plan's rule: "
-            f"**{verdict(row.value, row.low, row.high, row.p)}**.")
+            f"**{judged}**." + (
+                f" A difference of {100 * smallest_effect(row.low, row.high):.0f} would probably "
+                "have shown." if judged == other_heads.UNDECIDED else ""))
     if missing := result.planned - len(result.trainings):
         told.append(f"- {missing} of {result.planned} planned trainings have not been made.")
     return "\n".join([*told, *(f"- {said}" for said in result.deviations)])
 
 
-def again_said(result: PairsFromOtherHeads) -> str:
+def again_said(result: other_heads.PairsFromOtherHeads) -> str:
     """Say what RetMask by copy score changes in the plan's seeds."""
-    seeds = sum(strategy == RETMASK and score == COPY_SCORE
+    seeds = sum(strategy == RETMASK and score == other_heads.COPY
                 for score, strategy, _ in result.trainings)
     if not seeds:
         return ""
