@@ -121,7 +121,7 @@ class Abilities:
     ----------
     samples : DataFrame
         `strategy` (`before`, or a key of `STRATEGIES`), `seed` (of the training), and the columns
-        of `General.samples`.
+        of `General.samples`; of the tasks that all of them were asked.
     drift : DataFrame
         `strategy`, `seed`, and the columns of `General.drift`; nothing for the model before.
     artifacts : dict
@@ -190,6 +190,9 @@ def _collect(
             table = getattr(result, name)
             if len(table):
                 parts.append(table.assign(strategy=strategy, seed=seed))
+    if samples := tables["samples"]:  # a task may have been skipped where one of them was made
+        of_all = set.intersection(*(set(part["task"]) for part in samples))
+        tables["samples"] = [part[part["task"].isin(of_all)] for part in samples]
     samples, drift = (pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
                       for parts in tables.values())
     return Abilities(samples, drift, artifacts, list(dict.fromkeys(missing)))

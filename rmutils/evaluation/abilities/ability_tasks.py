@@ -50,6 +50,9 @@ class Task:
         What the best constant answer is worth on average, 0 to 100.
     max_new_tokens : int
         Longest answer.
+    sandboxed : bool
+        Whether answers are programs, which are run (`rmutils.evaluation.abilities.sandbox`). Where
+        that is not possible, the task is skipped.
     """
 
     name: str
@@ -57,6 +60,7 @@ class Task:
     make: Make
     chance: float = 0.0
     max_new_tokens: int = 64
+    sandboxed: bool = False
 
 
 TASKS: Registry[Task] = Registry("ability task", "rmutils.abilities")
@@ -93,7 +97,7 @@ def _right(sample: Sample, answer: str) -> float:
 ability("multiple choice", "world", chance=25.0, max_new_tokens=0)(known)
 ability("arithmetic", "book")(arithmetic)
 ability("formats", "book", max_new_tokens=96)(formats)
-ability("code", "book", max_new_tokens=320)(coding)
+ability("code", "book", max_new_tokens=320, sandboxed=True)(coding)
 ability("multiple choice", "book", chance=25.0, max_new_tokens=0)(partial(reading, form="values"))
 ability("letters", "book", chance=25.0, max_new_tokens=0)(partial(reading, form="letters"))
 ability("written letters", "book", chance=25.0, max_new_tokens=24)(

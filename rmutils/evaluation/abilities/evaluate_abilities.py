@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -17,9 +18,10 @@ from rmutils.core.config import Config, command_line, digest
 from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal, one_thread, progress_bar, side_by_side
 from rmutils.core.paths import CORPORA
-from rmutils.core.results import Artifact, Compute, Stage
+from rmutils.core.results import Artifact, Compute, Stage, find
 from rmutils.corpora.haystacks import load_haystacks
 from rmutils.evaluation.abilities.ability_tasks import TASKS, Task, tasks_of
+from rmutils.evaluation.abilities.sandbox import REFUSED, isolation
 from rmutils.evaluation.abilities.short_tasks import Item
 from rmutils.evaluation.likelihoods import log_probabilities
 from rmutils.models import LanguageModel, identify, load_model
@@ -60,6 +62,28 @@ class GeneralConfig(Config):
         return {name: (task, task.make(self.samples, self.seed))
                 for name, task in tasks_of(corpus, self.tasks).items()}
 
+    def skipped(self, corpus: str) -> list[str]:
+        """Return the tasks that are skipped on this machine, which has no sandbox for them."""
+        return [name for name, task in tasks_of(corpus, self.tasks).items()
+                if task.sandboxed and not isolation()]
+
+    def possible(self, corpus: str) -> GeneralConfig:
+        """Return the same without the tasks that are skipped; warns of them.
+
+        Raises
+        ------
+        UserError
+            None is left.
+        """
+        if not (skipped := self.skipped(corpus)):
+            return self
+        told = f"{', '.join(skipped)}: skipped, because {REFUSED}."
+        left = tuple(name for name in tasks_of(corpus, self.tasks) if name not in skipped)
+        if not left:
+            raise UserError(told)
+        warnings.warn(told, stacklevel=3)
+        return self.model_copy(update={"tasks": left})
+
     def questions(self, corpus: str, base: object | None) -> int:
         """How many there are, with the passages if a base is given."""
         return sum(len(items) for _, items in self.items(corpus).values()) + (
@@ -90,7 +114,8 @@ def evaluate_general(
     """Ask a model all questions, and compare its next words with those of its base.
 
     Answers are greedy and without a chain of thought. An answer with options is the one whose
-    log-probability per character is highest, which lm-evaluation-harness calls `acc_norm`.
+    log-probability per character is highest, which lm-evaluation-harness calls `acc_norm`. Tasks
+    for which this machine has no sandbox are skipped, with a warning.
 
     Parameters
     ----------
@@ -102,8 +127,10 @@ def evaluate_general(
     Raises
     ------
     UserError
-        An unknown task, a model without a chat template, or a base with another vocabulary.
+        An unknown task, one that has to be skipped and no other, a model without a chat template,
+        or a base with another vocabulary.
     """
+    config = config.possible(lm.corpus)
     if not lm.chat:
         raise UserError(f"{lm.name} has no chat template, so there is no telling how its prompts "
                         f"are written. Take an instruction-tuned model.")
@@ -219,6 +246,9 @@ def evaluate_general_stored(
 ) -> tuple[General, Artifact]:
     """`evaluate_general` of a model by its name, but a stored result is read instead.
 
+    A stored result is read with all its tasks. Where it has to be computed and a task to be
+    skipped, it is that of a configuration without the task.
+
     Parameters
     ----------
     model : str
@@ -250,13 +280,19 @@ def evaluate_general_stored(
         return evaluate_general(ref.load(), config, base=load_model(base) if base else None,
                                 journal=journal)
 
-    inputs = {"model": ref.identity, "questions": _digest(config, ref.corpus)}
-    if base:
-        inputs |= {"base": identify(base), "texts": digest(
-            [haystack.text for haystack in load_haystacks(CORPORA[ref.corpus] / "haystack")])}
+    def inputs_of(config: GeneralConfig) -> dict[str, str]:
+        inputs = {"model": ref.identity, "questions": _digest(config, ref.corpus)}
+        if base:
+            inputs |= {"base": identify(base), "texts": digest(
+                [haystack.text for haystack in load_haystacks(CORPORA[ref.corpus] / "haystack")])}
+        return inputs
+
+    if config.skipped(ref.corpus) and (
+            compute == "always" or find(GENERAL.key(config, inputs_of(config))) is None):
+        config = config.possible(ref.corpus)
     named = ("--base", base) if base and not is_training(model) else ()
     return GENERAL.obtain(
-        config, inputs, make, compute=compute, model=model,
+        config, inputs_of(config), make, compute=compute, model=model,
         command=command or command_line("abilities", model, *named, config=config))
 
 

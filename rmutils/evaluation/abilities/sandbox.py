@@ -3,10 +3,10 @@
 The code runs in a Python of its own without site packages, in an empty folder that is removed
 afterwards, with an empty environment, under limits for processor time, memory, files and processes
 (`rmutils.evaluation.abilities.inside`), and is killed with all its children when its time is over.
-Where the system has `unshare` and allows it, the code has no network, a `/proc` with nothing but
-itself, and disks that are only read. It still may read what this user may read. That is good enough
-for what a model writes when it is asked for a function; it is no place for code that somebody wrote
-to do harm.
+It has no network, a `/proc` with nothing but itself, and disks that are only read: where the system
+has no `unshare`, or does not allow it, nothing is called. The code still may read what this user
+may read. That is good enough for what a model writes when it is asked for a function; it is no
+place for code that somebody wrote to do harm.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ except OSError as error:
     os._exit(error.errno != errno.EROFS or [n for n in os.listdir("/proc") if n.isdigit()] != ["1"])
 os._exit(1)
 """
+REFUSED = ("programs that a model wrote are run only in namespaces of their own (`unshare`), which "
+           "this system does not have or does not allow, as Windows, macOS and most containers")
 _PYTHON = (sys.executable, "-I", "-S", "-B")
 
 
@@ -74,8 +76,8 @@ def isolation() -> tuple[str, ...]:
     """The command in front of a program that takes its network, its view of other processes, and
     all places where it could write.
 
-    Everything that the program starts dies with it. Empty where the system does not allow that, as
-    in most containers and outside Linux.
+    Everything that the program starts dies with it. Empty where the system does not allow that:
+    then no program is run (`REFUSED`).
     """
     unshare = shutil.which("unshare")
     if not unshare:
@@ -107,16 +109,15 @@ def call(
     Raises
     ------
     UserError
-        On Windows, which has no such limits.
+        The system allows no isolation.
     """
-    if os.name == "nt":
-        raise UserError("functions that a model wrote are called under limits that Windows does "
-                        "not have. Use WSL, or leave out the task `programs`.")
+    if not isolation():
+        raise UserError(f"{REFUSED}. On Windows use WSL.")
     job = json.dumps({"code": code, "function": function, "calls": list(map(list, calls))})
     with tempfile.TemporaryDirectory() as folder:
         process = subprocess.Popen(
             [*isolation(), *_PYTHON, inside.__file__], cwd=folder, start_new_session=True,
-            env={"PATH": os.defpath} if isolation() else {},
+            env={"PATH": os.defpath},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         started = time.monotonic()
         try:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from rmutils.core.errors import UserError
-from rmutils.evaluation.abilities import evaluate_abilities
+from rmutils.evaluation.abilities import evaluate_abilities, short_tasks
 from rmutils.evaluation.abilities.ability_tasks import TASKS, tasks_of
 from rmutils.evaluation.abilities.evaluate_abilities import (
     GeneralConfig,
@@ -19,6 +19,7 @@ from rmutils.evaluation.abilities.evaluate_abilities import (
     evaluate_general,
     passage_drift,
 )
+from rmutils.evaluation.abilities.sandbox import Outcome
 from rmutils.evaluation.answers import answer
 from rmutils.models.language_model import passages
 from tests.conftest import make_lm
@@ -28,7 +29,9 @@ SMALL = GeneralConfig(samples=3, passages=2, passage_tokens=20)
 
 @pytest.fixture(autouse=True)
 def brief(monkeypatch):
-    """Answers of three tokens are enough here."""
+    """Answers of three tokens are enough here. They are no programs, so no sandbox is needed."""
+    monkeypatch.setattr(evaluate_abilities, "isolation", lambda: ("unshare",))
+    monkeypatch.setattr(short_tasks, "call", lambda *given: Outcome())
     for name, task in tasks_of("book").items():
         monkeypatch.setitem(TASKS._known, f"book/{name}", replace(
             task, max_new_tokens=min(task.max_new_tokens, 3)))
@@ -60,6 +63,19 @@ def test_one_question_at_a_time(lm):
             else:
                 said, = answer(lm, [prompt], max_new_tokens=task.max_new_tokens)
             assert (row.response, row.kind, row.score) == (said, item.kind, item.score(said))
+
+
+def test_without_a_sandbox_programs_are_skipped(llama, monkeypatch):
+    """The others are asked as before; where nothing else is asked for, that is an error."""
+    whole = evaluate_general(llama, SMALL).samples
+    monkeypatch.setattr(evaluate_abilities, "isolation", lambda: ())
+    monkeypatch.setattr(short_tasks, "call", None)
+    why = "code: skipped, because programs that a model wrote are run only in namespaces"
+    with pytest.warns(match=why):
+        found = evaluate_general(llama, SMALL).samples
+    pd.testing.assert_frame_equal(found, whole[whole["task"] != "code"].reset_index(drop=True))
+    with pytest.raises(UserError, match=why):
+        evaluate_general(llama, SMALL.changed({"tasks": ("code",)}))
 
 
 def test_options_of_teaching_models_count_per_character(llama, monkeypatch):

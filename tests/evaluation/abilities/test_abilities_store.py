@@ -1,6 +1,7 @@
 """Stored abilities of a model and its trainings, on a random model with two steps of training."""
 
 import shutil
+import warnings
 from dataclasses import replace
 
 import pandas as pd
@@ -9,13 +10,15 @@ import pytest
 from rmutils.core import results as artifacts
 from rmutils.core.config import command_line
 from rmutils.core.errors import NotStored, UserError
-from rmutils.evaluation.abilities import evaluate_abilities
+from rmutils.evaluation.abilities import evaluate_abilities, short_tasks
 from rmutils.evaluation.abilities.ability_tasks import TASKS, tasks_of
 from rmutils.evaluation.abilities.evaluate_abilities import (
+    General,
     GeneralConfig,
     evaluate_general,
     evaluate_general_stored,
 )
+from rmutils.evaluation.abilities.sandbox import Outcome
 from rmutils.experiments import general_abilities as module
 from rmutils.experiments.general_abilities import evaluate_trainings, stored_abilities
 from rmutils.heads import DetectConfig
@@ -42,6 +45,31 @@ def model(tiny, monkeypatch):
     monkeypatch.setattr(module, "_CONFIGS", {"book": SMALL})
     yield str(tiny)
     evaluate_abilities._digest.cache_clear()
+
+
+def test_what_was_made_with_a_sandbox_is_read_without_one(model, monkeypatch):
+    """What is made without one says in its configuration what it was asked."""
+    monkeypatch.setattr(short_tasks, "call", lambda *given: Outcome())
+    config = SMALL.changed({"tasks": ("arithmetic", "code")})
+    monkeypatch.setattr(evaluate_abilities, "isolation", lambda: ("unshare",))
+    whole, artifact = evaluate_general_stored(model, config)
+    monkeypatch.setattr(evaluate_abilities, "isolation", lambda: ())
+    with warnings.catch_warnings(action="error"):
+        assert evaluate_general_stored(model, config)[1] == artifact
+    with pytest.warns(match="code: skipped, because"):
+        part, own = evaluate_general_stored(model, config, compute="always")
+    assert own.manifest["config"]["tasks"] == ["arithmetic"] and own != artifact
+    pd.testing.assert_frame_equal(part.samples, whole.samples[whole.samples["task"] != "code"])
+
+
+def test_models_are_compared_on_the_tasks_that_all_were_asked(model, monkeypatch):
+    def results(run, config):
+        tasks = ["arithmetic"] if run else ["arithmetic", "code"]
+        return General(pd.DataFrame({"task": tasks, "score": 0.0}), pd.DataFrame()), None
+
+    monkeypatch.setattr(module, "stored_runs", lambda model, wanted: (["run"], []))
+    samples = module._collect(model, results).samples
+    assert samples["task"].tolist() == 3 * ["arithmetic"]
 
 
 def test_a_model_is_asked_once(model, monkeypatch):

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
+from rmutils.core.errors import UserError
 from rmutils.evaluation.abilities import inside, sandbox
 from rmutils.evaluation.abilities.sandbox import Outcome, call, isolation
 
@@ -26,11 +27,30 @@ def body(*lines: str) -> str:
 
 @pytest.fixture(params=["isolated", "limits only"])
 def walls(request, monkeypatch):
-    """With namespaces, where the system has them, and without, as in most containers."""
+    """With namespaces, where the system has them, and with limits alone, which must hold, too."""
     if request.param == "isolated" and not isolation():
         pytest.skip("this system allows no namespaces")
     if request.param == "limits only":
-        monkeypatch.setattr(sandbox, "isolation", lambda: ())
+        monkeypatch.setattr(sandbox, "isolation", lambda: ("/usr/bin/env", "-i"))
+
+
+def test_without_isolation_nothing_is_called(monkeypatch):
+    """As on Windows and in most containers, where `unshare` is missing or fails."""
+    monkeypatch.setattr(sandbox, "isolation", lambda: ())
+    with pytest.raises(UserError, match="only in namespaces of their own .*On Windows use WSL"):
+        call(TWICE, "f", [[2]])
+
+
+def test_isolation_is_tried_out(tmp_path, monkeypatch):
+    """An `unshare` that is not there, that is refused, and one that isolates nothing."""
+    for script in (None, "exit 1", 'while [ "$1" != sh ]; do shift; done\nshift 4\nexec "$@"'):
+        if script:
+            (tmp_path / "unshare").write_text(f"#!/bin/sh\n{script}\n")
+            (tmp_path / "unshare").chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path))
+        isolation.cache_clear()
+        assert isolation() == ()
+    isolation.cache_clear()
 
 
 def test_results_come_back(walls):
@@ -64,6 +84,9 @@ def test_results_come_back(walls):
     *((body("class Deep:", f"    def __repr__(self): return {text!r} * 9000 + '1'",
             "return Deep()"), "cannot be read") for text in ("-", "[", "not ", "1+", "1**")),
     (body("import os", "os.mkfifo('pipe')"), "AttributeError"),
+    (body("import os", "os.mknod('pipe')"), "AttributeError"),
+    (body("import posix", "posix.mknod('device', 0o20600, 0x103)"), "AttributeError"),
+    (body("import os", "os.pidfd_open(os.getppid())"), "AttributeError"),
     (body("import os", "os.setsid()"), "AttributeError"),
     (body("import sqlite3", "sqlite3.connect('new')"), "import is not allowed"),
     (body("import _xxsubinterpreters"), "import is not allowed|ModuleNotFound"),
@@ -80,7 +103,8 @@ def test_bad_programs_do_not_pass(walls, code, problem):
     body("while True:", "    try:", "        while True: pass", "    except BaseException: pass"),
     body("while True: print('flood' * 10**4)"),
 ])
-def test_endless_programs_lose_their_processor_time(code):
+@pytest.mark.parametrize("walls", ["limits only"], indirect=True)
+def test_endless_programs_lose_their_processor_time(walls, code):
     started = psutil.Process().children()
     outcome = call(code, "f", [[2]])
     assert outcome.values == ()
@@ -161,15 +185,21 @@ def test_the_kernel_limits_processes(tmp_path):
 
 @pytest.mark.skipif(not isolation(), reason="this system allows no namespaces")
 def test_namespaces_hold_without_python_s_help(tmp_path):
-    """No place takes a file, `/proc` knows one process, and no right to mount is left."""
+    """No place takes a file or a device, no other process can be held, `/proc` knows one, and no
+    right to mount is left."""
     code = (f"import os\nfor place in ({str(tmp_path)!r}, '/tmp', '/dev/shm', '/root', '.'):\n"
             "    try: os.mkfifo(place + '/pipe')\n    except OSError: pass\n"
             "    else: print('made in', place)\n"
+            "for place in ('/dev/null2', '/tmp/null', 'null'):\n"
+            "    try: os.mknod(place, 0o20666, os.makedev(1, 3))\n    except OSError: pass\n"
+            "    else: print('made', place)\n"
+            f"try: os.pidfd_open({os.getpid()})\nexcept OSError: pass\n"
+            "else: print('made in hold of another process')\n"
             "print([n for n in os.listdir('/proc') if n.isdigit()], dict(os.environ).keys(),\n"
             "      [l.split()[1] for l in open('/proc/self/status') if l.startswith('CapEff')])")
     done = subprocess.run([*isolation(), sys.executable, "-I", "-S", "-c", code], cwd=tmp_path,
                           capture_output=True, text=True, env={"PATH": os.defpath, "SECRET": "x"})
-    assert "made in" not in done.stdout and "['1']" in done.stdout, done
+    assert "made" not in done.stdout and "['1']" in done.stdout, done
     assert "['0000000000000000']" in done.stdout and "SECRET" not in done.stdout
     assert not [*tmp_path.iterdir()]
 
