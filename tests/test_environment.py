@@ -50,7 +50,7 @@ def test_every_requirement_is_pinned_within_its_range():
 
 
 @pytest.mark.parametrize("lock", ["requirements.lock", *(
-    f"requirements-{name}.lock" for name in ("lab", "vllm", "bench"))])
+    f"requirements-{name}.lock" for name in ("lab", "vllm", "bench", "mutation"))])
 def test_locks_are_sorted_canonical_exact_and_name_no_host(lock):
     text = (ROOT / lock).read_text()
     blocks = re.findall(r"^([\w.-]+)==[\w.]+(?: ; [^\\\n]+)?"

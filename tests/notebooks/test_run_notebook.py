@@ -1,7 +1,10 @@
 """Running a notebook for real, with the kernel of this interpreter."""
 
+import ctypes
+import os
 import re
 import sys
+import traceback
 from pathlib import Path
 
 import nbformat
@@ -91,6 +94,43 @@ def test_place_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / "runs/.partial/nb.ipynb").mkdir(parents=True)  # root may write where others may not
     with pytest.raises(UserError, match=r"runs cannot be written.*rmutils run nb --output ~/nb"):
         run_notebook(source, tmp_path / "runs/nb.ipynb", {})
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mounts are made as on Linux")
+@pytest.mark.fault("read-only cache", "a project that may only be read")
+def test_a_run_in_a_project_that_may_only_be_read(tmp_path):
+    """A mount of its own, which root cannot write to either. The copy can go elsewhere."""
+    project = tmp_path / "project"
+    project.mkdir()
+    source = write(project / "nb.ipynb", CELL, "print('ran')")
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            if may_only_read(project):
+                with pytest.raises(UserError, match="cannot be written.*--output ~/nb.ipynb"):
+                    run_notebook(source, project / "book/runs/mine/nb.ipynb", {})
+                done = run_notebook(source, tmp_path / "out.ipynb", {})
+                status = "ran" not in text_of(done)
+            else:
+                status = 2
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status == 2:
+        pytest.skip("this system allows no namespaces")
+    assert status == 0 and [*project.iterdir()] == [source]
+
+
+def may_only_read(folder):
+    """Make a folder read-only for this process; False if the system does not allow that."""
+    libc, place = ctypes.CDLL(None), os.fsencode(folder)
+    users, mounts, bind, remount, read_only = 0x10000000, 0x20000, 4096, 32, 1
+    return libc.unshare(users | mounts) == 0 == libc.mount(
+        place, place, None, bind, None) == libc.mount(
+        None, place, None, bind | remount | read_only, None)
 
 
 @pytest.mark.fault("two at once", "runs of a notebook under one name")
