@@ -294,15 +294,9 @@ def answers(parts: Sequence[tuple[Effect, Claimed]]) -> list[PartVerdict]:
 
 
 def _direction_p(effect: Effect, claimed: Claimed) -> float:
-    """The larger p: an effect within two bounds must be distinguished from both, one outside only
-    from the near one."""
-    return max(effect.p(bound) for bound in claimed.bounds
-               if np.isfinite(bound) and (claimed.holds(effect.value) or not _passes(
-                   effect.value, bound, claimed)))
-
-
-def _passes(value: float, bound: float, claimed: Claimed) -> bool:
-    return value > bound if bound == claimed.above else value < bound
+    """The larger p: an effect within two bounds must be distinguished from both, one outside from
+    the near one, whose p is the larger. A bound at infinity has the smallest p that there is."""
+    return max(map(effect.p, claimed.bounds))
 
 
 def _answer(effect: Effect, claimed: Claimed, p: float, size_p: float) -> PartVerdict:

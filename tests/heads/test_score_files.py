@@ -101,6 +101,8 @@ def test_scores_of_other_weights_are_refused(llama, tmp_path):
         else:
             with pytest.raises(UserError, match="scores of another model, m "):
                 HeadScores.load(path, llama)
+    (tmp_path / "d.tsv").write_text("0.5\t0.25\n" * 4)  # of two key heads
+    assert HeadScores.load(tmp_path / "d.tsv", llama).shape == (4, 4)
     with pytest.raises(UserError, match="format: expected one of .*qrhead"):
         scores.save(tmp_path / "b", "qr")
 

@@ -184,6 +184,7 @@ def test_plot_shows_every_head_and_outlines_those_chosen(scores):
         mesh = axes.collections[0]
         np.testing.assert_array_equal(np.reshape(mesh.get_array(), (2, 3)), scores.mean)
         assert mesh.get_clim() == (0, scores.mean.max())
+        assert axes.figure.axes[1].get_ylabel() == "retrieval score (copy)"
         assert [axes.get_xlabel(), axes.get_ylabel()] == names and axes.yaxis_inverted()
         assert {patch.get_bbox().bounds for patch in axes.patches} == {
             (x - 0.5, y - 0.5, 1, 1) for y, x in np.argwhere(scores.mean >= 0.5)}
@@ -261,6 +262,8 @@ def test_a_mean_of_exactly_tau_is_selected():
 def test_some_cases_only():
     """Failed cases have no run: rows of cases and of runs must not be mixed up."""
     cases = pd.DataFrame({"length": [1, 1, 2, 2], "success": [True, False, False, True]})
-    scores = HeadScores(np.array([[[1.0]], [[3.0]]]), "m", np.array([7, 8]), cases)
+    scores = HeadScores(np.array([[[1.0]], [[3.0]]]), "m", np.array([7, 8]), cases, "sink",
+                        {"by": "me"})
     long = scores.where((cases["length"] == 2).to_numpy())
     assert long.mean[0, 0] == 3 and long.clusters.tolist() == [8] and len(long.cases) == 2
+    assert (long.model, long.score, long.about) == ("m", "sink", {"by": "me"})

@@ -86,6 +86,8 @@ def test_an_effect_that_is_there_may_be_smaller_than_claimed():
 
 def test_other_packages_can_add_quantities():
     assert QUANTITIES.group == "rmutils.quantities"
+    with pytest.raises(UserError, match="'fame' is no quantity"):
+        QUANTITIES["fame"]
 
 
 def test_what_has_no_say():
@@ -99,6 +101,9 @@ def test_what_has_no_say():
     assert verdicts(Claimed(above=0.04, below=0.1), count) == [AGAINST]
     silent = CannotShow("nothing moves", "points", ["a"]).effect
     assert verdicts(Claimed(above=0), silent) == [BLIND] and silent.blocked == "nothing moves"
+    assert (silent.unit, silent.artifacts, silent.note) == ("points", ("a",), "")
+    assert Effect.of(Interval(1, 0, 2), "points", ["a"], 9) == Effect(
+        1, 0, 2, "points", ("a",), 9, note="", blind="")
 
 
 @pytest.mark.parametrize(("before", "chance", "said"), [
