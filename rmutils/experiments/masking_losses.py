@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -187,14 +187,14 @@ def finding(
     told = [one for one in groups if _clear(one[1][0], level)] or groups[:1]
     lines = []
     for (heads, difference), (row, *others) in told:
-        names = " and ".join(SCORE[one.kind] for one in (row, *others))
+        names = _listed([SCORE[one.kind] for one in (row, *others)])
         verdict = ("are undecided" if not _clear(row, level) else
                    "matter" if difference.low > 0 else "matter less than others")
         lines.append(
             f"The top {count} by {names}{', the same heads,' * bool(others)} {verdict}: masking "
             f"them loses {_share(difference)} of all needles beyond what "
             f"{_others(heads, result.map_of(row.kind).shape[1])} cost (p = {row.p_holm:.2g}).")
-    rest = [" and ".join(SCORE[row.kind] for row in rows) for key, rows in groups
+    rest = [_listed([SCORE[row.kind] for row in rows]) for key, rows in groups
             if key not in dict(told)]
     return (f"- **{model}** finds {whole:.0%} of the literal needles. {' '.join(lines)}"
             + f" Undecided{', too' * (not _clear(told[0][1][0], level))}: {'; '.join(rest)}."
@@ -251,9 +251,13 @@ def headlines(
 
 def _kinds(stored: Mapping[str, WhichHeads]) -> str:
     """The scores beside the copy score that every model has."""
-    *names, last = [f"`{kind}`" for kind in next(iter(stored.values())).scores["kind"].unique()
-                    if kind != COPY]
-    return " and ".join(filter(None, (", ".join(names), last)))
+    return _listed([f"`{kind}`" for kind in next(iter(stored.values())).scores["kind"].unique()
+                    if kind != COPY])
+
+
+def _listed(names: Sequence[str]) -> str:
+    *first, last = names
+    return " and ".join(filter(None, (", ".join(first), last)))
 
 
 def _either(counts: Mapping[str, int]) -> str:

@@ -26,7 +26,7 @@ from rmutils.stats import Interval, holm, interval
 CEILING = 0.95
 """Share of tokens that are right: above it, own heads have no room to return more than others."""
 VERBS = {RESTORE: "restoring", REMOVE: "removing"}
-VERDICTS = {(True, True): "sufficient and necessary, beyond the control",
+VERDICTS = {(True, True): "sufficient and necessary beyond the control",
             (True, False): "sufficient beyond the control, and it is undecided whether they are "
             "necessary",
             (False, True): "necessary beyond the control, and it is undecided whether they are "
@@ -159,19 +159,24 @@ def finding(model: str, result: IsItCausal, level: float) -> str:
     alike: dict[frozenset[Head], list[str]] = {}
     for kind in table["kind"].unique():
         alike.setdefault(frozenset(result.ranking(kind)[:count]), []).append(kind)
-    told = []
+    told: list[str] = []
+    verdicts: list[str] = []
     for kinds in alike.values():
         rows = table[(table["kind"] == kinds[0]) & (table["count"] == count)].set_index("way")
-        clear = tuple(_clear(rows.loc[way], level) for way in (RESTORE, REMOVE))
+        verdict = VERDICTS[tuple(_clear(rows.loc[way], level) for way in (RESTORE, REMOVE))]
+        if verdict in verdicts:
+            told.append(f"So are those by {join(kinds)}.")
+            continue
+        verdicts = [verdict]
         same = ", the same heads," * (len(kinds) > 1)
         less = imbalance(result, kinds[0], count)
         fewer = Interval(-less.value, -less.high, -less.low)
         told.append(
-            f"The top {count} by {join(kinds)}{same} are {VERDICTS[clear]}: restoring them returns "
+            f"The top {count} by {join(kinds)}{same} are {verdict}: restoring them returns "
             f"{_points(rows.loc[RESTORE, 'top'])} tokens of 100, and removing them loses "
             + by_sign(less, f"{_points(less)} more than that (rather necessary than sufficient).",
                       f"{_points(fewer)} fewer than that (rather sufficient than necessary).",
-                      f"neither surely more nor fewer (by {_points(less)})."))
+                      f"not surely more or fewer ({_points(less)})."))
     return f"- **{model}**. {' '.join(told)}"
 
 

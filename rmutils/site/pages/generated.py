@@ -89,7 +89,7 @@ def faults(book: Path) -> str:
         parts += folded(["```{table}", ":class: rm-counts", ":width: 100%", ":widths: 73 9 9 9",
                          "", f"| {literal(kind)}, and the test | tried | kept | lost |",
                          "|:--|--:|--:|--:|", *map(_line, group), "```"], len(group), line)
-    parts += ["", "## How this was made", ""]
+    parts += ["", f"````{{dropdown}} How this was made, in {len(runs)} runs"]
     for run in runs:
         made = run["environment"]
         packages = ", ".join(f"{name} {made['packages'][name]}" for name in ("torch", "trl")
@@ -97,7 +97,7 @@ def faults(book: Path) -> str:
         parts += [f"- {len(run['faults'])} rows: `{run['command']}`, {made['created'][:10]}, "
                   f"commit {made['commit']}, {literal(made['hardware'])}, Python "
                   f"{made['python']}, {packages}"]
-    return "\n".join(parts)
+    return "\n".join([*parts, "````"])
 
 
 def _runs() -> list[dict[str, Any]]:

@@ -24,6 +24,8 @@ from rmutils.core.config import Config
 
 LONGEST = 60
 """Letters of a default that is shown."""
+ALIAS = "Alias for field number"
+"""How Python documents the fields of named tuples."""
 HIDDEN = ("__main__", "inside")
 """Modules that are programs: importing them runs them, or needs what is not installed."""
 
@@ -70,7 +72,8 @@ class Modules(SphinxDirective):
         return found
 
     def _section(self, name: str) -> nodes.section:
-        section = nodes.section("", nodes.title("", "", nodes.literal("", name)), ids=[
+        section = nodes.section("", nodes.title("", "", nodes.literal(
+            "", name.removeprefix("rmutils."))), ids=[
             nodes.make_id(f"of {name}")], names=[name.lower()])
         elsewhere = [full.rpartition(".")[2] for full in promised()
                      if full.rpartition(".")[0] == name]
@@ -109,6 +112,12 @@ def sign(app: Sphinx, what: str, name: str, thing: object, options: object,
         return "", None
     return (signature and plain(signature).replace("<factory>", "..."),
             returns and plain(returns))
+
+
+def without_aliases(app: Sphinx, what: str, name: str, thing: object, skip: bool,
+                    options: object) -> bool | None:
+    """Leave out the fields of named tuples: what they are is listed under Attributes."""
+    return True if (getattr(thing, "__doc__", None) or "").startswith(ALIAS) else None
 
 
 def show_fields(app: Sphinx, doctree: nodes.document) -> None:
@@ -156,6 +165,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("promised", Promised)
     app.add_directive("modules", Modules)
     app.connect("autodoc-process-signature", sign)
+    app.connect("autodoc-skip-member", without_aliases)
     app.connect("doctree-read", show_fields)
     app.connect("env-get-outdated", new_modules)
     app.connect("env-before-read-docs", import_all)
