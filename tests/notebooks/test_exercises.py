@@ -57,7 +57,8 @@ def test_frame(chapter):
     head, _, rest = markdown(chapter).partition("## The question")
     assert head.count("\n- ") >= 3 and "You will be able to" in head
     assert re.search(r"\*\*Prerequisites:\*\* (.*\{ref\}`|none)", head)
-    assert re.search(r"\*\*Minutes:\*\* about \d+ to read, \d+ for the exercises", head)
+    minutes = re.search(r"\*\*Minutes:\*\* about (\d+) to read, \d+ for the exercises", head)
+    assert minutes and int(minutes[1]) <= 15
     ends = [rest.index(f"\n## {name}\n") for name in ("Exercises", "Quiz", "Next")]
     assert ends == sorted(ends)
 
