@@ -10,7 +10,7 @@ from rmutils.paper import load_published_scores, load_tables
 from rmutils.paper.gains import general_gains, score_gains, sparsity_gains
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def gains():
     return score_gains().set_index("quantity")[["value", "low", "high"]]
 

@@ -60,6 +60,18 @@ def test_what_is_missing_is_named(table):
     assert np.isnan(value(found, "summary")) and "Summ" not in set(found["name"])
 
 
+def test_what_is_not_of_the_suite(table):
+    """A data set of others counts in its category; a category of others has a mean of its own."""
+    own = table[table["dataset"] == "free_answer"].assign(dataset="own", score=50.0)
+    odd = own.assign(dataset="odd", category="Odd", score=7.0)
+    found, before = averages(pd.concat([table, own, odd])), averages(table)
+    many, old = len(SUITE["LongQA"]), value(before, "LongQA")
+    new = (many * old + 50) / (many + 1)
+    assert (value(found, "Odd"), value(found, "LongQA")) == pytest.approx((7, new))
+    assert value(found, "overall") == pytest.approx(
+        value(before, "overall") + (new - old) / len(SUITE))
+
+
 def test_unscored_samples_are_left_out_not_zero(table):
     hit = (table["dataset"] == "free_answer") & (table["sample"] < 5)
     table.loc[hit, ["score", "unscored"]] = np.nan, True
