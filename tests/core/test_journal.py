@@ -97,7 +97,8 @@ def test_what_others_keep_beside_it_stays(tmp_path):
 
 
 def test_shares_are_done_side_by_side(tmp_path, monkeypatch):
-    """By threads in the place of processes. Each knows what is done; the bar tells of the rest."""
+    """By threads in the place of processes. Each knows what is done; the bar tells of the rest, and
+    of what the first has done before the second begins."""
     path, told, before = tmp_path / "journal.jsonl", [], signal.getsignal(signal.SIGINT)
     Journal(path)["0"] = "known"
 
@@ -106,15 +107,19 @@ def test_shares_are_done_side_by_side(tmp_path, monkeypatch):
         told.append((doing, total, unit, done))
         yield told.append
 
+    def wait_for(count):
+        for _ in range(1000):
+            if sum(told[1:]) >= count:
+                break
+            time.sleep(0.01)
+
     def work(own, share, done):
+        wait_for(2 * share.start)
         for name in map(str, range(5)[share]):
             if name not in own:
                 own[name] = share.start
         done(1)
-        for _ in range(1000):
-            if sum(told[1:]) >= 4:
-                break
-            time.sleep(0.01)
+        wait_for(4)
         return share
 
     def pool(count, context, prepare, given):

@@ -59,10 +59,10 @@ def write(tmp_path, monkeypatch):
 def test_pairs(write, llama):
     """Prompts are context, empty line, query; what teaches nothing is dropped and counted."""
     write(row(0), row(1, win="是的。"), row(2, lose="Yes, it is."), row(3, lose=" "),
-          row(4, win=None), row(5, win="Ask NAME_1."), row(0, win="Again."), row(6, query=""),
-          row(7, context=None))
+          row(4, win=None), row(5, win="Ask NAME_1."), row(0, win="Again."), row(0, win="Again."),
+          row(6, query=""), row(7, context=None))
     pairs = longreward_pairs(llama)
-    assert pairs.dropped == {"equal": 1, "empty": 4, "redacted": 1, "duplicate": 1}
+    assert pairs.dropped == {"equal": 1, "empty": 4, "redacted": 1, "duplicate": 2}
     table = pairs.table.set_index("prompt").sort_index()
     assert table.index.tolist() == [f"The river {n} is long.\n\nIs it long?" for n in (0, 1)]
     assert table["chosen"].iloc[0] in ("Yes, it is.", "Again.")
