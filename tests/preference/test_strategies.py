@@ -15,6 +15,7 @@ from rmutils.heads.masking import choose
 from rmutils.paper.tables import load_tables
 from rmutils.preference import strategies
 from rmutils.preference.instructions import Instruction
+from rmutils.preference.pairs import longreward_pairs
 from rmutils.preference.responses import ResponseConfig, Transformers, respond
 from rmutils.preference.strategies import STRATEGIES, ChosenHeads, contrast, register_strategy
 from tests.conftest import make_lm
@@ -33,6 +34,21 @@ class Longest:
     def score(self, instruction, responses):
         self.asked += 1
         return [None if "e" in text else float(len(text)) for text in responses]
+
+
+def test_what_strategies_differ_in_is_that_of_the_paper():
+    """Sections 4.3 and 4.5: which train without preferences, think otherwise, take responses of a
+    smaller model, ratings, or pairs of others."""
+    usual = {"objective": "dpo", "reasoning": "kept", "smaller": False, "judged": False}
+    told = {name: {field: value for field, known in usual.items()
+                   if (value := getattr(strategy, field)) != known}
+            for name, strategy in STRATEGIES.items()}
+    assert {name: other for name, other in told.items() if other} == {
+        "sft": {"objective": "sft"}, "rc-removed": {"reasoning": "removed"},
+        "rc-un-generated": {"reasoning": "un-generated"}, "smaller-model": {"smaller": True},
+        "win-lose-pair": {"judged": True}}
+    assert {name: strategy.released for name, strategy in STRATEGIES.items()
+            if strategy.released} == {"longreward": longreward_pairs}
 
 
 def test_masked_strategies(cache, llama):
