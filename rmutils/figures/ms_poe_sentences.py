@@ -120,8 +120,8 @@ def new_distances(table: pd.DataFrame, length: int) -> str:
     counts = rows.assign(helped=rows["low"] > 0, harmed=rows["high"] < 0).groupby(
         "variant", sort=False)[["helped", "harmed"]].sum()
     models, most = rows["model"].nunique(), counts["helped"].max()
-    best = [name for name, count in counts["helped"].items() if count == most > 0]
-    harm = [f"{name} harms {count}" for name, count in counts["harmed"].items() if count]
+    best = [f"*{name}*" for name, count in counts["helped"].items() if count == most > 0]
+    harm = [f"*{name}* harms {count}" for name, count in counts["harmed"].items() if count]
     lead = (f"{join(best)} {'help' if len(best) > 1 else 'helps'} most models, {most} of {models}"
             f"{' each' * (len(best) > 1)}" if best else
             f"none of {len(counts)} variants helps any of {models} models")
