@@ -52,7 +52,7 @@ class Settings(Config):
 
     most: int = 12
     """Mutants, drawn at random; all, where there are fewer."""
-    seed: int = 2
+    seed: int = 4
     slowest: float = 3.0
     """Seconds: tests that take longer are left out."""
 

@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from safetensors.numpy import save_file
 
 from rmutils.core.errors import UserError
@@ -176,6 +177,14 @@ def test_other_files_are_no_saved_scores(scores, tmp_path):
         scores.save(tmp_path / "no" / "folder")
 
 
+def test_the_interval_of_a_success_rate_stays_a_share():
+    """Of 3 needles of which one is found in one case less: drawn means are spread beyond 1."""
+    found = np.array([1, 1, 1, 1, 1, 0, 1, 1, 1], dtype=bool)
+    cases = pd.DataFrame({"needle": np.arange(9) // 3, "success": found})
+    rate = HeadScores(np.zeros((8, 1, 1)), "m", None, cases).success_rate
+    assert rate.value == pytest.approx(8 / 9) and 0 < rate.low < rate.value < rate.high == 1
+
+
 def test_plot_shows_every_head_and_outlines_those_chosen(scores):
     """Two layers of three heads, and three layers of two: the longer side goes across."""
     for made, names in ((scores, ["head", "layer"]),
@@ -190,6 +199,8 @@ def test_plot_shows_every_head_and_outlines_those_chosen(scores):
             (x - 0.5, y - 0.5, 1, 1) for y, x in np.argwhere(scores.mean >= 0.5)}
         assert not any(patch.get_fill() for patch in axes.patches)
     assert scores.plot(axes=axes).axes[0] is axes
+    whole = Figure()
+    assert scores.plot(axes=whole.subfigures().subplots()) is whole
     made.plot().savefig(drawn := io.StringIO(), format="svg")
     assert "<image" not in drawn.getvalue(), "a picture of pixels, which blurs in print"
 

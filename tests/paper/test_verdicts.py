@@ -84,6 +84,27 @@ def test_an_effect_that_is_there_may_be_smaller_than_claimed():
         assert (found.verdict, found.size_excluded) == (verdict, claimed == 9)
 
 
+def test_a_p_of_exactly_five_percent_is_enough(monkeypatch):
+    """As the plan says: p at most 0.05, of the direction and of the size."""
+    monkeypatch.setattr(Effect, "p", lambda self, bound: 0.05)
+    found = answers([(effect(1, 3), Claimed(above=0, size=9))])[0]
+    assert (found.verdict, found.p, found.size_excluded) == (SHOWN, 0.05, True)
+    monkeypatch.setattr(Effect, "p", lambda self, bound: np.nextafter(0.05, 1))
+    found = answers([(effect(1, 3), Claimed(above=0, size=9))])[0]
+    assert (found.verdict, found.size_excluded) == (UNDECIDED, False)
+
+
+def test_a_quantity_is_told_by_its_first_sentence():
+    def one():
+        """Gain of
+        the mean. More."""
+
+    def other():
+        """Gain."""
+
+    assert [Quantity(f, "{effect}").words for f in (one, other)] == ["Gain of the mean", "Gain"]
+
+
 def test_other_packages_can_add_quantities():
     assert QUANTITIES.group == "rmutils.quantities"
     with pytest.raises(UserError, match="'fame' is no quantity"):
