@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
 from functools import cache
@@ -22,10 +23,12 @@ TOKENIZERS = "tokenizer.json", "*.model", "vocab.*", "*.tiktoken", "tekken.json"
 
 
 LARGEST = {
-    "num_hidden_layers": 4096, "num_attention_heads": 4096, "num_key_value_heads": 4096,
+    "num_hidden_layers": 1024, "num_attention_heads": 4096, "num_key_value_heads": 4096,
     "head_dim": 2**16, "hidden_size": 2**20, "intermediate_size": 2**24, "vocab_size": 2**24}
 """Settings by name, and the largest values that are read. Beyond them a file is damaged: no model
 comes near, and transformers would build it for hours before it misses the weights."""
+PACKED = 16
+"""More weights than this in a number of a file are not held by any kind of quantization."""
 
 
 GGUF_NAMES = {
@@ -82,6 +85,7 @@ def read_folder(name: str, dtype: torch.dtype):
         if Path(name).is_dir() and not any(any(Path(name).glob(one)) for one in TOKENIZERS):
             raise FileNotFoundError("the folder has no tokenizer. Copy tokenizer.json and "
                                     "tokenizer_config.json from the model that it was made from")
+        _check_weights(Path(name))
         model, info = AutoModelForCausalLM.from_pretrained(
             **_at(name), dtype=dtype, use_safetensors=True, trust_remote_code=False,
             output_loading_info=True, ignore_mismatched_sizes=True,
@@ -105,6 +109,26 @@ def _check_folder(folder: Path) -> None:
     for part in parts:  # settings of one modality stand in an inner object
         _check_sizes(part)
         parts += [inner for inner in part.values() if isinstance(inner, dict)]
+
+
+def _check_weights(folder: Path) -> None:
+    """Refuse settings of a far larger model than the files hold, before memory is taken for it."""
+    from safetensors import safe_open
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    held = 0
+    for path in folder.glob("*.safetensors"):
+        with safe_open(path, "pt") as file:
+            held += sum(math.prod(file.get_slice(name).get_shape())
+                        for name in file.offset_keys())
+    if not held:
+        return
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    asked = sum(weights.numel() for weights in model.parameters())
+    if asked > PACKED * held:
+        raise ValueError(f"its config.json asks for {asked:,} weights, and its files hold {held:,}")
 
 
 def _check_sizes(settings: dict[str, Any]) -> None:

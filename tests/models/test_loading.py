@@ -150,6 +150,8 @@ def test_weights_are_never_made_up(folder, changed):
 @pytest.mark.parametrize("spoil, said", [
     (lambda f: change(f, num_hidden_layers=10**9), "num_hidden_layers is 1000000000, which no"),
     (lambda f: change(f, text_config={"vocab_size": 2**31}), "vocab_size is 2147483648"),
+    (lambda f: change(f, intermediate_size=2**24), "asks for .* weights, and its files hold"),
+    (lambda f: change(f, num_hidden_layers=1024), "asks for .* weights, and its files hold"),
     (lambda f: change(f, num_attention_heads=0), "num_attention_heads is 0"),
     (lambda f: change(f, hidden_size="many"), "could not be loaded"),
     (lambda f: (f / "tokenizer.json").write_text("[]"), "could not be loaded"),
