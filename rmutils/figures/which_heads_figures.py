@@ -12,6 +12,7 @@ from rmutils.experiments import pairs_from_other_heads as other_heads
 from rmutils.experiments.snapshots import RETMASK
 from rmutils.experiments.which_heads import COPY, PLAIN_TEXT, SCORE, TASK, WRITE
 from rmutils.figures.report import number
+from rmutils.figures.sentences import spell
 from rmutils.figures.style import BLUE, GREY, RED, WIDTH
 from rmutils.stats import smallest_effect
 
@@ -114,7 +115,7 @@ def again_said(result: other_heads.PairsFromOtherHeads) -> str:
     if not seeds:
         return ""
     score, found = result.again()
-    return (f"{seeds} further RetMask trainings, each with instructions and a seed of its own, "
+    return (f"{spell(seeds).capitalize()} further RetMask trainings, each with instructions and a seed of its own, "
             f"raise the scores of the masked heads by "
             f"**{number(*(1000 * x for x in score))} thousandths** and the share of needles "
             f"found, {100 * result.before.success_rate.value:.0f} % before, by "

@@ -69,7 +69,7 @@ def test_what_retmask_changes_in_further_seeds(stored):
     shares = [one.after.cases["success"].mean() for one in own]
     before = stored.before.cases["success"].mean()
     assert found.value == pytest.approx(np.mean(shares) - before) and score.low > 0
-    assert again_said(stored).startswith("5 further RetMask trainings")
+    assert again_said(stored).startswith("Five further RetMask trainings")
     assert again_said(replace(stored, trainings={})) == ""
 
 
