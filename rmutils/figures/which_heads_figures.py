@@ -115,8 +115,8 @@ def again_said(result: other_heads.PairsFromOtherHeads) -> str:
     if not seeds:
         return ""
     score, found = result.again()
-    return (f"{spell(seeds).capitalize()} further RetMask trainings, each with instructions and a seed of its own, "
-            f"raise the scores of the masked heads by "
+    return (f"{spell(seeds).capitalize()} further RetMask trainings, each with instructions and a "
+            f"seed of its own, raise the scores of the masked heads by "
             f"**{number(*(1000 * x for x in score))} thousandths** and the share of needles "
             f"found, {100 * result.before.success_rate.value:.0f} % before, by "
             f"**{number(*(100 * x for x in found))} points**.")
