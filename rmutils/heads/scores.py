@@ -285,7 +285,8 @@ class HeadScores:
         values = self.mean.T if wide else self.mean
         if axes is None:
             axes = Figure(figsize=(7.6, 1.1 + 0.24 * len(values)), layout="constrained").subplots()
-        figure: Figure = axes.get_figure(root=True)
+        figure = axes.get_figure(root=True)
+        assert figure is not None  # axes that were removed
         rows, columns = map(np.arange, values.shape)
         axes.invert_yaxis()
         mesh = axes.pcolormesh(  # shapes; without edges, gaps shine through
