@@ -76,6 +76,16 @@ def test_notebook_defines_no_algorithm(cells):
                 assert node.end_lineno - node.lineno < LONGEST_FUNCTION, node.name
 
 
+def test_what_a_cell_reports_is_shown(cells):
+    """Jupyter shows the value of a cell's last expression, and of no other."""
+    for cell in (cell for cell in cells if cell.cell_type == "code"):
+        tree = ast.parse(cell.source)
+        lost = [ast.unparse(node) for node in ast.walk(tree)
+                if isinstance(node, ast.Expr) and node is not tree.body[-1]
+                and ast.unparse(node).startswith("report.")]
+        assert not lost, cell.id
+
+
 def test_every_figure_has_a_number_a_caption_and_a_description(cells):
     for cell in cells:
         shown = cell.metadata.get("mystnb", {})
