@@ -176,7 +176,6 @@ def selecting(model: PreTrainedModel, config: Select) -> Iterator[Selection]:
             kwargs = kwargs | {"recorder": recorder.among(places)}
         return args, kwargs | {
             "attention_mask": seen[None, None], "past_key_values": None,
-            "position_ids": places[None],
             "position_embeddings": position_embeddings(model, number, args[0], places[None])}
 
     hooks = [layer.register_forward_pre_hook(later if i else choose, with_kwargs=True)
@@ -213,7 +212,7 @@ def answer_selecting(
                               logits_to_keep=1, recorder=recorder).logits
             if recorder is not None:
                 selection.looked.append(recorder.take()[0, ..., 0])
-            ids = [int(logits[0, -1].argmax())]
+            ids = [int(logits.argmax())]
             if ids[0] in stop_ids:
                 break
             said += ids
@@ -268,8 +267,8 @@ class SelectingModel(AttachedModel):
             for part in parts:
                 rows.append(self.lm.model(torch.tensor([part], device=self.lm.model.device),
                                           past_key_values=cache, use_cache=True,
-                                          logits_to_keep=1).logits[0, -1])
-        return torch.stack(rows).float().cpu(), view.kept()
+                                          logits_to_keep=1).logits[0])
+        return torch.cat(rows).float().cpu(), view.kept()
 
     def watch(
         self, prompt: Sequence[int], *, max_new_tokens: int, stop_ids: Collection[int]

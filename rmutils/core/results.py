@@ -188,7 +188,7 @@ class Stage(Generic[T]):
 
     def obtain(
         self, config: Config, inputs: dict[str, str], make: Callable[[Path], T], *,
-        compute: Compute = "auto", command: str, model: str = "", label: str = "",
+        compute: Compute, command: str, model: str, label: str = "",
     ) -> tuple[T, Artifact]:
         """Look a result up, or make it and keep it in the user's cache.
 

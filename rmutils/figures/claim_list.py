@@ -61,14 +61,12 @@ def _told(part: Part) -> str:
         of = html.escape(", ".join(map(str, part.of)))
         return f"{mark} {of}: not computed ({html.escape(effect.blocked)})."
     ends = (effect.value, effect.low, effect.high)
-    text = f"{counted(*ends)} {effect.unit}"
-    if part.sentence:
-        shown = counted(*(part.scale * end for end in ends))
-        text = part.sentence.format(effect=shown).replace("`", "")
+    shown = counted(*(part.scale * end for end in ends))
+    text = part.sentence.format(effect=shown).replace("`", "")
     text = text[0].upper() + text[1:]
     beside = "" if part.measure.decides else ", shown beside"
     why = f" {effect.blocked}." if effect.blocked else ""
-    claimed = part.measure.words_in_units(part.scale if part.sentence else 1)
+    claimed = part.measure.words_in_units(part.scale)
     return (f"{mark} {html.escape(text)}. Claimed: {html.escape(claimed)}; "
             f"{part.answer.verdict}{beside}.{html.escape(why)}")
 

@@ -54,10 +54,7 @@ class Packing:
 
     def lengths(self, instances: Sequence[int]) -> list[list[int]]:
         """Tokens of the pieces of some instances, each in their order."""
-        held: dict[int, list[int]] = {int(number): [] for number in instances}
-        for i in np.flatnonzero(np.isin(self.instance, instances)):
-            held[int(self.instance[i])].append(int(self.length[i]))
-        return list(held.values())
+        return [self.length[self.instance == number].tolist() for number in instances]
 
     @property
     def cut(self) -> int:

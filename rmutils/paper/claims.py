@@ -97,16 +97,18 @@ class Claim(Config):
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a claim, and its effect; None if its result is not stored, as `note` says."""
+    """A part of a claim, and its effect; None if its result is not stored, as `note` says.
+
+    `sentence` says the effect with units, `scale` times as large; `{effect}` stands for the number.
+    """
 
     measure: Measure
     of: tuple[str | int, ...]
     effect: Effect | None
     answer: PartVerdict
-    sentence: str = ""
-    """Says it with units; `{effect}` stands for the number."""
-    scale: float = 1
-    note: str = ""
+    sentence: str
+    scale: float
+    note: str
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ class Judged:
     claim: Claim
     parts: tuple[Part, ...]
     verdict: Verdict
-    note: str = ""
+    note: str
 
     @property
     def deciding(self) -> list[Part]:
@@ -135,7 +137,7 @@ class Judged:
     @property
     def telling(self) -> Part | None:
         """The part that says most: of those with the verdict of the claim the one with the smallest
-        p, else the one with the smallest p of all, or with the narrowest interval."""
+        p, else the one with the smallest p of all; the first where none has a p."""
         like = {SHOWN: (SHOWN, REACHED), REACHED: (REACHED,), AGAINST: (AGAINST,),
                 EXCLUDED: (EXCLUDED,), UNDECIDED: (UNDECIDED, EXCLUDED), BLIND: (BLIND,)}.get(
                     self.verdict, (SHOWN, REACHED))
@@ -197,13 +199,13 @@ def judge(claims: Sequence[Claim], quantities: Quantities = QUANTITIES) -> list[
 def _judge(claim: Claim, quantities: Quantities) -> Judged:
     if claim.untestable:
         return Judged(claim, (), UNTESTABLE, claim.untestable)
-    parts = [_part(measure, (of,) if isinstance(of, str) else of, quantities)
-             for measure in claim.measures for of in measure.of]
-    judged = Judged(claim, tuple(_answered(parts)), UNDECIDED)
-    notes = list(dict.fromkeys(part.note for part in judged.deciding if part.note))
+    parts = tuple(_answered([_part(measure, (of,) if isinstance(of, str) else of, quantities)
+                             for measure in claim.measures for of in measure.of]))
+    deciding = [part for part in parts if part.measure.decides]
+    notes = list(dict.fromkeys(part.note for part in deciding if part.note))
     more = f" And {len(notes) - 1} more." if len(notes) > 1 else ""
-    return replace(judged, verdict=together([part.answer.verdict for part in judged.deciding]),
-                   note=notes[0] + more if notes else "")
+    return Judged(claim, parts, together([part.answer.verdict for part in deciding]),
+                  notes[0] + more if notes else "")
 
 
 def _part(measure: Measure, of: tuple[str | int, ...], quantities: Quantities) -> Part:

@@ -7,7 +7,14 @@ import pytest
 import torch
 from transformers import DynamicCache
 
-from rmutils.attention.select_attention import Select, answer_selecting, selecting, top_p
+from rmutils.attention.select_attention import (
+    Select,
+    SelectedView,
+    Selection,
+    answer_selecting,
+    selecting,
+    top_p,
+)
 from rmutils.attention.share_attention import sharing_heads
 from rmutils.attention.sharing_plans import even_sharing
 from rmutils.core.errors import UserError
@@ -98,6 +105,16 @@ def test_all_tokens_are_the_plain_model(lm, at_prefill):
     assert said == generate(lm, [PROMPT], max_new_tokens=6)[0]
     assert selection.hidden.shape == (1, len(selection.scores), 32)
     assert generate(lm, [PROMPT], max_new_tokens=6)[0] == said  # restored
+
+
+def test_kept_by_hand():
+    """Of 10 tokens and the first of the answer 4 are chosen, of 12 then 6; the prompt is read by
+    itself."""
+    view = SelectedView(range(10), selection=Selection(Select(), hidden=torch.zeros(1, 12, 8)))
+    assert view.hidden_bytes() == 12 * 8 * 4
+    for size, share in ((10, float("nan")), (4, 4 / 11), (6, (4 / 11 + 6 / 12) / 2)):
+        view.selection.chosen.append(torch.arange(size))
+        assert view.kept() == pytest.approx(share, nan_ok=True)
 
 
 def test_top_p_by_hand():

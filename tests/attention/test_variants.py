@@ -91,6 +91,22 @@ def test_the_model_is_left_as_it_was(lm, variant):
         assert torch.equal(inverse_frequencies(lm.model, i), turn)
 
 
+@pytest.mark.parametrize("variant", ALL, ids=lambda v: f"{v.kind} {getattr(v, 'order', '')}")
+def test_tensors_are_made_where_the_model_is(llama, variant):
+    """Not where torch makes them by itself, which is on no device at all here."""
+    def told(model):
+        found = []
+        model.answer(PROMPTS[:1], max_new_tokens=3, done=lambda *answer: found.append(answer))
+        watched = model.watch(PROMPTS[0], max_new_tokens=3, stop_ids=[])
+        return (found, model.next_logits(PROMPTS[1], 20)[0].tolist(), watched.tokens.tolist(),
+                watched.positions.tolist())
+
+    with variant.attached(llama) as model:
+        want = told(model)
+        with torch.device("meta"):
+            assert told(model) == want
+
+
 def test_plain_is_the_model_itself(lm):
     assert answers(lm, Plain()) == [(tokens, 1.0) for tokens in generate(
         lm, PROMPTS, max_new_tokens=5)]

@@ -100,6 +100,7 @@ def test_shares_are_done_side_by_side(tmp_path, monkeypatch):
     """By threads in the place of processes. Each knows what is done; the bar tells of the rest, and
     of what the first has done before the second begins."""
     path, told, before = tmp_path / "journal.jsonl", [], signal.getsignal(signal.SIGINT)
+    files = set()
     Journal(path)["0"] = "known"
 
     @contextmanager
@@ -115,6 +116,7 @@ def test_shares_are_done_side_by_side(tmp_path, monkeypatch):
 
     def work(own, share, done):
         wait_for(2 * share.start)
+        files.add((share.start, own.path))
         for name in map(str, range(5)[share]):
             if name not in own:
                 own[name] = share.start
@@ -133,6 +135,7 @@ def test_shares_are_done_side_by_side(tmp_path, monkeypatch):
     with one_thread():
         shares = side_by_side(work, path, 2, "counting", 5, unit="numbers")
     assert shares == [slice(0, None, 2), slice(1, None, 2)]
+    assert files == {(k, worker_part(path, k)) for k in range(2)}
     assert told[0] == ("counting", 5, "numbers", 1) and sum(told[1:]) == 4
     assert dict(Journal(path)) == {"0": "known", "1": 1, "2": 0, "3": 1, "4": 0}
     assert [*tmp_path.iterdir()] == [path] and signal.getsignal(signal.SIGINT) == before

@@ -225,11 +225,12 @@ def test_tables_come_back(shipped):
         journal.write_text("begun")
         return made
 
-    found, artifact = stage.obtain(Setting(), INPUTS, make, command="two", model="m", label="l")
-    again, same = stage.obtain(Setting(), INPUTS, make, compute="never", command="two")
+    found, artifact = stage.obtain(Setting(), INPUTS, make, compute="auto", command="two",
+                                   model="m", label="l")
+    again, same = stage.obtain(Setting(), INPUTS, make, compute="never", command="two", model="")
     assert artifact == same and artifact.manifest["facts"] == {"one": 2, "two": 1}
     assert {*artifact.manifest["files"]} == {"one.parquet", "two.parquet"}
-    bare = stage.obtain(Setting(size=9), INPUTS, make, command="two")[1]
+    bare = stage.obtain(Setting(size=9), INPUTS, make, compute="auto", command="two", model="")[1]
     assert bare.name == f"two/any/base-{bare.key[-16:-8]}"
     assert artifact.name.startswith("two/m/l-") and artifact.manifest["command"] == "two"
     for tables in (found, again):
@@ -344,6 +345,29 @@ def test_second_process_waits_for_the_first(obtain, shipped, cache, tmp_path):
     key = STAGE.key(Setting(), INPUTS)
     assert sorted(lines) == [["making", key], [key]]
     assert obtain().key == key and obtain.calls == []
+
+
+@pytest.mark.parametrize(("compute", "made"), [({}, 1), ({"compute": "auto"}, 1),
+                                               ({"compute": "always"}, 2)])
+def test_what_was_made_meanwhile_is_not_made_again(shipped, cache, monkeypatch, compute, made):
+    """Between the first look and the lock, another process stores the result."""
+    calls, first = [], artifacts.one_process
+
+    def make(folder):
+        (folder / "result.json").write_text("9")
+        calls.append(folder)
+        return {}
+
+    def obtain(**compute):
+        return STAGE.obtain_folder(Setting(), INPUTS, make, command="square", **compute)
+
+    def late(*lock):
+        monkeypatch.setattr(artifacts, "one_process", first)
+        obtain()
+        return first(*lock)
+
+    monkeypatch.setattr(artifacts, "one_process", late)
+    assert obtain(**compute).problems() == [] and len(calls) == made
 
 
 def test_an_error_ends_the_lock(shipped, cache, obtain):

@@ -18,12 +18,13 @@ def judged():
     measure = Measure(above=0, quantity="q", of=("smollm2-135m",))
     effects = [Effect(2, 1, 3, "points", (), 100), Effect(-0.5, -2, 1, "points", (), 100)]
     given = answers([(effect, measure) for effect in effects])
-    parts = tuple(Part(measure, ("smollm2-135m", EVIL), effect, answer)
+    parts = tuple(Part(measure, ("smollm2-135m", EVIL), effect, answer, "{effect}", 1, "")
                   for effect, answer in zip(effects, given, strict=True))
     said = (Saying(source="en", place="Abstract", as_printed=EVIL),)
-    return [Judged(Claim(id="a", said=said, test=EVIL, measures=(measure,)), parts, "undecided"),
+    return [Judged(Claim(id="a", said=said, test=EVIL, measures=(measure,)), parts, "undecided",
+                   ""),
             Judged(Claim(id="b", said=said, test=EVIL, untestable=EVIL), (),
-                   "not testable at this size")]
+                   "not testable at this size", "")]
 
 
 def test_each_claim_opens_on_its_parts(judged):

@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from tokenizers import processors
 
 from rmutils.attention.decoding import Answer
 from rmutils.core.paths import CORPORA, DATA
@@ -53,6 +54,11 @@ def test_published_score_by_hand():
                     needle)
     positions = np.array([at, at, at + 1, 0, at + 2])
     answer = Answer(np.array([own[0], own[0], own[1], 0, own[1] + 1]), positions[:, None, None])
+    assert kind.score(case, answer) == pytest.approx(3 / len(own))
+    assert kind.needle_tokens(case) == len(own)
+    lm.tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        "<s> $A", special_tokens=[("<s>", 0)])  # as Llama's, which opens a text
+    assert lm.tokenizer(needle.real_needle)["input_ids"] == [0, *own]
     assert kind.score(case, answer) == pytest.approx(3 / len(own))
     assert kind.stop_ids() == {144}
     assert kind.recall("青い缶の中", "中の缶い青") == (0.0, "ROUGE-1")

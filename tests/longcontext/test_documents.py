@@ -52,13 +52,19 @@ def test_logits_and_gradients_are_those_of_single_documents(lm, attention):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3, msg=name)
 
 
-def test_nothing_leaks_and_the_measure_would_see_it(lm):
-    """What transformers does by itself holds without cache and mask, and breaks silently with."""
-    inputs = packed(lm, [DOCUMENTS], 51)
+@pytest.mark.parametrize("first", [0, 5, 511])
+def test_nothing_leaks_and_the_measure_would_see_it(lm, first):
+    """What transformers does by itself holds without cache and mask, and breaks silently with.
+    Whatever token comes first, also the last one of the vocabulary."""
+    assert lm.model.config.vocab_size == 512
+    inputs = packed(lm, [[[first, *DOCUMENTS[0][1:]], *DOCUMENTS[1:]]], 51)
     assert leak(lm.model, inputs) == 0
     by_positions = {name: inputs[name] for name in ("input_ids", "position_ids")}
     assert leak(lm.model, by_positions, use_cache=False) == 0
     assert leak(lm.model, by_positions, use_cache=True) > 0.01
+    alone = packed(lm, [[[first], [9], [8]]], 3)
+    assert leak(lm.model, alone) == 0
+    assert leak(lm.model, alone | {"attention_mask": torch.ones(1, 3)}) > 0.01
     everything = by_positions | {"attention_mask": torch.ones(1, 51)}
     assert leak(lm.model, everything, use_cache=False) > 0.01
 

@@ -31,7 +31,13 @@ def rooms(packing):
 
 
 def test_best_fit_against_the_obvious_way():
-    assert rooms(best_fit(LENGTHS, CAPACITY)) == obvious(LENGTHS, CAPACITY)
+    """Behind whole instances the longest comes first; of two that are alike, the earlier document.
+    """
+    packing = best_fit(LENGTHS, CAPACITY)
+    assert rooms(packing) == obvious(LENGTHS, CAPACITY)
+    rest = packing.length < CAPACITY
+    order = [*zip(-packing.length[rest], packing.document[rest], strict=True)]
+    assert order == sorted(order) and len({n for n, _ in order}) < len(order)
 
 
 @pytest.mark.parametrize("pack", [best_fit, concatenate_and_split])
@@ -44,6 +50,10 @@ def test_every_token_lies_in_one_place(pack):
     assert all((tokens == 1).all() for tokens in seen)
     assert min(rooms(packing)) >= 0 and packing.instances == len(rooms(packing))
     assert packing.padding == sum(rooms(packing))
+    some = [packing.instances - 1, 0, 7]
+    assert packing.lengths(some) == [
+        [int(n) for n, instance in zip(packing.length, packing.instance, strict=True)
+         if instance == number] for number in some]
 
 
 def test_by_hand():

@@ -3,8 +3,10 @@
 import json
 import re
 import shutil
+from contextlib import nullcontext
 from inspect import signature
 
+import numpy as np
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -12,6 +14,7 @@ from typer.testing import CliRunner
 from rmutils.cli import app
 from rmutils.core.errors import NotStored, UserError
 from rmutils.heads.sparsity import statistics
+from rmutils.paper import claims as module
 from rmutils.paper.claims import CLAIMS, claim_table, judge, load_claims, part_table
 from rmutils.paper.effects import QUANTITIES
 from rmutils.paper.effects.task_effects import EVALUATIONS
@@ -149,7 +152,8 @@ def test_verdicts_come_from_effects(write):
         {"measures": [at(3, 0), at(3, size=9)]}, {"measures": [at(0, size=5)]},
         {"measures": [at(0, 3, 0, 0)]}, {"measures": [at(-3, -3, 0)]},
         {"measures": [at(3, model="deaf"), at(3, model="few"), at(3)]},
-        {"measures": [at(3), missing]}, {"measures": None, "untestable": "Too large."}), quantities)
+        {"measures": [at(3, model="deaf"), at(3), missing]},
+        {"measures": None, "untestable": "Too large."}), quantities)
     table, parts = claim_table(judged), part_table(judged)
     assert [*table] == ["id", "source", "place", "as_printed", "also", "test", "verdict", "words",
                         "note"]
@@ -165,6 +169,8 @@ def test_verdicts_come_from_effects(write):
         "size excluded", "undecided: 1 of 4 parts shown"]
     telling = parts[parts["telling"]].set_index("id")
     assert telling["value"].tolist()[:6] == [3, 4, 3, 0, 0, -3]
+    assert judged[7].telling.answer.p < 0.05 and judged[8].telling is None
+    assert all(np.isnan(part.answer.p) for part in judged[7].parts if part.effect is None)
     assert telling.loc["claim-6", "blocked"] == "nothing moves"
     assert telling.loc["claim-0", "p"] == judged[0].parts[0].answer.p < 0.05
     assert telling.loc["claim-0", ["sentence", "scale", "over", "clusters"]].tolist() == [
@@ -172,7 +178,23 @@ def test_verdicts_come_from_effects(write):
     beside = parts[~parts["decides"]]
     assert beside[["value", "verdict"]].to_numpy().tolist() == [[-9, AGAINST]]
     deaf = parts[parts["verdict"] == BLIND]
-    assert deaf["p"].isna().all() and deaf["blocked"].astype(bool).all() and len(deaf) == 2
+    assert deaf["p"].isna().all() and deaf["blocked"].astype(bool).all() and len(deaf) == 3
+
+
+def test_each_place_of_a_claim_is_named_once(write):
+    places = [{"source": source, "place": place, "as_printed": place} for source, place in (
+        ("en", "Abstract"), ("en", "Section 1"), ("ja", "Section 1"), ("en", "Section 1"))]
+    first = claim_table(judge(write(
+        {"said": places, "measures": None, "untestable": "Too large."}))).iloc[0]
+    assert (first["source"], first["place"], first["as_printed"], first["also"]) == (
+        "en", "Abstract", "Abstract", "en Section 1, ja Section 1")
+
+
+def test_progress_counts_claims(write, monkeypatch):
+    told = []
+    monkeypatch.setattr(module, "progress_bar", lambda *what, unit: nullcontext(told.append))
+    judge(write(*[{"measures": None, "untestable": "Too large."}] * 3))
+    assert told == [1, 1, 1]
 
 
 def test_no_stored_verdict_contradicts_its_interval():
