@@ -196,7 +196,7 @@ def _share(work: Work, known: dict[str, Any], part: Path, share: slice) -> Any:
     if torch.cuda.is_available():
         torch.cuda.set_device(share.start % torch.cuda.device_count())
     own = Journal(part)
-    own.data |= known
+    own.data = known
     return work(own, share, lambda amount: None)  # the command counts the lines of the journals
 
 
@@ -272,7 +272,7 @@ _shown: Progress | None = None
 @contextmanager
 def _display() -> Iterator[Progress]:
     global _shown
-    if _shown:
+    if _shown is not None:
         yield _shown
         return
     columns = (TextColumn("{task.description}"), BarColumn(), _Amount(), TimeElapsedColumn(),

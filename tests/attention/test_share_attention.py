@@ -70,6 +70,7 @@ def test_memory_of_weights_is_taken_once():
     workspace, query, key = Workspace(), torch.rand(1, 4, 6, 8), torch.rand(1, 4, 9, 8)
     large = workspace.products(query, key)
     torch.testing.assert_close(large, query @ key.transpose(2, 3))
+    assert workspace.products(query, key).data_ptr() == large.data_ptr()
     small = workspace.products(query[:, :2], key[:, :2])
     assert small.data_ptr() == large.data_ptr() and small.shape == (1, 2, 6, 9)
     assert workspace.products(query.double(), key.double()).dtype == torch.float64

@@ -94,6 +94,8 @@ def test_what_cannot_be_is_told(tiny, words, message):
 def test_workers_share_the_device_that_is_named(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
     assert default_workers() == 8
-    for device, workers in (("cuda:1", 1), ("cpu", min(4, os.cpu_count()))):
+    for device, cores, workers in (
+            ("cuda:1", 8, 1), ("cpu", 8, 4), ("cpu", 3, 3), ("cpu", None, 1)):
         monkeypatch.setenv("RMUTILS_DEVICE", device)
+        monkeypatch.setattr(os, "cpu_count", lambda cores=cores: cores)
         assert default_workers() == workers

@@ -4,9 +4,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -57,7 +59,7 @@ def test_a_damaged_line_is_done_again(tmp_path):
 
 def test_lines_of_version_1_0_have_no_checksum(tmp_path):
     path = tmp_path / "journal.jsonl"
-    path.write_text('["a", 1]\n["b", 2]\tffffffff\n')
+    path.write_text('["a", 1]\n["b", 2]\tffffffff\n3\n[4]\n[[5], 6]\n')
     Journal(path)["c"] = 3
     assert dict(Journal(path)) == {"a": 1, "c": 3}
 
@@ -116,6 +118,7 @@ def test_shares_are_done_side_by_side(tmp_path, monkeypatch):
 
     def work(own, share, done):
         wait_for(2 * share.start)
+        assert torch.get_num_threads() == 1
         files.add((share.start, own.path))
         for name in map(str, range(5)[share]):
             if name not in own:
@@ -124,21 +127,59 @@ def test_shares_are_done_side_by_side(tmp_path, monkeypatch):
         wait_for(4)
         return share
 
-    def pool(count, context, prepare, given):
-        assert context.get_start_method() == "spawn" and prepare is module._begin
-        assert given == (module.outside_modules(),)
-        return ThreadPoolExecutor(count)
+    class Pool(ThreadPoolExecutor):
+        def __init__(self, count, context, prepare, given):
+            assert context.get_start_method() == "spawn" and prepare is module._begin
+            assert given == (module.outside_modules(),)
+            super().__init__(count)
 
-    monkeypatch.setattr(module, "ProcessPoolExecutor", pool)
+        def submit(self, *job):
+            assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+            return super().submit(*job)
+
+    monkeypatch.setattr(module, "ProcessPoolExecutor", Pool)
     monkeypatch.setattr(module, "progress_bar", bar)
-    monkeypatch.setattr(module, "PAUSE", 0.02)
     with one_thread():
         shares = side_by_side(work, path, 2, "counting", 5, unit="numbers")
     assert shares == [slice(0, None, 2), slice(1, None, 2)]
     assert files == {(k, worker_part(path, k)) for k in range(2)}
     assert told[0] == ("counting", 5, "numbers", 1) and sum(told[1:]) == 4
-    assert dict(Journal(path)) == {"0": "known", "1": 1, "2": 0, "3": 1, "4": 0}
     assert [*tmp_path.iterdir()] == [path] and signal.getsignal(signal.SIGINT) == before
+    assert dict(Journal(path)) == {"0": "known", "1": 1, "2": 0, "3": 1, "4": 0}
+
+
+def test_a_worker_imports_what_is_needed_and_ends_with_the_command(monkeypatch):
+    """By threads in the place of processes. A thread that waits for the command keeps no worker
+    from ending."""
+    command, imported, ended = threading.Event(), [], []
+    monkeypatch.setattr(module.multiprocessing, "parent_process",
+                        lambda: SimpleNamespace(join=command.wait))
+    monkeypatch.setattr(module.os, "_exit", ended.append)
+    monkeypatch.setattr(module, "import_all", imported.append)
+    before = {*threading.enumerate()}
+    module._begin(["a_module"])
+    (waits,) = {*threading.enumerate()} - before
+    assert waits.daemon and imported == [["a_module"]] and ended == []
+    command.set()
+    waits.join()
+    assert ended == [1]
+
+
+def test_ctrl_c_is_ignored_where_it_arrives(monkeypatch):
+    """Other threads get no signals; and a handler that is not Python's stays."""
+    def handler():
+        with module._deaf_to_ctrl_c():
+            return signal.getsignal(signal.SIGINT)
+
+    before = handler()
+    assert before == signal.SIG_IGN != signal.getsignal(signal.SIGINT)
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(handler).result() == signal.getsignal(signal.SIGINT)
+    set_handlers = []
+    with monkeypatch.context() as patch:
+        patch.setattr(signal, "getsignal", lambda number: None)
+        patch.setattr(signal, "signal", lambda *what: set_handlers.append(what))
+        assert handler() is None and set_handlers == []
 
 
 def test_workers_take_the_gpus_in_turn(tmp_path, monkeypatch):

@@ -35,17 +35,16 @@ def test_bars_within_a_bar_share_its_display(monkeypatch):
     assert last["outer"] < last["first"] < last["second"] < last["next"]
     for name, amount in {"outer": "2/2", "first": "3/3", "second": "3/3",
                          "next": "2.0/2.0 kB"}.items():
-        assert amount in lines[last[name]], lines[last[name]]
+        assert re.search(rf" {amount} +0:00:0\d left 0:00:00", lines[last[name]]), lines[last[name]]
 
 
 def test_lines_without_a_terminal(monkeypatch, capsys):
-    """One of four was done before; of the other three each takes 60 seconds, told from the second
-    on, as 100 have to pass."""
-    monkeypatch.setattr(journal, "QUIET_SECONDS", 100)
-    seconds = iter([1000, 1000, 1060, 1120, 1180])
+    """One of six was done before; of the others each takes 16 seconds, and 30 have to pass from a
+    line to the next. Nothing is told before something is done."""
+    seconds = iter([1000, 1000, 1031, 1032, 1048, 1064, 1080])
     monkeypatch.setattr(journal, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
-    with journal.progress_bar("work", 4, done=1) as advance:
-        for amount in (0, 1, 1, 1):
+    with journal.progress_bar("work", 6, done=1) as advance:
+        for amount in (0, 0, 2, 1, 1, 1):
             advance(amount)
     told = capsys.readouterr().err.splitlines()
-    assert told == ["work: 3/4 cases, 1.0 min left"]
+    assert told == ["work: 3/6 cases, 0.8 min left", "work: 5/6 cases, 0.3 min left"]
