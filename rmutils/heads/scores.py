@@ -291,7 +291,7 @@ class HeadScores:
         axes.invert_yaxis()
         mesh = axes.pcolormesh(  # shapes; without edges, gaps shine through
             columns, rows, values, cmap="cividis", vmin=min(0, values.min()),
-            vmax=max(values.max(), tau or 0), edgecolor="face", linewidth=0.3)
+            vmax=max(0, values.max()), edgecolor="face", linewidth=0.3)
         for layer, head in self.select(tau=tau) if tau is not None else ():
             x, y = (layer, head) if wide else (head, layer)
             axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, ec="#e69f00", lw=1.4))

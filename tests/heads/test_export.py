@@ -11,7 +11,6 @@ from transformers import AutoConfig, AutoModelForCausalLM, MistralConfig, Mistra
 import rmutils
 from rmutils.core.errors import UserError
 from rmutils.heads import export_masked, mask_heads
-from rmutils.heads.masking import RECORD
 from rmutils.models import LanguageModel, load_model
 
 IDS = torch.arange(100, 160)[None]
@@ -43,14 +42,32 @@ def assert_same_model(lm, heads, folder, how="zero"):
     assert (loaded.family, loaded.shape, loaded.window) == (lm.family, lm.shape, lm.window)
 
 
+def told(path) -> dict:
+    """What a file of JSON says, a line each, so that people can read it, too."""
+    text = path.read_text()
+    found = json.loads(text)
+    assert len(text.splitlines()) > len(found) and text.endswith("}\n")
+    return found
+
+
+def test_nothing_is_to_be_seen_before_all_is_written(llama, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(type(llama.tokenizer), "save_pretrained", lambda *folder: seen.extend(
+        path.name for path in tmp_path.iterdir()))
+    export_masked(llama, HEADS, tmp_path / "masked")
+    assert [path.name for path in tmp_path.iterdir()] == ["masked"]
+    (scratch,) = seen
+    assert scratch.startswith(".masked.")
+
+
 def test_loads_as_the_masked_model(lm, tmp_path):
     lm.model.generation_config.eos_token_id = [2, 7]  # not what the configuration alone says
     before = weights(lm)
-    folder = export_masked(lm, HEADS, tmp_path / "new" / "masked")
-    assert folder == tmp_path / "new" / "masked" and [*folder.parent.iterdir()] == [folder]
+    folder = export_masked(lm, HEADS, tmp_path / "a" / "new" / "masked")
+    assert folder == tmp_path / "a/new/masked" and [*folder.parent.iterdir()] == [folder]
     assert_unchanged(lm, before)
     assert_same_model(lm, HEADS, folder)
-    assert json.loads((folder / RECORD).read_text()) == {
+    assert told(folder / "masked_heads.json") == {
         "model": lm.name, "identity": lm.identity, "heads": [[0, 1], [2, 0], [2, 3]],
         "how": "zero", "rmutils": rmutils.__version__}
 
@@ -67,7 +84,8 @@ def test_other_ablations_are_plain_checkpoints_too(lm, tmp_path, how):
     assert not any(unused.values())
     with mask_heads(lm, HEADS, how), torch.inference_mode():
         assert torch.equal(plain(IDS).logits, logits(lm))
-    assert json.loads((folder / RECORD).read_text())["how"] == how
+    assert told(folder / "masked_heads.json")["how"] == how
+    assert told(folder / "config.json")["num_hidden_layers"] == 4
     changed = {name for name, tensor in load_file(folder / "model.safetensors").items()
                if not torch.equal(tensor, before.get(name, torch.zeros_like(tensor)))}
     parts = {"mean": ["o_proj.bias", "o_proj.weight"],

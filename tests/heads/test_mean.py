@@ -1,5 +1,7 @@
 """A head that is masked by its mean writes what it writes on average over plain text, always."""
 
+from contextlib import ExitStack
+
 import pytest
 import torch
 
@@ -57,6 +59,10 @@ def test_same_as_means_in_place_of_outputs(lm, monkeypatch):
         found = logits(lm)
     assert_same(found, expected)
     assert_unchanged(lm, before)
+    with ExitStack() as masked:
+        with torch.device("meta"):  # where torch makes tensors is not where the model is
+            masked.enter_context(mask_heads(lm, HEADS, "mean"))
+        assert torch.equal(logits(lm), found)
     with mask_heads(lm, HEADS):
         assert (found - logits(lm)).abs().max() > 0.01
 

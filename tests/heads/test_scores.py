@@ -57,6 +57,9 @@ def test_ties_are_in_the_order_of_layer_and_head():
     scores = HeadScores(runs, "m")
     assert scores.mean[0, 0] < scores.mean[0, 1]
     assert scores.ranking() == [(0, 0), (0, 1)] == scores.select(tau=0.1)
+    many = HeadScores((np.arange(300) % 3).reshape(1, 20, 15), "m")
+    assert many.ranking() == sorted(np.ndindex(20, 15), key=lambda head: (-many.mean[head], head))
+    assert many.runs.dtype == np.float64  # though they were whole numbers
 
 
 def test_random_heads_as_the_authors_draw_them(scores):
@@ -78,6 +81,9 @@ def test_select_random(scores):
     assert all(len(set(heads)) == 2 and heads == sorted(heads) for heads in drawn)
     assert {head for heads in drawn for head in heads} == set(scores.ranking()) - set(excluded)
     assert scores.select_random(2) == scores.select_random(2, seed=42)
+    pool = [(0, 0), (0, 1), (1, 1)]  # by the formula, not as the authors do
+    chosen = np.random.default_rng(8).choice(3, size=2, replace=False)
+    assert scores.select_random(2, exclude=excluded, seed=8) == sorted(pool[i] for i in chosen)
     assert all(type(i) is int for head in scores.select_random(6) for i in head)
     with pytest.raises(UserError, match="4 random heads asked for, but only 3"):
         scores.select_random(4, exclude=excluded)
@@ -85,8 +91,9 @@ def test_select_random(scores):
 
 def test_a_level_is_a_share():
     scores = HeadScores(np.zeros((2, 1, 1)), "x")
-    with pytest.raises(UserError, match="level=95: a share is expected, such as 0.95"):
-        scores.interval(95)
+    for level in (95, 1, 0):
+        with pytest.raises(UserError, match=f"level={level}: a share is expected, such as 0.95"):
+            scores.interval(level)
 
 
 def test_interval_against_a_slow_bootstrap():
@@ -115,6 +122,33 @@ def test_statistics_are_of_the_draws_that_are_asked_for(scores):
     drawn = highest(scores.draws(resamples=50, seed=3).round(DECIMALS))
     np.testing.assert_array_equal(scores.statistic(highest, resamples=50, seed=3),
                                   interval_of(drawn, bounds=SHARE, centred=True))
+
+
+def test_seeds_that_nobody_names(scores):
+    """Else a number in the book would not be found again from its scores."""
+    def spread(maps):
+        return maps.std((-2, -1))
+
+    known = {"resamples": 2000, "seed": 0}
+    np.testing.assert_array_equal(scores.draws(), scores.draws(**known, level=0.95))
+    np.testing.assert_array_equal(scores.interval(), scores.interval(0.95, **known))
+    assert scores.statistic(spread) == scores.statistic(spread, **known)
+    assert not np.array_equal(scores.draws(), scores.draws(seed=1))
+
+
+def test_draws_end_where_a_share_does():
+    """Or where the runs do, of kinds of scores that are no shares."""
+    runs = np.array([[[0.0, 1.0]]] * 2 + [[[0.1, 0.8]]])
+    for made, ends in ((runs, (0, 1)), (2 * runs, (0, 2)), (runs - [0.2, 0], (-0.2, 1))):
+        drawn = HeadScores(made, "m").draws()
+        assert (drawn.min(), drawn.max()) == pytest.approx(ends)
+
+
+def test_a_single_needle_has_no_interval(scores):
+    """Also where the statistic would make a number of what cannot be drawn."""
+    one = HeadScores(scores.runs, "m", np.zeros(3))
+    found = one.statistic(lambda maps: (maps >= 0.3).mean((-2, -1)))
+    assert found.value == 0.5 and np.isnan(found[1:]).all() and np.isnan(one.interval()).all()
 
 
 def test_draws_of_a_statistic_are_moved_onto_its_value():
@@ -198,6 +232,8 @@ def test_plot_shows_every_head_and_outlines_those_chosen(scores):
         assert {patch.get_bbox().bounds for patch in axes.patches} == {
             (x - 0.5, y - 0.5, 1, 1) for y, x in np.argwhere(scores.mean >= 0.5)}
         assert not any(patch.get_fill() for patch in axes.patches)
+    below = HeadScores(scores.runs - 1, "m").plot().axes[0].collections[0]
+    assert below.get_clim() == ((scores.mean - 1).min(), 0)
     assert scores.plot(axes=axes).axes[0] is axes
     whole = Figure()
     assert scores.plot(axes=whole.subfigures().subplots()) is whole

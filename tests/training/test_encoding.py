@@ -106,6 +106,16 @@ def test_an_answer_ends_as_the_template_ends_those_of_the_assistant(llama, token
     assert lm.tokenizer.decode(found["chosen_ids"][0]) == "b<|im_end|>"
 
 
+def test_a_template_that_repeats_the_answer(llama, tokenizer):
+    """What follows the last of them ends it."""
+    lm = with_template(llama, tokenizer, "{% for m in messages %}{{ m.content }}<|endoftext|>"
+                       "{{ m.content }}<|im_end|>{% endfor %}")
+    lm.model.generation_config.eos_token_id = lm.tokenizer.convert_tokens_to_ids(
+        ["<|endoftext|>", "<|im_end|>"])
+    pairs = pd.DataFrame({"prompt": ["a"], "chosen": ["b"], "rejected": ["c"]})
+    assert lm.tokenizer.decode(encode(lm, pairs, quick())["chosen_ids"][0]) == "b<|im_end|>"
+
+
 def test_a_token_that_the_tokenizer_puts_first_does_not_end_an_answer(beginning, pairs):
     """Also where it would end one, as GPT-2's: the template's comes."""
     lm = beginning
