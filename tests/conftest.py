@@ -2,6 +2,7 @@
 tokenizer."""
 
 import gc
+import locale
 import os
 import resource
 from contextlib import contextmanager
@@ -144,6 +145,15 @@ def full_disk():
             resource.setrlimit(resource.RLIMIT_FSIZE, old)
 
     return limited
+
+
+@pytest.fixture
+def ascii_locale():
+    """Files whose encoding nobody names are read and written as ASCII here, as on some servers."""
+    before = locale.setlocale(locale.LC_CTYPE)
+    locale.setlocale(locale.LC_CTYPE, "C")
+    yield
+    locale.setlocale(locale.LC_CTYPE, before)
 
 
 @pytest.fixture

@@ -371,7 +371,7 @@ def remove(artifact: Artifact) -> None:
                         f"{'came with the project' if artifact.shipped else 'is shared'}: only "
                         f"results in {root} can be removed.")
     locks = []
-    with suppress(OSError, ValueError, KeyError, TypeError):  # a damaged manifest: nobody uses it
+    with suppress(UserError, ValueError, KeyError, TypeError):  # a damaged manifest: nobody uses it
         locks = [root / f".{artifact.key}.lock"]
     with ExitStack() as held:
         for lock in locks:

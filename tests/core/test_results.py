@@ -2,14 +2,17 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from filelock import FileLock
 
@@ -63,7 +66,7 @@ def test_key_holds_all_that_matters():
     assert key.startswith("square-") and len(key) == len("square-") + 16
 
 
-def test_computed_once_then_read(obtain, cache):
+def test_computed_once_then_read(obtain, cache, ascii_locale):
     first = obtain()
     assert obtain() == first and obtain.calls == [3]
     key = STAGE.key(Setting(), INPUTS)
@@ -84,10 +87,17 @@ def test_manifest_explains_the_result(obtain, tmp_path):
     assert m["files"] == {"result.json": {
         "bytes": 1, "sha256": "19581e27de7ced00ff1ce50b2047e7a567c76b1cbaebabe5ef03f7c3017bb5b7"}}
     assert {"python", "packages", "commit", "hardware", "created"} == set(m["environment"])
-    assert m["environment"]["packages"]["torch"] and m["seconds"] >= 0
+    assert m["environment"]["packages"]["torch"]
     text = artifact.path(MANIFEST).read_text()
+    assert '"name": "ä"' in text and len(text.splitlines()) > 20  # for people, too
     for own in (str(tmp_path), str(Path.home()), os.getcwd(), sys.prefix):
         assert own not in text
+
+
+def test_seconds_are_those_of_the_making(obtain, monkeypatch):
+    clock = iter([1000, 1002.345])
+    monkeypatch.setattr(artifacts, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    assert obtain().manifest["seconds"] == 2.3
 
 
 def test_always_computes_anew(obtain):
@@ -193,19 +203,26 @@ def test_a_result_is_called_after_model_and_label(shipped, cache, tmp_path):
             Setting(size=size), {}, lambda folder: {"a": (folder / "a").write_text("12")},
             command="square", model=model, label=label)
 
-    plain, training = named(), named(4, "tiny/model", "seed 3, -tau.")
+    plain, training = named(), named(4, "tiny/model", "X seed 3, -tau.")
     assert plain.name == f"square/any/base-{plain.key[-16:-8]}"
-    assert training.name == f"square/tiny-model/seed-3-tau-{training.key[-16:-8]}"
-    assert named(5, training.key, "long", "cube").name.startswith("cube/tiny-model/seed-3-tau-long")
-    assert named(6, training.key, stage="cube").label == training.label == "seed-3-tau"
+    assert training.name == f"square/tiny-model/X-seed-3-tau-{training.key[-16:-8]}"
+    assert named(5, training.key, "long", "cube").name.startswith(
+        "cube/tiny-model/X-seed-3-tau-long")
+    assert named(6, training.key, stage="cube").label == training.label == "X-seed-3-tau"
     (tmp_path / "my model").mkdir()
     assert named(7, str(tmp_path / "my model")).model == "my-model"
     assert (plain.stage, plain.model, plain.label) == ("square", "any", "base")
     assert plain.size == 2 + plain.path(MANIFEST).stat().st_size
     assert plain.created == plain.manifest["environment"]["created"] > "2025"
+    for manifest in ({}, {"environment": {}}):  # of another make
+        (plain.folder / "elsewhere").mkdir(exist_ok=True)
+        (plain.folder / "elsewhere" / MANIFEST).write_text(json.dumps(manifest))
+        assert Artifact(plain.folder / "elsewhere").created == ""
+    shutil.rmtree(plain.folder / "elsewhere")
     plain.folder.rename(cache / "artifacts" / plain.key)  # as before 1.0
     before = find(plain.key)
     assert (before.name, before.stage, before.model) == (plain.key, "square", "")
+    assert Artifact(Path("two-words-0123456789abcdef")).stage == "two-words"
     assert {one.name for one in stored("square")} > {training.name, before.name}
     assert {one.stage for one in stored()} == {"square", "cube"}
 
@@ -222,6 +239,7 @@ def test_tables_come_back(shipped):
     made = Two(pd.DataFrame({"a": ["x", "y"]}, index=[3, 5]), pd.DataFrame({"b": [1]}))
 
     def make(journal):
+        assert journal.name == ".journal.jsonl"  # a run that was stopped may have left one
         journal.write_text("begun")
         return made
 
@@ -230,6 +248,11 @@ def test_tables_come_back(shipped):
     again, same = stage.obtain(Setting(), INPUTS, make, compute="never", command="two", model="")
     assert artifact == same and artifact.manifest["facts"] == {"one": 2, "two": 1}
     assert {*artifact.manifest["files"]} == {"one.parquet", "two.parquet"}
+    part = pq.read_metadata(artifact.path("one.parquet")).row_group(0)
+    assert part.num_columns == 1 and part.column(0).compression == "ZSTD"
+    counted = Stage.of_tables("two", 2, Two, facts=lambda tables: {"first": len(tables.one)})
+    assert counted.obtain(Setting(), INPUTS, make, compute="auto", command="two", model="m")[
+        1].manifest["facts"] == {"first": 2}
     bare = stage.obtain(Setting(size=9), INPUTS, make, compute="auto", command="two", model="")[1]
     assert bare.name == f"two/any/base-{bare.key[-16:-8]}"
     assert artifact.name.startswith("two/m/l-") and artifact.manifest["command"] == "two"
@@ -240,6 +263,11 @@ def test_tables_come_back(shipped):
 
 def test_only_own_results_that_nobody_computes_are_removed(obtain, shipped, cache):
     own, other, root = obtain(), obtain(4), cache / "artifacts"
+    for damage in (b"{", b"{}", b"[]", b"\xff", None):
+        spoilt = obtain(5, compute="always")
+        spoilt.path(MANIFEST).write_bytes(damage) if damage else spoilt.path(MANIFEST).unlink()
+        remove(Artifact(spoilt.folder))
+        assert not spoilt.folder.exists()
     with pytest.raises(UserError, match="came with the project: only results in"):
         remove(promote(own))
     with FileLock(root / f".{own.key}.lock"), \
@@ -250,6 +278,9 @@ def test_only_own_results_that_nobody_computes_are_removed(obtain, shipped, cach
     (other.folder / MANIFEST).write_text("{")
     remove(Artifact(other.folder))
     assert [path for path in root.iterdir() if path.is_dir()] == []
+    obtain(6).folder.rename(root / (key := STAGE.key(Setting(size=6), INPUTS)))  # as before 1.0
+    remove(find(key))
+    assert find(key) is None and root.is_dir()
 
 
 def test_error_in_the_making_leaves_nothing(shipped, cache):
@@ -257,6 +288,7 @@ def test_error_in_the_making_leaves_nothing(shipped, cache):
     seen = []
 
     def make(folder):
+        (folder / MANIFEST).write_text("of a run that was killed when all but this was done")
         seen.append(sorted(p.name for p in folder.iterdir()))
         (folder / ".journal").write_text("one case")
         if len(seen) == 1:
@@ -268,8 +300,9 @@ def test_error_in_the_making_leaves_nothing(shipped, cache):
         STAGE.obtain_folder(Setting(), INPUTS, make, command="square")
     assert list(stored()) == [] and find(STAGE.key(Setting(), INPUTS)) is None
     whole = STAGE.obtain_folder(Setting(), INPUTS, make, command="square")
-    assert seen == [[], [".journal"]]
-    assert {p.name for p in whole.folder.iterdir()} == {MANIFEST, "result.json"}
+    assert seen == [[MANIFEST], [".journal", MANIFEST]]
+    assert {p.name for p in whole.folder.iterdir()} == {MANIFEST, *whole.manifest["files"]}
+    assert {*whole.manifest["files"]} == {"result.json"}
 
 
 def test_shipped_after_own(obtain, shipped, cache):
@@ -362,6 +395,7 @@ def test_what_was_made_meanwhile_is_not_made_again(shipped, cache, monkeypatch, 
         return STAGE.obtain_folder(Setting(), INPUTS, make, command="square", **compute)
 
     def late(*lock):
+        assert lock[1] == "computing " + STAGE.key(Setting(), INPUTS)
         monkeypatch.setattr(artifacts, "one_process", first)
         obtain()
         return first(*lock)

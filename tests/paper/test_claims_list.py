@@ -255,6 +255,6 @@ def test_command(monkeypatch):
     assert re.search(rf"{len(claims)} claims: 1 direction shown, \d+ not run yet", shown)
 
 
-def test_list_is_read_from_the_folder_that_is_asked_for(tmp_path):
+def test_list_is_read_from_the_folder_that_is_asked_for(tmp_path, ascii_locale):
     shutil.copy(PAPER / CLAIMS, tmp_path)
     assert load_claims(tmp_path) == load_claims()
