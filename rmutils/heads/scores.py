@@ -297,7 +297,7 @@ class HeadScores:
             axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, ec="#e69f00", lw=1.4))
         names = ("layer", "head")
         axes.set(xlabel=names[not wide], ylabel=names[wide])
-        scale = figure.colorbar(mesh, ax=axes, label=f"retrieval score ({self.score})", pad=0.01)
+        scale = figure.colorbar(mesh, label=f"retrieval score ({self.score})", pad=0.01)
         cast(Any, scale.solids).set(rasterized=False, edgecolor="face")
         return figure
 

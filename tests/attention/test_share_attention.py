@@ -106,6 +106,11 @@ def test_equation_9_by_hand():
     assert clusters(want, 0.3) == {0: [], 1: [], 2: []}
     assert clusters(want, 0.5) == {0: [1], 2: []}
     assert clusters(want, 2) == {0: [1, 2]}  # head 0 is nearest to both
+    unequal = want + np.tril(np.full((3, 3), 1e-6), -1)  # by the last bits of a computation
+    assert clusters(unequal, 0.5) == {0: [1], 2: []}
+    many = torch.rand(40, 5, 5)
+    many[31] = many[3]
+    assert distances(many)[3, 31] == 0  # not by products, which leave a rest
     # 1 and 2 lie further apart than 1.05, though each is near enough to 0
     assert clusters(want, 1.05) == {0: [1], 2: []}
 
@@ -114,6 +119,7 @@ def test_file(tmp_path, llama):
     (tmp_path / "heads.json").write_text(sharing_json(SHARING))
     assert retention(SHARING) == 8 / 16
     assert load_sharing(tmp_path / "heads.json") == SHARING
+    assert len((tmp_path / "heads.json").read_text().splitlines()) == len(SHARING)
     for wrong in ({4: {0: [1, 2, 3]}}, {-1: {0: [1, 2, 3]}}, {0: {0: [1, 2]}}):
         with pytest.raises(UserError, match="which has 4 layers of 4 heads"), \
                 sharing_heads(llama.model, wrong):

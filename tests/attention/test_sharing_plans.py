@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from rmutils.attention import sharing_plans
 from rmutils.attention.sharing_plans import (
     ANSWER_TOKENS,
     calibration_prompts,
@@ -25,6 +26,8 @@ from rmutils.attention.sharing_plans import (
     threshold_for,
 )
 from rmutils.core.errors import UserError
+from rmutils.corpora.world.samples import DRAWS, TooShort
+from rmutils.evaluation.helmet.suite import DATASETS
 from rmutils.models import load_model
 
 APART = np.array([  # heads on a line at 0, 0.1, 0.3 and 1; at 0, 0.2, 0.5 and 0.9
@@ -39,6 +42,7 @@ def test_prompts_for_calibration():
         document_questions_at(teaching, 300, (0.5,), seed), 3)] for seed in (-1, 0))
     assert prompts == own and len({*map(tuple, own + later)}) == 6
     assert 200 < max(map(len, own + later)) <= 300 - ANSWER_TOKENS
+    assert DATASETS["document_qa"].max_new_tokens == ANSWER_TOKENS
     bare = replace(teaching, tokenizer=copy.deepcopy(teaching.tokenizer))
     bare.tokenizer.chat_template = None
     assert bare.tokenizer.decode(document_prompt(bare, "Who?")).endswith("Who?\nAnswer:")
@@ -49,6 +53,28 @@ def test_prompts_for_calibration():
         calibration_prompts(teaching, 1, 60)
     least = int(str(told.value).split("at least ")[1].rstrip("."))
     assert calibration_prompts(teaching, 1, least + 20)
+
+
+def test_worlds_that_do_not_fit_are_left_out(llama, monkeypatch):
+    """All but the last that may fail in a row, again and again; one more is told."""
+    asked = []
+
+    def question(world, *rest):
+        asked.append(world)
+        if len(asked) % often:
+            raise TooShort("too short", 7, 9)
+        return [len(asked)]
+
+    monkeypatch.setattr(sharing_plans, "Chronicle", lambda name: name)
+    monkeypatch.setattr(sharing_plans, "document_question_at", question)
+    often = DRAWS
+    found = document_questions_at(llama, 300, (0.5,), 8)
+    assert [*itertools.islice(found, 3)] == [[DRAWS], [2 * DRAWS], [3 * DRAWS]]
+    assert asked == [f"places 8 {i}" for i in range(3 * DRAWS)]
+    asked, often = [], DRAWS + 1
+    with pytest.raises(UserError, match="does not fit into 300 tokens"):
+        next(document_questions_at(llama, 300, (0.5,), 8))
+    assert len(asked) == DRAWS
 
 
 def test_distances_are_means_over_prompts(llama):
@@ -66,6 +92,7 @@ def test_lowest_threshold_that_leaves_so_many(kept, threshold, heads):
     second."""
     found = threshold_for(APART, kept)
     assert found == pytest.approx(threshold, abs=0.0011) and found >= threshold - 1e-9
+    assert found == round(found, 3)  # in steps of a thousandth
     assert retention(sharing_at(APART, found)) == heads / 8
 
 
@@ -80,6 +107,7 @@ def test_some_layers_share_alone():
 def test_layers_add_up():
     sharing = sharing_at(APART, 0.3)
     assert retention_by_layer(sharing) == [0.5, 0.75] and retention(sharing) == 0.625
+    assert retention({}) == 1
 
 
 def test_heads_that_are_most_alike():

@@ -122,6 +122,8 @@ def test_statistics_are_of_the_draws_that_are_asked_for(scores):
     drawn = highest(scores.draws(resamples=50, seed=3).round(DECIMALS))
     np.testing.assert_array_equal(scores.statistic(highest, resamples=50, seed=3),
                                   interval_of(drawn, bounds=SHARE, centred=True))
+    assert scores.statistic(lambda maps: highest(maps) - 0.75).low == 0  # as of any share
+    assert scores.statistic(lambda maps: highest(maps) - 0.75, bounds=(-1, 1)).low < 0
 
 
 def test_seeds_that_nobody_names(scores):

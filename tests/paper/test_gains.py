@@ -22,6 +22,8 @@ def test_printed_numbers_by_hand(gains):
     assert gains.index[:4].tolist() == [
         "gain of the mean", "gain of the mean from both groups", "relative gain of the mean",
         "share of the gain in masked heads"]
+    assert score_gains()["source"].tolist() == [
+        *["printed"] * 4, "published", *["printed and published"] * 2]
     low, high = gains.loc["relative gain of the mean", ["low", "high"]]
     assert (low, high) == pytest.approx((0.0195 / 0.0175 - 1, 0.0205 / 0.0165 - 1))
 
@@ -77,5 +79,6 @@ def test_chance_as_coins_fall():
     rng = np.random.default_rng(0)
     gains = 100 * (rng.binomial(198, 0.33, 40000) - rng.binomial(198, 0.25, 40000)) / 198
     assert row["chance"] == pytest.approx(1.96 * gains.std(), rel=0.02)
+    assert row["chance"] == pytest.approx(196 * ((0.33 * 0.67 + 0.25 * 0.75) / 198) ** 0.5)
     mt_bench = found.xs("MT-Bench", level="benchmark")
     assert pd.isna(mt_bench["chance"]).all() and pd.isna(mt_bench["questions"]).all()

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from rmutils.core.errors import UserError
 from rmutils.paper.tables import load_tables
@@ -10,6 +11,7 @@ from rmutils.paper.verdicts import (
     BLIND,
     EXCLUDED,
     MARGIN,
+    MODELS,
     NOT_RUN,
     PARTLY,
     QUANTITIES,
@@ -22,6 +24,7 @@ from rmutils.paper.verdicts import (
     Quantity,
     answers,
     blind_spot,
+    quantity,
     tally,
     together,
 )
@@ -105,6 +108,25 @@ def test_a_quantity_is_told_by_its_first_sentence():
     assert [Quantity(f, "{effect}").words for f in (one, other)] == ["Gain of the mean", "Gain"]
 
 
+def test_a_function_becomes_a_quantity(monkeypatch):
+    monkeypatch.setattr(QUANTITIES, "_known", {})
+
+    def height(model, place="Foxmoor"):
+        """Height."""
+
+    assert quantity("{effect} in {place}")(height) is height
+    assert QUANTITIES["height"] == Quantity(height, "{effect} in {place}", 1)
+    assert QUANTITIES["height"].said("m") == "{effect} in Foxmoor"
+    assert quantity("{effect}", scale=10)(len) is len and QUANTITIES["len"].scale == 10
+
+
+def test_as_many_models_as_a_correlation_of_half_the_variance_takes():
+    """The smallest r that differs from zero (5 %, two-sided) with so many, and with one less."""
+    least = [t / (n - 2 + t**2) ** 0.5 for n in (MODELS, MODELS - 1)
+             for t in [stats.t.ppf(0.975, n - 2)]]
+    assert least[0] ** 2 == pytest.approx(0.5, abs=0.001) and least[1] ** 2 > 0.55
+
+
 def test_other_packages_can_add_quantities():
     assert QUANTITIES.group == "rmutils.quantities"
     with pytest.raises(UserError, match="'fame' is no quantity"):
@@ -135,6 +157,7 @@ def test_what_has_no_say():
 def test_a_score_needs_room(before, chance, said):
     found = blind_spot(before, chance, "Cite")
     assert (found == "") == (said == "") and said in found
+    assert (blind_spot(before, chance, "Cite", ceiling=False) == "") == (before - chance >= MARGIN)
 
 
 def test_a_constant_answer_is_named():
@@ -163,7 +186,8 @@ def test_parts_together(parts, expected):
 
 
 def test_how_many_parts():
-    assert tally([SHOWN]) == ""
+    assert tally([SHOWN]) == "" and tally([BLIND] * 2) == "none of 2 parts could"
+    assert tally([NOT_RUN, EXCLUDED]) == "0 of 2 parts shown, 1 size excluded, 1 not run yet"
     assert tally([SHOWN, REACHED, BLIND, AGAINST, UNDECIDED]) == (
         "2 of 5 parts shown, 1 opposite shown, 1 could not have shown it")
 

@@ -90,6 +90,8 @@ def test_draws(write, llama):
     write(*map(row, range(40)))
     some, same, other = (longreward_pairs(llama, 10, seed=seed).table for seed in (1, 1, 2))
     assert some.equals(same) and len(some) == 10
+    assert longreward_pairs(llama, 10).table.equals(longreward_pairs(llama, 10, seed=0).table)
+    assert some["chosen_finished"].all() and some["rejected_finished"].all()
     assert set(some["prompt"]) != set(other["prompt"])
     assert len(longreward_pairs(llama, 100).table) == 40
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.core.errors import UserError
+from rmutils.core.errors import NotStored, UserError
 from rmutils.heads import HeadScores
 from rmutils.heads.masking import choose
 from rmutils.paper.tables import load_tables
@@ -47,6 +47,11 @@ def test_what_strategies_differ_in_is_that_of_the_paper():
         "sft": {"objective": "sft"}, "rc-removed": {"reasoning": "removed"},
         "rc-un-generated": {"reasoning": "un-generated"}, "smaller-model": {"smaller": True},
         "win-lose-pair": {"judged": True}}
+    assert {name: strategy.policy for name, strategy in STRATEGIES.items() if strategy.policy} == {
+        "non-retrieval-mask": "non-retrieval", "random-mask": "random",
+        "layer-matched-non-retrieval-mask": "layer-matched-non-retrieval",
+        "layer-matched-random-mask": "layer-matched-random",
+        **dict.fromkeys(("retmask", "sft", "rc-removed", "rc-un-generated"), "retrieval")}
     assert {name: strategy.released for name, strategy in STRATEGIES.items()
             if strategy.released} == {"longreward": longreward_pairs}
 
@@ -82,7 +87,8 @@ def test_names_are_those_of_the_paper():
     own = {"layer-matched-non-retrieval-mask", "layer-matched-random-mask"}
     for name, strategy in STRATEGIES.items():
         assert name in own or name == strategy.name.lower().replace(" ", "-")
-    assert {"RetMask", "Smaller-Model", "Win-Lose-Pair", "Non-Retrieval-Mask", "Random-Mask"} <= {
+    assert {"RetMask", "Smaller-Model", "Win-Lose-Pair", "Non-Retrieval-Mask", "Random-Mask",
+            "LongReward"} <= {
         strategy.name for strategy in STRATEGIES.values()} & {*load_tables()["row"]}
 
 
@@ -124,7 +130,14 @@ def test_reasoning_is_removed_or_never_asked_for(cache, monkeypatch):
 
 def test_smaller_model(cache, llama, tokenizer):
     other = Transformers(make_lm("llama", tokenizer, seed=1))
-    made = contrast("smaller-model", Transformers(llama), ASKED, CONFIG, other=other)
+    def made(**how):
+        return contrast("smaller-model", Transformers(llama), ASKED, CONFIG, other=other, **how)
+
+    with pytest.raises(NotStored):
+        made(compute="never")
+    assert [one.manifest["command"] for one in made(command="rmutils x").artifacts] == [
+        "rmutils x"] * 2
+    made = made(compute="never")
     table = made.pairs.table
     assert table["chosen"].tolist() == respond(Transformers(llama), ASKED, CONFIG)["text"].tolist()
     assert table["rejected"].tolist() == respond(other, ASKED, CONFIG)["text"].tolist()
@@ -143,12 +156,16 @@ def test_win_lose_pair(cache, llama, monkeypatch):
     monkeypatch.setattr(strategies, "respond_stored", said)
     judge, closed = Longest(), []
     engine = SimpleNamespace(close=lambda: closed.append(judge.asked))
-    pairs = contrast("win-lose-pair", engine, ASKED, CONFIG, judge=judge).pairs
+    made = contrast("win-lose-pair", engine, ASKED, CONFIG, judge=judge, command="rmutils x")
+    pairs, (*said, rated) = made.pairs, made.artifacts
+    assert said == [None, None] and rated.manifest["command"] == "rmutils x"
     assert closed == [0], "before the judge, who may want the memory"
     assert pairs.table[["chosen", "rejected"]].to_numpy().tolist() == [["aaa", "a"], ["bb", "b"]]
     assert pairs.dropped == {"unscored": 1, "tie": 1}
     contrast("win-lose-pair", engine, ASKED, CONFIG, judge=judge)
     assert judge.asked == 4  # the second time its scores are read
+    contrast("win-lose-pair", engine, ASKED, CONFIG, judge=judge, compute="always")
+    assert judge.asked == 8
 
 
 def test_judging_goes_on_after_a_stop(cache, monkeypatch):

@@ -88,6 +88,8 @@ def test_thoughts_stay(llama, tokenizer):
     assert found["chosen_ids"] == [plain(pairs["chosen"][0]) + plain("<|im_end|>")]
     with pytest.raises(UserError, match="row 0 of the pairs begins with a thought"):
         encode(lm, pairs, quick(thinking=False))
+    with pytest.raises(UserError, match="row 1 of the pairs begins with a thought"):
+        encode(lm, pd.concat([pairs.assign(chosen="I."), "\n " + pairs]), quick(thinking=False))
     unthinking = encode(lm, pairs.assign(chosen="Anna."), quick(thinking=False))
     assert lm.tokenizer.decode(unthinking["prompt_ids"][0]).endswith(f"assistant\n{NO_THOUGHT}")
 
@@ -103,6 +105,9 @@ def test_an_answer_ends_as_the_template_ends_those_of_the_assistant(llama, token
     pairs = pd.DataFrame({"prompt": ["a"], "chosen": ["b"], "rejected": ["c"]})
     found = encode(lm, pairs, quick())
     assert lm.tokenizer.decode(found["prompt_ids"][0]) == "a<|endoftext|>"
+    assert lm.tokenizer.decode(found["chosen_ids"][0]) == "b<|im_end|>"
+    endless = with_template(llama, tokenizer, "{% for m in messages %}{{ m.content }}{% endfor %}")
+    found = encode(endless, pairs, quick())  # the tokenizer's own
     assert lm.tokenizer.decode(found["chosen_ids"][0]) == "b<|im_end|>"
 
 
@@ -159,8 +164,8 @@ def test_cuts(llama):
     (lambda pairs: pairs.replace({"chosen": {pairs["chosen"][3]: " "}}),
      r"column chosen of the pairs has no text in 1 rows, the first ones \[3\]"),
     (lambda pairs: pairs.assign(prompt=None), "column prompt of the pairs has no text in 8 rows"),
-    (lambda pairs: pairs.assign(chosen=["Yes.", "\nSo.\nNo."] * 4,
-                                rejected=["No.", "\nSo.\nNo."] * 4),
+    (lambda pairs: pairs.assign(chosen=["Yes.", "\nSo.\nNo.", "Yes.", "Well."] * 2,
+                                rejected=["No.", "\nSo.\nNo.", "No.", "Well."] * 2),
      "4 of 8 pairs have the same text on both sides; the first of them begins 'So.'"),
 ])
 def test_tables_without_pairs_are_refused(llama, pairs, change, message, tmp_path):
