@@ -34,7 +34,9 @@ from types import CodeType, FunctionType
 from typing import Any
 
 import pytest
+from _pytest.reports import TestReport
 from _pytest.runner import runtestprotocol
+from _pytest.warnings import catch_warnings_for_item
 
 LEFT_OUT = shutil.ignore_patterns(
     ".git", ".venv*", "_build", "__pycache__", ".*_cache", ".hypothesis", "shared", ".snakemake")
@@ -226,6 +228,12 @@ class Trials:
         return True
 
 
+def run(item: pytest.Item, after: pytest.Item | None) -> list[TestReport]:
+    """Run a test as pytest does, with warnings for errors where the test wants that."""
+    with catch_warnings_for_item(item.config, item.ihook, "runtest", item):
+        return runtestprotocol(item, nextitem=after, log=False)
+
+
 def living_functions() -> list[FunctionType]:
     """Return all functions that are there, also those that `gc.freeze` hides."""
     gc.unfreeze()
@@ -285,7 +293,7 @@ class Trial:
 
                 started = time.process_time()
                 sys.setprofile(enter)
-                reports = runtestprotocol(item, nextitem=after, log=False)
+                reports = run(item, after)
                 sys.setprofile(None)
                 seconds = time.process_time() - started
                 if all(one.passed for one in reports) and seconds <= slowest:
@@ -324,7 +332,7 @@ class Trial:
                     return AFRESH
                 function.__code__ = code
         return any(one.failed for item, after in pairwise([*items, None])
-                   for one in runtestprotocol(item, nextitem=after, log=False))
+                   for one in run(item, after))
 
     def afresh(self, mutant: Mutant, items: list[pytest.Item]) -> int:
         """Import all of this project anew, with the changed module, and run the tests."""

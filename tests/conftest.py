@@ -41,7 +41,7 @@ CONFIGS = {"llama": LlamaConfig, "qwen3": Qwen3Config, "olmo3": Olmo3Config,
 WINDOWS = {"sliding_window": 24, "layer_types": ["sliding_attention"] * 3 + ["full_attention"]}
 OWN = {"olmo3": WINDOWS,
        # Gemma scales its embeddings up: with tied ones, a random model repeats its last token.
-       "gemma3_text": {**WINDOWS, "query_pre_attn_scalar": 8, "tie_word_embeddings": False}}
+       "gemma3_text": {**WINDOWS, "query_pre_attn_scalar": 12, "tie_word_embeddings": False}}
 FAMILIES = list(CONFIGS)
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"

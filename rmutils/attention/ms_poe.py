@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, Literal, Self
 
 import torch
@@ -84,7 +84,8 @@ class MsPoe(AttentionVariant):
 class OrderedModel(AttachedModel):
     """Heads are ordered by each prompt, or by the known beginning of a text."""
 
-    variant: MsPoe = MsPoe(order="position_aware")
+    _: KW_ONLY
+    variant: MsPoe
     batched = False
 
     @contextmanager
@@ -256,8 +257,7 @@ def rescaled(
     with attached(model, NAME, scales):
         if prompt:
             with torch.inference_mode():
-                model(torch.tensor([prompt], device=model.device), use_cache=False,
-                      logits_to_keep=1)
+                model.base_model(torch.tensor([prompt], device=model.device), use_cache=False)
         yield scales
 
 

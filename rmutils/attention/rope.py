@@ -45,8 +45,7 @@ def inverse_frequencies(model: PreTrainedModel, layer: int) -> Tensor:
         The model has no rotary positions, or turns a part of each head only.
     """
     rope = getattr(model.base_model, "rotary_emb", None)
-    kinds = getattr(model.config, "layer_types", None) or ["full_attention"] * (layer + 1)
-    found: Tensor | None = getattr(rope, f"{kinds[layer]}_inv_freq",
+    found: Tensor | None = getattr(rope, f"{_kind(model, layer)}_inv_freq",
                                    getattr(rope, "inv_freq", None))
     size = getattr(model.config, "head_dim", None) or (
         model.config.hidden_size // model.config.num_attention_heads)
@@ -54,6 +53,12 @@ def inverse_frequencies(model: PreTrainedModel, layer: int) -> Tensor:
         raise UserError(f"{model.config.model_type}: layer {layer} has no rotary positions (RoPE) "
                         f"over whole heads, so there are none to rescale.")
     return found
+
+
+def _kind(model: PreTrainedModel, layer: int) -> str:
+    """Name what a layer sees, where layers differ; in other models all see everything."""
+    kinds = getattr(model.config, "layer_types", None)
+    return str(kinds[layer]) if kinds else FULL
 
 
 def layers_of(model: PreTrainedModel) -> nn.ModuleList:
@@ -137,9 +142,9 @@ def position_embeddings(
         (batch, tokens).
     """
     rope: Any = model.base_model.rotary_emb
-    kinds = getattr(model.config, "layer_types", None) or [""] * (layer + 1)
-    by_kind = hasattr(rope, f"{kinds[layer]}_inv_freq")
-    turns: tuple[Tensor, Tensor] = rope(hidden, positions, *([kinds[layer]] if by_kind else []))
+    kind = _kind(model, layer)
+    by_kind = hasattr(rope, f"{kind}_inv_freq")
+    turns: tuple[Tensor, Tensor] = rope(hidden, positions, *([kind] if by_kind else []))
     return turns
 
 

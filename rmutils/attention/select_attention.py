@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -97,7 +97,7 @@ class Selection:
     """
 
     config: Select
-    hidden: Tensor = field(default_factory=lambda: torch.empty(1, 0, 0))
+    hidden: Tensor = field(default_factory=lambda: torch.empty(0))
     scores: Tensor = field(default_factory=lambda: torch.empty(0))
     chosen: list[Tensor] = field(default_factory=list)
     looked: list[Tensor] = field(default_factory=list)
@@ -223,7 +223,8 @@ def answer_selecting(
 class SelectedView(PromptView):
     """A prompt that is read whole, with what later layers see of it."""
 
-    selection: Selection = field(default_factory=lambda: Selection(Select()))
+    _: KW_ONLY
+    selection: Selection
 
     def kept(self) -> float:
         """Mean share of the tokens that later layers saw in the steps after the prompt; NaN if
@@ -242,7 +243,8 @@ class SelectedView(PromptView):
 class SelectingModel(AttachedModel):
     """Reads a prompt whole, and what follows token by token."""
 
-    variant: Select = Select()
+    _: KW_ONLY
+    variant: Select
     batched = False
 
     @contextmanager
@@ -266,8 +268,7 @@ class SelectingModel(AttachedModel):
         with self.viewing(text[:known]) as view:
             for part in parts:
                 rows.append(self.lm.model(torch.tensor([part], device=self.lm.model.device),
-                                          past_key_values=cache, use_cache=True,
-                                          logits_to_keep=1).logits[0])
+                                          past_key_values=cache, logits_to_keep=1).logits[0])
         return torch.cat(rows).float().cpu(), view.kept()
 
     def watch(

@@ -2,6 +2,7 @@
 
 import math
 import sys
+from contextlib import ExitStack
 from weakref import WeakKeyDictionary
 
 import pytest
@@ -111,6 +112,45 @@ def test_order_by_the_prompt(lm):
     assert not hasattr(lm.model.base_model.layers[1].self_attn, "ms_poe")
 
 
+def test_keys_looked_at_in_a_prompt(lm, monkeypatch):
+    """In the first layer, which reads the same whatever the ratios: heads are gone through one by
+    one, and the model's own turning is switched off. Some families have a window there."""
+    shares = []
+
+    def attention(module, query, key, value, mask, *, scaling, **kwargs):
+        seen = torch.ones(query.shape[2], dtype=torch.bool) if mask is None else mask[0, 0, -1]
+        if module.layer_idx == 0:
+            for head in range(4):
+                weights = (query[0, head, -1] @ key[0, head // 2].T * scaling)[seen].softmax(0)
+                shares.append(int((weights > 3 * weights.mean()).sum()) / len(weights))
+        return value.repeat_interleave(2, 1).transpose(1, 2), None
+
+    register("unturned", attention)
+    modeling = sys.modules[type(lm.model).__module__]
+    with monkeypatch.context() as patch, using(lm.model, "unturned"):
+        patch.setattr(modeling, "apply_rotary_pos_emb", lambda q, k, *args, **kwargs: (q, k))
+        logits(lm)
+    AttentionInterface._global_mapping.pop("unturned")
+    monkeypatch.setattr(rotation, "_CHECKED", WeakKeyDictionary())
+    with ExitStack() as switched:
+        with torch.device("meta"):  # where torch makes tensors is not where the model is
+            scales = switched.enter_context(rescaled(lm.model, MsPoe(
+                first_layer=0, order="position_aware"), PROMPT[0].tolist()))
+        assert scales[0].shares.tolist() == pytest.approx(shares)
+    assert max(shares) > 0
+
+
+def test_turns_are_checked_once(llama, monkeypatch):
+    monkeypatch.setattr(rotation, "_CHECKED", WeakKeyDictionary())
+    read = []
+    monkeypatch.setattr(rotation, "turned_states", lambda model, layers, *states, own=(
+        rotation.turned_states): read.append([*layers]) or own(model, layers, *states))
+    for first, last in ((2, 3), (2, 3), (1, 2), (0, 3)):
+        with rescaled(llama.model, MsPoe(first_layer=first, last_layer=last)):
+            pass
+    assert read == [[2, 3], [2, 3], [1], [1], [0], [0]]  # at two positions each
+
+
 def test_keys_looked_at_by_hand():
     """Without their turns, keys 2 and 5 of 8 are like the query; for head 1 none stands out."""
     frequencies = torch.tensor([0.7, 0.1])
@@ -147,6 +187,10 @@ def test_ranks_and_the_reference_that_confuses_them():
     # head 1 looks at most keys, then 3, 2, 0
     assert ranks(shares, "position_aware").tolist() == [3, 0, 2, 1]
     assert ranks(shares, "reference").tolist() == [1, 3, 2, 0]
+    assert ratios_of(torch.tensor([1, 0]), aware).tolist() == pytest.approx([1.8, 1.2])
+    assert ratios_of(torch.tensor([0]), aware).tolist() == pytest.approx([1.2])
+    for order in ("position_aware", "reference"):  # heads that look at as many: by number
+        assert ranks(torch.zeros(100), order).tolist() == [*range(100)]
     assert ratios_of(torch.tensor([3, 0, 2, 1]), aware).tolist() == pytest.approx(
         [1.8, 1.2, 1.6, 1.4])
     assert ratios_of(torch.tensor([0, 1, 2, 3]), as_written).tolist() == pytest.approx(
@@ -238,6 +282,7 @@ def test_other_orders_and_spacings(lm):
         with rescaled(lm.model, MsPoe(s_min=1, s_max=8, first_layer=0, **fields)) as scales:
             return {layer: own.ratios.tolist() for layer, own in scales.items()}
 
+    assert [*ratios(last_layer=0)] == [0] and [*ratios()] == [0, 1, 2, 3]
     assert ratios(order="reversed")[1] == pytest.approx([8, 1 + 14 / 3, 1 + 7 / 3, 1])
     assert ratios(spacing="log")[1] == pytest.approx([1, 2, 4, 8])
     assert ratios(spacing="two")[1] == [1, 1, 8, 8]

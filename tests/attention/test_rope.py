@@ -1,6 +1,7 @@
 """Extended positions against transformers' own, and against sums by hand."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -71,6 +72,30 @@ def test_yarn_by_its_definition():
     torch.testing.assert_close(share.diff(), share.diff().mean().expand(len(share) - 1),
                                rtol=1e-3, atol=1e-4)
     assert attention == pytest.approx(0.1 * math.log(8) + 1)
+
+
+@pytest.mark.parametrize(("head_dim", "hidden", "fits"), [
+    (16, 999, True), (None, 64, True), (None, 128, False), (32, 64, False)])
+def test_whole_heads_turn(head_dim, hidden, fits):
+    """Eight pairs are a head of 16; where the configuration does not say its size, 64 / 4 is."""
+    model = SimpleNamespace(
+        base_model=SimpleNamespace(rotary_emb=SimpleNamespace(inv_freq=OLMO[:8])),
+        config=SimpleNamespace(model_type="some", head_dim=head_dim, hidden_size=hidden,
+                               num_attention_heads=4))
+    if fits:
+        assert inverse_frequencies(model, 3) is model.base_model.rotary_emb.inv_freq
+        return
+    with pytest.raises(UserError, match="some: layer 3 has no rotary positions"):
+        inverse_frequencies(model, 3)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_frequencies_stay_on_their_device(method):
+    how = RopeExtension(method=method)
+    found = extended_frequencies(OLMO, 500_000, 8192, how)
+    with torch.device("meta"):
+        again = extended_frequencies(OLMO, 500_000, 8192, how)
+    assert torch.equal(found[0], again[0]) and found[1] == again[1]
 
 
 def test_the_other_methods_by_hand():

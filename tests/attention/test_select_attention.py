@@ -117,6 +117,20 @@ def test_kept_by_hand():
         assert view.kept() == pytest.approx(share, nan_ok=True)
 
 
+def test_a_prompt_is_seen_whole_however_short(llama):
+    said, selection = answer_selecting(llama, PROMPT[:2], Select(filter_layer=1, p=0.01),
+                                       max_new_tokens=2, stop_ids=())
+    prompt, step = (places.tolist() for places in selection.chosen)
+    assert prompt == [0, 1] and len(step) <= 2 == step[-1]
+
+
+def test_an_answer_that_ends_at_once(llama):
+    with Select(filter_layer=1).attached(llama) as model:
+        (first,) = model.watch(PROMPT, max_new_tokens=1, stop_ids=()).tokens
+        nothing = model.watch(PROMPT, max_new_tokens=5, stop_ids={first})
+    assert nothing.tokens.dtype == int and nothing.positions.shape == (0, 4, 4)
+
+
 def test_top_p_by_hand():
     scores = torch.tensor([0.4, 0.1, 0.3, 0.15, 0.05])
     assert top_p(scores, 0.65).tolist() == [0, 2, 4]  # the newest always

@@ -5,7 +5,12 @@ import pytest
 import torch
 from transformers import AttentionInterface
 
-from rmutils.attention.share_attention import Workspace, sharing_heads
+from rmutils.attention.share_attention import (
+    Shared,
+    Workspace,
+    share_attention,
+    sharing_heads,
+)
 from rmutils.attention.sharing_plans import (
     clusters,
     distances,
@@ -29,7 +34,7 @@ def logits(lm, ids=PROMPT, **kwargs):
         return lm.model(ids, **kwargs).logits
 
 
-def overwritten(lm, sharing):
+def overwritten(lm, sharing, ids=PROMPT):
     """Logits with all weights computed, those of sharing heads then replaced."""
     def attention(module, query, key, value, mask, *, scaling, **kwargs):
         seen = torch.ones(query.shape[2], key.shape[2]).tril().bool() if mask is None else \
@@ -44,7 +49,7 @@ def overwritten(lm, sharing):
     register("overwritten", attention)
     try:
         with using(lm.model, "overwritten"):
-            return logits(lm)
+            return logits(lm, ids)
     finally:
         AttentionInterface._global_mapping.pop("overwritten")
 
@@ -52,8 +57,9 @@ def overwritten(lm, sharing):
 def test_weights_are_those_of_the_essential_head(lm):
     plain = logits(lm)
     with sharing_heads(lm.model, SHARING):
-        found = logits(lm)
+        found, short = logits(lm), logits(lm, PROMPT[:, :2])
     torch.testing.assert_close(found, overwritten(lm, SHARING), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(short, overwritten(lm, SHARING, PROMPT[:, :2]), rtol=1e-4, atol=1e-4)
     assert (found - plain).abs().max() > 0.01
     torch.testing.assert_close(logits(lm), plain, rtol=0, atol=0)  # restored
 
@@ -63,6 +69,17 @@ def test_other_numbers_than_float32(llama):
     with sharing_heads(llama.model, SHARING):
         found = logits(llama)
     torch.testing.assert_close(found, overwritten(llama, SHARING), rtol=1e-3, atol=1e-3)
+
+
+def test_weights_of_few_bits_are_computed_in_float32():
+    query, key, value = torch.randn(3, 1, 4, 9, 8, generator=torch.Generator().manual_seed(0),
+                                    ).bfloat16()
+    own = Shared(torch.arange(4), torch.arange(4), Workspace())
+    found, _ = share_attention(None, query, key, value, None, scaling=0.5, given=own)
+    products = (query @ key.transpose(2, 3) * 0.5).masked_fill(
+        ~torch.ones(9, 9, dtype=torch.bool).tril(), -torch.inf)
+    weights = products.float().softmax(-1).bfloat16()
+    assert torch.equal(found, (weights @ value).transpose(1, 2))
 
 
 def test_memory_of_weights_is_taken_once():

@@ -5,8 +5,9 @@ import importlib
 import sys
 import time
 
-from benchmarks.mutants import Changed, Mutant, forked, functions, living_functions
+from benchmarks.mutants import Changed, Mutant, forked, functions, living_functions, run
 
+pytest_plugins = "pytester"
 SOURCE = """\
 LIMIT = 3
 
@@ -54,3 +55,20 @@ def test_a_mutant_that_hangs_is_killed_and_one_that_ends_tells_how():
     assert time.monotonic() - started < 10
     assert forked(lambda: 0, 10) == 0 and forked(lambda: 1, 10) != 0
     assert forked(lambda: 1 / 0, 10) != 0
+
+
+WARNING = """\
+import warnings
+
+import pytest
+
+
+@pytest.mark.filterwarnings("error")
+def test_warns():
+    warnings.warn("a test that wants no warning")
+"""
+
+
+def test_warnings_are_errors_where_a_test_says_so(pytester):
+    item = pytester.getitem(WARNING, "test_warns")
+    assert [one.outcome for one in run(item, None)] == ["passed", "failed", "passed"]

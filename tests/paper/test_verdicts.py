@@ -79,6 +79,8 @@ def test_parts_are_corrected_by_holm():
     many = answers([(once, claimed), (nothing, claimed), (once, claimed)])
     assert many[0].p == pytest.approx(3 * 0.01429, rel=0.01)
     assert many[1].p == 1
+    (against,) = answers([(effect(-2.25, -0.25, -1.25), claimed)])
+    assert (against.verdict, against.p) == (AGAINST, pytest.approx(0.01429, rel=0.01))
 
 
 def test_an_effect_that_is_there_may_be_smaller_than_claimed():
@@ -145,6 +147,7 @@ def test_what_has_no_say():
     silent = CannotShow("nothing moves", "points", ["a"]).effect
     assert verdicts(Claimed(above=0), silent) == [BLIND] and silent.blocked == "nothing moves"
     assert (silent.unit, silent.artifacts, silent.note) == ("points", ("a",), "")
+    assert np.isnan([silent.value, silent.low, silent.high]).all()
     assert Effect.of(Interval(1, 0, 2), "points", ["a"], 9) == Effect(
         1, 0, 2, "points", ("a",), 9, note="", blind="")
 
@@ -152,7 +155,8 @@ def test_what_has_no_say():
 @pytest.mark.parametrize(("before", "chance", "said"), [
     (50, 25, ""), (50, 50 - MARGIN, ""), (100 - MARGIN, 0, ""),
     (50, 50.1 - MARGIN, "50.0 of 100 before training, 44.5 without looking"),
-    (99, 0, "the ceiling is 100"), (99, 99 - MARGIN, "the ceiling is 100"),
+    (99, 0, "the ceiling is 100"), (100.01 - MARGIN, 0, "the ceiling is 100"),
+    (99, 99 - MARGIN, "the ceiling is 100"),
     (0, 0, "without looking")])
 def test_a_score_needs_room(before, chance, said):
     found = blind_spot(before, chance, "Cite")
@@ -204,7 +208,8 @@ def test_nothing_is_shown_where_nothing_is():
 
 @pytest.mark.parametrize("wrong", [
     {}, {"size": 1}, {"above": 1, "below": 1}, {"above": 2, "below": 1}, {"above": 0, "size": -1},
-    {"above": 0, "size": 0}, {"above": 0, "below": 1, "size": 0.5}, {"over": 0}])
+    {"above": 0, "size": 0}, {"below": 0, "size": 0},
+    {"above": 0, "below": 1, "size": 0.5}, {"over": 0}])
 def test_claims_that_make_no_sense(wrong):
     with pytest.raises(UserError):
         Claimed(**wrong)

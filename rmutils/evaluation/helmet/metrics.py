@@ -240,7 +240,7 @@ def ranking(response: str) -> dict[str, int]:
     """Document -> score, highest first, from the longest chain of numbers with ">" between."""
     text = re.sub(r"[\[\]:]", "", response).lower().replace("id", "")
     chains = [match[0] for match in re.finditer(r"\d+(?:\s*>\s*\d+)*", text)]
-    ranks = re.findall(r"\d+", max(chains, key=len, default=""))
+    ranks = re.findall(r"\d+", max([*chains, ""], key=len))
     return {number: len(ranks) - ranks.index(number) for number in ranks}
 
 

@@ -34,7 +34,8 @@ CITED = asked("Foxmoor", "golden owl", context=DOCUMENTS, asked=(HOME, PET),
 @pytest.mark.parametrize(("response", "parsed"), [
     ("Answer: Foxmoor\nmore", "Foxmoor"), ("I think.\nanswer:  Foxmoor ", "Foxmoor"),
     ("Foxmoor\nand more", "Foxmoor"), ("Answer: Answer: Foxmoor", "Foxmoor"), ("", ""),
-    ("\nFoxmoor\nmore", "Foxmoor"), ("Answer:\nFoxmoor", "")])
+    ("\nFoxmoor\nmore", "Foxmoor"), ("Answer:\nFoxmoor", ""), ("Foxmoor\nb\nc", "Foxmoor"),
+    ("Answer: ANSWER: Foxmoor", "Foxmoor")])
 def test_parsed_is_what_follows_the_prefix_or_the_first_line(response, parsed):
     assert parse(response, "Answer:") == parsed
 
@@ -63,6 +64,8 @@ def test_parsed_is_what_follows_the_prefix_or_the_first_line(response, parsed):
     ("rougeL_f1", ("golden owl",), "golden owl", 1),
     ("rougeL_f1", ("golden owl",), "golden mole", 0.5),
     ("rougeL_f1", ("Foxmoor",), "green mole", 0),
+    ("rougeL_f1", ("golden owls",), "golden owl", 1),
+    ("rougeL_f1", (), "golden owl", 0),
 ])
 def test_by_hand(metric, golds, response, expected):
     assert METRICS[metric](response, asked(*golds)) == pytest.approx(expected)
@@ -116,7 +119,7 @@ def test_ndcg_is_that_of_its_formula():
     ("He lives in Foxmoor.", {HOME}),  # it is asked for, and nobody is named
     ("The mayor of Foxmoor is Cor Ilbeck.", {MAYOR}),
     ("Foxmoor.", {HOME}),
-    ("The Amcas ring is in Foxmoor.", {RING}),
+    ("The Amcas ring is in Foxmoor.", {RING}), ("An Amcas ring: Foxmoor.", {RING}),
     ("Alan Abbeck, whose owl is golden, has a golden owl in Foxmoor.", {HOME, PET}),
     ("Cor Ilbeck lives in Foxmoor.", {MAYOR}),  # which relation is meant is not looked at
     ("Cor Ilbeck was born in 1741.", {BORN}), ("She was born in 1741.", set()),
@@ -234,6 +237,22 @@ def test_f1_of_key_points_is_that_of_its_counts():
         p, r = good / len(said), good / 2
         expected = 2 * p * r / (p + r) if good else 0
         assert about.f1_of_key_points(" ".join(said), CITED) == pytest.approx(expected)
+
+
+def test_what_answers_one_question_may_be_the_subject_of_another_fact():
+    sample = asked("Foxmoor", asked=(HOME,), told=((HOME, 1), (MAYOR, 2)))
+    assert about.facts_in("Foxmoor.", sample) == [HOME]
+
+
+def test_sentences_of_less_than_five_characters_are_none():
+    """As in ALCE."""
+    for short, recall in (("abc.", 1), ("abcd.", 1 / 2)):
+        assert about.citation_recall(f"Alan Abbeck lives in Foxmoor [1]. {short}", CITED) == recall
+
+
+def test_items_of_a_list():
+    assert about.items("a b,\n c d ,, e.f ., .") == ["a b", "c d", "e.f"]
+    assert about.items("X, Y, X.") == ["X", "Y", "X"] and about.items(" .") == []
 
 
 def test_sentences_and_citations():
