@@ -123,9 +123,10 @@ def _fit(lengths: list[int], capacity: int) -> list[int]:
     rooms = _Rooms(capacity)
     placed, opened = [], 0
     for length in lengths:
-        room, instance = rooms.take(length)
-        if instance is None:
-            room, instance, opened = capacity, opened, opened + 1
+        found = rooms.take(length)
+        if found is None:
+            found, opened = (capacity, opened), opened + 1
+        room, instance = found
         rooms.put(room - length, instance)
         placed.append(instance)
     return placed
@@ -150,14 +151,14 @@ class _Rooms:
             self.words[room // WORD] |= 1 << room % WORD
             self.some |= 1 << room // WORD
 
-    def take(self, least: int) -> tuple[int, int | None]:
+    def take(self, least: int) -> tuple[int, int] | None:
         """Take out the instance with the smallest room that holds so much: room and instance."""
         at, bit = divmod(least, WORD)
         word = self.words[at] >> bit << bit
         if not word:
             above = self.some >> at + 1 << at + 1
             if not above:
-                return 0, None
+                return None
             at = _lowest(above)
             word = self.words[at]
         room = at * WORD + _lowest(word)
@@ -309,8 +310,8 @@ def leak(model: PreTrainedModel, inputs: dict, **more) -> float:
     ids = inputs["input_ids"]
     other = ids.clone()
     other[:, 0] = (ids[:, 0] + 1) % model.config.vocab_size
-    rest = {name: value for name, value in inputs.items() if name not in ("input_ids", "labels")}
     with torch.inference_mode():
-        before, after = (model(input_ids=each, **rest, **more).logits for each in (ids, other))
+        before, after = (model(**inputs | {"input_ids": each}, **more).logits
+                         for each in (ids, other))
     others = (inputs["position_ids"] == 0).cumsum(-1) > 1
     return float((before - after).abs().amax(-1)[others].max())

@@ -164,6 +164,7 @@ def test_defaults_are_those_of_the_papers():
         (Select(), {"filter_layer": 15, "p": 0.95, "at_prefill": False, "sharing": {}}),
         (Share(), {"prompts": 4, "tokens": 512, "threshold": 0.18, "at_random": None}),
         (Retain(), {"prompts": 4, "tokens": 512, "kept": 0.691}),
+        (GivenSharing(), {"sharing": {}}),
         (RopeExtension(), {"method": "yarn", "factor": 8, "trained": None, "theta": None,
                            "beta_fast": 32, "beta_slow": 1, "layers": "full"}),
     ):

@@ -206,6 +206,7 @@ def test_every_head_of_a_layer_is_drawn_equally_often():
     drawn = Counter(head for seed in range(1000)
                     for head in draw_layer_matched((3, 6), like, exclude=like, seed=seed))
     assert {*drawn} == {(1, 1), (1, 2), (1, 3), (1, 5)}  # each in half of the draws
+    assert draw_layer_matched((9, 9), [(3, 1)]) == draw_layer_matched((9, 9), [(3, 1)], seed=42)
     assert all(430 < times < 570 for times in drawn.values())
 
 

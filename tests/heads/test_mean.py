@@ -14,10 +14,9 @@ from tests.heads.test_masking import HEADS, assert_same, assert_unchanged, logit
 
 
 @torch.inference_mode()
-def slow_means(lm, layer: int) -> torch.Tensor:
+def slow_means(lm, layer: int, count: int, tokens: int) -> torch.Tensor:
     """What the heads of a layer give to W_o, (heads, size): one passage at a time, by eager
     attention, summed up head by head and token by token."""
-    count, tokens = masking.CALIBRATION
     turn = lm.tokenizer(lm.user_turn()[0], add_special_tokens=False)["input_ids"]
     parts = [lm.tokenizer(haystack.text, add_special_tokens=False)["input_ids"]
              for haystack in load_haystacks(CORPORA["book"] / "haystack")]
@@ -40,7 +39,7 @@ def test_same_as_means_in_place_of_outputs(lm, monkeypatch):
     """Both query heads of a key head, and one of two: each has a mean of its own."""
     monkeypatch.setattr(masking, "CALIBRATION", (3, 24))
     before = weights(lm)
-    means = {layer: slow_means(lm, layer) for layer in (0, 2, 3)}
+    means = {layer: slow_means(lm, layer, 3, 24) for layer in (0, 2, 3)}
 
     def replace(layer):
         def hook(module, inputs):
@@ -65,6 +64,19 @@ def test_same_as_means_in_place_of_outputs(lm, monkeypatch):
         assert torch.equal(logits(lm), found)
     with mask_heads(lm, HEADS):
         assert (found - logits(lm)).abs().max() > 0.01
+
+
+def test_means_are_over_sixteen_passages_and_are_added_to_what_is_written(llama):
+    """A mask within a mask of the same layer adds its part."""
+    attention = llama.model.model.layers[1].self_attn
+    means = slow_means(llama, 1, 16, 128)
+    added = [attention.o_proj.weight.detach().double()[:, 8 * head : 8 * head + 8] @ means[head]
+             for head in (2, 0)]
+    for outer, inner in (([(1, 2)], [(1, 0)]), ([(1, 2), (1, 0)], [])):
+        with mask_heads(llama, outer, "mean"), mask_heads(llama, inner, "mean"):
+            torch.testing.assert_close(attention.o_proj.bias.double(), added[0] + added[1],
+                                       rtol=1e-4, atol=1e-5)
+    assert attention.o_proj.bias is None
 
 
 def test_nested_and_after_an_exception(lm, monkeypatch):

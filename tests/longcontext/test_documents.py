@@ -1,6 +1,7 @@
 """Packed documents against the same documents one by one."""
 
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -73,9 +74,10 @@ def test_nothing_leaks_and_the_measure_would_see_it(lm, first):
 def test_flex_attention_has_the_same_mask(lm):
     """Without compiling it, which takes seconds for each kind of mask."""
     documents = torch.tensor([[0] * 30 + [1] * 18 + [2] * 3 + [-1] * 5])
-    dense = document_masks(lm.model, documents)
-    lm.model.config._attn_implementation = "flex_attention"
-    blocks = document_masks(lm.model, documents)
+    with torch.device("meta"):  # where torch makes tensors is not where the documents are
+        dense = document_masks(lm.model, documents)
+        lm.model.config._attn_implementation = "flex_attention"
+        blocks = document_masks(lm.model, documents)
     for kind in dense if isinstance(dense, dict) else [None]:
         one, other = (m if kind is None else m[kind] for m in (dense, blocks))
         torch.manual_seed(0)
@@ -109,12 +111,20 @@ def test_labels_and_positions_by_hand(llama):
         [key <= query and which[key] == which[query] for key in range(7)] for query in range(7)]]]
 
 
+def test_inputs_are_where_the_model_is():
+    config = SimpleNamespace(_attn_implementation="sdpa")
+    model = SimpleNamespace(device=torch.device("meta"), dtype=torch.float32, config=config)
+    inputs = packed_inputs(model, [[[5, 6], [7]]], length=4, pad_id=0)
+    assert {tensor.device.type for tensor in inputs.values()} == {"meta"} and len(inputs) == 4
+
+
 def test_refused(llama):
     with pytest.raises(UserError, match="instance 1 holds 50 tokens, and 49 are allowed"):
         packed(llama, [[[5]], OTHERS], 49)
     llama.model.config._attn_implementation = "flex_attention"
     with pytest.raises(UserError, match="a multiple of 128, not 49"):
         packed(llama, [[[5]], OTHERS[:1]], 49)
+    assert packed(llama, [[[5]], OTHERS[:1]], 128)["input_ids"].shape == (2, 128)
     llama.model.config._attn_implementation = "flash_attention_2"
     with pytest.raises(UserError, match="flash_attention_2 takes no mask of documents"):
         document_masks(llama.model, torch.zeros(1, 4))
