@@ -1,9 +1,8 @@
-"""Copying at its barest: random tokens said twice, where nothing but copying helps.
-
-How retrieval heads form: the heads of one model at every snapshot of its training.
+"""How retrieval heads form: the heads of one model at every snapshot of its training.
 
 A model that cannot answer yet has no retrieval score, as Equation 1 counts successful answers only.
-So the right answer is forced on it here, and we count what its heads look at meanwhile.
+So the right answer is forced on it, and we count what its heads look at meanwhile. The induction
+test (random tokens said twice, where nothing but copying helps) shows when copying is learned.
 """
 
 from __future__ import annotations
@@ -97,8 +96,6 @@ def induction(lm: LanguageModel, *, rows: int = 16, span: int = 32, seed: int = 
     )
 
 
-
-
 class FormationConfig(Config):
     """The questions to each snapshot; the sizes are ours."""
 
@@ -139,7 +136,7 @@ class Formation:
     steps: pd.DataFrame
 
 
-FORMATION = Stage.of_tables("formation", 1, Formation, lambda result: {
+FORMATION = Stage.of_tables("formation", 2, Formation, lambda result: {
     "snapshots": len(result.steps)})
 
 
