@@ -19,14 +19,14 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 import pandas as pd
 from filelock import FileLock, Timeout
 
 from rmutils.core.config import Config, digest
 from rmutils.core.environment import environment
-from rmutils.core.errors import NotStored, UserError
+from rmutils.core.errors import NotStored, UserError, unknown
 from rmutils.core.files import differs, one_process, read_text, sha256
 from rmutils.core.paths import SHIPPED_ARTIFACTS, cache_dir, caches
 from rmutils.core.validation import parse_json
@@ -242,8 +242,10 @@ class Stage(Generic[T]):
         NotStored
             Nothing stored and `compute="never"`.
         UserError
-            A stored payload does not match its manifest.
+            A stored payload does not match its manifest, or `compute` is another word.
         """
+        if compute not in get_args(Compute):
+            raise UserError(unknown(f"way to compute {compute!r}", get_args(Compute)))
         inputs = inputs | config.outside()
         key = self.key(config, inputs)
         if compute != "always" and (found := find(key)):

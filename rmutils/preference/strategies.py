@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -136,12 +136,12 @@ class ChosenHeads(Strategy):
     """Heads chosen by a function are masked for the rejected side."""
 
     policy: str | None = "own"
-    function: Callable[..., list[Head]] | None = None
+    _: KW_ONLY
+    function: Callable[..., list[Head]]
 
     def choose_heads(self, scores: HeadScores, *, tau: float | None = None,
                      top_k: int | None = None, seed: int = 42) -> list[Head]:
         """Ask the function."""
-        assert self.function is not None
         return self.function(scores, tau=tau, top_k=top_k, seed=seed)
 
 

@@ -115,6 +115,12 @@ def test_never_says_what_would_make_it(obtain):
     assert obtain(compute="never").path("result.json").exists() and obtain.calls == [3]
 
 
+def test_other_ways_to_compute_are_refused(obtain):
+    with pytest.raises(UserError, match="'allways'.*Known names: auto, always, never"):
+        obtain(compute="allways")
+    assert obtain.calls == []
+
+
 def spoil_payload(folder):
     (folder / "result.json").write_text("8")
 

@@ -9,6 +9,7 @@ import torch
 from rmutils.core.errors import UserError
 from rmutils.heads import HeadScores
 from rmutils.heads.masking import (
+    MATCHED,
     choose,
     count_displaced,
     draw_layer_matched,
@@ -212,6 +213,7 @@ def test_every_head_of_a_layer_is_drawn_equally_often():
 
 def test_layer_matched_policies(scores):
     """Layer 0 has two retrieval heads and two others, layer 1 one and three."""
+    assert MATCHED == "layer-matched-non-retrieval" and len(choose(scores, MATCHED, tau=0.1)) == 3
     for policy, allowed in (("layer-matched-non-retrieval", {(0, 1), (0, 3), (1, 0), (1, 2),
                                                              (1, 3)}),
                             ("layer-matched-random", {*np.ndindex(2, 4)})):

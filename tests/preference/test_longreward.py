@@ -1,6 +1,7 @@
 """LongReward's pairs, read from a folder as `hf download` makes it."""
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 
 import datasets
@@ -12,6 +13,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
 from rmutils.core.errors import UserError
+from rmutils.preference import pairs as module
 from rmutils.preference.pairs import longreward_pairs
 
 CARD = """---
@@ -56,12 +58,15 @@ def write(tmp_path, monkeypatch):
     return write
 
 
-def test_pairs(write, llama):
+def test_pairs(write, llama, monkeypatch):
     """Prompts are context, empty line, query; what teaches nothing is dropped and counted."""
     write(row(0), row(1, win="是的。"), row(2, lose="Yes, it is."), row(3, lose=" "),
           row(4, win=None), row(5, win="Ask NAME_1."), row(0, win="Again."), row(0, win="Again."),
           row(6, query=""), row(7, context=None))
+    told = []
+    monkeypatch.setattr(module, "progress_bar", lambda *what, unit: nullcontext(told.append))
     pairs = longreward_pairs(llama)
+    assert told == [1] * 10
     assert pairs.dropped == {"equal": 1, "empty": 4, "redacted": 1, "duplicate": 2}
     table = pairs.table.set_index("prompt").sort_index()
     assert table.index.tolist() == [f"The river {n} is long.\n\nIs it long?" for n in (0, 1)]

@@ -76,10 +76,14 @@ def test_heads_are_chosen_by_each_policy():
         for strategy in STRATEGIES.values():
             expected = strategy.policy and choose(scores, strategy.policy, **asked, seed=7)
             assert strategy.choose_heads(scores, **asked, seed=7) == (expected or [])
+            usual = strategy.policy and choose(scores, strategy.policy, **asked, seed=42)
+            assert strategy.choose_heads(scores, **asked) == (usual or [])
     own = ChosenHeads("Own", function=lambda *given, **named: (given, named))
     assert own.policy, "or its heads would not be masked"
     assert own.choose_heads(scores, tau=0.5, top_k=3, seed=7) == (
         (scores,), {"tau": 0.5, "top_k": 3, "seed": 7})
+    assert own.choose_heads(scores)[1] == {"tau": None, "top_k": None, "seed": 42}
+    assert STRATEGIES["longreward"].sides(CONFIG) == ()  # nothing is generated
 
 
 def test_names_are_those_of_the_paper():
