@@ -73,7 +73,7 @@ class Journal(UserDict[str, Any]):
         written = path.read_bytes()
         if not written.endswith(b"\n"):
             os.truncate(path, written.rfind(b"\n") + 1)  # in place: what is whole stays on the disk
-        for line in written.decode("utf-8", "replace").split("\n")[:-1]:
+        for line in written.decode(errors="replace").split("\n")[:-1]:
             text, tab, checksum = line.partition("\t")  # no JSON holds a bare tab
             if not tab or checksum == _checksum(text):
                 with suppress(ValueError, TypeError):
@@ -83,9 +83,9 @@ class Journal(UserDict[str, Any]):
     def __setitem__(self, name: str, result: Any) -> None:
         super().__setitem__(name, result)
         if self.path:
-            with self.path.open("a", encoding="utf-8") as file:
-                text = json.dumps([name, result])
-                file.write(f"{text}\t{_checksum(text)}\n")
+            text = json.dumps([name, result])
+            with self.path.open("ab") as file:
+                file.write(f"{text}\t{_checksum(text)}\n".encode())
 
 
 def _checksum(text: str) -> str:

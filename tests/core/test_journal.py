@@ -98,7 +98,15 @@ def test_what_others_keep_beside_it_stays(tmp_path):
     assert other.read_text(encoding="utf-8") == '{"case": 1}\n'
 
 
-def test_shares_are_done_side_by_side(tmp_path, monkeypatch):
+@pytest.fixture
+def heard():
+    """Ctrl-C is heard, as in a terminal; a background job of a shell ignores it from the start."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_shares_are_done_side_by_side(tmp_path, monkeypatch, heard):
     """By threads in the place of processes. Each knows what is done; the bar tells of the rest, and
     of what the first has done before the second begins."""
     path, told, before = tmp_path / "journal.jsonl", [], signal.getsignal(signal.SIGINT)
@@ -130,7 +138,7 @@ def test_shares_are_done_side_by_side(tmp_path, monkeypatch):
     class Pool(ThreadPoolExecutor):
         def __init__(self, count, context, prepare, given):
             assert context.get_start_method() == "spawn" and prepare is module._begin
-            assert given == (module.outside_modules(),)
+            assert given == (module.outside_modules(),) and count == 2
             super().__init__(count)
 
         def submit(self, *job):
@@ -165,16 +173,16 @@ def test_a_worker_imports_what_is_needed_and_ends_with_the_command(monkeypatch):
     assert ended == [1]
 
 
-def test_ctrl_c_is_ignored_where_it_arrives(monkeypatch):
+def test_ctrl_c_is_ignored_where_it_arrives(monkeypatch, heard):
     """Other threads get no signals; and a handler that is not Python's stays."""
     def handler():
         with module._deaf_to_ctrl_c():
             return signal.getsignal(signal.SIGINT)
 
-    before = handler()
-    assert before == signal.SIG_IGN != signal.getsignal(signal.SIGINT)
+    assert handler() == signal.SIG_IGN
+    assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
     with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(handler).result() == signal.getsignal(signal.SIGINT)
+        assert pool.submit(handler).result() == signal.default_int_handler
     set_handlers = []
     with monkeypatch.context() as patch:
         patch.setattr(signal, "getsignal", lambda number: None)

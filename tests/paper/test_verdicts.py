@@ -146,6 +146,7 @@ def test_what_has_no_say():
     assert verdicts(Claimed(above=0.04, below=0.1), count) == [AGAINST]
     silent = CannotShow("nothing moves", "points", ["a"]).effect
     assert verdicts(Claimed(above=0), silent) == [BLIND] and silent.blocked == "nothing moves"
+    assert str(CannotShow("nothing moves", "points", [])) == "nothing moves"
     assert (silent.unit, silent.artifacts, silent.note) == ("points", ("a",), "")
     assert np.isnan([silent.value, silent.low, silent.high]).all()
     assert Effect.of(Interval(1, 0, 2), "points", ["a"], 9) == Effect(

@@ -250,6 +250,14 @@ def test_sentences_of_less_than_five_characters_are_none():
         assert about.citation_recall(f"Alan Abbeck lives in Foxmoor [1]. {short}", CITED) == recall
 
 
+@pytest.mark.parametrize(("reply", "grade"), [
+    ('It is {"fluency": 0}, no: {"fluency": 1}.', 1), ('{"fluency": 1} or {so it is}', 1),
+    ('{"fluency": 1} {"fluency": 9}', None), ("{so it is}", None)])
+def test_the_last_grades_of_a_reply_count(reply, grade):
+    """What is no JSON is passed over, what is no grade is not."""
+    assert about.read_grades(reply, "fluency") == (grade and {"fluency": grade})
+
+
 def test_items_of_a_list():
     assert about.items("a b,\n c d ,, e.f ., .") == ["a b", "c d", "e.f"]
     assert about.items("X, Y, X.") == ["X", "Y", "X"] and about.items(" .") == []
