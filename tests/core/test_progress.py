@@ -39,12 +39,12 @@ def test_bars_within_a_bar_share_its_display(monkeypatch):
 
 
 def test_lines_without_a_terminal(monkeypatch, capsys):
-    """One of six was done before; of the others each takes 16 seconds, and 30 have to pass from a
+    """One of 601 was done before; of the others each takes 16 seconds, and 30 have to pass from a
     line to the next. Nothing is told before something is done."""
     seconds = iter([1000, 1000, 1031, 1032, 1048, 1064, 1080])
     monkeypatch.setattr(journal, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
-    with journal.progress_bar("work", 6, done=1) as advance:
+    with journal.progress_bar("work", 601, done=1) as advance:
         for amount in (0, 0, 2, 1, 1, 1):
             advance(amount)
     told = capsys.readouterr().err.splitlines()
-    assert told == ["work: 3/6 cases, 0.8 min left", "work: 5/6 cases, 0.3 min left"]
+    assert told == ["work: 3/601 cases, 159.5 min left", "work: 5/601 cases, 158.9 min left"]
