@@ -37,9 +37,8 @@ def run(
     Example: rmutils run 01_preliminaries -p tau 0.05 -p lengths 256,512 --name low-tau
     """
     from rmutils.site.gallery import NAME
-    from rmutils.site.notebooks import NotebookFailed, run_notebook
+    from rmutils.site.notebooks import NotebookFailed, run_notebook, write_page
     from rmutils.site.parameters import check_parameters, describe, from_folder, read_parameters
-    from rmutils.site.run_page import write_page
 
     path = find_notebook(notebook)
     if show:

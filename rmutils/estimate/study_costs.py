@@ -14,7 +14,6 @@ import pandas as pd
 from rmutils.evaluation.abilities.harness import BENCHMARKS, HarnessConfig
 from rmutils.evaluation.abilities.mt_bench import MTBenchRun, read_questions
 from rmutils.evaluation.helmet.official import OFFICIAL, SETTINGS
-from rmutils.evaluation.official_runs import HelmetConfig
 from rmutils.experiments.scale import step_costs
 from rmutils.experiments.scale.shapes import MACHINES, Assumptions, Shape, shape_of
 from rmutils.experiments.scale.step_costs import Cost, Rates, together
@@ -24,7 +23,7 @@ from rmutils.preference.judges import GEMMA
 from rmutils.preference.strategies import STRATEGIES
 from rmutils.study import published_experiments
 from rmutils.study.plan import Job, Plan, plan
-from rmutils.study.published_experiments import PRINTED, training_data
+from rmutils.study.published_experiments import PRINTED, HelmetConfig, training_data
 from rmutils.study.studies import PaperConfig, paper
 
 NEEDLES = 3

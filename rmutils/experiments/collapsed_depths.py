@@ -2,7 +2,7 @@
 
 The comparison of `data/plans/collapsed_depths.yml`, on stored detections with real depths: their
 cases at the start of the text, counted nine times, and those at its end, counted once, are what the
-published script looks at (`rmutils.corpora.published_niah`). The control has as few different
+published script looks at (`rmutils.corpora.niah`). The control has as few different
 cases, at places drawn at random.
 """
 

@@ -1,5 +1,5 @@
 """Savings of cheaper attention, and what it keeps: stored measurements, and the lines drawn from
-them.
+them. Also heads that share and layers that select, at once (`data/plans/share_and_select.yml`).
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from rmutils.attention.select_attention import Select
+from rmutils.attention.sharing_plans import in_layers, sharing_at, threshold_for
 from rmutils.attention.variants import PLAIN
 from rmutils.core.config import Config, command_line
 from rmutils.core.errors import NotStored
 from rmutils.core.results import Artifact, Compute, Stage, Tables
-from rmutils.experiments.later_sharing import LaterConfig, later_sharing, planned
+from rmutils.experiments.later_sharing import ALIKE, LaterConfig, later_sharing, planned
 from rmutils.experiments.layer_choice import (
     LayersConfig,
     LikenessConfig,
@@ -23,15 +25,22 @@ from rmutils.experiments.layer_choice import (
     layers,
     likeness,
     recall,
+    square,
 )
 from rmutils.experiments.run_costs import CostsConfig, costs
 from rmutils.experiments.token_agreement import AgreementConfig, agreement
-from rmutils.experiments.under_variants import changes, levels, perplexities
+from rmutils.experiments.under_variants import (
+    VariantConfig,
+    changes,
+    compare_stored,
+    levels,
+    perplexities,
+)
 from rmutils.heads.detection import DetectConfig, inputs_of
 from rmutils.models import LanguageModel
 from rmutils.models.loading import ModelRef
-from rmutils.pipeline.planned_runs import Plan
-from rmutils.stats import POSITIVE, RESAMPLES, interval_of, spread
+from rmutils.pipeline.planned_runs import Plan, load_plan
+from rmutils.stats import POSITIVE, RESAMPLES, Interval, interval, interval_of, spread
 
 
 @dataclass(frozen=True)
@@ -258,3 +267,55 @@ def same_as(tables: Tables, other: str, base: str = PLAIN) -> tuple[int, int]:
         equal += sum(a == b for a, b in zip(ours, theirs, strict=True))
         total += len(ours)
     return equal, total
+
+
+SHARE, SELECT, BOTH = "share", "select", "both"
+"""Arms besides the plain model."""
+WANTED = 0.8
+"""Section 5: with both, four fifths of the scores remain."""
+
+
+def share_and_select(
+    plan: Plan, *, compute: Compute = "never"
+) -> tuple[pd.DataFrame, list[Artifact], list[str]]:
+    """Collect the arms of Figure 8 of Taniguchi and others, on needles: those without selection
+    from chapter 12, the others from here.
+
+    Returns
+    -------
+    DataFrame, list of Artifact, list of str
+        `variant`, `length`, `question`, `place`, `correct`, `kept` (share of tokens); and a command
+        line for each arm that is missing. The table is empty if any is.
+    """
+    p = plan.content
+    model, later = next((model, config) for model, config in planned(load_plan("later_sharing"))
+                        if model == p["model"] and config.kept == p["sharing"])
+    alone, by, missing = look_up(model, later, compute="never")
+    alike, alike_by, lacks = look_up(model, LikenessConfig(
+        prompts=later.prompts, tokens=later.tokens, layer=12), compute="never")
+    if not alike:
+        return pd.DataFrame(), [], [*missing, *lacks]
+    apart = square(alike["distances"], "distance")
+    limits = in_layers(threshold_for(apart, later.kept, later.layers), later.layers, len(apart))
+    select = Select(**p["select"])
+    ours = compare_stored(model, {SELECT: select, BOTH: select.model_copy(
+        update={"sharing": sharing_at(apart, limits)})}, VariantConfig(
+            needles=later.needles, documents=None, texts=None), compute=compute)
+    missing = (*missing, *ours.missing)
+    if missing:
+        return pd.DataFrame(), [], [*missing]
+    names = {PLAIN: PLAIN, ALIKE: SHARE}
+    needles = alone["needles"].query("arm in @names")
+    return (pd.concat([needles.assign(variant=needles["arm"].map(names)), ours.tables["needles"]],
+                      ignore_index=True)[
+                          ["variant", "length", "question", "place", "correct", "kept"]],
+            [*by, *alike_by, *ours.artifacts], [])
+
+
+def remaining(needles: pd.DataFrame) -> Interval:
+    """Needles found with both, less the wanted share of those that the plain model finds: the
+    plan's primary outcome."""
+    found = needles.pivot(index=["question", "place"], columns="variant",
+                          values="correct").astype(float)
+    return interval(found[BOTH] - WANTED * found[PLAIN],
+                    found.index.get_level_values("question"), bounds=(-WANTED, 1.0))

@@ -9,10 +9,10 @@ import pandas as pd
 from rmutils.attention.share_attention import Share
 from rmutils.core.errors import NotStored
 from rmutils.experiments import later_sharing
-from rmutils.experiments.gpu_step import roofline
 from rmutils.experiments.layer_choice import LayersConfig, planned_recall
 from rmutils.experiments.olmo3 import extension_stored
 from rmutils.experiments.olmo3_ablations import recipe_parts
+from rmutils.experiments.run_costs import roofline
 from rmutils.experiments.savings_curves import by_half, look_up, planned_sharing
 from rmutils.experiments.token_agreement import AgreementConfig, early_and_later
 from rmutils.experiments.variant_questions import DocumentsConfig

@@ -12,11 +12,10 @@ from rmutils.experiments.olmo3 import (
     loss_change,
     shares,
 )
-from rmutils.experiments.olmo3_ablations import RecipeParts, arm_effects
+from rmutils.experiments.olmo3_ablations import ARMS, RecipeParts, arm_effects
 from rmutils.figures.report import number
 from rmutils.figures.sentences import by_sign, join, spell
 from rmutils.longcontext.extension import NONE
-from rmutils.longcontext.recipe_parts import ARMS
 from rmutils.stats import Interval, smallest_effect
 
 FULL, ALL = "YaRN, full layers", "YaRN, all layers"

@@ -8,7 +8,7 @@ import pandas as pd
 
 from rmutils.attention.variants import PLAIN
 from rmutils.experiments.later_sharing import shown_by
-from rmutils.experiments.share_and_select import BOTH, SELECT, SHARE, remaining
+from rmutils.experiments.savings_curves import BOTH, SELECT, SHARE, remaining
 from rmutils.experiments.under_variants import changes, levels
 from rmutils.figures.report import number
 from rmutils.figures.sentences import by_sign, join
@@ -219,7 +219,7 @@ def both_at_once(needles: pd.DataFrame, model: str, rate: float, p: float) -> st
     Parameters
     ----------
     needles : DataFrame
-        As from `rmutils.experiments.share_and_select.share_and_select`.
+        As from `rmutils.experiments.savings_curves.share_and_select`.
     rate : float
         Share of the heads that compute.
     """

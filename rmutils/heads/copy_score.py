@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from rmutils.attention.decoding import Answer
 from rmutils.corpora.haystacks import Haystack, Needle
-from rmutils.corpora.niah import NiahCase
-from rmutils.corpora.published_niah import FULL_STOPS, PublishedNiahBuilder
+from rmutils.corpora.niah import FULL_STOPS, NiahCase, PublishedNiahBuilder
 from rmutils.heads.recall import Unit, rouge_recall
 from rmutils.heads.score_kinds import SCORES, ScoreKind
 from rmutils.heads.scores import Values
@@ -88,7 +87,7 @@ class PublishedCopyScore(CopyScore):
     """The score of the published code: every copy counts, in a window that it searches for.
 
     Its cases are the script's, too: where the tokenizer is not Llama 2's, the needle stands at the
-    start of the text at all depths but the last (`rmutils.corpora.published_niah`). An answer ends
+    start of the text at all depths but the last (`rmutils.corpora.niah`). An answer ends
     at a line break as Llama 2 writes it, or at token 144, whatever that is; else at
     `max_new_tokens`.
     """

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from transformers import DynamicCache
 
@@ -22,7 +23,7 @@ from rmutils.attention.rope import layers_of
 from rmutils.core.errors import UserError
 from rmutils.corpora.niah import NiahCase
 from rmutils.heads.answering import Answered, Watch, batched
-from rmutils.heads.score_kinds import ScoreKind
+from rmutils.heads.score_kinds import SCORES, ScoreKind
 from rmutils.heads.scores import Values
 from rmutils.models import LanguageModel
 from rmutils.models.families import needs_eager
@@ -211,3 +212,64 @@ class OneRunScore(ScoreKind):
             read = (rows @ weight).view(len(rows), heads, weight.shape[1] // heads)
             parts.append([(read * part[i].transpose(0, 1)).sum(-1) for part in outputs])
         return [torch.stack(part, 1) for part in zip(*parts, strict=True)]
+
+
+@SCORES.register("anchor")
+class AnchorScore(OneRunScore):
+    """The largest attention to the needle from one of the last 8 tokens of the prompt.
+
+    The observation window is that of SnapKV and HeadKV (arXiv 2410.19258). Whether the needle is
+    then found does not matter.
+    """
+
+    only_found = False
+
+    def score(self, case: NiahCase, answer: Answer) -> Values:
+        assert isinstance(answer, WatchedAnswer)
+        return np.asarray(answer.anchor.max(0))
+
+
+class _Contribution(OneRunScore):
+    """Base of three scores: a mean over the steps that write the needle's answer.
+
+    `attention` and `locos` compare keys of the needle with all others, as published with LOCOS
+    (arXiv 2607.01002); `dla` is direct logit attribution.
+    """
+
+    def score(self, case: NiahCase, answer: Answer) -> Values:
+        assert isinstance(answer, WatchedAnswer)
+        if not answer.steps:
+            return np.zeros(self.lm.shape)
+        needle = self.needle_tokens(case)
+        keys = len(case.input_ids) + np.array(answer.steps)
+        weight = (needle / (keys - needle))[:, None, None]
+        return np.asarray(self.by_step(answer, weight).mean(0))
+
+    def by_step(self, answer: WatchedAnswer, weight: NDArray[np.float64]) -> Values:
+        """Return the score in each step, (steps, layers, heads); `weight` is that of other keys."""
+        raise NotImplementedError
+
+
+@SCORES.register("attention")
+class AttentionContrast(_Contribution):
+    """Attention to the needle, less that to as many other tokens."""
+
+    def by_step(self, answer: WatchedAnswer, weight: NDArray[np.float64]) -> Values:
+        return np.asarray(answer.attention - weight * (1 - answer.attention))
+
+
+@SCORES.register("dla")
+class LogitAttribution(_Contribution):
+    """The head's contribution to the logit of the token that is written."""
+
+    def by_step(self, answer: WatchedAnswer, weight: NDArray[np.float64]) -> Values:
+        return answer.from_all
+
+
+@SCORES.register("locos")
+class Locos(_Contribution):
+    """The head's contribution to the logit from the needle, less that from as many others."""
+
+    def by_step(self, answer: WatchedAnswer, weight: NDArray[np.float64]) -> Values:
+        on = answer.from_needle
+        return np.asarray(on - weight * (answer.from_all - on))

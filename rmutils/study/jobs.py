@@ -24,7 +24,6 @@ from rmutils.core.results import Artifact, Compute, find
 from rmutils.evaluation.abilities.evaluate_abilities import GeneralConfig, evaluate_general_stored
 from rmutils.evaluation.abilities.mt_bench import MTBenchRun
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate_stored
-from rmutils.evaluation.official_runs import official_stored
 from rmutils.experiments.designs import design_stored, designs
 from rmutils.heads.detection import detect_stored, load
 from rmutils.heads.scores import Head
@@ -38,6 +37,7 @@ from rmutils.site.dependencies import chapters
 from rmutils.site.steps import HTML, clock
 from rmutils.site.steps import RESULTS as RESULTS_FILE
 from rmutils.study.plan import Job, Plan, plan, write
+from rmutils.study.published_experiments import official_stored
 from rmutils.study.studies import study_of
 from rmutils.training.compute_backend import ComputeBackend
 

@@ -19,7 +19,6 @@ from rmutils.evaluation.abilities.evaluate_abilities import GeneralConfig
 from rmutils.evaluation.abilities.harness import HarnessConfig
 from rmutils.evaluation.abilities.mt_bench import MTBenchRun, read_questions
 from rmutils.evaluation.helmet import EvaluateConfig
-from rmutils.evaluation.official_runs import HelmetConfig
 from rmutils.experiments.designs import designs
 from rmutils.experiments.general_abilities import planned_abilities
 from rmutils.heads import DetectConfig
@@ -31,6 +30,7 @@ from rmutils.pipeline.retmask import RetMaskConfig
 from rmutils.preference.responses import ResponseConfig
 from rmutils.preference.strategies import STRATEGIES
 from rmutils.study import published_experiments as known
+from rmutils.study.published_experiments import HelmetConfig
 from rmutils.training.compute_backend import ComputeBackend, Launch, with_new_names
 from rmutils.training.recipes import RECIPES
 

@@ -16,7 +16,7 @@ from rmutils.evaluation.helmet import EvaluateConfig
 from rmutils.experiments.under_variants import TextsConfig, VariantConfig
 from rmutils.heads import DetectConfig
 from rmutils.pipeline.retmask import RetMaskConfig
-from rmutils.site import notebooks, run_page
+from rmutils.site import notebooks
 from rmutils.site.parameters import check_parameters
 from rmutils.training.recipes import RECIPES
 
@@ -36,7 +36,7 @@ def parse(monkeypatch):
         monkeypatch.setattr(body, "body", lambda **values: called.append(values))
     monkeypatch.setattr(notebooks, "run_notebook", lambda path, out, values, progress:
                         called.append(check_parameters(path, values)))
-    monkeypatch.setattr(run_page, "write_page", lambda target: target)
+    monkeypatch.setattr(notebooks, "write_page", lambda target: target)
 
     def words_of(words: list[str]) -> dict:
         done = CliRunner().invoke(cli.app, words)

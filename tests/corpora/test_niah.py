@@ -6,10 +6,9 @@ from transformers import PreTrainedTokenizerFast
 
 from rmutils.core.errors import UserError
 from rmutils.core.paths import CORPORA
-from rmutils.corpora import published_niah
+from rmutils.corpora import niah
 from rmutils.corpora.haystacks import Haystack, Needle, load_haystacks, load_needles
-from rmutils.corpora.niah import NiahBuilder
-from rmutils.corpora.published_niah import PublishedNiahBuilder
+from rmutils.corpora.niah import NiahBuilder, PublishedNiahBuilder
 from rmutils.models import LanguageModel
 from tests.conftest import TEMPLATE
 
@@ -192,7 +191,7 @@ def test_places_of_the_published_script(word_lm, monkeypatch, stops):
     """200 tokens less of haystack and needle. Where no token ends a sentence for the script, the
     needle is first at all depths but the last; else it follows one, as a slow search has it."""
     ids = word_lm.tokenizer.convert_tokens_to_ids(stops)
-    monkeypatch.setattr(published_niah, "FULL_STOPS", ids)
+    monkeypatch.setattr(niah, "FULL_STOPS", ids)
     needle = NEEDLES[0].needle
     size = len(word_lm.tokenizer(needle)["input_ids"])
     builder, tokens = PublishedNiahBuilder(word_lm, HAYSTACKS), word_lm.tokenizer(

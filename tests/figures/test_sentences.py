@@ -18,7 +18,7 @@ from rmutils.experiments.failure_modes import (
 from rmutils.experiments.general_abilities import stored_abilities
 from rmutils.experiments.masking_sweep import Sweep
 from rmutils.experiments.sweep_questions import least_right, passing
-from rmutils.figures import sentences, sweep_sentences
+from rmutils.figures import masking_figures, sentences
 from rmutils.heads import HeadScores
 from rmutils.heads.detection import DetectConfig, detect_stored, even_depths
 from rmutils.heads.masking import MATCHED
@@ -119,9 +119,9 @@ def test_a_small_screen_says_what_it_misses():
     table = pd.DataFrame({"task": ["a", "b"], "samples": 5, "chance": 0.06,
                           "within_reach": [True, False]})
     result = Sweep(table, pd.DataFrame(), pd.DataFrame())
-    said = sweep_sentences.screening(result)
+    said = masking_figures.screening(result)
     assert "1 of 2" in said and "(b)" in said
-    power = sweep_sentences.screening_power(result)
+    power = masking_figures.screening_power(result)
     assert "only five questions and needs three right" in power and "in 50% of all tries" in power
 
 
@@ -135,20 +135,20 @@ def test_a_small_screen_says_what_it_misses():
     (["yes", "yes"], "is inside two of our two sweet spots.", "inside the sweet spot by a and b.")])
 def test_where_a_threshold_lies(inside, counted, named):
     table = pd.DataFrame({"sweet spot by": [*"abcd"][:len(inside)], "inside": inside})
-    assert counted in sweep_sentences.spots_around(table, 0.1)
-    assert named in sweep_sentences.spots_by_name(table, "m", 0.1)
+    assert counted in masking_figures.spots_around(table, 0.1)
+    assert named in masking_figures.spots_by_name(table, "m", 0.1)
 
 
 def test_lines_that_end_early_and_panels_that_say_nothing():
     table = answers(("whole", 0, 11), ("retrieval", 4, 0), ("non-retrieval", 4, 9))
     result = Sweep(pd.DataFrame(), table, pd.DataFrame())
-    assert not sweep_sentences.random_heads_end(result)
+    assert not masking_figures.random_heads_end(result)
     longer = Sweep(pd.DataFrame(), pd.concat([table, answers(("retrieval", 8, 0))]), pd.DataFrame())
-    assert "end at 4:" in sweep_sentences.random_heads_end(longer)
+    assert "end at 4:" in masking_figures.random_heads_end(longer)
     drawn = {"tasks": pd.DataFrame({"low": [0.0, 0.0], "high": [1.0, 0.8]}),
              "haystack": pd.DataFrame({"low": [0.0, 0.7], "high": [0.3, 1.0]})}
-    assert sweep_sentences.panels_left_out(drawn).endswith(": tasks.")
-    assert not sweep_sentences.panels_left_out({"haystack": drawn["haystack"]})
+    assert masking_figures.panels_left_out(drawn).endswith(": tasks.")
+    assert not masking_figures.panels_left_out({"haystack": drawn["haystack"]})
 
 
 def modes(chain: str, passed: int, others: int = 0, matched: int = 0) -> FailureModes:

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from rmutils.experiments.gpu_step import roofline
+from rmutils.experiments.run_costs import roofline
 from rmutils.figures.companion_claims import companion_claims
 from rmutils.figures.sharing_sentences import (
     beginnings,

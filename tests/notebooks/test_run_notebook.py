@@ -15,8 +15,7 @@ from typer.testing import CliRunner
 from rmutils.cli import app
 from rmutils.core.errors import UserError
 from rmutils.site import notebooks
-from rmutils.site.notebooks import NotebookFailed, ThisPython, run_notebook
-from rmutils.site.run_page import write_page
+from rmutils.site.notebooks import NotebookFailed, ThisPython, run_notebook, write_page
 from tests.notebooks.test_parameters import CELL, write
 
 

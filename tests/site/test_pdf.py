@@ -9,7 +9,7 @@ from pypdf import PdfReader
 from rmutils.core import paths
 from rmutils.core.errors import UserError
 from rmutils.site import pdf
-from rmutils.site.pdf_pages import join
+from rmutils.site.pdf import join
 
 PAGE = """<!DOCTYPE html><title>{name}</title><link rel="stylesheet" href="{style}">
 <body class="bd-article"><main><article><section id="{name}"><h1>Title of {name}

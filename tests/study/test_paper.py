@@ -9,13 +9,20 @@ import pytest
 
 from rmutils.core import results as artifacts
 from rmutils.core.errors import UserError
-from rmutils.evaluation.official_runs import HelmetConfig, official_stored
 from rmutils.heads.scores import HeadScores
 from rmutils.paper.tables import load_tables
 from rmutils.preference.strategies import STRATEGIES
 from rmutils.study import jobs as records
 from rmutils.study.plan import plan, read, write
-from rmutils.study.published_experiments import CHECKPOINTS, EXPERIMENTS, LLAMA, PRINTED, QWEN
+from rmutils.study.published_experiments import (
+    CHECKPOINTS,
+    EXPERIMENTS,
+    LLAMA,
+    PRINTED,
+    QWEN,
+    HelmetConfig,
+    official_stored,
+)
 from rmutils.study.studies import Evaluation, PaperConfig, Study, paper, study_of
 from rmutils.training.compute_backend import ComputeBackend
 from tests.evaluation.helmet import helmet_files

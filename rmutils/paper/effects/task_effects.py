@@ -19,7 +19,7 @@ from rmutils.evaluation.abilities.ability_tasks import TASKS
 from rmutils.evaluation.abilities.evaluate_abilities import evaluate_general_stored
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate_stored
 from rmutils.evaluation.helmet.averages import samples_of
-from rmutils.evaluation.helmet.baselines import baselines_stored
+from rmutils.evaluation.helmet.evaluation import baselines_stored
 from rmutils.experiments.general_abilities import ALL, changes, planned_abilities
 from rmutils.models.loading import corpus_of
 from rmutils.paper.effects.head_effects import RETMASK, seeds_said, trainings

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rmutils.evaluation.helmet import evaluate_stored
-from rmutils.evaluation.helmet.baselines import baselines, baselines_stored
+from rmutils.evaluation.helmet.evaluation import baselines, baselines_stored
 from rmutils.paper.effects.task_effects import EVALUATIONS
 
 

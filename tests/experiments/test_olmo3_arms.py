@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from rmutils import load_model
+from rmutils.experiments.olmo3_ablations import ARMS, arm_instances
 from rmutils.longcontext.extension import ExtensionConfig, Texts, weights_of
 from rmutils.longcontext.packing import leak, packed_inputs
-from rmutils.longcontext.recipe_parts import ARMS, arm_instances
 from rmutils.models.teaching import RECIPES
 
 NAME, CAPACITY = "tiny-olmo3", 1920
