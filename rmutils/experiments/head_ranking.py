@@ -11,7 +11,6 @@ from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
-from scipy.stats import rankdata
 
 from rmutils.attention.variants import PLAIN
 from rmutils.experiments.heads_under_variants import DISTANCE, KEYS_TRAIT, TRAINED, WHOLE
@@ -23,6 +22,7 @@ from rmutils.heads.head_change import (
     weighted_means,
 )
 from rmutils.heads.scores import DECIMALS, Head, HeadScores
+from rmutils.heads.sparsity import rank_correlations
 from rmutils.stats import (
     ANY,
     DIFFERENCE,
@@ -98,14 +98,6 @@ def agreement(pair: PairedDetection, *, resamples: int = RESAMPLES, seed: int = 
 def _several(sums: np.ndarray) -> bool:
     """Return whether cases of two needles or more count."""
     return (sums[0, :, -1] > 0).sum() > 1
-
-
-def rank_correlations(before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """Spearman's, row by row; 0 where all heads of a row score alike."""
-    ranks = [rankdata(each, axis=1) for each in (before, after)]
-    x, y = (each - each.mean(1, keepdims=True) for each in ranks)
-    size = np.sqrt((x**2).sum(1) * (y**2).sum(1))
-    return np.divide((x * y).sum(1), size, out=np.zeros_like(size), where=size > 0)
 
 
 def agreements(tables: Tables) -> pd.DataFrame:

@@ -1,12 +1,17 @@
 """One case, looked at closely: what a chapter shows before it counts.
 
 Sliding windows: which needles they reach, and how much of retrieval the full layers do.
+
+Which heads would the published detection have found if its ten depths had been real
+(`data/plans/collapsed_depths.yml`)?
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from copy import deepcopy
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -17,12 +22,15 @@ from rmutils.core.errors import NotStored, UserError
 from rmutils.core.results import Artifact, Compute
 from rmutils.corpora.niah import NiahCase
 from rmutils.heads.copy_score import copied
-from rmutils.heads.detection import DetectConfig, detect_stored, even_depths
-from rmutils.heads.scores import Head, HeadScores
+from rmutils.heads.detection import DetectConfig, build_cases, detect_stored, even_depths
+from rmutils.heads.head_change import needle_weights, weighted_means
+from rmutils.heads.scores import DECIMALS, Head, HeadScores
+from rmutils.heads.sparsity import rank_correlations, share_above
 from rmutils.models import LanguageModel, load_model
 from rmutils.models.engine.caches import Trunk
 from rmutils.models.engine.implementations import using
-from rmutils.stats import POSITIVE, RESAMPLES, SHARE, interval
+from rmutils.pipeline.planned_runs import Plan
+from rmutils.stats import ANY, POSITIVE, RESAMPLES, SHARE, interval, interval_of, spread
 
 
 def detect_stored_or_small(
@@ -68,6 +76,24 @@ def answer_case(lm: LanguageModel, case: NiahCase, *, max_new_tokens: int = 50) 
         cache = Trunk(lm.model, []).read(case.input_ids, room=max_new_tokens)
         return decode(lm.model, recorder, [case.input_ids], [cache],
                       max_new_tokens=max_new_tokens, stop_ids=lm.stop_ids)[0]
+
+
+def example() -> tuple[LanguageModel, NiahCase, Answer]:
+    """The case on which readers of the guided build write the method themselves.
+
+    It is `tiny-llama`, which gives its attention weights away, one case, and its answer to it.
+
+    Each call returns a model of its own, as what a reader tries may damage it.
+    """
+    return deepcopy(_example())
+
+
+@cache
+def _example() -> tuple[LanguageModel, NiahCase, Answer]:
+    lm = load_model("tiny-llama", device="cpu")
+    lm.model.set_attn_implementation("eager")
+    case = build_cases(lm, DetectConfig(lengths=[128], depths=[0.5]))[0]
+    return lm, case, answer_case(lm, case)
 
 
 @torch.inference_mode()
@@ -199,3 +225,105 @@ def summarize(
                 statistic, bounds=POSITIVE if name.endswith("heads") else SHARE,
                 resamples=resamples, seed=seed)))
     return pd.DataFrame(rows, columns=["side", "cases", "statistic", "value", "low", "high"])
+
+
+CHOICES = 50
+"""Random choices of two places for each needle and length."""
+REAL, COLLAPSED, RANDOM = "real", "collapsed", "two random places"
+OVERLAP = "top heads in common"
+
+
+def planned_grid(plan: Plan, model: str) -> DetectConfig:
+    """Return the grid with real depths that is planned for a model."""
+    grid = plan.content["grids"].get(model, plan.content["grids"]["teaching"])
+    return DetectConfig(lengths=tuple(grid["lengths"]), depths=even_depths(grid["depths"]))
+
+
+def depth_deviations(plan: Plan) -> list[str]:
+    """Say what the plan wants beside the comparison and is not stored, in a sentence each."""
+    model, grid = plan.content["models"][0], DetectConfig(
+        definition="wu", lengths=(512, 1024), depths=even_depths(10), needles=3)
+    try:
+        detect_stored(model, grid, compute="never")
+    except NotStored:
+        return [f"The plan wants a detection of {model} by the published script's definition "
+                "beside this comparison; it was not run."]
+    return []
+
+
+def compare_depths(
+    scores: HeadScores, tau: float, *, resamples: int = RESAMPLES, seed: int = 0
+) -> pd.DataFrame:
+    """Compare the heads of a detection with those of its start and end alone.
+
+    Cases at the start of the text, counted nine times, and those at its end, counted once, are what
+    the published script looks at (`rmutils.corpora.niah.PublishedNiahBuilder`). The control has as
+    few different cases, at places drawn at random.
+
+    Parameters
+    ----------
+    scores : HeadScores
+        A detection with `cases`, at two depths or more.
+    tau : float
+        The top heads are as many as reach it on real depths.
+
+    Returns
+    -------
+    DataFrame
+        `quantity`; its value by `real`, `collapsed` and `two random places`; `difference` of the
+        latter two, with `low` and `high` (95 %, over needles).
+    """
+    cases = scores.cases
+    table = np.zeros((len(cases), scores.mean.size + 1))
+    table[cases["success"].to_numpy(bool), :-1] = scores.runs.reshape(len(scores.runs), -1)
+    table[:, -1] = cases["success"]
+    needles = cases["needle"].to_numpy()
+    of_needle = (np.unique(needles)[:, None] == needles).astype(float)
+    drawn = needle_weights(len(of_needle), resamples, seed)
+    count = round(share_above(scores.mean, tau) * scores.mean.size)
+
+    chosen = np.argsort(-scores.mean.ravel(), kind="stable")[:count]
+
+    def means_of(times: np.ndarray) -> np.ndarray:
+        """Mean scores, (draws, heads), if each case is counted so many times."""
+        return weighted_means(of_needle @ (times[:, None] * table), drawn).round(DECIMALS)
+
+    whole = means_of(np.ones(len(cases)))
+    highest = _top(whole, count)
+
+    def measured(times: np.ndarray) -> dict[str, np.ndarray]:
+        means = means_of(times)
+        found, asked = (drawn @ (of_needle @ part) for part in (times * table[:, -1], times))
+        return {
+            OVERLAP: (_top(means, count) & highest).sum(1) / count,
+            "rank correlation": rank_correlations(whole, means),
+            f"heads at or above {tau:g}": (means >= tau).sum(1).astype(float),
+            "mean score, top heads": means[:, chosen].mean(1),
+            "mean score, all heads": means.mean(1), "needles found": found / asked}
+
+    depth = cases["depth"].to_numpy()
+    real = measured(np.ones(len(cases)))
+    collapsed = measured(np.where(depth == depth.min(), 9.0, depth == depth.max()))
+    rng, places = np.random.default_rng(seed), [
+        np.asarray(rows) for rows in cases.groupby(["needle", "length"]).indices.values()]
+    total = dict.fromkeys(real, np.zeros(len(drawn)))
+    for _ in range(CHOICES):
+        times = np.zeros(len(cases))
+        for rows in places:
+            times[rng.choice(rows, 2, replace=False)] = 9, 1
+        once = measured(times)
+        total = {name: value + once[name] / CHOICES for name, value in total.items()}
+    rows = []
+    for name, value in real.items():
+        change = collapsed[name] - total[name]
+        _, low, high = interval_of(spread(change, len(of_needle)), bounds=ANY, centred=True)
+        rows.append((name, value[0], collapsed[name][0], total[name][0], change[0], low, high))
+    return pd.DataFrame(rows, columns=["quantity", REAL, COLLAPSED, RANDOM, "difference", "low",
+                                       "high"])
+
+
+def _top(means: np.ndarray, count: int) -> np.ndarray:
+    """Mark the highest heads of each row."""
+    marks = np.zeros(means.shape, bool)
+    np.put_along_axis(marks, np.argsort(-means, axis=1, kind="stable")[:, :count], True, axis=1)
+    return marks

@@ -19,16 +19,17 @@ from rmutils.core.errors import NotStored
 from rmutils.core.results import Artifact, Compute, Stage, Tables
 from rmutils.experiments.later_sharing import ALIKE, LaterConfig, later_sharing, planned
 from rmutils.experiments.layer_choice import (
+    AgreementConfig,
     LayersConfig,
     LikenessConfig,
     RecallConfig,
+    agreement,
     layers,
     likeness,
     recall,
     square,
 )
 from rmutils.experiments.run_costs import CostsConfig, costs
-from rmutils.experiments.token_agreement import AgreementConfig, agreement
 from rmutils.experiments.under_variants import (
     VariantConfig,
     changes,

@@ -9,12 +9,16 @@ import pandas as pd
 from rmutils.attention.share_attention import Share
 from rmutils.core.errors import NotStored
 from rmutils.experiments import later_sharing
-from rmutils.experiments.layer_choice import LayersConfig, planned_recall
+from rmutils.experiments.layer_choice import (
+    AgreementConfig,
+    LayersConfig,
+    early_and_later,
+    planned_recall,
+)
 from rmutils.experiments.olmo3 import extension_stored
 from rmutils.experiments.olmo3_ablations import recipe_parts
 from rmutils.experiments.run_costs import roofline
 from rmutils.experiments.savings_curves import by_half, look_up, planned_sharing
-from rmutils.experiments.token_agreement import AgreementConfig, early_and_later
 from rmutils.experiments.variant_questions import DocumentsConfig
 from rmutils.figures import ms_poe_sentences, olmo3_sentences, sharing_sentences
 from rmutils.figures.report import number

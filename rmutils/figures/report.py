@@ -14,6 +14,7 @@ import pandas as pd
 from IPython.display import HTML, Markdown
 from markdown_it import MarkdownIt
 
+from rmutils.core.config import Config
 from rmutils.core.files import to_csv
 from rmutils.core.results import Artifact
 from rmutils.corpora.niah import NiahCase
@@ -266,3 +267,51 @@ def _as_printed(value: float | str) -> str:
     if isinstance(value, str):
         return value
     return "–" if pd.isna(value) else f"{value:z.6g}"
+
+
+QUOTED = re.compile(r'\b(?:Section|Appendix) [\w.]+: "')
+"""A place in the paper and its words."""
+CODE = re.compile(r"\bauthors'|\bdefault\b|\.py\b")
+"""The authors' scripts and notebooks, and the defaults of what they call."""
+
+
+def settings(**configs: Config) -> pd.DataFrame:
+    """A row for each field of configurations of one class, with who sets it.
+
+    The fields have docstrings that say so. They are read here, so that no table of the book repeats
+    them by hand.
+
+    Parameters
+    ----------
+    **configs : Config
+        By the name of the column that shows its values.
+
+    Returns
+    -------
+    DataFrame
+        `setting`; the values, as text; `set_by`: `paper` where the field's docstring quotes it,
+        else `authors' code` where it names that, else `–`; `words`, the docstring.
+    """
+    first = next(iter(configs.values()))
+    rows = []
+    for name, field in type(first).model_fields.items():
+        words = " ".join((field.description or "").replace("`", "").split())
+        values = {column: _shown(getattr(config, name)) for column, config in configs.items()}
+        rows.append({"setting": name, **values, "set_by": _set_by(words), "words": words})
+    return pd.DataFrame(rows)
+
+
+def _set_by(words: str) -> str:
+    if QUOTED.search(words):
+        return "paper"
+    return "authors' code" if CODE.search(words) else "–"
+
+
+def _shown(value: object) -> str:
+    """Five of a long list are enough."""
+    if value is None or value == ():
+        return "–"
+    if isinstance(value, tuple):
+        parts = [_shown(part) for part in value]
+        return ", ".join(parts if len(parts) < 6 else [*parts[:3], "...", parts[-1]])
+    return f"{value:g}" if isinstance(value, float) else str(value)

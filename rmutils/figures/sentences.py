@@ -13,7 +13,6 @@ import yaml
 from scipy.stats import pearsonr
 
 from rmutils.core.paths import DATA
-from rmutils.experiments.collapsed_depths import COLLAPSED, OVERLAP, RANDOM
 from rmutils.experiments.designs import (
     correlations,
     designs,
@@ -24,6 +23,7 @@ from rmutils.experiments.failure_modes import WHOLE, FailureModes
 from rmutils.experiments.general_abilities import BEFORE, means_by_strategy
 from rmutils.experiments.masking_sweep import Sweep, count_at
 from rmutils.experiments.pair_statistics import difference_on_same
+from rmutils.experiments.preliminaries import COLLAPSED, OVERLAP, RANDOM
 from rmutils.experiments.sweep_questions import HAYSTACK
 from rmutils.experiments.sweet_spot import UNMASKED, mean_under
 from rmutils.figures.report import number
@@ -145,7 +145,7 @@ def real_depths(model: str, table: pd.DataFrame, excluded: float = -0.1) -> str:
     Parameters
     ----------
     table : DataFrame
-        As from `rmutils.experiments.collapsed_depths.compare_depths`.
+        As from `rmutils.experiments.preliminaries.compare_depths`.
     excluded : float
         A loss of so large a share of the top heads counts as excluded if the interval is above it.
     """

@@ -186,9 +186,9 @@ def layers_agree(pairs: dict[str, Interval], overlap: pd.DataFrame, model: str, 
     Parameters
     ----------
     pairs : dict of str to Interval
-        As from `rmutils.experiments.token_agreement.early_and_later`.
+        As from `rmutils.experiments.layer_choice.early_and_later`.
     overlap : DataFrame
-        Of `rmutils.experiments.token_agreement.agreement`.
+        Of `rmutils.experiments.layer_choice.agreement`.
     """
     common = levels(overlap.assign(variant=""), "common", ["steps"]).set_index("steps")[ENDS]
     lead = by_sign(pairs["difference"], "Later layers agree on tokens more than early ones do",

@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 from scipy.special import entr
-from scipy.stats import spearmanr
+from scipy.stats import rankdata, spearmanr
 
 from rmutils.heads.scores import DECIMALS, HeadScores
 from rmutils.stats import POSITIVE, RESAMPLES, SHARE, interval_of
@@ -187,6 +187,14 @@ def top_overlap(a: HeadScores, b: HeadScores, top_k: int, *, seed: int = 0) -> n
     counts = [np.nan if -1 in x or -1 in y else len(np.intersect1d(x, y))
               for x, y in zip(*tops, strict=True)]
     return np.array(interval_of(counts, bounds=(0, top_k), centred=True))
+
+
+def rank_correlations(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """Spearman's, row by row; 0 where all heads of a row score alike."""
+    ranks = [rankdata(each, axis=1) for each in (before, after)]
+    x, y = (each - each.mean(1, keepdims=True) for each in ranks)
+    size = np.sqrt((x**2).sum(1) * (y**2).sum(1))
+    return np.divide((x * y).sum(1), size, out=np.zeros_like(size), where=size > 0)
 
 
 def _top(mean: np.ndarray, top_k: int, rng: np.random.Generator) -> set[int]:

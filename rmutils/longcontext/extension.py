@@ -26,10 +26,9 @@ from rmutils.corpora.world.lookups import FRAMES
 from rmutils.corpora.world.samples import Sample, padding, paragraphs
 from rmutils.corpora.world.writing import Chronicle
 from rmutils.longcontext.context_parallel import WINDOW_BLOCKS
-from rmutils.longcontext.cwe import TfIdf, cwe, name_counts, noun_counts
 from rmutils.longcontext.packing import NO_LABEL, Packing, best_fit, packed_inputs
 from rmutils.longcontext.reach import ReachConfig
-from rmutils.longcontext.rex import rex
+from rmutils.longcontext.synthetic import TfIdf, cwe, name_counts, noun_counts, rex
 from rmutils.models import LanguageModel
 from rmutils.models.engine.implementations import using
 from rmutils.models.teaching import RECIPES, TeachingRecipe

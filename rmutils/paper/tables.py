@@ -343,3 +343,28 @@ def load_published_maps(folder: Path = PAPER) -> pd.DataFrame:
     """Which of the published runs have the same scores: `model`, `run`, `map`, and in how
     many `heads` they are above 0."""
     return _frame(PUBLISHED_MAPS, folder)
+
+
+COMPANIONS = Schema(
+    "companions.csv", ("source", "table", "group", "row", "column", "value"), numbers=("value",),
+    key=("source", "table", "group", "row", "column"))
+
+
+def load_companions(folder: Path = PAPER) -> pd.DataFrame:
+    """The tables and lists of the texts that this book reads beside the paper: Ms-PoE, Share- and
+    Select-Attention, Olmo 3.
+
+    Returns
+    -------
+    DataFrame
+        `source` (`ms-poe`: a summary, in Japanese, of Zhang et al., 2024; `share-select`:
+        Taniguchi et al., undated, in Japanese; `olmo3`: a text, in Japanese, on
+        how Olmo 3 was extended to long contexts), `table` (its number, or the heading that it
+        stands under), `group`, `row`, `column`, `value` (float).
+
+    Raises
+    ------
+    UserError
+        The file is missing or malformed.
+    """
+    return pd.DataFrame(read_records(COMPANIONS, folder)).astype({"value": float})

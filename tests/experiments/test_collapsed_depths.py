@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.experiments import collapsed_depths as module
-from rmutils.experiments.collapsed_depths import compare_depths
+from rmutils.experiments import preliminaries as module
+from rmutils.experiments.preliminaries import compare_depths
 from rmutils.figures.sentences import real_depths
 from rmutils.heads import HeadScores
 

@@ -15,12 +15,12 @@ from rmutils.evaluation.abilities import short_tasks
 from rmutils.models import loading
 from rmutils.models.fetch import cached_path
 from rmutils.models.known_models import REGISTRY
-from rmutils.paper import companions, tables
+from rmutils.paper import tables
 from rmutils.paper.claims import load_claims
 from rmutils.paper.tables import read_records
 
 RANDOM = random.Random(0)
-SCHEMAS = {value.file: value for value in [*vars(tables).values(), *vars(companions).values()]
+SCHEMAS = {value.file: value for value in vars(tables).values()
            if isinstance(value, tables.Schema)}
 
 

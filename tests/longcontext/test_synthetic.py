@@ -12,16 +12,19 @@ import pytest
 from rmutils.corpora.world.lexicon import OF_KIND
 from rmutils.corpora.world.samples import padding, paragraphs
 from rmutils.corpora.world.writing import Chronicle
-from rmutils.longcontext.cwe import (
+from rmutils.longcontext.synthetic import (
+    FORMATS,
+    SNIPPETS,
     TfIdf,
     by_server,
     common_words,
     cwe,
     name_counts,
     noun_counts,
+    rex,
     sections,
+    snippets,
 )
-from rmutils.longcontext.rex import FORMATS, SNIPPETS, rex, snippets
 from rmutils.preference.judges import ServerJudge
 
 

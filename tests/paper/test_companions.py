@@ -5,8 +5,7 @@ import shutil
 import pytest
 
 from rmutils.core.errors import UserError
-from rmutils.paper.companions import COMPANIONS, load_companions
-from rmutils.paper.tables import PAPER
+from rmutils.paper.tables import COMPANIONS, PAPER, load_companions
 
 
 def test_printed_gains_are_the_differences_of_their_rows():

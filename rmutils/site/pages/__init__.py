@@ -1,10 +1,9 @@
 """The book's Sphinx extension: additions to the pages when they are built.
 
-Beside each figure and table of a chapter stand its picture, its data, its notebook and how it was
-made (`beside`). What was found stands below the title (`frame`). The directive `generated` writes
-lists and records that nobody types, and the role `scene` links to the playground (`scenes`). Each
-page says the book's version (`versions`). The book's address, its search and long constants of the
-reference are the business of `extras`.
+What was found stands below a chapter's title, and beside each figure and table its picture, its
+data, its notebook and how it was made (`frame`). The directive `generated` writes lists and records
+that nobody types. Each page says the book's version (`versions`). The book's address, its search,
+links to the playground and long constants of the reference are the business of `extras`.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ def inputs() -> list[Path]:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Sphinx calls this."""
-    from rmutils.site.pages import beside, extras, frame, generated, scenes, versions
+    from rmutils.site.pages import extras, frame, generated, versions
 
-    for part in (extras, frame, beside, generated, scenes, versions):
+    for part in (extras, frame, generated, versions):
         part.connect(app)
     app.connect("env-before-read-docs", _declare)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

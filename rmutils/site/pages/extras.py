@@ -1,4 +1,4 @@
-"""Extension of Sphinx: the book's address, launch buttons, short constants, Japanese search.
+"""Extension of Sphinx: the book's address, launch buttons, scenes, constants, Japanese search.
 
 - **Address.** Cards for links to a page (Open Graph) and a map of the site need the book's address,
   `html: baseurl` of `book/_config.yml` or the environment variable `RMUTILS_ADDRESS`. Without it
@@ -6,6 +6,7 @@
 - **Launch buttons** open a chapter's notebook on Binder or Colab once the repository is known:
   `repository.url` in `book/_config.yml`, or what GitHub's workflows say of the repository that they
   run for. Binder makes the image of `Dockerfile`; on Colab the lines of `COLAB` do.
+- **Scenes.** The role `scene` links to the playground (`Scene`).
 - **Constants.** The reference shows short values; a long one would fill pages, and a path of this
   machine tells a reader nothing.
 - **Search.** An English index takes what stands between blanks for a word, and Japanese has none.
@@ -24,6 +25,7 @@ from docutils import nodes
 from sphinx.addnodes import desc_annotation
 from sphinx.application import Sphinx
 from sphinx.search.en import SearchEnglish
+from sphinx.util.docutils import ReferenceRole
 
 from rmutils.core.errors import UserError
 from rmutils.core.paths import ROOT
@@ -63,7 +65,8 @@ PARTS = re.compile(f"[{LETTERS}]+|[^{LETTERS}]+")
 
 
 def connect(app: Sphinx) -> None:
-    """Add address, constants and search to a build; `setup` adds the launch buttons."""
+    """Add address, scenes, constants and search to a build; `setup` adds the launch buttons."""
+    app.add_role("scene", Scene())
     app.connect("doctree-read", shorten)
     app.add_search_language(English)
     address = os.environ.get(VARIABLE) or app.config.html_baseurl
@@ -181,3 +184,19 @@ function splitQuery(query) {{  // as rmutils.site.pages.extras.pieces
     def split(self, input: str) -> list[str]:
         """The words of a text, for the index."""
         return [piece for word in super().split(input) for piece in pieces(word)]
+
+
+PAGE = "playground.html"
+
+
+class Scene(ReferenceRole):
+    """The role `scene`: a link that opens the playground with a scene set, from any page's folder.
+
+    `Mask one head <model=smollm2-135m&scene=0&change=top&k=1>`, say: its text, and in brackets the
+    part of the playground's address that `book/playground/address.js` reads.
+    """
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        up = "../" * self.env.docname.count("/")
+        return [nodes.reference(
+            self.rawtext, self.title, refuri=f"{up}{PAGE}#{self.target}", internal=True)], []

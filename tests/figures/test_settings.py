@@ -3,9 +3,9 @@
 import pytest
 
 from rmutils.core.config import Config
+from rmutils.figures.report import settings
 from rmutils.heads import DetectConfig
 from rmutils.paper import load_text_numbers
-from rmutils.paper.companions import settings
 from rmutils.preference.responses import ResponseConfig
 from rmutils.training import RECIPES
 
