@@ -1,6 +1,6 @@
 """The paper: its tables, the numbers of its text, and an audit of both."""
 
-from rmutils.paper.table_checks import audit
+from rmutils.paper.consistency_checks import audit
 from rmutils.paper.tables import (
     load_published_maps,
     load_published_scores,

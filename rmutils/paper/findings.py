@@ -120,6 +120,16 @@ def by(key: Callable[[T], object], items: Iterable[T]) -> dict[object, list[T]]:
     return dict(groups)
 
 
+Value = tuple[Printed, str]
+"""A number and its place."""
+
+
+def place_of(record: dict) -> str:
+    """Where a sentence stands, with the words that hold the number."""
+    words = record.get("as_printed")
+    return f"{record['source']} {record['place']}" + (f": {words}" if words else "")
+
+
 @dataclass(frozen=True)
 class Finding:
     """Two values that ought to agree, where each stands, and whether they do.

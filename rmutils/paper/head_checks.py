@@ -22,7 +22,7 @@ import pandas as pd
 from rmutils.core.errors import UserError
 from rmutils.heads.scores import HeadScores
 from rmutils.heads.sparsity import ranking_stability, summarize
-from rmutils.paper.findings import Finding, above, by, equal
+from rmutils.paper.findings import Finding, Value, above, by, equal, place_of
 from rmutils.paper.tables import (
     DISTINCT_SCORES,
     DISTINCT_STABILITY,
@@ -38,7 +38,6 @@ from rmutils.paper.tables import (
     Schema,
     read_records,
 )
-from rmutils.paper.text_checks import Value, place_of
 
 
 def map_numbers(scores: HeadScores) -> np.ndarray:
