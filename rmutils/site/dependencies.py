@@ -35,7 +35,7 @@ from rmutils.site.parameters import check_parameters
 
 PACKAGE = paths.ROOT / "rmutils"
 LOCK = paths.ROOT / "requirements.lock"
-PAGES = ("rmutils.site.steps", "rmutils.site.pages", "rmutils.site.pages.__main__")
+PAGES = ("rmutils.site.steps", "rmutils.site.pages")
 """Modules that build the pages."""
 
 _QUOTED = re.compile(r"""["'](rmutils(?:\.\w+)+)["']""")

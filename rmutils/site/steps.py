@@ -1,7 +1,8 @@
 """The steps of a build, each a process that Snakemake starts in the project's folder.
 
 `python -m rmutils.site.steps chapter NOTEBOOK OUTPUT PARAMETERS` runs one notebook,
-`python -m rmutils.site.steps pages` turns all chapters and pages into HTML.
+`python -m rmutils.site.steps pages` turns all chapters and pages into HTML, for which it starts
+`python -m rmutils.site.steps sphinx SOURCE FRESH`.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ def _pages() -> None:
 
 
 def _sphinx(source: Path, fresh: Path) -> None:
-    command = [sys.executable, "-m", "rmutils.site.pages", str(source), str(fresh)]
+    command = [sys.executable, "-m", "rmutils.site.steps", "sphinx", str(source), str(fresh)]
     result = subprocess.run(command, text=True, encoding="utf-8", errors="replace",
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     log = STATE / "pages.log"
@@ -115,6 +116,26 @@ def _sphinx(source: Path, fresh: Path) -> None:
         told = [line for line in lines if re.search(r"\b(WARNING|ERROR|CRITICAL)\b", line)]
         fail("pages", "\n".join(["The pages have errors:", *(told or lines[-15:]),
                                   f"  all that Sphinx said: {log}"]))
+
+
+@app.command()
+def sphinx(source: Path, fresh: Path) -> None:
+    """Write `_build/html` of a folder by Sphinx, with a process for each core.
+
+    Jupyter Book's own command takes one process. Its settings are read by its own function, so the
+    pages are the same. A warning is an error.
+    """
+    from jupyter_book.sphinx import build_sphinx
+
+    source, fresh = source.absolute(), fresh.absolute()
+    result = build_sphinx(
+        source, fresh / "_build" / "html", noconfig=True, path_config=source / "_config.yml",
+        confoverrides={"external_toc_path": str(source / "_toc.yml"), "nitpicky": True,
+                       "latex_individualpages": False},
+        warningiserror=True, keep_going=True, jobs=os.cpu_count())
+    if isinstance(result, Exception):
+        raise result
+    raise typer.Exit(result)
 
 
 def clock(started: float) -> str:

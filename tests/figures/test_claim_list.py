@@ -5,7 +5,7 @@ import re
 import pytest
 from bs4 import BeautifulSoup
 
-from rmutils.figures.claim_list import claim_list
+from rmutils.figures.claims_figures import claim_list
 from rmutils.figures.training_figures import SIGNS
 from rmutils.paper.claims import Claim, Judged, Measure, Part, Saying
 from rmutils.paper.verdicts import Effect, answers

@@ -6,7 +6,7 @@ import pytest
 from rmutils.core.paths import ROOT
 from rmutils.experiments.masking_sweep import SweepConfig, scored, sweep_stored
 from rmutils.experiments.sweep_questions import HAYSTACK
-from rmutils.figures import key_findings
+from rmutils.figures import claims_figures
 from rmutils.models.known_models import tau_of
 from rmutils.paper.effects.head_effects import needles_lost_beyond_others
 from rmutils.paper.verdicts import Effect
@@ -14,7 +14,7 @@ from rmutils.paper.verdicts import Effect
 
 def test_the_readme_has_the_findings_of_the_first_page():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    for finding in key_findings.key_findings():
+    for finding in claims_figures.key_findings():
         assert "- " + finding.replace("\u00a0", " ") + "\n" in text, finding
 
 
@@ -26,7 +26,7 @@ def test_what_masking_costs_as_counted_by_hand():
     rows = swept.answers[(swept.answers["task"] == HAYSTACK) & (swept.answers["count"] == count)]
     right = rows.groupby(["policy", "draw"])["correct"].mean().groupby("policy").mean()
     more = 100 * (right["non-retrieval"] - right["retrieval"])
-    told = key_findings.few_heads(needles_lost_beyond_others("smollm2-135m"), scores)
+    told = claims_figures.few_heads(needles_lost_beyond_others("smollm2-135m"), scores)
     assert f"Switch off {count} of SmolLM2's 270" in told and f"misses {more:.0f} [" in told
 
 
@@ -35,7 +35,7 @@ def test_what_masking_costs_as_counted_by_hand():
     (-0.3, -0.1, "find no facts")])
 def test_the_interval_decides_what_is_said_of_the_heads(low, high, said):
     scores, _ = scored("smollm2-135m", compute="never")
-    assert said in key_findings.few_heads(
+    assert said in claims_figures.few_heads(
         Effect((low + high) / 2, low, high, "share", (), 12), scores)
 
 
@@ -50,10 +50,10 @@ def test_models_in_which_training_helps_are_counted(low, high, said):
     gained = {"smollm2-135m": table("retmask", 0.2, 1.8), "other": table("retmask", -1, 1)}
     less = {"smollm2-135m": table("non-retrieval-mask", low, high),
             "other": table("non-retrieval-mask", -2, -1)}
-    told = key_findings.training(gained, less)
+    told = claims_figures.training(gained, less)
     assert said in told and f"1.0 [0.2,\u00a01.8] of 100 points, {(low + high) / 2:.1f} [" in told
 
 
 def test_copies_are_counted_within_each_model():
     maps = pd.DataFrame({"model": [*"aaab"], "map": [1, 1, 2, 1]})
-    assert "Of 4 runs on 2 models, only 3 differ" in key_findings.copies(maps)
+    assert "Of 4 runs on 2 models, only 3 differ" in claims_figures.copies(maps)

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from rmutils.experiments.run_costs import roofline
-from rmutils.figures.companion_claims import companion_claims
+from rmutils.figures.claims_figures import companion_claims
 from rmutils.figures.sharing_sentences import (
     beginnings,
     both_at_once,

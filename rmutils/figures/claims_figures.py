@@ -1,0 +1,272 @@
+"""Chapter 10: the list of the paper's claims, those of the texts beside it, and the key findings.
+
+The README holds the key findings as text; a test compares it with what comes out here.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from IPython.display import HTML
+
+from rmutils.attention.share_attention import Share
+from rmutils.core.errors import NotStored
+from rmutils.experiments import later_sharing
+from rmutils.experiments.layer_choice import (
+    AgreementConfig,
+    LayersConfig,
+    early_and_later,
+    planned_recall,
+)
+from rmutils.experiments.main_tables import contrasts, evaluated, gains
+from rmutils.experiments.masking_sweep import count_at, scored
+from rmutils.experiments.olmo3 import extension_stored
+from rmutils.experiments.olmo3_ablations import recipe_parts
+from rmutils.experiments.run_costs import roofline
+from rmutils.experiments.savings_curves import by_half, look_up, planned_sharing
+from rmutils.experiments.variant_questions import DocumentsConfig
+from rmutils.figures import ms_poe_sentences, olmo3_sentences, sharing_sentences
+from rmutils.figures.report import counted, number
+from rmutils.figures.sentences import by_sign
+from rmutils.figures.style import MODEL_COLOURS
+from rmutils.figures.training_figures import SIGNS
+from rmutils.heads import HeadScores
+from rmutils.heads.detection import DetectConfig
+from rmutils.longcontext.extension import ExtensionConfig
+from rmutils.models.known_models import tau_of
+from rmutils.models.loading import corpus_of
+from rmutils.paper.claims import Judged, Part
+from rmutils.paper.effects.head_effects import needles_lost_beyond_others
+from rmutils.paper.effects.task_effects import EVALUATIONS
+from rmutils.paper.tables import load_published_maps
+from rmutils.paper.verdicts import Effect
+from rmutils.pipeline.planned_runs import load_plan
+from rmutils.stats import Interval
+
+WIDTH, STEP = 240, 7
+"""Width of a row's picture, and the height of an effect in it, in pixels."""
+
+
+def claim_list(judged: Sequence[Judged]) -> HTML:
+    """Show each claim with its verdict, its effects as dots, and behind a click what they are.
+
+    `book/_static/filters.js` adds the filters; without it, and on paper, all claims are listed.
+    Each picture has a scale of its own, from the smallest to the largest end of an interval or
+    bound; the upright line is the claimed bound. A paler dot is shown beside those that decide.
+
+    Parameters
+    ----------
+    judged : sequence of Judged
+        As from `rmutils.paper.claims.judge`.
+    """
+    rows = "".join(map(_claim_row, judged))
+    return HTML(f'<div class="rm-claims"><ol>{rows}</ol></div>')
+
+
+def _claim_row(one: Judged) -> str:
+    sign, kind = SIGNS[one.verdict]
+    said = one.claim.said[0]
+    known = [part for part in one.parts if part.effect]
+    models = sorted({word for part in known for word in map(str, part.of)
+                     if word in MODEL_COLOURS})
+    parts = "".join(f"<li>{_told(part)}</li>" for part in known) or (
+        f"<li>{html.escape(one.note or one.claim.untestable)}</li>")
+    return (
+        f'<li data-verdict="{one.verdict}" data-section="{html.escape(said.place)}" '
+        f'data-model="{html.escape("|".join(models))}"><details><summary>'
+        f'<span class="rm-sign rm-{kind}" title="{one.verdict}">{sign}</span>'
+        f"<q>{html.escape(said.as_printed)}</q>"
+        f"{_picture(known)}</summary>"
+        f"<p><strong>{html.escape(one.words.capitalize())}.</strong> {html.escape(said.place)}. "
+        f"The test: {html.escape(one.claim.test)}</p><ul>{parts}</ul></details></li>")
+
+
+def _told(part: Part) -> str:
+    effect = part.effect
+    sign, kind = SIGNS[part.answer.verdict]
+    mark = f'<span class="rm-sign rm-{kind}">{sign}</span>'
+    if np.isnan(effect.value):
+        of = html.escape(", ".join(map(str, part.of)))
+        return f"{mark} {of}: not computed ({html.escape(effect.blocked)})."
+    ends = (effect.value, effect.low, effect.high)
+    shown = counted(*(part.scale * end for end in ends))
+    text = part.sentence.format(effect=shown).replace("`", "")
+    text = text[0].upper() + text[1:]
+    beside = "" if part.measure.decides else ", shown beside"
+    why = f" {effect.blocked}." if effect.blocked else ""
+    claimed = part.measure.words_in_units(part.scale)
+    return (f"{mark} {html.escape(text)}. Claimed: {html.escape(claimed)}; "
+            f"{part.answer.verdict}{beside}.{html.escape(why)}")
+
+
+def _picture(parts: Sequence[Part]) -> str:
+    """The dots of a claim, drawn for any colours of the page."""
+    drawn = [part for part in parts if not np.isnan(part.effect.value)]
+    if not drawn:
+        return f'<svg viewBox="0 0 {WIDTH} {STEP}" aria-hidden="true"></svg>'
+    bounds = sorted({b for part in drawn for b in part.measure.bounds if np.isfinite(b)})
+    ends = [*bounds, *(e for part in drawn for e in (part.effect.low, part.effect.high))]
+    low, high = min(ends), max(ends)
+
+    def x(value: float) -> float:
+        return 6 + (WIDTH - 12) * (value - low) / ((high - low) or 1)
+
+    height = STEP * len(drawn) + 4
+    marks = [f'<line class="rm-bound" x1="{x(b):.1f}" x2="{x(b):.1f}" y1="0" y2="{height}"/>'
+             for b in bounds]
+    for place, part in enumerate(drawn):
+        y, effect = STEP * (place + 0.5) + 2, part.effect
+        pale = "" if part.measure.decides else " rm-pale"
+        marks.append(
+            f'<g class="rm-{SIGNS[part.answer.verdict][1]}{pale}">'
+            f'<line x1="{x(effect.low):.1f}" x2="{x(effect.high):.1f}" y1="{y}" y2="{y}"/>'
+            f'<circle cx="{x(effect.value):.1f}" cy="{y}" r="3"/></g>')
+    return (f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{len(drawn)} effects '
+            f'beside the claimed bound">{"".join(marks)}</svg>')
+
+
+MS_POE, SHARE_SELECT, OLMO3 = ("Ms-PoE, the summary", "Taniguchi and others",
+                               "Olmo 3, the summary")
+LARGE, LAYERS = "smollm2-135m", 30
+FILTER = 14
+"""Its filter layer in chapter 13."""
+NONE = "Not stored."
+_PLACES = (0.0, 0.5, 1.0)
+ONE_LAYER = LayersConfig(
+    variant=Share(threshold=0.9), layers=(0, 3, 6, 9, 12, 15, 18, 21, 24, 27, 29),
+    needles=DetectConfig(lengths=(512,), depths=_PLACES, needles=3, max_new_tokens=24),
+    documents=DocumentsConfig(lengths=(512,), places=_PLACES, questions=4))
+"""What chapter 12 measured on it, layer by layer."""
+
+
+def companion_claims() -> pd.DataFrame:
+    """Compare claims of the companion texts with what is stored; nothing is computed.
+
+    Returns
+    -------
+    DataFrame
+        `text`, `place`, `claim` (translated), `chapter`, `here`.
+    """
+    rows = [(MS_POE, *row) for row in ms_poe_sentences.claims_of_the_summary()]
+    rows += [(SHARE_SELECT, *row) for row in _share_select()]
+    rows += [(OLMO3, *row) for row in _olmo3()]
+    found = pd.DataFrame(rows, columns=["text", "place", "claim", "chapter", "here"])
+    found["here"] = found["here"].str.replace(r"[*`]", "", regex=True)
+    return found
+
+
+def _share_select() -> Iterator[tuple]:
+    plan = load_plan("later_sharing")
+    planned, _, lacks = planned_sharing(plan)
+    yield ("Sections 3.1 and 4.1", "Heads of a layer that look alike can share their weights", 12,
+           sharing_sentences.alike_or_random(
+               later_sharing.primary(planned["needles"], plan), len(lacks)) if planned else NONE)
+    alone, _, _ = look_up(LARGE, ONE_LAYER, compute="never")
+    yield ("Section 5, Figure 6", "Sharing in one of layers 0 to 14 costs accuracy, in one of "
+           "15 to 31 little", 12, "; ".join(
+               f"{row.variant} of {LARGE}: needles found change by "
+               f"{number(row.effect, row.low, row.high)}"
+               for row in by_half(alone["needles"], LAYERS).itertuples()) + "."
+           if alone else NONE)
+    agreed, _, _ = look_up(LARGE, AgreementConfig(), compute="never")
+    yield ("Section 3.2, Figures 3 and 4", "Later layers agree on tokens more than early ones; "
+           "over time the tokens change", 13, sharing_sentences.layers_agree(
+               early_and_later(agreed["layers"], FILTER - 3), agreed["overlap"], LARGE, FILTER)
+           if agreed else NONE)
+    model, layer, asked = planned_recall(load_plan("select_recall"))
+    seen, _, _ = look_up(model, asked, compute="never")
+    yield ("Sections 3.2 and 4.2", "Choosing at each step keeps what choosing once, from the "
+           "prompt, misses", 13, sharing_sentences.prompt_or_steps(
+               seen["recall"], model, layer, 0.97) if seen else NONE)
+    table = roofline([8_000], [0.1])
+    yield ("Section 4.2", "The cache is half", 13, f"With the hidden states that have to be kept, "
+           f"{table['held_share'].iloc[0]:.0%} of it is left for Llama 3.1 8B; counted.")
+
+
+def _olmo3() -> Iterator[tuple]:
+    try:
+        ours, _ = extension_stored("tiny-olmo3", ExtensionConfig(), compute="never")
+    except NotStored:
+        ours = None
+    for place, claim, tell in (
+            ("Section 3.3, Figure 13a", "YaRN on the full layers alone does best",
+             olmo3_sentences.sliding_layers),
+            ("Section 7.2, Figure 13e", "Scores rise with the tokens of the extension",
+             olmo3_sentences.worth_of_tokens)):
+        yield place, claim, 14, tell(ours) if ours else NONE
+    yield ("Sections 5.4 and 6, Figures 13c and 13d", "CWE and REX in the texts help, and so do "
+           "best-fit packing and masks between documents", 14,
+           olmo3_sentences.which_part(recipe_parts(load_plan("olmo3_ablations"))))
+
+
+MODELS = ("tiny-llama", "tiny-qwen3", "tiny-olmo3", LARGE)
+CONTROL = "non-retrieval-mask"
+"""Masks as many other heads, of any layer; it may have fewer pairs and steps than RetMask."""
+NUMBERS = ("none", "one", "two", "three", "four")
+
+
+def key_findings() -> list[str]:
+    """Return the three findings of the first page and of the README, a bold sentence and its numbers
+    each.
+
+    Raises
+    ------
+    NotStored
+        A result is missing.
+    """
+    scores, _ = scored(LARGE, compute="never")
+    tables = {model: evaluated(model, EVALUATIONS[corpus_of(model)], ["retmask", CONTROL])
+              for model in MODELS}
+    return [few_heads(needles_lost_beyond_others(LARGE), scores),
+            training({model: gains(found) for model, found in tables.items()},
+                     {model: contrasts(found) for model, found in tables.items()}),
+            copies(load_published_maps())]
+
+
+def few_heads(lost: Effect, scores: HeadScores) -> str:
+    """Say what SmolLM2 misses without its retrieval heads, beside as many others."""
+    count, found = count_at(scores, tau_of(LARGE)), Interval(lost.value, lost.low, lost.high)
+    lead = by_sign(found, "A few heads find the facts", "The highest heads find no facts",
+                   "Whether a few heads find the facts is open")
+    return (f"**{lead}.** Switch off {count} of SmolLM2's {scores.mean.size} attention heads, "
+            "those that copy most, and it misses "
+            f"{number(*(100 * end for end in found))} percentage points more of the facts hidden "
+            f"in a long text than without {count} random others of any layer.")
+
+
+def training(gained: Mapping[str, pd.DataFrame], less: Mapping[str, pd.DataFrame]) -> str:
+    """Say in how many models RetMask raises the score on long texts, and beats its control.
+
+    Parameters
+    ----------
+    gained, less : mapping
+        Model -> table as from `rmutils.experiments.main_tables.gains` and `contrasts`.
+    """
+    own = {model: _effect(table, "retmask") for model, table in gained.items()}
+    more = {model: _effect(table, CONTROL) for model, table in less.items()}
+    raised, beats = (sum(found.low > 0 for found in one.values()) for one in (own, more))
+    return (f"**RetMask raises the score on long texts in {NUMBERS[raised]} of "
+            f"{NUMBERS[len(own)]} models, and in {NUMBERS[beats]} by more than a training on "
+            f"pairs from other heads.** On SmolLM2 it gains {number(*own[LARGE])} of 100 points, "
+            f"{number(*more[LARGE])} more than with other heads.")
+
+
+def _effect(table: pd.DataFrame, strategy: str) -> Interval:
+    return Interval(*table.set_index("strategy").loc[strategy, ["effect", "low", "high"]])
+
+
+def copies(maps: pd.DataFrame) -> str:
+    """Say how many of the published detection runs are distinct, each model on its own.
+
+    Parameters
+    ----------
+    maps : DataFrame
+        As from `rmutils.paper.load_published_maps`.
+    """
+    distinct = int(maps.groupby("model")["map"].nunique().sum())
+    return ("**Most of the authors' published detection runs are copies.** Of "
+            f"{len(maps)} runs on {maps['model'].nunique()} models, only {distinct} differ from "
+            "one another, so intervals over these runs are too narrow.")
