@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pandas as pd
 
 from rmutils.corpora.world.samples import Sample
+from rmutils.heads.answering import SUCCESS_ROUGE, answer_recall
 from rmutils.heads.detection import DetectConfig, build_cases
-from rmutils.heads.recall import SUCCESS_ROUGE, answer_recall
 from rmutils.models import LanguageModel
 from rmutils.models.engine.generation import generate
 from rmutils.models.language_model import without_thoughts

@@ -20,8 +20,13 @@ from pydantic import Field
 from rmutils.core.config import Config, added, digest, run_notebook
 from rmutils.core.errors import UserError
 from rmutils.core.results import Artifact, Compute, Stage, Tables
-from rmutils.corpora.world.failure_prompts import FailureKind, FailurePrompt, failure_prompts
-from rmutils.evaluation.failure_checks import OUTCOMES, outcome
+from rmutils.evaluation.failure_prompts import (
+    OUTCOMES,
+    FailureKind,
+    FailurePrompt,
+    failure_prompts,
+    outcome,
+)
 from rmutils.heads.detection import DetectConfig, detect_stored, even_depths
 from rmutils.heads.masking import MATCHED, Policy, choose
 from rmutils.heads.scores import Head, HeadScores

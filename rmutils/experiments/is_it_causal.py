@@ -24,11 +24,11 @@ from rmutils.core.journal import Journal, progress_bar
 from rmutils.core.results import Artifact, Compute, Stage
 from rmutils.corpora.niah import NiahCase
 from rmutils.heads import DetectConfig, HeadScores, detect
+from rmutils.heads.answering import SUCCESS_ROUGE
 from rmutils.heads.detection import build_cases, inputs_of
 from rmutils.heads.masking import draw_layer_matched
 from rmutils.heads.one_run import WatchedAnswer
 from rmutils.heads.patching import GivenAnswer, single_heads, without_needle
-from rmutils.heads.recall import SUCCESS_ROUGE
 from rmutils.heads.score_kinds import SCORES
 from rmutils.heads.scores import DECIMALS, Head
 from rmutils.models import LanguageModel

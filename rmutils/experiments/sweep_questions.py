@@ -18,8 +18,8 @@ from rmutils.corpora.world.samples import Sample
 from rmutils.corpora.world.tasks import task
 from rmutils.evaluation.answers import answer, is_right
 from rmutils.evaluation.likelihoods import next_words_right
+from rmutils.heads.answering import SUCCESS_ROUGE, answer_recall
 from rmutils.heads.detection import DetectConfig, build_cases
-from rmutils.heads.recall import SUCCESS_ROUGE, answer_recall
 from rmutils.models import LanguageModel
 from rmutils.models.language_model import passages
 from rmutils.stats import SHARE, draws, expansion, interval

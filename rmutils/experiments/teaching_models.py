@@ -25,8 +25,8 @@ from rmutils.corpora.world.samples import Sample
 from rmutils.corpora.world.tasks import ASKED, TASKS, task
 from rmutils.evaluation.answers import answer, find_needles, is_right
 from rmutils.heads import DetectConfig, detect, mask_heads
+from rmutils.heads.answering import SUCCESS_ROUGE, answer_recall
 from rmutils.heads.detection import even_depths
-from rmutils.heads.recall import SUCCESS_ROUGE, answer_recall
 from rmutils.heads.scores import Head, HeadScores
 from rmutils.heads.sparsity import share_above
 from rmutils.models import LanguageModel

@@ -20,8 +20,8 @@ from rmutils.core.config import Config
 from rmutils.corpora.world.numbered import gold_positions
 from rmutils.corpora.world.writing import Question
 from rmutils.evaluation.helmet.metrics import substring_exact_match
+from rmutils.heads.answering import SUCCESS_ROUGE, answer_recall
 from rmutils.heads.detection import DetectConfig, build_cases, even_depths
-from rmutils.heads.recall import SUCCESS_ROUGE, answer_recall
 from rmutils.models import LanguageModel
 
 

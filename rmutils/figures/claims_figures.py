@@ -209,8 +209,7 @@ NUMBERS = ("none", "one", "two", "three", "four")
 
 
 def key_findings() -> list[str]:
-    """Return the three findings of the first page and of the README, a bold sentence and its numbers
-    each.
+    """Return the three findings of the first page, a bold sentence and its numbers each.
 
     Raises
     ------

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rmutils.attention.decoding import Answer
 from rmutils.corpora.haystacks import Haystack, Needle
 from rmutils.corpora.niah import FULL_STOPS, NiahCase, PublishedNiahBuilder
-from rmutils.heads.recall import Unit, rouge_recall
+from rmutils.heads.answering import Unit, rouge_recall
 from rmutils.heads.score_kinds import SCORES, ScoreKind
 from rmutils.heads.scores import Values
 

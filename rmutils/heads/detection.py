@@ -21,8 +21,7 @@ from rmutils.core.results import Artifact, Compute, Stage, find
 from rmutils.core.validation import checked
 from rmutils.corpora.haystacks import Haystack, Needle, load_haystacks, load_needles
 from rmutils.corpora.niah import NiahCase
-from rmutils.heads.answering import Watch
-from rmutils.heads.recall import SUCCESS_ROUGE
+from rmutils.heads.answering import SUCCESS_ROUGE, Watch
 from rmutils.heads.score_kinds import SCORES, DetectConfig, ScoreKind, kind_of
 from rmutils.heads.scores import HeadScores
 from rmutils.models import LanguageModel, load_model

@@ -24,8 +24,15 @@ from rmutils.core.registry import Registry
 from rmutils.core.validation import checked
 from rmutils.corpora.haystacks import Haystack, Needle, needle_of
 from rmutils.corpora.niah import NiahBuilder, NiahCase
-from rmutils.heads.answering import Answered, Watch, batched, one_by_one
-from rmutils.heads.recall import Unit, answer_recall, unit_of
+from rmutils.heads.answering import (
+    Answered,
+    Unit,
+    Watch,
+    answer_recall,
+    batched,
+    one_by_one,
+    unit_of,
+)
 from rmutils.heads.scores import HeadScores, Values
 from rmutils.models import LanguageModel
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from rmutils.corpora.world import World
-from rmutils.corpora.world.failure_prompts import failure_prompts
 from rmutils.corpora.world.knowledge import KINDS, instruction, topic_words
 from rmutils.corpora.world.samples import TooShort
 from rmutils.corpora.world.tasks import TASKS, held_out_needles, task
 from rmutils.corpora.world.writing import Chronicle
+from rmutils.evaluation.failure_prompts import failure_prompts
 from rmutils.evaluation.helmet.suite import DATASETS, SUITE
 
 SPLITS = ("train", "held_out")

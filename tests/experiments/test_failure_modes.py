@@ -9,9 +9,8 @@ import pytest
 
 from rmutils.core import paths
 from rmutils.core.errors import UserError
-from rmutils.corpora.world.failure_prompts import FailurePrompt, failure_prompts
 from rmutils.evaluation.answers import answer
-from rmutils.evaluation.failure_checks import OUTCOMES, outcome
+from rmutils.evaluation.failure_prompts import OUTCOMES, FailurePrompt, failure_prompts, outcome
 from rmutils.experiments import failure_modes as module
 from rmutils.experiments.failure_modes import (
     WHOLE,

@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.corpora.world.failure_prompts import FailurePrompt
-from rmutils.evaluation.failure_checks import OUTCOMES
+from rmutils.evaluation.failure_prompts import OUTCOMES, FailurePrompt
 from rmutils.experiments.designs import design_stored, designs, points
 from rmutils.experiments.failure_modes import (
     WHOLE,

@@ -12,8 +12,8 @@ from rmutils.core.paths import CORPORA, DATA
 from rmutils.corpora.haystacks import Needle, load_haystacks, load_needles
 from rmutils.corpora.niah import NiahCase
 from rmutils.heads import DetectConfig, detection
+from rmutils.heads.answering import SUCCESS_ROUGE, answer_recall, rouge_recall, unit_of
 from rmutils.heads.copy_score import CopyScore, PublishedCopyScore, copy_counts, wu_span
-from rmutils.heads.recall import SUCCESS_ROUGE, answer_recall, rouge_recall, unit_of
 from tests.corpora.test_niah import TOKENIZERS, as_lm
 
 

@@ -8,7 +8,7 @@
   expected results never enter the sandbox, so printing a right result gains nothing.
 - Instructions on the form of an answer: IFEval (Zhou et al. 2023, "Instruction-Following
   Evaluation for Large Language Models"). Two forms are those of
-  `rmutils.corpora.world.failure_prompts`; there the form alone counts, here also the content.
+  `rmutils.evaluation.failure_prompts`; there the form alone counts, here also the content.
 """
 
 from __future__ import annotations
@@ -28,12 +28,11 @@ from rmutils.core.paths import DATA
 from rmutils.corpora.world import World
 from rmutils.corpora.world import lexicon as words
 from rmutils.corpora.world.facts import Fact, sentence
-from rmutils.corpora.world.failure_prompts import FORMS, FailurePrompt
 from rmutils.corpora.world.knowledge import KNOWN, instruction, words_of
 from rmutils.corpora.world.lexicon import RELATIONS, names
 from rmutils.corpora.world.samples import Sample
 from rmutils.evaluation.abilities.sandbox import call
-from rmutils.evaluation.failure_checks import FORMAT, outcome
+from rmutils.evaluation.failure_prompts import FORMAT, FORMS, FailurePrompt, outcome
 
 
 @dataclass(frozen=True)

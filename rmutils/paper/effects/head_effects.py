@@ -18,7 +18,7 @@ import pandas as pd
 
 from rmutils.core.errors import NotStored
 from rmutils.core.results import Artifact
-from rmutils.evaluation.failure_checks import OUTCOMES, outcome
+from rmutils.evaluation.failure_prompts import OUTCOMES, outcome
 from rmutils.experiments.failure_modes import WHOLE, FailureModes, failure_modes_stored
 from rmutils.experiments.masking_sweep import Sweep, count_at, scored, sweep_stored
 from rmutils.experiments.sweep_questions import HAYSTACK

@@ -6,10 +6,15 @@ import re
 import pytest
 
 from rmutils.corpora.world.facts import World
-from rmutils.corpora.world.failure_prompts import FORMS, FailurePrompt, failure_prompts
 from rmutils.corpora.world.knowledge import KINDS
 from rmutils.corpora.world.lexicon import names
-from rmutils.evaluation.failure_checks import OUTCOMES, outcome
+from rmutils.evaluation.failure_prompts import (
+    FORMS,
+    OUTCOMES,
+    FailurePrompt,
+    failure_prompts,
+    outcome,
+)
 
 CORPORA = list(FORMS)
 RIGHT = {  # form of the world -> the kind of instruction whose right answer it shows

@@ -1,24 +1,31 @@
-"""Short prompts on which a model can lose track of a name, a format or its own reasoning.
+"""Short prompts on which a model can lose a name, a format or its own reasoning, and checks of that.
 
 Appendix H shows one example of each kind. Here each kind has an endless supply, drawn from a seed,
 and a program can check every answer. One wording cannot serve all models: a teaching model knows
 only the wordings of its world, which an ordinary model was never taught. So there are two
 registers, over the same held-out names.
+
+No model judges whether a response kept the name, the format or the reasoning. Every check is a rule
+over the text, with a result between right and lost, and the first result of each kind is the only
+one that passes.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from itertools import count as count_from
 from itertools import pairwise
 from typing import Literal
 
-from rmutils.corpora.world import copying, knowledge, writing
+from rmutils.corpora.world import knowledge, writing
 from rmutils.corpora.world import lexicon as words
 from rmutils.corpora.world.facts import World, sentence, values
 from rmutils.corpora.world.lexicon import Kind, names, table
+from rmutils.models.language_model import without_thoughts
 
 FailureKind = Literal["entity name", "format constraint", "reasoning chain"]
 """The kinds of things that a model "is supposed to maintain" (appendix H)."""
@@ -83,13 +90,13 @@ def _greet(world: World):
 
 
 def _report(world: World):
-    sample = copying.report(world)
+    sample = knowledge.report(world)
     subject = next(iter(world.facts.values())).subject
     return sample.prompt, (subject.removeprefix("the "),)
 
 
 def _turn(world: World):
-    sample = copying.turn(world)
+    sample = knowledge.turn(world)
     if not sample.golds[0][0].isupper():  # a pet or a thing
         return _turn(_other(world))
     return sample.prompt, sample.golds
@@ -106,7 +113,7 @@ def _answered(maker: Callable) -> Maker:
 
 
 def _chain(world: World):
-    sample = copying.chain(world)
+    sample = knowledge.chain(world)
     first, second, *_ = world.facts.values()  # in the order of their making: the chain, then others
     if second.value == first.subject:  # the question would name its answer
         return _chain(_other(world))
@@ -183,7 +190,7 @@ FORMS: dict[str, dict[FailureKind, dict[str, Maker]]] = {
     "world": {
         "entity name": {"greeting": _greet, "report": _report, "turned sentence": _turn},
         "format constraint": {
-            "reversed list": _answered(copying.reverse), "listing": _answered(knowledge.listing),
+            "reversed list": _answered(knowledge.reverse), "listing": _answered(knowledge.listing),
             "three sentences": _answered(knowledge.portrait)},
         "reasoning chain": {"two facts": _chain},
     },
@@ -194,3 +201,140 @@ FORMS: dict[str, dict[FailureKind, dict[str, Maker]]] = {
     },
 }
 """For whom -> kind -> form -> maker."""
+
+
+NAME = ("copied", "near miss", "in part", "missing")
+FORMAT = ("kept", "another shape", "does not parse")
+CHAIN = ("right", "a step lost", "taken back", "wrong")
+OUTCOMES: dict[FailureKind, tuple[str, ...]] = {
+    "entity name": NAME, "format constraint": FORMAT, "reasoning chain": CHAIN}
+"""Possible outcomes of each kind; the first one passes."""
+
+NEAR = 0.8
+"""From this similarity on, of 1 at most, another name is a near miss (`difflib`'s ratio: twice the
+letters in common over the letters of both). Ours."""
+TELLING = 4
+"""Letters that a word of a name needs so that it alone counts as a part of the name. Ours: `Co.`,
+`Ltd` and `Way` have fewer."""
+
+
+def outcome(prompt: FailurePrompt, response: str) -> str:
+    """Return the outcome, one of `OUTCOMES` of the prompt's kind."""
+    if prompt.kind == "entity name":
+        return max((name_outcome(name, response) for name in prompt.wanted), key=NAME.index)
+    if prompt.kind == "format constraint":
+        return format_outcome(SHAPES[prompt.form], prompt.wanted[0], response)
+    return chain_outcome(prompt.wanted, response)
+
+
+def name_outcome(name: str, response: str) -> str:
+    """`copied`: it is there letter by letter. `near miss`: something much like it does.
+    `in part`: only some of its words do. Else `missing`.
+    """
+    if _holds(name, response):
+        return "copied"
+    if similarity(name, response) >= NEAR:
+        return "near miss"
+    parts = [word for word in re.findall(r"\w+", name) if len(word) >= TELLING]
+    return "in part" if any(_holds(part, response) for part in parts) else "missing"
+
+
+def similarity(name: str, response: str) -> float:
+    """Largest similarity of the name to as many words in a row, or one more or less; 0 to 1."""
+    words, size = response.split(), len(name.split())
+    spans = {" ".join(words[i : i + n]).strip('.,;:!?"*') for n in (size - 1, size, size + 1)
+             for i in range(len(words) - n + 1) if n}
+    best = 0.0
+    for span in spans:
+        matcher = SequenceMatcher(None, name, span, autojunk=False)
+        if matcher.real_quick_ratio() > best and matcher.quick_ratio() > best:  # upper bounds
+            best = max(best, matcher.ratio())
+    return best
+
+
+def format_outcome(shape: Callable[[str], object], right: str, response: str) -> str:
+    """`kept`: the response has the shape of a right one. `another shape`: it has one that the
+    format's reader understands. Else `does not parse`.
+    """
+    found = shape(response)
+    return "does not parse" if found is None else "kept" if found == shape(right) else \
+        "another shape"
+
+
+def _as_record(response: str) -> dict[str, str] | None:
+    """Keys of a JSON object with the types of their values; a code fence may stand around it."""
+    text = re.sub(r"^```(json)?\n(.*?)\n?```$", r"\2", response.strip(), flags=re.DOTALL)
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    return {key: type(value).__name__ for key, value in found.items()} \
+        if isinstance(found, dict) else None
+
+
+def _numbers(response: str) -> list[int] | None:
+    """The numbers of a list with a number and something else on each line."""
+    lines = [re.fullmatch(r"\s*(\d+)[.)] +\S.*", line)
+             for line in response.splitlines() if line.strip()]
+    return [int(line[1]) for line in lines] if lines and all(lines) else None
+
+
+def _items(response: str) -> list[str] | None:
+    """Return the items between the commas of a line."""
+    items = response.strip(" .\n").split(", ")
+    return items if len(items) > 1 and "\n" not in response.strip() else None
+
+
+def _listing(response: str) -> tuple[int, str] | None:
+    """Different things in "A, b and c are things.", and what they are said to be."""
+    match = re.fullmatch(r"(.+) are (\w+)\.", response.strip())
+    return match and (len({*re.split(", | and ", match[1].lower())}), match[2])
+
+
+def _sentences(response: str) -> int | None:
+    """Number of whole sentences; a text that breaks off has none."""
+    return len(sentences(response)) if re.search(r"[.!?]$", response.strip()) else None
+
+
+SHAPES: dict[str, Callable[[str], object]] = {
+    "record": _as_record, "score": _as_record, "numbered list": _numbers, "reversed list": _items,
+    "listing": _listing, "three sentences": _sentences}
+"""Form -> reader: what makes up the format in a response; None if it is not there."""
+
+
+def chain_outcome(steps: Sequence[str], response: str) -> str:
+    """`right`: all steps are named in order, and the last of them that is named is the answer.
+    `a step lost`: the answer, but not all steps in order. `taken back`: all steps in order, the
+    answer among them, and then another one. Else `wrong`. Thoughts count as steps, never as the
+    answer.
+    """
+    said = without_thoughts(response)
+    places = {step: [found.start() for found in _find(step, said)] for step in steps}
+    named = max(steps, key=lambda step: max(places[step], default=-1))
+    right = named == steps[-1] and bool(places[named])
+    if _in_order(steps, response):
+        return "right" if right else "taken back"
+    return "a step lost" if right else "wrong"
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a text, by their punctuation."""
+    return [part for part in re.split(r"(?<=[.!?])\s+", text.strip()) if part]
+
+
+def _in_order(names: Iterable[str], text: str) -> bool:
+    place = 0
+    for name in names:
+        found = next(_find(name, text[place:]), None)
+        if not found:
+            return False
+        place += found.end()
+    return True
+
+
+def _holds(name: str, text: str) -> bool:
+    return any(_find(name, text))
+
+
+def _find(name: str, text: str) -> Iterator[re.Match]:
+    return re.finditer(rf"(?<!\w){re.escape(name)}(?!\w)", text)
