@@ -46,7 +46,7 @@ COMMANDS = {  # name: module of `rmutils.cli`, help
     "claims": ("paper_commands", "The paper's claims, and a verdict on each."),
     "run": ("project", "Run a notebook with other parameters."),
     "estimate": ("project", "Time, memory and disk of such a run, beforehand."),
-    "study": ("study", "The whole study: from the models to the book, here or on a cluster."),
+    "study": ("method", "The whole study: from the models to the book, here or on a cluster."),
     "doctor": ("project", "What is wrong on this machine, and the command that fixes it."),
 }
 

@@ -1,4 +1,4 @@
-"""Short prompts on which a model can lose a name, a format or its own reasoning, and checks of that.
+"""Short prompts on which a model can lose a name, a format or its reasoning, and checks of that.
 
 Appendix H shows one example of each kind. Here each kind has an endless supply, drawn from a seed,
 and a program can check every answer. One wording cannot serve all models: a teaching model knows

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from rmutils import cli
 from rmutils.attention.ms_poe import MsPoe
-from rmutils.cli import heads_commands, measure, method, study
+from rmutils.cli import heads_commands, measure, method
 from rmutils.core import paths
 from rmutils.core.config import command_line
 from rmutils.evaluation.helmet import EvaluateConfig
@@ -22,7 +22,7 @@ from rmutils.training.recipes import RECIPES
 
 BODIES = [heads_commands.detect, heads_commands.mask, heads_commands.report, measure.evaluate,
           measure.abilities, method.generate, method.pairs, method.train, method.retmask,
-          study.study,
+          method.study,
           *(command.callback for command in measure.variants_app.registered_commands)]
 OTHERS = "models", "artifacts", "paper", "claims", "doctor", "collect", "estimate", "merge"
 """Commands without a configuration; `estimate` takes what `run` takes."""
