@@ -21,13 +21,12 @@ from rmutils.core.results import Artifact, Compute, Stage, read_tables, write_ta
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate
 from rmutils.experiments import half_learned
 from rmutils.experiments.run_costs import CostsConfig, costs
-from rmutils.experiments.snapshots import collect
 from rmutils.experiments.under_variants import TextsConfig, VariantConfig, measure
 from rmutils.heads.detection import DetectConfig, even_depths
 from rmutils.heads.masking import draw_layer_matched
 from rmutils.heads.scores import Head
 from rmutils.models import LanguageModel, load_model
-from rmutils.pipeline.planned_runs import BEFORE, Plan, load_plan, planned_runs
+from rmutils.pipeline.planned_runs import BEFORE, Plan, collect, load_plan, planned_runs
 from rmutils.pipeline.retmask import run_retmask
 from rmutils.stats import DIFFERENCE, LEVEL, SHARE, compare, holm, interval, sign_flip_test
 

@@ -20,22 +20,23 @@ from rmutils.core.errors import UserError
 from rmutils.core.paths import cache_dir
 from rmutils.core.results import Artifact, Compute, Stage, read_tables, write_tables
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate
-from rmutils.experiments.snapshots import (
-    MATCHED,
-    RETMASK,
-    collect,
-    find_snapshot,
-    from_other_layers,
-    join_tables,
-    train_on_pairs,
-)
 from rmutils.heads import HeadScores
 from rmutils.heads.detection import even_depths, run_cases
 from rmutils.heads.scores import Head
 from rmutils.models import LanguageModel, identify, load_model
 from rmutils.models.known_models import tau_of
 from rmutils.models.teaching import RECIPES, train, train_further
-from rmutils.pipeline.planned_runs import BEFORE, Plan
+from rmutils.pipeline.planned_runs import (
+    BEFORE,
+    MATCHED,
+    RETMASK,
+    Plan,
+    collect,
+    find_snapshot,
+    from_other_layers,
+    join_tables,
+    train_on_pairs,
+)
 from rmutils.pipeline.retmask import RetMaskConfig
 from rmutils.stats import DIFFERENCE, LEVEL, POWER, TIE, holm, interval, sign_flip_test
 

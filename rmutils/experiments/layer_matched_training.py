@@ -13,7 +13,6 @@ import pandas as pd
 
 from rmutils.core.errors import NotStored
 from rmutils.core.results import Artifact, Compute
-from rmutils.experiments.snapshots import MATCHED, RETMASK
 from rmutils.heads.head_change import (
     OTHER,
     RETRIEVAL,
@@ -22,7 +21,7 @@ from rmutils.heads.head_change import (
     training_effect,
 )
 from rmutils.heads.masking import count_displaced
-from rmutils.pipeline.planned_runs import Plan, planned_runs
+from rmutils.pipeline.planned_runs import MATCHED, RETMASK, Plan, planned_runs
 from rmutils.pipeline.retmask import RetMaskConfig, RetMaskRun, run_retmask
 from rmutils.stats import Interval
 

@@ -20,13 +20,12 @@ from rmutils.core.config import Config, command_line
 from rmutils.core.journal import one_thread, progress_bar
 from rmutils.core.results import Artifact, Compute, Stage, read_tables, write_tables
 from rmutils.experiments.olmo3 import TABLES, run_method
-from rmutils.experiments.snapshots import collect
 from rmutils.longcontext.extension import Document, ExtensionConfig, instances, trained_window
 from rmutils.longcontext.packing import Packing, best_fit, concatenate_and_split
 from rmutils.longcontext.reach import ReachConfig
 from rmutils.models import LanguageModel, identify, load_model
 from rmutils.models.teaching import RECIPES, TeachingRecipe
-from rmutils.pipeline.planned_runs import Plan
+from rmutils.pipeline.planned_runs import Plan, collect
 from rmutils.stats import compare
 
 RECIPE_PART = Stage("recipe-part", version=1)

@@ -17,7 +17,6 @@ import pandas as pd
 from rmutils.core.config import command_line
 from rmutils.core.errors import NotStored
 from rmutils.core.results import JOURNAL, Artifact, Compute, Stage
-from rmutils.experiments.snapshots import MATCHED, RETMASK
 from rmutils.heads import HeadScores, detect
 from rmutils.heads.detection import detect_stored, inputs_of, load, save
 from rmutils.heads.head_change import (
@@ -30,7 +29,7 @@ from rmutils.heads.head_change import (
 from rmutils.heads.scores import DECIMALS, Head
 from rmutils.models import identify
 from rmutils.models.loading import corpus_of
-from rmutils.pipeline.planned_runs import Plan, planned_runs
+from rmutils.pipeline.planned_runs import MATCHED, RETMASK, Plan, planned_runs
 from rmutils.pipeline.retmask import RetMaskConfig, RetMaskSteps, run_retmask
 from rmutils.stats import DIFFERENCE, LEVEL, Interval, holm, interval, sign_flip_test
 from rmutils.training.compute_backend import ComputeBackend

@@ -21,19 +21,20 @@ from rmutils.core.errors import UserError
 from rmutils.core.paths import cache_dir
 from rmutils.core.results import Artifact, Compute, Stage, write_tables
 from rmutils.evaluation.answers import find_needles
-from rmutils.experiments.snapshots import (
-    RETMASK,
-    NoSnapshot,
-    collect,
-    join_tables,
-    train_on_pairs,
-)
 from rmutils.heads import HeadScores, mask_heads
 from rmutils.heads.detection import even_depths, load, run_cases, save
 from rmutils.heads.masking import scaled_outputs
 from rmutils.heads.scores import Head
 from rmutils.models import identify, load_model
-from rmutils.pipeline.planned_runs import BEFORE, Plan
+from rmutils.pipeline.planned_runs import (
+    BEFORE,
+    RETMASK,
+    NoSnapshot,
+    Plan,
+    collect,
+    join_tables,
+    train_on_pairs,
+)
 from rmutils.pipeline.retmask import RetMaskConfig
 
 SPARSITY_AND_GAIN = Stage("sparsity-and-gain", version=1)

@@ -19,10 +19,9 @@ from rmutils.experiments.designs import (
     heterogeneity,
     tau_squared,
 )
-from rmutils.experiments.snapshots import RETMASK
 from rmutils.experiments.sparser_versions import SparsityAndGain
 from rmutils.heads import sparsity
-from rmutils.pipeline.planned_runs import BEFORE, Plan
+from rmutils.pipeline.planned_runs import BEFORE, RETMASK, Plan
 from rmutils.stats import LEVEL, POWER, SHARE, Interval
 
 PRIMARY = "hoyer"

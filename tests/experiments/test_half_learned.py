@@ -25,11 +25,10 @@ from rmutils.experiments.half_learned import (
     run_stored,
     smallest_effect,
 )
-from rmutils.experiments.snapshots import from_other_layers
 from rmutils.heads import DetectConfig, detection
 from rmutils.models import load_model
 from rmutils.models.teaching import TeachingRecipe, pretraining, train, train_further
-from rmutils.pipeline.planned_runs import BEFORE, load_plan
+from rmutils.pipeline.planned_runs import BEFORE, from_other_layers, load_plan
 from rmutils.pipeline.retmask import RetMaskConfig
 from rmutils.training import RECIPES
 

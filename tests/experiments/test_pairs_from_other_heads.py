@@ -12,10 +12,9 @@ from rmutils.experiments.pairs_from_other_heads import (
     planned,
     verdict,
 )
-from rmutils.experiments.snapshots import MATCHED, RETMASK
 from rmutils.figures.which_heads_figures import again_said, pairs_said
 from rmutils.heads.detection import detect_stored
-from rmutils.pipeline.planned_runs import load_plan
+from rmutils.pipeline.planned_runs import MATCHED, RETMASK, load_plan
 
 PLAN = load_plan("pairs_from_other_heads")
 PATCHING = "patching", RETMASK

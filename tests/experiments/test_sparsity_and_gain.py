@@ -11,7 +11,6 @@ from scipy.stats import chi2, norm
 
 from rmutils.core.errors import NotStored, UserError
 from rmutils.experiments import sparser_versions as module
-from rmutils.experiments.snapshots import MATCHED, RETMASK, NoSnapshot
 from rmutils.experiments.sparser_versions import (
     SparsityAndGain,
     make_design,
@@ -29,7 +28,7 @@ from rmutils.experiments.sparsity_and_gain import (
 )
 from rmutils.heads import DetectConfig, HeadScores, detection
 from rmutils.models import load_model
-from rmutils.pipeline.planned_runs import BEFORE, load_plan
+from rmutils.pipeline.planned_runs import BEFORE, MATCHED, RETMASK, NoSnapshot, load_plan
 from rmutils.training import RECIPES
 
 PLAN = load_plan("sparsity_and_gain")

@@ -16,7 +16,6 @@ from rmutils.experiments.designs import (
     standard_error,
 )
 from rmutils.experiments.masking_sweep import scored
-from rmutils.experiments.snapshots import RETMASK
 from rmutils.experiments.sparser_versions import sparsity_and_gain
 from rmutils.experiments.sparsity_and_gain import points as gains_by_design
 from rmutils.experiments.sweep_questions import HAYSTACK
@@ -24,7 +23,7 @@ from rmutils.heads.sparsity import gini
 from rmutils.paper.effects.head_effects import answers_lost_at_tau
 from rmutils.paper.effects.task_effects import gain
 from rmutils.paper.verdicts import ALPHA, MODELS, CannotShow, Effect, quantity
-from rmutils.pipeline.planned_runs import load_plan
+from rmutils.pipeline.planned_runs import RETMASK, load_plan
 
 
 @quantity("over {models}, gain and sparsity correlate at r = {effect}")
