@@ -172,7 +172,7 @@ def _paper(changes: dict[str, str], accelerator: str, assume: list[str], jobs: b
         f"\nOne {machine.name}: {machine.flops / 1e12:.0f} TFLOPS, {machine.memory / 1e9:.0f} GB "
         f"at {machine.bandwidth / 1e12:g} TB/s (data sheet). Assumed: "
         f"{', '.join(f'{name} {value}' for name, value in assumed)}; see "
-        f"rmutils.experiments.scale.shapes. Hours without loading, waiting and repeats.")
+        f"rmutils.experiments.scale.work. Hours without loading, waiting and repeats.")
 
 
 def _size(size: float) -> str:

@@ -15,8 +15,8 @@ from rmutils.evaluation.abilities.harness import BENCHMARKS, HarnessConfig
 from rmutils.evaluation.abilities.mt_bench import MTBenchRun, read_questions
 from rmutils.evaluation.helmet.official import OFFICIAL, SETTINGS
 from rmutils.experiments.scale import step_costs
-from rmutils.experiments.scale.shapes import MACHINES, Assumptions, Shape, shape_of
 from rmutils.experiments.scale.step_costs import Cost, Rates, together
+from rmutils.experiments.scale.work import MACHINES, Assumptions, Shape, shape_of
 from rmutils.heads.answering import BATCH_TOKENS
 from rmutils.paper.tables import load_text_numbers
 from rmutils.preference.judges import GEMMA
@@ -258,7 +258,7 @@ def estimate_paper(
     Parameters
     ----------
     accelerator : str
-        A key of `rmutils.experiments.scale.shapes.MACHINES`.
+        A key of `rmutils.experiments.scale.work.MACHINES`.
     """
     rates = Rates(MACHINES[accelerator], assumed)
     pricing, jobs = Pricing.of(config, rates), plan(paper(config))

@@ -1,14 +1,38 @@
-"""One look for all figures. Colours are Okabe and Ito's, which the colour-blind can tell apart."""
+"""One look for all figures, and the data that each carries.
+
+Colours are Okabe and Ito's, which the colour-blind can tell apart.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import matplotlib as mpl
+import numpy as np
+import pandas as pd
 from IPython import get_ipython
 from IPython.core.pylabtools import print_figure
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.category import StrCategoryLocator
+from matplotlib.collections import (
+    Collection,
+    LineCollection,
+    PathCollection,
+    PolyCollection,
+    QuadMesh,
+)
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+from matplotlib.text import Text
+from matplotlib.ticker import FixedLocator
 from matplotlib_inline.backend_inline import set_matplotlib_formats
 
-from rmutils.figures.drawn import carried
+from rmutils.core.files import to_csv
 
 INK = "#222832"
 """Colour of text, axes and lines without one of their own: that of the theme's text."""
@@ -79,3 +103,123 @@ def new_axes(*, columns: int = 1, size: tuple[float, float] | None = None, **kwa
     """A figure and its axes, without pyplot: a notebook then shows it once, where it is named."""
     figure = Figure(figsize=size)
     return figure, figure.subplots(1, columns, **kwargs)
+
+
+COLUMNS = ["panel", "horizontal", "vertical", "mark", "number", "series", "colour", "x", "x name",
+           "y", "y name", "x to", "y to", "value"]
+MOST_CELLS = 2_000
+"""Cells listed of a larger map, those with the highest values: maps of attention
+have hundreds of thousands, nearly all close to 0."""
+
+
+def drawn_data(figure: Figure) -> pd.DataFrame:
+    """The data of all that is drawn inside of a figure's panels, whatever it was drawn from.
+
+    They are those of the drawing, with all digits: marks that are moved a little, so that none
+    hides another, are where they were moved to, and a scale that is logarithmic changes nothing.
+
+    Returns
+    -------
+    DataFrame
+        `panel`: its title, or its number from 1; `horizontal`, `vertical`: names of its axes;
+        `mark`: point, line, span, area, box, cell or text; `number`: the how-manieth of its panel,
+        alike for all points of one line; `series`: what the legend or the text says; `colour`;
+        `x`, `y`; `x name`, `y name`: what the axis calls the place, where it has names;
+        `x to`, `y to`: the other end, of spans and boxes; `value`: of a cell. The points of an area
+        go around it. Columns that would be empty are left out.
+    """
+    panels = [axes for axes in figure.axes if axes.get_label() != "<colorbar>"]
+    rows = [{"panel": axes.get_title() or str(i), "horizontal": axes.get_xlabel(),
+             "vertical": axes.get_ylabel(), "number": number, **row}
+            for i, axes in enumerate(panels, 1)
+            for number, artist in enumerate(_of(axes), 1) for row in _rows(axes, artist)]
+    frame = pd.DataFrame(rows, columns=COLUMNS)
+    return frame.dropna(axis="columns", how="all")
+
+
+def carried(figure: Figure) -> tuple[dict, dict]:
+    """The output of a figure in a notebook, besides the picture: its data as CSV.
+
+    Returns
+    -------
+    data, metadata : dict
+        As from `_repr_mimebundle_`.
+    """
+    data = drawn_data(figure)
+    return {}, {} if data.empty else {"rmutils": {"csv": to_csv(data)}}
+
+
+def _of(axes: Axes) -> list[Artist]:
+    """The artists that hold data; the axes' own parts (spines, ticks, legend) are not there."""
+    return [*axes.lines, *axes.collections, *axes.patches, *axes.images, *axes.texts]
+
+
+def _rows(axes: Axes, artist: Artist) -> Iterator[dict]:
+    common = {"series": _name(axes, artist), "colour": _colour(artist)}
+    for row in _points(artist):
+        yield common | row | {"x name": _place(axes.xaxis, row["x"]),
+                              "y name": _place(axes.yaxis, row["y"])}
+
+
+def _points(artist: Artist) -> Iterator[dict]:
+    match artist:
+        case Line2D():
+            mark = "line" if artist.get_linestyle() != "None" else "point"
+            x, y = artist.get_data(orig=False)
+            yield from ({"mark": mark, "x": a, "y": b} for a, b in zip(x, y, strict=True))
+        case PathCollection():  # of a scatter plot
+            yield from ({"mark": "point", "x": a, "y": b} for a, b in artist.get_offsets())
+        case LineCollection():
+            for ends in filter(len, artist.get_segments()):  # one with a gap in it has no points
+                (x, y), (x_to, y_to) = ends[0], ends[-1]
+                yield {"mark": "span", "x": x, "y": y, "x to": x_to, "y to": y_to}
+        case PolyCollection():  # of a filled stretch between two lines
+            yield from ({"mark": "area", "x": a, "y": b} for path in artist.get_paths()
+                        for a, b in path.vertices)
+        case Rectangle():
+            yield {"mark": "box", "x": artist.get_x(), "y": artist.get_y(),
+                   "x to": artist.get_x() + artist.get_width(),
+                   "y to": artist.get_y() + artist.get_height()}
+        case AxesImage() | QuadMesh() if np.ndim(artist.get_array()) == 2:  # begins at 0, 0
+            cells = np.ma.filled(np.ma.asarray(artist.get_array(), dtype=float), np.nan)
+            highest = np.sort(np.argsort(-cells, axis=None, kind="stable")[:MOST_CELLS])
+            yield from ({"mark": "cell", "x": x, "y": y, "value": cells[y, x]} for y, x in
+                        zip(*np.unravel_index(highest, cells.shape), strict=True))
+        case Text():
+            x, y = getattr(artist, "xy", artist.get_position())
+            yield {"mark": "text", "series": artist.get_text(), "x": x, "y": y}
+
+
+def _name(axes: Axes, artist: Artist) -> str | None:
+    """Its own label, or that of the plot that it is a part of, such as a line with error bars."""
+    whole = [c for c in axes.containers if artist in _parts(c)]
+    label = str((whole[0] if whole else artist).get_label())
+    return None if label.startswith("_") else label
+
+
+def _place(axis: Axis, place: float) -> str | None:
+    """The name of the tick beside it, of an axis whose ticks were given names."""
+    if not isinstance(axis.get_major_locator(), FixedLocator | StrCategoryLocator):
+        return None
+    ticks = axis.get_majorticklocs()
+    names = list(map(str, axis.get_major_formatter().format_ticks(ticks)))
+    if all(name.replace(",", "").replace("\u2212", "-") in (f"{tick:g}", f"{tick:.1f}")
+           for tick, name in zip(ticks, names, strict=True)):
+        return None  # they are numbers on a scale
+    distance, nearest = min(zip(np.abs(ticks - place), names, strict=True))
+    return nearest if distance <= 0.5 else None
+
+
+def _parts(container: tuple) -> list[Artist]:
+    if isinstance(container, Artist):
+        return [container]
+    return [part for inner in container if inner is not None for part in _parts(inner)]
+
+
+def _colour(artist: Artist) -> str | None:
+    if isinstance(artist, Collection):
+        colours = [*artist.get_facecolor(), *artist.get_edgecolor()]
+        return to_hex(colours[0]) if colours else None
+    if isinstance(artist, Rectangle):
+        return to_hex(artist.get_facecolor() if artist.get_fill() else artist.get_edgecolor())
+    return to_hex(artist.get_color()) if isinstance(artist, Line2D | Text) else None

@@ -19,7 +19,6 @@ from rmutils.experiments.scale.limits import (
     reading_times,
     shares,
 )
-from rmutils.experiments.scale.shapes import MACHINES, Machine
 from rmutils.experiments.scale.step_costs import (
     Rates,
     detecting,
@@ -29,6 +28,7 @@ from rmutils.experiments.scale.step_costs import (
     training,
     writing,
 )
+from rmutils.experiments.scale.work import MACHINES, Machine
 from tests.conftest import FAMILIES, make_lm
 
 BIG = SHAPES["llama-3.1-70b"]

@@ -4,6 +4,6 @@ Nothing here is measured. Formulas give operations, bytes and bytes sent; with t
 of an accelerator, and an assumed share of them, these become hours.
 """
 
-from rmutils.experiments.scale.shapes import MACHINES, SHAPES, Assumptions, Machine, Shape, shape_of
+from rmutils.experiments.scale.work import MACHINES, SHAPES, Assumptions, Machine, Shape, shape_of
 
 __all__ = ["MACHINES", "SHAPES", "Assumptions", "Machine", "Shape", "shape_of"]

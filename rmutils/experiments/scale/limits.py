@@ -13,8 +13,8 @@ import torch
 
 from rmutils.core.journal import one_thread
 from rmutils.experiments.scale import work
-from rmutils.experiments.scale.shapes import Shape
 from rmutils.experiments.scale.step_costs import Rates, reading, writing
+from rmutils.experiments.scale.work import Shape
 from rmutils.models import LanguageModel
 from rmutils.stats import POSITIVE, draws, interval_of
 

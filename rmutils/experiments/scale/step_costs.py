@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rmutils.experiments.scale import work
-from rmutils.experiments.scale.shapes import Assumptions, Machine, Shape
+from rmutils.experiments.scale.work import Assumptions, Machine, Shape
 from rmutils.heads import DetectConfig
 from rmutils.heads.answering import BATCH_TOKENS
 from rmutils.training.recipes import RECIPES

@@ -5,7 +5,7 @@ parameters only if they are to be changed. A section whose data are not stored i
 many tables the later ones are folded.
 
 Beside each figure and table stand its picture, data and notebook, and how it was made. Outputs
-carry their data as CSV (`rmutils.figures.report.table`, `rmutils.figures.drawn`). Here they become
+carry their data as CSV (`rmutils.figures.report.table`, `rmutils.figures.style`). Here they become
 files beside the pages, tables get numbers as figures have them, and what no note explains
 (`rmutils.figures.report.made_by`) gets one from the record of the chapter's run.
 """

@@ -11,9 +11,8 @@ from IPython.core.formatters import DisplayFormatter
 from matplotlib.figure import Figure
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from rmutils.figures.drawn import carried
 from rmutils.figures.report import how_made, say, table
-from rmutils.figures.style import to_svg
+from rmutils.figures.style import carried, to_svg
 from rmutils.site.pages.extras import VARIABLE
 
 PARAMETERS = '''tau: float = 0.1  # heads at or above | this score count
