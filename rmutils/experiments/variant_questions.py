@@ -17,7 +17,7 @@ from rmutils.attention.sharing_plans import (
     document_questions_at,
 )
 from rmutils.core.config import Config
-from rmutils.corpora.world.numbered import gold_positions
+from rmutils.corpora.world.lookups import gold_positions
 from rmutils.corpora.world.writing import Question
 from rmutils.evaluation.helmet.metrics import substring_exact_match
 from rmutils.heads.answering import SUCCESS_ROUGE, answer_recall

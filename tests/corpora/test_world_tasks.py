@@ -8,8 +8,7 @@ import pytest
 from rmutils.core.errors import UserError
 from rmutils.corpora.world import World
 from rmutils.corpora.world.lexicon import FILLERS, OF_KIND, RELATIONS
-from rmutils.corpora.world.lookups import FRAMES
-from rmutils.corpora.world.numbered import gold_positions
+from rmutils.corpora.world.lookups import FRAMES, gold_positions
 from rmutils.corpora.world.tasks import TASKS, task
 from tests.corpora.reader import STARTS, fact_of, low, questions_in, sentences
 

@@ -13,12 +13,14 @@ from dataclasses import replace
 
 from rmutils.corpora.world.facts import Fact
 from rmutils.corpora.world.lexicon import HOPS, OF_KIND, RELATIONS
-from rmutils.corpora.world.lookups import FRAMES, ask_hop, hop_name
-from rmutils.corpora.world.numbered import (
+from rmutils.corpora.world.lookups import (
+    FRAMES,
     alike,
     among,
+    ask_hop,
     cited,
     document,
+    hop_name,
     newcomer,
     numbered,
     some_facts,
@@ -154,7 +156,7 @@ def rankings(world: Chronicle, length: int, count: Count, questions: int) -> lis
 
     The document that holds the answer has grade 2. Those about the same subject, or that tell the
     same relation of another, have grade 1. `golds` and the answer are those of
-    `rmutils.corpora.world.numbered.rerank`.
+    `rmutils.corpora.world.lookups.rerank`.
     """
     asked, pieces = right(world, questions)
     near = [alike(world, fact.relation) for fact in asked]

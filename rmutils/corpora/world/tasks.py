@@ -14,8 +14,17 @@ from rmutils.core.paths import CORPORA
 from rmutils.corpora.haystacks import Needle
 from rmutils.corpora.world.facts import World, sentence
 from rmutils.corpora.world.lexicon import NEW_ASKED, NEW_TOLD, OF_KIND, RELATIONS, names, of_split
-from rmutils.corpora.world.lookups import FRAMES, hops, key_value, needle, needles, told
-from rmutils.corpora.world.numbered import citations, documents_qa, rerank
+from rmutils.corpora.world.lookups import (
+    FRAMES,
+    citations,
+    documents_qa,
+    hops,
+    key_value,
+    needle,
+    needles,
+    rerank,
+    told,
+)
 from rmutils.corpora.world.samples import (
     DRAWS,
     Count,

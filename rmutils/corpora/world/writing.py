@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from rmutils.corpora.world import lexicon as words
 from rmutils.corpora.world.facts import Fact, World, sentence, values
 from rmutils.corpora.world.lexicon import Split, table
-from rmutils.corpora.world.numbered import NUMBER
+from rmutils.corpora.world.lookups import NUMBER
 from rmutils.corpora.world.samples import Count, Piece, Sample, fit
 
 
