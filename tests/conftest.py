@@ -23,7 +23,7 @@ from transformers import (
 from rmutils.core import results as artifacts
 from rmutils.core.errors import UserError
 from rmutils.core.paths import ROOT
-from rmutils.corpora.haystacks import load_haystacks
+from rmutils.corpora.niah import load_haystacks
 from rmutils.heads import detection
 from rmutils.models import LanguageModel, load_model
 from tests.faults import table

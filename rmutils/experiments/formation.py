@@ -26,8 +26,7 @@ from rmutils.core.errors import UserError
 from rmutils.core.journal import progress_bar
 from rmutils.core.paths import CORPORA
 from rmutils.core.results import Artifact, Compute, Stage
-from rmutils.corpora.haystacks import load_haystacks
-from rmutils.corpora.niah import NiahCase
+from rmutils.corpora.niah import NiahCase, load_haystacks
 from rmutils.evaluation.answers import find_needles
 from rmutils.heads.answering import tokens_together
 from rmutils.heads.copy_score import copy_counts

@@ -16,7 +16,7 @@ import pandas as pd
 from rmutils.core.environment import environment
 from rmutils.core.journal import progress_bar
 from rmutils.core.paths import CORPORA
-from rmutils.corpora.haystacks import load_needles
+from rmutils.corpora.niah import load_needles
 from rmutils.corpora.world import World
 from rmutils.corpora.world import lexicon as words
 from rmutils.corpora.world.knowledge import KINDS, ON_TOPIC, instructions, topic_words, words_of

@@ -10,8 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rmutils.attention.decoding import Answer
-from rmutils.corpora.haystacks import Haystack, Needle
-from rmutils.corpora.niah import FULL_STOPS, NiahCase, PublishedNiahBuilder
+from rmutils.corpora.niah import FULL_STOPS, Haystack, Needle, NiahCase, PublishedNiahBuilder
 from rmutils.heads.answering import Unit, rouge_recall
 from rmutils.heads.score_kinds import SCORES, ScoreKind
 from rmutils.heads.scores import Values

@@ -19,8 +19,7 @@ from rmutils.core.journal import Journal, progress_bar, side_by_side
 from rmutils.core.paths import CORPORA
 from rmutils.core.results import Artifact, Compute, Stage, find
 from rmutils.core.validation import checked
-from rmutils.corpora.haystacks import Haystack, Needle, load_haystacks, load_needles
-from rmutils.corpora.niah import NiahCase
+from rmutils.corpora.niah import Haystack, Needle, NiahCase, load_haystacks, load_needles
 from rmutils.heads.answering import SUCCESS_ROUGE, Watch
 from rmutils.heads.score_kinds import SCORES, DetectConfig, ScoreKind, kind_of
 from rmutils.heads.scores import HeadScores

@@ -22,8 +22,7 @@ from rmutils.attention.decoding import Answer
 from rmutils.core.config import Config, added
 from rmutils.core.registry import Registry
 from rmutils.core.validation import checked
-from rmutils.corpora.haystacks import Haystack, Needle, needle_of
-from rmutils.corpora.niah import NiahBuilder, NiahCase
+from rmutils.corpora.niah import Haystack, Needle, NiahBuilder, NiahCase, needle_of
 from rmutils.heads.answering import (
     Answered,
     Unit,

@@ -15,7 +15,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerF
 from rmutils.core.errors import UserError
 from rmutils.core.paths import CORPORA
 from rmutils.core.validation import checked
-from rmutils.corpora.haystacks import load_haystacks
+from rmutils.corpora.niah import load_haystacks
 
 MARGIN = 8
 """Tokens that are left free: pieces of text side by side can have more tokens than each alone."""

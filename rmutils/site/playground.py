@@ -135,8 +135,7 @@ def scenes(lm: LanguageModel) -> list[dict[str, Any]]:
     """What can be asked with one click: haystack, needle, question, answer and depth."""
     import yaml
 
-    from rmutils.corpora.haystacks import load_haystacks, load_needles
-    from rmutils.corpora.niah import SENTENCE_END
+    from rmutils.corpora.niah import SENTENCE_END, load_haystacks, load_needles
 
     if lm.name == REAL:
         return yaml.safe_load((BOOK / FOLDER / "scenes.yml").read_text(encoding="utf-8"))
@@ -154,8 +153,7 @@ def scenes(lm: LanguageModel) -> list[dict[str, Any]]:
 def first_answers(lm: LanguageModel) -> dict[str, Any]:
     """The answers to the first scene, computed here, as the browser's engine tells them: that of
     the whole model, and that without the ten heads of the highest stored scores."""
-    from rmutils.corpora.haystacks import Haystack, Needle
-    from rmutils.corpora.niah import WU_BUFFER, NiahBuilder
+    from rmutils.corpora.niah import WU_BUFFER, Haystack, Needle, NiahBuilder
     from rmutils.experiments.preliminaries import answer_case, attention_rows
     from rmutils.heads import mask_heads
     from rmutils.heads.detection import detect_stored
@@ -245,8 +243,7 @@ def as_gguf(lm: LanguageModel) -> bytes:
 
 def _frame(lm: LanguageModel) -> list[str]:
     """The prompt of every case: before the context, up to the question, and after it."""
-    from rmutils.corpora.haystacks import Haystack, Needle
-    from rmutils.corpora.niah import WU_BUFFER, NiahBuilder
+    from rmutils.corpora.niah import WU_BUFFER, Haystack, Needle, NiahBuilder
 
     context, question = "\ue000", "\ue001"
     builder = NiahBuilder(lm, [Haystack("", "")], buffered=True)

@@ -8,7 +8,7 @@ import torch
 
 from rmutils.attention.decore import DeCoRe
 from rmutils.core.errors import UserError
-from rmutils.corpora.haystacks import load_haystacks
+from rmutils.corpora.niah import load_haystacks
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate
 from rmutils.experiments.run_costs import CostsConfig, costs
 from rmutils.models import load_model

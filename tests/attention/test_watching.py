@@ -13,8 +13,7 @@ from rmutils.attention.gemfilter import GemFilter, choose
 from rmutils.attention.ms_poe import MsPoe, rescaled
 from rmutils.attention.select_attention import Select
 from rmutils.attention.share_attention import Retain, Share
-from rmutils.corpora.haystacks import load_haystacks, load_needles
-from rmutils.corpora.niah import NiahBuilder
+from rmutils.corpora.niah import NiahBuilder, load_haystacks, load_needles
 from rmutils.heads.answering import batched, one_by_one
 from rmutils.heads.detection import DetectConfig, even_depths, run_cases
 from rmutils.longcontext.extension import Extended

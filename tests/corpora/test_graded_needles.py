@@ -7,7 +7,7 @@ import pytest
 from rmutils import DetectConfig
 from rmutils.core.errors import UserError
 from rmutils.core.paths import CORPORA
-from rmutils.corpora.haystacks import load_haystacks, load_needles
+from rmutils.corpora.niah import load_haystacks, load_needles
 from rmutils.corpora.world.facts import sentence
 from rmutils.corpora.world.lexicon import RELATIONS
 from rmutils.heads.detection import material

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rmutils.core.errors import UserError
-from rmutils.corpora.haystacks import load_haystacks, load_needles
+from rmutils.corpora.niah import load_haystacks, load_needles
 
 RECORD = {"needle": "The key is red.", "question": "What is the key?", "real_needle": "red"}
 

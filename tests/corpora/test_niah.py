@@ -7,8 +7,14 @@ from transformers import PreTrainedTokenizerFast
 from rmutils.core.errors import UserError
 from rmutils.core.paths import CORPORA
 from rmutils.corpora import niah
-from rmutils.corpora.haystacks import Haystack, Needle, load_haystacks, load_needles
-from rmutils.corpora.niah import NiahBuilder, PublishedNiahBuilder
+from rmutils.corpora.niah import (
+    Haystack,
+    Needle,
+    NiahBuilder,
+    PublishedNiahBuilder,
+    load_haystacks,
+    load_needles,
+)
 from rmutils.models import LanguageModel
 from tests.conftest import TEMPLATE
 

@@ -5,7 +5,7 @@ from itertools import combinations
 
 import pytest
 
-from rmutils.corpora.haystacks import load_haystacks, load_needles
+from rmutils.corpora.niah import load_haystacks, load_needles
 
 PARTS = load_haystacks()
 NEEDLES = load_needles()

@@ -6,7 +6,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from rmutils.core.paths import CORPORA
-from rmutils.corpora.haystacks import load_haystacks, load_needles
+from rmutils.corpora.niah import load_haystacks, load_needles
 from rmutils.corpora.world import World
 from rmutils.corpora.world.facts import values
 from rmutils.corpora.world.lexicon import FILLERS, NEW_ASKED, NEW_TOLD, RELATIONS, names

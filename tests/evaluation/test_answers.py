@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import GenerationConfig
 
-from rmutils.corpora.haystacks import load_haystacks
+from rmutils.corpora.niah import load_haystacks
 from rmutils.evaluation.answers import answer
 
 STEPS = 12

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from rmutils.attention.decoding import Answer, capturing, decode
 from rmutils.core.errors import UserError
 from rmutils.core.paths import CORPORA
-from rmutils.corpora.haystacks import load_haystacks
+from rmutils.corpora.niah import load_haystacks
 from rmutils.experiments import formation as module
 from rmutils.experiments.formation import (
     Formation,

@@ -9,7 +9,7 @@ import pytest
 
 from rmutils.core.errors import UserError
 from rmutils.core.paths import NOTEBOOKS
-from rmutils.corpora.haystacks import load_needles
+from rmutils.corpora.niah import load_needles
 from rmutils.corpora.world.samples import Sample
 from rmutils.corpora.world.tasks import TASKS
 from rmutils.evaluation.answers import answer

@@ -10,7 +10,7 @@ import pytest
 from rmutils.core import files, paths
 from rmutils.core.errors import UserError
 from rmutils.core.results import Artifact, stored
-from rmutils.corpora.haystacks import load_haystacks, load_needles
+from rmutils.corpora.niah import load_haystacks, load_needles
 from rmutils.evaluation.abilities import short_tasks
 from rmutils.models import loading
 from rmutils.models.fetch import cached_path

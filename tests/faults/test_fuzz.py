@@ -34,7 +34,7 @@ from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal
 from rmutils.core.results import Artifact, stored
 from rmutils.core.server import Client, ServerError
-from rmutils.corpora.haystacks import load_needles
+from rmutils.corpora.niah import load_needles
 from rmutils.evaluation.abilities.harness import read_results
 from rmutils.evaluation.abilities.mt_bench import read_questions
 from rmutils.evaluation.helmet.metrics import read_grades

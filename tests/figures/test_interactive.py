@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.corpora.haystacks import load_haystacks, load_needles
-from rmutils.corpora.niah import NiahBuilder
+from rmutils.corpora.niah import NiahBuilder, load_haystacks, load_needles
 from rmutils.experiments.masking_sweep import count_at
 from rmutils.experiments.preliminaries import answer_case, trace
 from rmutils.figures import interactive, use_style

@@ -10,8 +10,7 @@ import pytest
 from IPython.core.formatters import DisplayFormatter
 
 from rmutils.core.results import Artifact
-from rmutils.corpora.haystacks import Needle
-from rmutils.corpora.niah import NiahCase
+from rmutils.corpora.niah import Needle, NiahCase
 from rmutils.figures.report import (
     comparisons,
     made_by,

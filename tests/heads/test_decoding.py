@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from rmutils.attention.decoding import ArgMaxRecorder, capturing, decode
-from rmutils.corpora.haystacks import load_haystacks
+from rmutils.corpora.niah import load_haystacks
 from rmutils.heads.detection import DetectConfig, build_cases
 from rmutils.heads.score_kinds import kind_of
 from rmutils.models import load_model

@@ -11,8 +11,7 @@ from rmutils.attention.decoding import Answer, capturing, decode
 from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal
 from rmutils.core.paths import CORPORA, HAYSTACK, NEEDLES
-from rmutils.corpora.haystacks import load_haystacks, load_needles
-from rmutils.corpora.niah import NiahBuilder
+from rmutils.corpora.niah import NiahBuilder, load_haystacks, load_needles
 from rmutils.heads import DetectConfig, HeadScores, detect, detection, success_rate
 from rmutils.heads.answering import _parts, batched, tokens_together
 from rmutils.heads.copy_score import copy_counts

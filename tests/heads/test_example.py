@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from rmutils.corpora.haystacks import load_haystacks, load_needles
-from rmutils.corpora.niah import NiahBuilder
+from rmutils.corpora.niah import NiahBuilder, load_haystacks, load_needles
 from rmutils.experiments.preliminaries import answer_case, attention_rows, trace
 from rmutils.heads.copy_score import copy_counts
 

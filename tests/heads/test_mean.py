@@ -7,7 +7,7 @@ import torch
 
 from rmutils.core.errors import UserError
 from rmutils.core.paths import CORPORA
-from rmutils.corpora.haystacks import load_haystacks
+from rmutils.corpora.niah import load_haystacks
 from rmutils.heads import masking
 from rmutils.heads.masking import mask_heads
 from tests.heads.test_masking import HEADS, assert_same, assert_unchanged, logits, weights

@@ -9,8 +9,7 @@ from tokenizers import processors
 
 from rmutils.attention.decoding import Answer
 from rmutils.core.paths import CORPORA, DATA
-from rmutils.corpora.haystacks import Needle, load_haystacks, load_needles
-from rmutils.corpora.niah import NiahCase
+from rmutils.corpora.niah import Needle, NiahCase, load_haystacks, load_needles
 from rmutils.heads import DetectConfig, detection
 from rmutils.heads.answering import SUCCESS_ROUGE, answer_recall, rouge_recall, unit_of
 from rmutils.heads.copy_score import CopyScore, PublishedCopyScore, copy_counts, wu_span

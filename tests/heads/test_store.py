@@ -12,7 +12,7 @@ from rmutils.cli import app, heads_commands
 from rmutils.core.errors import UserError
 from rmutils.core.paths import CORPORA
 from rmutils.core.results import find
-from rmutils.corpora.haystacks import load_needles
+from rmutils.corpora.niah import load_needles
 from rmutils.experiments.preliminaries import detect_stored_or_small
 from rmutils.heads import DetectConfig, detect, detection
 from rmutils.heads.detection import DETECT, detect_stored, inputs_of

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rmutils.core.errors import UserError
-from rmutils.corpora.haystacks import load_haystacks
+from rmutils.corpora.niah import load_haystacks
 from rmutils.models.engine.generation import _Batch, generate
 
 

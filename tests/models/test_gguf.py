@@ -9,8 +9,7 @@ from gguf import GGUFWriter
 
 from rmutils import load_model
 from rmutils.core.errors import UserError
-from rmutils.corpora.haystacks import load_haystacks, load_needles
-from rmutils.corpora.niah import NiahBuilder
+from rmutils.corpora.niah import NiahBuilder, load_haystacks, load_needles
 
 NAMES = {"embed_tokens": "token_embd", "norm": "output_norm", "self_attn.q_proj": "attn_q",
          "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "mlp.up_proj": "ffn_up",

@@ -6,8 +6,7 @@ from gguf import GGUFReader
 from gguf.quants import dequantize
 
 from rmutils import DetectConfig, detect
-from rmutils.corpora.haystacks import load_haystacks, load_needles
-from rmutils.corpora.niah import NiahBuilder
+from rmutils.corpora.niah import NiahBuilder, load_haystacks, load_needles
 from rmutils.models import REGISTRY
 from rmutils.models.fetch import cached_path
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rmutils.core.errors import UserError
-from rmutils.corpora.haystacks import load_haystacks
+from rmutils.corpora.niah import load_haystacks
 from rmutils.evaluation.likelihoods import log_probabilities
 from rmutils.heads import DetectConfig, detect, detection
 from rmutils.models.engine.generation import generate

@@ -6,7 +6,7 @@ import random
 import pytest
 import torch
 
-from rmutils.corpora.haystacks import load_haystacks
+from rmutils.corpora.niah import load_haystacks
 from rmutils.models.engine import caches, generation
 from rmutils.models.engine.caches import WORTH, Trunk, common_prefix, families
 from rmutils.models.engine.generation import generate

@@ -18,8 +18,7 @@ from rmutils.attention.ms_poe import MsPoe
 from rmutils.attention.select_attention import Select
 from rmutils.attention.variants import AttentionVariant, Plain
 from rmutils.core.paths import CORPORA, ROOT
-from rmutils.corpora.haystacks import load_haystacks, load_needles
-from rmutils.corpora.niah import NiahBuilder, NiahCase
+from rmutils.corpora.niah import NiahBuilder, NiahCase, load_haystacks, load_needles
 from rmutils.heads import mask_heads
 from rmutils.heads.copy_score import copy_counts
 from rmutils.heads.detection import detect_stored

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rmutils.core.paths import CORPORA
-from rmutils.corpora.haystacks import Needle
+from rmutils.corpora.niah import Needle
 from rmutils.corpora.world.facts import World, sentence
 from rmutils.corpora.world.lexicon import NEW_ASKED, NEW_TOLD, OF_KIND, RELATIONS, names, of_split
 from rmutils.corpora.world.lookups import (

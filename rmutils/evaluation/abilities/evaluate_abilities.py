@@ -19,7 +19,7 @@ from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal, one_thread, progress_bar, side_by_side
 from rmutils.core.paths import CORPORA
 from rmutils.core.results import Artifact, Compute, Stage, find
-from rmutils.corpora.haystacks import load_haystacks
+from rmutils.corpora.niah import load_haystacks
 from rmutils.evaluation.abilities.ability_tasks import TASKS, Task, tasks_of
 from rmutils.evaluation.abilities.sandbox import REFUSED, isolation
 from rmutils.evaluation.abilities.short_tasks import Item
