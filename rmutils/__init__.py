@@ -58,7 +58,7 @@ def __dir__() -> list[str]:
 
 
 if os.environ.get("RMUTILS_PLUGINS"):  # before anything else, which plug-ins may import themselves
-    from rmutils.core import errors, plugins
+    from rmutils.core import errors, registry
 
     with suppress(errors.UserError):  # told by the command, or when a registry is first looked at
-        plugins.load()
+        registry.load_plugins()

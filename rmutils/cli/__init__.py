@@ -20,7 +20,7 @@ from typer.core import TyperGroup
 from rmutils import __version__
 from rmutils.cli import stand_ins
 from rmutils.cli.from_configs import Command, hyphens
-from rmutils.core import paths, plugins
+from rmutils.core import paths, registry
 from rmutils.core.environment import share_cores
 from rmutils.core.errors import UserError
 from rmutils.core.validation import explain
@@ -71,7 +71,7 @@ class LazyCommands(TyperGroup):
         self.words = sys.argv[1:] if args is None else list(args)
         quick = "--help" in self.words and self.words[0] in ("--help", *COMMANDS) or (
             len(self.words) == 1 and self.words[0] in GROUPS) or self.words[:2] == QUICK
-        if args is not None or not quick or {COMPLETE, plugins.VARIABLE} & os.environ.keys():
+        if args is not None or not quick or {COMPLETE, registry.PLUGINS} & os.environ.keys():
             return super().main(args, *others, **named)
         stand_ins.install()
         first = [word for word in self.words[:2] if not word.startswith("-")]
@@ -93,7 +93,7 @@ class LazyCommands(TyperGroup):
 
     def invoke(self, ctx):
         try:
-            plugins.load(*ctx.params["plugin"] or ())  # before the command's options are made
+            registry.load_plugins(*ctx.params["plugin"] or ())  # before its options are made
             return super().invoke(ctx)
         except typer.BadParameter as error:
             if isinstance(error.__cause__, ValidationError):

@@ -16,7 +16,7 @@ import numpy as np
 import typer
 from pydantic import Field
 
-from rmutils.core import plugins
+from rmutils.core import registry
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError
 
@@ -189,7 +189,7 @@ def command_line(ctx: typer.Context) -> str:
         else:
             for each in value if isinstance(value, (list, tuple)) else [value]:
                 words += [parameter.opts[0], str(each)]
-    return shlex.join(["rmutils", *plugins.options(), ctx.info_name, *words])
+    return shlex.join(["rmutils", *registry.plugin_options(), ctx.info_name, *words])
 
 
 def ends(low: float, high: float) -> dict[str, float | None]:

@@ -28,9 +28,8 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from rmutils.core import plugins
 from rmutils.core.errors import UserError, did_you_mean, unknown
-from rmutils.core.registry import Offers, Registry
+from rmutils.core.registry import Offers, Registry, plugin_options
 from rmutils.core.validation import explain, models_in, read
 
 _STORED = "read from a manifest"
@@ -234,7 +233,7 @@ def command_line(
     """
     outside = any(part.outside() for part in (config, *parts.values()) if part)
     said = ["env", f"{DTYPE}={os.environ[DTYPE]}"] if os.environ.get(DTYPE) else []
-    said += ["rmutils", *(plugins.options() if outside else ())]
+    said += ["rmutils", *(plugin_options() if outside else ())]
     said += [os.path.relpath(word) if os.path.exists(word) else word for word in words]
     for prefix, one in {"": config, **{f"{name}.": part for name, part in parts.items()}}.items():
         if one is not None:

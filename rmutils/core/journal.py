@@ -40,8 +40,7 @@ from rich.text import Text
 
 from rmutils.core.config import DEVICE
 from rmutils.core.errors import UserError
-from rmutils.core.plugins import import_all
-from rmutils.core.registry import outside_modules
+from rmutils.core.registry import import_all, outside_modules
 from rmutils.core.validation import parse_json
 
 

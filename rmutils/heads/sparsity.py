@@ -194,7 +194,8 @@ def rank_correlations(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     ranks = [rankdata(each, axis=1) for each in (before, after)]
     x, y = (each - each.mean(1, keepdims=True) for each in ranks)
     size = np.sqrt((x**2).sum(1) * (y**2).sum(1))
-    return np.divide((x * y).sum(1), size, out=np.zeros_like(size), where=size > 0)
+    rho: np.ndarray = np.divide((x * y).sum(1), size, out=np.zeros_like(size), where=size > 0)
+    return rho
 
 
 def _top(mean: np.ndarray, top_k: int, rng: np.random.Generator) -> set[int]:

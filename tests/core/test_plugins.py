@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from rmutils.attention.variants import VARIANTS, Plain
 from rmutils.cli import app
 from rmutils.cli.from_configs import configured
-from rmutils.core import plugins
+from rmutils.core import registry
 from rmutils.core.errors import UserError
 from rmutils.core.paths import ROOT
 from rmutils.core.registry import Registry
@@ -56,27 +56,27 @@ STAGE = Stage("asked", 1)
 @pytest.fixture(autouse=True)
 def restored(monkeypatch):
     """Registries, and what is loaded, are as before afterwards."""
-    for registry in REGISTRIES:
-        len(registry)
-        monkeypatch.setattr(registry, "_known", {**registry._known})
-        monkeypatch.setattr(registry, "_origins", {})
+    for each in REGISTRIES:
+        len(each)
+        monkeypatch.setattr(each, "_known", {**each._known})
+        monkeypatch.setattr(each, "_origins", {})
     monkeypatch.setattr(Registry, "outside", set())
-    monkeypatch.setattr(plugins, "_loaded", {})
-    monkeypatch.setenv(plugins.VARIABLE, "")
+    monkeypatch.setattr(registry, "_loaded", {})
+    monkeypatch.setenv(registry.PLUGINS, "")
     yield
     forget()
 
 
 def load(folder, code):
     (folder / "mine.py").write_text(code)
-    plugins.load(str(folder / "mine.py"))
+    registry.load_plugins(str(folder / "mine.py"))
 
 
 def forget():
-    for registry in REGISTRIES:
-        registry._known = {name: thing for name, thing in registry._known.items()
-                           if name not in registry._origins}
-    plugins._loaded.clear()
+    for each in REGISTRIES:
+        each._known = {name: thing for name, thing in each._known.items()
+                       if name not in each._origins}
+    registry._loaded.clear()
     for module in [name for name in sys.modules if name.startswith("plugin_")]:
         del sys.modules[module]
 
@@ -169,8 +169,8 @@ def test_a_file_that_is_given_twice_and_a_cell_that_runs_again(tmp_path):
     """The same content counts once; only a notebook's cell may replace what it has added."""
     load(tmp_path, ADD.format("mine", "Mine"))
     (tmp_path / "copy.py").write_text(ADD.format("mine", "Mine"))
-    plugins.load(str(tmp_path / "copy.py"))
-    assert os.environ[plugins.VARIABLE].split(os.pathsep) == [
+    registry.load_plugins(str(tmp_path / "copy.py"))
+    assert os.environ[registry.PLUGINS].split(os.pathsep) == [
         str(tmp_path / name) for name in ("mine.py", "copy.py")]
     for title in "first", "second":
         exec(ADD.format("cell", title), {"__name__": "__main__"})
@@ -189,11 +189,11 @@ def test_packages_are_hashed_whole(tmp_path, monkeypatch):
     found = []
     for helper in "x = 1", "x = 2":
         (tmp_path / "whole" / "helper.py").write_text(helper)
-        for cached in plugins._package_digest, plugins._release:
+        for cached in registry._package_digest, registry._release:
             cached.cache_clear()
         forget()
         monkeypatch.delitem(sys.modules, "whole", raising=False)
-        plugins.load("whole")
+        registry.load_plugins("whole")
         found += FAMILIES.origins(["whole"]).values()
     assert found[0] != found[1] and all(one.startswith("whole 2 sha256:") for one in found)
 
@@ -225,7 +225,7 @@ def test_the_example(tmp_path):
 
 def test_its_entry_points_name_all_registries_that_it_adds_to():
     project = tomllib.loads(EXAMPLE.with_name("pyproject.toml").read_text())["project"]
-    plugins.load(str(EXAMPLE))
+    registry.load_plugins(str(EXAMPLE))
     assert {*project["entry-points"]} == {r.group for r in REGISTRIES if r._origins}
     assert {name for points in project["entry-points"].values()
             for name in points.values()} == {EXAMPLE.stem}
