@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -29,8 +30,10 @@ from rmutils.heads.sparsity import rank_correlations, share_above
 from rmutils.models import LanguageModel, load_model
 from rmutils.models.engine.caches import Trunk
 from rmutils.models.engine.implementations import using
-from rmutils.pipeline.planned_runs import Plan
 from rmutils.stats import ANY, POSITIVE, RESAMPLES, SHARE, interval, interval_of, spread
+
+if TYPE_CHECKING:  # chapters that look at one case do not depend on the steps of RetMask
+    from rmutils.pipeline.planned_runs import Plan
 
 
 def detect_stored_or_small(

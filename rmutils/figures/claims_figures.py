@@ -29,8 +29,7 @@ from rmutils.experiments.questions import DocumentsConfig
 from rmutils.experiments.run_costs import roofline
 from rmutils.experiments.savings_curves import by_half, look_up, planned_sharing
 from rmutils.figures import ms_poe_sentences, olmo3_sentences, sharing_sentences
-from rmutils.figures.report import counted, number
-from rmutils.figures.sentences import by_sign
+from rmutils.figures.report import by_sign, counted, number
 from rmutils.figures.style import MODEL_COLOURS
 from rmutils.figures.training_figures import SIGNS
 from rmutils.heads import HeadScores

@@ -23,8 +23,7 @@ from rmutils.experiments.head_ranking import (
 )
 from rmutils.experiments.heads_under_variants import KEYS_TRAIT, set_apart
 from rmutils.experiments.under_variants import Tables
-from rmutils.figures.report import number
-from rmutils.figures.sentences import join
+from rmutils.figures.report import join, number
 from rmutils.figures.style import BLUE, GREY, INK, RED, WIDTH
 from rmutils.stats import holm
 

@@ -17,8 +17,7 @@ from rmutils.experiments.causal_effects import (
     token_leaders,
 )
 from rmutils.experiments.is_it_causal import COPY, REMOVE, RESTORE, IsItCausal, Leaders
-from rmutils.figures.report import number
-from rmutils.figures.sentences import by_sign, join
+from rmutils.figures.report import by_sign, join, number
 from rmutils.figures.style import BLUE, GREY, INK, ORANGE, RED, WIDTH
 from rmutils.heads.scores import Head
 from rmutils.stats import Interval, holm, interval

@@ -15,8 +15,7 @@ from rmutils.experiments.strained_positions import (
     within_length,
 )
 from rmutils.experiments.under_variants import perplexities
-from rmutils.figures.report import number
-from rmutils.figures.sentences import by_sign, join, spell
+from rmutils.figures.report import by_sign, join, number, spell
 from rmutils.paper.verdicts import blind_spot
 from rmutils.pipeline.planned_runs import Plan, load_plan
 from rmutils.stats import Interval

@@ -13,8 +13,7 @@ from rmutils.experiments.olmo3 import (
     shares,
 )
 from rmutils.experiments.olmo3_ablations import ARMS, RecipeParts, arm_effects
-from rmutils.figures.report import number
-from rmutils.figures.sentences import by_sign, join, spell
+from rmutils.figures.report import by_sign, join, number, spell
 from rmutils.longcontext.extension import NONE
 from rmutils.stats import Interval, smallest_effect
 

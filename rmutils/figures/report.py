@@ -1,4 +1,5 @@
-"""Tables and notes for the book's pages. All text that a model wrote is escaped."""
+"""Numbers in words, tables and notes for the book's pages. All text that a model wrote is escaped.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,10 @@ from rmutils.core.config import Config
 from rmutils.core.files import to_csv
 from rmutils.core.results import Artifact
 from rmutils.corpora.niah import NiahCase
+from rmutils.stats import Interval
 
+ROUNDING = 1e-9
+_COUNTS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 MOST_ROWS = 12
 """A table with more rows is folded."""
 
@@ -64,6 +68,25 @@ def _decimals(width: float) -> int:
     if 0 < width < 0.01:
         return max(3, -floor(log10(width)))
     return 3 if width == 0 else 2 if width < 1 else 1 if width < 10 else 0
+
+
+def by_sign(found: Interval, above: str, below: str, undecided: str) -> str:
+    """Choose the words that an interval allows: it lies above 0, below 0, or neither.
+
+    Ends within rounding of 0 count as 0: the difference of equal means may be 4e-16.
+    """
+    return above if found.low > ROUNDING else below if found.high < -ROUNDING else undecided
+
+
+def spell(count: int) -> str:
+    """Write a count as prose does: up to ten in words."""
+    return _COUNTS[count] if count < len(_COUNTS) else f"{count:,}"
+
+
+def join(words: Iterable[str]) -> str:
+    """List words as a sentence does: a, b and c."""
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def say(text: str) -> Markdown | None:

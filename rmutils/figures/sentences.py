@@ -26,43 +26,22 @@ from rmutils.experiments.pair_statistics import difference_on_same
 from rmutils.experiments.preliminaries import COLLAPSED, OVERLAP, RANDOM
 from rmutils.experiments.questions import HAYSTACK
 from rmutils.experiments.sweet_spot import UNMASKED, mean_under
-from rmutils.figures.report import number
+from rmutils.figures.report import by_sign, join, number
 from rmutils.heads import HeadScores
 from rmutils.heads.masking import MATCHED, count_displaced, draw_layer_matched
 from rmutils.heads.sparsity import top_overlap
 from rmutils.stats import DIFFERENCE, Interval, interval
 
 PLAN = DATA / "plans" / "layer_matched.yml"
-ROUNDING = 1e-9
 
 
-def by_sign(found: Interval, above: str, below: str, undecided: str) -> str:
-    """Choose the words that an interval allows: it lies above 0, below 0, or neither.
-
-    Ends within rounding of 0 count as 0: the difference of equal means may be 4e-16.
-    """
-    return above if found.low > ROUNDING else below if found.high < -ROUNDING else undecided
-
-
-_COUNTS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _PLACES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth",
            "tenth")
-
-
-def spell(count: int) -> str:
-    """Write a count as prose does: up to ten in words."""
-    return _COUNTS[count] if count < len(_COUNTS) else f"{count:,}"
 
 
 def rank_in_words(rank: int) -> str:
     """Name a place of a ranking, 1 the first: `seventh place`, `place 12`."""
     return f"{_PLACES[rank - 1]} place" if rank <= len(_PLACES) else f"place {rank:,}"
-
-
-def join(words: Iterable[str]) -> str:
-    """List words as a sentence does: a, b and c."""
-    *first, last = words
-    return f"{', '.join(first)} and {last}" if first else last
 
 
 def heads_or_layers(control: Interval, cost: float, draws: int, displaced: int = 0) -> str:

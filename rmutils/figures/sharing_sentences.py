@@ -10,8 +10,7 @@ from rmutils.attention.variants import PLAIN
 from rmutils.experiments.later_sharing import shown_by
 from rmutils.experiments.savings_curves import BOTH, SELECT, SHARE, remaining
 from rmutils.experiments.under_variants import changes, levels
-from rmutils.figures.report import number
-from rmutils.figures.sentences import by_sign, join
+from rmutils.figures.report import by_sign, join, number
 from rmutils.stats import DIFFERENCE, Interval, interval
 
 ENDS = ["value", "low", "high"]

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
 
-from rmutils.figures.report import number
-from rmutils.figures.sentences import by_sign, join
+from rmutils.figures.report import by_sign, join, number
 from rmutils.paper.verdicts import SHOWN, Claimed, Effect, answers
 from rmutils.pipeline.retmask import RetMaskRun
 from rmutils.preference.strategies import STRATEGIES

@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 
 from rmutils.experiments import pairs_from_other_heads as other_heads
 from rmutils.experiments.which_heads import COPY, PLAIN_TEXT, SCORE, TASK, WRITE
-from rmutils.figures.report import number
-from rmutils.figures.sentences import spell
+from rmutils.figures.report import number, spell
 from rmutils.figures.style import BLUE, GREY, RED, WIDTH
 from rmutils.pipeline.planned_runs import RETMASK
 from rmutils.stats import smallest_effect

@@ -17,7 +17,7 @@ from rmutils.experiments.failure_modes import (
 from rmutils.experiments.general_abilities import stored_abilities
 from rmutils.experiments.masking_sweep import Sweep
 from rmutils.experiments.questions import least_right, passing
-from rmutils.figures import masking_figures, sentences
+from rmutils.figures import masking_figures, report, sentences
 from rmutils.heads import HeadScores
 from rmutils.heads.detection import DetectConfig, detect_stored, even_depths
 from rmutils.heads.masking import MATCHED
@@ -29,8 +29,8 @@ NAME, FORMAT, CHAIN = OUTCOMES
 def test_a_difference_within_rounding_has_no_sign():
     """Means of the same numbers in another order differ by -4e-16: no sign of a direction."""
     none = -4.4e-16
-    assert sentences.by_sign(Interval(none, none, none), "above", "below", "open") == "open"
-    assert sentences.by_sign(Interval(-1e-3, -1e-3, -1e-3), "above", "below", "open") == "below"
+    assert report.by_sign(Interval(none, none, none), "above", "below", "open") == "open"
+    assert report.by_sign(Interval(-1e-3, -1e-3, -1e-3), "above", "below", "open") == "below"
 
 
 @pytest.mark.parametrize("low, high, said", [

@@ -160,8 +160,7 @@ def figures_and_tables(book: Path) -> str:
         lines = [f"- {thumbnail(notebook, item)}{{numref}}`{item.label}`: {item.caption}"
                  for item in items(notebook, name)]
         if lines:
-            parts += [f"## {title(notebook)}", "", "::::{div} rm-thumbs", *lines, "",
-                      "::::", ""]
+            parts += [f"## {title(notebook)}", "", "::::{div} rm-thumbs", *lines, "", "::::", ""]
     return "\n".join(parts)
 
 
