@@ -21,8 +21,8 @@ from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal, one_thread, progress_bar
 from rmutils.core.results import Artifact, Compute, Stage, Tables
 from rmutils.experiments.masking_sweep import masking_plan, scored
-from rmutils.experiments.questions import scored_needle_questions
 from rmutils.experiments.under_variants import answers
+from rmutils.experiments.variant_questions import needle_questions
 from rmutils.heads.detection import DetectConfig, even_depths, inputs_of, label_of, run_cases
 from rmutils.heads.masking import mask_heads
 from rmutils.heads.scores import DECIMALS, Head, HeadScores
@@ -185,7 +185,7 @@ def heads(
         more than others.
     """
     scores.select(tau=config.tau)  # says so if there is none
-    kept, asked = Journal(journal), scored_needle_questions(lm, config.needles)
+    kept, asked = Journal(journal), needle_questions(lm, config.needles)
     _, retrieval, *others = masking_plan(scores, (), taus=(config.tau,), draws=config.draws,
                                          seed=config.seed)
     if not others:

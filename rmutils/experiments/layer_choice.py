@@ -33,8 +33,8 @@ from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal, progress_bar
 from rmutils.core.results import Tables
 from rmutils.corpora.niah import NiahCase
-from rmutils.experiments.questions import DocumentsConfig
 from rmutils.experiments.under_variants import VariantConfig, measure
+from rmutils.experiments.variant_questions import DocumentsConfig
 from rmutils.heads.detection import DetectConfig, build_cases, even_depths
 from rmutils.models import LanguageModel
 from rmutils.models.engine.implementations import attached, register_by_layer, using

@@ -22,7 +22,7 @@ from rmutils.corpora.world.knowledge import instructions
 from rmutils.corpora.world.samples import Sample
 from rmutils.corpora.world.tasks import TASKS
 from rmutils.evaluation.likelihoods import speak
-from rmutils.experiments import questions as about
+from rmutils.experiments import sweep_questions as about
 from rmutils.experiments.teaching_models import DETECTION
 from rmutils.heads.detection import DetectConfig, detect_stored, even_depths, inputs_of
 from rmutils.heads.masking import MATCHED, draw_layer_matched, mask_heads
@@ -166,9 +166,9 @@ class Sweep:
     Attributes
     ----------
     screening : DataFrame
-        What the whole model can do: see `rmutils.experiments.questions.screen`.
+        What the whole model can do: see `rmutils.experiments.sweep_questions.screen`.
     answers : DataFrame
-        `policy`, `draw`, `count`, then the columns of `rmutils.experiments.questions.ask`.
+        `policy`, `draw`, `count`, then the columns of `rmutils.experiments.sweep_questions.ask`.
     speech : DataFrame
         `policy`, `draw`, `count`, then the columns of `rmutils.evaluation.likelihoods.speak`.
     """

@@ -26,7 +26,6 @@ from rmutils.core.journal import Journal
 from rmutils.core.paths import cache_dir
 from rmutils.core.results import Artifact, Compute, Stage, Tables, read_tables, write_tables
 from rmutils.experiments.half_learned import snapshot_folder
-from rmutils.experiments.questions import DocumentsConfig
 from rmutils.experiments.under_variants import (
     Compared,
     TextsConfig,
@@ -34,6 +33,7 @@ from rmutils.experiments.under_variants import (
     compare_stored,
     measure,
 )
+from rmutils.experiments.variant_questions import DocumentsConfig
 from rmutils.heads import DetectConfig
 from rmutils.heads.scores import Head
 from rmutils.longcontext.extension import Extended

@@ -13,7 +13,7 @@ import pandas as pd
 
 from rmutils.corpora.world.tasks import TASKS
 from rmutils.experiments.masking_sweep import Sweep, count_at
-from rmutils.experiments.questions import BY_HEART, HAYSTACK, NEXT_WORDS
+from rmutils.experiments.sweep_questions import BY_HEART, HAYSTACK, NEXT_WORDS
 from rmutils.heads.scores import HeadScores
 from rmutils.stats import ANY, DIFFERENCE, POSITIVE, SHARE, Bounds, Interval, interval
 

@@ -23,12 +23,12 @@ from rmutils.core.errors import NotStored, UserError
 from rmutils.core.journal import Journal, progress_bar
 from rmutils.core.results import Artifact, Compute, Stage, Tables
 from rmutils.core.validation import FrozenHeads
-from rmutils.experiments.questions import (
-    KNOWN_TOKENS,
+from rmutils.experiments.sweep_questions import KNOWN_TOKENS
+from rmutils.experiments.variant_questions import (
     DocumentsConfig,
     Questions,
     document_questions,
-    scored_needle_questions,
+    needle_questions,
 )
 from rmutils.heads.detection import DetectConfig, even_depths, inputs_of
 from rmutils.heads.masking import Ablation, mask_heads
@@ -97,7 +97,7 @@ def measure(lm: LanguageModel, config: VariantConfig, *, journal: Path | None = 
     kept, found = Journal(journal), {}
     with config.variant.attached(lm) as model, mask_heads(lm, config.masked, config.how):
         asked = {name: make(lm, wanted) for name, make, wanted in (
-            ("needles", scored_needle_questions, config.needles),
+            ("needles", needle_questions, config.needles),
             ("documents", document_questions, config.documents)) if wanted}
         total = sum(len(part.questions) for part in asked.values())
         total += config.texts.count if config.texts else 0

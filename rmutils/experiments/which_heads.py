@@ -19,7 +19,7 @@ from rmutils.core.results import Artifact, Compute, Stage
 from rmutils.evaluation.answers import find_needles
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate
 from rmutils.evaluation.likelihoods import log_probabilities
-from rmutils.experiments.questions import KNOWN_TOKENS, PASSAGE
+from rmutils.experiments.sweep_questions import KNOWN_TOKENS, PASSAGE
 from rmutils.heads import DetectConfig, mask_heads
 from rmutils.heads.detection import build_cases, detect_stored, inputs_of
 from rmutils.heads.masking import Ablation, draw_layer_matched

@@ -25,9 +25,9 @@ from rmutils.experiments.main_tables import contrasts, evaluated, gains
 from rmutils.experiments.masking_sweep import count_at, scored
 from rmutils.experiments.olmo3 import extension_stored
 from rmutils.experiments.olmo3_ablations import recipe_parts
-from rmutils.experiments.questions import DocumentsConfig
 from rmutils.experiments.run_costs import roofline
 from rmutils.experiments.savings_curves import by_half, look_up, planned_sharing
+from rmutils.experiments.variant_questions import DocumentsConfig
 from rmutils.figures import ms_poe_sentences, olmo3_sentences, sharing_sentences
 from rmutils.figures.report import by_sign, counted, number
 from rmutils.figures.style import MODEL_COLOURS

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from rmutils.experiments.masking_sweep import Sweep
-from rmutils.experiments.questions import least_right, passing
+from rmutils.experiments.sweep_questions import least_right, passing
 from rmutils.experiments.sweet_spot import PERPLEXITY, REPETITION, telling
 from rmutils.figures.report import join, spell
 from rmutils.figures.style import BLUE, GREY, INK, ORANGE, RED, WIDTH, colour_of, new_axes

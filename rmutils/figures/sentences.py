@@ -24,7 +24,7 @@ from rmutils.experiments.general_abilities import BEFORE, means_by_strategy
 from rmutils.experiments.masking_sweep import Sweep, count_at
 from rmutils.experiments.pair_statistics import difference_on_same
 from rmutils.experiments.preliminaries import COLLAPSED, OVERLAP, RANDOM
-from rmutils.experiments.questions import HAYSTACK
+from rmutils.experiments.sweep_questions import HAYSTACK
 from rmutils.experiments.sweet_spot import UNMASKED, mean_under
 from rmutils.figures.report import by_sign, join, number
 from rmutils.heads import HeadScores

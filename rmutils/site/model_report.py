@@ -20,7 +20,7 @@ from rmutils import paper
 from rmutils.core.errors import NotStored
 from rmutils.experiments import sweet_spot as along
 from rmutils.experiments.designs import design_stored, designs, points
-from rmutils.experiments.questions import HAYSTACK, NEXT_WORDS
+from rmutils.experiments.sweep_questions import HAYSTACK, NEXT_WORDS
 from rmutils.experiments.your_own_model import Forecast, OwnModel, forecast
 from rmutils.figures import head_map, report, use_style
 from rmutils.figures.masking_figures import masking_sweep

@@ -14,7 +14,7 @@ from rmutils.corpora.world.samples import Sample
 from rmutils.corpora.world.tasks import TASKS
 from rmutils.evaluation.answers import answer
 from rmutils.experiments import masking_sweep as module
-from rmutils.experiments import questions as about
+from rmutils.experiments import sweep_questions as about
 from rmutils.experiments.masking_sweep import SEED, SweepConfig, sweep, sweep_stored
 from rmutils.experiments.teaching_models import NEEDLE_FILE
 from rmutils.heads import HeadScores, detect, mask_heads

@@ -26,10 +26,10 @@ from rmutils.experiments.layer_choice import (
     recall,
     square,
 )
-from rmutils.experiments.questions import DocumentsConfig
 from rmutils.experiments.run_costs import CostsConfig, costs, seconds_by_part
 from rmutils.experiments.savings_curves import look_up
 from rmutils.experiments.under_variants import VariantConfig, measure
+from rmutils.experiments.variant_questions import DocumentsConfig
 from rmutils.heads.detection import DetectConfig, build_cases
 from rmutils.models import load_model
 from rmutils.models.engine.implementations import using

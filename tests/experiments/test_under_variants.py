@@ -15,7 +15,7 @@ from rmutils.attention.variants import Plain
 from rmutils.cli import app
 from rmutils.core.errors import UserError
 from rmutils.evaluation.answers import find_needles
-from rmutils.experiments.questions import KNOWN_TOKENS, DocumentsConfig, document_questions
+from rmutils.experiments.sweep_questions import KNOWN_TOKENS
 from rmutils.experiments.under_variants import (
     TextsConfig,
     VariantConfig,
@@ -24,6 +24,7 @@ from rmutils.experiments.under_variants import (
     measure,
     measure_stored,
 )
+from rmutils.experiments.variant_questions import DocumentsConfig, document_questions
 from rmutils.heads import DetectConfig, mask_heads
 from rmutils.models import load_model
 from rmutils.models.language_model import passages

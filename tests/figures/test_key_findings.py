@@ -5,7 +5,7 @@ import pytest
 
 from rmutils.core.paths import ROOT
 from rmutils.experiments.masking_sweep import SweepConfig, scored, sweep_stored
-from rmutils.experiments.questions import HAYSTACK
+from rmutils.experiments.sweep_questions import HAYSTACK
 from rmutils.figures import claims_figures
 from rmutils.models.known_models import tau_of
 from rmutils.paper.effects.head_effects import needles_lost_beyond_others

@@ -16,7 +16,7 @@ from rmutils.experiments.failure_modes import (
 )
 from rmutils.experiments.general_abilities import stored_abilities
 from rmutils.experiments.masking_sweep import Sweep
-from rmutils.experiments.questions import least_right, passing
+from rmutils.experiments.sweep_questions import least_right, passing
 from rmutils.figures import masking_figures, report, sentences
 from rmutils.heads import HeadScores
 from rmutils.heads.detection import DetectConfig, detect_stored, even_depths

@@ -21,7 +21,7 @@ from rmutils.core.results import Artifact
 from rmutils.evaluation.failure_prompts import OUTCOMES, outcome
 from rmutils.experiments.failure_modes import WHOLE, FailureModes, failure_modes_stored
 from rmutils.experiments.masking_sweep import Sweep, count_at, scored, sweep_stored
-from rmutils.experiments.questions import HAYSTACK
+from rmutils.experiments.sweep_questions import HAYSTACK
 from rmutils.experiments.sweet_spot import REPETITION, SHARES, UNMASKED, Mask, mean_under
 from rmutils.heads.head_change import (
     ALL,

@@ -16,9 +16,9 @@ from rmutils.experiments.designs import (
     standard_error,
 )
 from rmutils.experiments.masking_sweep import scored
-from rmutils.experiments.questions import HAYSTACK
 from rmutils.experiments.sparser_versions import sparsity_and_gain
 from rmutils.experiments.sparsity_and_gain import points as gains_by_design
+from rmutils.experiments.sweep_questions import HAYSTACK
 from rmutils.heads.sparsity import gini
 from rmutils.paper.effects.head_effects import answers_lost_at_tau
 from rmutils.paper.effects.task_effects import gain
