@@ -241,7 +241,7 @@ def fetch_artifacts(
 
     Example: rmutils artifacts fetch retmask-reproduced detect/tiny-llama
     """
-    from rmutils.core.release import fetch_results
+    from rmutils.core.server import fetch_results
 
     found = fetch_results(where, text)
     print("\n".join(a.name for a in found) if found else "All these results are here already.")

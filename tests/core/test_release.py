@@ -8,12 +8,12 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from rmutils.core import release, results, server
+from rmutils.core import results, server
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError
 from rmutils.core.files import sha256
-from rmutils.core.release import fetch_results
 from rmutils.core.results import Stage, find
+from rmutils.core.server import fetch_results
 
 
 class Sized(Config):
@@ -95,7 +95,7 @@ def test_after_a_cut_it_goes_on(unpacked, address, tmp_path, monkeypatch):
     with pytest.raises(UserError, match="404"):
         fetch_results(address, "of-1")
     shutil.move(tmp_path / "away", unpacked / "data")
-    real, begun = release._checked, []
+    real, begun = server._checked, []
 
     def cut(copy, name, target, known):
         if len(begun) == 1:
@@ -103,10 +103,10 @@ def test_after_a_cut_it_goes_on(unpacked, address, tmp_path, monkeypatch):
         begun.append(name)
         real(copy, name, target, known)
 
-    monkeypatch.setattr(release, "_checked", cut)
+    monkeypatch.setattr(server, "_checked", cut)
     with pytest.raises(KeyboardInterrupt):
         fetch_results(address, "of-1")
-    monkeypatch.setattr(release, "_checked", real)
+    monkeypatch.setattr(server, "_checked", real)
     Counting.asked.clear()
     fetch_results(address, "of-1")
     assert f"/{begun[0]}" not in Counting.asked and len(Counting.asked) == 2 * 3

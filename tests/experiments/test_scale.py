@@ -12,19 +12,17 @@ from rmutils.core.errors import UserError
 from rmutils.experiments.scale import SHAPES, Assumptions, Shape, shape_of, work
 from rmutils.experiments.scale import work as exchange
 from rmutils.experiments.scale import work as memory
-from rmutils.experiments.scale.limits import (
-    equal_work,
-    limits,
-    prediction_ratio,
-    reading_times,
-    shares,
-)
 from rmutils.experiments.scale.step_costs import (
     Rates,
     detecting,
+    equal_work,
     fitting,
     generating,
+    limits,
+    prediction_ratio,
     reading,
+    reading_times,
+    shares,
     training,
     writing,
 )
