@@ -1,16 +1,28 @@
-"""Greedy answers to many prompts, and whether they are right."""
+"""Greedy answers to many prompts, and whether they are right; how probable chosen and rejected
+responses are to a model.
+
+Fluency of a masked model: repetition, how odd the whole model finds what it says, and next words of
+plain text.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pandas as pd
+import torch
+from torch.nn.functional import cross_entropy
 
+from rmutils.core.config import Config, digest
+from rmutils.core.results import Artifact, Compute, Stage, Tables
 from rmutils.corpora.world.samples import Sample
 from rmutils.heads.answering import SUCCESS_ROUGE, answer_recall
 from rmutils.heads.detection import DetectConfig, build_cases
+from rmutils.heads.masking import mask_heads
+from rmutils.heads.scores import Head
 from rmutils.models import LanguageModel
-from rmutils.models.engine.generation import generate
+from rmutils.models.engine.generation import generate, in_batches, next_token_logits
 from rmutils.models.language_model import without_thoughts
 
 
@@ -64,3 +76,201 @@ def is_right(sample: Sample, text: str) -> bool:
     said = without_thoughts(text).lower()
     golds = (sample.answer,) if sample.kind == "rerank" else sample.golds
     return all(gold.lower() in said for gold in golds)
+
+
+LIKELIHOODS = Stage[Tables]("likelihoods", version=1)
+BATCH_TOKENS = 2048
+"""Tokens read at once, in one sequence at least: the logits of each take memory for the whole
+vocabulary."""
+
+
+def log_likelihoods(
+    lm: LanguageModel, encoded: Mapping[str, list], *, batch_tokens: int = BATCH_TOKENS
+) -> pd.DataFrame:
+    """Log-probability of both responses to each prompt, in nats.
+
+    Parameters
+    ----------
+    lm : LanguageModel
+        The model before training: the reference of Equation 5.
+    encoded : mapping
+        `prompt_ids`, `chosen_ids`, `rejected_ids`: as `rmutils.training.encoding.encode` makes
+        them for DPO, with the end of the turn where the response has one. Nothing is cut here, as
+        long sequences are in training.
+    batch_tokens : int
+        Tokens read at once; without influence on the result but for its last bits.
+
+    Returns
+    -------
+    DataFrame
+        `chosen`, `rejected`: sums over the tokens; `chosen_mean`, `rejected_mean`: per token;
+        `gap` and `gap_mean`: chosen minus rejected.
+    """
+    found = pd.DataFrame()
+    for side in ("chosen", "rejected"):
+        answers = encoded[f"{side}_ids"]
+        found[side] = log_probabilities(lm, encoded["prompt_ids"], answers, batch_tokens)
+        found[f"{side}_mean"] = found[side] / [len(answer) for answer in answers]
+    return found.assign(gap=found["chosen"] - found["rejected"],
+                        gap_mean=found["chosen_mean"] - found["rejected_mean"])
+
+
+@torch.inference_mode()
+def log_probabilities(
+    lm: LanguageModel, prompts: Sequence[list[int]], answers: Sequence[list[int]],
+    batch_tokens: int = BATCH_TOKENS,
+) -> list[float]:
+    """Log-probability of each answer after its prompt: the sum over its tokens, in nats.
+
+    Sequences are padded on the right, which no token of a causal model sees.
+
+    Parameters
+    ----------
+    prompts, answers : sequence of lists of int
+        Token ids, one at least of each prompt.
+    """
+    sequences = [[*prompt, *answer] for prompt, answer in zip(prompts, answers, strict=True)]
+
+    def read(batch: Sequence[int]) -> list[float]:
+        width = max(len(sequences[i]) for i in batch)
+        ids = torch.tensor([sequences[i] + [0] * (width - len(sequences[i])) for i in batch],
+                           device=lm.model.device)
+        logits = lm.model(input_ids=ids, use_cache=False).logits
+        spans = [(len(prompts[i]), len(sequences[i])) for i in batch]
+        return [-cross_entropy(logits[row, start - 1:end - 1].float(), ids[row, start:end],
+                               reduction="sum").item() for row, (start, end) in enumerate(spans)]
+
+    sums = {}
+    for batch in _batches([len(sequence) for sequence in sequences], batch_tokens):
+        for part, read_sums in in_batches(batch, len(batch), read, "sequence"):
+            sums |= zip(part, read_sums, strict=True)
+    return [sums[i] for i in range(len(sequences))]
+
+
+def _batches(lengths: Sequence[int], size: int) -> Iterator[list[int]]:
+    """Numbers of sequences of like length, as many at once as fit into `size` tokens."""
+    batch: list[int] = []
+    for i in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batch and (len(batch) + 1) * lengths[i] > size:
+            yield batch
+            batch = []
+        batch.append(i)
+    if batch:
+        yield batch
+
+
+class LikelihoodConfig(Config):
+    """Nothing is left to configure: model and token ids are inputs."""
+
+
+def log_likelihoods_stored(
+    lm: LanguageModel, encoded: Mapping[str, list], *, compute: Compute = "auto", command: str
+) -> tuple[pd.DataFrame, Artifact]:
+    """`log_likelihoods`, but a stored result is read instead.
+
+    Parameters
+    ----------
+    command : str
+        The command line that makes this result.
+    """
+    ids = {name: encoded[name] for name in ("prompt_ids", "chosen_ids", "rejected_ids")}
+    tables, artifact = LIKELIHOODS.obtain(
+        LikelihoodConfig(), {"model": lm.identity, "ids": digest(ids)},
+        lambda journal: {"likelihoods": log_likelihoods(lm, encoded)}, compute=compute,
+        command=command, model=lm.name)
+    return tables["likelihoods"], artifact
+
+
+SPEECH = "speech"
+WORDS = 4
+"""Words of a span that `repetition_rate` looks for; the paper speaks of "incoherent repetitions"
+(appendix B) and gives no measure."""
+
+
+def speak(
+    lm: LanguageModel, heads: Iterable[Head], samples: Sequence[Sample], *, max_new_tokens: int,
+    temperature: float, seed: int,
+) -> pd.DataFrame:
+    """Answers of a masked model to short instructions, as text.
+
+    Parameters
+    ----------
+    heads : iterable of (layer, head)
+        What is masked while the model speaks; the whole model judges.
+    seed : int
+        Each answer is drawn with a seed made of this and the instruction, whatever is masked.
+
+    Returns
+    -------
+    DataFrame
+        `task`, `sample`, `cluster`, `instruction`, `response`, `tokens`, `finished` (not cut),
+        `repetition` (`repetition_rate`), `surprise`.
+    """
+    prompts = [lm.render(sample.prompt) for sample in samples]
+    with mask_heads(lm, heads):
+        said = generate(lm, prompts, max_new_tokens=max_new_tokens, temperature=temperature,
+                        seeds=[int(digest([seed, s.prompt])[:8], 16) for s in samples])
+    table = pd.DataFrame({
+        "task": SPEECH, "sample": range(len(samples)), "cluster": range(len(samples)),
+        "instruction": [sample.prompt for sample in samples],
+        "response": [lm.tokenizer.decode(t, skip_special_tokens=True).strip() for t in said],
+        "tokens": list(map(len, said)), "surprise": surprise(lm, prompts, said, max_new_tokens)})
+    return table.assign(finished=table["tokens"] < max_new_tokens,
+                        repetition=table["response"].map(repetition_rate))
+
+
+def repetition_rate(text: str, words: int = WORDS) -> float:
+    """Share of a text's spans of so many words that it has said before, 0 to 1.
+
+    Punctuation marks are words, too; upper and lower case are the same. A text with fewer words
+    repeats nothing.
+
+    References
+    ----------
+    Welleck et al. (2020), "Neural Text Generation with Unlikelihood Training": seq-rep-n.
+    """
+    said = re.findall(r"\w+|[^\w\s]", text.lower())
+    spans = list(zip(*(said[i:] for i in range(words)), strict=False))
+    return 1 - len(set(spans)) / len(spans) if spans else 0.0
+
+
+def surprise(
+    lm: LanguageModel, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[int]],
+    max_new_tokens: int,
+) -> list[float]:
+    """How improbable each answer is to a model, in nats per token: the log of its perplexity.
+
+    The end of an answer that was not cut counts as a token, so an empty one has a value, too.
+
+    Parameters
+    ----------
+    lm : LanguageModel
+        The judge, here the whole model.
+    prompts, answers : sequence of sequences of int
+        Token ids; answers without stop token, as from `rmutils.models.engine.generation.generate`.
+    max_new_tokens : int
+        Length at which answers were cut.
+    """
+    found = []
+    for prompt, answer in zip(prompts, answers, strict=True):
+        odds = next_token_logits(lm, [*prompt, *answer])[len(prompt) - 1:].log_softmax(-1)
+        nats = odds[:-1].gather(1, torch.tensor(answer, dtype=torch.long)[:, None])[:, 0]
+        if len(answer) < max_new_tokens:  # any stop token would have ended it
+            end = odds[-1, sorted(lm.stop_ids)].logsumexp(0)
+            nats = torch.cat([nats, end[None]])
+        found.append(-nats.mean().item())
+    return found
+
+
+def next_words_right(lm: LanguageModel, texts: Sequence[Sequence[int]], known: int) -> list[float]:
+    """Share of the tokens of each text that a model expects most, given all before.
+
+    Parameters
+    ----------
+    texts : sequence of sequences of int
+        Token ids.
+    known : int
+        So many tokens at the beginning are not asked for.
+    """
+    return [(next_token_logits(lm, text)[known - 1:-1].argmax(-1) == torch.tensor(text[known:]))
+            .float().mean().item() for text in texts]

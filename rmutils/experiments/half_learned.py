@@ -1,8 +1,7 @@
 """Can RetMask teach what is half learned? An experiment on snapshots of the teaching models.
 
-`rmutils run 09_data_and_training -p compute_half auto` makes the planned runs that are missing, in
-the order of `data/plans/half_learned.yml`. A stopped run goes on, and weights stay in the user's
-cache.
+`rmutils run 09_data_and_training -p compute_half auto` makes the missing runs in the order of
+`data/plans/half_learned.yml`. A stopped run goes on, and weights stay in the user's cache.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from rmutils.core.results import Artifact, Compute, Stage
 from rmutils.corpora.world.knowledge import instructions
 from rmutils.corpora.world.samples import Sample
 from rmutils.corpora.world.tasks import TASKS
-from rmutils.evaluation.likelihoods import speak
+from rmutils.evaluation.answers import speak
 from rmutils.experiments import sweep_questions as about
 from rmutils.experiments.teaching_models import DETECTION
 from rmutils.heads.detection import DetectConfig, detect_stored, even_depths, inputs_of
@@ -170,7 +170,7 @@ class Sweep:
     answers : DataFrame
         `policy`, `draw`, `count`, then the columns of `rmutils.experiments.sweep_questions.ask`.
     speech : DataFrame
-        `policy`, `draw`, `count`, then the columns of `rmutils.evaluation.likelihoods.speak`.
+        `policy`, `draw`, `count`, then the columns of `rmutils.evaluation.answers.speak`.
     """
 
     screening: pd.DataFrame

@@ -16,8 +16,7 @@ from rmutils.corpora.world import World
 from rmutils.corpora.world.knowledge import KINDS, KNOWN
 from rmutils.corpora.world.samples import Sample
 from rmutils.corpora.world.tasks import task
-from rmutils.evaluation.answers import answer, is_right
-from rmutils.evaluation.likelihoods import next_words_right
+from rmutils.evaluation.answers import answer, is_right, next_words_right
 from rmutils.heads.answering import SUCCESS_ROUGE, answer_recall
 from rmutils.heads.detection import DetectConfig, build_cases
 from rmutils.models import LanguageModel

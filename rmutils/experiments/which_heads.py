@@ -16,9 +16,8 @@ import pandas as pd
 from rmutils.core.config import Config, added, digest, run_notebook
 from rmutils.core.journal import Journal, progress_bar
 from rmutils.core.results import Artifact, Compute, Stage
-from rmutils.evaluation.answers import find_needles
+from rmutils.evaluation.answers import find_needles, log_probabilities
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate
-from rmutils.evaluation.likelihoods import log_probabilities
 from rmutils.experiments.sweep_questions import KNOWN_TOKENS, PASSAGE
 from rmutils.heads import DetectConfig, mask_heads
 from rmutils.heads.detection import build_cases, detect_stored, inputs_of

@@ -8,10 +8,10 @@ import pytest
 from rmutils.core.config import Config, added
 from rmutils.core.results import Stage, find, stored
 from rmutils.evaluation.abilities.evaluate_abilities import GENERAL, GeneralConfig
+from rmutils.evaluation.answers import LIKELIHOODS, LikelihoodConfig
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate_stored
 from rmutils.evaluation.helmet.evaluation import BASELINES, EVALUATION
 from rmutils.evaluation.helmet.suite import DATASETS, SUITES
-from rmutils.evaluation.likelihoods import LIKELIHOODS, LikelihoodConfig
 from rmutils.experiments.ablation import ABLATION, AblationConfig
 from rmutils.experiments.contrast_without_training import CONTRASTED, ContrastConfig
 from rmutils.experiments.designs import DESIGN, DesignConfig

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from rmutils.corpora.world.knowledge import instructions
-from rmutils.evaluation import likelihoods
-from rmutils.evaluation.likelihoods import next_words_right, repetition_rate, speak, surprise
+from rmutils.evaluation import answers
+from rmutils.evaluation.answers import next_words_right, repetition_rate, speak, surprise
 from rmutils.heads import mask_heads
 
 PROMPTS = [list(range(20, 60)), [9, 8, 7], [100, 200]]
@@ -67,7 +67,7 @@ def test_the_masked_model_speaks_and_the_whole_one_judges(llama, monkeypatch):
     options = {"max_new_tokens": 8, "temperature": 0.6, "seed": 3}
     weight = llama.model.model.layers[1].self_attn.o_proj.weight
     before, judged = weight.clone(), []
-    monkeypatch.setattr(likelihoods, "surprise", lambda lm, prompts, said, cut: judged.append(
+    monkeypatch.setattr(answers, "surprise", lambda lm, prompts, said, cut: judged.append(
         (torch.equal(weight, before), said)) or [0.0] * len(said))
     whole, masked = (speak(llama, h, samples, **options) for h in ([], heads))
     assert not whole["response"].equals(masked["response"])

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from rmutils.evaluation.likelihoods import log_probabilities
+from rmutils.evaluation.answers import log_probabilities
 from rmutils.experiments.the_method import train_on_one_pair
 
 

@@ -8,7 +8,7 @@ import torch
 
 from rmutils.core.errors import UserError
 from rmutils.corpora.niah import load_haystacks
-from rmutils.evaluation.likelihoods import log_probabilities
+from rmutils.evaluation.answers import log_probabilities
 from rmutils.heads import DetectConfig, detect, detection
 from rmutils.models.engine.generation import generate
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from rmutils.core.errors import UserError
-from rmutils.evaluation.likelihoods import log_likelihoods, log_likelihoods_stored
+from rmutils.evaluation.answers import log_likelihoods, log_likelihoods_stored
 from rmutils.training import RECIPES
 from rmutils.training.encoding import encode
 

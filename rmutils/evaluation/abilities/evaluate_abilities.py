@@ -23,7 +23,7 @@ from rmutils.corpora.niah import load_haystacks
 from rmutils.evaluation.abilities.ability_tasks import TASKS, Task, tasks_of
 from rmutils.evaluation.abilities.sandbox import REFUSED, isolation
 from rmutils.evaluation.abilities.short_tasks import Item
-from rmutils.evaluation.likelihoods import log_probabilities
+from rmutils.evaluation.answers import log_probabilities
 from rmutils.models import LanguageModel, identify, load_model
 from rmutils.models.engine.generation import generate, next_token_logits
 from rmutils.models.language_model import passages

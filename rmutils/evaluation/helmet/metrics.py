@@ -32,7 +32,7 @@ from rmutils.core.registry import Registry
 from rmutils.core.validation import parse_json
 from rmutils.corpora.world.facts import Fact
 from rmutils.corpora.world.writing import Question
-from rmutils.evaluation.likelihoods import repetition_rate
+from rmutils.evaluation.answers import repetition_rate
 from rmutils.preference.judges import ServerJudge
 
 Metric = Callable[[str, Question], float]

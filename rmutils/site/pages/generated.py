@@ -346,13 +346,12 @@ def playground_speed(book: Path) -> str:
         f"{1000 * typical('seconds', what='again'):.0f} ms. The tab holds "
         f"{memory['loaded'] / 1e6:.0f} MB with the model and {memory['answered'] / 1e6:.0f} MB "
         "with both answers. One thread does all of this: faster cores help, more of them do not. "
-        "How near is this to what the kernel gives? It does "
-        f"{rates[32] / 1e9:.0f} billion multiply-adds a second "
-        f"with 32 tokens at a time and {rates[1] / 1e9:.1f} billion with one, where unpacking "
-        f"weights takes most of the time. The products alone would thus need {reading:.1f} s to "
-        f"the first token ({reading / first:.0%} of what it takes) and {1000 * writing:.0f} ms "
-        f"for each later one ({writing / step:.0%}). "
-        f"Measured by `{found.command}` on {found.environment['created'][:10]}.")
+        f"How near is this to what the kernel gives? It does {rates[32] / 1e9:.0f} billion "
+        f"multiply-adds a second with 32 tokens at a time and {rates[1] / 1e9:.1f} billion with "
+        "one, where unpacking weights takes most of the time. The products alone would thus need "
+        f"{reading:.1f} s to the first token ({reading / first:.0%} of what it takes) and "
+        f"{1000 * writing:.0f} ms for each later one ({writing / step:.0%}). Measured by "
+        f"`{found.command}` on {found.environment['created'][:10]}.")
 
 
 WRITERS: dict[str, Callable[..., str]] = {
