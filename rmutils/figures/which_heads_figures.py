@@ -25,7 +25,7 @@ def masking_costs(maskings: Mapping[str, pd.DataFrame]) -> Figure:
     Parameters
     ----------
     maskings : mapping
-        Name -> rows of `rmutils.experiments.which_heads.costs` for one number of heads.
+        Name -> rows of `rmutils.experiments.masking_losses.costs` for one number of heads.
     """
     outcomes = next(iter(maskings.values()))["outcome"].unique()
     kinds = max(table["kind"].nunique() for table in maskings.values())
