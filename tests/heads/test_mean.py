@@ -72,6 +72,8 @@ def test_means_are_over_sixteen_passages_and_are_added_to_what_is_written(llama)
     means = slow_means(llama, 1, 16, 128)
     added = [attention.o_proj.weight.detach().double()[:, 8 * head : 8 * head + 8] @ means[head]
              for head in (2, 0)]
+    with mask_heads(llama, [(1, 2)], "mean"):
+        assert not attention.o_proj.bias.requires_grad
     for outer, inner in (([(1, 2)], [(1, 0)]), ([(1, 2), (1, 0)], [])):
         with mask_heads(llama, outer, "mean"), mask_heads(llama, inner, "mean"):
             torch.testing.assert_close(attention.o_proj.bias.double(), added[0] + added[1],

@@ -119,8 +119,12 @@ def mutation(book: Path) -> str:
         return "No run of this is stored yet. The command below makes one."
     found = json.loads(MUTATION.read_text(encoding="utf-8"))
     rows = sorted(found["rows"], key=lambda row: row["module"])
+    first, tried = (sum(row[name] for row in rows) for name in ("first", "tried"))
     parts = [f"The tests notice {_percent(_noticed(rows))} of the changes that could be noticed, "
-             f"as the mean over modules. Modules tried so far: {len(rows)}.", ""]
+             f"as the mean over modules. Modules tried so far: {len(rows)}. When these changes "
+             f"were first drawn, before anybody had looked at them, the tests noticed {first} of "
+             f"all {tried} ({first / tried:.0%}), those that make no difference among them; after "
+             f"that, tests were written for what had been missed.", ""]
     table = ["```{table}", ":class: rm-counts", ":width: 100%", "",
              "| module | possible | tried | noticed | make no difference | noticed, of those that "
              "could be |", "|:--|--:|--:|--:|--:|--:|"]
