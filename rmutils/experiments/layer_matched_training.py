@@ -73,6 +73,12 @@ class LayerMatchedTraining:
         row = effect.query("group == @RETRIEVAL and quantity == 'change'").iloc[0]
         return Interval(row["value"], row["low"], row["high"])
 
+    def elsewhere(self) -> list[tuple[str, str]]:
+        """Machines of a run and its control, of the seeds in which they differ."""
+        machines = [[run.artifact.manifest["environment"]["hardware"] for run in pair]
+                    for pair in self.runs]
+        return [(own, control) for own, control in machines if own != control]
+
     def displaced(self) -> int:
         """Most heads of a control that had to come from another layer."""
         return max(count_displaced(control.heads, own.heads) for own, control in self.runs)
@@ -131,12 +137,16 @@ def finding(result: LayerMatchedTraining, plan: Plan) -> str:
     (own, control), *_ = result.runs
     layers = sorted(layer for layer, _ in own.heads)
     told = (f"RetMask masks {len(own.heads)} heads of `{plan.content['model']}`, in layers "
-            f"{layers[0]} to {layers[-1]}. Their scores after it, minus those after a training "
-            f"that masks {len(control.heads)} others of the same layers: {_thousandths(beyond)} "
-            f"thousandths (RetMask alone adds {_thousandths(rise)} in the same "
-            f"{len(result.runs)} of {result.planned} planned seeds).")
+            f"{layers[0]} to {layers[-1]}; its control masks {len(control.heads)} others in the "
+            f"same layers. Score of RetMask's heads after RetMask, minus their score after the "
+            f"control: {_thousandths(beyond)} thousandths. RetMask alone adds "
+            f"{_thousandths(rise)}. Seeds: {len(result.runs)} of {result.planned} planned.")
     if displaced := result.displaced():
         told += f" Of a control's heads, up to {displaced} had to come from the nearest layers."
+    if elsewhere := result.elsewhere():
+        told += (f" Against the plan, the arms of {len(elsewhere)} of these seeds were made on "
+                 "different machines: "
+                 + "; ".join(" and ".join(two) for two in dict.fromkeys(elsewhere)) + ".")
     return told + (" There is no verdict before all seeds are there."
                    if len(result.runs) < result.planned else
                    f" By the rule of the plan: {verdict(beyond, rise)}.")

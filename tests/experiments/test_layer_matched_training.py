@@ -1,5 +1,8 @@
 """RetMask against controls of the same layers: what is compared, and what the plan's rule says."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -47,8 +50,17 @@ def test_the_effect_is_the_mean_difference_over_cases_that_both_solve(result):
 
 def test_no_verdict_before_all_seeds_are_there(result):
     told = finding(result, PLAN)
-    assert "2 of 3 planned seeds" in told and "no verdict" in told
+    assert "Seeds: 2 of 3 planned" in told and "no verdict" in told
     assert "By the rule" in finding(LayerMatchedTraining(result.runs, 2), PLAN)
+
+
+def test_arms_from_different_machines_are_a_deviation(result):
+    (own, control), *_ = result.runs
+    machine = dict(own.artifact.manifest["environment"], hardware="an abacus")
+    other = replace(control, artifact=SimpleNamespace(
+        manifest=control.artifact.manifest | {"environment": machine}))
+    assert "machines" not in finding(result, PLAN)
+    assert "an abacus" in finding(LayerMatchedTraining([(own, other)], 3), PLAN)
 
 
 @pytest.mark.parametrize(("beyond", "expected"), [
