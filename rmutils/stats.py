@@ -350,7 +350,7 @@ def holm(p: Sequence[float]) -> Array:
     the one before it or exceeds 1. What has no p (NaN) is not of the family.
     """
     found = np.asarray(p, dtype=float)
-    order = np.argsort(found, kind="stable")[:np.isfinite(found).sum()]
+    order = np.argsort(found)[:np.isfinite(found).sum()]
     steps = np.maximum.accumulate(found[order] * np.arange(len(order), 0, -1))
     corrected = np.full_like(found, math.nan)
     corrected[order] = np.minimum(steps, 1)

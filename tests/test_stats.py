@@ -198,6 +198,8 @@ def test_by_hand():
         rows("same", [[0, 1, 0, 2, 4], [0, 1, 0, 2, 4]], **task)])
     found = compare(table, "before").set_index("strategy")
     assert list(found.index) == ["better", "same"]
+    assert list(found) == ["effect", "low", "high", "p", "p_holm", "smallest_effect", "seeds",
+                           "samples", "clusters"]
     # better: 3 (mean of 2 and 4) on each sample of a, 2 and 4 on those of b
     assert found["effect"].tolist() == [3, 0]
     assert found["seeds"].tolist() == [2, 2] and found["samples"].tolist() == [4, 4]

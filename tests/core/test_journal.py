@@ -43,6 +43,13 @@ def test_what_is_whole_is_never_written_anew(tmp_path, full_disk):
     assert path.read_text(encoding="utf-8").count("\n") == 1
 
 
+def test_what_is_whole_is_only_read(tmp_path, monkeypatch):
+    """Another process may be writing to it."""
+    Journal(path := tmp_path / "journal.jsonl")["a"] = 1
+    monkeypatch.setattr(os, "truncate", lambda *what: pytest.fail("cut"))
+    assert dict(Journal(path)) == {"a": 1}
+
+
 @pytest.mark.fault("flipped byte", "a journal, at every place")
 def test_a_damaged_line_is_done_again(tmp_path):
     """Each bit of a byte in turn: what is still there is what was written."""

@@ -105,9 +105,10 @@ def test_a_quantity_is_told_by_its_first_sentence():
         the mean. More."""
 
     def other():
-        """Gain."""
+        """Gain over X."""
 
-    assert [Quantity(f, "{effect}").words for f in (one, other)] == ["Gain of the mean", "Gain"]
+    assert [Quantity(f, "{effect}").words for f in (one, other)] == [
+        "Gain of the mean", "Gain over X"]
 
 
 def test_a_function_becomes_a_quantity(monkeypatch):

@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 
 import ir_measures
 from rouge_score.rouge_scorer import RougeScorer
@@ -39,6 +39,7 @@ Metric = Callable[[str, Question], float]
 METRICS: Registry[Metric] = Registry("metric", "rmutils.metrics")
 """Name -> metric; other packages register their own."""
 NDCG = ir_measures.nDCG @ 10
+_ROUGE = RougeScorer(["rougeL"], use_stemmer=True)
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 CITED = 3
 """Citations of a sentence that count, from the first one on, as in ALCE."""
@@ -279,13 +280,8 @@ def rouge_l_f1(response: str, sample: Question) -> float:
     def added(text: str) -> str:
         return " ".join(word for word in normalize(text).split() if word not in asked)
 
-    return max((_rouge().score(form(gold), form(response))["rougeL"].fmeasure
+    return max((_ROUGE.score(form(gold), form(response))["rougeL"].fmeasure
                 for gold in sample.golds for form in (str, added)), default=0.0)
-
-
-@cache
-def _rouge() -> RougeScorer:
-    return RougeScorer(["rougeL"], use_stemmer=True)
 
 
 ANSWER = """\

@@ -42,6 +42,8 @@ def test_means_of_means(table):
     assert (found["missing"] == "").all()
     assert value(found, "overall", 2048, "samples") == 12 * len(SUITES["helmet"])
     assert found[found["level"] == "category"]["name"].tolist() == [*CATEGORIES] * 2
+    assert found[found["level"] == "overall"]["name"].tolist() == ["overall"] * 2
+    assert len(found[found["level"] == "data set"]) == 2 * len(SUITES["helmet"])
 
 
 @pytest.mark.filterwarnings("error")

@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from rmutils.core.errors import UserError
 from rmutils.core.paths import ROOT
 from rmutils.corpora.world.facts import Fact
 from rmutils.corpora.world.writing import Question
@@ -72,6 +73,8 @@ def test_by_hand(metric, golds, response, expected):
 
 
 def test_the_guide_names_the_group_of_entry_points():
+    with pytest.raises(UserError, match="'fame' is no metric"):
+        METRICS["fame"]
     assert f"`{METRICS.group}`" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
