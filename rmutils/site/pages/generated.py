@@ -120,11 +120,12 @@ def mutation(book: Path) -> str:
     found = json.loads(MUTATION.read_text(encoding="utf-8"))
     rows = sorted(found["rows"], key=lambda row: row["module"])
     first, tried = (sum(row[name] for row in rows) for name in ("first", "tried"))
-    parts = [f"The tests notice {_percent(_noticed(rows))} of the changes that could be noticed, "
-             f"as the mean over modules. Modules tried so far: {len(rows)}. When these changes "
-             f"were first drawn, before anybody had looked at them, the tests noticed {first} of "
-             f"all {tried} ({first / tried:.0%}), those that make no difference among them; after "
-             f"that, tests were written for what had been missed.", ""]
+    value, low, high = (100 * share for share in _noticed(rows))
+    parts = [f"The tests notice {value:.0f} % (95 % interval {low:.0f} to {high:.0f}) of the "
+             f"changes that could be noticed, as the mean over {len(rows)} modules. When these "
+             f"changes were first drawn, before anybody had looked at them, the tests noticed "
+             f"{first} of all {tried} ({first / tried:.0%}), those that make no difference among "
+             f"them; after that, tests were written for what had been missed.", ""]
     table = ["```{table}", ":class: rm-counts", ":width: 100%", "",
              "| module | possible | tried | noticed | make no difference | noticed, of those that "
              "could be |", "|:--|--:|--:|--:|--:|--:|"]
@@ -150,11 +151,6 @@ def _noticed(rows: list[dict[str, Any]]) -> Interval:
     values = [value for _, yes, no in counts for value in [1] * yes + [0] * no]
     modules = [module for module, yes, no in counts for _ in range(yes + no)]
     return interval(values, strata=modules, bounds=SHARE, cases=len(values))
-
-
-def _percent(share: Interval) -> str:
-    value, low, high = (100 * number for number in share)
-    return f"{value:.0f} % (95 % interval {low:.0f} to {high:.0f})"
 
 
 def figures_and_tables(book: Path) -> str:
