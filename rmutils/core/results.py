@@ -211,8 +211,7 @@ class Stage(Generic[T]):
 
         artifact = self.obtain_folder(config, inputs, write, compute=compute, command=command,
                                       model=model, label=label)
-        payload: T = self.read(artifact.folder)
-        return payload, artifact
+        return self.read(artifact.folder), artifact
 
     def obtain_folder(
         self, config: Config, inputs: dict[str, str], make: Callable[[Path], dict[str, Any]], *,
@@ -369,9 +368,8 @@ def remove(artifact: Artifact) -> None:
     """
     root, folder = cache_dir() / "artifacts", artifact.folder
     if root not in folder.parents:
-        raise UserError(f"{artifact.name} "
-                        f"{'came with the project' if artifact.shipped else 'is shared'}: only "
-                        f"results in {root} can be removed.")
+        whose = "came with the project" if artifact.shipped else "is shared"
+        raise UserError(f"{artifact.name} {whose}: only results in {root} can be removed.")
     locks = []
     with suppress(UserError, ValueError, KeyError, TypeError):  # a damaged manifest: nobody uses it
         locks = [root / f".{artifact.key}.lock"]
@@ -397,6 +395,6 @@ def promote(artifact: Artifact) -> Artifact:
     target = SHIPPED_ARTIFACTS / artifact.name
     if artifact.folder == target:
         return artifact
-    shutil.copytree(artifact.folder, target, dirs_exist_ok=True,
-                    ignore=shutil.ignore_patterns(".*"))
+    scratch = shutil.ignore_patterns(".*")
+    shutil.copytree(artifact.folder, target, dirs_exist_ok=True, ignore=scratch)
     return Artifact(target)
