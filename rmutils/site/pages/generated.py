@@ -122,10 +122,10 @@ def mutation(book: Path) -> str:
     first, tried = (sum(row[name] for row in rows) for name in ("first", "tried"))
     value, low, high = (100 * share for share in _noticed(rows))
     parts = [f"The tests notice {value:.0f} % (95 % interval {low:.0f} to {high:.0f}) of the "
-             f"changes that could be noticed, as the mean over {len(rows)} modules. When these "
-             f"changes were first drawn, before anybody had looked at them, the tests noticed "
-             f"{first} of all {tried} ({first / tried:.0%}), those that make no difference among "
-             f"them; after that, tests were written for what had been missed.", ""]
+             f"changes that could be noticed, as the mean over {len(rows)} modules. In the first "
+             f"run with this seed, before anybody had looked at what it draws, the tests noticed "
+             f"{first} of all {tried} changes ({first / tried:.0%}), those that make no difference "
+             f"among them; then tests were written for what had been missed.", ""]
     table = ["```{table}", ":class: rm-counts", ":width: 100%", "",
              "| module | possible | tried | noticed | make no difference | noticed, of those that "
              "could be |", "|:--|--:|--:|--:|--:|--:|"]

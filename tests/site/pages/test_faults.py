@@ -67,7 +67,7 @@ def test_the_page_says_what_the_mutation_run_found(tmp_path, monkeypatch):
     monkeypatch.setattr(page, "MUTATION", tmp_path / "mutation.json")
     text = page.mutation(paths.BOOK)
     assert "The tests notice 89 % (95 % interval 7" in text
-    assert "the tests noticed 15 of all 20 (75%)" in text
+    assert "the tests noticed 15 of all 20 changes (75%)" in text
     assert "| `rmutils.stats` | 801 | 20 | 17 | 1 | 89 [7" in text
     assert "line 7: a 0 → b. A type alias." in text
     assert text.count("No test notices it yet.") == 2
