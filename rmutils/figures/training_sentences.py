@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
 
-from rmutils.figures.report import by_sign, join, number
+from rmutils.figures.report import by_sign, join, number, spell
 from rmutils.paper.verdicts import SHOWN, Claimed, Effect, answers
 from rmutils.pipeline.retmask import RetMaskRun
 from rmutils.preference.strategies import STRATEGIES
@@ -188,7 +188,7 @@ def _range(rows: Sequence[pd.Series], column: str) -> str:
 
 def masked_heads(
     model: str, effects: Mapping[str, Effect], elsewhere: Mapping[str, Effect],
-    needles: Mapping[str, Mapping[str, Effect]],
+    needles: Mapping[str, Mapping[str, Effect]], again: tuple[int, Interval] | None = None,
 ) -> list[str]:
     """Say what RetMask does to the scores of the heads that it masks, and to the needles found.
 
@@ -200,6 +200,8 @@ def masked_heads(
         Other models -> the effect of RetMask on them.
     needles : mapping
         Model -> strategy -> change of the share of needles found, for all of these models.
+    again : (int, Interval), optional
+        How often `model` was trained again, and what that changed.
     """
     own = effects["retmask"]
     others = join(f"{_scaled(effect, 1000)} after {STRATEGIES[name].name}"
@@ -208,7 +210,9 @@ def masked_heads(
         f"**After RetMask, the scores of the masked heads of `{model}` "
         f"{by_sign(_of(own), 'rise', 'fall', 'do not measurably change')}**: by "
         f"{_scaled(own, 1000)} thousandths (95 % interval over {own.clusters} needles; "
-        f"{own.note}). After its other trainings they change by {others}.",
+        f"{own.note}). After its other trainings they change by {others}."
+        + (f" Trained again on {spell(again[0])} other sets of instructions, they change by "
+           f"{number(*(1000 * end for end in again[1]))}." if again else ""),
         "On the teaching models, with several seeds, RetMask changes them by "
         + join(f"{_scaled(effect, 1000)} (`{name}`)" for name, effect in elsewhere.items()) + ".",
         _needles_where_scores_rise({model: own, **elsewhere}, needles)]

@@ -10,6 +10,7 @@ from rmutils.figures.training_sentences import (
     strengths,
 )
 from rmutils.paper.verdicts import Effect
+from rmutils.stats import Interval
 
 
 def table(*rows, **columns):
@@ -81,6 +82,10 @@ def test_masked_heads_rise_only_above_zero():
     assert "0 [-3,\u00a03] after SFT" in first.replace(".0", "") and "(`n`)" in second
     assert "Higher scores did not mean more needles.**" in third and "`n`" not in third
     assert "by 12 [5,\u00a019] on `m` (8 [2,\u00a014] after SFT)." in third
+    assert "Trained again" not in first and masked_heads(
+        "m", effects, {"n": effect(-0.002, 0.008)}, needles, (5, Interval(0.016, 0.012, 0.02))
+    )[0].endswith(" Trained again on five other sets of instructions, they change by 16 "
+                  "[12,\u00a020].")
     needles["m"]["sft"] = effect(0, 0.06)
     assert "Higher scores meant more" in masked_heads(
         "m", effects, {"n": effect(0, 1)}, needles)[2]
