@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import pandas as pd
@@ -65,6 +65,11 @@ class LayerMatchedTraining:
         rows = pd.concat([scores[scores["group"].isin([RETRIEVAL, OTHER])], found])
         return rows.rename(columns={"group": "what"})[["what", "value", "low", "high"]].reset_index(
             drop=True)
+
+    def beyond_control(self) -> Interval:
+        """RetMask minus its control, in the scores of the heads that RetMask masks."""
+        row = self.effects().iloc[0]
+        return Interval(row["value"], row["low"], row["high"])
 
     def rise(self) -> Interval:
         """How much RetMask adds to the untrained model's score of the heads that it masks."""
@@ -132,8 +137,7 @@ def verdict(beyond: Interval, rise: Interval) -> str:
 
 def finding(result: LayerMatchedTraining, plan: Plan) -> str:
     """Say what was found in one seed or more, with a verdict only if no planned seed is missing."""
-    row = result.effects().iloc[0]
-    beyond, rise = Interval(row["value"], row["low"], row["high"]), result.rise()
+    beyond, rise = result.beyond_control(), result.rise()
     (own, control), *_ = result.runs
     layers = sorted(layer for layer, _ in own.heads)
     told = (f"RetMask masks {len(own.heads)} heads of `{plan.content['model']}`, in layers "
@@ -141,6 +145,10 @@ def finding(result: LayerMatchedTraining, plan: Plan) -> str:
             f"same layers. Score of RetMask's heads after RetMask, minus their score after the "
             f"control: {_thousandths(beyond)} thousandths. RetMask alone adds "
             f"{_thousandths(rise)}. Seeds: {len(result.runs)} of {result.planned} planned.")
+    if len(result.runs) > 1:
+        told += (" Seed by seed, with intervals over needles alone: " + "; ".join(
+            _thousandths(replace(result, runs=[pair]).beyond_control())
+            for pair in result.runs) + ".")
     if displaced := result.displaced():
         told += f" Of a control's heads, up to {displaced} had to come from the nearest layers."
     if elsewhere := result.elsewhere():

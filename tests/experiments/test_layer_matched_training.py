@@ -51,6 +51,9 @@ def test_the_effect_is_the_mean_difference_over_cases_that_both_solve(result):
 def test_no_verdict_before_all_seeds_are_there(result):
     told = finding(result, PLAN)
     assert "Seeds: 2 of 3 planned" in told and "no verdict" in told
+    alone = finding(LayerMatchedTraining(result.runs[1:], 3), PLAN)
+    own = alone.partition("after the control: ")[2].partition(" thousandths")[0]
+    assert f"; {own}." in told and "Seed by seed" not in alone
     assert "By the rule" in finding(LayerMatchedTraining(result.runs, 2), PLAN)
 
 
