@@ -78,11 +78,10 @@ class LayerMatchedTraining:
         row = effect.query("group == @RETRIEVAL and quantity == 'change'").iloc[0]
         return Interval(row["value"], row["low"], row["high"])
 
-    def elsewhere(self) -> list[tuple[str, str]]:
-        """Machines of a run and its control, of the seeds in which they differ."""
-        machines = [[run.artifact.manifest["environment"]["hardware"] for run in pair]
-                    for pair in self.runs]
-        return [(own, control) for own, control in machines if own != control]
+    def made_elsewhere(self) -> int:
+        """Seeds whose control was made on another machine than RetMask."""
+        return sum(len({run.artifact.manifest["environment"]["hardware"] for run in pair}) > 1
+                   for pair in self.runs)
 
     def displaced(self) -> int:
         """Most heads of a control that had to come from another layer."""
@@ -140,21 +139,20 @@ def finding(result: LayerMatchedTraining, plan: Plan) -> str:
     beyond, rise = result.beyond_control(), result.rise()
     (own, control), *_ = result.runs
     layers = sorted(layer for layer, _ in own.heads)
-    told = (f"RetMask masks {len(own.heads)} heads of `{plan.content['model']}`, in layers "
-            f"{layers[0]} to {layers[-1]}; its control masks {len(control.heads)} others in the "
-            f"same layers. Score of RetMask's heads after RetMask, minus their score after the "
-            f"control: {_thousandths(beyond)} thousandths. RetMask alone adds "
-            f"{_thousandths(rise)}. Seeds: {len(result.runs)} of {result.planned} planned.")
+    told = (f"Scores of the {len(own.heads)} heads of `{plan.content['model']}` that RetMask masks "
+            f"(layers {layers[0]} to {layers[-1]}), after RetMask minus after a control that "
+            f"masks {len(control.heads)} others in the same layers: **{_thousandths(beyond)} "
+            f"thousandths**. RetMask alone adds {_thousandths(rise)}. Seeds: {len(result.runs)} of "
+            f"{result.planned} planned.")
     if len(result.runs) > 1:
         told += (" Seed by seed, with intervals over needles alone: " + "; ".join(
             _thousandths(replace(result, runs=[pair]).beyond_control())
             for pair in result.runs) + ".")
     if displaced := result.displaced():
         told += f" Of a control's heads, up to {displaced} had to come from the nearest layers."
-    if elsewhere := result.elsewhere():
-        told += (f" Against the plan, the arms of {len(elsewhere)} of these seeds were made on "
-                 "different machines: "
-                 + "; ".join(" and ".join(two) for two in dict.fromkeys(elsewhere)) + ".")
+    if elsewhere := result.made_elsewhere():
+        told += (f" Against the plan, RetMask and its control were made on different machines in "
+                 f"{elsewhere} of these seeds.")
     return told + (" There is no verdict before all seeds are there."
                    if len(result.runs) < result.planned else
                    f" By the rule of the plan: {verdict(beyond, rise)}.")
