@@ -54,7 +54,7 @@ def test_the_difference_of_needles_found_and_its_p(stored):
 def test_a_comparison_has_the_seeds_of_both_arms(stored):
     first = next(seed for *arm, seed in stored.trainings if tuple(arm) == PATCHING)
     fewer = {key: training for key, training in stored.trainings.items()
-             if key[0] == "copy" or key[2] == first}
+             if key[1] == RETMASK and (key[0] == "copy" or key[2] == first)}
     some = replace(stored, trainings=fewer)
     assert some.needles()["seeds"].tolist() == [1]
     assert some.by_seed().set_index("heads by").loc["patching"].isna().sum() == 4
