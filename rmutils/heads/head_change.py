@@ -134,9 +134,8 @@ def weighted_means(sums: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def over_trainings(values: np.ndarray, needles: int, seed: int) -> np.ndarray:
-    """Mean over trainings; in every resample, trainings are drawn with replacement.
-
-    Draws are spread for the number of needles and of trainings (`rmutils.stats.expansion`).
+    """Mean over trainings, moved in every resample as by `rmutils.stats.draws`: by other needles,
+    the same for all trainings, and by other trainings on all needles.
 
     Parameters
     ----------
@@ -144,13 +143,13 @@ def over_trainings(values: np.ndarray, needles: int, seed: int) -> np.ndarray:
         (trainings, 1 + resamples, ...), the first of them without resampling; the others with
         `needle_weights`.
     """
-    count = len(values)
-    values = np.stack([spread(each, needles) for each in values])
-    rng = np.random.default_rng([seed, 1])  # not the draws of the needles once more
-    drawn = rng.multinomial(count, np.full(count, 1 / count), size=values.shape[1] - 1) / count
-    moved = 1 / count + (expansion(count) if count > 1 else 1) * (drawn - 1 / count)
-    weights = np.concatenate([np.full((1, count), 1 / count), moved])
-    return np.asarray(np.einsum("dt,td...->d...", weights, values))
+    count, means = len(values), spread(values.mean(0), needles)
+    if count > 1:
+        rng = np.random.default_rng([seed, 1])  # not the draws of the needles once more
+        drawn = rng.multinomial(count, np.full(count, 1 / count), size=len(means) - 1) / count
+        moved = np.tensordot(drawn - 1 / count, values[:, 0], 1)
+        means[1:] += expansion(count) * moved
+    return np.asarray(means)
 
 
 HEADROOM = "headroom change"

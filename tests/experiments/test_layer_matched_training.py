@@ -15,7 +15,7 @@ from rmutils.experiments.layer_matched_training import (
 )
 from rmutils.paper.effects.head_effects import trainings
 from rmutils.pipeline.planned_runs import load_plan
-from rmutils.stats import Interval
+from rmutils.stats import Interval, interval
 
 PLAN = load_plan("layer_matched_training")
 
@@ -74,3 +74,13 @@ def test_arms_from_different_machines_are_a_deviation(result):
 ])
 def test_the_rule_of_the_plan(beyond, expected):
     assert expected in verdict(beyond, Interval(15, 10, 20))
+
+
+def test_needles_found_have_the_interval_of_the_books_policy(result):
+    """As `rmutils.stats.interval` gives it for the same cases, but for the draws."""
+    gained = np.stack([own.after.cases["success"].to_numpy(float)
+                       - control.after.cases["success"].to_numpy(float)
+                       for own, control in result.runs], axis=1)
+    needles = result.runs[0][0].after.cases["needle"].to_numpy()
+    found = result.effects().set_index("what").loc["needles found", ["value", "low", "high"]]
+    assert found.to_list() == pytest.approx(interval(gained, needles, seeds=True), abs=0.03)

@@ -157,8 +157,8 @@ def test_interval_against_a_slow_bootstrap():
         rows = np.concatenate([np.flatnonzero(i == NEEDLES) for i in RNG.integers(0, 12, 12)])
         first, *later = [all_ + of_needles * (m[rows][f[rows]].mean() - all_)
                          for m, f, all_ in zip(means, found, whole, strict=True)]
-        some = np.mean([later[i] for i in RNG.integers(0, 3, 3)])
-        drawn.append(np.mean(later) + stretch * (some - np.mean(later)) - first)
+        some = np.mean([whole[1 + i] for i in RNG.integers(0, 3, 3)])
+        drawn.append(np.mean(later) + stretch * (some - np.mean(whole[1:])) - first)
     table = training_effect([PairedDetection(before, after, heads) for after in afters],
                             resamples=3000)
     got = [value(table, "retrieval heads", "change", end) for end in ("low", "high")]
