@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from itertools import combinations, product
 from pathlib import Path
@@ -214,7 +215,17 @@ def pairs_from_other_heads(plan: Plan, *, compute: Compute = "never") -> PairsFr
     ours = [training.artifact for (score, *_), training in found.items() if score != COPY]
     before, _ = detect_stored(plan.content["model"], configs[0].detect)
     return PairsFromOtherHeads(before, found, len(configs), len(plan.content["scores"]) - 1,
-                               plan.deviations(ours))
+                               [*plan.deviations(ours), *_made_elsewhere(found)])
+
+
+def _made_elsewhere(trainings: dict[tuple[str, str, int], Training]) -> list[str]:
+    """Say which trainings were not made on the machine of most, where the plan has one for all."""
+    made = {key: one.artifact.manifest["environment"]["hardware"] for key, one in trainings.items()}
+    usual, _ = Counter(made.values()).most_common(1)[0] if made else ("", 0)
+    others = [f"{strategy} by {score} with seed {seed}"
+              for (score, strategy, seed), machine in made.items() if machine != usual]
+    return [f"Not made on the machine of the other trainings: {', '.join(others)}."
+            ] if others else []
 
 
 def verdict(value: float, low: float, high: float, p: float) -> str:

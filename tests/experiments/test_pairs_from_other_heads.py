@@ -62,6 +62,16 @@ def test_a_comparison_has_the_seeds_of_both_arms(stored):
     assert none.needles().empty and "25 of 30" in pairs_said(none)
 
 
+def test_trainings_from_another_machine_are_a_deviation(stored):
+    """Two controls by copy were made on a processor, all others on an accelerator."""
+    elsewhere = [key for key, one in stored.trainings.items()
+                 if "NVIDIA" not in one.artifact.manifest["environment"]["hardware"]]
+    (said,) = stored.deviations
+    assert elsewhere and said.count("with seed") == len(elsewhere)
+    assert all(f"{arm} by {score} with seed {seed}" in said for score, arm, seed in elsewhere)
+    assert f"- {said}" in pairs_said(stored)
+
+
 def test_what_retmask_changes_in_further_seeds(stored):
     score, found = stored.again()
     own = [one for (*arm, _), one in stored.trainings.items() if arm == ["copy", RETMASK]]
