@@ -23,8 +23,8 @@ from rmutils import DetectConfig, load_model
 from rmutils.core.config import Config
 from rmutils.experiments.speed import ALL_SCORES, FOLDER, OURS, REFERENCE
 from rmutils.heads.detection import build_cases, even_depths
+from rmutils.heads.one_run import TOGETHER
 from rmutils.heads.score_kinds import SCORES
-from rmutils.heads.watched_scores import TOGETHER
 
 
 class Settings(Config):

@@ -27,10 +27,10 @@ from rmutils.heads import DetectConfig, HeadScores, detect
 from rmutils.heads.answering import SUCCESS_ROUGE
 from rmutils.heads.detection import build_cases, inputs_of
 from rmutils.heads.masking import draw_layer_matched
+from rmutils.heads.one_run import WatchedAnswer
 from rmutils.heads.patching import GivenAnswer, single_heads, without_needle
 from rmutils.heads.score_kinds import SCORES
 from rmutils.heads.scores import DECIMALS, Head
-from rmutils.heads.watched_scores import WatchedAnswer
 from rmutils.models import LanguageModel
 from rmutils.models.loading import ModelRef
 from rmutils.pipeline.planned_runs import Plan

@@ -22,9 +22,9 @@ from rmutils.experiments.sweep_questions import KNOWN_TOKENS, PASSAGE
 from rmutils.heads import DetectConfig, mask_heads
 from rmutils.heads.detection import build_cases, detect_stored, inputs_of
 from rmutils.heads.masking import Ablation, draw_layer_matched
+from rmutils.heads.one_run import WatchedAnswer
 from rmutils.heads.score_kinds import SCORES
 from rmutils.heads.scores import DECIMALS, Head
-from rmutils.heads.watched_scores import WatchedAnswer
 from rmutils.models import LanguageModel
 from rmutils.models.language_model import passages
 from rmutils.models.loading import ModelRef

@@ -25,9 +25,9 @@ from rmutils.attention.rope import layers_of
 from rmutils.core.errors import UserError
 from rmutils.corpora.niah import Haystack, Needle, NiahCase
 from rmutils.heads.answering import Answered, Watch, tokens_together
+from rmutils.heads.one_run import OneRunScore, WatchedAnswer
 from rmutils.heads.score_kinds import SCORES
 from rmutils.heads.scores import Values
-from rmutils.heads.watched_scores import OneRunScore, WatchedAnswer
 from rmutils.models import LanguageModel
 from rmutils.models.engine.caches import Trunk, filled, stack_caches
 

@@ -1,9 +1,10 @@
 """Kinds of retrieval score: the place where a further one is added.
 
-A kind is a class, registered under the name by which `DetectConfig.score` asks for it. It says
-which cases it needs, how they are answered and watched, what each head scores in a case, and how
-cases become scores of a model. All but `ScoreKind.score` have a default: cases of the paper's grid,
-greedy answers with the arg-max row of each head, means over successful cases.
+A kind is a class, registered under the name by which `DetectConfig.score` asks for it; each family
+of kinds has a file of its own in this folder. A kind says which cases it needs, how they are
+answered and watched, what each head scores in a case, and how cases become scores of a model. All
+but `ScoreKind.score` have a default: cases of the paper's grid, greedy answers with the arg-max row
+of each head, means over successful cases.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ from rmutils import DetectConfig, load_model, register_attention
 from rmutils.core.errors import UserError
 from rmutils.heads import detection
 from rmutils.heads.detection import build_cases, detect, detect_stored
+from rmutils.heads.one_run import TOGETHER, answer_steps
 from rmutils.heads.patching import without_needle
 from rmutils.heads.score_kinds import SCORES
-from rmutils.heads.watched_scores import TOGETHER, answer_steps
 
 WRITING = "attention", "dla", "locos"
 GRID = DetectConfig(lengths=(192, 220), depths=(0.0, 1.0), needles=2, max_new_tokens=20)

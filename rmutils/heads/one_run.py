@@ -1,5 +1,4 @@
-"""Scores by what each head looks at and writes: several from one run of the grid, while the model
-answers, and the query score of QRHead, while it reads the question.
+"""One run of the grid, several scores: what each head looks at and writes while it answers.
 
 A head h adds W_O^h (sum_j a_tj v_j) to the residual stream in row t, and with it u (W_O^h a_tj v_j)
 from each key j to the logit of the token y_t, u being that token's row of the output matrix; no
@@ -10,12 +9,11 @@ needle is taken beside it, in the same pass.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from transformers import DynamicCache
 
@@ -24,10 +22,9 @@ from rmutils.attention.rope import layers_of
 from rmutils.core.errors import UserError
 from rmutils.corpora.niah import NiahCase
 from rmutils.heads.answering import Answered, Watch, batched
-from rmutils.heads.score_kinds import SCORES, ScoreKind
+from rmutils.heads.score_kinds import ScoreKind
 from rmutils.heads.scores import Values
 from rmutils.models import LanguageModel
-from rmutils.models.engine.caches import filled
 from rmutils.models.families import needs_eager
 from rmutils.models.known_models import check
 
@@ -214,135 +211,3 @@ class OneRunScore(ScoreKind):
             read = (rows @ weight).view(len(rows), heads, weight.shape[1] // heads)
             parts.append([(read * part[i].transpose(0, 1)).sum(-1) for part in outputs])
         return [torch.stack(part, 1) for part in zip(*parts, strict=True)]
-
-
-@SCORES.register("anchor")
-class AnchorScore(OneRunScore):
-    """The largest attention to the needle from one of the last 8 tokens of the prompt.
-
-    The observation window is that of SnapKV and HeadKV (arXiv 2410.19258). Whether the needle is
-    then found does not matter.
-    """
-
-    only_found = False
-
-    def score(self, case: NiahCase, answer: Answer) -> Values:
-        assert isinstance(answer, WatchedAnswer)
-        return np.asarray(answer.anchor.max(0))
-
-
-class _Contribution(OneRunScore):
-    """Base of three scores: a mean over the steps that write the needle's answer.
-
-    `attention` and `locos` compare keys of the needle with all others, as published with LOCOS
-    (arXiv 2607.01002); `dla` is direct logit attribution.
-    """
-
-    def score(self, case: NiahCase, answer: Answer) -> Values:
-        assert isinstance(answer, WatchedAnswer)
-        if not answer.steps:
-            return np.zeros(self.lm.shape)
-        needle = self.needle_tokens(case)
-        keys = len(case.input_ids) + np.array(answer.steps)
-        weight = (needle / (keys - needle))[:, None, None]
-        return np.asarray(self.by_step(answer, weight).mean(0))
-
-    def by_step(self, answer: WatchedAnswer, weight: NDArray[np.float64]) -> Values:
-        """Return the score in each step, (steps, layers, heads); `weight` is that of other keys."""
-        raise NotImplementedError
-
-
-@SCORES.register("attention")
-class AttentionContrast(_Contribution):
-    """Attention to the needle, less that to as many other tokens."""
-
-    def by_step(self, answer: WatchedAnswer, weight: NDArray[np.float64]) -> Values:
-        return np.asarray(answer.attention - weight * (1 - answer.attention))
-
-
-@SCORES.register("dla")
-class LogitAttribution(_Contribution):
-    """The head's contribution to the logit of the token that is written."""
-
-    def by_step(self, answer: WatchedAnswer, weight: NDArray[np.float64]) -> Values:
-        return answer.from_all
-
-
-@SCORES.register("locos")
-class Locos(_Contribution):
-    """The head's contribution to the logit from the needle, less that from as many others."""
-
-    def by_step(self, answer: WatchedAnswer, weight: NDArray[np.float64]) -> Values:
-        on = answer.from_needle
-        return np.asarray(on - weight * (answer.from_all - on))
-
-
-NULL = "N/A"
-"""The question that asks nothing."""
-
-
-@dataclass(frozen=True)
-class _Read(Answer):
-    """A question instead of an answer; `calibrated` is (layers, heads, tokens of the needle)."""
-
-    calibrated: Values
-
-
-@SCORES.register("query")
-class QueryScore(ScoreKind):
-    """Attention of the question to the inserted sentence, less that of the question "N/A".
-
-    QRHead's score (arXiv 2506.09944) is the mean over all tokens behind the context, instruction
-    and template included. Tokens of the sentence whose difference is two standard deviations below
-    its mean are left out, the others summed. Nothing is generated, and all cases count.
-    """
-
-    only_found = False
-
-    def __init__(self, lm: LanguageModel, config: Any):
-        super().__init__(lm, config)
-        check_plain(lm, config.score)
-
-    def answers(self, cases: list[NiahCase], watch: Watch | None) -> Answered:
-        if watch is not None:
-            raise UserError("the score 'query' is that of a model's own attention: it cannot be "
-                            "measured under a variant.")
-        asked = {case.id: (case, [self._after(case, case.prompt), self._after(case, (
-            NULL.join(case.prompt.rsplit(case.needle.question, 1))))]) for case in cases}
-
-        @torch.inference_mode()
-        def read(batch: Sequence[NiahCase], cache: DynamicCache) -> list[Answer]:
-            """Two questions about the same contexts."""
-            columns, model = max(len(case.input_ids) for case in batch), self.lm.model
-            spans = [(columns - len(case.input_ids) + case.inserted_span[0], columns
-                      - len(case.input_ids) + case.inserted_span[1]) for case in batch]
-            seen = []
-            for which in (0, 1):
-                recorder = SpanRecorder(spans, model.device)
-                decode(model, recorder, [case.input_ids for case in batch],
-                       [filled(cache, columns - 1)],
-                       forced=[asked[case.id][1][which] for case in batch])
-                seen.append([recorder.of(row)[0].mean(2).double().cpu().numpy()
-                             for row in range(len(batch))])
-            return [_Read(np.array([], int), np.zeros((0, *self.lm.shape), int),
-                          (own - null)[..., : case.inserted_span[1] - case.inserted_span[0]])
-                    for case, own, null in zip(batch, *seen, strict=True)]
-
-        room = max((len(rest) for _, both in asked.values() for rest in both), default=0)
-        contexts = [replace(case, input_ids=case.input_ids[: case.context_span[1] + 1])
-                    for case in cases]
-        for case, answer, seconds in batched(self.lm, contexts, read, max_new_tokens=room):
-            yield asked[case.id][0], answer, seconds
-
-    def _after(self, case: NiahCase, prompt: str) -> list[int]:
-        """The tokens behind the first of a question, and one more, which nobody reads."""
-        ids = self.lm.tokenizer(prompt, add_special_tokens=not self.lm.chat)["input_ids"]
-        return [*ids[case.context_span[1] + 1 :], 0]
-
-    def score(self, case: NiahCase, answer: Answer) -> Values:
-        assert isinstance(answer, _Read)
-        each = answer.calibrated
-        if each.shape[-1] == 1:
-            return np.asarray(each[..., 0])
-        least = each.mean(-1, keepdims=True) - 2 * each.std(-1, ddof=1, keepdims=True)
-        return np.asarray(np.where(each > least, each, 0).sum(-1))
