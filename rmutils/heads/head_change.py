@@ -178,7 +178,7 @@ def training_effect(
     """Return mean scores and their change, for groups of heads.
 
     The bootstrap draws whole needles, the same ones before and after, and whole trainings if there
-    are several. With few of either, intervals are rather too narrow.
+    are several (see `over_trainings`).
 
     Parameters
     ----------
