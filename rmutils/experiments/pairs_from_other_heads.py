@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from dataclasses import dataclass
 from itertools import combinations, product
 from pathlib import Path
@@ -32,6 +32,7 @@ from rmutils.models import identify
 from rmutils.models.loading import corpus_of
 from rmutils.pipeline.planned_runs import MATCHED, RETMASK, Plan, planned_runs
 from rmutils.pipeline.retmask import RetMaskConfig, RetMaskSteps, run_retmask
+from rmutils.preference.strategies import STRATEGIES
 from rmutils.stats import DIFFERENCE, LEVEL, Interval, holm, interval, sign_flip_test
 from rmutils.training.compute_backend import ComputeBackend
 
@@ -219,13 +220,16 @@ def pairs_from_other_heads(plan: Plan, *, compute: Compute = "never") -> PairsFr
 
 
 def _made_elsewhere(trainings: dict[tuple[str, str, int], Training]) -> list[str]:
-    """Say which trainings were not made on the machine of most, where the plan has one for all."""
+    """Say which results were sealed on another machine than the first, where the plan has one for
+    all. A manifest knows the machine of the last step alone."""
     made = {key: one.artifact.manifest["environment"]["hardware"] for key, one in trainings.items()}
-    usual, _ = Counter(made.values()).most_common(1)[0] if made else ("", 0)
-    others = [f"{strategy} by {score} with seed {seed}"
-              for (score, strategy, seed), machine in made.items() if machine != usual]
-    return [f"Not made on the machine of the other trainings: {', '.join(others)}."
-            ] if others else []
+    first, seeds = next(iter(made.values()), ""), defaultdict(list)
+    for (score, strategy, seed), machine in made.items():
+        if machine != first:
+            seeds[f"{STRATEGIES[strategy].name} by {score}"].append(str(seed))
+    listed = "; ".join(f"{arm}, seeds {', '.join(of)}" for arm, of in seeds.items())
+    return [f"The plan has one machine for all. By their manifests, at least the last step (the "
+            f"detection after the training) was made on another: {listed}."] if listed else []
 
 
 def verdict(value: float, low: float, high: float, p: float) -> str:
