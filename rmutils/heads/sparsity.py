@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
@@ -19,7 +20,7 @@ from scipy.special import entr
 from scipy.stats import rankdata, spearmanr
 
 from rmutils.heads.scores import DECIMALS, HeadScores
-from rmutils.stats import POSITIVE, RESAMPLES, SHARE, interval_of
+from rmutils.stats import POSITIVE, RESAMPLES, SHARE, Interval, interval_of, spread
 
 
 def _in_rows(mean: np.ndarray) -> np.ndarray:
@@ -167,6 +168,49 @@ def ranking_stability(
         rows.append((count, *interval_of([float(np.mean(overlap)), *overlap]),
                      *interval_of([float(np.mean(spearman)), *spearman])))
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def recall_of_detections(
+    scores: HeadScores, count: int, *, tau: float, resamples: int = RESAMPLES, seed: int = 0
+) -> tuple[Interval, np.ndarray]:
+    """Say how many of the retrieval heads a detection with fewer needles finds.
+
+    Retrieval heads are those that reach `tau` with all needles. A detection does not know how many
+    there are: it takes the heads that reach `tau` with its own.
+
+    Parameters
+    ----------
+    scores : HeadScores
+        Its clusters are the needles; its runs, if it has no clusters.
+    count : int
+        Needles of a detection.
+
+    Returns
+    -------
+    Interval
+        The share that is found, on average over all choices of so many needles. The needles are
+        resampled, and all that depends on them with them: the retrieval heads, and the choices.
+    ndarray
+        The share that each choice finds.
+    """
+    labels = np.arange(len(scores.runs)) if scores.clusters is None else scores.clusters
+    needles, member = np.unique(labels, return_inverse=True)
+    sums, cases = np.zeros((len(needles), scores.mean.size)), np.bincount(member)
+    np.add.at(sums, member, scores.runs.reshape(len(member), -1))
+    weights = np.vstack([np.ones(len(needles), int), np.random.default_rng(seed).multinomial(
+        len(needles), np.full(len(needles), 1 / len(needles)), size=resamples)])
+    choices = np.array(list(combinations(range(len(needles)), count)))
+
+    def detected(drawn: np.ndarray) -> np.ndarray:
+        return ((drawn @ sums / (drawn @ cases)[:, None]).round(DECIMALS) >= tau).astype(float)
+
+    found = detected(np.eye(len(needles))[choices].sum(1))
+    retrieval = detected(weights)
+    with np.errstate(invalid="ignore"):  # no head reaches it, or too few needles are drawn
+        shares = retrieval @ found.T / retrieval.sum(1, keepdims=True)
+        times = weights[:, choices].prod(-1)
+        means = (shares * times).sum(1) / times.sum(1)
+    return interval_of(spread(means, len(needles)), bounds=SHARE, centred=True), shares[0]
 
 
 def top_overlap(a: HeadScores, b: HeadScores, top_k: int, *, seed: int = 0) -> np.ndarray:

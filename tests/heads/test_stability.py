@@ -1,10 +1,17 @@
 """How many needles a ranking needs: what must come out at both ends."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 
 from rmutils.heads import HeadScores
-from rmutils.heads.sparsity import COLUMNS, ranking_stability, top_overlap
+from rmutils.heads.sparsity import (
+    COLUMNS,
+    ranking_stability,
+    recall_of_detections,
+    top_overlap,
+)
 
 RNG = np.random.default_rng(0)
 TRUE = np.linspace(0, 1, 40).reshape(5, 8)
@@ -35,6 +42,37 @@ def test_whole_needles_are_drawn():
     by_chance = 4 / 40
     assert table["overlap"][0] == pytest.approx(right + (1 - right) * by_chance, abs=0.08)
     assert table["spearman"][0] == pytest.approx(right, abs=0.08)
+
+
+def test_few_needles_are_counted_by_the_threshold():
+    """Four needles, two of which know heads 0 and 1, the others head 0 alone: all needles find both
+    at tau = 0.5, and of the choices of three those with both of the first two. Head 1 leads the
+    rest in any choice, so the highest two heads would always be right."""
+    runs = np.tile([1.0, 0.5, 0.0], (8, 1, 1))
+    runs[:4, 0, 1] = 0.6
+    runs[4:, 0, 1] = 0.4
+    scores = HeadScores(runs, "m", np.repeat(range(4), 2))
+    found, choices = recall_of_detections(scores, 3, tau=0.5)
+    assert sorted(choices) == [0.5, 0.5, 1, 1] and found.value == 0.75
+    assert found.low < 0.75 <= found.high <= 1
+
+
+def test_few_needles_by_hand_and_by_the_class_itself():
+    """Every choice against `HeadScores.select`, with needles of different numbers of runs."""
+    labels = np.repeat(np.arange(6), [9, 4, 2, 7, 5, 3])
+    offsets = np.random.default_rng(3).normal(0, 0.15, (6, 40))
+    runs = np.clip(TRUE.ravel() + offsets[labels], 0, 1).reshape(-1, 5, 8)
+    scores = HeadScores(runs, "m", labels)
+    every = {*scores.select(tau=0.5)}
+    shares = [len(every & {*HeadScores(runs[np.isin(labels, three)], "m").select(tau=0.5)})
+              / len(every) for three in combinations(range(6), 3)]
+    found, choices = recall_of_detections(scores, 3, tau=0.5)
+    assert choices.tolist() == pytest.approx(shares) and found.value == pytest.approx(
+        np.mean(shares))
+    more = np.tile(offsets, (5, 1))  # five times as many needles of the same kind: less chance
+    many = HeadScores(np.clip(TRUE.ravel() + more, 0, 1).reshape(-1, 5, 8), "m", np.arange(30))
+    tight, _ = recall_of_detections(many, 3, tau=0.5)
+    assert tight.high - tight.low < found.high - found.low
 
 
 def test_top_overlap_by_hand():
