@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import pandas as pd
 
 from rmutils.figures.report import by_sign, join, number, spell
-from rmutils.paper.verdicts import SHOWN, Claimed, Effect, answers
+from rmutils.paper.verdicts import ALPHA, SHOWN, Claimed, Effect, answers
 from rmutils.pipeline.retmask import RetMaskRun
 from rmutils.preference.strategies import STRATEGIES
-from rmutils.stats import ANY, SHARE, Bounds, Interval, interval
+from rmutils.stats import ANY, SHARE, Bounds, Interval, holm, interval
 
 
 def _interval(row: pd.Series) -> Interval:
@@ -25,10 +25,13 @@ def _on_models(tables: Mapping[str, pd.DataFrame], strategy: str) -> str:
     return join(f"{number(*_interval(row))} on `{model}`" for model, row in found.items())
 
 
-def _tally(tables: Sequence[pd.DataFrame]) -> tuple[int, int, int]:
-    """Count intervals above zero, below zero, and in all."""
+def _tally(tables: Sequence[pd.DataFrame], p: str | None = "p_holm") -> tuple[int, int, int]:
+    """Count what lies above zero, below zero, and in all: by the interval, and by a column p of the
+    tables as well."""
     rows = pd.concat(tables)
-    return int((rows["low"] > 0).sum()), int((rows["high"] < 0).sum()), len(rows)
+    sure = rows[p] <= ALPHA if p else rows["low"].notna()
+    return (int((sure & (rows["low"] > 0)).sum()), int((sure & (rows["high"] < 0)).sum()),
+            len(rows))
 
 
 def main_contrasts(
@@ -51,13 +54,16 @@ def main_contrasts(
     if not less or not gained:
         return ["No two trainings of one model are stored, so nothing can be compared."]
     above, below, count = _tally(list(less.values()))
+    better, worse, _ = _tally(list(less.values()), p=None)
     own_above, own_below, models = _tally(
         [table[table["strategy"] == "retmask"] for table in gained.values()])
     return [
         f"**In {count - above - below} of {count} comparisons we cannot tell RetMask from another "
-        f"training; it is better in {above} and worse in {below}.**",
+        f"training{f'; it is better in {above} and worse in {below}' * bool(above + below)}**, with p "
+        "corrected for the comparisons of a model. By the intervals alone, it would be better in "
+        f"{better} and worse in {worse}.",
         f"The difference from {STRATEGIES[control].name}, which masks as many *other* heads, in "
-        f"points: {_on_models(less, control)} (95 % intervals).",
+        f"points: {_on_models(less, control)} (95 % intervals, before any correction).",
         f"Compared with the model before training, RetMask measurably raises the mean score in "
         f"{own_above} of {models} models and lowers it in {own_below}; the difference in points: "
         f"{_on_models(gained, 'retmask')}." + "".join(
@@ -114,7 +120,9 @@ WITHOUT = {"rc-removed": "Removing the thoughts from the pairs",
 """What was done to the pairs of a strategy."""
 
 
-def reasoning_kinds(less: pd.DataFrame, gained: pd.DataFrame) -> list[str]:
+def reasoning_kinds(
+    less: pd.DataFrame, gained: pd.DataFrame, blind: Collection[str] = ()
+) -> list[str]:
     """Say what pairs without reasoning change, beside whole ones.
 
     Parameters
@@ -123,16 +131,32 @@ def reasoning_kinds(less: pd.DataFrame, gained: pd.DataFrame) -> list[str]:
         As from `contrasts` by category: whole pairs minus each shortened kind.
     gained : DataFrame
         As from `gains`, over all categories.
+    blind : collection of str
+        Categories in which the untrained model's score could not have moved.
     """
     if less.empty or gained.empty:
         return ["Trainings on all three kinds of pairs are not stored, so nothing can be compared."]
+    few = [*dict.fromkeys(less.loc[less["p"].isna(), "category"])]
+    able = less[~less["category"].isin({*few, *blind})]
+    if able.empty:
+        return ["In no category could a difference have been shown."]
+    able = able.assign(p_holm=holm(able["p"]))
     lines = []
-    for strategy, part in less.groupby("strategy", sort=False):
+    for strategy, part in able.groupby("strategy", sort=False):
         worse, better, count = _tally([part])
-        found = (f"does worse than whole pairs in {worse} and better in {better} of {count} "
-                 "categories" if worse + better else
-                 f"makes no detectable difference in any of {count} categories")
-        lines.append(f"**{WITHOUT.get(strategy, STRATEGIES[strategy].name)} {found}.**")
+        found = (f"does worse than whole pairs in {worse} and better in {better} of" if
+                 worse + better else "makes no detectable difference in any of")
+        sure, (below, above, _) = (worse, better), _tally([part], p=None)
+        lines.append(
+            f"**{WITHOUT.get(strategy, STRATEGIES[strategy].name)} {found} {count} categories that "
+            "could show one" + (".**" if sure == (below, above) else
+                                  f"**; by the intervals alone, it would be worse in {below} and "
+                                  f"better in {above}."))
+    left = [f"{join(names)}, {why}" for names, why in (
+        (sorted(blind), "where the untrained model's score could not have moved"),
+        (few, "with too few texts for a test")) if names]
+    lines[-1] += (f" Each p is corrected for these {len(able)} comparisons"
+                  + (f". Left out: {'; '.join(left)}." if left else "."))
     each = join(f"{number(*_interval(row))} after {STRATEGIES[row['strategy']].name}"
                 for _, row in gained.iterrows())
     return [*lines,
@@ -161,7 +185,7 @@ def abilities_kept(changed: Mapping[str, pd.DataFrame]) -> list[str]:
     still = [row for model, row in own.items() if sure[model] == "open"]
     counts = [*sure.values()]
     others = [table[table["strategy"] != "retmask"] for table in tables.values()]
-    above, below, count = _tally(others)
+    above, below, count = _tally(others, p=None)
     lost = [f"{STRATEGIES[row.strategy].name} on `{model}`" for model, table in tables.items()
             for row in table.itertuples()
             if row.strategy != "retmask" and row.p_holm <= 0.05 and row.high < 0]

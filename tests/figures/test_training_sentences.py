@@ -1,5 +1,7 @@
 """Sentences about trainings follow the intervals, and count them right."""
 
+import math
+
 import pandas as pd
 
 from rmutils.figures.training_sentences import (
@@ -26,7 +28,8 @@ def test_contrasts_are_counted_by_sign():
     room = {model: Effect(2.0, low, 4.0, "points", (), 50) for model, low in (("m", 1), ("n", -1))}
     first, second, third = main_contrasts(less, gained, room)
     assert "In 1 of 3 comparisons we cannot tell" in first
-    assert "better in 1 and worse in 1.**" in first
+    assert "better in 1 and worse in 1**, with p corrected" in first
+    assert "would be better in 1 and worse in 1." in first
     assert "in points: 2 [1,\u00a03] on `m` and 0.5 [-1.2,\u00a01.5] on `n` (" in second
     assert "in 1 of 2 models and lowers it in 0" in third
     assert "On `m`, all 1 other trainings raise it as well" in third and "On `n`" not in third
@@ -37,6 +40,11 @@ def test_contrasts_are_counted_by_sign():
     assert "0 of 1 other trainings" in third and "gain is undecided: 2.0 [-0.1" in third
     assert "room" not in main_contrasts(less, gained, {})[2]
     assert len(main_contrasts({}, gained, room)) == 1
+    first, _, third = main_contrasts({"m": less["m"].assign(p_holm=[0.01, 0.2])},
+                                     {"m": gained["m"].assign(p_holm=0.2)}, {})
+    assert "In 1 of 2 comparisons" in first and "better in 1 and worse in 0**" in first
+    assert "alone, it would be better in 1 and worse in 1." in first
+    assert "raises the mean score in 0 of 1 models" in third  # an interval alone does not show it
 
 
 def test_strengths_are_shares_of_the_means():
@@ -47,13 +55,27 @@ def test_strengths_are_shares_of_the_means():
 
 
 def test_whole_pairs_are_the_yardstick_of_shortened_ones():
-    less = table(("rc-removed", 2, 1, 3), ("rc-removed", 0, -1, 1), ("rc-un-generated", -2, -3, -1))
-    first, second, third = reasoning_kinds(less, table(("retmask", 1, 0.2, 1.8)))
+    gained = table(("retmask", 1, 0.2, 1.8))
+    less = table(("rc-removed", 2, 1, 3), ("rc-removed", 0, -1, 1), ("rc-un-generated", -2, -3, -1),
+                 category=["Recall", "RAG", "Recall"], p=[0.01, 0.5, 0.016])
+    first, second, third = reasoning_kinds(less, gained)
     assert "worse than whole pairs in 1 and better in 0 of 2 categories" in first
     assert "worse than whole pairs in 0 and better in 1 of 1 categories" in second
+    assert second.endswith("corrected for these 3 comparisons.") and "alone" not in first + second
     assert "1.0 [0.2,\u00a01.8] after RetMask" in third
-    none = reasoning_kinds(less[1:2], table(("retmask", 1, 0.2, 1.8)))[0]
-    assert "Removing the thoughts from the pairs makes no detectable difference in any of 1" in none
+    # 0.02 becomes 0.06 by Holm's method over three comparisons, whatever the table's own p_holm
+    first, second, _ = reasoning_kinds(less.assign(p=[0.02, 0.5, 0.5]), gained)
+    assert "makes no detectable difference in any of 2 categories" in first
+    assert "by the intervals alone, it would be worse in 1 and better in 0." in first
+
+
+def test_categories_that_could_show_nothing_are_not_counted():
+    less = table(("rc-removed", 2, 1, 3), ("rc-removed", 2, 1, 3), ("rc-removed", 2, 1, 3),
+                 category=["Recall", "Re-rank", "Summ"], p=[0.5, 0.01, math.nan])
+    first, _ = reasoning_kinds(less, table(("retmask", 1, 0.2, 1.8)), ["Re-rank"])
+    assert "in any of 1 categories that could show one" in first and "worse in 1 and" in first
+    assert "Left out: Re-rank, where the untrained" in first and "Summ, with too few" in first
+    assert "In no category" in reasoning_kinds(less[1:], less, ["Re-rank"])[0]
 
 
 def test_a_change_is_named_only_if_its_interval_excludes_zero():
