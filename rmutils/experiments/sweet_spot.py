@@ -250,6 +250,11 @@ def _between(curve: pd.DataFrame, start: int | None, end: int | None) -> Window:
     return Window(counts, closed=end is not None or start is None)
 
 
+INSIDE = YES, FEWER, MORE, OPEN = (
+    "yes", "no: too few heads", "no: too many heads", "cannot tell")
+"""Where a threshold lies; it cannot tell beyond the start of a sweet spot without an upper end."""
+
+
 def verdicts(
     shares: Mapping[str, pd.DataFrame], repetition: pd.DataFrame, scores: HeadScores, tau: float
 ) -> pd.DataFrame:
@@ -259,15 +264,16 @@ def verdicts(
     -------
     DataFrame
         `sweet spot by`, `heads` (as `in_words`; missing: there is none), `τ in use`
-        with its number of heads, `inside` (yes, no, or cannot tell where the sweet spot has begun
-        and no upper end was found).
+        with its number of heads, `inside` (one of `INSIDE`; missing: there is no sweet spot).
     """
     used, rows = count_at(scores, tau), []
     for label, (counts, closed) in windows(shares, repetition).items():
-        inside = bool(counts) and counts[0] <= used and (not closed or used <= counts[-1])
+        inside = None if not counts else (
+            FEWER if used < counts[0] else OPEN if not closed else
+            MORE if used > counts[-1] else YES)
         words = in_words(scores, counts[:1] if counts and not closed else counts)
         rows.append({"sweet spot by": label,
                      "heads": words if closed else f"from {words} on: no upper end was found",
                      "τ in use": f"{tau:g} ({used} heads)",
-                     "inside": "no" if not inside else "yes" if closed else "cannot tell"})
+                     "inside": inside})
     return pd.DataFrame(rows)

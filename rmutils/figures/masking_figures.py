@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
+from rmutils.experiments import sweet_spot
 from rmutils.experiments.masking_sweep import Sweep
 from rmutils.experiments.sweep_questions import least_right, passing
 from rmutils.experiments.sweet_spot import PERPLEXITY, REPETITION, telling
@@ -178,33 +179,27 @@ def screening_power(result: Sweep) -> str:
         f"{passing(count, least, 0.5):.0%} of all tries.")
 
 
+WHERE = {sweet_spot.YES: "lies inside the one by {}",
+         sweet_spot.FEWER: "masks too few heads for the one by {}",
+         sweet_spot.MORE: "masks too many heads for the one by {}",
+         sweet_spot.OPEN: "masks enough heads for the one by {}, which has no upper end, so "
+                          "whether they are too many stays open"}
+
+
 def spots_around(table: pd.DataFrame, tau: float) -> str:
-    """Count the sweet spots that a threshold lies in.
+    """Say how many ways give a sweet spot, and where a threshold lies relative to these.
 
     Parameters
     ----------
     table : DataFrame
         As from `rmutils.experiments.sweet_spot.verdicts`.
     """
-    counts, spots = table["inside"].value_counts(), f"our {spell(len(table))} sweet spots"
-    where = [f"{words} {spell(counts[answer])}" for answer, words in
-             (("yes", "inside"), ("no", "outside")) if answer in counts]
-    if not where:
-        return f"None of {spots} has an upper end, so whether τ = {tau:g} is inside stays open."
-    unclear = counts.get("cannot tell", 0)
-    return f"τ = {tau:g} is {join(where)} of {spots}" + (
-        "." if not unclear else "; the other has no upper end." if unclear == 1 else
-        f"; the other {spell(unclear)} have no upper end.")
-
-
-def spots_by_name(table: pd.DataFrame, model: str, tau: float) -> str:
-    """Name the sweet spots that a threshold lies in (`table` as in `spots_around`)."""
-    named = table.groupby("inside")["sweet spot by"].apply(list)
-    inside = f"the sweet spot by {join(named['yes'])}" if "yes" in named else (
-        "none of the sweet spots")
-    return f"For {model}, τ = {tau:g} is inside {inside}." + (
-        f" By {join(named['cannot tell'])}, the sweep found no upper end, so it cannot decide."
-        if "cannot tell" in named else "")
+    named = table.dropna(subset="inside").groupby("inside")["sweet spot by"].apply(join)
+    count = table["inside"].notna().sum()
+    lead = (f"{spell(count).capitalize()} of {spell(len(table))} ways to look for a sweet spot "
+            f"{'find' if count != 1 else 'finds'} one")
+    where = [words.format(named[answer]) for answer, words in WHERE.items() if answer in named]
+    return f"{lead}: τ = {tau:g} {join(where)}." if where else f"{lead}."
 
 
 def random_heads_end(result: Sweep) -> str:

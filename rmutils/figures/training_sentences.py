@@ -59,9 +59,9 @@ def main_contrasts(
         [table[table["strategy"] == "retmask"] for table in gained.values()])
     return [
         f"**In {count - above - below} of {count} comparisons we cannot tell RetMask from another "
-        f"training{f'; it is better in {above} and worse in {below}' * bool(above + below)}**, with p "
-        "corrected for the comparisons of a model. By the intervals alone, it would be better in "
-        f"{better} and worse in {worse}.",
+        f"training{f'; it is better in {above} and worse in {below}' * bool(above + below)}**, "
+        "with p corrected for the comparisons of a model. By the intervals alone, it would be "
+        f"better in {better} and worse in {worse}.",
         f"The difference from {STRATEGIES[control].name}, which masks as many *other* heads, in "
         f"points: {_on_models(less, control)} (95 % intervals, before any correction).",
         f"Compared with the model before training, RetMask measurably raises the mean score in "

@@ -80,12 +80,12 @@ def test_tables(falling, rising, scores):
 
     wide = falling.assign(value=1.0)  # never collapses: from 8 on
     shares = {"haystack": falling, "tasks": wide, "by heart": falling.assign(change_high=0.0)}
-    wide_says = "cannot tell"  # a measure that survives the loss of every head has no sweet spot
-    for tau, inside in ((0.24, ["yes", wide_says, "no", "yes"]), (0.25, ["no"] * 4),
-                        (0.235, ["yes", wide_says, "no", "yes"]),
-                        (0.2, ["no", wide_says, "no", "no"])):
+    yes, few, many, survives = spot.YES, spot.FEWER, spot.MORE, spot.OPEN
+    for tau, inside in ((0.24, [yes, survives, "none", yes]), (0.25, [few, few, "none", few]),
+                        (0.235, [yes, survives, "none", yes]),
+                        (0.2, [many, survives, "none", many])):
         table = spot.verdicts(shares, rising, scores, tau)
-        assert table["inside"].tolist() == inside, tau
+        assert table["inside"].fillna("none").tolist() == inside, tau
     assert table["τ in use"].eq("0.2 (12 heads)").all()
     assert table["heads"][1] == (
         "from 8 (25.0 % of heads, τ 0.230 to 0.240) on: no upper end was found")

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from rmutils.evaluation.failure_prompts import OUTCOMES, FailurePrompt
+from rmutils.experiments import sweet_spot
 from rmutils.experiments.designs import design_stored, designs, points
 from rmutils.experiments.failure_modes import (
     WHOLE,
@@ -124,18 +125,18 @@ def test_a_small_screen_says_what_it_misses():
     assert "only five questions and needs three right" in power and "in 50% of all tries" in power
 
 
-@pytest.mark.parametrize("inside, counted, named", [
-    (["no", "no", "no", "cannot tell"], "is outside three of our four sweet spots; the other has",
-     "inside none of the sweet spots. By d,"),
-    (["yes", "no", "cannot tell", "cannot tell"],
-     "is inside one and outside one of our four sweet spots; the other two have",
-     "inside the sweet spot by a. By c and d,"),
-    (["cannot tell"] * 2, "None of our two sweet spots has an upper end", "none of the sweet"),
-    (["yes", "yes"], "is inside two of our two sweet spots.", "inside the sweet spot by a and b.")])
-def test_where_a_threshold_lies(inside, counted, named):
+@pytest.mark.parametrize("inside, said", [
+    ([None, None, sweet_spot.FEWER, sweet_spot.OPEN],
+     "Two of four ways to look for a sweet spot find one: τ = 0.1 masks too few heads for the one "
+     "by c and masks enough heads for the one by d, which has no upper end,"),
+    ([sweet_spot.YES, sweet_spot.MORE, None, sweet_spot.YES],
+     "Three of four ways to look for a sweet spot find one: τ = 0.1 lies inside the one by a and d "
+     "and masks too many heads for the one by b."),
+    ([None, sweet_spot.YES], "One of two ways to look for a sweet spot finds one: τ = 0.1 lies"),
+    ([None, None], "None of two ways to look for a sweet spot find one.")])
+def test_where_a_threshold_lies(inside, said):
     table = pd.DataFrame({"sweet spot by": [*"abcd"][:len(inside)], "inside": inside})
-    assert counted in masking_figures.spots_around(table, 0.1)
-    assert named in masking_figures.spots_by_name(table, "m", 0.1)
+    assert masking_figures.spots_around(table, 0.1).startswith(said)
 
 
 def test_lines_that_end_early_and_panels_that_say_nothing():
