@@ -29,7 +29,7 @@ from rmutils.experiments.run_costs import roofline
 from rmutils.experiments.savings_curves import by_half, look_up, planned_sharing
 from rmutils.experiments.variant_questions import DocumentsConfig
 from rmutils.figures import ms_poe_sentences, olmo3_sentences, sharing_sentences
-from rmutils.figures.report import by_sign, counted, number
+from rmutils.figures.report import by_sign, counted, number, sentence, spell
 from rmutils.figures.style import MODEL_COLOURS
 from rmutils.figures.training_figures import SIGNS
 from rmutils.heads import HeadScores
@@ -37,11 +37,11 @@ from rmutils.heads.detection import DetectConfig
 from rmutils.longcontext.extension import ExtensionConfig
 from rmutils.models.known_models import tau_of
 from rmutils.models.loading import corpus_of
-from rmutils.paper.claims import Judged, Part
+from rmutils.paper.claims import Judged, Part, judge, load_claims
 from rmutils.paper.effects.head_effects import needles_lost_beyond_others
 from rmutils.paper.effects.task_effects import EVALUATIONS
 from rmutils.paper.tables import load_published_maps
-from rmutils.paper.verdicts import Effect
+from rmutils.paper.verdicts import AGAINST, BLIND, Effect
 from rmutils.pipeline.planned_runs import load_plan
 from rmutils.stats import Interval
 
@@ -127,6 +127,39 @@ def _picture(parts: Sequence[Part]) -> str:
             f'beside the claimed bound">{"".join(marks)}</svg>')
 
 
+def effects_against(parts: pd.DataFrame) -> str:
+    """Say how many of the effects that decide go against the paper, of those that could.
+
+    Parameters
+    ----------
+    parts : DataFrame
+        As from `rmutils.paper.claims.part_table`.
+    """
+    heard = parts[parts["decides"] & (parts["verdict"] != BLIND)]
+    against = (heard["verdict"] == AGAINST).sum()
+    return (f"Of {len(heard)} deciding effects that could go either way, {against or 'none'} "
+            f"{'goes' if against == 1 else 'go'} against the paper, after correction for many "
+            f"comparisons; {(parts['decides'] & (parts['verdict'] == BLIND)).sum()} more could "
+            "not have shown anything.")
+
+
+def opposite_shown(parts: pd.DataFrame) -> str:
+    """List the effects on the other side of their bound, first those that decide.
+
+    Parameters
+    ----------
+    parts : DataFrame
+        As from `rmutils.paper.claims.part_table`.
+    """
+    against = parts[parts["verdict"] == AGAINST].sort_values("p")
+    lines = [f"- {sentence(row)} Claimed: {row.claimed_in_units}." for row in against.itertuples()]
+    own = [line for line, decides in zip(lines, against["decides"], strict=True) if decides]
+    beside = [line for line in lines if line not in own]
+    return "\n".join([*(own or ["No effect that decides a claim contradicts it."]),
+                      *(["", "Shown beside the claims, without deciding them:", "", *beside]
+                        if beside else [])])
+
+
 MS_POE, SHARE_SELECT, OLMO3 = ("Ms-PoE, the summary", "Taniguchi and others",
                                "Olmo 3, the summary")
 LARGE, LAYERS = "smollm2-135m", 30
@@ -204,7 +237,8 @@ def _olmo3() -> Iterator[tuple]:
 MODELS = ("tiny-llama", "tiny-qwen3", "tiny-olmo3", LARGE)
 CONTROL = "non-retrieval-mask"
 """Masks as many other heads, of any layer; it may have fewer pairs and steps than RetMask."""
-NUMBERS = ("none", "one", "two", "three", "four")
+GAIN = "consistent-gain"
+"""The claim about the gain of every model, over what could have moved."""
 
 
 def key_findings() -> list[str]:
@@ -218,9 +252,11 @@ def key_findings() -> list[str]:
     scores, _ = scored(LARGE, compute="never")
     tables = {model: evaluated(model, EVALUATIONS[corpus_of(model)], ["retmask", CONTROL])
               for model in MODELS}
+    claim, = judge([claim for claim in load_claims() if claim.id == GAIN])
     return [few_heads(needles_lost_beyond_others(LARGE), scores),
             training({model: gains(found) for model, found in tables.items()},
-                     {model: contrasts(found) for model, found in tables.items()}),
+                     {model: contrasts(found) for model, found in tables.items()},
+                     claim.deciding),
             copies(load_published_maps())]
 
 
@@ -235,21 +271,31 @@ def few_heads(lost: Effect, scores: HeadScores) -> str:
             f"in a long text than without {count} random others of any layer.")
 
 
-def training(gained: Mapping[str, pd.DataFrame], less: Mapping[str, pd.DataFrame]) -> str:
+def training(
+    gained: Mapping[str, pd.DataFrame], less: Mapping[str, pd.DataFrame], parts: Sequence[Part]
+) -> str:
     """Say in how many models RetMask raises the score on long texts, and beats its control.
 
     Parameters
     ----------
     gained, less : mapping
         Model -> table as from `rmutils.experiments.main_tables.gains` and `contrasts`.
+    parts : sequence of Part
+        Of the claim `GAIN`: what decides it is over the categories with room to move.
     """
     own = {model: _effect(table, "retmask") for model, table in gained.items()}
     more = {model: _effect(table, CONTROL) for model, table in less.items()}
     raised, beats = (sum(found.low > 0 for found in one.values()) for one in (own, more))
-    return (f"**RetMask raises the score on long texts in {NUMBERS[raised]} of "
-            f"{NUMBERS[len(own)]} models, and in {NUMBERS[beats]} by more than a training on "
-            f"pairs from other heads.** On SmolLM2 it gains {number(*own[LARGE])} of 100 points, "
-            f"{number(*more[LARGE])} more than with other heads.")
+    room, = (part for part in parts if part.of == (LARGE,))
+    heard = sum(part.answer.verdict != BLIND for part in parts)
+    found = room.effect
+    return (f"**RetMask raises the score on long texts in {spell(raised) if raised else 'none'} of "
+            f"{spell(len(own))} models, and in {spell(beats) if beats else 'none'} measurably by "
+            f"more than a training on pairs from other heads.** On SmolLM2 it gains "
+            f"{number(*own[LARGE])} of 100 points, {number(*more[LARGE])} more than with other "
+            "heads. Over the categories with room to move, which decide the claim, it gains "
+            f"{number(found.value, found.low, found.high)}: {room.answer.verdict} "
+            f"(p = {room.answer.p:.2g}, corrected for {spell(heard)} models).")
 
 
 def _effect(table: pd.DataFrame, strategy: str) -> Interval:

@@ -2,13 +2,14 @@
 
 import re
 
+import pandas as pd
 import pytest
 from bs4 import BeautifulSoup
 
-from rmutils.figures.claims_figures import claim_list
+from rmutils.figures.claims_figures import claim_list, effects_against, opposite_shown
 from rmutils.figures.training_figures import SIGNS
 from rmutils.paper.claims import Claim, Judged, Measure, Part, Saying
-from rmutils.paper.verdicts import Effect, answers
+from rmutils.paper.verdicts import AGAINST, BLIND, UNDECIDED, Effect, answers
 
 EVIL = "<script>x</script> & \"quoted\""
 
@@ -48,3 +49,30 @@ def test_dots_lie_within_their_intervals_and_on_their_side_of_the_bound(judged):
         assert float(line["x1"]) < float(dot["cx"]) < float(line["x2"])
         assert (float(dot["cx"]) > bound) == above
     assert re.fullmatch(r"0 0 240 \d+", page.svg["viewbox"])
+
+
+def effects(*verdicts):
+    """A row for each (verdict, decides), its sentence being its place in the list."""
+    return pd.DataFrame([{
+        "verdict": verdict, "decides": decides, "p": 0.01, "value": 1.0, "low": 0.5, "high": 1.5,
+        "scale": 1, "over": "", "blocked": "", "sentence": f"effect {place} is {{effect}}",
+        "claimed_in_units": "above 2"} for place, (verdict, decides) in enumerate(verdicts)])
+
+
+def test_only_effects_that_decide_and_could_have_moved_are_counted():
+    blind, beside = (BLIND, True), (AGAINST, False)
+    told = effects_against(effects((UNDECIDED, True), (UNDECIDED, True), blind, beside))
+    assert "Of 2 deciding effects that could go either way, none go" in told
+    assert "1 more could not" in told
+    assert "Of 1 deciding effects that could go either way, 1 goes" in effects_against(
+        effects((AGAINST, True), blind))
+
+
+def test_what_is_shown_beside_a_claim_does_not_contradict_it():
+    told = opposite_shown(effects((UNDECIDED, True), (AGAINST, False)))
+    none, beside = told.split("Shown beside the claims")
+    assert "No effect that decides a claim contradicts it." in none and "Effect 1" in beside
+    both = opposite_shown(effects((AGAINST, True), (AGAINST, False)))
+    assert both.index("Effect 0") < both.index("Shown beside") < both.index("Effect 1")
+    assert "No effect" not in both
+    assert "Shown beside" not in opposite_shown(effects((AGAINST, True)))

@@ -1,5 +1,7 @@
 """The findings of the first page: those of the README, and each as a count by hand has it."""
 
+import math
+
 import pandas as pd
 import pytest
 
@@ -8,8 +10,9 @@ from rmutils.experiments.masking_sweep import SweepConfig, scored, sweep_stored
 from rmutils.experiments.sweep_questions import HAYSTACK
 from rmutils.figures import claims_figures
 from rmutils.models.known_models import tau_of
+from rmutils.paper.claims import Measure, Part
 from rmutils.paper.effects.head_effects import needles_lost_beyond_others
-from rmutils.paper.verdicts import Effect
+from rmutils.paper.verdicts import Effect, PartVerdict
 
 
 def test_the_readme_has_the_findings_of_the_first_page():
@@ -40,8 +43,8 @@ def test_the_interval_decides_what_is_said_of_the_heads(low, high, said):
 
 
 @pytest.mark.parametrize("low, high, said", [
-    (0.5, 1.5, "in one of two models, and in one by more"),
-    (-0.5, 1.5, "in one of two models, and in none by more")])
+    (0.5, 1.5, "in one of two models, and in one measurably by more"),
+    (-0.5, 1.5, "in one of two models, and in none measurably by more")])
 def test_models_in_which_training_helps_are_counted(low, high, said):
     def table(strategy, low, high):
         return pd.DataFrame([(strategy, (low + high) / 2, low, high)],
@@ -50,7 +53,13 @@ def test_models_in_which_training_helps_are_counted(low, high, said):
     gained = {"smollm2-135m": table("retmask", 0.2, 1.8), "other": table("retmask", -1, 1)}
     less = {"smollm2-135m": table("non-retrieval-mask", low, high),
             "other": table("non-retrieval-mask", -2, -1)}
-    told = claims_figures.training(gained, less)
+    measure = Measure(above=0, quantity="gain", of=("smollm2-135m", "other"))
+    parts = [Part(measure, (model,), Effect(2.2, 0.2, 4.4, "points", (), 65), answer, "", 1, "")
+             for model, answer in (("other", PartVerdict("could not have shown it", math.nan)),
+                                   ("third", PartVerdict("undecided", 1.0)),
+                                   ("smollm2-135m", PartVerdict("undecided", 0.126)))]
+    told = claims_figures.training(gained, less, parts)
+    assert "it gains 2.2 [0.2,\u00a04.4]: undecided (p = 0.13, corrected for two models)" in told
     assert said in told and f"1.0 [0.2,\u00a01.8] of 100 points, {(low + high) / 2:.1f} [" in told
 
 
