@@ -144,8 +144,8 @@ def forecast(known: pd.DataFrame, sparsity: tuple[float, float, float]) -> Forec
 def reasons_against(line: Line, sparsity: float) -> list[str]:
     """Say why a line does not predict the gain at some sparsity; empty if it does.
 
-    There must be `FEWEST` models; the interval of the slope must exclude zero; the line must
-    predict each of its own models from the others better than their mean gain does; and the
+    There must be `FEWEST` models; the interval of the slope must exclude zero; the line through the
+    others must predict a left-out model better, on average, than their mean gain does; and the
     sparsity must lie within that of the models.
     """
     count, lowest, highest = len(line.known), *line.known["sparsity"].agg(["min", "max"])
@@ -158,9 +158,8 @@ def reasons_against(line: Line, sparsity: float) -> list[str]:
                        f"{line.slope:.0f} points per unit of sparsity [{line.slope_low:.0f}, "
                        f"{line.slope_high:.0f}]")
     if line.error >= line.error_of_mean:
-        against.append("each of them is predicted worse by the line through the others "
-                       f"(off by {line.error:.1f} points) than by their mean "
-                       f"({line.error_of_mean:.1f})")
+        against.append("on average the line through the others misses a left-out model by "
+                       f"{line.error:.2f} points, their mean by {line.error_of_mean:.2f}")
     if not lowest <= sparsity <= highest:
         against.append(f"this model's sparsity, {sparsity:.3f}, is outside of theirs, "
                        f"{lowest:.3f} to {highest:.3f}")

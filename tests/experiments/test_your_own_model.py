@@ -46,7 +46,9 @@ def test_a_forecast_where_all_conditions_hold():
 @pytest.mark.parametrize(("known", "sparsity", "told"), [
     (GOOD[:3], 0.6, "3 models are fewer than the 4"),
     (models([0.5, 0.6, 0.7, 0.8], [1.0, 3.0, 1.0, 3.0]), 0.6, "the slope is"),
-    (models([0.5, 0.6, 0.7, 0.8], [2.0, 3.0, 3.0, 2.0]), 0.6, "than by their mean"),
+    (models([0.5, 0.6, 0.7, 0.8], [2.0, 3.0, 3.0, 2.0]), 0.6,
+     "on average the line through the others misses a left-out model by 1.19 points, "
+     "their mean by 0.67"),
     (GOOD, 0.95, "is outside of theirs, 0.500 to 0.900"),
     (GOOD[:2], 0.6, "are known of 2 only"),
     (pd.DataFrame(), 0.6, "are known of 0 only"),
