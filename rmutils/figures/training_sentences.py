@@ -245,22 +245,33 @@ def masked_heads(
 def _needles_where_scores_rise(
     scores: Mapping[str, Effect], needles: Mapping[str, Mapping[str, Effect]]
 ) -> str:
-    """Compare the needles found after RetMask, where scores rise, with other trainings."""
+    """Say what becomes of the needles found where RetMask raises scores, and after which other
+    trainings they rise as well."""
     risen = [model for model, effect in scores.items() if effect.low > 0]
     if not risen:
         return "In no model do scores rise, so nothing follows about the needles found."
-    told, alone = [], 0
+    told, beside, also = [], [], {}
     for model in risen:
-        own = needles[model]["retmask"]
-        others = {name: one for name, one in needles[model].items() if name != "retmask"}
-        alone += own.low > 0 and all(one.low <= 0 for one in others.values())
-        beside = join(f"{_scaled(one, 100)} after {STRATEGIES[name].name}"
-                      for name, one in others.items()) if others and own.low > 0 else ""
-        told.append(f"by {_scaled(own, 100)} on `{model}`" + (f" ({beside})" if beside else ""))
-    lead = ("meant more needles" if alone == len(risen) else "did not always mean more needles"
-            if alone else "did not mean more needles")
-    return (f"**Higher scores {lead}.** Where scores rise, RetMask changes the share of needles "
-            f"found, in percentage points, {join(told)}.")
+        own, others = needles[model]["retmask"], dict(needles[model])
+        del others["retmask"]
+        told.append(f"{by_sign(_of(own), 'rises', 'falls', 'does not measurably change')} on "
+                    f"`{model}` ({_scaled(own, 100)})")
+        if own.low <= 0:
+            continue
+        also[model] = [STRATEGIES[name].name for name, one in others.items() if one.low > 0]
+        if others:
+            beside.append(
+                f" After other trainings of `{model}` it changes by "
+                + join(f"{_scaled(one, 100)} ({STRATEGIES[name].name})"
+                       for name, one in others.items())
+                + (f", so it rises after {join(also[model])}, too" if also[model] else "") + ".")
+    lead = ("Needles found did not follow the scores"
+            if any(needles[model]["retmask"].high < 0 for model in risen) else
+            "More needles were found after other trainings, too" if any(also.values()) else
+            "Higher scores went with more needles, after no other training"
+            if len(also) == len(risen) else "Higher scores did not always go with more needles")
+    return (f"**{lead}.** Where RetMask raises scores, the share of needles found {join(told)}, in "
+            f"percentage points.{''.join(beside)}")
 
 
 def _of(effect: Effect) -> Interval:

@@ -102,17 +102,22 @@ def test_masked_heads_rise_only_above_zero():
     first, second, third = masked_heads("m", effects, {"n": effect(-0.002, 0.008)}, needles)
     assert "of `m` rise**: by 15 [11,\u00a019]" in first.replace(".0", "") and "12 needles" in first
     assert "0 [-3,\u00a03] after SFT" in first.replace(".0", "") and "(`n`)" in second
-    assert "Higher scores did not mean more needles.**" in third and "`n`" not in third
-    assert "by 12 [5,\u00a019] on `m` (8 [2,\u00a014] after SFT)." in third
+    assert "More needles were found after other trainings, too.**" in third and "`n`" not in third
+    assert "share of needles found rises on `m` (12 [5,\u00a019]), in" in third
+    assert third.endswith("changes by 8 [2,\u00a014] (SFT), so it rises after SFT, too.")
     assert "Trained again" not in first and masked_heads(
         "m", effects, {"n": effect(-0.002, 0.008)}, needles, (5, Interval(0.016, 0.012, 0.02))
     )[0].endswith(" Trained again on five other sets of instructions, they change by 16 "
                   "[12,\u00a020].")
     needles["m"]["sft"] = effect(0, 0.06)
-    assert "Higher scores meant more" in masked_heads(
-        "m", effects, {"n": effect(0, 1)}, needles)[2]
+    alone = masked_heads("m", effects, {"n": effect(0, 1)}, needles)[2]
+    assert "went with more needles, after no other training.**" in alone and "too" not in alone
     both = masked_heads("m", effects, {"n": effect(0.02, 0.01)}, needles)[2]
-    assert "did not always mean" in both and "by -9 [-14,\u00a0-4] on `n`." in both
+    assert "Needles found did not follow the scores.**" in both
+    assert "and falls on `n` (-9 [-14,\u00a0-4])," in both
+    needles["n"]["retmask"] = effect(0.01, 0.05)
+    assert "did not always go with" in masked_heads("m", effects, {"n": effect(0.02, 0.01)},
+                                                    needles)[2]
     first, _, third = masked_heads(
         "m", effects | {"retmask": effect(0.001, 0.004)}, {"n": effect(0, 1)}, needles)
     assert "do not measurably change" in first and "In no model do scores rise" in third
