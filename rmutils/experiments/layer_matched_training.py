@@ -134,6 +134,24 @@ def verdict(beyond: Interval, rise: Interval) -> str:
             else "undecided")
 
 
+LEADS = {
+    "these heads had to be masked": "It had to be these heads",
+    "masking others of their layers raises them more": "Other heads of their layers do it better",
+    "masking any heads of their layers does it": "Any heads of their layers do it",
+    "undecided": "Whether it had to be these heads, or any of their layers, is undecided"}
+"""Each verdict, as the beginning of a paragraph."""
+
+
+def headline(result: LayerMatchedTraining) -> str:
+    """Say what was found in two sentences, or nothing while a planned seed is missing."""
+    if len(result.runs) < result.planned:
+        return ""
+    beyond = result.beyond_control()
+    return (f"**{LEADS[verdict(beyond, result.rise())]}.** Their scores after RetMask, minus those "
+            "after a training on the same instructions that masks as many others of the same "
+            f"layers: {_thousandths(beyond)} ({len(result.runs)} seeds).")
+
+
 def finding(result: LayerMatchedTraining, plan: Plan) -> str:
     """Say what was found in one seed or more, with a verdict only if no planned seed is missing."""
     beyond, rise = result.beyond_control(), result.rise()

@@ -213,6 +213,7 @@ def _range(rows: Sequence[pd.Series], column: str) -> str:
 def masked_heads(
     model: str, effects: Mapping[str, Effect], elsewhere: Mapping[str, Effect],
     needles: Mapping[str, Mapping[str, Effect]], again: tuple[int, Interval] | None = None,
+    layers: str = "",
 ) -> list[str]:
     """Say what RetMask does to the scores of the heads that it masks, and to the needles found.
 
@@ -226,6 +227,8 @@ def masked_heads(
         Model -> strategy -> change of the share of needles found, for all of these models.
     again : (int, Interval), optional
         How often `model` was trained again, and what that changed.
+    layers : str
+        What controls of the same layers show.
     """
     own = effects["retmask"]
     others = join(f"{_scaled(effect, 1000)} after {STRATEGIES[name].name}"
@@ -237,7 +240,7 @@ def masked_heads(
         f"{own.note}). After its other trainings they change by {others}."
         + (f" Trained again on {spell(again[0])} other sets of instructions, they change by "
            f"{number(*(1000 * end for end in again[1]))}." if again else ""),
-        "On the teaching models, with several seeds, RetMask changes them by "
+        f"{layers} On the teaching models, with several seeds, RetMask changes them by ".lstrip()
         + join(f"{_scaled(effect, 1000)} (`{name}`)" for name, effect in elsewhere.items()) + ".",
         _needles_where_scores_rise({model: own, **elsewhere}, needles)]
 

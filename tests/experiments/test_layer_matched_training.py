@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from rmutils.experiments.layer_matched_training import (
+    LEADS,
     LayerMatchedTraining,
     finding,
+    headline,
     layer_matched_training,
     planned,
     verdict,
@@ -54,7 +56,13 @@ def test_no_verdict_before_all_seeds_are_there(result):
     alone = finding(LayerMatchedTraining(result.runs[1:], 3), PLAN)
     own = alone.partition("**")[2].partition(" thousandths")[0]
     assert f"; {own}." in told and "Seed by seed" not in alone
-    assert "By the rule" in finding(LayerMatchedTraining(result.runs, 2), PLAN)
+    assert headline(result) == ""
+    whole = LayerMatchedTraining(result.runs, 2)
+    assert "By the rule" in finding(whole, PLAN)
+    lead = LEADS[verdict(whole.beyond_control(), whole.rise())]
+    number = told.partition("**")[2].partition(" thousandths")[0]
+    assert headline(whole).startswith(f"**{lead}.**")
+    assert headline(whole).endswith(f"{number} (2 seeds).")
 
 
 def test_arms_from_different_machines_are_a_deviation(result):
@@ -73,7 +81,8 @@ def test_arms_from_different_machines_are_a_deviation(result):
     (Interval(2, -6, 9), "undecided"),
 ])
 def test_the_rule_of_the_plan(beyond, expected):
-    assert expected in verdict(beyond, Interval(15, 10, 20))
+    said = verdict(beyond, Interval(15, 10, 20))
+    assert expected in said and said in LEADS
 
 
 def test_needles_found_have_the_interval_of_the_books_policy(result):

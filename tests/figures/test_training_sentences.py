@@ -109,6 +109,9 @@ def test_masked_heads_rise_only_above_zero():
         "m", effects, {"n": effect(-0.002, 0.008)}, needles, (5, Interval(0.016, 0.012, 0.02))
     )[0].endswith(" Trained again on five other sets of instructions, they change by 16 "
                   "[12,\u00a020].")
+    assert second.startswith("On the teaching models") and masked_heads(
+        "m", effects, {"n": effect(0, 1)}, needles, layers="Layers.")[1].startswith(
+            "Layers. On the teaching models")
     needles["m"]["sft"] = effect(0, 0.06)
     alone = masked_heads("m", effects, {"n": effect(0, 1)}, needles)[2]
     assert "went with more needles, after no other training.**" in alone and "too" not in alone
