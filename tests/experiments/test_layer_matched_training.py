@@ -71,7 +71,9 @@ def test_arms_from_different_machines_are_a_deviation(result):
     other = replace(control, artifact=SimpleNamespace(
         manifest=control.artifact.manifest | {"environment": machine}))
     assert "machines" not in finding(result, PLAN)
-    assert "different machines in 1 of" in finding(LayerMatchedTraining([(own, other)], 3), PLAN)
+    apart = LayerMatchedTraining([(own, other)], 3)
+    assert "different machines in 1 of" in finding(apart, PLAN)
+    assert headline(replace(apart, planned=1)).endswith("on different machines).")
 
 
 @pytest.mark.parametrize(("beyond", "expected"), [
