@@ -17,6 +17,7 @@ import typer
 
 from benchmarks.measuring import PYTHON, lines_of, stay_within_memory, watched
 from benchmarks.records import Results
+from benchmarks.ways import as_shipped
 from rmutils import load_model
 from rmutils.core.config import Config, digest
 from rmutils.evaluation.helmet import evaluation as run
@@ -37,6 +38,7 @@ class Settings(Config):
 QUICK = {"samples": 1, "rounds": 1}
 
 
+@as_shipped()
 @torch.inference_mode()
 def one_by_one(
     lm: LanguageModel, prompts: Sequence[Sequence[int]], *, stop_ids: Collection[int],

@@ -20,6 +20,7 @@ from rmutils.models.families import needs_eager
 from rmutils.models.fetch import check_cached, fetch
 from rmutils.models.known_models import REGISTRY, SplitFile, WheelFile, check_architecture
 from rmutils.models.language_model import LanguageModel, corpus_named_by
+from rmutils.models.products import use_onednn
 from rmutils.models.reading import commit_of, read_config, read_folder, read_gguf
 from rmutils.models.trained import (
     SETTINGS,
@@ -99,6 +100,7 @@ def load_model(
     check_architecture(model, shown)
     if needs_eager(model):
         model.set_attn_implementation("eager")
+    use_onednn(model)
     return LanguageModel(
         model.to(device).eval(), tokenizer, shown,
         model.config.model_type, identify(name, dtype if is_training(name) else precision, base),

@@ -125,10 +125,8 @@ def _cache(layers) -> DynamicCache:
 
 WORTH = 64
 """A shared beginning of fewer tokens is not worth a reading of its own."""
-PART = 512
-"""So many tokens are read at once, which bounds the memory. Where there is something before them,
-what the mask hides is computed, too, since the shortcut for causal attention does not apply: in
-larger parts there would be more of it."""
+PART = 1024
+"""So many tokens are read at once, which bounds the memory."""
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedModel
@@ -141,8 +142,8 @@ class _Stored(Exception):  # noqa: N818, not an error
 
 @contextmanager
 def reading(model: PreTrainedModel) -> Iterator[None]:
-    """For a pass of which only keys and values are wanted: it ends where the last layer has stored
-    them, and with it the block.
+    """For a pass of which only keys and values are wanted, by `in_two`: it ends where the last
+    layer has stored them, and with it the block.
 
     Nothing is returned by the model then. One that does not attend by SDPA stays as it is.
     """
@@ -154,9 +155,49 @@ def reading(model: PreTrainedModel) -> Iterator[None]:
         yield
 
 
+def in_two(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    scaling: float,
+    **kwargs,
+) -> tuple[Tensor, None]:
+    """SDPA for tokens that come after others, which computes nothing that the mask hides.
+
+    PyTorch has a shortcut for causal attention, but not where keys come before the first query. So
+    attention to those keys, which all queries see, and to the queries' own tokens are computed
+    apart, and joined by their sums of exponentials. Keys that come before are not copied for each
+    of their query heads: these take the place of query positions. Shapes are those of
+    `grouped_query`.
+
+    SDPA itself is called where that does not apply: no key comes first or some are not seen, as
+    with a sliding window; values of another size; an accelerator.
+    """
+    batch, heads, queries, size = query.shape
+    before = key.shape[2] - queries
+    # No row of a causal mask, with a window or padding, hides more old keys than the last one.
+    if (attention_mask is None or not before or query.device.type != "cpu"
+            or value.shape[3] != size or not attention_mask[:, :, -1].all()):
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, scaling=scaling, **kwargs)
+    # What SDPA calls on a CPU. It alone also returns the logarithm of the sum of exponentials.
+    attend = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    old, old_sum = attend(
+        query.reshape(batch, key.shape[1], -1, size), key[:, :, :before], value[:, :, :before],
+        scale=scaling)
+    new, new_sum = attend(query, *(
+        part[:, :, before:].repeat_interleave(heads // key.shape[1], dim=1)
+        for part in (key, value)), is_causal=True, scale=scaling)
+    share = (old_sum.reshape(new_sum.shape) - new_sum).sigmoid()[..., None].to(new.dtype)
+    return new.lerp(old.reshape(new.shape), share).transpose(1, 2), None
+
+
 def _keys_only(*args, **kwargs) -> None:
     raise _Stored
 
 
 register(GROUPED, grouped_query)
-register_by_layer(KEYS_ONLY, _keys_only)
+register_by_layer(KEYS_ONLY, _keys_only, otherwise=in_two)
