@@ -38,7 +38,10 @@ from rmutils.longcontext.extension import ExtensionConfig
 from rmutils.models.known_models import tau_of
 from rmutils.models.loading import corpus_of
 from rmutils.paper.claims import Judged, Part, judge, load_claims
-from rmutils.paper.effects.head_effects import needles_lost_beyond_others
+from rmutils.paper.effects.head_effects import (
+    needles_lost_beyond_others,
+    needles_lost_beyond_same_layers,
+)
 from rmutils.paper.effects.task_effects import EVALUATIONS
 from rmutils.paper.tables import load_published_maps
 from rmutils.paper.verdicts import AGAINST, BLIND, Effect
@@ -253,22 +256,40 @@ def key_findings() -> list[str]:
     tables = {model: evaluated(model, EVALUATIONS[corpus_of(model)], ["retmask", CONTROL])
               for model in MODELS}
     claim, = judge([claim for claim in load_claims() if claim.id == GAIN])
-    return [few_heads(needles_lost_beyond_others(LARGE), scores),
+    return [few_heads(needles_lost_beyond_others(LARGE), scores,
+                      {model: needles_lost_beyond_same_layers(model) for model in MODELS}),
             training({model: gains(found) for model, found in tables.items()},
                      {model: contrasts(found) for model, found in tables.items()},
                      claim.deciding),
             copies(load_published_maps())]
 
 
-def few_heads(lost: Effect, scores: HeadScores) -> str:
-    """Say what SmolLM2 misses without its retrieval heads, beside as many others."""
-    count, found = count_at(scores, tau_of(LARGE)), Interval(lost.value, lost.low, lost.high)
+def few_heads(lost: Effect, scores: HeadScores, same_layers: Mapping[str, Effect]) -> str:
+    """Say what SmolLM2 misses without its retrieval heads, beside as many others.
+
+    Parameters
+    ----------
+    lost : Effect
+        Beside others of any layer.
+    same_layers : mapping
+        Model -> the same beside others of the same layers.
+    """
+    count, found = count_at(scores, tau_of(LARGE)), _points(lost)
     lead = by_sign(found, "A few heads find the facts", "The highest heads find no facts",
                    "Whether a few heads find the facts is open")
+    control = _points(same_layers[LARGE])
+    teaching = [_points(one).low > 0 for model, one in same_layers.items() if model != LARGE]
     return (f"**{lead}.** Switch off {count} of SmolLM2's {scores.mean.size} attention heads, "
-            "those that copy most, and it misses "
-            f"{number(*(100 * end for end in found))} percentage points more of the facts hidden "
-            f"in a long text than without {count} random others of any layer.")
+            f"those that copy most, and it misses {number(*found)} percentage points more of the "
+            f"facts hidden in a long text than without {count} random others of any layer. Beside "
+            "others of the same layers, the difference "
+            + by_sign(control, "is shown", "is reversed", "is open")
+            + f" on SmolLM2, {number(*control)}, and shown in {sum(teaching) or 'none'} of "
+            f"{len(teaching)} teaching models.")
+
+
+def _points(effect: Effect) -> Interval:
+    return Interval(*(100 * end for end in (effect.value, effect.low, effect.high)))
 
 
 def training(

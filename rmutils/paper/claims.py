@@ -73,8 +73,8 @@ class Measure(Claimed):
     of: Annotated[tuple[str | tuple[str | int, ...], ...], Field(min_length=1)]
     """Where it is measured, one entry per part of the claim: a model, or a model and more."""
     decides: bool = True
-    """False where the paper's own published numbers decide: the claim has no part here, and these
-    effects are shown beside those that decide."""
+    """False for effects that are shown beside those that decide: of this book's models where the
+    paper's own published numbers decide, and of controls that the paper does not have."""
 
 
 class Claim(Config):

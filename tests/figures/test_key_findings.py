@@ -29,7 +29,8 @@ def test_what_masking_costs_as_counted_by_hand():
     rows = swept.answers[(swept.answers["task"] == HAYSTACK) & (swept.answers["count"] == count)]
     right = rows.groupby(["policy", "draw"])["correct"].mean().groupby("policy").mean()
     more = 100 * (right["non-retrieval"] - right["retrieval"])
-    told = claims_figures.few_heads(needles_lost_beyond_others("smollm2-135m"), scores)
+    lost = needles_lost_beyond_others("smollm2-135m")
+    told = claims_figures.few_heads(lost, scores, {"smollm2-135m": lost})
     assert f"Switch off {count} of SmolLM2's 270" in told and f"misses {more:.0f} [" in told
 
 
@@ -38,8 +39,21 @@ def test_what_masking_costs_as_counted_by_hand():
     (-0.3, -0.1, "find no facts")])
 def test_the_interval_decides_what_is_said_of_the_heads(low, high, said):
     scores, _ = scored("smollm2-135m", compute="never")
-    assert said in claims_figures.few_heads(
-        Effect((low + high) / 2, low, high, "share", (), 12), scores)
+    lost = Effect((low + high) / 2, low, high, "share", (), 12)
+    assert said in claims_figures.few_heads(lost, scores, {"smollm2-135m": lost})
+
+
+def test_others_of_the_same_layers_are_told_of_each_model():
+    """Open on SmolLM2 though random others show it; of the teaching models one shows it."""
+    def lost(low, high):
+        return Effect((low + high) / 2, low, high, "share", (), 12)
+
+    scores, _ = scored("smollm2-135m", compute="never")
+    told = claims_figures.few_heads(lost(0.3, 0.8), scores, {
+        "smollm2-135m": lost(-0.1, 0.5), "a": lost(0.1, 0.2), "b": lost(-0.1, 0.2)})
+    assert "the difference is open on SmolLM2, 20 [-10,\u00a050], and shown in 1 of 2" in told
+    shown = claims_figures.few_heads(lost(0.3, 0.8), scores, {"smollm2-135m": lost(0.1, 0.5)})
+    assert "the difference is shown on SmolLM2" in shown
 
 
 @pytest.mark.parametrize("low, high, said", [

@@ -12,6 +12,7 @@ from rmutils.core.errors import NotStored
 from rmutils.experiments.failure_modes import FailureModes
 from rmutils.experiments.masking_sweep import Sweep
 from rmutils.heads import HeadScores
+from rmutils.heads.masking import MATCHED
 from rmutils.paper.claims import load_claims
 from rmutils.paper.effects import QUANTITIES, head_effects, sparsity_effects, task_effects
 from rmutils.paper.verdicts import CannotShow
@@ -91,7 +92,32 @@ def test_masking(swept):
     near = head_effects.repetition_added_at_tau("m")  # at 4, 8 and 64
     assert near.value == pytest.approx((0 + 0 + 0.3) / 3) and near.low < 0 < 0.3 < near.high
     assert (beyond.clusters, near.clusters, all_lost.clusters) == (10, 5, 2)
-    assert beyond.blocked and "ceiling" in beyond.blocked  # the whole model finds all needles
+    assert not beyond.blocked  # the whole model finds all needles, so it can lose them
+
+
+def test_masking_beside_others_of_the_same_layers(monkeypatch, swept):
+    """Of 10 needles, 3 are left without retrieval heads, and 5 and 7 without others; the counts are
+    those of the plan, and the first eight heads fill two layers, so none of their own are left."""
+    sweep, _ = head_effects.sweep_stored("m", None, compute="never")
+    asked = []
+
+    def stored(model, scores, config=None, *, compute):
+        if config is None:
+            return sweep, ARTIFACT
+        asked.append((config.counts, config.policies, compute))
+        rows = sweep.answers[(sweep.answers["policy"] == "whole")]
+        masked = [rows.assign(policy=MATCHED, draw=draw, count=8,
+                              correct=(rows["sample"] < left) & (rows["task"] == "haystack"))
+                  for draw, left in enumerate((5, 7))]
+        return Sweep(pd.DataFrame(), pd.concat([rows, *masked]), sweep.speech), SimpleNamespace(
+            name="stored-2")
+
+    monkeypatch.setattr(head_effects, "sweep_stored", stored)
+    found = head_effects.needles_lost_beyond_same_layers("smollm2-135m")
+    assert found.value == pytest.approx(0.6 - 0.3) and found.low < 0.3 < found.high
+    assert asked == [((16,), ("whole", MATCHED), "never")]
+    assert found.artifacts == ("stored-1", "stored-2")
+    assert found.note.startswith("8 of the 8 others come from another layer")
 
 
 def test_failures(monkeypatch):

@@ -20,7 +20,13 @@ from rmutils.core.errors import NotStored
 from rmutils.core.results import Artifact
 from rmutils.evaluation.failure_prompts import OUTCOMES, outcome
 from rmutils.experiments.failure_modes import WHOLE, FailureModes, failure_modes_stored
-from rmutils.experiments.masking_sweep import Sweep, count_at, scored, sweep_stored
+from rmutils.experiments.masking_sweep import (
+    Sweep,
+    SweepConfig,
+    count_at,
+    scored,
+    sweep_stored,
+)
 from rmutils.experiments.sweep_questions import HAYSTACK
 from rmutils.experiments.sweet_spot import REPETITION, SHARES, UNMASKED, Mask, mean_under
 from rmutils.heads.head_change import (
@@ -32,13 +38,14 @@ from rmutils.heads.head_change import (
     needles_found,
     training_effect,
 )
+from rmutils.heads.masking import MATCHED, count_displaced, draw_layer_matched
 from rmutils.heads.scores import HeadScores
 from rmutils.heads.sparsity import recall_of_detections, share_above
 from rmutils.models.known_models import tau_of
 from rmutils.paper import tables
 from rmutils.paper.head_checks import HeadNumbers
 from rmutils.paper.verdicts import MARGIN, Effect, blind_spot, quantity
-from rmutils.pipeline.planned_runs import planned_runs, stored_runs
+from rmutils.pipeline.planned_runs import load_plan, planned_runs, stored_runs
 from rmutils.pipeline.retmask import RetMaskRun
 
 NEEDLES = 3  # as many as the detection script that section 4.1 adopts has
@@ -256,6 +263,26 @@ def needles_lost_beyond_others(model: str) -> Effect:
     return _answers(swept, HAYSTACK, (OTHERS, count), (BY_SCORE, count), artifact)
 
 
+@quantity("without its retrieval heads {model} misses {effect} percentage points more needles than "
+          "without as many others of the same layers", scale=100)
+def needles_lost_beyond_same_layers(model: str) -> Effect:
+    """Share of needles that are found with as many other heads of the same layers masked, but not
+    without the retrieval heads; minus those of which the opposite holds."""
+    swept, scores, artifact = _stored(model)
+    plan, = (part for part in load_plan("layer_matched").content["parts"]
+             if part["chapter"] == "02_masking_sweep")
+    matched, more = sweep_stored(model, scores, SweepConfig(
+        counts=tuple(plan["models"][model])).changed({"policies": (UNMASKED[0], MATCHED)}),
+        compute="never")
+    count = count_at(scores, tau_of(model))
+    heads = scores.ranking()[:count]
+    displaced = count_displaced(draw_layer_matched(scores.shape, heads, exclude=heads), heads)
+    note = (f"{displaced} of the {count} others come from another layer, since their own has too "
+            "few" if displaced else "")
+    return _answers(swept.beside(matched), HAYSTACK, (MATCHED, count), (BY_SCORE, count), artifact,
+                    more.name, note=note)
+
+
 @quantity("without its retrieval heads {model} loses {effect} percentage points of its answers to "
           "the {measure}", scale=100)
 def answers_lost_at_tau(model: str, measure: str) -> Effect:
@@ -325,12 +352,15 @@ def _nearest(swept: Sweep, scores: HeadScores, heads: int) -> int:
     return min(_counts(swept), key=lambda count: abs(count - wanted))
 
 
-def _answers(swept: Sweep, measure: str, mask: Mask, minus: Mask | None, artifact: str) -> Effect:
-    """Right answers under one mask minus those under another, on the same questions."""
+def _answers(
+    swept: Sweep, measure: str, mask: Mask, minus: Mask | None, *artifacts: str, note: str = ""
+) -> Effect:
+    """Right answers under one mask minus those under another, on the same questions. A loss is
+    looked for, so a whole model at the ceiling is not blind."""
     rows = swept.answers[swept.answers["task"].isin(SHARES[measure])]
     whole = rows.loc[rows["policy"] == "whole", "correct"].mean()
-    return Effect.of(mean_under(rows, "correct", mask, minus), "share of answers", [artifact],
-                     _clusters(rows), blind=blind_spot(100 * whole, 0, measure))
+    return Effect.of(mean_under(rows, "correct", mask, minus), "share of answers", artifacts,
+                     _clusters(rows), note, blind_spot(100 * whole, 0, measure, ceiling=False))
 
 
 def _clusters(rows: pd.DataFrame) -> int:
