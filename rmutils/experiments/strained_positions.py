@@ -92,11 +92,27 @@ def variant(name: str, lm: LanguageModel, trained: int, yarn: float) -> Attentio
     if ratios.startswith("all "):
         low = high = float(ratios.removeprefix("all "))
     else:
-        low, high = sorted(map(float, ratios.replace(" or ", " to ").split(" to ")))
+        low, high = _ends(ratios)
     return MsPoe(s_min=low, s_max=high, first_layer=0,
                  order="reversed" if ratios.startswith("1.5") else "linear",
                  spacing="two" if " or " in ratios else "log" if how == "log" else "even",
                  spared=tuple(previous_token_heads(lm)) if how == "spared" else ())
+
+
+def _ends(ratios: str) -> tuple[float, float]:
+    low, high = sorted(map(float, ratios.replace(" or ", " to ").split(" to ")))
+    return low, high
+
+
+def misread_ranges(plan: Plan) -> dict[str, tuple[float, float]]:
+    """Return the plan's ranges under which no head has a ratio of 1, with their ends.
+
+    The summary gives ranges for the ratio of the last head, and the first keeps 1. The plan took
+    two of these ranges for the ratios themselves, and results are stored under their names.
+    """
+    ranges = {name: _ends(name) for name, what in plan.content["strained"]["variants"].items()
+              if what.startswith("the seed's range")}
+    return {name: ends for name, ends in ranges.items() if ends[0] > 1}
 
 
 def previous_token_heads(lm: LanguageModel, least: float = LOOKS_BACK) -> list[Head]:

@@ -7,8 +7,10 @@ import torch
 from rmutils.attention.ms_poe import rescaled
 from rmutils.attention.rope import inverse_frequencies
 from rmutils.attention.variants import PLAIN
-from rmutils.experiments import strained_positions
+from rmutils.core.paths import NOTEBOOKS
+from rmutils.experiments import strained_positions, under_variants
 from rmutils.figures import ms_poe_sentences as told
+from rmutils.figures.report import spell
 from rmutils.models.engine.implementations import using
 from rmutils.pipeline.planned_runs import load_plan
 from rmutils.stats import Interval
@@ -64,10 +66,10 @@ def test_the_rule_of_the_plan():
                          "variant": ["b", "b", "a", "a"], "model": ["m", "n"] * 2,
                          "low": [0.1, -0.1, -0.5, -0.1], "high": [0.5, 0.5, -0.1, 0.5]})
     said = told.new_distances(rows, 512)
-    assert "are new, *b* helps most models, 1 of 2; *a* harms 1 (by" in said
-    assert said.endswith("not corrected for 4 comparisons).")
+    assert "are new, one variant helps 1 of 2 models (*b*); one harms 1 (*a*). These" in said
+    assert said.endswith("not corrected for 4 comparisons.")
     none = told.new_distances(rows.assign(low=-0.1, high=0.1), 512)
-    assert "none of 2 variants helps any of 2 models (by" in none
+    assert "none of 2 variants helps any of 2 models. These" in none
 
 
 def test_a_model_that_finds_nearly_all_cannot_show_a_gain():
@@ -78,8 +80,86 @@ def test_a_model_that_finds_nearly_all_cannot_show_a_gain():
     assert "help 1 of 1 models that could show it" in said and "n finds 95% already" in said
 
 
+def of_model(model, **found):
+    """A model beyond its length: how many of 20 needles it finds in the middle, by variant."""
+    return pd.DataFrame([
+        {"model": model, "cause": "", "length": 1024, "variant": variant, "place": place,
+         "question": question, "correct": float(question < count)}
+        for variant, count in found.items() for place in PLACES for question in range(20)])
+
+
+def test_changes_are_told_by_sign_and_the_authors_setting_beside_ours():
+    table = pd.concat([of_model(name, **{PLAIN: 10, told.MANY: many, told.AUTHORS: theirs})
+                       for name, many, theirs in (("m", 20, 0), ("n", 11, 10), ("o", 0, 20))])
+    rows = strained_positions.gains(table)
+    said = told.beyond_length(rows)
+    assert "help 1 of 3 models that could show it and harm 1" in said
+    assert "m finds 50% and gains 50 [" in said
+    assert "n finds 50%, and its change of 5 [" in said and "points can go either way" in said
+    assert "o finds 50% and loses, by -50 [" in said
+    said = told.authors_setting(rows)
+    assert "*1.2 to 1.8, by prompt*, helps one of 3 models and harms one: the middle" in said
+    assert "by -50 [" in said and "points on m, 0 [0," in said
+
+
+@pytest.mark.parametrize(("one", "reverse", "lead"), [
+    (12, 15, "Nothing supports many ratios"), (2, 15, "Many ratios can be better"),
+    (15, 2, "Many ratios can be better")])
+def test_many_ratios_against_one_and_against_the_reverse(one, reverse, lead):
+    said = told.many_against(of_model("m", **{
+        PLAIN: 5, told.MANY: 12, told.ONE: one, told.REVERSED: reverse}))
+    assert said.startswith(lead)
+    assert f"minus one ratio of 1.25: {5 * (12 - one)} [" in said
+    assert f"minus the reversed order: {5 * (12 - reverse)} [" in said
+
+
+def test_large_ranges_are_named_as_what_was_run(lm):
+    """The summary's range is one of the last head; under the plan's no head keeps its positions."""
+    names = told.labels(PLAN)
+    assert [*names] == ["8 to 16", "16 to 32"]
+    for name in names:
+        with rescaled(lm.model, strained_positions.variant(name, lm, 640, 2)) as scales:
+            assert scales[0].ratios.min() > 1
+    rows = strained_positions.gains(of_model("m", **{PLAIN: 10} | dict.fromkeys(names, 0)))
+    said = told.large_ranges(rows.replace({"variant": names}), PLAN)
+    assert "under *all heads at 8 to 16* none has a ratio below 8" in said
+    assert "find none of the needles" in said
+    assert "1 to 8, 1 to 16 and 1 to 32 were not measured at 1,024 tokens" in said
+    measured = rows.replace({"variant": {"8 to 16": "1 to 8"}})
+    assert "ratios of 1 to 16 and 1 to 32 were" in told.large_ranges(
+        pd.concat([measured, rows]).replace({"variant": names}), PLAN)
+
+
+def test_widths_and_changes_within_the_trained_length():
+    rows = pd.DataFrame({"part": ["middle", "middle", "middle", "all places"],
+                         "low": [-0.1, 0.0, 0.0, 0.1], "high": [0.1, 0.1, 0.4, 0.2]})
+    assert told.widths(rows).endswith(
+        "20 points (middle) and 10 points (all places) in the median, 10 to 40 in all.")
+    changed = pd.DataFrame({"low": [-0.2, -0.1, 0.0], "high": [-0.1, 0.1, 0.1]})
+    assert "none of 3 variants is shown to help `m`" in told.nothing_to_repair(changed, "m")
+    assert "one is shown to harm" in told.nothing_to_repair(changed, "m")
+    assert "one of 3 variants is shown to help" in told.nothing_to_repair(changed + 0.05, "m")
+
+
+def test_the_summary_of_the_chapter_agrees_with_what_is_stored():
+    """The chapter closes with what three models could not show, and with no gain within a length.
+    """
+    words = (NOTEBOOKS / "11_ms_poe.ipynb").read_text(encoding="utf-8")
+    tables, _, missing = strained_positions.positions(PLAN)
+    models = {*tables["needles"].query("cause != ''")["model"]}
+    could_not = "could not be tested" in told.verdict_on_causes(
+        strained_positions.tested(tables["needles"], PLAN), PLAN, len(models))
+    assert could_not == (f"our {spell(len(models))} models could not show it" in words)
+    within = tables["needles"].query("cause != '' and length == 256")
+    real = strained_positions.within_length(told.LARGE)
+    helped = (strained_positions.gains(within)["low"] > 0).any() or any(
+        (under_variants.changes(real.tables[name], "correct")["low"] > 0).any()
+        for name in ("needles", "documents"))
+    assert helped != ("Within it, no change of positions is shown to help" in words)
+
+
 @pytest.mark.parametrize(("changes", "verdict"), [
-    ({"dip of A": Interval(0.1, -0.1, 0.3)}, "by where answers stood is not shown"),
+    ({"dip of A": Interval(0.1, -0.1, 0.3)}, "answers at the ends makes a dip"),
     ({"A": Interval(0.2, 0.1, 0.3)}, "repairs a loss by where answers stood"),
     ({"B": Interval(-0.2, -0.3, -0.1)}, "harms where distances are new"),
     ({"B less A": Interval(0.1, -0.1, 0.3)}, "stays undecided")])
@@ -101,6 +181,9 @@ def test_many_ratios_or_one_by_sign():
     assert told.many_or_one(own).startswith(
         "**In the teaching models, many ratios are not shown to cost less than one of the same "
         "mean, and in one of them they cost more.**")
+    assert "1 to 1.5 is 10.517 [10.517,\u00a010.517] % higher than" in told.many_or_one(own)
+    assert "1 to 1.5 is 9.516 [9.516,\u00a09.516] % lower than" in told.many_or_one(
+        texts(**{told.MANY: 0.1, told.ONE: 0.2}))
     real = told.many_or_one_large(texts(**{told.LARGE_MANY: 0.1, told.LARGE_ONE: 0.2}), "m")
     assert "many ratios cost less than one.**" in real and "is 10.5" in real  # exp(0.1) - 1
     other = told.many_or_one_large(texts(**{told.LARGE_MANY: 0.2, told.LARGE_ONE: 0.1}), "m")
