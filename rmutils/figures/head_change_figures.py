@@ -9,8 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from rmutils.attention.variants import PLAIN
 from rmutils.experiments.head_ranking import (
     ALPHA,
+    HALF,
     MASKING,
     NO,
     NO_ROOM,
@@ -18,6 +20,8 @@ from rmutils.experiments.head_ranking import (
     RANKING,
     TRAINING,
     YES,
+    agreements,
+    masking,
     moves,
     retrieval_of,
 )
@@ -29,6 +33,7 @@ from rmutils.stats import holm
 
 SIGNS = {YES: ("+", BLUE), NO: ("\N{MINUS SIGN}", RED), OPEN: ("?", GREY), NO_ROOM: ("", GREY)}
 """Sign and colour of a verdict."""
+ENDS = ["value", "low", "high"]
 
 
 def matrix(table: pd.DataFrame, variants: Sequence[str]) -> Figure:
@@ -96,21 +101,68 @@ def ratios_of_retrieval_heads(tables: Mapping[str, Tables]) -> str:
 
 
 def kept_and_needed(table: pd.DataFrame) -> str:
-    """Say in how many cells the ranking is kept and masking hurts."""
-    told = []
-    for question, words in ((RANKING, "the highest heads stay the highest"),
-                            (MASKING, "masking them costs more needles than masking others")):
-        part = table[table["question"] == question]
-        could = part[part["verdict"] != NO_ROOM]
-        counts = could["verdict"].value_counts()
-        kept = counts.get(YES, 0)
-        told.append(f"{words} in {'all' if kept == len(could) else f'{kept} of'} {len(could)}"
-                    + (" testable cases" if question == RANKING else "")
-                    + (f" (not in {counts[NO]})" if NO in counts else ""))
-    broken = ((table["question"] == RANKING) & (table["verdict"] == NO_ROOM)).sum()
-    return (f"**{told[0][0].upper()}{told[0][1:]}**; {told[1]}."
-            + (f" In {broken} more, the change leaves no needle found, so it leaves no scores."
-               if broken else ""))
+    """Say in how many changed cells the ranking is kept and masking hurts, and which were left out:
+    plain attention changes nothing, and a model that finds few needles can lose few."""
+    changed = table[table["variant"] != PLAIN]
+    ranking, needed = (changed[changed["question"] == question] for question in (RANKING, MASKING))
+    testable = "testable cases"
+    told = (f"**The highest heads stay the highest {_share_of(ranking, testable)}**; masking them "
+            "costs more needles than masking others "
+            + _share_of(needed, "cases in which the model finds at least half of its needles")
+            + ".")
+    broken = ranking[ranking["verdict"] == NO_ROOM]
+    few = needed[needed["verdict"] == NO_ROOM].merge(
+        broken[["model", "variant"]], how="left", indicator=True).query("_merge == 'left_only'")
+    return (told
+            + (f" In {len(broken)} more, the change leaves no needle found, so it leaves no scores."
+               if len(broken) else "")
+            + (" Where a change leaves some, but fewer than half, the rule does not judge masking: "
+               "as a share of the needles, it costs more than masking others by " + join(
+                   f"{number(row.value, row.low, row.high)} in {row.model} under "
+                   f"{_in_words(row.variant)}" for row in few.itertuples()) + "."
+               if len(few) else ""))
+
+
+def _share_of(part: pd.DataFrame, cases: str) -> str:
+    """Say in how many cells that could show it the answer is yes."""
+    could = part[part["verdict"] != NO_ROOM]
+    counts = could["verdict"].value_counts()
+    kept = counts.get(YES, 0)
+    return (f"in {'all' if kept == len(could) else f'{kept} of'} {len(could)} {cases}"
+            + (f" (not in {counts[NO]})" if NO in counts else ""))
+
+
+def _in_words(variant: str) -> str:
+    """The name of an attention in a sentence, for the short one of a column."""
+    name, _, p = variant.partition(" ")
+    return {"Share": "Share-Attention", "Select": f"Select-Attention with p = {p}"}.get(
+        name, variant)
+
+
+def masking_under(tables: Tables, model: str, variant: str) -> str:
+    """Say what a variant leaves of a model's needles, of its ranking of heads, and of the cost of
+    masking.
+
+    Parameters
+    ----------
+    variant : str
+        One under which needles are found.
+    """
+    lost = masking(tables["needles"]).set_index(["quantity", "variant"])
+    overlap, = agreements(tables).query(
+        "quantity == 'overlap' and variant == @variant")[ENDS].to_numpy()
+
+    def share(quantity: str, at: str) -> str:
+        return number(*lost.loc[(quantity, at), ENDS])
+
+    few = lost.loc[("found", variant), "value"] < HALF
+    return (f"Under {_in_words(variant)}, `{model}` finds {share('found', variant)} of the needles "
+            f"instead of {share('found', PLAIN)}. Of its highest heads, {number(*overlap)} stay "
+            "among the highest. Masking the retrieval heads costs "
+            f"{share('excess', variant)} of the needles more than masking others; under plain "
+            f"attention, {share('excess', PLAIN)}."
+            + (" By the second rule, so few needles do not show whether masking still hurts."
+               if few else ""))
 
 
 def scores_fall(tables: Mapping[str, Tables]) -> str:
@@ -120,7 +172,7 @@ def scores_fall(tables: Mapping[str, Tables]) -> str:
     falls = rows[rows["high"] < 0]
     if falls.empty:
         return "**Nowhere is it shown that the scores of retrieval heads fall.**"
-    told = ["{} lowers their mean score by {}".format(variant, join(
+    told = ["{} lowers their mean score by {}".format(_in_words(variant), join(
         f"{number(-row.value, -row.high, -row.low)} in {row.model}" for row in part.itertuples()))
         for variant, part in falls.groupby("variant", sort=False)]
     return ("**Some changes make them copy less, even in the needles that are found both times.** "
@@ -135,8 +187,8 @@ def gains_shown(table: pd.DataFrame) -> str:
     return (
         f"**Models that RetMask trained gain measurably in {gains} of {len(part)} cases**"
         f" and lose in {counts.get(NO, 0)}."
-        + (f" In {counts[NO_ROOM]} there was no room for a gain that could be shown."
-           if NO_ROOM in counts else "")
+        + (f" In {counts[NO_ROOM]} of them the model already finds so many needles, or so few, "
+           "that a gain could not show." if NO_ROOM in counts else "")
         + (f" In the other {len(open_)} a gain below {open_['smallest'].min():.2f} to "
            f"{open_['smallest'].max():.2f} of the needles is likely to be missed."
            if len(open_) else ""))
