@@ -20,7 +20,7 @@ from rmutils.experiments.is_it_causal import COPY, REMOVE, RESTORE, IsItCausal, 
 from rmutils.figures.report import by_sign, join, number
 from rmutils.figures.style import BLUE, GREY, INK, ORANGE, RED, WIDTH
 from rmutils.heads.scores import Head
-from rmutils.stats import Interval, holm, interval
+from rmutils.stats import Interval, holm, interval, sign_flip_test, smallest_p
 
 CEILING = 0.95
 """Share of tokens that are right: above it, own heads have no room to return more than others."""
@@ -292,18 +292,26 @@ def leaders_by_length_told(
               f"{len(table)} lengths).")
     if leaders is None:
         return f"{copies} What each restores alone was planned and has not been run."
-    parts = []
+    less = {}
     for length, part in leaders.table.groupby("length"):
         wide = part.pivot(index="needle", columns=["layer", "head"], values="restored")
-        less = interval((wide[heads[0]] - wide[heads[1]]).to_numpy())
-        more = Interval(-less.value, -less.high, -less.low)
-        parts.append(f"at {length:,} tokens " + by_sign(
-            less, f"head {first} restores {number(*less)} nats more",
+        less[length] = (wide[heads[0]] - wide[heads[1]]).to_numpy()
+    p = holm([sign_flip_test(values[:, None]) for values in less.values()])
+    parts, few = [], []
+    for (length, values), sure in zip(less.items(), p < level, strict=True):
+        found = interval(values)
+        if len(less) * smallest_p(len(values)) >= level:
+            few.append(f"{len(values)} answers at {length:,} tokens ({number(*found)} nats)")
+            continue
+        more = Interval(-found.value, -found.high, -found.low)
+        parts.append(f"at {length:,} tokens ({len(values)} answers) " + (by_sign(
+            found, f"head {first} restores {number(*found)} nats more",
             f"head {second} restores {number(*more)} nats more",
-            "neither surely restores more"))
-    answers = leaders.table.groupby("length")["needle"].nunique()
-    return (f"{copies} Alone, {join(parts)} ({_span(sorted({*answers}))} answers at each "
-            "length).")
+            "neither surely restores more") if sure else "neither surely restores more"))
+    told = f" Alone, {join(parts)}." if parts else ""
+    blind = (f" Whether head {first} restores more than head {second} could not have been shown by "
+             f"{join(few)}: signs of so few cannot give a p below {level:g}." if few else "")
+    return f"{copies}{told}{blind}"
 
 
 def _span(numbers: Sequence[int]) -> str:

@@ -200,7 +200,14 @@ def test_leaders_are_compared_length_by_length():
         {"needle": n, "length": 512, "layer": 0, "head": head, "restored": 2.0 - head, "gap": 9.0}
         for n in range(6) for head in (0, 1)]))
     told = shown.leaders_by_length_told(table, config.heads, leaders, 0.05)
-    assert "at 512 tokens head 0-0 restores 1 [1" in told and "(6 answers" in told
+    assert "at 512 tokens (6 answers) head 0-0 restores 1 [1" in told and "could not" not in told
+    few = Leaders(leaders.table[leaders.table["needle"] < 5])  # p is 1/16 at best
+    told = shown.leaders_by_length_told(table, config.heads, few, 0.05)
+    assert "Alone" not in told
+    assert "could not have been shown by 5 answers at 512 tokens (1 [" in told
+    # six at each of two lengths: 2 x 1/32 by Holm's method
+    both = Leaders(pd.concat([leaders.table, leaders.table.assign(length=2048)]))
+    assert "Alone" not in shown.leaders_by_length_told(table, config.heads, both, 0.05)
     assert len(shown.copy_scores_by_length(table, config.heads).axes) == 2
 
 
