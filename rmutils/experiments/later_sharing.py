@@ -29,7 +29,7 @@ from rmutils.experiments.under_variants import TextsConfig, VariantConfig, measu
 from rmutils.heads.detection import DetectConfig
 from rmutils.models import LanguageModel
 from rmutils.pipeline.planned_runs import Plan
-from rmutils.stats import DIFFERENCE, LEVEL, holm, interval, sign_flip_test
+from rmutils.stats import DIFFERENCE, LEVEL, TIE, holm, interval, sign_flip_test
 
 ALIKE, RANDOM, EVERYWHERE = "alike", "random", "one threshold"
 """Arms besides the plain model."""
@@ -117,8 +117,9 @@ def compare_arms(needles: pd.DataFrame, arm: str = ALIKE, base: str = RANDOM) ->
     -------
     DataFrame
         `model`, `rate`, `share` and `share_base` (found by each arm), `effect`, `low`, `high`
-        (95 %, over needles and draws), `p` (sign flips of needles), `needles`, `readable` (whether
-        the two arms are not both at the floor or at the ceiling).
+        (95 %, over needles and draws), `p` (sign flips of needles, with the draws as they fell),
+        `needles`, `draws` (of the base) and `draws_above` (how many of them find more), `readable`
+        (whether the two arms are not both at the floor or at the ceiling).
     """
     rows = []
     for (model, rate), part in needles.groupby(["model", "rate"], sort=False):
@@ -131,9 +132,11 @@ def compare_arms(needles: pd.DataFrame, arm: str = ALIKE, base: str = RANDOM) ->
         rows.append((model, rate, *means, *interval(values, clusters, seeds=True,
                                                     bounds=DIFFERENCE),
                      sign_flip_test(values, clusters), len({*clusters}),
+                     theirs.shape[1], int((theirs.mean() > means[0] + TIE).sum()),
                      max(means) >= FLOOR and min(means) <= CEILING))
     return pd.DataFrame(rows, columns=["model", "rate", "share", "share_base", "effect", "low",
-                                       "high", "p", "needles", "readable"])
+                                       "high", "p", "needles", "draws", "draws_above",
+                                       "readable"])
 
 
 def primary(needles: pd.DataFrame, plan: Plan) -> pd.DataFrame:

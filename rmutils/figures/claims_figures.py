@@ -26,7 +26,7 @@ from rmutils.experiments.masking_sweep import count_at, scored
 from rmutils.experiments.olmo3 import extension_stored
 from rmutils.experiments.olmo3_ablations import recipe_parts
 from rmutils.experiments.run_costs import roofline
-from rmutils.experiments.savings_curves import by_half, look_up, planned_sharing
+from rmutils.experiments.savings_curves import look_up, planned_sharing
 from rmutils.experiments.variant_questions import DocumentsConfig
 from rmutils.figures import ms_poe_sentences, olmo3_sentences, sharing_sentences
 from rmutils.figures.report import by_sign, counted, number, sentence, spell
@@ -201,11 +201,8 @@ def _share_select() -> Iterator[tuple]:
                later_sharing.primary(planned["needles"], plan), len(lacks)) if planned else NONE)
     alone, _, _ = look_up(LARGE, ONE_LAYER, compute="never")
     yield ("Section 5, Figure 6", "Sharing in one of layers 0 to 14 costs accuracy, in one of "
-           "15 to 31 little", 12, "; ".join(
-               f"{row.variant} of {LARGE}: needles found change by "
-               f"{number(row.effect, row.low, row.high)}"
-               for row in by_half(alone["needles"], LAYERS).itertuples()) + "."
-           if alone else NONE)
+           "15 to 31 little", 12,
+           sharing_sentences.by_layer(alone["needles"], LARGE, LAYERS) if alone else NONE)
     agreed, _, _ = look_up(LARGE, AgreementConfig(), compute="never")
     yield ("Section 3.2, Figures 3 and 4", "Later layers agree on tokens more than early ones; "
            "over time the tokens change", 13, sharing_sentences.layers_agree(

@@ -7,11 +7,19 @@ from collections.abc import Sequence
 import pandas as pd
 
 from rmutils.attention.variants import PLAIN
+from rmutils.core.results import Artifact
 from rmutils.experiments.later_sharing import shown_by
-from rmutils.experiments.savings_curves import BOTH, SELECT, SHARE, remaining
+from rmutils.experiments.savings_curves import (
+    BOTH,
+    SELECT,
+    SHARE,
+    by_half,
+    hardest_layer,
+    remaining,
+)
 from rmutils.experiments.under_variants import changes, levels
-from rmutils.figures.report import by_sign, join, number
-from rmutils.stats import DIFFERENCE, Interval, interval
+from rmutils.figures.report import by_sign, join, number, spell
+from rmutils.stats import DIFFERENCE, Interval, interval, smallest_p
 
 ENDS = ["value", "low", "high"]
 RULE = {1: "sharing costs fewer needles if the heads are alike", -1: "random heads share at less "
@@ -34,12 +42,76 @@ def alike_or_random(found: pd.DataFrame, missing: int) -> str:
     by_rule = [f"{_on(verdict.index[verdict == sign], len(verdict))} {words}"
                for sign, words in RULE.items() if (verdict == sign).any()]
     row = lowest.loc[lowest["effect"].idxmax()]
-    return (f"**{'. '.join(by_rule)}** (corrected p at most {lowest['p_holm'].max():.2g}). The "
-            f"difference is largest on `{row.model}`: with {row.rate:.0%} of its heads computing, "
-            f"it finds {row.share:.0%} of the needles if alike heads share and "
-            f"{row.share_base:.0%} if random ones do, {_points(row)} points more."
+    near = lowest.loc[lowest["low"].idxmin()]
+    above = found[found["draws_above"] > 0]
+    some = [f"{one.draws_above} of {one.draws} (`{one.model}` at {one.rate:.1%})"
+            for one in above.itertuples()]
+    return (f"**{'. '.join(by_rule)}** (corrected p at most {lowest['p_holm'].max():.2g}). "
+            "P allows for other needles, not for other random heads: "
+            + (f"of their draws, {join(some)} find more than alike heads" if some else
+               "no draw of them finds more than alike heads")
+            + f". The intervals allow for both; the lowest begins at {100 * near.low:.2g} points "
+            f"(`{near.model}`). The difference is largest on `{row.model}`: with {row.rate:.0%} of "
+            f"its heads computing, it finds {row.share:.0%} of the needles if alike heads share "
+            f"and {row.share_base:.0%} if random ones do, {_points(row)} points more."
             + (" One planned measurement is missing." if missing == 1 else
                f" Planned measurements that are missing: {missing}." if missing else ""))
+
+
+def place_matters(found: pd.DataFrame, keeps_up: pd.DataFrame) -> str:
+    """Say in how many models the place of the sharing matters if heads are alike.
+
+    Parameters
+    ----------
+    found : DataFrame
+        As from `rmutils.experiments.later_sharing.compare_arms`: alike heads in later layers minus
+        alike heads in all layers, by one threshold, at one rate.
+    keeps_up : DataFrame
+        The same for one threshold minus random heads in later layers.
+    """
+    counts = [[(table["readable"] & clear).sum() for clear in (table["low"] > 0, table["high"] < 0)]
+              for table in (found, keeps_up)]
+    (later, everywhere), (better, worse) = counts
+    shown, others = (join(f"{_points(row)} (`{row.model}`)" for row in table.itertuples())
+                     for table in (found, keeps_up))
+    return (f"**Where alike heads share matters in {later + everywhere} of {len(found)} models.** "
+            f"With {found['rate'].iloc[0]:.1%} of the heads computing, alike heads that share in "
+            "later layers find more needles than alike heads that share in all layers, by one "
+            f"threshold, in {spell(later)}, and fewer in {spell(everywhere)}; the differences are "
+            f"{shown} points.{_unread(found)} One threshold for all layers does better than random "
+            f"heads in later ones in {spell(better)} and worse in {spell(worse)}: {others}."
+            f"{_unread(keeps_up)} Intervals, not corrected for {len(found) + len(keeps_up)} "
+            "comparisons.")
+
+
+def _unread(found: pd.DataFrame) -> str:
+    return "" if found["readable"].all() else f" {unread(found)}"
+
+
+def by_layer(table: pd.DataFrame, model: str, layers: int, asked: str = "needles") -> str:
+    """Say what sharing in one layer costs in each half of the model, and how much of it one layer
+    makes.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Of `rmutils.experiments.layer_choice.layers`.
+    layers : int
+        Of the model.
+    asked : {"needles", "questions"}
+        What its `correct` is about.
+    """
+    done = {"needles": "needles found", "questions": "questions answered"}[asked]
+    half = by_half(table, layers).set_index("variant")["effect"]
+    layer, change = hardest_layer(table)
+    rest = by_half(table[table["variant"] != layer], layers).set_index("variant")["effect"]
+    own = "first half" if int(layer) < layers / 2 else "second half"
+    count = table["question"].nunique()
+    return (f"Sharing in one layer of `{model}` changes the share of {done}, on average, by "
+            + join(f"{value:z.2f} in the {name}" for name, value in half.items())
+            + f". Layer {layer} alone changes it by {change:z.2f}; without it the {own} is at "
+            f"{rest[own]:z.2f}. With {spell(count)} {asked} no p can be below "
+            f"{smallest_p(count):g}, so this is no test.")
 
 
 def _on(models: Sequence[str], of: int) -> str:
@@ -57,6 +129,14 @@ def unread(found: pd.DataFrame) -> str:
 
 def _points(row) -> str:
     return number(*(100 * x for x in (row.effect, row.low, row.high)))
+
+
+def took(planned: Sequence[Artifact], others: Sequence[Artifact]) -> str:
+    """Say how long stored measurements took: the planned runs, and the others of the chapter."""
+    minutes, more = (sum(one.manifest["seconds"] for one in part) / 60
+                     for part in (planned, others))
+    return (f"The {len(planned)} planned runs took {minutes:.0f} minutes in all"
+            + (f", the other measurements of the larger model {more:.0f}." if others else "."))
 
 
 def sharing_layer(each: pd.DataFrame, model: str, layers: int) -> str:

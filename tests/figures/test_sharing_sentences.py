@@ -1,5 +1,7 @@
 """Sentences about sharing and selecting follow the numbers, whichever way they point."""
 
+from types import SimpleNamespace
+
 import pandas as pd
 
 from rmutils.experiments.run_costs import roofline
@@ -7,12 +9,14 @@ from rmutils.figures.claims_figures import companion_claims
 from rmutils.figures.sharing_sentences import (
     beginnings,
     both_at_once,
+    by_layer,
     gpu_cost,
     layers_agree,
     nearest_heads,
     prompt_or_steps,
     prompt_time,
     sharing_layer,
+    took,
 )
 from rmutils.stats import Interval
 
@@ -42,6 +46,27 @@ def test_a_layer_that_cannot_share_is_named():
     assert "at least half as many; in 2 of the 2" in spared
     said = each.assign(response=["x y z"] * 4 + ["q"] * 4 + ["x y z a"] * 4)
     assert "if heads share in layer 0 (0%); otherwise in 100% to 100%" in beginnings(said, "m")
+
+
+def test_halves_are_told_with_and_without_their_worst_layer():
+    """Layer 0 loses all, layers 1 and 3 a third of three needles."""
+    lost = {"plain": 0, "0": 3, "1": 1, "2": 0, "3": 1}
+    table = pd.DataFrame([(name, 9, q, 0.0, float(q >= count)) for name, count in lost.items()
+                          for q in range(3)],
+                         columns=["variant", "length", "question", "place", "correct"])
+    said = by_layer(table, "m", 4)
+    assert "found, on average, by -0.67 in the first half and -0.17 in the second half." in said
+    assert "Layer 0 alone changes it by -1.00; without it the first half is at -0.33." in said
+    assert "With three needles no p can be below 0.25" in said
+    turned = by_layer(table.replace({"variant": {"0": "3", "3": "0"}}), "m", 4, "questions")
+    assert "Layer 3 alone" in turned and "the second half is at 0.00" in turned
+    assert "share of questions answered" in turned
+
+
+def test_time_is_that_of_the_manifests():
+    runs = [SimpleNamespace(manifest={"seconds": 90}), SimpleNamespace(manifest={"seconds": 150})]
+    assert took(runs, []) == "The 2 planned runs took 4 minutes in all."
+    assert took(runs, runs).endswith("in all, the other measurements of the larger model 4.")
 
 
 def test_heads_within_the_threshold_or_the_nearest_two():
