@@ -15,11 +15,11 @@ from pydantic import Field
 from rmutils.attention.ms_poe import MsPoe, rescaled
 from rmutils.attention.share_attention import Share
 from rmutils.attention.sharing_plans import calibration_prompts, mean_distances
-from rmutils.attention.variants import Plain, Variant
+from rmutils.attention.variants import PLAIN, Plain, Variant
 from rmutils.core.config import Config, command_line, digest
 from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal, one_thread, progress_bar
-from rmutils.core.results import Artifact, Compute, Stage, Tables
+from rmutils.core.results import Artifact, Compute, Stage, Tables, read_tables, stored
 from rmutils.experiments.masking_sweep import masking_plan, scored
 from rmutils.experiments.under_variants import answers
 from rmutils.experiments.variant_questions import needle_questions
@@ -264,3 +264,25 @@ def heads_stored(
 def heads_command(model: str, config: HeadsConfig) -> str:
     """Return the command line that makes this result."""
     return command_line("variants", "heads", model, config=config)
+
+
+def needles_found(variant: Variant) -> pd.DataFrame:
+    """Count the needles that whole models find with a variant and without, as far as it is stored.
+
+    Returns
+    -------
+    DataFrame
+        Of each model the measurement with most needles: `model`, `found` with the variant, `plain`,
+        `asked`.
+    """
+    rows = []
+    for artifact in sorted(stored(HEADS.name), key=lambda one: one.name):
+        names = [name for name, one in HeadsConfig(**artifact.manifest["config"]).variants.items()
+                 if one == variant]
+        if names:
+            whole = read_tables(artifact.folder)["needles"].query("subject == @WHOLE")
+            right = whole.groupby("variant")["correct"].agg(["sum", "size"]).astype(int)
+            rows.append((artifact.model, right.loc[names[0], "sum"], right.loc[PLAIN, "sum"],
+                         right.loc[PLAIN, "size"]))
+    table = pd.DataFrame(rows, columns=["model", "found", "plain", "asked"])
+    return table.loc[table.groupby("model")["asked"].idxmax()]

@@ -12,9 +12,11 @@ import numpy as np
 import pandas as pd
 from IPython.display import HTML
 
+from rmutils.attention.select_attention import Select
 from rmutils.attention.share_attention import Share
 from rmutils.core.errors import NotStored
 from rmutils.experiments import later_sharing
+from rmutils.experiments.heads_under_variants import needles_found
 from rmutils.experiments.layer_choice import (
     AgreementConfig,
     LayersConfig,
@@ -210,9 +212,12 @@ def _share_select() -> Iterator[tuple]:
            if agreed else NONE)
     model, layer, asked = planned_recall(load_plan("select_recall"))
     seen, _, _ = look_up(model, asked, compute="never")
+    selecting = Select(filter_layer=1, p=0.99)
     yield ("Sections 3.2 and 4.2", "Choosing at each step keeps what choosing once, from the "
-           "prompt, misses", 13, sharing_sentences.prompt_or_steps(
-               seen["recall"], model, layer, 0.97) if seen else NONE)
+           "prompt, misses", 13, " ".join([
+               sharing_sentences.prompt_or_steps(seen["recall"], model, layer, 0.97),
+               sharing_sentences.each_step_elsewhere(needles_found(selecting), 1, 0.99)])
+           if seen else NONE)
     table = roofline([8_000], [0.1])
     yield ("Section 4.2", "The cache is half", 13, f"With the hidden states that have to be kept, "
            f"{table['held_share'].iloc[0]:.0%} of it is left for Llama 3.1 8B; counted.")

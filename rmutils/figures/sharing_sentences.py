@@ -221,11 +221,12 @@ def prompt_or_steps(recall: pd.DataFrame, model: str, layer: int, p: float) -> s
     ends = (once.index.min(), once.index.max())
     more = pd.DataFrame([interval(one["next"] - one["prompt"], one["question"], bounds=DIFFERENCE)
                          for _, one in part.groupby("p")])
-    lead = ("Choosing once, from the prompt, misses the needle; choosing at each step finds it."
-            if (more["low"] > 0).all() else
-            "Choosing once, from the prompt, finds more than choosing at each step."
-            if (more["high"] < 0).all() else
-            "It is not shown that choosing at each step finds more than choosing once.")
+    lead = (f"In {model}, tokens chosen once, from the prompt, miss the needle; tokens chosen "
+            "at each step hold the one to be copied." if (more["low"] > 0).all() else
+            f"In {model}, choosing once, from the prompt, holds more of the needle's tokens than "
+            "choosing at each step." if (more["high"] < 0).all() else
+            f"It is not shown that in {model} choosing at each step holds more of the needle's "
+            "tokens than choosing once.")
     return (f"**{lead}** Tokens are chosen until they hold a share p of the attention. At p of "
             f"{ends[0]:g} to {ends[1]:g}, the prompt's last token chooses "
             f"{_shares(once['value'])} of the needle's tokens in layer {layer} of `{model}`, "
@@ -233,6 +234,21 @@ def prompt_or_steps(recall: pd.DataFrame, model: str, layer: int, p: float) -> s
             "When a token of the needle is to be copied, that step has chosen it in "
             + " and in ".join(f"{number(*later.loc[at, ENDS])} of all cases (p = {at:g}, "
                               f"{seen[at]:.0%} of all tokens selected)" for at in ends) + ".")
+
+
+def each_step_elsewhere(found: pd.DataFrame, layer: int, p: float) -> str:
+    """Say how many needles models find that choose at each step; empty if none is stored.
+
+    Parameters
+    ----------
+    found : DataFrame
+        Of `rmutils.experiments.heads_under_variants.needles_found`.
+    """
+    if found.empty:
+        return ""
+    return (f"Where tokens really are selected at each step (p = {p:g}, behind layer {layer}), "
+            + join(f"{row.model} finds {row.found} of {row.asked} needles instead of {row.plain}"
+                   for row in found.itertuples()) + ".")
 
 
 def _shares(values: pd.Series) -> str:

@@ -4,12 +4,16 @@ from types import SimpleNamespace
 
 import pandas as pd
 
+from rmutils.attention.select_attention import Select
+from rmutils.core.results import read_tables, stored
+from rmutils.experiments.heads_under_variants import needles_found
 from rmutils.experiments.run_costs import roofline
 from rmutils.figures.claims_figures import companion_claims
 from rmutils.figures.sharing_sentences import (
     beginnings,
     both_at_once,
     by_layer,
+    each_step_elsewhere,
     gpu_cost,
     layers_agree,
     nearest_heads,
@@ -26,13 +30,29 @@ def test_choosing_once_is_compared_with_choosing_at_each_step():
                            "prompt_kept": 0.1, "answer_kept": 0.3}
                           for p in (0.9, 0.97, 0.99) for q in range(6)])
     told = prompt_or_steps(table, "m", 1, 0.97)
-    assert "Choosing once, from the prompt, misses the needle" in told
+    assert told.startswith("**In m, tokens chosen once, from the prompt, miss the needle;")
     assert "p of 0.9 to 0.97" in told and "0.99" not in told
     assert "0% of the needle's tokens in layer 1 of `m`, though 10% of all (6 needles)" in told
     other = prompt_or_steps(table.assign(prompt=1.0), "m", 1, 0.97)
-    assert other.startswith("**Choosing once, from the prompt, finds more")
+    assert other.startswith("**In m, choosing once, from the prompt, holds more")
     half = prompt_or_steps(table.assign(prompt=table["question"] % 2), "m", 1, 0.97)
-    assert half.startswith("**It is not shown")
+    assert half.startswith("**It is not shown that in m")
+
+
+def test_needles_of_models_that_select_at_each_step():
+    """The stored measurement of chapter 15 with most needles, counted by hand from its cases."""
+    found = needles_found(Select(filter_layer=1, p=0.99)).set_index("model")
+    assert [*found.index] == ["tiny-llama", "tiny-olmo3", "tiny-qwen3"]
+    artifact, = (one for one in stored("variant-heads") if one.model == "tiny-qwen3"
+                 and one.manifest["config"]["needles"]["needles"] == 20)
+    needles = read_tables(artifact.folder)["needles"]
+    right = needles[(needles["subject"] == "whole") & (needles["variant"] == "Select 0.99")]
+    assert found.loc["tiny-qwen3", ["found", "asked"]].tolist() == [
+        right["correct"].sum(), len(right)]
+    told = each_step_elsewhere(found.reset_index(), 1, 0.99)
+    assert f"tiny-qwen3 finds {right['correct'].sum():.0f} of {len(right)} needles instead" in told
+    assert needles_found(Select(filter_layer=1, p=0.12345)).empty
+    assert each_step_elsewhere(found.iloc[:0], 1, 0.99) == ""
 
 
 def test_a_layer_that_cannot_share_is_named():
