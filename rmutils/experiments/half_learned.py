@@ -21,6 +21,7 @@ from rmutils.core.results import Artifact, Compute, Stage, read_tables, write_ta
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate
 from rmutils.heads import HeadScores
 from rmutils.heads.detection import even_depths, run_cases
+from rmutils.heads.head_change import needle_weights, over_trainings, weighted_means
 from rmutils.heads.scores import Head
 from rmutils.models import LanguageModel, identify, load_model
 from rmutils.models.known_models import tau_of
@@ -37,7 +38,17 @@ from rmutils.pipeline.planned_runs import (
     train_on_pairs,
 )
 from rmutils.pipeline.retmask import RetMaskConfig
-from rmutils.stats import DIFFERENCE, LEVEL, POWER, TIE, holm, interval, sign_flip_test
+from rmutils.stats import (
+    DIFFERENCE,
+    LEVEL,
+    POWER,
+    RESAMPLES,
+    TIE,
+    holm,
+    interval,
+    interval_of,
+    sign_flip_test,
+)
 
 HALF_LEARNED = Stage("half-learned", version=1)
 FURTHER = "further"
@@ -254,9 +265,8 @@ def compare_arms(
     Returns
     -------
     DataFrame
-        `model`, `effect` with `low` and `high` (95 %; over needles and seeds for `success`, over
-        seeds for scores; NaN for one seed), `p` (sign flips of seeds), `p_holm` (over the models),
-        `seeds`.
+        `model`, `effect` with `low` and `high` (95 %, over needles and seeds; NaN for one seed),
+        `p` (sign flips of seeds), `p_holm` (over the models), `seeds`.
     """
     rows, places = [], ["needle", "length", "depth"]
     for model, part in cases.groupby("model", sort=False):
@@ -271,18 +281,22 @@ def compare_arms(
             continue
         pairs["difference"] = pairs[measure].astype(float) - pairs[f"{measure}_base"]
         by_seed = pairs.groupby("seed")["difference"].mean().to_numpy()
-        low, high = np.nan, np.nan
-        if measure != "success":
-            _, low, high = interval(by_seed, bounds=DIFFERENCE)
-        elif len(by_seed) > 1:
-            wide = pairs.pivot(index=places, columns="seed", values="difference")
-            _, low, high = interval(wide.to_numpy(), wide.index.get_level_values("needle"),
-                                    seeds=True, bounds=DIFFERENCE)
+        low, high = _interval(pairs) if len(by_seed) > 1 else (np.nan, np.nan)
         rows.append((model, by_seed.mean(), low, high, sign_flip_test(by_seed[:, None]),
                      len(by_seed)))
     found = pd.DataFrame(rows, columns=["model", "effect", "low", "high", "p", "seeds"])
     found.insert(5, "p_holm", holm(found["p"]))
     return found
+
+
+def _interval(pairs: pd.DataFrame) -> tuple[float, float]:
+    """Over needles and seeds, though not every case counts in every seed."""
+    sums = pairs.pivot_table(index="needle", columns="seed", values="difference", fill_value=0,
+                             aggfunc=["sum", "count"])
+    table = np.stack([sums["sum"].to_numpy().T, sums["count"].to_numpy().T], axis=-1)
+    means = weighted_means(table, needle_weights(len(sums), RESAMPLES, 0))[..., 0]
+    found = interval_of(over_trainings(means, len(sums), 0), bounds=DIFFERENCE)
+    return found.low, found.high
 
 
 def changes(result: HalfLearned) -> pd.DataFrame:
@@ -382,7 +396,7 @@ def _by_model(table: pd.DataFrame, scale: int, unit: str) -> str:
     return "; ".join(
         f"{said(row.effect)} {unit} on `{row.model}` " + (
             "(one seed)" if np.isnan(row.low) else f"(95 % interval {said(row.low)} to "
-            f"{said(row.high)}; {row.seeds} seeds)") for row in table.itertuples())
+            f"{said(row.high)} over needles and {row.seeds} seeds)") for row in table.itertuples())
 
 
 def verdict(table: pd.DataFrame, plan: Plan) -> str:

@@ -132,6 +132,10 @@ def _picture(parts: Sequence[Part]) -> str:
             f'beside the claimed bound">{"".join(marks)}</svg>')
 
 
+CONTROLS = "same_layers"
+"""How the name of a quantity ends that compares with other heads of the same layers, by a plan."""
+
+
 def effects_against(parts: pd.DataFrame) -> str:
     """Say how many of the effects that decide go against the paper, of those that could.
 
@@ -141,11 +145,17 @@ def effects_against(parts: pd.DataFrame) -> str:
         As from `rmutils.paper.claims.part_table`.
     """
     heard = parts[parts["decides"] & (parts["verdict"] != BLIND)]
-    against = (heard["verdict"] == AGAINST).sum()
+    blind, against = (parts["decides"] & (parts["verdict"] == BLIND)).sum(), (
+        heard["verdict"] == AGAINST).sum()
+    beside = parts[~parts["decides"] & (parts["verdict"] == AGAINST)
+                   & parts["quantity"].str.endswith(CONTROLS)]
+    one = len(beside) == 1
     return (f"Of {len(heard)} deciding effects that could go either way, {against or 'none'} "
             f"{'goes' if against == 1 else 'go'} against the paper, after correction for many "
-            f"comparisons; {(parts['decides'] & (parts['verdict'] == BLIND)).sum()} more could "
-            "not have shown anything.")
+            f"comparisons; {blind} more could not have shown anything."
+            + (f" Beside the claims, {spell(len(beside))} planned comparison{'s' * (not one)} "
+               f"{'goes' if one else 'go'} the other way: "
+               + " ".join(map(sentence, beside.itertuples())) if len(beside) else ""))
 
 
 def opposite_shown(parts: pd.DataFrame) -> str:

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -111,7 +112,7 @@ def test_the_scores_of_the_masked_heads_are_told_with_their_direction():
     cases = cases_of({"retmask": [[1, 1, 1, 1]] * 6, MATCHED: [[1, 1, 1, 1]] * 6})
     cases.loc[cases["arm"] == "retmask", "retrieval"] -= 0.05
     whole = HalfLearned(cases, cases, cases, planned=12, done=12, deviations=[])
-    assert "−50.0 thousandths on `toy` (95 % interval −50.0 to −50.0; 6 seeds)" in (
+    assert "−50.0 thousandths on `toy` (95 % interval −50.0 to −50.0 over needles and 6 seeds)" in (
         told := heads_finding(whole)) and "They fall on `toy`" in told
     cases.loc[cases["arm"] == "retmask", "retrieval"] += 0.1
     assert "fall" not in heads_finding(whole)
@@ -129,6 +130,23 @@ def test_arms_are_compared_as_by_hand():
     scores = cases.assign(retrieval=cases["retrieval"] + (cases["arm"] == "retmask") * 0.02)
     both, = compare_arms(scores, measure="retrieval").itertuples()
     assert both.effect == pytest.approx(0.02)
+
+
+def test_intervals_of_scores_allow_for_other_needles():
+    """The seeds agree and the needles do not: the fewer needles, the wider. A needle that one arm
+    misses in one seed counts in the others."""
+    def compared(needles):
+        cases = cases_of({arm: [[1] * needles] * 6 for arm in ("retmask", MATCHED)})
+        ours = cases["arm"] == "retmask"
+        cases.loc[ours, "retrieval"] += np.where(cases.loc[ours, "needle"] % 2, 0.1, -0.06)
+        cases.loc[ours & (cases["seed"] == 0) & (cases["needle"] == 0), "success"] = False
+        row, = compare_arms(cases, measure="retrieval").itertuples()
+        return row
+
+    few, many = compared(4), compared(40)
+    assert few.effect == pytest.approx((5 * 0.02 + (0.1 - 0.06 + 0.1) / 3) / 6)
+    assert few.low < 0 < few.high and many.low < many.effect < many.high
+    assert many.high - many.low < (few.high - few.low) / 2
 
 
 def test_the_smallest_effect_is_that_of_the_plan():

@@ -51,12 +51,12 @@ def test_dots_lie_within_their_intervals_and_on_their_side_of_the_bound(judged):
     assert re.fullmatch(r"0 0 240 \d+", page.svg["viewbox"])
 
 
-def effects(*verdicts):
+def effects(*verdicts, beyond="others"):
     """A row for each (verdict, decides), its sentence being its place in the list."""
     return pd.DataFrame([{
         "verdict": verdict, "decides": decides, "p": 0.01, "value": 1.0, "low": 0.5, "high": 1.5,
-        "scale": 1, "over": "", "blocked": "", "sentence": f"effect {place} is {{effect}}",
-        "claimed_in_units": "above 2"} for place, (verdict, decides) in enumerate(verdicts)])
+        "scale": 1, "over": "", "blocked": "", "quantity": f"lost_beyond_{beyond}",
+        "sentence": f"effect {place} is {{effect}}", "claimed_in_units": "above 2"} for place, (verdict, decides) in enumerate(verdicts)])
 
 
 def test_only_effects_that_decide_and_could_have_moved_are_counted():
@@ -66,6 +66,15 @@ def test_only_effects_that_decide_and_could_have_moved_are_counted():
     assert "1 more could not" in told
     assert "Of 1 deciding effects that could go either way, 1 goes" in effects_against(
         effects((AGAINST, True), blind))
+    assert "planned" not in told
+
+
+def test_planned_controls_that_go_the_other_way_are_named():
+    """One that decides, one beside, and one beside that is undecided."""
+    told = effects_against(effects((UNDECIDED, True), (AGAINST, False), (UNDECIDED, False),
+                                   beyond="same_layers"))
+    assert "one planned comparison goes the other way: Effect 1 is 1.0 [0.5," in told
+    assert "Effect 2" not in told and "none go against" in told
 
 
 def test_what_is_shown_beside_a_claim_does_not_contradict_it():

@@ -370,6 +370,24 @@ def test_where_general_scores_come_from(monkeypatch, runs):
         task_effects.general_scores_of("gone")
 
 
+def test_half_learned_heads_beside_others_of_the_same_layers(monkeypatch):
+    """Scores differ by a twentieth on the model asked for; until all runs are stored it waits."""
+    cases = pd.DataFrame([
+        {"model": model, "arm": arm, "seed": seed, "needle": needle, "length": 9, "depth": 0.5,
+         "success": True, "retrieval": 0.5 - 0.05 * (arm == "retmask" and model == "m")
+         + (seed + needle) / 1000 * (arm == "retmask")}
+        for model, arm, seed, needle in product(
+            "mn", ("retmask", MATCHED + "-mask"), range(7), range(5))])
+    found = SimpleNamespace(cases=cases, done=14, planned=14)
+    monkeypatch.setattr(head_effects, "half_learned", lambda plan: found)
+    effect = head_effects.half_learned_change_beyond_same_layers("m")
+    assert effect.value == pytest.approx(-0.05 + 0.005) and effect.low < effect.value < effect.high
+    assert (effect.clusters, effect.note) == (5, "interval over needles and 7 seeds")
+    found.done = 13
+    with pytest.raises(NotStored, match="compute_half auto"):
+        head_effects.half_learned_change_beyond_same_layers("m")
+
+
 @pytest.fixture
 def designed(monkeypatch):
     """Twelve models on a line; their gains are known to half a point."""

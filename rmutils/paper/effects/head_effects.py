@@ -20,6 +20,7 @@ from rmutils.core.errors import NotStored
 from rmutils.core.results import Artifact
 from rmutils.evaluation.failure_prompts import OUTCOMES, outcome
 from rmutils.experiments.failure_modes import WHOLE, FailureModes, failure_modes_stored
+from rmutils.experiments.half_learned import HALF_LEARNED, compare_arms, half_learned
 from rmutils.experiments.masking_sweep import (
     Sweep,
     SweepConfig,
@@ -173,6 +174,22 @@ def retrieval_heads_change_beyond(model: str, strategy: str) -> Effect:
     pairs = [PairedDetection(other.after, own.after, _retrieval_heads(own))
              for own, other in zip(ours, theirs, strict=True)]
     return _row(training_effect(pairs, cases="both"), "change", SCORE, [*ours, *theirs], RETRIEVAL)
+
+
+@quantity("on half-learned {model}, the scores of the masked heads after RetMask minus those after "
+          "the same training with as many others of the same layers masked are {effect} "
+          "thousandths", scale=1000)
+def half_learned_change_beyond_same_layers(model: str) -> Effect:
+    """Score of the retrieval heads of a half-learned model after RetMask, minus that after masking
+    others of the same layers, over the cases that both trained models solve."""
+    found = half_learned(load_plan("half_learned"))
+    if found is None or found.done < found.planned:
+        raise NotStored("not all planned runs on half-learned models are stored. They are made by "
+                        "`rmutils run 09_data_and_training -p compute_half auto`.")
+    cases = found.cases[found.cases["model"] == model]
+    row, = compare_arms(cases, measure="retrieval").itertuples()
+    return Effect(row.effect, row.low, row.high, SCORE, (HALF_LEARNED.name,),
+                  cases["needle"].nunique(), f"interval over needles and {row.seeds} seeds")
 
 
 @quantity("{strategy} changes the share of needles that {model} finds by {effect} percentage "
