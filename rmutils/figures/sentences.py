@@ -212,6 +212,26 @@ def designs_can_tell(table: pd.DataFrame) -> str:
            "number of heads or of weights." if mixed.low > 0 and len(sizes) == 1 else "."))
 
 
+NEARLY_ALL = 0.9
+"""From this share of needles on, little is left to find."""
+
+
+def little_left(found: Mapping[str, float]) -> str:
+    """Say how many models find nearly all needles before a training, and what the others find.
+
+    Parameters
+    ----------
+    found : mapping
+        Model, or model and length -> share of needles.
+    """
+    others = {name: share for name, share in found.items() if round(share, 9) < NEARLY_ALL}
+    many = len(found) - len(others)
+    return (f"{many or 'none'} of {len(found)} find at least "
+            f"{NEARLY_ALL:.0%} of the needles before RetMask, which leaves little to gain"
+            + ("; not so " + join(f"{name} ({share:.0%})" for name, share in others.items())
+               if others else "") + ".")
+
+
 # Chapter 7
 
 def at_a_constant(samples: pd.DataFrame, constant: Mapping[str, float]) -> list[str]:

@@ -56,7 +56,8 @@ def effects(*verdicts, beyond="others"):
     return pd.DataFrame([{
         "verdict": verdict, "decides": decides, "p": 0.01, "value": 1.0, "low": 0.5, "high": 1.5,
         "scale": 1, "over": "", "blocked": "", "quantity": f"lost_beyond_{beyond}",
-        "sentence": f"effect {place} is {{effect}}", "claimed_in_units": "above 2"} for place, (verdict, decides) in enumerate(verdicts)])
+        "sentence": f"effect {place} is {{effect}}", "claimed_in_units": "above 2"}
+        for place, (verdict, decides) in enumerate(verdicts)])
 
 
 def test_only_effects_that_decide_and_could_have_moved_are_counted():

@@ -87,6 +87,14 @@ def gains(values, error, sparsity) -> pd.DataFrame:
                          "sparsity": sparsity, "heads": range(len(values))})
 
 
+def test_models_with_needles_left_to_find_are_named():
+    told = sentences.little_left({"a": 1.0, "b": 0.9, "c": 0.855, "d": 0.32})
+    assert told.startswith("2 of 4 find at least 90% of the needles")
+    assert told.endswith("; not so c (86%) and d (32%).")
+    assert "not so" not in sentences.little_left({"a": 0.9})
+    assert sentences.little_left({"a": 0.1}).startswith("none of 1 ")
+
+
 def test_designs_can_tell_only_what_exceeds_chance():
     rising, x = np.arange(12), np.linspace(0.5, 0.9, 12)
     assert "cannot tell" in sentences.designs_can_tell(gains(rising, 40, x))
