@@ -334,8 +334,12 @@ def large_needles(needles: pd.DataFrame, plan: Plan) -> str:
     least = compare_needles(own)["p"].min()
     told = ("too few to distinguish the arms" if least >= 1 - LEVEL else
             "which distinguishes some of the arms")
-    return (f"Needles that `{name}` finds, of {own['question'].nunique()}: {found}. The smallest p "
-            f"of the planned comparisons is {least:.2g}: {told}.")
+    asked = plan.content["large"]["needles"]
+    lengths = " and ".join(f"{length:,}" for length in asked["lengths"])
+    return (f"Needles that `{name}` finds, of {own['question'].nunique()}: {found}. These are "
+            f"needles of the invented world, at {lengths} tokens, with {asked['max_new_tokens']} "
+            "tokens to answer in; other chapters ask this model for other needles. "
+            f"The smallest p of the planned comparisons is {least:.2g}: {told}.")
 
 
 def plain_text(texts: pd.DataFrame, plan: Plan) -> str:

@@ -48,6 +48,11 @@ class Training:
     heads: list[Head]
     artifact: Artifact
 
+    @property
+    def machine(self) -> str:
+        """That of the last step, the detection after the training: a manifest knows no other."""
+        return str(self.artifact.manifest["environment"]["hardware"])
+
 
 @dataclass(frozen=True)
 class PairsFromOtherHeads:
@@ -116,8 +121,9 @@ class PairsFromOtherHeads:
         -------
         DataFrame
             `primary` (whether the plan decides by it), `this` and `other` (score and strategy),
-            `seeds`, `value`, `low`, `high` (share of the cases), `p` (corrected by Holm over the
-            planned primary comparisons, those that are missing included; NaN for others).
+            `seeds`, `apart` (seeds whose two trainings end on different machines), `value`, `low`,
+            `high` (share of the cases), `p` (corrected by Holm over the planned primary
+            comparisons, those that are missing included; NaN for others).
         """
         scores = list(self.heads())
         asked = [(True, (score, RETMASK), (COPY, RETMASK)) for score in scores if score != COPY]
@@ -133,9 +139,11 @@ class PairsFromOtherHeads:
             needles = self.trainings[*this, seeds[0]].after.cases["needle"].to_numpy()
             change = interval(gained, needles, seeds=True, bounds=DIFFERENCE)
             rows.append({"primary": primary, "this": this, "other": other, "seeds": len(seeds),
+                         "apart": sum(self.trainings[*this, seed].machine
+                                      != self.trainings[*other, seed].machine for seed in seeds),
                          **change._asdict(), "p": sign_flip_test(gained, needles)})
-        table = pd.DataFrame(rows, columns=["primary", "this", "other", "seeds", "value", "low",
-                                            "high", "p"])
+        table = pd.DataFrame(rows, columns=["primary", "this", "other", "seeds", "apart", "value",
+                                            "low", "high", "p"])
         decided = table["primary"].astype(bool)
         family = [*table.loc[decided, "p"], *[1.0] * (self.comparisons - decided.sum())]
         table["p"] = pd.Series(holm(family)[: decided.sum()], table.index[decided])
@@ -221,8 +229,8 @@ def pairs_from_other_heads(plan: Plan, *, compute: Compute = "never") -> PairsFr
 
 def _made_elsewhere(trainings: dict[tuple[str, str, int], Training]) -> list[str]:
     """Say which results were sealed on another machine than the first, where the plan has one for
-    all. A manifest knows the machine of the last step alone."""
-    made = {key: one.artifact.manifest["environment"]["hardware"] for key, one in trainings.items()}
+    all."""
+    made = {key: one.machine for key, one in trainings.items()}
     first, seeds = next(iter(made.values()), ""), defaultdict(list)
     for (score, strategy, seed), machine in made.items():
         if machine != first:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import pandas as pd
 
 from rmutils.figures.report import by_sign, join, number, spell
+from rmutils.heads import HeadScores
 from rmutils.paper.verdicts import ALPHA, SHOWN, Claimed, Effect, answers
 from rmutils.pipeline.retmask import RetMaskRun
 from rmutils.preference.strategies import STRATEGIES
@@ -363,6 +364,19 @@ def _of(effect: Effect) -> Interval:
 
 def _scaled(effect: Effect, scale: float) -> str:
     return number(*(scale * end for end in _of(effect)))
+
+
+def heads_by_detection(model: str, own: HeadScores, other: HeadScores, tau: float) -> str:
+    """Say how many heads the detection before a training selects, beside that of other chapters."""
+    ours, theirs = own.select(tau=tau), other.select(tau=tau)
+    prompts = [sorted(scores.cases["length"].unique()) for scores in (own, other)]
+    if {*ours} == {*theirs}:
+        return ""
+    first, second = (f"{len(lengths)} lengths from {lengths[0]:,} to {lengths[-1]:,} tokens"
+                     for lengths in prompts)
+    return (f"On `{model}`, trainings mask {len(ours)} heads, detected at {first} of the prompt; "
+            f"most other chapters count {len(theirs)}, detected at {second}. "
+            f"{len({*ours} & {*theirs})} heads are in both.")
 
 
 LAST_STEPS = 5

@@ -100,6 +100,8 @@ def pairs_said(result: other_heads.PairsFromOtherHeads) -> str:
             f"of 100 needles more than after RetMask with heads by {base} score ({row.seeds} "
             f"seeds, p = {row.p:.2g} after the correction). By the plan's rule: "
             f"**{judged}**." + (
+                f" In {row.apart} of {row.seeds} pairs of trainings, the needles were asked on "
+                "different machines after the two." if row.apart else "") + (
                 f" A difference of {100 * smallest_effect(row.low, row.high):.0f} would probably "
                 "have shown." if judged == other_heads.UNDECIDED else ""))
     if missing := result.planned - len(result.trainings):

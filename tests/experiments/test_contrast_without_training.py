@@ -77,7 +77,7 @@ def test_the_large_model_is_told_by_needles_and_by_times_of_perplexity():
                            "arm": arm, "seed": 0} for arm, value in nats.items() for i in range(6)])
     found = large_needles(needles.assign(model=name), PLAN)
     assert "of 20: base 0 [0, 15] %, DeCoRe 100 [85, 100] %, RetMask 100 [" in found  # 3 of 20
-    assert "distinguishes some" in found
+    assert "invented world, at 512 tokens, with 24 tokens" in found and "some of the arms" in found
     price = plain_text(texts, PLAN)
     assert "disturbs plain text more" in price
     assert "8 (95% CI 8 to 8) times as high under DeCoRe and 1 (95% CI 1 to 1) times" in price

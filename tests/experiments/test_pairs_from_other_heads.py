@@ -71,6 +71,12 @@ def test_results_from_another_machine_are_a_deviation(stored):
     seeds = ", ".join(str(seed) for *arm, seed in stored.trainings if tuple(arm) == PATCHING)
     assert f"RetMask by patching, seeds {seeds}" in said and "RetMask by copy" not in said
     assert f"- {said}" in pairs_said(stored)
+    primary = stored.needles().query("primary").iloc[0]
+    assert primary["apart"] == primary["seeds"]  # copy on an accelerator, patching on a processor
+    assert f"{primary['apart']} of {primary['seeds']} pairs of trainings" in pairs_said(stored)
+    alike = replace(stored, trainings={
+        key: replace(one, artifact=stored.artifacts[0]) for key, one in stored.trainings.items()})
+    assert not alike.needles()["apart"].any() and "different machines" not in pairs_said(alike)
 
 
 def test_what_retmask_changes_in_further_seeds(stored):

@@ -2,18 +2,21 @@
 
 import math
 
+import numpy as np
 import pandas as pd
 
 from rmutils.figures.training_sentences import (
     abilities_kept,
     copied_and_known,
     drift_beside_others,
+    heads_by_detection,
     main_contrasts,
     masked_heads,
     other_trainings,
     reasoning_kinds,
     strengths,
 )
+from rmutils.heads import HeadScores
 from rmutils.paper.verdicts import Effect
 from rmutils.stats import Interval
 
@@ -171,3 +174,17 @@ def test_masked_heads_rise_only_above_zero():
     first, _, third = masked_heads(
         "m", effects | {"retmask": effect(0.001, 0.004)}, {"n": effect(0, 1)}, needles)
     assert "do not measurably change" in first and "In no model do scores rise" in third
+
+
+def test_detections_that_select_other_heads_are_told_apart():
+    def scores(lengths, *means):
+        cases = pd.DataFrame({"length": lengths, "needle": range(len(lengths)), "success": True})
+        return HeadScores(np.array([[means]] * len(lengths), float), "m",
+                          cases["needle"].to_numpy(), cases)
+
+    own, other = scores([512, 1024], 0.5, 0.2, 0.1), scores([256, 512, 4096], 0.5, 0.05, 0.1)
+    assert heads_by_detection("m", own, other, 0.1) == (
+        "On `m`, trainings mask 3 heads, detected at 2 lengths from 512 to 1,024 tokens of the "
+        "prompt; most other chapters count 2, detected at 3 lengths from 256 to 4,096 tokens. "
+        "2 heads are in both.")
+    assert heads_by_detection("m", own, own, 0.1) == ""
