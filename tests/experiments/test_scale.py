@@ -9,10 +9,12 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import FlopCounterMode
 
 from rmutils.core.errors import UserError
+from rmutils.experiments import speed
 from rmutils.experiments.scale import SHAPES, Assumptions, Shape, shape_of, work
 from rmutils.experiments.scale import work as exchange
 from rmutils.experiments.scale import work as memory
 from rmutils.experiments.scale.step_costs import (
+    Cost,
     Rates,
     detecting,
     equal_work,
@@ -27,6 +29,7 @@ from rmutils.experiments.scale.step_costs import (
     writing,
 )
 from rmutils.experiments.scale.work import MACHINES, Machine
+from rmutils.figures.scale_figures import derived_and_measured, first_to_fail
 from tests.conftest import FAMILIES, make_lm
 
 BIG = SHAPES["llama-3.1-70b"]
@@ -264,3 +267,25 @@ def test_reading_times_are_of_the_texts_asked_for(llama):
     assert (times["seconds"] > 0).all()
     for length, size in times.groupby("length")["cache"].first().items():
         assert size == memory.cache(Shape.of(llama.model.config), length, each=4)
+
+
+def test_derived_time_is_compared_with_that_of_the_same_shape_only():
+    found = speed.load("gpu")
+    run, = found.find(what="grid")
+    cost = Cost(gpu_hours=run["seconds"][0] / 2 / 3600, gpus=1)
+    told = derived_and_measured(SHAPES["llama-3.1-8b-instruct"], cost, MACHINES["h100"], found)
+    assert f"they took {run['seconds'][0]:.1f} seconds, 2.00 times as long" in told
+    assert f"the {run['cases']} cases" in told and "1 x NVIDIA H100" in told
+    assert not derived_and_measured(BIG, cost, MACHINES["h100"], found)
+
+
+def test_what_fails_first_in_words():
+    tokens = pd.Series({"weights": 0, "rows": 0, "keys": 4096, "work": 2048, "other": np.nan})
+    assert first_to_fail("m", 1, tokens) == (
+        "m on 1 accelerator: *weights* and *rows* fail at once. As the text grows, the next to "
+        "fail is *work*, at 2K tokens.")
+    assert "*weights* fails at once" in first_to_fail("m", 1, tokens.drop("rows"))
+    assert first_to_fail("m", 8, tokens[["keys", "work"]]) == (
+        "m on 8 accelerators: nothing fails at first. As the text grows, the first to fail is "
+        "*work*, at 2K tokens.")
+    assert first_to_fail("m", 8, tokens[["other"]]).endswith("nothing fails at first.")
