@@ -6,6 +6,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
 from difflib import SequenceMatcher
 from itertools import pairwise
 from math import floor, isnan, log10
@@ -39,7 +40,9 @@ def number(value: float, low: float | None = None, high: float | None = None) ->
     value, low, high = (float(f"{x:.12g}") for x in (value, low, high))
     whole = all(x.is_integer() for x in (value, low, high))
     digits = 0 if whole else _decimals(high - low)
-    return f"{value:z.{digits}f} [{low:z.{digits}f},\u00a0{high:z.{digits}f}]"
+    # As decimals, so that a share and the same in percent are rounded alike: 0.235 is no float.
+    shown, start, end = (f"{Decimal(str(x)):z.{digits}f}" for x in (value, low, high))
+    return f"{shown} [{start},\u00a0{end}]"
 
 
 def counted(value: float, low: float, high: float) -> str:

@@ -140,6 +140,14 @@ def test_digits_follow_the_interval(values, shown):
     assert number(*values) == shown.replace(", ", ",\u00a0")
 
 
+@pytest.mark.parametrize("thousandths", [5, 15, 125, 235, 245, 285, 395, 575])
+def test_a_share_and_the_same_in_percent_are_rounded_alike(thousandths):
+    """As a float, 0.235 is a little less, and was shown as 0.23 beside 24 %."""
+    share, percent = (number(thousandths / scale, -110 / scale, 608 / scale)
+                      for scale in (1000, 10))
+    assert round(100 * float(share.split(" ")[0])) == int(percent.split(" ")[0])
+
+
 @pytest.fixture
 def artifact(tmp_path):
     manifest = {

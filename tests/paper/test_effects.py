@@ -143,6 +143,12 @@ def test_failures(monkeypatch):
     assert [e.value for e in effects] == pytest.approx([0.7, 0.1, 0.6])
     # Copying is the task, and a response to another prompt fails: nothing stands in the way.
     assert [(e.clusters, e.blocked) for e in effects] == [(10, "")] * 3
+    same_layers = table[(table["kind"] == "entity name") & (table["masked"] == "nothing")].assign(
+        masked=MATCHED, passed=lambda rows: rows["prompt"] < 4)
+    monkeypatch.setattr(head_effects, "_same_layers", lambda model: (
+        FailureModes(prompts, same_layers), SimpleNamespace(name="stored-2")))
+    matched = head_effects.failures_added_by_same_layers("m", "entity name")
+    assert matched.value == pytest.approx(0.9 - 0.4) and matched.artifacts == ("stored-2",)
     monkeypatch.setattr(head_effects, "outcome", lambda prompt, text: (
         "kept" if text == prompt.text else "lost"))
     assert "repeats the prompt passes 100%" in head_effects.failures_added(
@@ -368,6 +374,14 @@ def test_where_general_scores_come_from(monkeypatch, runs):
     assert names == ("g m None", "g train-retmask-0 m", "g train-retmask-1 m")
     with pytest.raises(NotStored, match="`rmutils abilities gone --trainings`"):
         task_effects.general_scores_of("gone")
+
+
+def test_names_beside_others_of_the_same_layers_are_those_of_chapter_8():
+    """The plan's four draws, on names alone."""
+    modes, artifact = head_effects._same_layers("smollm2-135m")
+    assert artifact.manifest["config"]["draws"] == 4 and modes.table["draw"].nunique() == 4
+    assert set(modes.table["kind"]) == {"entity name"}
+    assert set(modes.table["masked"]) == {MATCHED}
 
 
 def test_half_learned_heads_beside_others_of_the_same_layers(monkeypatch):

@@ -19,7 +19,12 @@ import pandas as pd
 from rmutils.core.errors import NotStored
 from rmutils.core.results import Artifact
 from rmutils.evaluation.failure_prompts import OUTCOMES, outcome
-from rmutils.experiments.failure_modes import WHOLE, FailureModes, failure_modes_stored
+from rmutils.experiments.failure_modes import (
+    WHOLE,
+    FailureConfig,
+    FailureModes,
+    failure_modes_stored,
+)
 from rmutils.experiments.half_learned import HALF_LEARNED, compare_arms, half_learned
 from rmutils.experiments.masking_sweep import (
     Sweep,
@@ -286,8 +291,7 @@ def needles_lost_beyond_same_layers(model: str) -> Effect:
     """Share of needles that are found with as many other heads of the same layers masked, but not
     without the retrieval heads; minus those of which the opposite holds."""
     swept, scores, artifact = _stored(model)
-    plan, = (part for part in load_plan("layer_matched").content["parts"]
-             if part["chapter"] == "02_masking_sweep")
+    plan = _layer_matched("02_masking_sweep")
     matched, more = sweep_stored(model, scores, SweepConfig(
         counts=tuple(plan["models"][model])).changed({"policies": (UNMASKED[0], MATCHED)}),
         compute="never")
@@ -353,6 +357,13 @@ def repetition_added_at_most(model: str) -> Effect:
     return _repetition(swept, [max(_counts(swept))], artifact)
 
 
+def _layer_matched(chapter: str) -> dict:
+    """Return what the plan of the layer-matched controls says of a chapter."""
+    part, = (part for part in load_plan("layer_matched").content["parts"]
+             if part["chapter"] == chapter)
+    return part
+
+
 def _stored(model: str) -> tuple[Sweep, HeadScores, str]:
     scores, _ = scored(model, compute="never")
     swept, artifact = sweep_stored(model, scores, compute="never")
@@ -407,6 +418,14 @@ def failures_added_by_others(model: str, kind: str) -> Effect:
     return _lost(model, kind, WHOLE, OTHERS)
 
 
+@quantity("without as many other heads of the same layers {model} fails {effect} percentage points "
+          "more prompts of the kind “{kind}”", scale=100)
+def failures_added_by_same_layers(model: str, kind: str) -> Effect:
+    """Share of prompts of a kind that masking other heads of the same layers loses, minus those
+    that it wins."""
+    return _lost(model, kind, WHOLE, MATCHED)
+
+
 @quantity("without its retrieval heads {model} fails {effect} percentage points more prompts of "
           "the kind “{kind}” than without as many others", scale=100)
 def failures_added_beyond_others(model: str, kind: str) -> Effect:
@@ -420,8 +439,19 @@ def _stored_failures(model: str) -> tuple[FailureModes, Artifact]:
     return failure_modes_stored(model, compute="never")
 
 
+@cache
+def _same_layers(model: str) -> tuple[FailureModes, Artifact]:
+    """The responses that a plan asks of names, with others of the same layers masked."""
+    plan = _layer_matched("08_failure_modes")
+    return failure_modes_stored(model, FailureConfig(
+        policies=(MATCHED,), draws=plan["draws"], kinds=(COPIED,)), compute="never")
+
+
 def _lost(model: str, kind: str, more: str, less: str) -> Effect:
     modes, artifact = _stored_failures(model)
+    if less == MATCHED:
+        matched, artifact = _same_layers(model)
+        modes = modes.beside(matched)
     row = modes.losses().set_index(["kind", "more", "less"]).loc[kind, more, less]
     return Effect(row["value"], row["low"], row["high"], "share of prompts", (artifact.name,),
                   modes.table.query("kind == @kind")["prompt"].nunique(),
