@@ -167,7 +167,10 @@ def first_to_fail(model: str, gpus: int, tokens: pd.Series) -> str:
     at_once, later = tokens.index[tokens == 0], tokens[tokens > 0].sort_values()
     place = f"{model} on {gpus} accelerator{'s' * (gpus > 1)}"
     then = "the next" if len(at_once) else "the first"
-    fail = join(f"*{what}*" for what in at_once) + (" fails" if len(at_once) == 1 else " fail")
-    return ((f"{place}: {fail} at once." if len(at_once) else f"{place}: nothing fails at first.")
-            + (f" As the text grows, {then} to fail is *{later.index[0]}*, at "
-               f"{short(later.iloc[0])} tokens." if len(later) else ""))
+    start = "nothing fails at first"
+    if len(at_once):
+        start = join(f"*{what}*" for what in at_once) + (
+            " fails" if len(at_once) == 1 else " fail") + " at once"
+    return f"{place}: {start}." + (
+        f" As the text grows, {then} to fail is *{later.index[0]}*, at {short(later.iloc[0])} "
+        "tokens." if len(later) else "")
