@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -155,7 +156,11 @@ def effects_against(parts: pd.DataFrame) -> str:
             f"comparisons; {blind} more could not have shown anything."
             + (f" Beside the claims, {spell(len(beside))} planned comparison{'s' * (not one)} "
                f"{'goes' if one else 'go'} the other way: "
-               + " ".join(map(sentence, beside.itertuples())) if len(beside) else ""))
+               + " ".join(map(_with_claim, beside.itertuples())) if len(beside) else ""))
+
+
+def _with_claim(row: Any) -> str:
+    return f"{sentence(row)} Claimed: {row.claimed_in_units}."
 
 
 def opposite_shown(parts: pd.DataFrame) -> str:
@@ -167,7 +172,7 @@ def opposite_shown(parts: pd.DataFrame) -> str:
         As from `rmutils.paper.claims.part_table`.
     """
     against = parts[parts["verdict"] == AGAINST].sort_values("p")
-    lines = [f"- {sentence(row)} Claimed: {row.claimed_in_units}." for row in against.itertuples()]
+    lines = [f"- {_with_claim(row)}" for row in against.itertuples()]
     own = [line for line, decides in zip(lines, against["decides"], strict=True) if decides]
     beside = [line for line in lines if line not in own]
     return "\n".join([*(own or ["No effect that decides a claim contradicts it."]),

@@ -75,6 +75,7 @@ def test_planned_controls_that_go_the_other_way_are_named():
     told = effects_against(effects((UNDECIDED, True), (AGAINST, False), (UNDECIDED, False),
                                    beyond="same_layers"))
     assert "one planned comparison goes the other way: Effect 1 is 1.0 [0.5," in told
+    assert told.endswith("Claimed: above 2.")
     assert "Effect 2" not in told and "none go against" in told
 
 
