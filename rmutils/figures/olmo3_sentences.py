@@ -12,13 +12,15 @@ from rmutils.experiments.olmo3 import (
     loss_change,
     shares,
 )
-from rmutils.experiments.olmo3_ablations import ARMS, RecipeParts, arm_effects
+from rmutils.experiments.olmo3_ablations import ARMS, RECIPE, RecipeParts, arm_effects
 from rmutils.figures.report import by_sign, join, number, spell
 from rmutils.longcontext.extension import NONE
 from rmutils.stats import Interval, smallest_effect
 
 FULL, ALL = "YaRN, full layers", "YaRN, all layers"
 ENDS = ["value", "low", "high"]
+ONE_RUN = "(one fine-tune each; intervals over texts)"
+"""Another seed would move a difference of two single runs: see `seeds_beside`."""
 
 
 def found_at_longest(ours: Extension) -> str:
@@ -35,10 +37,22 @@ def found_at_longest(ours: Extension) -> str:
         f"texts of {longest:,} tokens.** With unchanged positions, the same fine-tune ends at "
         f"{number(*found.loc[(longest, NONE)])}."
         + (f" Fewer are found with {_named(fewer)}." if fewer else "")
-        + (f" As many may be found with {_named(open_)}, which predict the text worse, by " + join(
-            number(*losses.loc[name]) for name in open_) + " nats per token."
+        + (f" {_named(open_)[0].upper()}{_named(open_)[1:]} may find as many facts, but "
+           f"{'they predict' if len(open_) > 1 else 'it predicts'} the text worse, by " + join(
+               number(*losses.loc[name]) for name in open_) + f" nats per token {ONE_RUN}."
            if open_ and (losses.loc[open_, "low"] > 0).all() else
            f" With {_named(open_)}, facts decide nothing." if open_ else ""))
+
+
+def seeds_beside(parts: RecipeParts | None) -> str:
+    """Say how far the loss of one recipe moves with its seed, for the differences of single runs;
+    empty if fewer than two of its seeds are stored."""
+    if parts is None:
+        return ""
+    losses = at_last(parts.losses)
+    own = losses[losses["arm"] == RECIPE].groupby("seed")["loss"].mean()
+    return (f"For comparison, the final losses of {spell(len(own))} seeds of one recipe span "
+            f"{own.max() - own.min():.3f} nats per token." if len(own) > 1 else "")
 
 
 def _named(methods: list[str]) -> str:
@@ -57,9 +71,9 @@ def sliding_layers(ours: Extension) -> str:
     found = Interval(*facts[ENDS])
     return (
         f"**YaRN on the sliding layers as well {verdict}.** Along the longest texts, a token "
-        f"costs {after['value'].min():.3f} to {after['value'].max():.3f} nats more, and the "
-        f"interval lies above zero at {worse} of {len(after)} positions. The share of facts found "
-        f"at {facts['length']:,} tokens differs by {number(*found)}, which " + by_sign(
+        f"costs {after['value'].min():.3f} to {after['value'].max():.3f} nats more {ONE_RUN}, and "
+        f"the interval lies above zero at {worse} of {len(after)} positions. The share of facts "
+        f"found at {facts['length']:,} tokens differs by {number(*found)}, which " + by_sign(
             found, "is a gain", "is a loss, too",
             "decides nothing: a loss below about "
             f"{smallest_effect(found.low, found.high):.2f} is likely to be missed") + ".")
@@ -80,8 +94,8 @@ def worth_of_tokens(ours: Extension) -> str:
             "do not change how well the text is predicted") + by_sign(
             found, ", and YaRN finds more", ", and YaRN finds less",
             "; that YaRN finds more is not shown") + ".** The loss changes by "
-        f"{number(*loss)} nats per token, the share of facts found at {longest:,} tokens by "
-        f"{number(*found)}, where a change below about "
+        f"{number(*loss)} nats per token {ONE_RUN}, the share of facts found at {longest:,} tokens "
+        f"by {number(*found)}, where a change below about "
         f"{smallest_effect(found.low, found.high):.2f} is likely to be missed.")
 
 

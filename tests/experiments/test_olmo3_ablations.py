@@ -14,7 +14,7 @@ from rmutils.experiments.olmo3_ablations import (
     recipe_parts,
     run_stored,
 )
-from rmutils.figures.olmo3_sentences import parts_table, which_part
+from rmutils.figures.olmo3_sentences import parts_table, seeds_beside, which_part
 from rmutils.pipeline.planned_runs import Plan, load_plan
 
 PLAN = load_plan("olmo3_ablations")
@@ -86,12 +86,23 @@ def test_a_verdict_only_when_all_runs_are_there():
     every = which_part(by_hand(natural=0.5, split=0.5, unmasked=0.5, **{"no-rex": 0.5}))
     assert every.startswith("**Whatever is left out") and "undecided" not in every
     assert "In none of four ways" in which_part(by_hand(split=-0.5))
-    one_seed = by_hand(seeds=1, natural=0.5, split=-0.5)
+    one_seed = by_hand(seeds=1, natural=0.6, split=-0.5)
     some = which_part(one_seed)
-    assert "no verdict yet: 5 of 15" in some and "one seed" in some and "0.57" in some
+    assert "no verdict yet: 5 of 15" in some and "one seed" in some and "0.69" in some
     recipe_alone = replace(one_seed, done=[("recipe", 0)], **{
         name: getattr(one_seed, name).query("arm == 'recipe'") for name in ("found", "losses")})
     assert "no verdict yet:** 1 of 15" in which_part(recipe_alone)
     table = parts_table(arm_effects(one_seed))
     assert list(table["without"]) == ["REX", "CWE and REX", "best fit", "masks between documents"]
     assert table["facts found (share)"].str.startswith("-0.5").sum() == 1
+
+
+def test_the_seeds_of_one_recipe_stand_beside_single_runs():
+    """Three seeds whose losses rise by a quarter of a nat each; what is asked earlier is left out,
+    and so are other arms."""
+    parts = by_hand(natural=9)
+    moved = parts.losses.assign(loss=parts.losses["loss"] + parts.losses["seed"] / 4)
+    early = moved.assign(tokens=1, loss=moved["loss"] * 5)
+    told = seeds_beside(replace(parts, losses=pd.concat([early, moved])))
+    assert "final losses of three seeds of one recipe span 0.500 nats per token" in told
+    assert seeds_beside(by_hand(seeds=1)) == "" == seeds_beside(None)

@@ -21,6 +21,7 @@ from rmutils.experiments.olmo3 import (
     shares,
 )
 from rmutils.figures.olmo3_sentences import (
+    ONE_RUN,
     found_at_longest,
     near_and_far,
     sliding_layers,
@@ -204,7 +205,11 @@ def test_the_loss_decides_where_facts_cannot(worse, verdict):
         *["yes" if worse > 0 else "not shown" if worse else "no room to show it"] * 2,
         "no room to show it"]
     assert "-0.9" in worth_of_tokens(ours) and "finds 1" in found_at_longest(ours)
-    assert "ith YaRN on all layers" in found_at_longest(ours)
+    told = found_at_longest(ours)
+    assert ("YaRN on all layers may find as many facts, but it predicts the text worse" in told
+            ) == (worse > 0)
+    assert ("With YaRN on all layers, facts decide nothing" in told) == (worse <= 0)
+    assert ONE_RUN in sliding_layers(ours) and ONE_RUN in worth_of_tokens(ours)
 
 
 def test_the_price_near_the_beginning_is_told_beside_the_gain_further_on():
