@@ -41,9 +41,10 @@ LIMITS = (
     "Brackets: 95 % bootstrap intervals, over needles, questions and, for random heads, choices. "
     "Gains are points of 100 over the seven categories of HELMET. The models by design are toys; "
     "the paper's have 8 billion parameters and one training each. A forecast is given only where "
-    "four models or more are known, the slope's interval excludes zero, the line predicts these "
-    "models better than their mean does, and the model's sparsity is among theirs. Sparsity "
-    "depends on the grid of needles: with more needles, fewer heads stay at zero.")
+    "four models or more are known, the slope's interval excludes zero, the line through the "
+    "others predicts a left-out model better on average than their mean does, and the model's "
+    "sparsity is among theirs. Sparsity depends on the grid of needles: with more needles, fewer "
+    "heads stay at zero.")
 STYLE = """
 @page { size: A4; margin: 11mm; }
 html { font-size: 14px; }
@@ -91,8 +92,9 @@ def forecasts(own: OwnModel) -> dict[str, Forecast]:
 def findings(own: OwnModel, found: dict[str, Forecast]) -> list[str]:
     """Return the findings in sentences, the forecast last."""
     heads, cases = own.scores.mean.size, len(own.scores.cases)
-    told = [f"It finds {len(own.scores.runs)} of {cases} needles. {own.reached} of its {heads} "
-            f"heads ({100 * own.reached / heads:.0f} %) reach τ = {own.tau:g}."]
+    told = [f"It finds the needle in {len(own.scores.runs)} of the {cases} cases of the detection. "
+            f"{own.reached} of its {heads} heads ({100 * own.reached / heads:.0f} %) reach "
+            f"τ = {own.tau:g}."]
     if own.sweep is None:
         return [*told, NO_CHAT]
     if own.reached:
@@ -123,7 +125,10 @@ def _without_heads(own: OwnModel) -> str:
             whole, masked = (report.number(*row) for row in
                              at.sort_values("count")[["value", "low", "high"]].to_numpy())
             parts.append(f"{name} from {whole} to {masked}")
-    return (f"Without these {own.reached} heads: " + "; ".join(parts) + "." if parts else
+    asked = own.artifacts[-1].manifest["config"]
+    return (f"Without these {own.reached} heads: " + "; ".join(parts) + ". The sweep has other "
+            f"cases than the detection: {asked['needles'] * len(asked['depths'])} needles, in "
+            f"prompts of up to {asked['length']:,} tokens." if parts else
             f"The sweep has no step at {own.reached} heads; see the figure for its neighbours.")
 
 

@@ -6,6 +6,7 @@ from unicodedata import normalize
 
 from pypdf import PdfReader
 
+from rmutils.experiments.sweep_questions import HAYSTACK
 from rmutils.experiments.your_own_model import OwnModelConfig, examine
 from rmutils.models.loading import trained_folder
 from rmutils.site.model_report import findings, forecasts
@@ -35,3 +36,13 @@ def test_a_copy_of_a_shipped_model_on_one_sheet(browser, cache, tmp_path):
         assert len(sheets) == 1
         assert "effective heads" in normalize("NFKC", sheets[0].extract_text())  # of ligatures
     assert not problems
+
+
+def test_needles_of_the_sweep_are_told_from_those_of_the_detection():
+    own = examine("tiny-llama", OwnModelConfig(), compute="never", command="")
+    answers = own.sweep.answers
+    asked = (answers["count"].eq(0) & answers["task"].eq(HAYSTACK)).sum()
+    detection, sweep = findings(own, {})
+    assert f"of the {len(own.scores.cases)} cases of the detection" in detection
+    assert asked != len(own.scores.cases)
+    assert f"other cases than the detection: {asked} needles, in prompts of up to 256" in sweep
