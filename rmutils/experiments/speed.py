@@ -99,6 +99,8 @@ def ratio(a: Sequence[float], b: Sequence[float]) -> tuple[float, float, float]:
 
 
 OURS, ALL_SCORES = "rmutils", "rmutils, five scores"
+SAME_PRODUCTS = "two-phase, products by oneDNN"
+"""The reference with the library for products that ours has (`rmutils.models.products`)."""
 VALUE = ["value", "low", "high"]
 _LINE = ["line", "x", *VALUE]
 
@@ -252,6 +254,7 @@ def sample_ratios(found: Benchmark) -> pd.DataFrame:
     rows = []
     for what, part, least, most in (
             ("two-phase, times ours", each[REFERENCE] / each[OURS], 3.2, np.inf),
+            (f"{SAME_PRODUCTS}, times ours", each[SAME_PRODUCTS] / each[OURS], 1, np.inf),
             ("ours, times reading the prompt plainly", each[OURS] / plain, 0, 1.15),
             ("five scores, times copy alone", each[ALL_SCORES] / each[OURS], 0, 1.25)):
         value, low, high = middle(part.to_numpy())
