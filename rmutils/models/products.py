@@ -7,6 +7,8 @@ from torch import Tensor, nn
 
 WORTH = 2**22
 """Multiplications of a product from which oneDNN gains more time than its call takes."""
+FEWEST = 4
+"""Rows of which it gains any."""
 
 
 class Linear(nn.Linear):
@@ -18,12 +20,25 @@ class Linear(nn.Linear):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        if (input.numel() * self.out_features < WORTH or input.dtype != torch.float32
-                or input.device.type != "cpu" or torch.is_grad_enabled()
-                or torch.is_autocast_enabled("cpu")):
+        if (input.numel() < max(FEWEST * self.in_features, WORTH / self.out_features)
+                or input.dtype != torch.float32 or input.device.type != "cpu"
+                or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu")):
             return super().forward(input)
+        rows = input.reshape(-1, self.in_features)
+        if extra := -len(rows) % step(len(rows)):
+            rows = nn.functional.pad(rows, (0, 0, 0, extra))
         # Behind no public name, but what torch.compile calls, too.
-        return torch.ops.mkldnn._linear_pointwise(input, self.weight, self.bias, "none", [], "")
+        out = torch.ops.mkldnn._linear_pointwise(rows, self.weight, self.bias, "none", [], "")
+        return out[: len(rows) - extra].view(*input.shape[:-1], self.out_features)
+
+
+def step(rows: int) -> int:
+    """Return what the number of rows is rounded up to a multiple of.
+
+    oneDNN keeps half a megabyte for each size that it has seen. So there are four sizes between a
+    power of two and the next one.
+    """
+    return max(8, (1 << rows.bit_length()) >> 3)
 
 
 def use_onednn(model: nn.Module) -> None:

@@ -26,6 +26,7 @@ def calls(monkeypatch):
     """Inputs that were given to oneDNN, of any size."""
     found, own = [], torch.ops.mkldnn._linear_pointwise
     monkeypatch.setattr(products, "WORTH", 0)
+    monkeypatch.setattr(products, "FEWEST", 0)
     monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise",
                         lambda *args: found.append(args[0]) or own(*args))
     return found
@@ -41,6 +42,18 @@ def test_products_are_as_exact_as_pytorchs_own(calls, bias, shape):
         errors = [(layer(rows) - exact).abs().max() for layer in (plain, fast)]
     assert len(calls) == 1
     assert errors[1] < 8 * errors[0] + 1e-6
+
+
+def test_few_sizes_are_asked_for(calls):
+    """Whatever the number of rows, as each size takes memory for good."""
+    plain, fast = layers()
+    with torch.no_grad():
+        for count in range(1, 1025):
+            rows = torch.randn(count, WIDTH)
+            torch.testing.assert_close(fast(rows), plain(rows))
+    sizes = {len(rows) for rows in calls}
+    assert len(calls) == 1024 and len(sizes) < 25
+    assert all(len(rows) < 1.25 * count + 8 for count, rows in enumerate(calls, 1))
 
 
 def test_any_layout_is_taken(calls):
