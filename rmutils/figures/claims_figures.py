@@ -24,6 +24,7 @@ from rmutils.experiments.layer_choice import (
     early_and_later,
     planned_recall,
 )
+from rmutils.experiments.layer_matched_training import layer_matched_training
 from rmutils.experiments.main_tables import contrasts, evaluated, gains
 from rmutils.experiments.masking_sweep import count_at, scored
 from rmutils.experiments.olmo3 import extension_stored
@@ -274,11 +275,12 @@ def key_findings() -> list[str]:
     tables = {model: evaluated(model, EVALUATIONS[corpus_of(model)], ["retmask", CONTROL])
               for model in MODELS}
     claim, = judge([claim for claim in load_claims() if claim.id == GAIN])
+    matched = layer_matched_training(load_plan("layer_matched_training"))
     return [few_heads(needles_lost_beyond_others(LARGE), scores,
                       {model: needles_lost_beyond_same_layers(model) for model in MODELS}),
             training({model: gains(found) for model, found in tables.items()},
                      {model: contrasts(found) for model, found in tables.items()},
-                     claim.deciding),
+                     claim.deciding, matched.beyond_control()),
             copies(load_published_maps())]
 
 
@@ -311,9 +313,11 @@ def _points(effect: Effect) -> Interval:
 
 
 def training(
-    gained: Mapping[str, pd.DataFrame], less: Mapping[str, pd.DataFrame], parts: Sequence[Part]
+    gained: Mapping[str, pd.DataFrame], less: Mapping[str, pd.DataFrame], parts: Sequence[Part],
+    heads: Interval,
 ) -> str:
-    """Say in how many models RetMask raises the score on long texts, and beats its control.
+    """Say in how many models RetMask raises the score on long texts, and beats its control; and
+    what it does to the heads that it masks.
 
     Parameters
     ----------
@@ -321,6 +325,8 @@ def training(
         Model -> table as from `rmutils.experiments.main_tables.gains` and `contrasts`.
     parts : sequence of Part
         Of the claim `GAIN`: what decides it is over the categories with room to move.
+    heads : Interval
+        Scores of SmolLM2's masked heads, beside a control that masks others of their layers.
     """
     own = {model: _effect(table, "retmask") for model, table in gained.items()}
     more = {model: _effect(table, CONTROL) for model, table in less.items()}
@@ -334,7 +340,10 @@ def training(
             f"{number(*own[LARGE])} of 100 points, {number(*more[LARGE])} more than with other "
             "heads. Over the categories with room to move, which decide the claim, it gains "
             f"{number(found.value, found.low, found.high)}: {room.answer.verdict} "
-            f"(p = {room.answer.p:.2g}, corrected for {spell(heard)} models).")
+            f"(p = {room.answer.p:.2g}, corrected for {spell(heard)} models). The heads that it "
+            f"masks score {by_sign(heads, 'higher', 'lower', 'not measurably other')} than after a "
+            "training that masks as many others of the same layers, by "
+            f"{number(*(1000 * end for end in heads))} thousandths on SmolLM2.")
 
 
 def _effect(table: pd.DataFrame, strategy: str) -> Interval:
