@@ -149,7 +149,7 @@ def headline(result: LayerMatchedTraining) -> str:
     beyond = result.beyond_control()
     return (f"**{LEADS[verdict(beyond, result.rise())]}.** Their scores after RetMask, minus those "
             "after a training on the same instructions that masks as many others of the same "
-            f"layers: {_thousandths(beyond)} ({len(result.runs)} seeds"
+            f"layers: {_thousandths(beyond)} thousandths ({len(result.runs)} seeds"
             + (", the two trainings on different machines" if result.made_elsewhere() else "")
             + ").")
 

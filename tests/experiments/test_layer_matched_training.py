@@ -62,7 +62,7 @@ def test_no_verdict_before_all_seeds_are_there(result):
     lead = LEADS[verdict(whole.beyond_control(), whole.rise())]
     number = told.partition("**")[2].partition(" thousandths")[0]
     assert headline(whole).startswith(f"**{lead}.**")
-    assert headline(whole).endswith(f"{number} (2 seeds).")
+    assert headline(whole).endswith(f"{number} thousandths (2 seeds).")
 
 
 def test_arms_from_different_machines_are_a_deviation(result):
