@@ -47,7 +47,7 @@ def alike_or_random(found: pd.DataFrame, missing: int) -> str:
     some = [f"{one.draws_above} of {one.draws} (`{one.model}` at {one.rate:.1%})"
             for one in above.itertuples()]
     return (f"**{'. '.join(by_rule)}** (corrected p at most {lowest['p_holm'].max():.2g}). "
-            "P allows for other needles, not for other random heads: "
+            "The p-value allows for other needles, not for other random heads: "
             + (f"of their draws, {join(some)} find more than alike heads" if some else
                "no draw of them finds more than alike heads")
             + f". The intervals allow for both; the lowest begins at {100 * near.low:.2g} points "
