@@ -17,13 +17,13 @@ import typer
 
 from benchmarks.measuring import PYTHON, lines_of, stay_within_memory, watched
 from benchmarks.records import Results
-from benchmarks.ways import as_shipped
 from rmutils import load_model
 from rmutils.core.config import Config, digest
 from rmutils.evaluation.helmet import evaluation as run
 from rmutils.evaluation.helmet.prompts import EvaluateConfig
 from rmutils.experiments.speed import FOLDER
 from rmutils.models import LanguageModel
+from rmutils.models.products import left_to_pytorch
 
 
 class Settings(Config):
@@ -38,7 +38,7 @@ class Settings(Config):
 QUICK = {"samples": 1, "rounds": 1}
 
 
-@as_shipped()
+@left_to_pytorch()
 @torch.inference_mode()
 def one_by_one(
     lm: LanguageModel, prompts: Sequence[Sequence[int]], *, stop_ids: Collection[int],

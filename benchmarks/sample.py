@@ -25,6 +25,7 @@ from rmutils.experiments.speed import ALL_SCORES, FOLDER, OURS, REFERENCE, SAME_
 from rmutils.heads.detection import build_cases, even_depths
 from rmutils.heads.one_run import TOGETHER
 from rmutils.heads.score_kinds import SCORES
+from rmutils.models.products import left_to_pytorch
 
 
 class Settings(Config):
@@ -72,7 +73,7 @@ def measure(settings: Settings = Settings(), folder: Path = FOLDER) -> bool:
             ours = {case.id: run for case, run in zip(
                 cases, ways.ours(lm, cases, *how), strict=True)}[one.id]
         with patch.object(time, "perf_counter", time.process_time):  # two_phase reads it
-            with _spent(seconds, REFERENCE), ways.as_shipped():
+            with _spent(seconds, REFERENCE), left_to_pytorch():
                 (plain,) = ways.two_phase(lm, [one], *how)
             with _spent(seconds, SAME_PRODUCTS):
                 (alike,) = ways.two_phase(lm, [one], *how)

@@ -19,6 +19,7 @@ from rmutils.core.config import Config, digest
 from rmutils.corpora.niah import NiahCase
 from rmutils.heads.detection import build_cases
 from rmutils.models import LanguageModel
+from rmutils.models.products import left_to_pytorch
 
 WAYS = {"rmutils": ways.ours, "plain generation": ways.generate, "two-phase": ways.two_phase,
         "output_attentions": ways.all_attentions}
@@ -78,7 +79,7 @@ def measure(lm: LanguageModel, way: str, cases: list[NiahCase], asked: Asked) ->
     together = way == "rmutils"
     samples: list[list[ways.Run]] = []
     try:
-        with watched() as found, nullcontext() if together else ways.as_shipped():
+        with watched() as found, nullcontext() if together else left_to_pytorch():
             for _ in range(asked.rounds if together else 1):
                 samples.append(list(answer(lm, cases, asked.new_tokens, stop_ids)))
     except (RuntimeError, MemoryError) as error:

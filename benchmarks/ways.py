@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import DynamicCache, StoppingCriteria
 
 from rmutils.corpora.niah import NiahCase
@@ -24,7 +24,6 @@ from rmutils.heads import answering
 from rmutils.heads.copy_score import copy_counts
 from rmutils.models import LanguageModel
 from rmutils.models.engine.implementations import using
-from rmutils.models.products import Linear
 
 Rows = Sequence[Tensor]
 """A layer each: (heads, keys), the attention of the token that is read."""
@@ -154,13 +153,6 @@ def all_attentions(lm: LanguageModel, cases: Iterable[NiahCase], *how) -> Iterat
             looked = step_by_step(case, lambda ids: None, step, len(written), how[1], ends=True)
             yield Run(looked.said, looked.copied, prefill, decode + looked.decode, looked.steps)
             del out, given, step
-
-
-@contextmanager
-def as_shipped() -> Iterator[None]:
-    """Products by the library that PyTorch chooses: other ways than ours have no other."""
-    with patch.object(Linear, "forward", nn.Linear.forward):
-        yield
 
 
 @contextmanager

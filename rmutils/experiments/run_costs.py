@@ -31,6 +31,7 @@ from rmutils.core.journal import Journal, one_thread, progress_bar
 from rmutils.corpora.niah import NiahCase
 from rmutils.heads.detection import DetectConfig, build_cases
 from rmutils.models import LanguageModel
+from rmutils.models.products import left_to_pytorch
 
 Count = Annotated[int, Field(ge=1)]
 _ATEN = torch.ops.aten
@@ -145,7 +146,7 @@ def _seconds(work: Callable[[], None]) -> float:
 
 def _work(work: Callable[[], None]) -> tuple[float, float]:
     """Multiply-adds, of all and of attention alone."""
-    with FlopCounterMode(display=False, custom_mapping={
+    with left_to_pytorch(), FlopCounterMode(display=False, custom_mapping={
             _ATEN._scaled_dot_product_flash_attention_for_cpu: _sdpa}) as counter:
         work()
     counts: Mapping = counter.get_flop_counts().get("Global", {})
@@ -186,7 +187,7 @@ def seconds_by_part(
     """
     case, = build_cases(lm, DetectConfig(lengths=(length,), depths=(0.5,), needles=1))
     ids, rows = torch.tensor([case.input_ids]), []
-    with one_thread():
+    with one_thread(), left_to_pytorch():
         for _ in range(rounds):
             for name, variant in variants.items():
                 with variant.attached(lm), _PartTimer() as timer:

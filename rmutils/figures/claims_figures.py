@@ -299,12 +299,11 @@ def few_heads(lost: Effect, scores: HeadScores, same_layers: Mapping[str, Effect
                    "Whether a few heads find the facts is open")
     control = _points(same_layers[LARGE])
     teaching = [_points(one).low > 0 for model, one in same_layers.items() if model != LARGE]
-    return (f"**{lead}.** Switch off {count} of SmolLM2's {scores.mean.size} attention heads, "
-            f"those that copy most, and it misses {number(*found)} percentage points more of the "
-            f"facts hidden in a long text than without {count} random others of any layer. Beside "
-            "others of the same layers, the difference "
-            + by_sign(control, "is shown", "is reversed", "is open")
-            + f" on SmolLM2, {number(*control)}, and shown in {sum(teaching) or 'none'} of "
+    return (f"**{lead}.** Without {count} of SmolLM2's {scores.mean.size} attention heads, those "
+            f"that copy most, it misses {number(*found)} points more of the facts hidden in a long "
+            f"text than without {count} random others. Beside others of the same layers, that is "
+            + by_sign(control, "shown", "reversed", "open")
+            + f" on SmolLM2 ({number(*control)}) and shown in {sum(teaching) or 'none'} of "
             f"{len(teaching)} teaching models.")
 
 
@@ -332,18 +331,15 @@ def training(
     more = {model: _effect(table, CONTROL) for model, table in less.items()}
     raised, beats = (sum(found.low > 0 for found in one.values()) for one in (own, more))
     room, = (part for part in parts if part.of == (LARGE,))
-    heard = sum(part.answer.verdict != BLIND for part in parts)
     found = room.effect
     return (f"**RetMask raises the score on long texts in {spell(raised) if raised else 'none'} of "
             f"{spell(len(own))} models, and in {spell(beats) if beats else 'none'} measurably by "
-            f"more than a training on pairs from other heads.** On SmolLM2 it gains "
-            f"{number(*own[LARGE])} of 100 points, {number(*more[LARGE])} more than with other "
-            "heads. Over the categories with room to move, which decide the claim, it gains "
-            f"{number(found.value, found.low, found.high)}: {room.answer.verdict} "
-            f"(p = {room.answer.p:.2g}, corrected for {spell(heard)} models). The heads that it "
-            f"masks score {by_sign(heads, 'higher', 'lower', 'not measurably other')} than after a "
-            "training that masks as many others of the same layers, by "
-            f"{number(*(1000 * end for end in heads))} thousandths on SmolLM2.")
+            "more than a training on pairs from other heads.** On SmolLM2 it gains "
+            f"{number(*own[LARGE])} of 100 points; over the categories with room to move, "
+            f"{number(found.value, found.low, found.high)}: {room.answer.verdict}. The heads that "
+            f"it masks score {by_sign(heads, 'higher', 'lower', 'not measurably other')} than if "
+            "others of their layers are masked, by "
+            f"{number(*(1000 * end for end in heads))} thousandths.")
 
 
 def _effect(table: pd.DataFrame, strategy: str) -> Interval:
@@ -359,6 +355,5 @@ def copies(maps: pd.DataFrame) -> str:
         As from `rmutils.paper.load_published_maps`.
     """
     distinct = int(maps.groupby("model")["map"].nunique().sum())
-    return ("**Most of the authors' published detection runs are copies.** Of "
-            f"{len(maps)} runs on {maps['model'].nunique()} models, only {distinct} differ from "
-            "one another, so intervals over these runs are too narrow.")
+    return (f"**Most of the authors' published detection runs are copies**: of {len(maps)} on "
+            f"{maps['model'].nunique()} models, only {distinct} differ.")
