@@ -280,7 +280,7 @@ def key_findings() -> list[str]:
                       {model: needles_lost_beyond_same_layers(model) for model in MODELS}),
             training({model: gains(found) for model, found in tables.items()},
                      {model: contrasts(found) for model, found in tables.items()},
-                     claim.deciding, matched.beyond_control()),
+                     claim.deciding, matched.beyond_control(), bool(matched.made_elsewhere())),
             copies(load_published_maps())]
 
 
@@ -313,7 +313,7 @@ def _points(effect: Effect) -> Interval:
 
 def training(
     gained: Mapping[str, pd.DataFrame], less: Mapping[str, pd.DataFrame], parts: Sequence[Part],
-    heads: Interval,
+    heads: Interval, elsewhere: bool = False,
 ) -> str:
     """Say in how many models RetMask raises the score on long texts, and beats its control; and
     what it does to the heads that it masks.
@@ -326,6 +326,8 @@ def training(
         Of the claim `GAIN`: what decides it is over the categories with room to move.
     heads : Interval
         Scores of SmolLM2's masked heads, beside a control that masks others of their layers.
+    elsewhere : bool
+        The control was trained on another machine, a difference that was not meant.
     """
     own = {model: _effect(table, "retmask") for model, table in gained.items()}
     more = {model: _effect(table, CONTROL) for model, table in less.items()}
@@ -338,7 +340,7 @@ def training(
             f"{number(*own[LARGE])} of 100 points; over the categories with room to move, "
             f"{number(found.value, found.low, found.high)}: {room.answer.verdict}. The heads that "
             f"it masks score {by_sign(heads, 'higher', 'lower', 'not measurably other')} than if "
-            "others of their layers are masked, by "
+            f"others of their layers are masked{' (on another machine)' * elsewhere}, by "
             f"{number(*(1000 * end for end in heads))} thousandths.")
 
 

@@ -76,6 +76,8 @@ def test_models_in_which_training_helps_are_counted(low, high, said):
     told = claims_figures.training(gained, less, parts, Interval(0.02, 0.01, 0.03))
     assert told.endswith("masks score higher than if others of their layers are masked, by 20 "
                          "[10,\u00a030] thousandths.")
+    assert "are masked (on another machine), by" in claims_figures.training(
+        gained, less, parts, Interval(0.02, 0.01, 0.03), True)
     assert "with room to move, 2.2 [0.2,\u00a04.4]: undecided." in told
     assert said in told and "it gains 1.0 [0.2,\u00a01.8] of 100 points;" in told
 
