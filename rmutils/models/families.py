@@ -124,12 +124,12 @@ FAMILIES.add("llama", Family(
 FAMILIES.add("qwen3", Family(
     "Qwen3", 0.05, _OTHERS, config="Qwen3Config", query_norm="head", thinking=True, teaching={},
     replicates=(1,)))
-FAMILIES.add("qwen2", Family("Qwen2"))
 FAMILIES.add("olmo3", Family(
     "Olmo-3", 0.05, _OTHERS, config="Olmo3Config", query_norm="layer",
     teaching={"steps": 4200, "sliding_window": 64}, replicates=(1,)))
 FAMILIES.add("gemma3_text", Family(
     "Gemma 3", 0.05, nearest="Olmo-3", config="Gemma3TextConfig", norms=4, query_norm="head"))
+FAMILIES.add("qwen2", Family("Qwen2"))
 
 
 @checked
