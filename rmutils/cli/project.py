@@ -15,7 +15,7 @@ from rmutils.cli import options
 from rmutils.cli.from_configs import OpenCommand, pairs
 from rmutils.core import paths
 from rmutils.core.errors import UserError, did_you_mean
-from rmutils.core.results import Artifact, find, promote, remove, roots, stored, unchecked
+from rmutils.core.results import Artifact, find, promote, remove, roots, seal, stored, unchecked
 
 NotebookParameters = Annotated[list[str] | None, typer.Option(
     "-p", metavar="NAME VALUE", show_default=False,
@@ -180,11 +180,18 @@ def _size(size: float) -> str:
 
 
 artifacts_app = typer.Typer(
-    no_args_is_help=True, help="Stored results: list, fetch, verify, show, promote, rm.")
+    no_args_is_help=True, help="Stored results: list, fetch, verify, seal, show, promote, rm.")
 
 
 def _named(name: str) -> Artifact:
     if (artifact := find(name)) is None:
+        raise _unknown(name)
+    return artifact
+
+
+def _unchecked(name: str) -> Artifact:
+    """The user's own, damaged or not."""
+    if (artifact := next(unchecked(name), None)) is None:
         raise _unknown(name)
     return artifact
 
@@ -256,12 +263,7 @@ def remove_artifacts(
 
     Example: rmutils artifacts rm detect/tiny-llama/256-512-0123abcd
     """
-    chosen = []
-    for name in names:
-        if (found := next(unchecked(name), None)) is None:
-            raise _unknown(name)
-        chosen.append(found)
-    for artifact in chosen:
+    for artifact in [*map(_unchecked, names)]:
         if yes or typer.confirm(f"Remove {artifact.name} ({artifact.size / 1e6:.1f} MB)?"):
             remove(artifact)
             print(f"Removed {artifact.name}.")
@@ -293,6 +295,29 @@ def verify() -> None:
                  for folder in paths.closed_folders(root)]
     print("\n".join(problems) if problems else "All stored results match their manifests.")
     raise typer.Exit(1 if problems else 0)
+
+
+@artifacts_app.command("seal")
+def seal_artifacts(
+    names: Annotated[list[str] | None, typer.Argument(
+        help="As `rmutils artifacts list` shows them. Default: all.", show_default=False)] = None,
+) -> None:
+    """Check results of version 1.0 against their keys and files, and seal their manifests.
+
+    From then on no change of a manifest goes unnoticed. What was changed before cannot be seen in
+    command, facts and environment: seal only what you trust.
+
+    Example: rmutils artifacts seal
+    """
+    problems = []
+    for artifact in [*map(_unchecked, names)] if names else stored():
+        try:
+            if seal(artifact):
+                print(f"Sealed {artifact.name}.")
+        except UserError as error:
+            problems.append(str(error))
+    if problems:
+        raise UserError("\n".join(problems))
 
 
 @artifacts_app.command()

@@ -9,7 +9,6 @@ results that ship with the project. A payload that does not match its manifest i
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -27,14 +26,11 @@ from filelock import FileLock, Timeout
 from rmutils.core.config import Config, digest
 from rmutils.core.environment import environment
 from rmutils.core.errors import NotStored, UserError, unknown
-from rmutils.core.files import differs, one_process, read_text, sha256
+from rmutils.core.files import differs, one_process, read_text
+from rmutils.core.manifests import MANIFEST, UNSEALED, broken, write_manifest, write_sealed
 from rmutils.core.paths import SHIPPED_ARTIFACTS, cache_dir, caches
 from rmutils.core.validation import parse_json
 
-MANIFEST = "manifest.json"
-FIELDS = {"stage", "version", "config", "inputs", "command", "facts", "seconds", "environment",
-          "files"}
-"""What a manifest tells besides its own hash, `sha256`, which version 1.0 did not write."""
 JOURNAL = ".journal.jsonl"
 """Scratch of a run: what it has done so far."""
 KEY = re.compile(r"([a-z][a-z-]*)-([0-9a-f]{16})")
@@ -107,13 +103,14 @@ class Artifact:
         """Return what is wrong with the folder, a sentence each; empty if all is well."""
         try:
             files = {file: known["sha256"] for file, known in self.manifest["files"].items()}
-            key, unchanged = self.key, _unchanged(self.manifest)
+            key, seal = self.key, broken(self.manifest)
             there = {path.name for path in self.folder.iterdir()} - {MANIFEST}
         except (OSError, ValueError, KeyError, TypeError, AttributeError, UserError) as error:
             return [f"{self.name}: {MANIFEST} is unreadable ({type(error).__name__}: {error})"]
         wrong = [] if _names(self.name, key) else [f"{self.name}: {MANIFEST} is that of {key}"]
-        if not unchanged:
-            wrong.append(f"{self.name}: {MANIFEST} is not as it was written")
+        if seal:
+            wrong.append(_unsealed(self.name) if seal == UNSEALED else
+                         f"{self.name}: {MANIFEST} {seal}")
         if not files:
             wrong.append(f"{self.name}: {MANIFEST} names no files")
         wrong += [f"{self.name}/{file}: its manifest knows no such file"
@@ -128,10 +125,8 @@ class Artifact:
         return wrong
 
 
-def _unchanged(manifest: dict[str, Any]) -> bool:
-    """True if a manifest tells what it has to, and its own hash, if it has one, is right."""
-    told = {name: value for name, value in manifest.items() if name != "sha256"}
-    return told.keys() == FIELDS and manifest.get("sha256") in (digest(told), None)
+def _unsealed(name: str) -> str:
+    return f"{name}: {MANIFEST} {UNSEALED}. Check and seal it: `rmutils artifacts seal {name}`"
 
 
 def write_tables(tables: Any, folder: Path) -> None:
@@ -259,7 +254,7 @@ class Stage(Generic[T]):
             work.mkdir(exist_ok=True)
             started = time.perf_counter()
             facts = make(work)
-            _seal(work, {
+            write_manifest(work, {
                 "stage": self.name, "version": self.version, "config": config.identity(),
                 "inputs": inputs, "command": command, "facts": facts,
                 "seconds": round(time.perf_counter() - started, 1), "environment": environment(),
@@ -288,15 +283,6 @@ def _place(key: str, model: str, label: str) -> Path:
     shown = [re.sub(r"[^\w.]+", "-", text).strip("-.") for text in (
         Path(model).name if Path(model).exists() else model, label or BASE)]
     return Path(stage, shown[0] or "any", f"{shown[1]}-{digits[:DIGITS]}")
-
-
-def _seal(folder: Path, manifest: dict[str, Any]) -> None:
-    """Hash the payload and write the manifest."""
-    files = {p.name: {"sha256": sha256(p), "bytes": p.stat().st_size}
-             for p in sorted(folder.glob("[!.]*")) if p.name != MANIFEST}
-    manifest = {**manifest, "files": files}
-    text = json.dumps({**manifest, "sha256": digest(manifest)}, indent=1, ensure_ascii=False)
-    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
 
 
 def publish(work: Path, target: Path) -> None:
@@ -398,3 +384,13 @@ def promote(artifact: Artifact) -> Artifact:
     scratch = shutil.ignore_patterns(".*")
     shutil.copytree(artifact.folder, target, dirs_exist_ok=True, ignore=scratch)
     return Artifact(target)
+
+
+def seal(artifact: Artifact) -> bool:
+    """Seal a result of version 1.0 that agrees with its key and files; False if it has a seal."""
+    if not (problems := artifact.problems()):
+        return False
+    if problems != [_unsealed(artifact.name)]:
+        raise UserError("; ".join(problems))
+    write_sealed(artifact.folder, artifact.manifest)
+    return True

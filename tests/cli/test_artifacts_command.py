@@ -84,6 +84,25 @@ def test_verify(artifact):
         f"{artifact.name}/result.txt: content differs from its manifest")
 
 
+def test_seal(artifact):
+    """All, or those named; others are sealed although one is damaged."""
+    manifest = json.loads(artifact.path("manifest.json").read_text())
+    bare = json.dumps({name: value for name, value in manifest.items() if name != "sha256"})
+    other = Stage("detect", 1).obtain_folder(
+        Config(), {"a": "b"}, lambda folder: {"a": (folder / "a").write_text("1")}, command="",
+        model="tiny-llama", label="a")
+    for words in ([], [artifact.name]):
+        artifact.path("manifest.json").write_text(bare)
+        assert rmutils("list").stdout.startswith(other.name) and rmutils("verify").exit_code == 1
+        assert rmutils("seal", *words).stdout == f"Sealed {artifact.name}.\n"
+        assert rmutils("seal", *words).stdout == "" and rmutils("verify").exit_code == 0
+    artifact.path("manifest.json").write_text(bare)
+    other.path("a").write_text("2")
+    done = rmutils("seal")
+    assert done.exit_code == 2 and f"{other.name}/a: content differs" in done.stderr
+    assert done.stdout == f"Sealed {artifact.name}.\n"
+
+
 def test_promote(artifact, tmp_path):
     assert rmutils("promote", artifact.name).stdout.strip() == artifact.name
     assert (tmp_path / "shipped" / artifact.name / "result.txt").read_text() == "nine"

@@ -19,7 +19,7 @@ from filelock import FileLock
 from rmutils.core import results as artifacts
 from rmutils.core.config import Config, digest
 from rmutils.core.errors import UserError
-from rmutils.core.results import MANIFEST, Artifact, Stage, find, promote, remove, stored
+from rmutils.core.results import MANIFEST, Artifact, Stage, find, promote, remove, seal, stored
 from tests.clock import PATIENCE, until
 
 
@@ -197,12 +197,34 @@ def test_no_flip_of_a_manifest_changes_what_it_tells(obtain):
         assert found.problems() or found.manifest == json.loads(good), bad[place - 9:place + 9]
 
 
-def test_results_of_version_1_0_have_no_hash_of_the_manifest(obtain):
-    folder = obtain().folder
-    manifest = json.loads((folder / MANIFEST).read_text())
+def unseal(artifact) -> str:
+    """Make a manifest as version 1.0 wrote it; return how it was."""
+    text = artifact.path(MANIFEST).read_text()
+    manifest = json.loads(text)
     assert manifest.pop("sha256") == digest(manifest)
-    (folder / MANIFEST).write_text(json.dumps(manifest))
-    assert Artifact(folder).problems() == [] and obtain() and obtain.calls == [3]
+    artifact.path(MANIFEST).write_text(json.dumps(manifest))
+    return text
+
+
+@pytest.mark.fault("flipped byte", "a manifest without a hash of its own")
+def test_a_manifest_without_a_seal_is_refused_until_it_is_sealed(obtain):
+    artifact = obtain()
+    text = unseal(artifact)
+    with pytest.raises(UserError, match=f"no seal.*`rmutils artifacts seal {artifact.name}`"):
+        obtain()
+    assert seal(Artifact(artifact.folder)) and artifact.path(MANIFEST).read_text() == text
+    assert obtain() == artifact and obtain.calls == [3] and not seal(artifact)
+
+
+@pytest.mark.parametrize("spoil, message", [
+    (spoil_payload, "differs from its manifest"), (spoil_config, "is that of square-"),
+    (lambda f: change(f, more=1), "not as it was written")], ids=["payload", "config", "more"])
+def test_only_what_agrees_with_its_key_and_files_is_sealed(obtain, spoil, message):
+    artifact = obtain()
+    unseal(artifact)
+    spoil(artifact.folder)
+    with pytest.raises(UserError, match=message):
+        seal(Artifact(artifact.folder))
 
 
 def test_a_result_is_called_after_model_and_label(shipped, cache, tmp_path):

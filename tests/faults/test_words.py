@@ -15,7 +15,8 @@ from rmutils.core import results
 from rmutils.core.config import digest
 from rmutils.core.errors import UserError
 from rmutils.core.files import sha256
-from rmutils.core.results import MANIFEST, Artifact, find
+from rmutils.core.manifests import FIELDS, write_sealed
+from rmutils.core.results import Artifact, find
 from rmutils.models.fetch import fetch
 from rmutils.models.known_models import WheelFile
 from rmutils.models.trained import load_adapter
@@ -101,8 +102,7 @@ def test_manifest_names_files_of_its_folder_only(tmp_path, monkeypatch):
     monkeypatch.setattr(results, "SHIPPED_ARTIFACTS", tmp_path)
     (tmp_path / name).mkdir()
     files = {"../outside": {"sha256": sha256(tmp_path / "outside"), "bytes": 7}}
-    (tmp_path / name / MANIFEST).write_text(json.dumps(
-        dict.fromkeys(results.FIELDS) | made | {"files": files}))
+    write_sealed(tmp_path / name, dict.fromkeys(FIELDS) | made | {"files": files})
     assert "not in its folder" in Artifact(tmp_path / name).problems()[0]
     with pytest.raises(UserError, match="'../outside', which is not in its folder"):
         find(name)
