@@ -36,20 +36,18 @@ FLIPS = 9999
 """Most sign patterns of a test: with 13 clusters or fewer, all there are."""
 TIE = 1e-12
 """Numbers that differ by no more than this share are equal but for rounding."""
-AT_ONCE = 1000
-"""Patterns that are added up at once: it bounds the memory."""
-RULE_OF_THREE = 3
-"""An event never seen in n cases has, at 95 %, a rate of up to 3 / n."""
+AT_ONCE = 1000  # patterns that are added up at once: it bounds the memory
+RULE_OF_THREE = 3  # an event never seen in n cases has, at 95 %, a rate of up to 3 / n
 
 Bounds = tuple[float, float]
 ANY: Bounds = (-math.inf, math.inf)
 SHARE: Bounds = (0.0, 1.0)
-DIFFERENCE: Bounds = (-1.0, 1.0)
-"""Bounds of a difference of two shares."""
-RELATIVE: Bounds = (-1.0, math.inf)
-"""Change as a share of what cannot be negative: no loss exceeds 100 %."""
+DIFFERENCE: Bounds = (-1.0, 1.0)  # of two shares
+CONTRAST: Bounds = (-2.0, 2.0)  # of two such differences
+RELATIVE: Bounds = (-1.0, math.inf)  # change of what cannot be negative, as a share of it
 POSITIVE: Bounds = (0.0, math.inf)
 POINTS: Bounds = (0.0, 100.0)
+MORE_POINTS: Bounds = (-100.0, 100.0)  # of two scores in points
 
 
 class Interval(NamedTuple):
@@ -230,7 +228,7 @@ def _deviations(values: Array, labels: Array, resamples: int, seed: int, level: 
 
 
 def compare(
-    table: pd.DataFrame, base: str, *, resamples: int = RESAMPLES, seed: int = 0
+    table: pd.DataFrame, base: str, *, bounds: Bounds = ANY, seed: int = 0
 ) -> pd.DataFrame:
     """Compare several strategies with a base, sample by sample.
 
@@ -243,6 +241,8 @@ def compare(
     base : str
         The strategy that the others are compared with. With one seed, as a model before training,
         it stands against all seeds of the others; otherwise seeds are paired.
+    bounds : (float, float)
+        As for `interval_of`, of a difference of two scores.
 
     Returns
     -------
@@ -262,8 +262,7 @@ def compare(
     for strategy in table.loc[table["strategy"] != base, "strategy"].unique():
         pairs, clusters, strata = paired(table, strategy, base)
         values = pairs[..., 0] - pairs[..., 1]
-        effect, low, high = interval(values, clusters, strata, seeds=True, resamples=resamples,
-                                     seed=seed)
+        effect, low, high = interval(values, clusters, strata, seeds=True, seed=seed)
         if np.isnan(low):
             raise UserError("an interval needs two or more of what is drawn: questions, needles, "
                             "texts or samples of each task. Ask for more of them.")
@@ -275,6 +274,7 @@ def compare(
     found = pd.DataFrame(rows, columns=["strategy", "effect", "low", "high", "p", "smallest_effect",
                                         "seeds", "samples", "clusters"])
     found.insert(5, "p_holm", holm(found["p"]))
+    found[["low", "high"]] = found[["low", "high"]].clip(*bounds)
     return found
 
 

@@ -199,11 +199,11 @@ def ends(low: float, high: float) -> dict[str, float | None]:
 
 
 def mean(values: np.ndarray) -> dict[str, float | None]:
-    """Mean of independent values, and the ends of its 95 % interval."""
-    from rmutils.stats import interval
+    """Mean of independent counts, and the ends of its 95 % interval."""
+    from rmutils.stats import POSITIVE, interval
 
     groups = np.arange(len(values)) % 1000  # as good as single values, and never too many
-    found = interval(values, groups)
+    found = interval(values, groups, bounds=POSITIVE)
     return {"mean": float(found.value), **ends(found.low, found.high)}
 
 

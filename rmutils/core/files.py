@@ -59,6 +59,20 @@ def read_text(path: Path, largest: int = LARGEST) -> str:
                         f"-t UTF-8 {path.name}`.") from error
 
 
+def numbered_lines(path: Path) -> list[tuple[int, str]]:
+    """Return the lines of a text with anything on them, with their numbers.
+
+    A line ends at a line feed and nowhere else: JSON may hold U+2028 or U+0085 within a string,
+    where `str.splitlines` would cut it.
+
+    Raises
+    ------
+    UserError
+        As `read_text`.
+    """
+    return [(n, line) for n, line in enumerate(read_text(path).split("\n"), 1) if line.strip()]
+
+
 def plain(path: Path) -> Path:
     """Return the path of a file that is to be read, before it is opened: a pipe never ends.
 
@@ -132,8 +146,8 @@ def intact(path: Path) -> Path:
 
 @cache
 def _sums() -> dict[str, str]:
-    lines = SUMS.read_text(encoding="utf-8").splitlines()
-    return {name: known for known, name in (line.split("  ", 1) for line in lines)}
+    lines = numbered_lines(SUMS)
+    return {name: known for known, name in (line.split("  ", 1) for _, line in lines)}
 
 
 @contextmanager
@@ -253,8 +267,7 @@ def read_table(path: Path, text: Sequence[str] = ()) -> pd.DataFrame:
         if kind == "parquet":
             return pd.read_parquet(path)
         if kind == "jsonl":
-            return pd.DataFrame([dict(parse_json(line)) for line in read_text(path).split("\n")
-                                 if line.strip()])
+            return pd.DataFrame([dict(parse_json(line)) for _, line in numbered_lines(path)])
         return pd.read_csv(path, keep_default_na=False, dtype=dict.fromkeys(text, str))
     except (ValueError, TypeError, OSError) as error:
         raise UserError(f"{path} is not a {kind} file: {error}.") from error

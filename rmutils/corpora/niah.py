@@ -5,6 +5,7 @@ format of Wu et al.), and cases whose needle tokens are known from how the case 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rmutils.core.errors import UserError
-from rmutils.core.files import intact, read_text
+from rmutils.core.files import intact, numbered_lines, read_text
 from rmutils.core.paths import HAYSTACK, NEEDLES
 from rmutils.core.validation import parse_json
 
@@ -84,13 +85,47 @@ class Needle:
     real_needle: str
 
     @property
-    def answer_span(self) -> tuple[int, int] | None:
-        """Characters of `needle` that are the answer, `(start, end)`; None if it is not there.
+    def answer_span(self) -> tuple[int, int]:
+        """Characters of `needle` that are the answer, `(start, end)`.
 
         Case is ignored: a published needle has "Because" where its answer has "because".
+
+        Raises
+        ------
+        ValueError
+            The answer does not stand in the needle, or more than once.
         """
-        found = re.search(re.escape(self.real_needle), self.needle, re.IGNORECASE)
-        return found and found.span()
+        places = places_of(self.real_needle, self.needle, re.IGNORECASE)
+        if not places:
+            raise ValueError("the answer (real_needle) does not stand in the needle")
+        if len(places) > 1:
+            raise ValueError(f"the answer (real_needle) {self.real_needle[:40]!r} stands "
+                             f"{len(places)} times in the needle: give more words of it")
+        return places[0]
+
+
+def places_of(words: str, text: str, flags: int = 0) -> list[tuple[int, int]]:
+    """Return where words stand in a text, `(start, end)`: as whole words, if they do so anywhere.
+
+    Parameters
+    ----------
+    flags : int
+        Of `re`.
+
+    Examples
+    --------
+    >>> places_of("hat", "Note that the hat hangs in the mill.")
+    [(14, 17)]
+    """
+    starts = [found.start() for found in re.finditer(f"(?={re.escape(words)})", text, flags)]
+    places = [(start, start + len(words)) for start in starts]
+    whole = [place for place in places if not any(_within_word(text, end) for end in place)]
+    return whole or places
+
+
+def _within_word(text: str, place: int) -> bool:
+    return 0 < place < len(text) and all(
+        unicodedata.category(letter)[0] in "LMN" for letter in text[place - 1 : place + 1])
 
 
 def needle_of(given: Any) -> Needle:
@@ -99,8 +134,8 @@ def needle_of(given: Any) -> Needle:
     Raises
     ------
     ValueError
-        They are not three non-empty texts, or the answer does not stand word for word in the needle
-        (its place could then not be known).
+        They are not three non-empty texts, or the answer does not stand word for word and once in
+        the needle (its place could then not be known).
 
     Examples
     --------
@@ -117,8 +152,7 @@ def needle_of(given: Any) -> Needle:
     needle = Needle(**{field: given[field].strip() for field in FIELDS})
     if not all(vars(needle).values()):
         raise ValueError("an empty field")
-    if needle.answer_span is None:
-        raise ValueError("the answer (real_needle) does not stand in the needle")
+    _ = needle.answer_span  # its place must be known
     return needle
 
 
@@ -129,14 +163,13 @@ def load_needles(path: Path | str | None = None) -> list[Needle]:
     ------
     UserError
         The file is missing, empty or not as shipped, a line is no record of three non-empty
-        strings, or an answer does not stand word for word in its needle (its place could then not
-        be known).
+        strings, or an answer does not stand word for word and once in its needle (its place could
+        then not be known).
     """
     path = Path(path or NEEDLES)
     if path.is_dir():
         path = next(iter(sorted(path.glob("*.jsonl"))), path / "needles.jsonl")
-    lines = read_text(intact(path)).splitlines()
-    needles = [_parse(line, f"{path}, line {n}") for n, line in enumerate(lines, 1) if line.strip()]
+    needles = [_parse(line, f"{path}, line {n}") for n, line in numbered_lines(intact(path))]
     if not needles:
         raise UserError(f"needle file {path} is empty.")
     return needles

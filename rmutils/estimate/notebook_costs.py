@@ -26,6 +26,7 @@ import yaml
 from rmutils.core import paths
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError
+from rmutils.core.files import numbered_lines
 from rmutils.models.fetch import fetched, hub_id_of
 from rmutils.models.known_models import REGISTRY
 from rmutils.models.loading import window_of
@@ -157,7 +158,7 @@ class Costs:
         switches = {p.when for p in self.parts}
         for root in paths.caches():
             file = root / RUNS
-            for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
+            for _, line in numbered_lines(file) if file.exists() else ():
                 run = json.loads(line)
                 earlier = run["parameters"]
                 if run["notebook"] == self.notebook.stem and earlier.get(part.when) != "never" and (

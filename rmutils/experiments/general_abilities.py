@@ -22,7 +22,7 @@ from rmutils.evaluation.abilities.evaluate_abilities import (
 from rmutils.models.loading import corpus_of
 from rmutils.pipeline.planned_runs import BEFORE, planned_runs, retrain, stored_runs
 from rmutils.pipeline.retmask import RetMaskRun
-from rmutils.stats import POINTS, compare, holm, interval
+from rmutils.stats import MORE_POINTS, POINTS, compare, holm, interval
 
 ALL = "mean of the tasks"
 
@@ -88,10 +88,11 @@ def changes(samples: pd.DataFrame, base: str) -> pd.DataFrame:
         `task` and the columns of `rmutils.stats.compare`; its `p_holm` is corrected over
         strategies and tasks, and over strategies for the mean of the tasks.
     """
-    per_task = pd.concat([compare(part, base).assign(task=task)
+    per_task = pd.concat([compare(part, base, bounds=MORE_POINTS).assign(task=task)
                           for task, part in samples.groupby("task", sort=False)])
     per_task["p_holm"] = holm(per_task["p"])
-    overall = compare(samples.rename(columns={"task": "stratum"}), base).assign(task=ALL)
+    overall = compare(samples.rename(columns={"task": "stratum"}), base,
+                      bounds=MORE_POINTS).assign(task=ALL)
     found = pd.concat([overall, per_task], ignore_index=True)
     return found[["task", *found.columns.drop("task")]]
 

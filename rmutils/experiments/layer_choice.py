@@ -39,7 +39,7 @@ from rmutils.heads.detection import DetectConfig, build_cases, even_depths
 from rmutils.models import LanguageModel
 from rmutils.models.engine.implementations import attached, register_by_layer, using
 from rmutils.pipeline.planned_runs import Plan
-from rmutils.stats import Interval, interval
+from rmutils.stats import CONTRAST, DIFFERENCE, Interval, interval
 
 Count = Annotated[int, Field(ge=1)]
 
@@ -365,5 +365,5 @@ def early_and_later(layers: pd.DataFrame, first_later: int) -> dict[str, Interva
     means = {name: part.groupby("question")["correlation"].mean() for name, part in (
         ("early", layers[layers["layer"] < first_later]),
         ("later", layers[layers["other"] >= first_later]))}
-    return {name: interval(value) for name, value in {
-        **means, "difference": means["later"] - means["early"]}.items()}
+    return {**{name: interval(value, bounds=DIFFERENCE) for name, value in means.items()},
+            "difference": interval(means["later"] - means["early"], bounds=CONTRAST)}

@@ -15,7 +15,7 @@ from rmutils.evaluation.helmet.evaluation import evaluation_command
 from rmutils.pipeline.planned_runs import BEFORE, planned_runs, stored_runs
 from rmutils.pipeline.retmask import RetMaskRun
 from rmutils.preference.strategies import STRATEGIES
-from rmutils.stats import compare
+from rmutils.stats import MORE_POINTS, compare
 
 
 @dataclass(frozen=True)
@@ -122,8 +122,9 @@ def gains(found: Evaluated, by: Sequence[str] = (), base: str = BEFORE) -> pd.Da
         for (strategy, seed), part in found.scores.groupby(["strategy", "seed"], sort=False)])
     samples["category"] = samples["stratum"]
     groups = samples.groupby([*by], sort=False) if by else [((), samples)]
-    return pd.concat([compare(part, base).assign(**dict(zip(by, key, strict=True)))
-                      for key, part in groups], ignore_index=True)
+    return pd.concat([
+        compare(part, base, bounds=MORE_POINTS).assign(**dict(zip(by, key, strict=True)))
+        for key, part in groups], ignore_index=True)
 
 
 def contrasts(found: Evaluated, by: Sequence[str] = (), minuend: str = "retmask") -> pd.DataFrame:

@@ -113,7 +113,8 @@ def difference_on_same(
         return None
     bounds = next((b for ending, b in _BOUNDS.items() if str(own.name).endswith(ending)), ANY)
     return (interval(table[:, 0], bounds=bounds), interval(table[:, 1:], seeds=True, bounds=bounds),
-            interval(table[:, :1] - table[:, 1:], seeds=True))
+            interval(table[:, :1] - table[:, 1:], seeds=True,
+                     bounds=DIFFERENCE if bounds == SHARE else ANY))
 
 
 def edit_distance(first: Sequence[str], second: Sequence[str]) -> int:

@@ -36,7 +36,7 @@ from rmutils.longcontext import extension  # noqa: F401, registers a variant
 from rmutils.models import LanguageModel
 from rmutils.models.language_model import passages, without_thoughts
 from rmutils.models.loading import ModelRef
-from rmutils.stats import DIFFERENCE, POSITIVE, SHARE, compare, interval
+from rmutils.stats import ANY, CONTRAST, DIFFERENCE, POSITIVE, SHARE, compare, interval
 
 Count = Annotated[int, Field(ge=1)]
 
@@ -234,6 +234,10 @@ def compare_stored(
                      for table, frames in parts.items()}, tuple(artifacts), tuple(missing))
 
 
+UNBOUNDED = {"nats", "distance", "prefill_seconds", "step_seconds"}
+"""Columns of positive numbers. All others that `levels` and `changes` take are shares, 0 to 1."""
+
+
 def levels(table: pd.DataFrame, value: str, by: Sequence[str] = ()) -> pd.DataFrame:
     """Mean of a column under each variant.
 
@@ -249,9 +253,8 @@ def levels(table: pd.DataFrame, value: str, by: Sequence[str] = ()) -> pd.DataFr
     DataFrame
         `variant`, the columns `by`, `value`, `low`, `high`, `samples`.
     """
-    rows = []
+    rows, bounds = [], POSITIVE if value in UNBOUNDED else SHARE
     for keys, part in table.groupby(["variant", *by], sort=False):
-        bounds = SHARE if value != "nats" and table[value].max() <= 1 else POSITIVE
         rows.append((*keys, *interval(part[value], part["question"], bounds=bounds), len(part)))
     return pd.DataFrame(rows, columns=["variant", *by, "value", "low", "high", "samples"])
 
@@ -268,10 +271,8 @@ def changes(table: pd.DataFrame, value: str, base: str = PLAIN) -> pd.DataFrame:
     samples = pd.DataFrame({
         "strategy": table["variant"], "seed": 0, "score": table[value],
         "sample": table[parts].astype(str).agg(" ".join, axis=1), "cluster": table["question"]})
-    found = compare(samples, base).rename(columns={"strategy": "variant"})
-    if value != "nats" and table[value].max() <= 1:  # shares
-        found[["low", "high"]] = found[["low", "high"]].clip(*DIFFERENCE)
-    return found
+    return compare(samples, base, bounds=ANY if value in UNBOUNDED else DIFFERENCE).rename(
+        columns={"strategy": "variant"})
 
 
 def dips(table: pd.DataFrame, base: str = PLAIN) -> pd.DataFrame:
@@ -302,7 +303,8 @@ def dips(table: pd.DataFrame, base: str = PLAIN) -> pd.DataFrame:
     sag = means[True] - means[False]
     questions = sag.index.get_level_values("question")
     return pd.DataFrame(
-        [(name, *_difference(sag[name], questions), *_difference(sag[name] - sag[base], questions))
+        [(name, *interval(sag[name], questions, bounds=DIFFERENCE),
+          *interval(sag[name] - sag[base], questions, bounds=CONTRAST))
          for name in table["variant"].unique()],
         columns=["variant", "value", "low", "high", "change", "change_low", "change_high"])
 
@@ -321,7 +323,3 @@ def perplexities(texts: pd.DataFrame, base: str = PLAIN) -> pd.DataFrame:
     against = changes(texts, "nats", base).set_index("variant")[["effect", "low", "high"]]
     against.columns = ["change", "change_low", "change_high"]
     return found.join(np.expm1(against), on="variant").fillna(dict.fromkeys(against, 0.0))
-
-
-def _difference(values: pd.Series, clusters: Sequence[int]) -> tuple[float, float, float]:
-    return interval(values, clusters)

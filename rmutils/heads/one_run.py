@@ -20,7 +20,7 @@ from transformers import DynamicCache
 from rmutils.attention.decoding import ALIKE, Answer, ArgMaxRecorder, decode
 from rmutils.attention.rope import layers_of
 from rmutils.core.errors import UserError
-from rmutils.corpora.niah import NiahCase
+from rmutils.corpora.niah import NiahCase, places_of
 from rmutils.heads.answering import Answered, Watch, batched
 from rmutils.heads.score_kinds import ScoreKind
 from rmutils.heads.scores import Values
@@ -128,12 +128,13 @@ def answer_steps(case: NiahCase, tokens: Sequence[int], text_of: Any) -> list[in
     for i in range(len(said) - len(wanted) + 1):
         if said[i : i + len(wanted)] == wanted:
             return list(range(i, i + len(wanted)))
-    place = text_of(said).find(case.needle.real_needle)
-    if place < 0:
+    places = places_of(case.needle.real_needle, text_of(said))
+    if not places:
         return list(range(len(said)))
+    first, last = places[0]
     ends = [len(text_of(said[: i + 1])) for i in range(len(said))]
     return [i for i, (a, b) in enumerate(zip([0, *ends], ends, strict=False))
-            if b > place and a < place + len(case.needle.real_needle)]
+            if b > first and a < last]
 
 
 def check_plain(lm: LanguageModel, score: str) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rmutils.core.config import Config, command_line, digest
 from rmutils.core.errors import UserError
-from rmutils.core.files import read_text
+from rmutils.core.files import numbered_lines
 from rmutils.core.journal import progress_bar
 from rmutils.core.registry import Registry
 from rmutils.core.results import Artifact, Compute, Stage
@@ -234,8 +234,7 @@ FORMS = ('"instruction" or "prompt" (a text), or "messages" or "conversation" (a
 
 def _read_jsonl(path: Path, seed: int) -> Iterable[Candidate]:
     """The user turns of a file with an object per line, in an order that depends on the seed."""
-    lines = read_text(path).split("\n")
-    found = [_parse(line, f"{path}, line {n}") for n, line in enumerate(lines, 1) if line.strip()]
+    found = [_parse(line, f"{path}, line {n}") for n, line in numbered_lines(path)]
     random.Random(seed).shuffle(found)
     return found
 

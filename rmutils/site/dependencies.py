@@ -187,7 +187,7 @@ def documentation() -> str:
 
 
 def _shown(source: str) -> list[str]:
-    lines = source.splitlines()
+    lines = source.split("\n")
     waiting: list[ast.stmt] = list(ast.parse(source).body)
     while waiting:
         node = waiting.pop()

@@ -118,7 +118,7 @@ def defaults(notebook: Path) -> dict[str, Any]:
 
 def _comment(source: str, node: ast.AnnAssign) -> str:
     """The comment at the end of an assignment, or else the one on the line above it."""
-    lines = source.splitlines()
+    lines = source.split("\n")
     above = lines[node.lineno - 2].strip() if node.lineno > 1 else ""
     after = lines[node.end_lineno - 1].encode()[node.end_col_offset:].decode().strip()
     comment = after or (above if above.startswith("#") else "")

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rmutils.core.errors import UserError
-from rmutils.corpora.niah import load_haystacks, load_needles
+from rmutils.corpora.niah import load_haystacks, load_needles, needle_of
 
 RECORD = {"needle": "The key is red.", "question": "What is the key?", "real_needle": "red"}
 
@@ -56,11 +56,35 @@ def test_needles_from_file_or_folder(tmp_path):
     (json.dumps({**RECORD, "question": 5}), "line 2: expected"),
     (json.dumps({**RECORD, "question": " "}), "line 2: an empty field"),
     (json.dumps({**RECORD, "real_needle": "blue"}), "line 2: the answer .* does not stand"),
+    (json.dumps({**RECORD, "needle": "A hat, that hat.", "real_needle": "hat"}),
+     "line 2: the answer .* 'hat' stands 2 times"),
 ])
 def test_malformed_needles_are_told_by_line(tmp_path, line, message):
     (tmp_path / "own.jsonl").write_text(f"{json.dumps(RECORD)}\n{line}\n")
     with pytest.raises(UserError, match=message):
         load_needles(tmp_path / "own.jsonl")
+
+
+@pytest.mark.parametrize("words, needle, start", [
+    ("hat", "Note that the hat hangs in the mill.", 14),
+    ("art", "The party bought the art of Oxby.", 21),
+    ("red", "Fred said: red.", 11),
+    ("because", "Because of the tar.", 0),
+    ("sandwich", "Eat two sandwiches.", 8),  # part of a word, but only once
+    ("क", "का और क", 6),  # a vowel sign is part of a word
+    ("青い缶の中", "鍵は青い缶の中に入っている。", 2),  # no spaces, so no whole words
+])
+def test_the_answer_is_a_word_of_its_own(words, needle, start):
+    assert needle_of((needle, "What?", words)).answer_span == (start, start + len(words))
+
+
+@pytest.mark.parametrize("between", ["\u2028", "\u2029", "\x85", "\x0b", "\x1c"])
+def test_lines_end_at_line_feeds_only(tmp_path, between):
+    """JSON escapes control characters below U+0020, and may hold the others as they are."""
+    record = {**RECORD, "needle": f"The key{between}is red."}
+    (tmp_path / "own.jsonl").write_text(
+        "\r\n".join([json.dumps(record, ensure_ascii=False)] * 2), newline="")
+    assert [needle.needle for needle in load_needles(tmp_path)] == [record["needle"]] * 2
 
 
 def test_needle_file_errors(tmp_path):

@@ -46,6 +46,8 @@ def test_changes(samples):
     per_task = found.drop(ALL)
     np.testing.assert_allclose(per_task["p_holm"], holm(per_task["p"]))
     assert per_task.loc[("one", "good"), "p_holm"] < 0.05 < per_task.loc[("two", "good"), "p_holm"]
+    few = pd.concat([scored("before", 0, "one", [0, 0, 100]), scored("b", 0, "one", [100] * 3)])
+    assert changes(few, "before")["high"].eq(100).all()  # no gain is more
 
 
 def test_means(samples):

@@ -21,6 +21,7 @@ from rmutils.experiments.under_variants import (
     VariantConfig,
     changes,
     compare_stored,
+    levels,
     measure,
     measure_stored,
 )
@@ -176,4 +177,14 @@ def test_a_change_of_shares_is_no_larger_than_one():
                          columns=["variant", "question", "place", "correct"])
     row = changes(table, "correct").iloc[0]
     assert row["effect"] == pytest.approx(-2 / 3) and -1 <= row["low"] < row["effect"]
-    assert changes(table.assign(nats=10 * table["correct"]), "nats").iloc[0]["low"] < -1
+    assert changes(table.assign(nats=table["correct"]), "nats").iloc[0]["low"] < -1
+
+
+def test_bounds_are_those_of_the_quantity():
+    """Not those of its largest value: seconds below 1 are no shares, percent are refused."""
+    table = pd.DataFrame({"variant": "x", "question": range(3), "correct": [1.0, 1, 0],
+                          "step_seconds": [0.9, 0.9, 0.1]})
+    assert levels(table, "step_seconds")["high"].item() > 1 == levels(table, "correct")[
+        "high"].item()
+    with pytest.raises(ValueError, match="out of bounds"):
+        levels(table.assign(correct=100 * table["correct"]), "correct")

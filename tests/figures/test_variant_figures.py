@@ -49,6 +49,8 @@ def test_dips_by_hand(answers):
     assert found.loc["flat", "change"] == pytest.approx(-3 / 4)
     assert found.loc["flat", "change_low"] < -3 / 4 < found.loc["flat", "change_high"]
     assert found.loc["plain", ["change", "change_low", "change_high"]].tolist() == [0, 0, 0]
+    few = dips(answers[answers["question"] > 1]).set_index("variant")
+    assert few.loc["plain", "high"] == 1 and few.loc["flat", "change_low"] == -2  # not beyond
 
 
 def test_two_places_are_no_curve(answers):

@@ -164,6 +164,14 @@ def test_steps_that_write_the_answer():
     assert steps == [[1, 2, 3], [1, 2, 3, 4], [0, 1], []]
 
 
+def test_an_answer_within_another_word_is_not_the_answer():
+    words = dict(enumerate([" t", "hat", " is a", " ha", "t"]))
+    case = SimpleNamespace(input_ids=[9], needle_span=(0, 1),
+                           needle=SimpleNamespace(real_needle="hat"))
+    said = [0, 1, 2, 3, 4]  # " that is a hat"
+    assert answer_steps(case, said, lambda ids: "".join(map(words.get, ids))) == [3, 4]
+
+
 @pytest.mark.parametrize("score", sorted({*SCORES} - {"copy"}))
 def test_what_cannot_have_such_a_score_is_told_before_anything_runs(llama, score):
     config = of(score)

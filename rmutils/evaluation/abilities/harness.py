@@ -29,7 +29,7 @@ from pydantic import Field
 
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError
-from rmutils.core.files import read_text
+from rmutils.core.files import numbered_lines, read_text
 from rmutils.core.validation import parse_json
 from rmutils.heads.masking import export_masked
 from rmutils.models import load_model
@@ -258,7 +258,7 @@ def _samples(
     if not file.exists():
         raise UserError(f"{file} is missing: give the harness --log_samples.")
     try:
-        rows = [parse_json(line) for line in read_text(file).splitlines()]
+        rows = [parse_json(line) for _, line in numbered_lines(file)]
         rows = sorted((row for row in rows if row.get("filter", "none") == benchmark.filter),
                       key=lambda row: row["doc_id"])
         scores = [100 * float(row[benchmark.metric]) for row in rows]

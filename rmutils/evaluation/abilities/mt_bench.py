@@ -21,7 +21,7 @@ from pydantic import Field, model_validator
 
 from rmutils.core.config import Config, command_line, digest
 from rmutils.core.errors import UserError
-from rmutils.core.files import read_text, sha256
+from rmutils.core.files import numbered_lines, sha256
 from rmutils.core.journal import Journal, progress_bar
 from rmutils.core.results import Artifact, Compute, Stage, Tables
 from rmutils.core.validation import parse_json
@@ -108,7 +108,7 @@ def read_questions(path: Path) -> list[Question]:
         raise UserError(f"{path}: no such file. The questions of MT-Bench are in FastChat's "
                         f"repository: fastchat/llm_judge/data/mt_bench/question.jsonl.")
     found = []
-    for n, line in enumerate(read_text(path).splitlines(), 1):
+    for n, line in numbered_lines(path):
         try:
             record = parse_json(line)
             turns = tuple(map(str, record["turns"]))

@@ -108,6 +108,16 @@ def test_the_same_questions_asked_here():
         assert mine.startswith(theirs.strip()) or theirs.strip().startswith(mine)
 
 
+def test_a_line_separator_in_a_response(copied):
+    """It is no end of a line of JSON, though `str.splitlines` takes it for one."""
+    samples = next(copied.rglob("samples_world_short_*.jsonl"))
+    first, *rest = map(json.loads, samples.read_text().split("\n")[:-1])
+    first["resps"] = [["One\u2028two\x85three."]]
+    samples.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in [first, *rest]))
+    table, _ = read_results(copied, KNOWN)
+    assert "One\u2028two\x85three." in table["response"].tolist()
+
+
 def test_newest_results_count(copied):
     older = find_results(copied)
     newer = older.with_name("results_2999-01-01T00-00-00.000000.json")

@@ -34,7 +34,7 @@ from rmutils.study.studies import PaperConfig, paper
 
 SMALL = MTBenchConfig(max_new_tokens=4)
 QUESTIONS = [
-    Question("81", "writing", ("Write {a} line.", "Make it shorter.")),
+    Question("81", "writing", ("Write {a}\u2028line.", "Make it shorter.")),
     Question("111", "math", ("What is 2 + 3?", "And 3 + 3?"), ("5", "6")),
     Question("97", "odd", ("Say nothing that can be rated.",)),
 ]
@@ -43,7 +43,8 @@ QUESTIONS = [
 def write(path):
     path.write_text("".join(json.dumps({
         "question_id": int(q.id), "category": q.category, "turns": q.turns,
-        **({"reference": q.references} if q.references else {})}) + "\n" for q in QUESTIONS))
+        **({"reference": q.references} if q.references else {})}, ensure_ascii=False) + "\n"
+        for q in QUESTIONS))
 
 
 class Handler(BaseHTTPRequestHandler):
