@@ -192,14 +192,17 @@ def convert(
         help="rmutils, which LOCOS reads too; Wu et al. and RetMask; QRHead; DuoAttention.",
     )] = "rmutils",
     key_heads: Annotated[int | None, typer.Option(
-        min=1, help="For duo: key heads per layer of the model.")] = None,
+        min=1, help="To write duo: key heads per layer of the model.")] = None,
+    query_heads: Annotated[int | None, typer.Option(
+        min=1, help="To read duo: query heads per layer of the model.")] = None,
 ) -> None:
     """Write head scores in another format; the content of the file tells which one it has.
 
     Example: rmutils heads convert scores.json gates.tsv --to duo --key-heads 8
     """
     options.check_room(out)
-    print(*_saved(HeadScores.load(scores), out, to, key_heads), sep="\n")
+    found = HeadScores.load(scores, query_heads=query_heads)
+    print(*_saved(found, out, to, key_heads), sep="\n")
 
 
 def _saved(scores: HeadScores, out: Path, to: Format, key_heads: int | None) -> list[str]:

@@ -107,7 +107,8 @@ def _gates(path: Path, runs: NDArray[np.float64], key_heads: int | None) -> str:
 
 
 def read(
-    path: Path, *, shape: tuple[int, int] | None = None, weights: str = ""
+    path: Path, *, shape: tuple[int, int] | None = None, weights: str = "",
+    query_heads: int | None = None,
 ) -> dict[str, Any]:
     """Read scores of any of the formats, which the content tells; see `HeadScores.load`.
 
@@ -119,34 +120,45 @@ def read(
     text = read_text(path)
     try:
         if text and text.lstrip()[:1] not in ("{", "[", '"') and "\t" in text:
-            return {"runs": _read_gates(text, path, shape), "model": path.stem}
+            return {"runs": _read_gates(text, path, shape, query_heads), "model": path.stem}
         record = parse_json(text)
         if not isinstance(record, dict | list):
             raise TypeError("neither an object nor a list")
     except (ValueError, TypeError) as error:
         raise UserError(f"{path}: not head scores. {EXPECTED} ({error}).") from error
     if isinstance(record, dict) and "scores" in record:
-        return _checked(_read_record(record, path, shape, weights), path)
+        return _read_record(record, path, shape, weights)
     if isinstance(record, dict) and "format" in record:
         raise UserError(f"{path}: not head scores, but {record['format']}.")
     found = {"runs": _read_heads(record, path, shape), "model": path.stem}
-    return _checked(found, path) if isinstance(record, dict) else found
+    return _checked(found, path, published=True) if isinstance(record, dict) else found
 
 
-def _checked(found: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Refuse shares that are none. The format `wu` is that of copy scores."""
+def _checked(found: dict[str, Any], path: Path, *, published: bool) -> dict[str, Any]:
+    """Refuse shares that are none. The published code counts each copy, so that scores above 1
+    occur."""
     kind, runs = found.get("score", "copy"), found["runs"]
-    if kind in SHARES and runs.size and not -SLACK <= runs.min() <= runs.max() <= 1 + SLACK:
-        raise UserError(f"{path}: scores of the kind {kind} are shares from 0 to 1, and these go "
+    highest, range_of = (math.inf, "not negative") if published else (1, "shares from 0 to 1")
+    if kind in SHARES and runs.size and not -SLACK <= runs.min() <= runs.max() <= highest + SLACK:
+        raise UserError(f"{path}: scores of the kind {kind} are {range_of}, and these go "
                         f"from {runs.min():.4g} to {runs.max():.4g}.")
     return found
 
 
-def _read_gates(text: str, path: Path, shape: tuple[int, int] | None) -> NDArray[np.float64]:
-    """Gates of key heads, which all their query heads get where `shape` says how many these are."""
+def _read_gates(
+    text: str, path: Path, shape: tuple[int, int] | None, query_heads: int | None
+) -> NDArray[np.float64]:
+    """Gates of key heads, which all their query heads get."""
     gates = np.clip(np.loadtxt(io.StringIO(text), delimiter="\t", ndmin=2), 0, 1)
-    if shape and gates.shape[1] and shape[1] % gates.shape[1] == 0:
-        gates = gates.repeat(shape[1] // gates.shape[1], axis=1)
+    wanted = shape[1] if shape else query_heads
+    if not wanted:
+        raise UserError(f"{path} has gates of {gates.shape[1]} key heads, which are no query heads."
+                        f" Say of how many: load(path, lm), load(path, query_heads=32) or "
+                        f"--query-heads 32.")
+    if not gates.shape[1] or wanted % gates.shape[1]:
+        raise UserError(f"{path}: {wanted} query heads cannot share the gates of {gates.shape[1]} "
+                        f"key heads.")
+    gates = gates.repeat(wanted // gates.shape[1], axis=1)
     table = {head: gates[None, *head] for head in np.ndindex(*gates.shape)}
     return _as_array(table, path, shape)
 
@@ -193,13 +205,18 @@ def _read_record(
         "model", "method", "num_trials_passed", "num_trials_total")}
     try:
         clusters = record.get("clusters")
-        return {"runs": _read_heads(record["scores"], path, shape),
-                "model": str(meta.get("model") or path.stem),
-                "clusters": None if clusters is None else np.array(clusters),
-                "cases": pd.DataFrame(record.get("cases") or {}),
-                "score": str(meta.get("method", "copy")), "about": about}
+        found = {"runs": _read_heads(record["scores"], path, shape),
+                 "model": str(meta.get("model") or path.stem),
+                 "clusters": None if clusters is None else np.array(clusters),
+                 "cases": pd.DataFrame(record.get("cases") or {}),
+                 "score": str(meta.get("method", "copy")), "about": about}
     except (ValueError, TypeError) as error:
         raise UserError(f"{path}: damaged head scores ({error}).") from error
+    if "format" not in record:  # by LOCOS, which has no name for the kind of score
+        return found
+    grid = meta.get("grid")
+    return _checked(found, path, published=isinstance(grid, dict) and (
+        grid.get("definition") == "wu"))
 
 
 def _as_array(

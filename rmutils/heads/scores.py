@@ -141,8 +141,7 @@ class HeadScores:
         """Return the map of means, followed by draws of it: (1 + resamples, layers, heads).
 
         Whole clusters are drawn, and all heads together, so that statistics over heads are right.
-        See `rmutils.stats.draws`; no score is drawn above the highest of a run, nor below 0, unless
-        the lowest of a run is.
+        See `rmutils.stats.draws`; no score is drawn below 0 or above 1, unless a run's is.
         """
         if not len(self.runs):
             return self.mean[None]  # says that there is none
@@ -342,7 +341,7 @@ class HeadScores:
     @checked
     def load(
         cls, path: Path | str, lm: LanguageModel | str | None = None, *,
-        shape: tuple[int, int] | None = None,
+        shape: tuple[int, int] | None = None, query_heads: int | None = None,
     ) -> HeadScores:
         """Read scores that `save` wrote, or LOCOS, in any of the formats; see there for an example.
 
@@ -351,17 +350,19 @@ class HeadScores:
         lm : LanguageModel or str, optional
             The model that the scores are meant for, or its name or folder.
         shape : tuple of int, optional
-            (layers, heads) of that model, where it is not loaded. Gates of key heads (`duo`) become
-            scores of query heads where either says how many there are.
+            (layers, heads) of that model, where it is not loaded.
+        query_heads : int, optional
+            Query heads of a layer, for gates of key heads (`duo`) where neither says it.
 
         Raises
         ------
         UserError
             There is no such file, it is another kind of file or of another version, a head is
-            missing or not finite, or the scores are of another model.
+            missing or not finite, the scores are of another model, or of key heads without a word
+            on how many query heads share one.
         """
         if lm is None:
-            return cls(**read(Path(path), shape=shape))
+            return cls(**read(Path(path), shape=shape, query_heads=query_heads))
         from rmutils.models.loading import ModelRef  # torch: only when it is needed
 
         lm = ModelRef(lm).load()

@@ -40,9 +40,9 @@ def test_heads_are_listed_and_stored(model, tmp_path):
     text = rmutils(model, *GRID, "--compute", "never", "--save", str(files[0]), "--save",
                    f"duo={files[1]}")
     assert "gates.tsv does not say single runs" in text.stdout, text.output
-    own, gates = map(HeadScores.load, files)
+    own, gates = (HeadScores.load(file, query_heads=4) for file in files)
     assert own.runs.shape == (4, 4, 4) and own.about["grid"]["lengths"] == [240]
-    np.testing.assert_allclose(gates.mean, own.mean.reshape(4, 2, 2).max(-1))  # of two key heads
+    np.testing.assert_allclose(gates.mean, own.mean.reshape(4, 2, 2).max(-1).repeat(2, 1))
 
 
 def test_several_processes_find_the_same(cache):
@@ -140,7 +140,9 @@ def test_files_of_scores_are_converted(tmp_path):
     (tmp_path / "config.json").write_text('{"sink_size": 64, "recent_size": 256}')
     np.testing.assert_array_equal(HeadScores.load(tmp_path / "gates.tsv", shape=(1, 4)).mean, alone)
     np.testing.assert_array_equal(alone, [[0.5, 0.5, 0.5, 0.5]])
-    for file, message in (("gates.tsv", "cannot share"), ("config.json", "not head scores"),
+    done = convert(tmp_path / "gates.tsv", tmp_path / "back.json", "--to", "wu", "--query-heads", 4)
+    assert done.exit_code == 0 and HeadScores.load(tmp_path / "back.json").shape == (1, 4)
+    for file, message in (("gates.tsv", "--query-heads"), ("config.json", "not head scores"),
                           ("nowhere", "cannot be read")):
         done = convert(tmp_path / file, tmp_path / "b", "--to", "duo")
         assert done.exit_code == 2 and message in done.stderr, done.output

@@ -68,14 +68,37 @@ def test_gates_are_of_key_heads(scores, tmp_path):
         scores.save(tmp_path / "d.tsv", "duo", key_heads=2)
     gates = np.loadtxt(tmp_path / "d.tsv", dtype=float, delimiter="\t")
     np.testing.assert_array_equal(gates, [[0.5, 0.5], [0.5, 0.75]])
-    assert HeadScores.load(tmp_path / "d.tsv").shape == (2, 2)
-    found = HeadScores.load(tmp_path / "d.tsv", shape=(2, 4)).mean
-    np.testing.assert_array_equal(found, gates.repeat(2, 1))
+    for known in ({"shape": (2, 4)}, {"query_heads": 4}):
+        found = HeadScores.load(tmp_path / "d.tsv", **known).mean
+        np.testing.assert_array_equal(found, gates.repeat(2, 1))
+    for known, message in (({}, "gates of 2 key heads, which are no query heads"),
+                           ({"query_heads": 5}, "5 query heads cannot share the gates of 2"),
+                           ({"shape": (2, 5)}, "5 query heads cannot share the gates of 2")):
+        with pytest.raises(UserError, match=message):
+            HeadScores.load(tmp_path / "d.tsv", **known)
     for key_heads in (None, 3):
         with pytest.raises(UserError, match="4 query heads cannot share"):
             scores.save(tmp_path / "e.tsv", "duo", key_heads=key_heads)
     with pytest.warns(UserWarning, match="outside of 0 to 1"):
         HeadScores(RUNS[:1] - 1, "m").save(tmp_path / "f.tsv", "duo", key_heads=4)
+
+
+def test_published_scores_count_a_token_twice(scores, tmp_path):
+    """Of one needle in two of Wu's own seven files, say. What is computed by Equation 1 cannot."""
+    (tmp_path / "wu.json").write_text('{"0-0": [1.8, 0.0], "0-1": [0.5, 0.5]}')
+    assert HeadScores.from_wu_json(tmp_path / "wu.json").select(tau=0.9) == [(0, 0)]
+    for definition, fits in (("wu", True), ("paper", False)):
+        made = HeadScores(scores.runs * 2, "m", about={"grid": {"definition": definition}})
+        path = made.save(tmp_path / "own.json")
+        if fits:
+            assert HeadScores.load(path).mean.max() > 1
+        else:
+            with pytest.raises(UserError, match="shares from 0 to 1, and these go from 0 to 2"):
+                HeadScores.load(path)
+    record = json.loads((tmp_path / "own.json").read_text())  # as of LOCOS, whatever its detector
+    (tmp_path / "locos.json").write_text(json.dumps({
+        "meta": {"model": "m"}, "scores": record["scores"]}))
+    assert HeadScores.load(tmp_path / "locos.json").mean.max() > 1
 
 
 @pytest.mark.parametrize("change, message", [
