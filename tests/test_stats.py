@@ -163,6 +163,8 @@ def test_rule_of_three():
     assert interval([0.0] * 20, bounds=DIFFERENCE, cases=20) == (0, -0.15, 0.15)
     some = [0.0] * 19 + [1.0]
     assert interval(some, bounds=SHARE, cases=20) == interval(some, bounds=SHARE)
+    close = [0.5, 0.5001] * 10  # hardly different, but they are
+    assert interval(close, bounds=SHARE, cases=20) == interval(close, bounds=SHARE)
 
 
 def test_other_statistics_are_spread_as_means_are():

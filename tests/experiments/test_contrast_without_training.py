@@ -66,6 +66,8 @@ def test_gains_over_the_model_as_it_is_are_named_by_sign():
     assert over_base(compare_needles(table)).startswith(
         "**Compared with the model as it is, RetMask finds more on `tiny-olmo3`.** RetMask minus "
         "base: +100.0 points on `tiny-olmo3` (95% CI +100.0 to +100.0), +0.0 points")
+    worse = over_base(compare_needles(cases(lambda model, arm, *_: arm != DECORE)))
+    assert "DeCoRe finds fewer on `tiny-olmo3`" in worse and "finds more" not in worse
     assert "Neither way" in over_base(compare_needles(cases(lambda *_: True)))
 
 

@@ -211,6 +211,8 @@ def test_a_place_without_needle_is_as_long(llama):
         assert ids[end:] == [*case.input_ids[end:]] != ids
         around = llama.tokenizer.decode(ids[start:end])
         assert case.needle.real_needle not in around and around in case.prompt
+    middle = SimpleNamespace(input_ids=(1, 2, 3, 4, 5), inserted_span=(2, 3), context_span=(0, 5))
+    assert without_needle(middle) == [1, 2, 5, 4, 5]  # of two sides of equal length, the second
     bare = SimpleNamespace(input_ids=(1, 2, 3), inserted_span=(0, 2), context_span=(0, 2), length=3)
     with pytest.raises(UserError, match="nothing stands beside the needle"):
         without_needle(bare)
