@@ -17,6 +17,7 @@ warnings.filterwarnings("ignore", "IProgress not found")  # tqdm: notebooks show
 
 HOMES = {
     "load_model": "rmutils.models",
+    "wrap": "rmutils.models.in_memory",
     "LanguageModel": "rmutils.models",
     "generate": "rmutils.models.engine.generation",
     "DetectConfig": "rmutils.heads",

@@ -16,6 +16,7 @@ from rmutils.models import LanguageModel as LanguageModel
 from rmutils.models import load_model as load_model
 from rmutils.models.engine.generation import generate as generate
 from rmutils.models.families import register_family as register_family
+from rmutils.models.in_memory import wrap as wrap
 from rmutils.paper.tables import load_tables as load_tables
 from rmutils.preference.pairs import make_pairs as make_pairs
 from rmutils.preference.responses import ResponseConfig as ResponseConfig

@@ -33,6 +33,8 @@ R = TypeVar("R")
 
 SHOWN = 80
 """Characters of a wrong value that a message repeats."""
+HINTS: dict[type, str] = {}
+"""What to do with something of a class that is given in place of something else."""
 
 
 def parse_json(text: str) -> Any:
@@ -211,7 +213,7 @@ def explain(error: ValidationError, model: type[BaseModel], before: str = "") ->
     ...     print(explain(error, Grid))
     lengths: expected a whole number, got 'many'.
     """
-    expected: dict[tuple[str, str], list[str]] = {}
+    expected: dict[tuple[str, str, str], list[str]] = {}
     said = []
     for one in error.errors():
         kind, context = one["type"], one.get("ctx", {})
@@ -232,13 +234,13 @@ def explain(error: ValidationError, model: type[BaseModel], before: str = "") ->
         elif "url" not in one and kind != "path_type":  # a validator of this project
             said.append(f"{colon}{one['msg']}")
         elif kind != "too_short" or not one["input"]:  # else its items are wrong, as said already
-            expected.setdefault((colon, _short(one["input"])), []).append(
+            expected.setdefault((colon, *got(one["input"])), []).append(
                 _expected(kind, context, str(one["msg"])))
-    for (colon, got), wanted in expected.items():
+    for (colon, given, hint), wanted in expected.items():
         what = " or ".join(dict.fromkeys(wanted))
         known = what.replace(",", "").split() if "one of" in what else []
-        meant = did_you_mean(got.strip("'"), known)
-        said.append(f"{colon}expected {what}, got {got}" + (meant and f".{meant}"))
+        more = hint or did_you_mean(given.strip("'"), known)
+        said.append(f"{colon}expected {what}, got {given}" + (more and f".{more}"))
     whole = "; ".join(said)
     return whole if whole.endswith("?") else whole + "."
 
@@ -257,6 +259,14 @@ def _place(
         if fields:
             models = {m for field in fields for m in models_in(field.annotation)}
     return names, known
+
+
+def got(value: Any) -> tuple[str, str]:
+    """Return how a message shows a wrong value, and what to do with it, if that is known."""
+    for kind, hint in HINTS.items():
+        if isinstance(value, kind):
+            return f"a {type(value).__name__}", f" {hint}"
+    return _short(value), ""
 
 
 def _short(value: Any) -> str:

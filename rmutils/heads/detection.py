@@ -320,7 +320,7 @@ def detect_stored(
     named : str, optional
         The name or folder that a model was loaded by, for the command that makes the result.
     workers : int
-        Processes that answer side by side, each with a model of its own, if the model is given by
+        Processes that answer side by side, each with a model of its own, which is then given by
         its name. More than one must not be asked for by a script without `if __name__ ==
         "__main__"`, which each would run anew.
 
@@ -335,13 +335,14 @@ def detect_stored(
         As `detect`; or the heads of the model cannot be watched.
     """
     ref = ModelRef(model)
+    ref.check_workers(workers)
 
     def make(journal: Path) -> dict[str, HeadScores]:
         lm = ref.load()
         check(lm)
         cases = build_cases(lm, config)
-        if isinstance(model, str) and (several := min(workers, len(cases))) > 1:
-            side_by_side(partial(_work, model, config), journal, several,
+        if (several := min(workers, len(cases))) > 1:
+            side_by_side(partial(_work, ref.name, config), journal, several,
                          f"detecting heads of {lm.name}", len(cases), unit="cases")
         return _detect_together(lm, config, journal)
 

@@ -15,7 +15,7 @@ from rmutils.core.config import DEVICE, DTYPE, digest
 from rmutils.core.errors import UserError, did_you_mean
 from rmutils.core.files import intact, sha256
 from rmutils.core.paths import SHIPPED_MODELS, caches
-from rmutils.core.validation import checked
+from rmutils.core.validation import checked, got
 from rmutils.models.families import needs_eager
 from rmutils.models.fetch import check_cached, fetch
 from rmutils.models.known_models import REGISTRY, SplitFile, WheelFile, check_architecture
@@ -261,11 +261,18 @@ class ModelRef:
         if isinstance(self.given, Path):
             object.__setattr__(self, "given", str(self.given))
         elif not isinstance(self.given, LanguageModel | str):
-            raise UserError(f"expected a model or the name of one, got {self.given!r:.80}.")
+            raise UserError("expected a model or the name of one, got "
+                            "{}.{}".format(*got(self.given)))
 
     @property
     def name(self) -> str:
         return self.given if isinstance(self.given, str) else self.given.name
+
+    def check_workers(self, count: int) -> None:
+        """Refuse several workers, each of which loads the model, where it has no name."""
+        if count > 1 and not isinstance(self.given, str):
+            raise UserError(f"{self.name} is in memory, and {count} workers would load it by its "
+                            "name. Give its name or folder, or one worker.")
 
     @cached_property
     def identity(self) -> str:

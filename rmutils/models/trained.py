@@ -17,7 +17,7 @@ from rmutils.core.config import digest
 from rmutils.core.errors import UserError
 from rmutils.core.files import read_text, sha256
 from rmutils.core.results import Artifact, Stage, find, stored
-from rmutils.core.validation import parse_json
+from rmutils.core.validation import got, parse_json
 from rmutils.models.language_model import LanguageModel
 
 TRAIN = Stage("train", version=1)
@@ -29,7 +29,15 @@ _DTYPE = r" (float32|bfloat16|float16)(?= |$)"
 
 
 def is_training(name: str) -> bool:
-    """True for the name of a stored training, as `rmutils retmask` prints it."""
+    """True for the name of a stored training, as `rmutils retmask` prints it.
+
+    Raises
+    ------
+    UserError
+        It is no name, but a model in memory, say.
+    """
+    if not isinstance(name, str):
+        raise UserError("expected the name of a model, got {}.{}".format(*got(name)))
     return re.fullmatch(rf"{TRAIN.name}-[0-9a-f]{{16}}", name) is not None
 
 

@@ -249,7 +249,7 @@ def evaluate_stored(
     judge : GradingJudge, optional
     compute : {"auto", "always", "never"}
     workers : int
-        Processes that answer side by side, if the model is given by its name, but not more than
+        Processes that answer side by side, for a model that is given by its name; not more than
         there are data sets and lengths: the result is the same, byte for byte. More than one must
         not be asked for by a script without `if __name__ == "__main__"`, which each would run anew.
 
@@ -263,11 +263,12 @@ def evaluate_stored(
     UserError
         Not stored and `compute="never"`; the judge could not be asked; or as of `evaluate`.
     """
-    ref, several = ModelRef(model), isinstance(model, str) and min(workers, config.parts) > 1
+    ref, several = ModelRef(model), min(workers, config.parts) > 1
+    ref.check_workers(workers)
 
     def make(journal: Path) -> Tables:
         if several:
-            table = evaluate_side_by_side(model, config, journal, min(workers, config.parts))
+            table = evaluate_side_by_side(ref.name, config, journal, min(workers, config.parts))
         if judge or not several:  # a judge is asked by one process only
             table = evaluate(ref.load(), config, journal=journal, judge=judge)
         if judge and judge.trouble:
