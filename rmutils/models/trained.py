@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
+from torch import nn
 from transformers import PreTrainedModel
 
 from rmutils.core.config import digest
@@ -171,5 +172,21 @@ def _merge(model: PreTrainedModel, weights: Path) -> PreTrainedModel:
         found = {*file.keys()}
     if wrong := found - known | wanted - found:  # peft would leave them out
         raise ValueError(f"{len(wrong)} of its weights do not fit the model, as {min(wrong)}")
+    _untie(model)
     merged: PreTrainedModel = adapted.merge_and_unload()
     return merged.to(dtype)
+
+
+def _untie(model: PreTrainedModel) -> None:
+    """Give embeddings and output matrix a weight each, where an adapter changes one of them.
+
+    peft would write what belongs to one into the weight that both share.
+    """
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    ends: list[Any] = [model.get_input_embeddings(), model.get_output_embeddings()]
+    adapted = [end for end in ends if isinstance(end, BaseTunerLayer)]
+    if adapted and ends[0].weight is ends[1].weight:
+        own = adapted[0].get_base_layer()
+        own.weight = nn.Parameter(own.weight.detach().clone())
+        model.config.tie_word_embeddings = False

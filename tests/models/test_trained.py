@@ -9,6 +9,7 @@ import shutil
 import pandas as pd
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from typer.testing import CliRunner
@@ -63,6 +64,35 @@ def test_an_adapter_is_merged_into_its_base_in_float32(tiny, adapter, dtype):
     assert lm.name == "adapter" and lm.identity == identify(str(adapter), dtype)
     assert base_of(str(adapter)) == str(tiny) and checkpoint_of(str(adapter)) is None
     assert window_of(str(adapter)) == lm.window and corpus_of(str(adapter)) == "book"
+
+
+@pytest.mark.parametrize("targets", [
+    {"target_modules": ["q_proj", "lm_head"]}, {"target_modules": ["embed_tokens"]},
+    {"target_modules": ["lm_head", "embed_tokens"]},
+    {"target_modules": ["lm_head"], "ensure_weight_tying": True},
+    {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]}])
+def test_an_adapter_of_one_of_two_tied_matrices(tiny, tmp_path, targets):
+    """Merged, and written by `rmutils merge`, the model is what peft runs beside its base."""
+    base = AutoModelForCausalLM.from_pretrained(tiny).eval()
+    assert base.lm_head.weight is base.model.embed_tokens.weight
+    torch.manual_seed(0)
+    own = get_peft_model(base, LoraConfig(
+        task_type="CAUSAL_LM", r=2, init_lora_weights=False, **targets)).eval()
+    for name, weight in own.named_parameters():
+        if "modules_to_save" in name:
+            weight.data += 0.1 * torch.randn_like(weight)
+    own.save_pretrained(tmp_path / "lora")
+    settings = json.loads((tmp_path / "lora" / "adapter_config.json").read_text())
+    (tmp_path / "lora" / "adapter_config.json").write_text(
+        json.dumps(settings | {"base_model_name_or_path": str(tiny)}))
+    ids = torch.arange(20)[None]
+    want = own(ids).logits
+    merged = load_model(str(tmp_path / "lora"))
+    torch.testing.assert_close(merged.model(ids).logits, want, rtol=1e-3, atol=1e-3)
+    done = rmutils("merge", tmp_path / "lora", tmp_path / "whole")
+    assert done.exit_code == 0, done.output
+    written = AutoModelForCausalLM.from_pretrained(tmp_path / "whole").eval()
+    torch.testing.assert_close(written(ids).logits, want, rtol=1e-3, atol=1e-3)
 
 
 def test_identity_of_an_adapter_has_base_weights_and_settings(tiny, adapter, tmp_path, tokenizer):
