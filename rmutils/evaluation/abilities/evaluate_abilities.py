@@ -21,7 +21,7 @@ from rmutils.core.paths import CORPORA
 from rmutils.core.results import Artifact, Compute, Stage, find
 from rmutils.corpora.niah import load_haystacks
 from rmutils.evaluation.abilities.ability_tasks import TASKS, Task, tasks_of
-from rmutils.evaluation.abilities.sandbox import REFUSED, isolation
+from rmutils.evaluation.abilities.sandbox import missing
 from rmutils.evaluation.abilities.short_tasks import Item
 from rmutils.evaluation.answers import log_probabilities
 from rmutils.models import LanguageModel, identify, load_model
@@ -65,7 +65,7 @@ class GeneralConfig(Config):
     def skipped(self, corpus: str) -> list[str]:
         """Return the tasks that are skipped on this machine, which has no sandbox for them."""
         return [name for name, task in tasks_of(corpus, self.tasks).items()
-                if task.sandboxed and not isolation()]
+                if task.sandboxed and missing()]
 
     def possible(self, corpus: str) -> GeneralConfig:
         """Return the same without the tasks that are skipped; warns of them.
@@ -77,7 +77,7 @@ class GeneralConfig(Config):
         """
         if not (skipped := self.skipped(corpus)):
             return self
-        told = f"{', '.join(skipped)}: skipped, because {REFUSED}."
+        told = f"{', '.join(skipped)}: skipped, because {missing()}."
         left = tuple(name for name in tasks_of(corpus, self.tasks) if name not in skipped)
         if not left:
             raise UserError(told)

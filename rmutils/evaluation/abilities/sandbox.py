@@ -1,12 +1,9 @@
 """Calls functions that a model wrote in a sandbox.
 
-The code runs in a Python of its own without site packages, in an empty folder that is removed
-afterwards, with an empty environment, under limits for processor time, memory, files and processes
-(`rmutils.evaluation.abilities.inside`), and is killed with all its children when its time is over.
-It has no network, a `/proc` with nothing but itself, and disks that are only read: where the system
-has no `unshare`, or does not allow it, nothing is called. The code still may read what this user
-may read. That is good enough for what a model writes when it is asked for a function; it is no
-place for code that somebody wrote to do harm.
+The code runs in a Python of its own without site packages, with an empty environment, under limits
+for processor time and memory, and is killed when its time is over. The kernel keeps it in
+(`rmutils.evaluation.abilities.inside`): it has no network, sees no other process and no file but
+Python's own, and can write none. Where the system does not offer that, nothing is called.
 """
 
 from __future__ import annotations
@@ -14,7 +11,6 @@ from __future__ import annotations
 import ast
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -35,24 +31,8 @@ WALL_SECONDS = 20.0
 """Ours: ten times the processor time that the code has, for machines with other work."""
 LONGEST = 2**16
 """Bytes that results may take."""
-_READ_ONLY = """\
-for place in $(cut -d ' ' -f 2 /proc/self/mounts); do
-    mount -o remount,bind,ro "$place" 2>/dev/null
-done
-exec env -i "$0" --user -- "$@"
-"""
-"""Then a second namespace of users, in which the first one's rights to mount are gone."""
-_CANNOT_WRITE = """\
-import errno, os
-try:
-    os.mkfifo("pipe")
-except OSError as error:
-    os._exit(error.errno != errno.EROFS or [n for n in os.listdir("/proc") if n.isdigit()] != ["1"])
-os._exit(1)
-"""
-REFUSED = ("programs that a model wrote are run only in namespaces of their own (`unshare`), which "
-           "this system does not have or does not allow, as Windows, macOS and most containers")
-_PYTHON = (sys.executable, "-I", "-S", "-B")
+REFUSED = ("programs that a model wrote are run only in a sandbox of Linux's namespaces and "
+           "libseccomp, which this system does not have or does not allow")
 
 
 @dataclass(frozen=True)
@@ -72,22 +52,13 @@ class Outcome:
 
 
 @cache
-def isolation() -> tuple[str, ...]:
-    """The command in front of a program that takes its network, its view of other processes, and
-    all places where it could write.
-
-    Everything that the program starts dies with it. Empty where the system does not allow that:
-    then no program is run (`REFUSED`).
-    """
-    unshare = shutil.which("unshare")
-    if not unshare:
-        return ()
-    words = (unshare, "--map-root-user", "--net", "--ipc", "--pid", "--mount", "--mount-proc",
-             "--kill-child", "sh", "-c", _READ_ONLY, unshare)
-    with tempfile.TemporaryDirectory() as folder:
-        tried = subprocess.run([*words, *_PYTHON, "-c", _CANNOT_WRITE], capture_output=True,
-                               cwd=folder, env={"PATH": os.defpath})
-    return words if tried.returncode == 0 else ()
+def missing() -> str:
+    """Return why this system has no sandbox; empty if it has one."""
+    try:
+        call("f = abs", "f", [])
+    except UserError as error:
+        return str(error)
+    return ""
 
 
 def call(
@@ -109,24 +80,30 @@ def call(
     Raises
     ------
     UserError
-        The system allows no isolation.
+        The system has no sandbox.
     """
-    if not isolation():
-        raise UserError(f"{REFUSED}. On Windows use WSL.")
+    if sys.platform != "linux":
+        raise UserError(f"{REFUSED} (on Windows, WSL has them)")
     job = json.dumps({"code": code, "function": function, "calls": list(map(list, calls))})
     with tempfile.TemporaryDirectory() as folder:
         process = subprocess.Popen(
-            [*isolation(), *_PYTHON, inside.__file__], cwd=folder, start_new_session=True,
-            env={"PATH": os.defpath},
+            [sys.executable, "-I", "-S", "-B", inside.__file__], cwd=folder, bufsize=0,
+            env={}, start_new_session=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        started = time.monotonic()
         try:
-            said = _talk(process, job.encode(), started + wall)
+            with suppress(BrokenPipeError):
+                process.stdin.write(job.encode())
+                process.stdin.close()
+            walls = process.stdout.readline()
+            started = time.monotonic()
+            said = _read(process.stdout, started + wall) if walls == inside.CLOSED else b""
         finally:
-            with suppress(PermissionError):  # macOS, of a group that has ended
-                os.killpg(process.pid, signal.SIGKILL)
+            os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             process.stdout.close()
+    if walls != inside.CLOSED:
+        why = walls.decode("utf-8", "replace").strip() or "it ended without a word"
+        raise UserError(f"{REFUSED} ({why})")
     if not said:
         over = time.monotonic() - started >= wall
         return Outcome(problem="took too long" if over else "ended without a result")
@@ -140,16 +117,6 @@ def call(
         return Outcome(problem="its results cannot be read")
     same = len(values) == len(calls)
     return Outcome(values) if same else Outcome(problem="its results cannot be read")
-
-
-def _talk(process: subprocess.Popen, job: bytes, end: float) -> bytes:
-    """Hand over the job; what comes back until then, if it is not too long."""
-    try:
-        process.stdin.write(job)
-        process.stdin.close()
-    except BrokenPipeError:
-        return b""
-    return _read(process.stdout, end)
 
 
 def _read(stream: BinaryIO, end: float) -> bytes:

@@ -30,7 +30,7 @@ SMALL = GeneralConfig(samples=3, passages=2, passage_tokens=20)
 @pytest.fixture(autouse=True)
 def brief(monkeypatch):
     """Answers of three tokens are enough here. They are no programs, so no sandbox is needed."""
-    monkeypatch.setattr(evaluate_abilities, "isolation", lambda: ("unshare",))
+    monkeypatch.setattr(evaluate_abilities, "missing", lambda: "")
     monkeypatch.setattr(short_tasks, "call", lambda *given: Outcome())
     for name, task in tasks_of("book").items():
         monkeypatch.setitem(TASKS._known, f"book/{name}", replace(
@@ -68,9 +68,9 @@ def test_one_question_at_a_time(lm):
 def test_without_a_sandbox_programs_are_skipped(llama, monkeypatch):
     """The others are asked as before; where nothing else is asked for, that is an error."""
     whole = evaluate_general(llama, SMALL).samples
-    monkeypatch.setattr(evaluate_abilities, "isolation", lambda: ())
+    monkeypatch.setattr(evaluate_abilities, "missing", lambda: "it is missing")
     monkeypatch.setattr(short_tasks, "call", None)
-    why = "code: skipped, because programs that a model wrote are run only in namespaces"
+    why = "code: skipped, because it is missing"
     with pytest.warns(match=why):
         found = evaluate_general(llama, SMALL).samples
     pd.testing.assert_frame_equal(found, whole[whole["task"] != "code"].reset_index(drop=True))

@@ -51,9 +51,9 @@ def test_what_was_made_with_a_sandbox_is_read_without_one(model, monkeypatch):
     """What is made without one says in its configuration what it was asked."""
     monkeypatch.setattr(short_tasks, "call", lambda *given: Outcome())
     config = SMALL.changed({"tasks": ("arithmetic", "code")})
-    monkeypatch.setattr(evaluate_abilities, "isolation", lambda: ("unshare",))
+    monkeypatch.setattr(evaluate_abilities, "missing", lambda: "")
     whole, artifact = evaluate_general_stored(model, config)
-    monkeypatch.setattr(evaluate_abilities, "isolation", lambda: ())
+    monkeypatch.setattr(evaluate_abilities, "missing", lambda: "it is missing")
     with warnings.catch_warnings(action="error"):
         assert evaluate_general_stored(model, config)[1] == artifact
     with pytest.warns(match="code: skipped, because"):
