@@ -13,7 +13,8 @@ from rich.table import Column, Table
 
 from rmutils.core.errors import UserError, did_you_mean
 from rmutils.core.paths import cache_dir, caches
-from rmutils.models.fetch import cached_path, fetch, fetch_hub
+from rmutils.models.fetch import cached_path, fetch
+from rmutils.models.hub import fetch_hub
 from rmutils.models.known_models import REGISTRY, ModelSpec
 from rmutils.models.loading import find_trained, trained_folder
 

@@ -215,6 +215,21 @@ def keeping(
                 "Choose another folder.")) from error
 
 
+def check_disk(folder: Path, needed: int, doing: str) -> None:
+    """Refuse to begin what the disk of a folder in the cache has no room for.
+
+    Raises
+    ------
+    UserError
+        It has not so many bytes left.
+    """
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise UserError(
+            f"{doing} takes {needed / 1e6:,.0f} MB, and the disk of {folder} has {free / 1e6:,.0f} "
+            "MB left. Make room, or name a folder on another disk: `export RMUTILS_CACHE=FOLDER`.")
+
+
 def _is_full(error: BaseException, folder: Path) -> bool:
     """Libraries in other languages tell of a full disk in words, or not at all."""
     if getattr(error, "errno", None) in FULL:

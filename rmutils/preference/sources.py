@@ -22,7 +22,7 @@ from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal
 from rmutils.models import LanguageModel
 from rmutils.models.engine.generation import generate
-from rmutils.models.fetch import offline
+from rmutils.models.hub import offline
 
 Candidate = tuple[str, str | None]
 """A text that may become an instruction, and the reason if its source says that it may not."""

