@@ -31,7 +31,7 @@ def answer(
     prompts: Sequence[Sequence[int]],
     *,
     max_new_tokens: int,
-    batch_tokens: int = 16384,
+    batch_tokens: int | None = None,
 ) -> list[str]:
     """Greedy answers, in the order of the prompts.
 
@@ -42,7 +42,7 @@ def answer(
     prompts : sequence of sequences of int
         Token ids, chat template included, as from `LanguageModel.render`.
     max_new_tokens : int
-    batch_tokens : int
+    batch_tokens : int, optional
         Tokens held at once, as for `rmutils.models.engine.generation.generate`.
     """
     tokens = generate(lm, prompts, max_new_tokens=max_new_tokens, batch_tokens=batch_tokens)

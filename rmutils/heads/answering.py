@@ -20,7 +20,7 @@ from rmutils.attention.decoding import Answer, capturing, decode
 from rmutils.corpora.niah import NiahCase
 from rmutils.models import LanguageModel
 from rmutils.models.engine.caches import Trunk, common_prefix, read_rows
-from rmutils.models.engine.generation import in_batches
+from rmutils.models.engine.generation import in_batches, suiting
 
 BATCH_TOKENS = {"cpu": 5120, "cuda": 65_536}
 """Prompt tokens decoded together by kind of device: it bounds the memory. On an accelerator a step
@@ -43,7 +43,7 @@ def tokens_together(lm: LanguageModel, longest: int) -> int:
     There is room for two of the longest prompt, unless one alone exceeds the bound: each step reads
     all weights, and for two prompts it does so half as often.
     """
-    bound = BATCH_TOKENS.get(lm.model.device.type, BATCH_TOKENS["cpu"])
+    bound = suiting(lm, BATCH_TOKENS)
     return max(bound, 2 * longest if longest <= bound else longest)
 
 

@@ -21,7 +21,7 @@ from rmutils.core.results import Artifact, Compute, Stage, Tables
 from rmutils.core.validation import FrozenHeads, checked
 from rmutils.heads.masking import Ablation, mask_heads
 from rmutils.models import LanguageModel, load_model
-from rmutils.models.engine.generation import generate
+from rmutils.models.engine.generation import generate, suiting
 from rmutils.models.loading import ModelRef
 from rmutils.preference.instructions import Instruction
 
@@ -252,9 +252,10 @@ def respond_stored(
     return tables["responses"], artifact
 
 
-TOGETHER = 64
-"""Instructions that are answered together. Ours: with more, fewer processes can share the work;
-with fewer, batches are less often full."""
+TOGETHER = {"cpu": 64, "cuda": 512}
+"""Instructions that are answered together by kind of device. Ours: with more, fewer processes can
+share the work; with fewer, batches are less often full. A GPU writes 512 answers nearly as fast as
+64."""
 
 
 @BACKENDS.register("transformers")
@@ -264,8 +265,8 @@ class Transformers(Backend):
     Parameters
     ----------
     lm : LanguageModel
-    batch_tokens : int
-        Tokens of prompts and responses held at once: it bounds the memory.
+    batch_tokens : int, optional
+        Tokens of prompts and responses held at once, as for `generate`.
     named : str, optional
         What `load_model` takes for it, if other processes are to answer, too.
     workers : int
@@ -273,13 +274,15 @@ class Transformers(Backend):
         each of them imports it.
     """
 
-    together = TOGETHER
-
-    def __init__(self, lm: LanguageModel, batch_tokens: int = 16384, *, named: str | None = None,
-                 workers: int = 1):
+    def __init__(self, lm: LanguageModel, batch_tokens: int | None = None, *,
+                 named: str | None = None, workers: int = 1):
         self.lm, self.batch_tokens, self.named = lm, batch_tokens, named
         self.name, self.identity = lm.name, lm.identity
         self.workers = workers if named else 1
+
+    @property
+    def together(self) -> int:
+        return suiting(self.lm, TOGETHER)
 
     @classmethod
     def start(cls, lm: LanguageModel, named: str, *, workers: int = 1,
@@ -306,5 +309,5 @@ class Transformers(Backend):
                 batch_tokens=self.batch_tokens, done=told)
 
 
-def _load(named: str, batch_tokens: int) -> Transformers:
+def _load(named: str, batch_tokens: int | None) -> Transformers:
     return Transformers(load_model(named), batch_tokens)

@@ -21,7 +21,7 @@ from rmutils.core.config import digest
 from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal
 from rmutils.models import LanguageModel
-from rmutils.models.engine.generation import generate
+from rmutils.models.engine.generation import generate, suiting
 from rmutils.models.hub import offline
 
 Candidate = tuple[str, str | None]
@@ -169,8 +169,8 @@ MIN_DISTINCT = 0.5
 """Ours: a turn repeats itself if fewer of its token trigrams are different ones."""
 DRAWS = 20
 """Ours: turns written for each instruction that is wanted, at most."""
-BATCH = 64
-"""Turns written together, at most; without influence on what they say."""
+BATCH = {"cpu": 64, "cuda": 512}
+"""Turns written together, at most, by kind of device; without influence on what they say."""
 
 
 def synthesize(
@@ -208,7 +208,7 @@ def synthesize(
     before, after = lm.user_turn()
     prompt = lm.tokenizer(before, add_special_tokens=False)["input_ids"]
     kept = Journal(journal)
-    batch = min(BATCH, 2 * count)
+    batch = min(suiting(lm, BATCH), 2 * count)
     for start in range(0, DRAWS * count, batch):
         numbers = range(start, min(start + batch, DRAWS * count))
         new = [n for n in numbers if str(n) not in kept]

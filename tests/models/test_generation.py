@@ -7,7 +7,7 @@ import torch
 
 from rmutils.core.errors import UserError
 from rmutils.corpora.niah import load_haystacks
-from rmutils.models.engine.generation import _Batch, generate
+from rmutils.models.engine.generation import _Batch, generate, suiting
 
 
 @pytest.fixture
@@ -120,3 +120,11 @@ def test_no_token_at_all_is_refused(llama):
 
 def test_nothing_to_answer(llama):
     assert generate(llama, [], max_new_tokens=5) == []
+
+
+def test_sizes_are_those_of_the_device():
+    """An accelerator takes more at once; a kind of device that has no size gets the CPU's."""
+    sizes = {"cpu": 2, "cuda": 7}
+    found = [suiting(SimpleNamespace(model=SimpleNamespace(device=torch.device(kind))), sizes)
+             for kind in ("cpu", "cuda:0", "meta")]
+    assert found == [2, 7, 2]

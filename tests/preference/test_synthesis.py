@@ -61,7 +61,7 @@ def test_seed_and_batch(llama, monkeypatch):
     """A turn depends on the seed and its number, not on those that are written with it."""
     monkeypatch.setattr(sources, "MAX_NEW_TOKENS", 12)
     whole = list(islice(synthesize(llama, 1, seed=3), 16))
-    monkeypatch.setattr(sources, "BATCH", 5)
+    monkeypatch.setattr(sources, "BATCH", {"cpu": 5})
     assert list(islice(synthesize(llama, 1, seed=3), 16)) == whole
     assert len({text for text, _ in whole}) == 16
     assert {text for text, _ in islice(synthesize(llama, 1, seed=4), 16)}.isdisjoint(
@@ -100,7 +100,7 @@ def written(monkeypatch):
 def test_prompt_is_what_comes_before_a_user_turn(lm, written):
     _, asked = written
     next(synthesize(lm, 100))
-    assert len({*asked["seeds"]}) == len(asked["prompts"]) == sources.BATCH
+    assert len({*asked["seeds"]}) == len(asked["prompts"]) == sources.BATCH["cpu"]
     for prompt in asked["prompts"]:
         assert lm.tokenizer.decode(prompt) == "<|im_start|>user\n"
         assert all(chat_ids(lm, turn)[: len(prompt)] == prompt for turn in TURNS)

@@ -8,7 +8,7 @@ is tried, and so on; the user is told.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,8 +28,17 @@ from rmutils.models.engine.implementations import writing
 from rmutils.models.language_model import LanguageModel
 from rmutils.models.loading import ModelRef
 
+BATCH_TOKENS = {"cpu": 16_384, "cuda": 131_072}
+"""Tokens of prompts and answers held at once by kind of device: it bounds the memory. On an
+accelerator a step for many rows takes hardly longer than for one; the keys and values of so many
+tokens are 16 GiB in Llama-3.1-8B."""
 NO_MEMORY = "can't allocate memory"
 """In the message of the error that PyTorch raises on a CPU; accelerators have a type for it."""
+
+
+def suiting(lm: LanguageModel, sizes: Mapping[str, int]) -> int:
+    """Return the size for the kind of device that a model is on; that of a CPU for other kinds."""
+    return sizes.get(lm.model.device.type, sizes["cpu"])
 
 
 def halve(error: RuntimeError, at_once: int, what: str) -> int:
@@ -140,7 +149,7 @@ def generate(
     seeds: Sequence[int] | None = None,
     stop_ids: Collection[int] | None = None,
     contrast: Contrast | None = None,
-    batch_tokens: int = 16384,
+    batch_tokens: int | None = None,
     done: Callable[[int, list[int]], None] | None = None,
 ) -> Any:
     """Answer each prompt: a text with a text, token ids with token ids.
@@ -168,9 +177,10 @@ def generate(
     contrast : Contrast, optional
         Choose tokens from the contrast with a masked model. Both share the prompt, all but its last
         token, as the whole model reads it; from then on each has keys and values of its own.
-    batch_tokens : int
-        Tokens of prompts and answers held at once, in one row at least: it bounds the memory. If
-        memory runs out all the same, unfinished answers are written again in smaller batches.
+    batch_tokens : int, optional
+        Tokens of prompts and answers held at once, in one row at least; default: as many as suit
+        the device. If memory runs out all the same, unfinished answers are written again in smaller
+        batches.
     done : callable, optional
         Called with the index and the tokens of each answer when it has ended.
 
@@ -207,6 +217,8 @@ def generate(
     seeds = range(len(prompts)) if seeds is None else seeds
     if max_new_tokens < 1:
         raise UserError(f"max_new_tokens is {max_new_tokens}: an answer has one token at least.")
+    if batch_tokens is None:
+        batch_tokens = suiting(lm, BATCH_TOKENS)
     waiting = [(i, shared) for family, shared in families(prompts) for i in family][::-1]
     answers: list[list[int]] = [[] for _ in prompts]
     empty = partial(_Batch, lm.model, lm.stop_ids if stop_ids is None else stop_ids, temperature,
