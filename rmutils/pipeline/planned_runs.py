@@ -49,9 +49,16 @@ _REAL = RetMaskConfig().changed({
     "recipe.precision": "bfloat16"})
 """120 cases; instructions that the model writes itself; LoRA, whose weights are small enough to
 ship. The rate is ours, and no other one was tried."""
+_LARGER = _REAL.changed({
+    "responses.max_new_tokens": 64, "detect.lengths": (512, 1024, 2048),
+    "detect.depths": even_depths(3), "detect.needles": 16, "detect.needle_set": "facts-literal",
+    "detect.max_new_tokens": 32})
+"""144 cases (`data/plans/real_models.yml`), and shorter answers, for larger models."""
 
 MODELS = ("tiny-llama", "tiny-qwen3", "tiny-olmo3", "smollm2-135m")
-_MASKS = ("retmask", "non-retrieval-mask", "random-mask", "sft")
+LARGER_MODELS = ("qwen2.5-coder-0.5b",)
+RETMASK, MATCHED = "retmask", "layer-matched-non-retrieval-mask"
+_MASKS = (RETMASK, "non-retrieval-mask", "random-mask", "sft")
 BEFORE = "before"
 """Instead of a strategy: the model that all trainings begin with."""
 _SEEDS = range(5)
@@ -96,6 +103,9 @@ def planned_runs(model: str) -> list[RetMaskConfig]:
     """
     if model == "smollm2-135m":
         return [_REAL.changed({"strategy": strategy}) for strategy in _MASKS]
+    if model in LARGER_MODELS:
+        return [_LARGER.changed({"strategy": strategy, "seed": seed})
+                for seed in (1, 2) for strategy in (RETMASK, MATCHED)]
     if model not in MODELS:
         raise UserError(f"no runs on {model} are planned for the book. Configure your own: "
                         f"`rmutils retmask {model} --list`.")
@@ -157,9 +167,6 @@ def retrain_missing(model: str, trainings: Collection[str]) -> None:
         if json.loads(artifact.path("run.json").read_text())["training"] in missing:
             config = RetMaskConfig.from_identity(artifact.manifest["config"])
             retrain(model, run_retmask(model, config, compute="never"))
-
-
-RETMASK, MATCHED = "retmask", "layer-matched-non-retrieval-mask"
 
 
 class NoSnapshot(UserError):

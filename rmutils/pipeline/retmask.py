@@ -14,10 +14,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from rmutils.core.config import Config, command_line
+from rmutils.core.config import Config, added, command_line
 from rmutils.core.errors import UserError
 from rmutils.core.files import sha256
 from rmutils.core.journal import progress_bar
@@ -63,6 +64,8 @@ class RetMaskConfig(Config):
     seed: int = 0
     """Seed of all draws: instructions, random heads, answers, order of the pairs. The paper has a
     single run of each kind (appendix A)."""
+    half: Annotated[str, Field(pattern=r"^\d{1,4}[ab]$")] | None = added(None)
+    """Mask only this half of the strategy's heads, such as 3a or 3b: see `half_of`."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +150,8 @@ class RetMaskSteps:
             return []
         if scores is None:
             scores, _ = detect_stored(self.author, self.config.detect)
-        return self.strategy.choose_heads(scores, tau=self.config.tau, seed=self.config.seed)
+        heads = self.strategy.choose_heads(scores, tau=self.config.tau, seed=self.config.seed)
+        return half_of(heads, self.config.half) if self.config.half else heads
 
     def generate(self, side: int, heads: Iterable[Head]) -> tuple[pd.DataFrame, Artifact]:
         """Sample the responses of the chosen (0) or the rejected (1) side alone."""
@@ -178,8 +182,9 @@ class RetMaskSteps:
     def train(self, pairs: pd.DataFrame) -> tuple[LanguageModel, Artifact]:
         """Train on the pairs."""
         return train_stored(self.lm, pairs, self.recipe, named=self.model,
-                            means=self.compute_backend.launch, label=label_of(self.config),
-                            **self._kept)
+                            means=self.compute_backend.launch,
+                            at_once=self.compute_backend.pairs_at_once,
+                            label=label_of(self.config), **self._kept)
 
     @property
     def recipe(self) -> TrainRecipe:
@@ -268,6 +273,26 @@ def _run(steps: RetMaskSteps, folder: Path) -> dict:
             "step_seconds": {a.key: a.manifest["seconds"] for a in artifacts}}
 
 
+def half_of(heads: Iterable[Head], half: str) -> list[Head]:
+    """Return a random half of some heads, whatever their order, in that of layer and head.
+
+    Parameters
+    ----------
+    half : str
+        The seed of the split, then `a` for the larger half or `b` for the other one.
+
+    Examples
+    --------
+    >>> half_of([(0, 1), (0, 2), (3, 0)], "1a"), half_of([(0, 1), (0, 2), (3, 0)], "1b")
+    ([(0, 1), (0, 2)], [(3, 0)])
+    """
+    ordered = sorted(heads)
+    order = np.random.default_rng(int(half[:-1])).permutation(len(ordered))
+    larger = (len(ordered) + 1) // 2
+    chosen = order[:larger] if half.endswith("a") else order[larger:]
+    return [ordered[i] for i in sorted(chosen)]
+
+
 def resolved(model: str, config: RetMaskConfig) -> RetMaskConfig:
     """A configuration with the threshold of the model whose heads are masked."""
     if config.tau is not None:
@@ -276,8 +301,10 @@ def resolved(model: str, config: RetMaskConfig) -> RetMaskConfig:
 
 
 def label_of(config: RetMaskConfig) -> str:
-    """Return how a folder's name tells a run from others: `retmask-seed3`."""
-    return f"{config.strategy}-seed{config.seed}"
+    """Return how a folder's name tells a run from others: `retmask-seed3`, `retmask-half1a-seed3`.
+    """
+    half = f"-half{config.half}" if config.half else ""
+    return f"{config.strategy}{half}-seed{config.seed}"
 
 
 def run_command(

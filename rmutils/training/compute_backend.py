@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import pandas as pd
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError
@@ -54,9 +54,19 @@ class ComputeBackend(Config):
     """So many answer side by side, each to its share of the instructions: data parallelism."""
     launch: Launch | None = None
     """None: the training takes this process."""
+    pairs_at_once: Count | None = None
+    """Pairs in memory at once while this process trains, in place of the recipe's
+    `per_device_batch`, which decides memory and time, but not the result."""
     judge: str | None = None
     """Address of the server whose model judges for Win-Lose-Pair (section 4.1: "Gemma-3-27B-IT");
     None: the proxy, which needs none."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> ComputeBackend:
+        if self.launch and self.pairs_at_once:
+            raise ValueError("pairs_at_once is for a training in this process; processes of launch "
+                             "take the recipe's per_device_batch")
+        return self
 
     def backend(self, lm: LanguageModel, named: str, workers: int) -> Backend:
         """Who answers for a model, which was asked for by that name."""

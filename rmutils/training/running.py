@@ -45,7 +45,7 @@ CURVE = {
 @checked
 def train(
     model: LanguageModel | str | Path, pairs: Pairs | pd.DataFrame, recipe: TrainRecipe | str,
-    folder: Path | str,
+    folder: Path | str, *, at_once: int | None = None,
 ) -> Path:
     """Train a model on preference pairs (section 3, or appendix D) and save it.
 
@@ -64,6 +64,9 @@ def train(
         then, the hidden folder `.training` holds data, reference log-probabilities and the last
         checkpoint: the same training, called again, goes on from there. Where memory runs out, it
         does so by itself with half as many pairs at once, and the same batch.
+    at_once : int, optional
+        Pairs in memory at once, in place of the recipe's `per_device_batch`. It decides memory and
+        time, not the result.
 
     Raises
     ------
@@ -101,7 +104,9 @@ def train(
               "pairs": digest_of(pairs)}
     main = os.environ.get("RANK", "0") == "0"  # of the processes of `accelerate launch`
     with one_process(folder / ".lock", f"training into {folder.name}") if main else nullcontext():
-        args = arguments(recipe, folder / ".training")
+        args = arguments(
+            recipe.changed({"per_device_batch": at_once}) if at_once else recipe,
+            folder / ".training")
         datasets.disable_progress_bars()
         logging.disable_progress_bar()
         with args.main_process_first(local=False):
@@ -229,7 +234,7 @@ def _last_checkpoint(work: Path) -> str | None:
 def train_stored(
     lm: LanguageModel, pairs: pd.DataFrame, recipe: TrainRecipe, *, compute: Compute = "auto",
     command: str = "rmutils train MODEL PAIRS --out FOLDER", named: str | None = None,
-    means: Launch | None = None, label: str | None = None,
+    means: Launch | None = None, at_once: int | None = None, label: str | None = None,
 ) -> tuple[LanguageModel, Artifact]:
     """`train`, but a training that is stored already is read instead; a stopped one goes on.
 
@@ -246,6 +251,8 @@ def train_stored(
         What `load_model` takes for the model, if other processes are to train it.
     means : Launch, optional
         How they share the training. None: it takes this process.
+    at_once : int, optional
+        As for `train`.
     label : str, optional
         How it differs from others, for the name of its folder. Default: objective and seed.
 
@@ -262,7 +269,7 @@ def train_stored(
             launch(named, pairs, recipe, folder, means)
             lm.model.to(device)
         else:
-            train(lm, pairs, recipe, folder)
+            train(lm, pairs, recipe, folder, at_once=at_once)
         return {"pairs": len(pairs)}
 
     inputs = {"model": lm.identity, "pairs": digest_of(pairs)}

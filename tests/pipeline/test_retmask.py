@@ -18,7 +18,7 @@ from rmutils.heads import choose, detect
 from rmutils.models import load_model
 from rmutils.pipeline import retmask
 from rmutils.pipeline.planned_runs import retrain_missing
-from rmutils.pipeline.retmask import RetMaskConfig, run_command, run_retmask
+from rmutils.pipeline.retmask import RetMaskConfig, half_of, run_command, run_retmask
 from rmutils.preference.instructions import draw
 from rmutils.preference.responses import Transformers, respond
 from rmutils.preference.strategies import STRATEGIES
@@ -59,6 +59,31 @@ def test_a_run_is_its_steps(model):
     trained = load_model(run.training)
     np.testing.assert_array_equal(run.after.runs, detect(trained, QUICK.detect).runs)
     assert run.artifact.manifest["facts"]["pairs"] == len(pairs)
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 8])
+def test_halves(count):
+    """Each head is in one half; the split depends on its number, not on the order of the heads."""
+    heads = [(i % 3, i) for i in range(count)]
+    for split in range(4):
+        one, other = (half_of(heads, f"{split}{side}") for side in "ab")
+        assert sorted([*one, *other]) == sorted(heads) and len(one) - len(other) == count % 2
+        assert half_of(heads[::-1], f"{split}a") == one
+    if count > 6:
+        assert len({tuple(half_of(heads, f"{split}a")) for split in range(4)}) == 4
+
+
+def test_half_of_the_heads_is_masked(model):
+    """The chosen answers are those of the run that masks all; the rejected ones are not."""
+    whole, half = run_retmask(model, QUICK), run_retmask(model, QUICK.changed({"half": "0b"}))
+    assert half.heads == half_of(whole.heads, "0b") and len(half.heads) == 4
+    assert half.artifact.label == "retmask-half0b-seed3"
+    both = whole.pairs.merge(half.pairs, on="id")
+    assert (both["chosen_x"] == both["chosen_y"]).all()
+    assert (both["rejected_x"] != both["rejected_y"]).any()
+    for wrong in ("b", "0c", "1"):
+        with pytest.raises(UserError, match="half"):
+            QUICK.changed({"half": wrong})
 
 
 def test_weights_that_are_stored_nowhere_are_made_anew(model):

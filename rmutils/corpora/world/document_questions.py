@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import NamedTuple
 
 from rmutils.corpora.world.facts import Fact
 from rmutils.corpora.world.lexicon import HOPS, OF_KIND, RELATIONS
@@ -177,25 +178,54 @@ def _ranked(world: Chronicle, question: Question, asked: Fact) -> Question:
         golds=tuple(f"{n}:{2 if n == best else 1}" for n in ranks))
 
 
-def coarse_labels(world: Chronicle, length: int, count: Count, questions: int) -> list[Question]:
+class LabelForm(NamedTuple):
+    """How examples and question of a labelling task are written.
+
+    Attributes
+    ----------
+    example : str
+        With `{text}` and `{label}`.
+    before, after : str or None
+        Around the examples, the second with the text that is asked about as `{q}`. None: as the
+        world words it.
+    """
+
+    example: str = "Text: {text} Label: {label}"
+    before: str | None = None
+    after: str | None = None
+
+
+ASKED = LabelForm()
+"""The question asks for the label in words, which teaching models need."""
+AS_EXAMPLE = LabelForm("Text: {text}\nLabel: {label}\n", "", "\nText: {q}")
+"""The question is one more example without its label, as in HELMET."""
+
+
+def coarse_labels(
+    world: Chronicle, length: int, count: Count, questions: int, form: LabelForm = ASKED
+) -> list[Question]:
     """Four classes: whether a text is about a person, a place, an object or an event."""
     classes = [[relation.name for relation in of_kind] for of_kind in OF_KIND.values()]
     return _labelled(world, [_about_any(world, names) for names in classes], length, count,
-                     questions)
+                     questions, form)
 
 
-def fine_labels(world: Chronicle, length: int, count: Count, questions: int) -> list[Question]:
+def fine_labels(
+    world: Chronicle, length: int, count: Count, questions: int, form: LabelForm = ASKED
+) -> list[Question]:
     """Twelve classes: which relation a text tells. Names for examples last for 16,000 tokens."""
     names = world.random.sample(list(RELATIONS), MANY)
     return _labelled(world, [_about_any(world, [name]) for name in names], length, count,
-                     questions)
+                     questions, form)
 
 
-def name_labels(world: Chronicle, length: int, count: Count, questions: int) -> list[Question]:
+def name_labels(
+    world: Chronicle, length: int, count: Count, questions: int, form: LabelForm = ASKED
+) -> list[Question]:
     """Twelve classes: which person a text is about. No text that is asked about is an example."""
     persons = [world.entity("person") for _ in range(MANY)]
     return _labelled(world, [_about(world, person) for person in persons], length, count,
-                     questions)
+                     questions, form)
 
 
 def _about_any(world: Chronicle, relations: Sequence[str]) -> Iterator[str]:
@@ -215,7 +245,8 @@ def _about(world: Chronicle, person: str) -> Iterator[str]:
 
 
 def _labelled(
-    world: Chronicle, classes: Sequence[Iterator[str]], length: int, count: Count, questions: int
+    world: Chronicle, classes: Sequence[Iterator[str]], length: int, count: Count, questions: int,
+    form: LabelForm,
 ) -> list[Question]:
     """Texts to be labelled, and rounds of one example of each class, as far as they fit."""
     text_of = dict(zip(labels(world, len(classes)), classes, strict=True))
@@ -228,9 +259,11 @@ def _labelled(
             for label in world.random.sample(list(text_of), len(text_of)):
                 if (text := next(text_of[label], None)) is None:
                     return
-                yield [f"Text: {text} Label: {label}"]
+                yield [form.example.format(text=text, label=label)]
 
     before, after = world.wording(FRAMES["classify"])
+    before = before if form.before is None else form.before
+    after = after if form.after is None else form.after
     found = ask_all(world, "classify", before, [after.format(q=told) for told, _ in asked],
                     lambda pieces: "\n".join(line for line, in pieces), examples(), length, count,
                     "\n")

@@ -14,16 +14,18 @@ import pandas as pd
 import torch
 from pydantic import Field
 
-from rmutils.core.config import Config, command_line, digest
+from rmutils.core.config import Config, added, command_line, digest
 from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal, one_thread, progress_bar, side_by_side
 from rmutils.core.paths import CORPORA
 from rmutils.core.results import Artifact, Compute, Stage, find
+from rmutils.core.validation import FrozenHeads
 from rmutils.corpora.niah import load_haystacks
 from rmutils.evaluation.abilities.ability_tasks import TASKS, Task, tasks_of
 from rmutils.evaluation.abilities.sandbox import missing
 from rmutils.evaluation.abilities.short_tasks import Item
 from rmutils.evaluation.answers import log_probabilities
+from rmutils.heads.masking import mask_heads
 from rmutils.models import LanguageModel, identify, load_model
 from rmutils.models.engine.generation import generate, next_token_logits
 from rmutils.models.language_model import passages
@@ -52,6 +54,8 @@ class GeneralConfig(Config):
     """Stretches of held-out text for the drift from the base model."""
     passage_tokens: Annotated[int, Field(ge=2)] = 256
     """Tokens of each."""
+    masked: FrozenHeads = added(())
+    """Heads that are switched off, such as 18-6,18-7. None: none are."""
 
     def outside(self) -> dict[str, str]:
         """Return the code outside this project that registered tasks."""
@@ -136,8 +140,9 @@ def evaluate_general(
                         f"are written. Take an instruction-tuned model.")
     asked, kept = config.items(lm.corpus), Journal(journal)
     parts = parts_of(lm, config, base)
-    with one_thread(), progress_bar(f"abilities of {lm.name}", config.questions(lm.corpus, base),
-                                    unit="questions", done=len(kept)) as done:
+    with mask_heads(lm, config.masked), one_thread(), progress_bar(
+            f"abilities of {lm.name}", config.questions(lm.corpus, base), unit="questions",
+            done=len(kept)) as done:
         for part in parts:
             part(kept, done)
     rows = [(name, item.kind, i, item.score(kept[f"{name} {i}"]), kept[f"{name} {i}"])
@@ -232,8 +237,9 @@ def _work(
     done: Callable[[float], None],
 ) -> None:
     lm = load_model(model, base=base)
-    for part in parts_of(lm, config, load_model(base) if base else None)[share]:
-        part(kept, done)
+    with mask_heads(lm, config.masked):
+        for part in parts_of(lm, config, load_model(base) if base else None)[share]:
+            part(kept, done)
 
 
 GENERAL = Stage.of_tables("general", 1, General, lambda result: {

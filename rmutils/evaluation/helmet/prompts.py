@@ -71,6 +71,9 @@ class EvaluateConfig(Config):
     how: Ablation = added("zero")
     """What masked heads do: nothing, as in the paper; what they do on average; look everywhere
     alike."""
+    per_text: Annotated[int, Field(ge=1)] | None = added(None)
+    """Most questions about one text. None: five, ten in ICL, so that the text is read once for all
+    of them. With one each, answers are independent."""
 
     @field_validator("datasets")
     @classmethod
@@ -285,6 +288,8 @@ def prompter_of(
 ) -> Prompter:
     """The prompts of a data set, in the form that suits the model where it is not prescribed."""
     own = lm.corpus == "world"
+    if config.per_text:
+        dataset = replace(dataset, questions=min(dataset.questions, config.per_text))
     chat = lm.chat and (own or config.thinking or dataset.chat)
     shots = 0 if own else dataset.shots
     return Prompter(lm, dataset, length, shots if config.shots is None else config.shots,

@@ -8,7 +8,8 @@ there, but not here. Each text has several questions (`questions`); in HELMET on
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 from rmutils.core.registry import Registry
@@ -243,14 +244,32 @@ _SUITE = (
         "You are given a text. Summarize what it says about what is asked for. Write one sentence "
         "for each fact.", prefix="Summary:", chat=True, max_new_tokens=112, readings=("raw",)),
 )
-for _d in _SUITE:
+_BY_NAME = {d.name: d for d in _SUITE}
+_WITHOUT_PLACEHOLDERS = (
+    *(replace(_BY_NAME[f"labels_{kind}"], name=f"labels_{kind}_as_example",
+              make=partial(make, form=documents.AS_EXAMPLE),
+              instruction="Use the examples to give the last text its label. Output its label and "
+                          "nothing else.")
+      for kind, make in (("coarse", documents.coarse_labels), ("fine", documents.fine_labels),
+                         ("names", documents.name_labels))),
+    replace(_BY_NAME["cite_list"], name="cite_list_plain",
+            instruction=f"{_CITE} Give the answers and nothing else, separated by commas, each "
+                        "with the number of its document after it."),
+)
+"""Data sets whose instruction no model can take literally: Qwen2.5-Coder answered `[label]`, and
+`[Orin Korund [1]`. The text to be labelled is written like the examples, as in HELMET."""
+for _d in (*_SUITE, *_WITHOUT_PLACEHOLDERS):
     DATASETS.add(_d.name, _d)
 
 SUITES = {"helmet": (
     "needle_rivals", "needle_values", "key_value", "document_qa", "document_hops", "rerank",
     "labels_coarse", "labels_fine", "labels_names", "cite_sentences", "cite_list", "free_answer",
     "text_hops", "choice", "summary")}
-"""Data sets that are asked together, by name. Stored evaluations are of these very ones: a data set
+SUITES["plain"] = tuple(
+    next((d.name for d in _WITHOUT_PLACEHOLDERS if d.name.startswith(name)), name)
+    for name in SUITES["helmet"])
+"""Data sets that are asked together, by name; `plain` has no placeholders in its instructions, for
+models that were not trained on these tasks. Stored evaluations are of these very ones: a data set
 that is added to `DATASETS` joins no suite, and a longer suite is another one, with another name."""
 SUITE = {category: tuple(d.name for d in _SUITE
                          if d.category == category and d.name in SUITES["helmet"])

@@ -21,6 +21,7 @@ from rmutils.evaluation.abilities.evaluate_abilities import (
 )
 from rmutils.evaluation.abilities.sandbox import Outcome
 from rmutils.evaluation.answers import answer
+from rmutils.heads.masking import mask_heads
 from rmutils.models.language_model import passages
 from tests.conftest import make_lm
 
@@ -63,6 +64,20 @@ def test_one_question_at_a_time(lm):
             else:
                 said, = answer(lm, [prompt], max_new_tokens=task.max_new_tokens)
             assert (row.response, row.kind, row.score) == (said, item.kind, item.score(said))
+
+
+def test_masked_heads_are_silent(llama):
+    """The answers are those of a model that was masked before, and of the whole one afterwards."""
+    heads = ((0, 1), (2, 3), (3, 0), (3, 1), (3, 2), (3, 3))
+    config = SMALL.changed({"masked": heads})
+    whole = evaluate_general(llama, SMALL).samples
+    found = evaluate_general(llama, config).samples
+    with mask_heads(llama, heads):
+        expected = evaluate_general(llama, SMALL).samples
+    pd.testing.assert_frame_equal(found, expected)
+    assert (found["response"] != whole["response"]).any()
+    pd.testing.assert_frame_equal(evaluate_general(llama, SMALL).samples, whole)
+    assert config.digest() != SMALL.digest() == SMALL.changed({"masked": ()}).digest()
 
 
 def test_without_a_sandbox_programs_are_skipped(llama, monkeypatch):

@@ -56,6 +56,19 @@ def test_an_oracle_scores_100(stranger, oracle, form):
     assert len(table) == rows == len(table.drop_duplicates(["dataset", "metric", "sample"]))
 
 
+def test_a_text_for_each_question(teaching):
+    """`per_text` bounds the questions about one text, never raises their number."""
+    for name in ("document_qa", "labels_coarse"):
+        asked = {n: questions(prompter_of(
+            teaching, DATASETS[name], 300, EvaluateConfig(per_text=n), counter(teaching)), 12)
+            for n in (None, 1, 2, 99)}
+        assert [ask.cluster for ask in asked[1]] == [*range(12)]
+        assert len({ask.question.context for ask in asked[1]}) == 12
+        assert max(pd.Series([ask.cluster for ask in asked[2]]).value_counts()) == 2
+        assert asked[99] == asked[None]
+    assert EvaluateConfig(per_text=1).digest() != EvaluateConfig().digest()
+
+
 def test_rows_say_what_was_asked(teaching):
     table = evaluate(teaching, SMALL)
     for name in SMALL.datasets:
