@@ -37,6 +37,7 @@ HOMES = {
     "load_tables": "rmutils.paper.tables",
     "register_family": "rmutils.models.families",
     "register_attention": "rmutils.attention.decoding",
+    "watch": "rmutils.attention.watching",
     "register_score": "rmutils.heads.score_kinds",
     "register_strategy": "rmutils.preference.strategies",
     "register_dataset": "rmutils.evaluation.helmet.suite",

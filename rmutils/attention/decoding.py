@@ -263,7 +263,10 @@ def _watched(own: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
                     f"cannot be watched. Let it return its weights beside its output, (batch, "
                     f"heads, queries, keys); or put transformers' own on the model: "
                     f"lm.model.set_attn_implementation('eager').")
-            recorder.record(module.layer_idx, weights[:, :, -recorder.rows:].argmax(-1))
+            key, value = tensors[:2]
+            assert key is not None and value is not None
+            rows = weights[:, :, -recorder.rows:].unflatten(1, (key.shape[1], -1))
+            recorder.see(module.layer_idx, rows, rows, value, output[:, -recorder.rows:])
         return output, weights
 
     return attention

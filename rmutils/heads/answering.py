@@ -17,6 +17,7 @@ from rouge_score.rouge_scorer import RougeScorer
 from transformers import DynamicCache
 
 from rmutils.attention.decoding import Answer, capturing, decode
+from rmutils.attention.watching import RowsAnswer, RowsRecorder, What, head_outputs
 from rmutils.corpora.niah import NiahCase
 from rmutils.models import LanguageModel
 from rmutils.models.engine.caches import Trunk, common_prefix, read_rows
@@ -45,6 +46,21 @@ def tokens_together(lm: LanguageModel, longest: int) -> int:
     """
     bound = suiting(lm, BATCH_TOKENS)
     return max(bound, 2 * longest if longest <= bound else longest)
+
+
+def watched_rows(
+    lm: LanguageModel, what: Collection[What], cases: Sequence[NiahCase], cache: DynamicCache, *,
+    max_new_tokens: int, stop_ids: Collection[int],
+) -> list[RowsAnswer]:
+    """Answer the cases of a batch, and keep the rows that decide the tokens of the answers."""
+    prompts, recorder = [case.input_ids for case in cases], RowsRecorder(what, len(cases))
+    layers = range(lm.shape[0]) if "outputs" in what else ()
+    with head_outputs(lm, layers, recorder.see_output):
+        answers = decode(lm.model, recorder, prompts, [cache], max_new_tokens=max_new_tokens,
+                         stop_ids=stop_ids)
+    longest = max(map(len, prompts))
+    return [recorder.answer(text, answer, len(prompt), longest)
+            for text, (answer, prompt) in enumerate(zip(answers, prompts, strict=True))]
 
 
 def one_by_one(cases: list[NiahCase], watch: Watch) -> Answered:

@@ -20,7 +20,9 @@ import pandas as pd
 from pydantic import BeforeValidator, Field, model_validator
 
 from rmutils.attention.decoding import Answer
+from rmutils.attention.watching import What
 from rmutils.core.config import Config, added
+from rmutils.core.errors import UserError
 from rmutils.core.registry import Registry
 from rmutils.core.validation import checked
 from rmutils.corpora.niah import Haystack, Needle, NiahBuilder, NiahCase, needle_of
@@ -32,6 +34,7 @@ from rmutils.heads.answering import (
     batched,
     one_by_one,
     unit_of,
+    watched_rows,
 )
 from rmutils.heads.scores import HeadScores, Values
 from rmutils.models import LanguageModel
@@ -134,6 +137,9 @@ class ScoreKind(ABC):
     version before are then no longer found."""
     together: ClassVar[tuple[str, ...]] = ()
     """Names of the kinds that one run gives, if this one is among them."""
+    watched: ClassVar[tuple[What, ...]] = ()
+    """`score` gets a `RowsAnswer`, with the attention `weights` or `outputs` of all heads in the
+    rows that decided the tokens of the answer."""
 
     def __init__(self, lm: LanguageModel, config: DetectConfig):
         self.lm, self.config = lm, config
@@ -166,6 +172,12 @@ class ScoreKind(ABC):
         """
         how: dict[str, Any] = {"max_new_tokens": self.config.max_new_tokens,
                                "stop_ids": self.stop_ids()}
+        if self.watched:
+            if watch is not None:
+                raise UserError(f"the score {self.config.score!r} watches a model's own attention: "
+                                f"it cannot be measured under a variant.")
+            return batched(self.lm, cases, partial(watched_rows, self.lm, self.watched, **how),
+                           max_new_tokens=self.config.max_new_tokens)
         return batched(self.lm, cases, **how) if watch is None else one_by_one(
             cases, partial(watch, **how))
 
@@ -210,7 +222,9 @@ class ScoreKind(ABC):
 
 
 @checked
-def register_score(name: str) -> Callable[[Any], Any]:
+def register_score(
+    name: str, watched: What | tuple[What, ...] = ()
+) -> Callable[[Any], Any]:
     """Return a decorator that makes a function a kind of retrieval score, by a name.
 
     `DetectConfig(score=name)` asks for it. Cases are those of the paper's grid, and only those
@@ -224,6 +238,10 @@ def register_score(name: str) -> Callable[[Any], Any]:
         answer begins and ends among them) and the model's answer (`tokens`, (T,); `positions`,
         (T, layers, heads), the prompt's token at which each head looked hardest). It returns the
         score of each head, (layers, heads).
+    watched : {"weights", "outputs"}, or both
+        What else the answer should have of the rows that decided its tokens: `weights`, (T, layers,
+        heads, P + T - 1), the attention to each token; `outputs`, (T, layers, heads, head size),
+        what each head hands to the output projection.
 
     Examples
     --------
@@ -236,11 +254,20 @@ def register_score(name: str) -> Callable[[Any], Any]:
     >>> scores = detect(lm, DetectConfig(score="looks", lengths=(256,), needles=2))
     >>> scores.shape
     (4, 16)
+    >>> @register_score("mass", watched="weights")  # how much of its attention the needle gets
+    ... def mass(case, answer):
+    ...     return answer.weights[..., slice(*case.needle_span)].sum(-1).mean(0)
+    >>> detect(lm, DetectConfig(score="mass", lengths=(256,), needles=2)).select(top_k=1)
+    [(3, 7)]
     """
+    more = (watched,) if isinstance(watched, str) else tuple(watched)
+
     def add(thing: Any) -> Any:
-        kind = thing if isinstance(thing, type) else type(name, (ScoreKind,), {
+        kind: Any = thing if isinstance(thing, type) else type(name, (ScoreKind,), {
             "score": lambda self, case, answer: thing(case, answer), "__doc__": thing.__doc__,
             "__module__": thing.__module__})
+        if more:
+            kind.watched = more
         SCORES.add(name, kind)
         return thing
 
