@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import textwrap
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Column, Table
 
 from rmutils.core.errors import UserError, did_you_mean
 from rmutils.core.paths import cache_dir, caches
+from rmutils.estimate.notebook_costs import slowness
+from rmutils.models import costs
 from rmutils.models.fetch import cached_path, fetch
 from rmutils.models.hub import fetch_hub
 from rmutils.models.known_models import REGISTRY, ModelSpec
@@ -20,6 +22,8 @@ from rmutils.models.loading import find_trained, trained_folder
 
 models_app = typer.Typer(no_args_is_help=True, help="Models: list, fetch, info, train.")
 Name = Annotated[str, typer.Argument(help="As `rmutils models list` shows it.")]
+CORES = 4
+"""Cores that a detection makes good use of."""
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -43,22 +47,55 @@ def _state(spec: ModelSpec) -> str:
 
 
 def _origin(spec: ModelSpec) -> str:
-    return spec.wheel.distribution if spec.wheel else spec.hub_id or f"trained, seed {spec.seed}"
+    if spec.wheel:
+        return " or ".join(filter(None, (spec.wheel.hub.partition("@")[0],
+                                         f"package {spec.wheel.distribution}")))
+    return spec.hub_id or f"trained, seed {spec.seed}"
+
+
+def _row(spec: ModelSpec, slow: float) -> dict[str, Any]:
+    """What `models list` says of a model. Seconds are those of one core."""
+    folder = find_trained(spec.name) if spec.seed is not None else None
+    size = sum(p.stat().st_size for p in folder.iterdir()) if folder else costs.download(spec.name)
+    return {"name": spec.name, "family": spec.family, "tau": spec.tau, "state": _state(spec),
+            "from": _origin(spec), "licence": spec.licence, "bytes": size,
+            "memory": costs.memory(spec.name),
+            "detection_seconds": round(costs.detection_seconds(spec.name) * slow)}
 
 
 @models_app.command("list")
 def list_models(as_json: Json = False) -> None:
-    """The models that have a name here. Folders and hub ids work without one."""
-    rows = [{"name": s.name, "family": s.family, "tau": s.tau, "state": _state(s),
-             "from": _origin(s), "licence": s.licence} for s in REGISTRY.values()]
+    """The models that have a name here. Folders and hub ids work without one.
+
+    Memory and minutes are estimates for the default grid of `rmutils detect` on a CPU.
+    """
+    slow = slowness()
+    rows = [_row(spec, slow) for spec in REGISTRY.values()]
     if as_json:
         print(json.dumps(rows, indent=1))
         return
-    first, *others = rows[0]
-    table = Table(Column(first, no_wrap=True), *others)
+    cores = max(1, min(os.cpu_count() or 1, CORES))
+    print(f"{'name':22}{'state':13}{'size':>8}{'memory':>9}{'detection':>11}")
     for row in rows:
-        table.add_row(*map(str, row.values()))
-    Console().print(table)
+        print(f"{row['name']:22}{row['state']:13}{_size(row['bytes']):>8}"
+              f"{_size(row['memory']):>9}{_minutes(row['detection_seconds'] / cores):>11}")
+        if not row["from"].startswith("trained"):
+            print(*textwrap.wrap(f"{row['licence']}. From {row['from']}", 78, initial_indent="  ",
+                                 subsequent_indent="  ", break_on_hyphens=False), sep="\n")
+    print("\nModels called tiny-... are trained by this project (Apache-2.0). Memory, and\n"
+          f"the time of `rmutils detect NAME` on {cores} cores of this machine, are estimates,\n"
+          "which may be wrong by a factor of 2.")
+
+
+def _size(size: float) -> str:
+    if not size:
+        return "-"
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if 60 <= seconds < 5400 else (
+        f"{seconds / 3600:.1f} h" if seconds >= 5400 else "< 1 min")
 
 
 @models_app.command("fetch")

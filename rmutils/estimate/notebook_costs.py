@@ -11,7 +11,6 @@ from __future__ import annotations
 import ast
 import json
 import math
-import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from rmutils.core import paths
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError
 from rmutils.core.files import numbered_lines
-from rmutils.models.hub import fetched, hub_id_of
+from rmutils.models.costs import BYTES, parameters, to_fetch, weight
 from rmutils.models.known_models import REGISTRY
 from rmutils.models.loading import window_of
 from rmutils.site.notebooks import RUNS
@@ -37,34 +36,8 @@ COSTS = paths.NOTEBOOKS / "costs.yml"
 TIMINGS = paths.DATA / "timings.json"
 """Recorded runs, and the seconds of `_work` on their machine."""
 START = "start, tables and figures"
-SMALL = 135e6
-"""Weights of smollm2-135m, to which `weight` is anchored."""
-SLOWER = 13
-"""Seconds per token of smollm2-135m, as a multiple of those of a teaching model; of the teaching
-models none takes more than twice as long as another."""
-BYTES, HALF = 4, 2
-"""Bytes of a weight: in memory, where models run in float32 on a CPU; in the files of the hub."""
 OWN_COPY = 2_000_000
 """Bytes of the executed notebook, at most."""
-
-
-def parameters(name: str) -> float | None:
-    """Return the number of a model's weights, roughly, without loading it; None if neither its name
-    nor its files tell."""
-    if name in REGISTRY and REGISTRY[name].seed is not None:
-        return 1e6
-    folder = Path(name)
-    if folder.is_dir() and (sizes := [p.stat().st_size for p in folder.glob("*.safetensors")]):
-        return sum(sizes) / HALF
-    if found := re.search(r"(\d+(?:\.\d+)?)([bm])(?![a-z])", folder.name.lower()):
-        return float(found[1]) * {"b": 1e9, "m": 1e6}[found[2]]
-    return None
-
-
-def weight(name: str) -> float:
-    """Return a model's time per token as a multiple of a teaching model's."""
-    size = parameters(name)
-    return max(1.0, SLOWER * (SMALL if size is None else size) / SMALL)
 
 
 FUNCTIONS = {"len": len, "sum": sum, "min": min, "max": max, "weight": weight}
@@ -233,7 +206,7 @@ def estimate(
         steps.append(Step(part.what, 0.0 if why else part.seconds * grown * slowness,
                           why or _derived(part, grown)))
     added = max(r.disk for r in costs.measured) if any(part.when for part in computed) else 0
-    fetching = sum(map(_fetched, _models(costs, values)))
+    fetching = sum(map(to_fetch, _models(costs, values)))
     return Estimate(costs.notebook.stem, tuple(steps), _memory(costs, values),
                     OWN_COPY + added + fetching, slowness)
 
@@ -282,16 +255,6 @@ def _memory(costs: Costs, values: Mapping[str, Any]) -> int:
         ((run.memory, largest(costs.own | run.given)) for run in costs.measured),
         key=lambda found: (abs(found[1] - size), -found[0]))
     return round(memory + BYTES * (size - nearest))
-
-
-def _fetched(name: str) -> int:
-    """Bytes of a model that is not on this machine yet."""
-    spec = REGISTRY.get(name)
-    if spec and spec.wheel:
-        there = any((root / "models" / name).is_dir() for root in paths.caches())
-        return 0 if there else spec.wheel.size
-    hub_id = hub_id_of(name)
-    return round(HALF * (parameters(name) or 0)) if hub_id and not fetched(hub_id) else 0
 
 
 def _work() -> None:

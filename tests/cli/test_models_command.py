@@ -38,8 +38,14 @@ def test_list_names_them_all(cache):
     assert done.exit_code == 0 and [*rows] == [*REGISTRY]
     assert rows["smollm2-135m"]["state"] == "not fetched"
     assert rows["qwen3-8b"]["from"] == "Qwen/Qwen3-8B"
+    coder = rows["qwen2.5-coder-0.5b"]
+    assert coder["from"].startswith("Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF or package pandas")
+    assert coder["bytes"] == 491_400_064 and coder["licence"] == "Apache-2.0"
+    assert 2e9 < coder["memory"] < rows["qwen2.5-coder-1.5b"]["memory"] < 9e9
+    assert coder["detection_seconds"] < rows["qwen2.5-coder-1.5b"]["detection_seconds"]
     plain = rmutils("list")
-    assert plain.exit_code == 0 and all(name[:12] in plain.stdout for name in rows)
+    assert plain.exit_code == 0 and all(name in plain.stdout for name in rows)
+    assert max(map(len, plain.stdout.splitlines())) <= 80
 
 
 def test_info_says_where_from_and_which_threshold():

@@ -21,15 +21,9 @@ from rmutils.core import paths
 from rmutils.core import results as artifacts
 from rmutils.core.errors import UserError
 from rmutils.estimate import Costs, estimate, load_costs, notebook_costs
-from rmutils.estimate.notebook_costs import (
-    SLOWER,
-    START,
-    TIMINGS,
-    Measured,
-    Part,
-    weight,
-    work_seconds,
-)
+from rmutils.estimate.notebook_costs import START, TIMINGS, Measured, Part, work_seconds
+from rmutils.heads import DetectConfig
+from rmutils.models.costs import DETECTION, SLOWER, detection_seconds, memory, weight
 from rmutils.site import notebooks
 from rmutils.site.notebooks import run_notebook
 from rmutils.site.parameters import check_parameters, read_parameters
@@ -150,6 +144,18 @@ def test_larger_models_cost_more_time_memory_and_disk():
                     for name in ("smollm2-135m", "qwen3-8b"))
     assert large.seconds > 20 * small.seconds
     assert large.memory > small.memory + 30e9 and large.disk > 15e9
+
+
+def test_a_detection_costs_what_chapter_1_says():
+    """`rmutils models list` has no notebooks to look into; its grid is the default one."""
+    costs, grid = load_costs(NOTEBOOKS["01_preliminaries"]), DetectConfig()
+    [part] = (p for p in costs.parts if p.what == "detection on the small grid")
+    asked = {"lengths": list(grid.lengths), "depths": list(grid.depths)}
+    grown = part.units(costs.own | asked) / part.units(costs.own)
+    assert detection_seconds("smollm2-135m") == pytest.approx(part.seconds * grown, rel=0.01)
+    assert detection_seconds("tiny-llama") == DETECTION
+    recorded = next(run for run in RUNS if run.notebook == "01_preliminaries" and not run.given)
+    assert memory("smollm2-135m") == pytest.approx(recorded.memory, rel=0.2)
 
 
 def test_slower_machine_is_noticed(monkeypatch):

@@ -1,0 +1,72 @@
+"""What a model costs, roughly, before it is loaded: bytes, memory, seconds of a detection."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from rmutils.core import paths
+from rmutils.models.hub import fetched, hub_id_of
+from rmutils.models.known_models import REGISTRY
+
+SMALL = 135e6
+"""Weights of smollm2-135m, to which `weight` is anchored."""
+SLOWER = 13
+"""Seconds per token of smollm2-135m, as a multiple of those of a teaching model; of the teaching
+models none takes more than twice as long as another."""
+BYTES, HALF = 4, 2
+"""Bytes of a weight: in memory, where models run in float32 on a CPU; in the files of the hub."""
+BESIDE = 1.1e9
+"""Bytes of memory beside the weights in a detection: libraries, texts, what a prompt leaves."""
+DETECTION = 24
+"""Seconds of one core, of the machine of `data/timings.json`, that the default detection takes with
+a teaching model: those of chapter 1 (`notebooks/costs.yml`), for both lengths."""
+
+
+def parameters(name: str) -> float | None:
+    """Return the number of a model's weights, roughly, without loading it; None if neither its name
+    nor its files tell."""
+    if name in REGISTRY and REGISTRY[name].seed is not None:
+        return 1e6
+    folder = Path(name)
+    if folder.is_dir() and (sizes := [p.stat().st_size for p in folder.glob("*.safetensors")]):
+        return sum(sizes) / HALF
+    if found := re.search(r"(\d+(?:\.\d+)?)([bm])(?![a-z])", folder.name.lower()):
+        return float(found[1]) * {"b": 1e9, "m": 1e6}[found[2]]
+    return None
+
+
+def weight(name: str) -> float:
+    """Return a model's time per token as a multiple of a teaching model's."""
+    size = parameters(name)
+    return max(1.0, SLOWER * (SMALL if size is None else size) / SMALL)
+
+
+def download(name: str) -> int:
+    """Return the bytes of a model's files, wherever they are; 0 for models that are trained here.
+    """
+    spec = REGISTRY.get(name)
+    if spec and spec.wheel:
+        return spec.wheel.size
+    return round(HALF * (parameters(name) or 0)) if hub_id_of(name) else 0
+
+
+def to_fetch(name: str) -> int:
+    """Return the bytes of a model that is not on this machine yet."""
+    spec = REGISTRY.get(name)
+    if spec and spec.wheel:
+        there = any((root / "models" / name).is_dir() for root in paths.caches())
+    else:
+        hub_id = hub_id_of(name)
+        there = hub_id is None or fetched(hub_id)
+    return 0 if there else download(name)
+
+
+def memory(name: str) -> int:
+    """Return the bytes of memory that a detection takes on a CPU."""
+    return round(BESIDE + BYTES * (parameters(name) or 0))
+
+
+def detection_seconds(name: str) -> float:
+    """Return the seconds of one core that `rmutils detect NAME` takes."""
+    return DETECTION * weight(name)
