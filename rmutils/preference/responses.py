@@ -252,10 +252,10 @@ def respond_stored(
     return tables["responses"], artifact
 
 
-TOGETHER = {"cpu": 64, "cuda": 512}
+TOGETHER = {"cpu": 64, "cuda": 1024}
 """Instructions that are answered together by kind of device. Ours: with more, fewer processes can
-share the work; with fewer, batches are less often full. A GPU writes 512 answers nearly as fast as
-64."""
+share the work; with fewer, batches are less often full. A GPU writes 1,024 answers nearly as fast
+as 64."""
 
 
 @BACKENDS.register("transformers")

@@ -169,7 +169,7 @@ MIN_DISTINCT = 0.5
 """Ours: a turn repeats itself if fewer of its token trigrams are different ones."""
 DRAWS = 20
 """Ours: turns written for each instruction that is wanted, at most."""
-BATCH = {"cpu": 64, "cuda": 512}
+BATCH = {"cpu": 64, "cuda": 1024}
 """Turns written together, at most, by kind of device; without influence on what they say."""
 
 

@@ -84,3 +84,6 @@ def test_one_machine_leaves_results_as_they_were():
     two_nodes = ComputeBackend(launch=Launch(gpus=8, nodes=2))
     assert ComputeBackend().inputs() == {} == two_nodes.inputs()
     assert set(ComputeBackend(judge="http://127.0.0.1:1").inputs()) == {"judge"}
+    assert ComputeBackend(pairs_at_once=16).inputs() == {}
+    with pytest.raises(UserError, match="pairs_at_once is for a training in this process"):
+        ComputeBackend(pairs_at_once=16, launch=Launch())

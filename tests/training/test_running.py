@@ -105,6 +105,23 @@ def test_with_too_little_memory_fewer_pairs_are_taken_at_once(
         torch.testing.assert_close(one[name], other[name], rtol=0.02, atol=2e-4, msg=name)
 
 
+def test_more_pairs_at_once_are_the_same_training(llama, pairs, tmp_path, monkeypatch):
+    """The record, the pairs of each step and, but for rounding, the weights are the recipe's."""
+    folders = {None: tmp_path / "one", 4: tmp_path / "other"}
+    seen = {}
+    for at_once, folder in folders.items():
+        with noting(monkeypatch) as (rows, _):
+            train(llama, pairs, quick(), folder, at_once=at_once)
+        seen[at_once] = [*rows]
+    assert {len(part) for part in seen[None]} == {2} and {len(part) for part in seen[4]} == {4}
+    assert sum(seen[None], []) == sum(seen[4], [])
+    one, other = ((folder / "training.json").read_text() for folder in folders.values())
+    assert one == other
+    one, other = map(weights_of, folders.values())
+    for name in one:
+        torch.testing.assert_close(one[name], other[name], rtol=0.02, atol=2e-4, msg=name)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_stopped_and_resumed(llama, pairs, tmp_path, monkeypatch, kind):
     """Stopped after the third step; the checkpoint is of the second, a later one is not whole."""

@@ -1,0 +1,135 @@
+"""Larger models: which heads, which data sets, and differences of answers counted by hand."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rmutils.core.errors import NotStored, UserError
+from rmutils.experiments import real_tasks, real_training
+from rmutils.experiments.real_tasks import (
+    CONTROL,
+    TOP,
+    WHOLE,
+    by_question,
+    detection,
+    difference,
+    heads_without,
+    measured,
+)
+from rmutils.experiments.real_training import RealTraining, asked_needles, config_of
+from rmutils.heads.scores import HeadScores
+from rmutils.pipeline.planned_runs import BEFORE, MATCHED, RETMASK, load_plan, planned_runs
+from tests.experiments.test_half_masked import run, scores
+
+PLAN = load_plan("real_models").content
+
+
+def test_grids_are_those_of_the_plan():
+    d, p = detection(), PLAN["detection"]
+    assert (d.lengths, d.depths, d.max_new_tokens) == (
+        tuple(p["lengths"]), tuple(p["depths"]), p["max_new_tokens"])
+    assert d.needles == PLAN["needles"]["choosing"] and d.needle_set == "facts-literal"
+    asked = asked_needles()
+    assert len(asked.needles) * len(asked.lengths) == 96 and asked.lengths[-1] == 4096
+    configs = planned_runs("qwen2.5-coder-0.5b")
+    assert [(c.strategy, c.seed) for c in configs] == [
+        (arm, seed) for seed in PLAN["retmask"]["seeds"] for arm in PLAN["retmask"]["arms"]]
+    assert {c.detect for c in configs} == {d}
+    assert {c.responses.max_new_tokens for c in configs} == {64}
+    small = planned_runs("smollm2-135m")[0]
+    assert {c.recipe for c in configs} == {small.recipe} and configs[0].source == small.source
+    assert config_of(MATCHED, 2) == configs[3]
+
+
+def test_states(monkeypatch):
+    """Twelve per cent of the heads, and as many others of their layers."""
+    rng = np.random.default_rng(1)
+    cases = pd.DataFrame({"needle": [0, 1], "success": [True, True]})
+    found = HeadScores(rng.random((2, 5, 10)), "m", np.array([0, 1]), cases)
+    monkeypatch.setattr(real_tasks, "detect_stored", lambda model, config, **_: (found, None))
+    top, control = (heads_without("m", state) for state in (TOP, CONTROL))
+    order = np.argsort(-found.mean.ravel())[:6]
+    assert {10 * i + j for i, j in top} == {*order} and heads_without("m", WHOLE) == ()
+    assert sorted(i for i, _ in top) == sorted(i for i, _ in control)
+    assert not {*top} & {*control}
+
+
+def test_data_sets_with_room_are_measured(monkeypatch):
+    table = pd.DataFrame([(name, i, metric, value) for name, values in {
+        "a": (0, 0), "b": (20, 0), "c": (100, 80), "d": (100, 100)}.items()
+        for i, value in enumerate(values) for metric in "xy"],
+        columns=["dataset", "sample", "metric", "score"])
+    monkeypatch.setattr(real_tasks, "evaluate_stored", lambda *given, **_: (table, None))
+    assert measured("m") == ("b", "c")
+    table["score"] = 0
+    with pytest.raises(UserError, match="on no data set"):
+        measured("m")
+
+
+def answers(values: list[list[float]]) -> pd.DataFrame:
+    return by_question(pd.DataFrame([
+        (f"set {k}", i, metric, value) for k, row in enumerate(values)
+        for i, value in enumerate(row) for metric in "xy"],
+        columns=["dataset", "sample", "metric", "score"]))
+
+
+def test_differences_are_means_of_data_sets():
+    one, other = answers([[100, 0, 50], [10] * 9]), answers([[0, 0, 50], [10] * 9])
+    found = difference([(one, other)], "score", "sample", "dataset")
+    assert found.value == pytest.approx((100 / 3 + 0) / 2) and found.low <= found.value
+    both = difference([(one, other), (other, one)], "score", "sample", "dataset")
+    assert both.value == 0 and both.p == 1
+    with pytest.raises(UserError, match="other questions"):
+        difference([(one, other[::-1])], "score", "sample")
+
+
+@pytest.fixture
+def result() -> RealTraining:
+    """RetMask raises the heads that it masks by 0.2, and finds four of twelve needles more."""
+    before, runs, outcomes = scores(0), {}, {}
+    for seed in (1, 2):
+        own = run(scores(seed, {(0, 1): 0.2, (1, 2): 0.2}), [(0, 1), (1, 2)])
+        control = run(scores(seed + 5), [(0, 0), (1, 1)])
+        for arm, one in ((RETMASK, own), (MATCHED, control)):
+            one.artifact = SimpleNamespace(manifest={"config": {"seed": seed}})
+            one.before, runs[arm, seed] = before, one
+            success = [arm == RETMASK] * 4 + [True] * 8
+            outcomes["needles", arm, seed] = pd.DataFrame(
+                {"needle": range(12), "success": success})
+    outcomes["needles", BEFORE, 0] = pd.DataFrame({"needle": range(12), "success": [True] * 12})
+    return RealTraining(runs, outcomes, [], [])
+
+
+def test_scores_in_cases_that_both_answer(result):
+    found = result.scores().set_index(["against", "seed"])
+    gaps = []
+    for own, control in result.pairs:
+        yes = [m.cases["success"].to_numpy() for m in (own.after, control.after)]
+        both = yes[0] & yes[1]
+        values = [m.runs[both[y]][:, [0, 1], [1, 2]].mean(1)
+                  for m, y in zip((own.after, control.after), yes, strict=True)]
+        gaps.append(values[0] - values[1])
+    assert found.loc[(MATCHED, "1"), "value"] == pytest.approx(gaps[0].mean())
+    assert found.loc[(MATCHED, "both"), "value"] == pytest.approx(np.concatenate(gaps).mean())
+    assert found.loc[(MATCHED, "both"), "low"] > 0.1
+    assert {seed for _, seed in found.index} == {"1", "2", "both"}
+
+
+def test_needles_in_points(result):
+    found = result.answers().set_index(["outcome", "against", "seed"])
+    assert found.loc[("needles", MATCHED, "both"), "value"] == pytest.approx(100 / 3)
+    assert found.loc[("needles", BEFORE, "1"), "value"] == 0
+    assert found.loc[("needles", MATCHED, "2"), "p"] == pytest.approx(2 / 16)
+
+
+def test_what_is_missing_is_named(monkeypatch):
+    def never(*given, **_):
+        raise NotStored("no")
+
+    monkeypatch.setattr(real_training, "run_retmask", never)
+    monkeypatch.setattr(real_training, "OUTCOMES", {"needles": never})
+    found = real_training.real_training()
+    assert len(found.missing) == 4 and not found.outcomes
+    assert all(c.startswith("rmutils retmask qwen2.5-coder-0.5b") for c in found.missing)
