@@ -30,10 +30,10 @@ publish: book  ## put the built book beside its other versions (SITE=folder)
 release: publish  # its earlier name; a release that `rmutils artifacts fetch` reads is what `make archive` packs
 
 archive: book  ## one file for good: sources, book, PDF, hashes, RO-Crate, Croissant, CodeMeta, SBOM
-stick: book  ## a folder for machines without a network: packages, model, book, PDF, worksheets
+stick: book  ## a folder for machines without a network: packages, model, book, PDF; MODELS="..." adds more
 archive stick:
 	@$(PY) -m rmutils.site.pdf || echo 'So there is no PDF in it.'
-	@$(PY) -m rmutils.site.$@
+	@$(PY) -m rmutils.site.$@ $(if $(filter stick,$@),$(MODELS))
 
 check: .venv/.complete  ## lint, types, spelling and the order of imports
 	@$(PY) -m ruff check rmutils tests benchmarks .ci

