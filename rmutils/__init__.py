@@ -23,6 +23,7 @@ HOMES = {
     "DetectConfig": "rmutils.heads",
     "detect": "rmutils.heads",
     "HeadScores": "rmutils.heads",
+    "stored_results": "rmutils.core.catalog",
     "success_rate": "rmutils.heads",
     "choose": "rmutils.heads",
     "mask_heads": "rmutils.heads",

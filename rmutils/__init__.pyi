@@ -1,5 +1,6 @@
 from rmutils.attention.decoding import register_attention as register_attention
 from rmutils.attention.watching import watch as watch
+from rmutils.core.catalog import stored_results as stored_results
 from rmutils.core.errors import UserError as UserError
 from rmutils.corpora.world.writing import Question as Question
 from rmutils.evaluation.helmet import EvaluateConfig as EvaluateConfig

@@ -112,19 +112,22 @@ def mask(
     Without --scores, the scores are those of `rmutils detect MODEL`, which runs if it has not yet.
 
     Example: rmutils mask smollm2-135m --out smollm2-masked --tau 0.1
+
+    Example: rmutils mask tiny-llama --out tiny-masked --heads 3-7,3-11
     """
     check_free(out)  # before a detection that may take hours
     options.check_room(out, folder=True)
     lm = load_model(model)
-    heads, of = choice.heads(lm, model), math.prod(lm.shape)
+    heads, of = choice.chosen_heads(lm, model), math.prod(lm.shape)
     folder = export_masked(lm, heads, out, how)
     if as_json:
         print(json.dumps({
-            "model": lm.name, "policy": choice.policy, "tau": choice.threshold(model),
+            "model": lm.name, "policy": choice.chosen_policy(), "tau": choice.threshold(model),
             "top_k": choice.top_k, "seed": choice.head_seed, "heads": heads, "of": of, "how": how,
             "folder": str(folder)}, indent=1))
         return
-    print(f"{lm.name}: {len(heads)} of {of} heads masked ({choice.policy}).")
+    print(f"{lm.name}: {len(heads)} of {of} heads masked "
+          f"({choice.chosen_policy() or 'as given'}).")
     print(f"Written to {folder}")
     print(f"Load it: rmutils.load_model({str(folder)!r}) or vllm serve {shlex.quote(str(folder))} "
           f"--dtype {str(lm.model.dtype).removeprefix('torch.')}")

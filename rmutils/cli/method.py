@@ -78,8 +78,8 @@ def generate(
     policy = choice.chosen_policy()
     tau = choice.threshold(model) if policy else None
     lm = options.load_chat_model(model)
-    if policy:
-        config = config.changed({"heads": sorted(choice.heads(lm, model))})
+    if policy or choice.heads:
+        config = config.changed({"heads": sorted(choice.chosen_heads(lm, model))})
     drawn, _ = draw_stored(drawing.source, drawing.count, seed=config.seed, lm=lm)
     backend = options.backend_of(lm, model, answering.backend, server, workers)
     table, artifact = respond_stored(backend, drawn.instructions, config, compute=compute,
@@ -94,7 +94,9 @@ def generate(
             "finished": int(table["finished"].sum()), "tokens": lengths,
             "artifact": artifact.name, "file": str(file)}, indent=1))
         return
-    who = f"{lm.name}, {len(config.heads)} heads masked ({policy})" if policy else lm.name
+    who = lm.name
+    if config.heads:
+        who += f", {len(config.heads)} heads masked ({policy or 'as given'})"
     print(f"{who}: {len(table)} responses, {table['finished'].sum()} of them finished; "
           f"{options.shown(lengths)} tokens on average.")
     print(f"Instructions left out: {options.counts(drawn.dropped)}.")
@@ -119,7 +121,7 @@ class Pairing(Config):
     """The model behind that URL."""
 
 
-@configured(pairing=Pairing(), choice=Part(options.HeadChoice(), skip=("policy",)),
+@configured(pairing=Pairing(), choice=Part(options.HeadChoice(), skip=("policy", "heads")),
             config=RESPONSES, answering=Answering())
 @options.loads_models
 def pairs(

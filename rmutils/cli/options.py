@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from rmutils.core import registry
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError
+from rmutils.core.validation import FrozenHeads
 
 if TYPE_CHECKING:
     from rmutils.heads.scores import Head, HeadScores
@@ -88,20 +89,35 @@ class HeadChoice(Config):
     """Lowest score of a retrieval head. None: the model's own, else 0.1."""
     top_k: Annotated[int, Field(ge=1)] | None = None
     """How many of the highest heads, instead of --tau."""
+    heads: Annotated[FrozenHeads, Field(min_length=1)] | None = None
+    """Mask these heads, such as 3-7,3-11, instead of those that a policy chooses."""
     scores: Path | None = None
-    """A file of head scores, as `rmutils heads convert` knows them. None: those of a detection."""
+    """A file of head scores, as `rmutils heads convert` knows them, or a stored detection. None:
+    those of a detection."""
     head_seed: int = 42
     """Seed of the random heads."""
 
+    @model_validator(mode="after")
+    def _of_one_kind(self) -> HeadChoice:
+        if self.heads and (self.tau, self.top_k, self.scores) != (None, None, None) or (
+                self.heads and self.policy not in (None, "retrieval")):
+            raise ValueError("--heads names the heads to mask: leave out --policy, --tau, --top-k "
+                             "and --scores, which choose them")
+        return self
+
     def chosen_policy(self) -> Policy | None:
-        """Return the policy; any other option asks for the retrieval heads."""
+        """Return the policy; any other option asks for the retrieval heads, but not --heads."""
+        if self.heads:
+            return None
         asked = (self.tau, self.top_k, self.scores) != (None, None, None)
         return self.policy or ("retrieval" if asked else None)
 
     def threshold(self, model: str) -> float | None:
-        """Return `--tau`, or the model's own; None where `--top-k` takes its place."""
+        """Return `--tau`, or the model's own; None where `--top-k` or `--heads` is given."""
         from rmutils.models.known_models import tau_of
 
+        if self.heads:
+            return None
         if self.tau is not None and self.top_k is not None:
             raise UserError("--tau and --top-k exclude each other: give one of them.")
         return tau_of(model) if self.tau is None and self.top_k is None else self.tau
@@ -116,12 +132,14 @@ class HeadChoice(Config):
         return (HeadScores.load(self.scores, lm) if self.scores
                 else detect_stored(lm, named=model)[0])
 
-    def heads(self, lm: LanguageModel, model: str, policy: Policy | None = None) -> list[Head]:
+    def chosen_heads(self, lm: LanguageModel, model: str) -> list[Head]:
         """Return the heads to mask."""
         from rmutils.heads import choose
 
+        if self.heads:
+            return sorted(lm.checked_heads(self.heads))
         tau = self.threshold(model)
-        return choose(self.head_scores(lm, model), policy or self.chosen_policy(), tau=tau,
+        return choose(self.head_scores(lm, model), self.chosen_policy(), tau=tau,
                       top_k=self.top_k, seed=self.head_seed)
 
 

@@ -14,6 +14,7 @@ import typer
 from rmutils.cli import options
 from rmutils.cli.from_configs import OpenCommand, pairs
 from rmutils.core import paths
+from rmutils.core.catalog import stored_results
 from rmutils.core.errors import UserError, did_you_mean
 from rmutils.core.results import Artifact, find, promote, remove, roots, seal, stored, unchecked
 
@@ -214,18 +215,11 @@ def list_artifacts(
 
     Example: rmutils artifacts list --model tiny-llama --kind detect
     """
-    found = [*stored()]
-    for option, value, known in (("kind", kind, {a.stage for a in found}),
-                                 ("model", model, {a.model for a in found})):
-        if value is not None and value not in known:
-            raise UserError(f"--{option} {value}: there are no such results."
-                            f"{did_you_mean(value, known)} There are: {', '.join(sorted(known))}.")
-    chapters = _chapters()
-    rows = [{"name": a.name, "key": a.key, "model": a.model, **_training(a),
-             "chapters": chapters.get(a.stage, []), "shipped": a.shipped, "bytes": a.size,
-             "created": a.created, "command": a.manifest.get("command")}
-            for a in found if text in a.name and kind in (None, a.stage)
-            and model in (None, a.model) and not (own and a.shipped) and not a.problems()]
+    chapters, found = _chapters(), stored_results(kind, model)
+    rows = [{"name": a.name, "key": a.key, "model": a.model, **_training(a.label),
+             "chapters": chapters.get(a.stage, []), "shipped": a.shipped, "bytes": a.bytes,
+             "created": a.created, "command": a.command}
+            for a in found.itertuples() if text in a.name and not (own and a.shipped)]
     if as_json:
         print(json.dumps(rows, indent=1))
         return
@@ -269,9 +263,9 @@ def remove_artifacts(
             print(f"Removed {artifact.name}.")
 
 
-def _training(artifact: Artifact) -> dict[str, str | int | None]:
+def _training(label: str) -> dict[str, str | int | None]:
     """Return strategy and seed of the training that a result is about, from its folder's name."""
-    found = re.match(r"(.+)-seed(\d+)(?:-|$)", artifact.label)
+    found = re.match(r"(.+)-seed(\d+)(?:-|$)", label)
     return {"training": found[1] if found else None, "seed": int(found[2]) if found else None}
 
 

@@ -99,6 +99,13 @@ class Artifact:
         """A payload file."""
         return self.folder / file
 
+    def checked(self) -> Artifact:
+        """Return it; UserError if something is wrong with it."""
+        if problems := self.problems():
+            raise UserError(f"{'; '.join(problems)}. It is not used. Remove the folder "
+                            f"{self.folder} to have it recomputed.")
+        return self
+
     def problems(self) -> list[str]:
         """Return what is wrong with the folder, a sentence each; empty if all is well."""
         try:
@@ -326,13 +333,8 @@ def find(name: str) -> Artifact | None:
     UserError
         It is there, but does not match its manifest.
     """
-    for artifact in unchecked(name):
-        if problems := artifact.problems():
-            raise UserError(f"{'; '.join(problems)}. It is not used. Remove the folder "
-                            f"{artifact.folder} to have it recomputed.")
-        if _names(name, artifact.key):
-            return artifact
-    return None
+    return next((artifact for artifact in unchecked(name)
+                 if _names(name, artifact.checked().key)), None)
 
 
 def stored(stage: str | None = None) -> Iterator[Artifact]:

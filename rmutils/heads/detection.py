@@ -23,6 +23,7 @@ from rmutils.corpora.niah import Haystack, Needle, NiahCase, load_haystacks, loa
 from rmutils.heads.answering import SUCCESS_ROUGE, Watch
 from rmutils.heads.score_kinds import SCORES, DetectConfig, ScoreKind, kind_of
 from rmutils.heads.scores import HeadScores
+from rmutils.heads.stored_scores import CASES, RUNS
 from rmutils.models import LanguageModel, load_model
 from rmutils.models.known_models import check
 from rmutils.models.loading import ModelRef
@@ -265,28 +266,28 @@ def _answer(
 
 def save(scores: HeadScores, folder: Path) -> None:
     """Write `cases.parquet` and `scores.safetensors`."""
-    scores.cases.to_parquet(folder / "cases.parquet", index=False)
-    save_file({"runs": np.ascontiguousarray(scores.runs)}, folder / "scores.safetensors")
+    scores.cases.to_parquet(folder / CASES, index=False)
+    save_file({"runs": np.ascontiguousarray(scores.runs)}, folder / RUNS)
 
 
 def load(folder: Path, model: str = "", score: str = "copy") -> HeadScores:
     """Read what `save` wrote."""
-    cases = pd.read_parquet(folder / "cases.parquet")
-    runs = load_file(folder / "scores.safetensors")["runs"]
+    cases = pd.read_parquet(folder / CASES)
+    runs = load_file(folder / RUNS)["runs"]
     return HeadScores(runs, model, cases["needle"].to_numpy()[cases["success"]], cases, score)
 
 
 def _save_together(found: dict[str, HeadScores], folder: Path) -> None:
     """Write `cases.parquet` and, by kind, `scores.safetensors`."""
-    found["copy"].cases.to_parquet(folder / "cases.parquet", index=False)
+    found["copy"].cases.to_parquet(folder / CASES, index=False)
     save_file({name: np.ascontiguousarray(scores.runs) for name, scores in found.items()},
-              folder / "scores.safetensors")
+              folder / RUNS)
 
 
 def _load_together(folder: Path) -> dict[str, HeadScores]:
-    table = pd.read_parquet(folder / "cases.parquet")
+    table = pd.read_parquet(folder / CASES)
     found = {}
-    for name, runs in load_file(folder / "scores.safetensors").items():
+    for name, runs in load_file(folder / RUNS).items():
         cases = table.assign(success=table["success"] | (not SCORES[name].only_found))
         needles = cases["needle"].to_numpy()[cases["success"]]
         found[name] = HeadScores(runs, "", needles, cases, name)

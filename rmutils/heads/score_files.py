@@ -13,6 +13,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 import warnings
 from collections.abc import Iterable, Mapping
 from itertools import islice
@@ -26,6 +27,7 @@ from numpy.typing import NDArray
 from rmutils.core.errors import UserError
 from rmutils.core.files import read_text
 from rmutils.core.validation import parse_json
+from rmutils.heads.stored_scores import read_stored, stored_detection
 
 FORMAT, VERSION = "rmutils.HeadScores", 2
 Format = Literal["rmutils", "wu", "qrhead", "duo"]
@@ -107,8 +109,8 @@ def _gates(path: Path, runs: NDArray[np.float64], key_heads: int | None) -> str:
 
 
 def read(
-    path: Path, *, shape: tuple[int, int] | None = None, weights: str = "",
-    query_heads: int | None = None,
+    where: Path | str, *, shape: tuple[int, int] | None = None, weights: str = "",
+    query_heads: int | None = None, kind: str | None = None,
 ) -> dict[str, Any]:
     """Read scores of any of the formats, which the content tells; see `HeadScores.load`.
 
@@ -117,7 +119,16 @@ def read(
     dict
         Fields of `HeadScores` by name.
     """
+    path = Path(where)
+    if artifact := stored_detection(where):
+        found = read_stored(artifact, kind)
+        check_model(path, found["model"], found["about"]["weights"], weights)
+        _check_shape(path, found["runs"].shape[1:], shape)
+        return found
     text = read_text(path)
+    if kind is not None:
+        raise UserError(f"{path} is no stored detection, so it has one kind of score. Leave "
+                        "score out.")
     try:
         if text and text.lstrip()[:1] not in ("{", "[", '"') and "\t" in text:
             return {"runs": _read_gates(text, path, shape, query_heads), "model": path.stem}
@@ -196,11 +207,7 @@ def _read_record(
     if record.get("version", VERSION) != VERSION:
         raise UserError(f"{path} is of version {record['version']}; this rmutils reads version "
                         f"{VERSION}. Read it with the rmutils that wrote it, or update rmutils.")
-    known = str(meta.get("weights", "")).rpartition(" ")[0]  # without the precision
-    if weights and known and known != weights.rpartition(" ")[0]:
-        raise UserError(f"{path}: scores of another model, {meta.get('model')} ({known}). If you "
-                        f"mean it, `rmutils heads convert {path} scores.json --to wu` writes them "
-                        f"without the model.")
+    check_model(path, meta.get("model"), str(meta.get("weights", "")), weights)
     about = {name: value for name, value in meta.items() if name not in (
         "model", "method", "num_trials_passed", "num_trials_total")}
     try:
@@ -219,6 +226,21 @@ def _read_record(
         grid.get("definition") == "wu"))
 
 
+def check_model(path: Path, name: object, known: str, weights: str) -> None:
+    """Refuse scores of other weights than those of a model, in whatever precision these are."""
+    known, weights = (re.sub(r" (float32|bfloat16|float16)$", "", one) for one in (known, weights))
+    if weights and known and known != weights:
+        raise UserError(f"{path}: scores of another model, {name} ({known}). If you mean it, "
+                        f"`rmutils heads convert {path} scores.json --to wu` writes them without "
+                        "the model.")
+
+
+def _check_shape(path: Path, found: tuple[int, ...], shape: tuple[int, int] | None) -> None:
+    if shape and found != tuple(shape):
+        raise UserError(f"{path}: scores of {found[0]} layers x {found[1]} heads, but the model "
+                        f"has {shape[0]} x {shape[1]}. Are they of another model?")
+
+
 def _as_array(
     table: dict[tuple[int, int], NDArray[np.float64]], path: Path, shape: tuple[int, int] | None
 ) -> NDArray[np.float64]:
@@ -226,9 +248,7 @@ def _as_array(
     if not table or any(len(key) != 2 or values.ndim != 1 for key, values in table.items()):
         raise UserError(f"{path}: not head scores. {EXPECTED}.")
     found = tuple(max(key[i] for key in table) + 1 for i in (0, 1))
-    if shape and found != tuple(shape):
-        raise UserError(f"{path}: scores of {found[0]} layers x {found[1]} heads, but the model "
-                        f"has {shape[0]} x {shape[1]}. Are they of another model?")
+    _check_shape(path, found, shape)
     if missing := math.prod(found) - len(table):  # any number, where a key has a digit too many
         names = (f"{i}-{j}" for i in range(found[0]) for j in range(found[1])
                  if (i, j) not in table)

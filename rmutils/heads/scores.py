@@ -342,31 +342,35 @@ class HeadScores:
     def load(
         cls, path: Path | str, lm: LanguageModel | str | None = None, *,
         shape: tuple[int, int] | None = None, query_heads: int | None = None,
+        score: str | None = None,
     ) -> HeadScores:
-        """Read scores that `save` wrote, or LOCOS, in any of the formats; see there for an example.
+        """Read scores that `save` wrote, or LOCOS, or a detection that is stored.
 
         Parameters
         ----------
+        path : Path or str
+            A file; or the folder or the name of a stored detection (`stored_results`).
         lm : LanguageModel or str, optional
             The model that the scores are meant for, or its name or folder.
         shape : tuple of int, optional
             (layers, heads) of that model, where it is not loaded.
         query_heads : int, optional
             Query heads of a layer, for gates of key heads (`duo`) where neither says it.
+        score : str, optional
+            Of a stored run that gave several kinds. Default: `copy`.
 
         Raises
         ------
         UserError
-            There is no such file, it is another kind of file or of another version, a head is
-            missing or not finite, the scores are of another model, or of key heads without a word
-            on how many query heads share one.
+            There is no such file or result, it is of another kind or version or model, a head is
+            missing or not finite; or it is not said how many query heads share a key head.
         """
         if lm is None:
-            return cls(**read(Path(path), shape=shape, query_heads=query_heads))
+            return cls(**read(path, shape=shape, query_heads=query_heads, kind=score))
         from rmutils.models.loading import ModelRef  # torch: only when it is needed
 
         lm = ModelRef(lm).load()
-        return cls(**read(Path(path), shape=lm.shape, weights=lm.identity))
+        return cls(**read(path, shape=lm.shape, weights=lm.identity, kind=score))
 
     def to_wu_json(self, path: Path | str) -> None:
         """Write the format of Wu et al. and RetMask: {"layer-head": [score of each run]}.
@@ -392,5 +396,5 @@ class HeadScores:
     def from_wu_json(
         cls, path: Path | str, *, shape: tuple[int, int] | None = None
     ) -> HeadScores:
-        """Read the format of Wu et al. and RetMask, as `load` does."""
+        """Read scores as `load` does, of Wu et al. and RetMask, say."""
         return cls.load(path, shape=shape)

@@ -42,6 +42,19 @@ def test_masks_the_heads_of_a_file(tiny, scores, tmp_path):
     assert not torch.equal(whole(ids).logits, masked(ids).logits)
 
 
+def test_heads_by_name(tiny, tmp_path):
+    done = rmutils(tiny, "--heads", "3-1,0-2", "--out", tmp_path / "out", "--json")
+    told = json.loads(done.stdout)
+    assert masked_in(tmp_path / "out") == [(0, 2), (3, 1)] == [*map(tuple, told["heads"])]
+    assert (told["policy"], told["tau"]) == (None, None)
+    for words, said in {("4-0",): "has no head 4-0", ("",): "at least 1 value",
+                        ("3-1", "--top-k", "2"): "--heads names the heads to mask",
+                        ("3-1", "--policy", "random"): "--heads names the heads to mask",
+                        ("3:1",): "expected pairs (layer, head)"}.items():
+        done = rmutils(tiny, "--out", tmp_path / "other", "--heads", *words)
+        assert done.exit_code == 2 and said in done.stderr, done.output
+
+
 @pytest.mark.parametrize("name, heads", [("tiny model", HIGHEST[:1]), ("tiny-llama", HIGHEST[:1]),
                                          ("tiny-qwen3", HIGHEST[:2]), ("tiny-olmo3", HIGHEST[:2])])
 def test_threshold_is_the_models_own(tiny, scores, tmp_path, monkeypatch, name, heads):

@@ -1,6 +1,7 @@
 """Detections as stored results."""
 
 import json
+import os
 import shlex
 import shutil
 
@@ -9,14 +10,16 @@ import pytest
 from typer.testing import CliRunner
 
 from rmutils.cli import app, heads_commands
+from rmutils.core.catalog import stored_results
 from rmutils.core.errors import UserError
 from rmutils.core.paths import CORPORA
-from rmutils.core.results import find
+from rmutils.core.results import Stage, find
 from rmutils.corpora.niah import load_needles
 from rmutils.experiments.preliminaries import detect_stored_or_small
-from rmutils.heads import DetectConfig, detect, detection
+from rmutils.heads import DetectConfig, HeadScores, detect, detection
 from rmutils.heads.detection import DETECT, detect_stored, inputs_of
 from rmutils.models import identify
+from tests.conftest import make_lm
 
 SMALL = DetectConfig(lengths=(240, 300), depths=(0.0, 1.0), needles=2, max_new_tokens=4)
 
@@ -135,3 +138,61 @@ def test_a_large_grid_fits_the_window_or_gives_way_to_a_small_one():
     scores, _, told = detect_stored_or_small("tiny-llama", grid, compute="never")
     assert {*scores.cases["length"]} == {96} and "leaves out 5,000 tokens" in told
     assert "`rmutils detect tiny-llama --lengths 96 --depths 0.5" in told
+
+
+def test_scores_of_a_stored_detection(home, llama):
+    """By name, key, folder and file, with what is known of it: the same scores."""
+    found, artifact = detect_stored(llama, SMALL)
+    where = (artifact.name, artifact.key, artifact.folder, artifact.path("scores.safetensors"),
+             os.path.relpath(artifact.folder), artifact.path("manifest.json"))
+    for one in where:
+        loaded = HeadScores.load(one, llama)
+        np.testing.assert_array_equal(loaded.runs, found.runs)
+        np.testing.assert_array_equal(loaded.clusters, found.clusters)
+        assert loaded.cases.equals(found.cases) and loaded.model == "random-llama"
+        assert (loaded.score, loaded.about) == ("copy", found.about)
+    with pytest.raises(UserError, match="kind 'locos'. It has copy"):
+        HeadScores.load(artifact.name, score="locos")
+    with pytest.raises(UserError, match="scores of another model, random-llama"):
+        HeadScores.load(artifact.name, make_lm("llama", llama.tokenizer, seed=1))
+    with pytest.raises(UserError, match="4 layers x 4 heads, but the model has 4 x 8"):
+        HeadScores.load(artifact.name, shape=(4, 8))
+    artifact.path("cases.parquet").write_bytes(b"damaged")
+    for one in where:
+        with pytest.raises(UserError, match="It is not used"):
+            HeadScores.load(one)
+
+
+def test_one_of_several_stored_kinds(home, llama):
+    found, artifact = detect_stored(llama, SMALL.changed({"score": "anchor"}))
+    loaded = HeadScores.load(artifact.name, score="anchor")
+    np.testing.assert_array_equal(loaded.runs, found.runs)
+    assert loaded.score == "anchor" and loaded.cases.equals(found.cases)
+    assert artifact.stage == "scores" and HeadScores.load(artifact.name).score == "copy"
+
+
+def test_what_holds_no_scores(home, llama, tmp_path):
+    other = Stage("evaluation", 1).obtain_folder(SMALL, {}, lambda folder: {
+        "written": (folder / "a.txt").write_text("nothing")}, command="", model="random-llama")
+    for where, said in ((other.name, "of the stage evaluation, which holds no head scores"),
+                        (tmp_path / "my texts", "is a folder without manifest.json"),
+                        ("detect/random-llama/240-300-01234567", "No such file")):
+        with pytest.raises(UserError, match=said):
+            HeadScores.load(where)
+
+
+def test_a_table_of_what_is_stored(home, llama):
+    _, artifact = detect_stored(llama, SMALL)
+    other = Stage("evaluation", 1).obtain_folder(SMALL, {}, lambda folder: {
+        "written": (folder / "a.txt").write_text("nothing")}, command="", model="another")
+    assert {*stored_results()["name"]} == {artifact.name, other.name}
+    row, = stored_results("detect", model="random-llama").itertuples()
+    assert (row.name, row.key, row.folder) == (artifact.name, artifact.key, artifact.folder)
+    assert stored_results(model="another").stage.to_list() == ["evaluation"]
+    assert stored_results("evaluation", "random-llama").empty
+    other.path("a.txt").write_text("damaged")
+    assert stored_results().name.to_list() == [artifact.name]
+    with pytest.raises(UserError, match="no stored result of the stage 'detct'. Did you mean det"):
+        stored_results("detct")
+    with pytest.raises(UserError, match="no stored result of the model 'anothr'. Did you mean"):
+        stored_results(model="anothr")
