@@ -20,7 +20,8 @@
     const [context, place] = this.#insert(haystack, needle, depth);
     const [before, between, after] = this.frame;
     const text = before + context + between + question + after;
-    const {ids, starts, ends} = this.tokenizer.encode(text);
+    const {ids, starts, ends} = this.tokenizer.encode(
+      text, [before.length, text.length - after.length]);
     if (ids.length > this.longest) {
       throw new Error(`Text and question have ${ids.length} tokens, and ${this.longest} fit here. `
         + "Make the text shorter.");
@@ -33,19 +34,25 @@
     return {ids, needle: over(at + from, at + to), inserted: over(at, at + needle.length)};
   }
 
-  /* Where the answer stands in the needle; upper or lower case. Without an answer, all of it. */
+  /* Where the answer stands in the needle: upper or lower case, as whole words if it does so
+     anywhere. Without an answer, all of it. */
   static within(answer, needle) {
     if (!answer) return [0, needle.length];
     const escaped = answer.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
-    const found = new RegExp(escaped, "iu").exec(needle);
-    if (!found) throw new Error("The answer must stand word for word in the needle.");
-    return [found.index, found.index + found[0].length];
+    const found = [...needle.matchAll(new RegExp(`(?=(${escaped}))`, "giu"))].map(
+      ({1: words, index}) => [index, index + words.length]);
+    const joined = at => /^[\p{L}\p{M}\p{N}]{2}$/u.test(needle.slice(Math.max(at - 1, 0), at + 1));
+    const whole = found.filter(place => !place.some(joined));
+    const [place, another] = whole.length ? whole : found;
+    if (!place) throw new Error("The answer must stand word for word in the needle.");
+    if (another) throw new Error("The answer stands in the needle more than once: give more of it.");
+    return place;
   }
 
   /* The haystack with the needle after the last sentence that ends before the depth, and the
      character at which the needle begins. */
   #insert(text, needle, depth) {
-    const {ends} = this.tokenizer.encode(text);
+    const {ends} = this.tokenizer.encode(text, [0, text.length]);
     const token = Math.max(Prompt.round(ends.length * depth) - 1, 0);
     const before = text.slice(0, depth ? ends[token] : 0);
     const last = [...before.matchAll(Prompt.SENTENCE_END)].at(-1);

@@ -19,7 +19,7 @@
       ([left, right], rank) => [left * tokens.length + right,
                                 {rank, id: ids.get(tokens[left] + tokens[right])}]));
     const escaped = [...this.added.keys()].map(t => t.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
-    this.cut = new RegExp(`(${escaped.join("|")})`, "u");
+    this.cut = new RegExp(escaped.join("|"), "gu");
     this.digit = digits ? /(\p{N})/u : /(?!)/;
     this.word = new RegExp(
       "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\p{White_Space}\\p{L}\\p{N}]+"
@@ -27,27 +27,32 @@
     this.bytes = new TextEncoder();
   }
 
-  /* {ids, starts, ends}: tokens, and the characters of the text that each one has a byte of. */
-  encode(text) {
+  /* {ids, starts, ends}: tokens, and the characters of the text that each one has a byte of.
+     Special tokens spelled in the characters [from, to), which the reader wrote, are text. */
+  encode(text, [from, to] = [0, 0]) {
     const found = {ids: [], starts: [], ends: []};
     let at = 0;
-    for (const part of text.split(this.cut)) {
-      if (this.added.has(part)) {
-        found.ids.push(this.added.get(part));
-        found.starts.push(at);
-        found.ends.push(at + part.length);
-      } else {
-        let from = at;
-        for (const piece of part.split(this.digit)) {
-          for (const {0: word, index} of piece.matchAll(this.word)) {
-            this.#word(word, from + index, found);
-          }
-          from += piece.length;
-        }
-      }
-      at += part.length;
+    for (const {0: part, index} of text.matchAll(this.cut)) {
+      const id = this.added.get(part);
+      if (this.special.has(id) && index >= from && index + part.length <= to) continue;
+      this.#words(text.slice(at, index), at, found);
+      found.ids.push(id);
+      found.starts.push(index);
+      found.ends.push(index + part.length);
+      at = index + part.length;
     }
+    this.#words(text.slice(at), at, found);
     return found;
+  }
+
+  /* Append the tokens of a text without special ones that begins at character `at`. */
+  #words(text, at, found) {
+    for (const piece of text.split(this.digit)) {
+      for (const {0: word, index} of piece.matchAll(this.word)) {
+        this.#word(word, at + index, found);
+      }
+      at += piece.length;
+    }
   }
 
   /* Append the tokens of one word that begins at character `at`. */

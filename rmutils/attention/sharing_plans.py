@@ -95,7 +95,7 @@ def document_questions_at(
 
 def document_prompt(lm: LanguageModel, text: str) -> list[int]:
     """Token ids of a question, in the chat template where there is one."""
-    return list(lm.render(text) if lm.chat else lm.tokenizer(f"{text}\nAnswer:")["input_ids"])
+    return lm.render(text) if lm.chat else lm.encode(f"{text}\nAnswer:", begin=True)
 
 
 Sharing = dict[int, dict[int, list[int]]]

@@ -186,8 +186,7 @@ def _judge(pairing: Pairing, lm: LanguageModel, thinking: bool) -> Judge:
 
 def _tokens(lm: LanguageModel, found: Pairs) -> dict[str, dict[str, float]]:
     """Mean lengths, as Table 12 has them."""
-    prompts = [len(lm.tokenizer(text, add_special_tokens=False)["input_ids"])
-               for text in found.table["prompt"]]
+    prompts = [len(lm.encode(text)) for text in found.table["prompt"]]
     return {"prompt": options.mean(np.array(prompts)),
             **{side: options.mean(found.table[f"{side}_tokens"].to_numpy())
                for side in ("chosen", "rejected")}}

@@ -195,12 +195,13 @@ class Prompted(Protocol):
     """The parts of a model that a case needs (`rmutils.models.LanguageModel`)."""
 
     @property
-    def tokenizer(self) -> Any: ...
-
-    @property
     def chat(self) -> bool: ...
 
     def user_turn(self) -> tuple[str, str]: ...
+
+    def encode(self, text: str, /) -> list[int]: ...
+
+    def encode_framed(self, before: str, text: str, after: str, *, begin: bool = False) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -268,11 +269,9 @@ class NiahBuilder:
         self.buffered = buffered
         self.haystacks = haystacks
         self.ends = cache(self._token_ends)
-        self.before, self.after = lm.user_turn() if lm.chat else ("", "")
-        if lm.chat:  # the prompt of the published script; base models get it without tags
-            self.before, self.tags = self.before + "<book>", "</book>"
-        else:
-            self.tags = ""
+        self.turn = lm.user_turn() if lm.chat else ("", "")
+        # The prompt of the published script; base models get it without tags.
+        self.tags = ("<book>", "</book>") if lm.chat else ("", "")
 
     def build(self, index: int, needle: Needle, length: int, depth: float) -> NiahCase:
         """Build the case of needle number `index` at `length` tokens and `depth` (0 to 1).
@@ -283,13 +282,13 @@ class NiahBuilder:
             The needle does not fit into `length`, or the haystack is shorter than `length`.
         """
         part = index % len(self.haystacks)
-        inserted = len(self._tokenize(self.space + needle.needle)[0])
-        frame = len(self._tokenize(self._prompt("", needle)[0])[0])
+        inserted = len(self._tokenize("", self.space + needle.needle, "")[0])
+        frame = len(self._tokenize(*self._prompt("", needle))[0])
         size = max(length - inserted - (WU_BUFFER if self.buffered else frame), 0)
         while True:
             context, at = self._insert(part, needle, size, depth, length)
-            prompt, start = self._prompt(context, needle)
-            ids, offsets = self._tokenize(prompt)
+            prompt = self._prompt(context, needle)
+            ids, offsets = self._tokenize(*prompt)
             excess = 0 if self.buffered else len(ids) - length
             if excess <= 0:
                 break
@@ -299,11 +298,12 @@ class NiahBuilder:
                     f"template and question {len(ids) - inserted} ({needle.needle[:40]!r} ...)."
                 )
             size = max(size - excess, 0)  # tokens merge differently at the seams: take a few off
+        start = len(prompt[0] + self.tags[0])
         at += start
         answer = [at + place for place in needle.answer_span]
         return NiahCase(
             id=f"{index:02d}-{length}-{depth:.4f}", needle_index=index, length=length, depth=depth,
-            haystack=self.haystacks[part].name, prompt=prompt, input_ids=tuple(ids),
+            haystack=self.haystacks[part].name, prompt="".join(prompt), input_ids=tuple(ids),
             needle_span=_tokens_over(offsets, *answer),
             inserted_span=_tokens_over(offsets, at, at + len(needle.needle)),
             context_span=_tokens_over(offsets, start, start + len(context)), needle=needle,
@@ -336,21 +336,20 @@ class NiahBuilder:
                             f"length of {length} (it needs {size}). Add text to it.")
         return haystack.text[: ends[size - 1]] if size else ""
 
-    def _prompt(self, context: str, needle: Needle) -> tuple[str, int]:
-        """The prompt and the position at which `context` starts in it."""
+    def _prompt(self, context: str, needle: Needle) -> tuple[str, str, str]:
+        """The user turn, between what the chat template writes before and after it."""
+        before, after = self.turn
         ask = f"Based on the content of the book, Question: {needle.question}\nAnswer:"
-        return (f"{self.before}{context}{self.tags}{self.newline}{ask}{self.after}",
-                len(self.before))
+        return before, f"{self.tags[0]}{context}{self.tags[1]}{self.newline}{ask}", after
 
-    def _tokenize(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        encoded = self.lm.tokenizer(text, add_special_tokens=not self.lm.chat,
-                                    return_offsets_mapping=True, verbose=False)
-        return encoded["input_ids"], encoded["offset_mapping"]
+    def _tokenize(
+        self, before: str, text: str, after: str
+    ) -> tuple[list[int], list[tuple[int, int]]]:
+        ids, offsets = self.lm.encode_framed(before, text, after, begin=not self.lm.chat)
+        return ids, offsets
 
     def _token_ends(self, part: int) -> list[int]:
-        encoded = self.lm.tokenizer(self.haystacks[part].text, add_special_tokens=False,
-                                    return_offsets_mapping=True, verbose=False)
-        return [end for _, end in encoded["offset_mapping"]]
+        return [end for _, end in self.lm.encode_framed("", self.haystacks[part].text, "")[1]]
 
 
 def _gap(end: str) -> str:
@@ -405,6 +404,4 @@ class PublishedNiahBuilder(NiahBuilder):
         return f"{text[:at]}{needle.needle}{text[at:]}", at
 
     def _token_ids(self, part: int) -> list[int]:
-        ids: list[int] = self.lm.tokenizer(
-            self.haystacks[part].text, add_special_tokens=False, verbose=False)["input_ids"]
-        return ids
+        return self.lm.encode(self.haystacks[part].text)

@@ -65,7 +65,7 @@ def spoken_twice(lm: LanguageModel, rows: int, span: int, seed: int = 0) -> Tens
     occurrence.
     """
     texts = [haystack.text for haystack in load_haystacks(CORPORA[lm.corpus] / "haystack")]
-    encoded = lm.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
+    encoded = map(lm.encode, texts)
     known = sorted(set(chain.from_iterable(encoded)))
     rng = np.random.default_rng(seed)
     once = np.stack([rng.choice(known, span, replace=False) for _ in range(rows)])

@@ -147,8 +147,7 @@ def _share_kept(prompt: str, answer: Sequence[str]) -> float:
 
 
 def _count(lm: LanguageModel, texts: pd.Series) -> np.ndarray:
-    ids = lm.tokenizer(texts.tolist(), add_special_tokens=False)["input_ids"]
-    return np.array([len(row) for row in ids])
+    return np.array([len(lm.encode(text)) for text in texts])
 
 
 def cut(encoded: Mapping[str, list], max_length: int) -> pd.DataFrame:

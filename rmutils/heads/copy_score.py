@@ -127,9 +127,7 @@ class PublishedCopyScore(CopyScore):
         return rouge_recall(answer, response), "ROUGE-1"
 
     def _needle(self, case: NiahCase) -> list[int]:
-        ids: list[int] = self.lm.tokenizer(
-            case.needle.real_needle, add_special_tokens=False)["input_ids"]
-        return ids
+        return self.lm.encode(case.needle.real_needle)
 
     def needle_tokens(self, case: NiahCase) -> int:
         return len(self._needle(case))

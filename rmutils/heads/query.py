@@ -79,7 +79,9 @@ class QueryScore(ScoreKind):
 
     def _after(self, case: NiahCase, prompt: str) -> list[int]:
         """The tokens behind the first of a question, and one more, which nobody reads."""
-        ids = self.lm.tokenizer(prompt, add_special_tokens=not self.lm.chat)["input_ids"]
+        before, after = self.lm.user_turn() if self.lm.chat else ("", "")
+        text = prompt.removeprefix(before).removesuffix(after)
+        ids = self.lm.encode_framed(before, text, after, begin=not self.lm.chat).ids
         return [*ids[case.context_span[1] + 1 :], 0]
 
     def score(self, case: NiahCase, answer: Answer) -> Values:

@@ -160,7 +160,7 @@ class Texts:
         """Append a turn of user and assistant."""
         start, middle = self.lm.user_turn()
         prompt = self.encode(start + asked + middle)
-        said = self.encode(answer + self.lm.tokenizer.eos_token)
+        said = [*self.encode(answer), self.lm.end_of_turn]
         ids += prompt + said
         weights += [self.recipe.prompt_weight] * len(prompt) + [1.0] * len(said)
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import re
-import sys
-import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -16,12 +13,11 @@ from rmutils.core.errors import UserError
 from rmutils.core.paths import CORPORA
 from rmutils.core.validation import checked
 from rmutils.corpora.niah import load_haystacks
+from rmutils.models.chat_template import Frame, Message, frame_of, template_errors, written
+from rmutils.models.text_encoder import Encoded, TextEncoder
 
 MARGIN = 8
 """Tokens that are left free: pieces of text side by side can have more tokens than each alone."""
-TEMPLATE_SECONDS = 5
-"""A chat template writes a turn in less than a hundredth of one."""
-_SENTINEL = "\N{OBJECT REPLACEMENT CHARACTER}user\N{OBJECT REPLACEMENT CHARACTER}"
 
 
 def corpus_named_by(config: PreTrainedConfig | None) -> str:
@@ -110,10 +106,56 @@ class LanguageModel:
 
     @property
     def stop_ids(self) -> set[int]:
-        """Token ids that end an answer."""
-        ids = self.model.generation_config.eos_token_id
-        ids = [ids] if isinstance(ids, int) else list(ids or [])
-        return {*ids, self.tokenizer.eos_token_id} - {None}
+        """Token ids that end an answer: those of the settings, and the end of the template's turns.
+
+        Raises
+        ------
+        UserError
+            The template ends an answer with words that are no token.
+        """
+        end = self._turn_end()
+        return self._ends_in_settings() | ({end} - {None})
+
+    @property
+    def end_of_turn(self) -> int:
+        """The token that the chat template writes after an answer; if it writes none, that of the
+        settings.
+
+        Raises
+        ------
+        UserError
+            There is none, or the settings of tokenizer and generation name different ones.
+        """
+        end, eos = self._turn_end(), self.tokenizer.eos_token_id
+        if end is not None:
+            return end
+        if eos is None or eos not in (self._generation_ends() or {eos}):
+            raise UserError(
+                f"it is not known which token ends a turn of {self.name}: its chat template writes "
+                f"none after an answer, and its tokenizer's eos_token, {self.tokenizer.eos_token}, "
+                "is not one of generation_config.json. Let the chat template write the end.")
+        return eos
+
+    def _turn_end(self) -> int | None:
+        """The token that the template writes after an answer, if it writes anything there."""
+        if not self.chat or not self._frame.end.strip():
+            return None
+        added = self.tokenizer.added_tokens_decoder
+        for token in self.tokenizer(self._frame.end, add_special_tokens=False)["input_ids"]:
+            if token in added and added[token].content.strip():
+                return int(token)
+        raise UserError(
+            f"the chat template of {self.name} ends an answer with "
+            f"{self._frame.end.strip()[:40]!r}, which is no token of its own, so there is no "
+            "telling where an answer ends. Add it to the special tokens of the tokenizer, or fix "
+            "the chat_template.")
+
+    def _ends_in_settings(self) -> set[int]:
+        return (self._generation_ends() | {self.tokenizer.eos_token_id}) - {None}
+
+    def _generation_ends(self) -> set[int]:
+        ids = getattr(getattr(self.model, "generation_config", None), "eos_token_id", None)
+        return {ids} if isinstance(ids, int) else set(ids or [])
 
     @property
     def chat(self) -> bool:
@@ -124,16 +166,43 @@ class LanguageModel:
     def render(self, user_turn: str, *, thinking: bool = False) -> list[int]:
         """Return the token ids of a chat with one user turn, up to where the answer begins.
 
+        Control tokens that the turn spells are text, as in `encode`.
+
         Parameters
         ----------
         thinking : bool
             Let the answer begin with a chain of thought; without effect where the chat template
             does not know the switch.
         """
-        with self._template_errors():
-            return self.tokenizer.apply_chat_template(
-                [{"role": "user", "content": user_turn}], add_generation_prompt=True,
-                return_dict=False, enable_thinking=thinking)
+        return self.render_chat([{"role": "user", "content": user_turn}], thinking=thinking)
+
+    def render_chat(self, messages: Sequence[Message], *, thinking: bool = False) -> list[int]:
+        """As `render`, for a conversation: messages with `role` and `content`, a user's last."""
+        encoder = self._encoder
+        covered = [{**message, "content": encoder.cover(message["content"])}
+                   for message in messages]
+        with template_errors(self.name):
+            text = written(self.tokenizer, covered, thinking=thinking)
+        return encoder.encode(text).ids
+
+    def encode(self, text: str, *, begin: bool = False) -> list[int]:
+        """Return the token ids of a text; what it spells of control tokens is text.
+
+        Parameters
+        ----------
+        begin : bool
+            Write the token with which the tokenizer begins a text, if any.
+        """
+        encoder = self._encoder
+        return encoder.encode(encoder.cover(text), begin=begin).ids
+
+    def encode_framed(
+        self, before: str, text: str, after: str, *, begin: bool = False
+    ) -> Encoded:
+        """As `encode`, for a text within parts of the chat template; with each token's characters.
+        """
+        encoder = self._encoder
+        return encoder.encode(f"{before}{encoder.cover(text)}{after}", begin=begin, offsets=True)
 
     def user_turn(self) -> tuple[str, str]:
         """Return what the chat template writes before and after the text of a single user turn.
@@ -141,47 +210,29 @@ class LanguageModel:
         Thinking is switched off where the template knows the switch, as section 4.1 does for Qwen3
         ("we disable reasoning when computing the retrieval scores").
         """
-        with self._template_errors():
-            rendered = self.tokenizer.apply_chat_template(
-                [{"role": "user", "content": _SENTINEL}],
-                tokenize=False, add_generation_prompt=True, enable_thinking=False)
-            before, after = rendered.split(_SENTINEL)
-        return before, after
+        return self._frame.around(self.name)
 
-    @contextmanager
-    def _template_errors(self) -> Iterator[None]:
-        """What a chat template, which is a program, does wrong, or that it does not end."""
-        try:
-            with _within(TEMPLATE_SECONDS):
-                yield
-        except Exception as error:
-            raise UserError(
-                f"the chat template of {self.name} does not write a single user turn as it stands: "
-                f"{str(error)[:300] or type(error).__name__}. Fix its chat_template, or remove it "
-                "to have the model read plain text.") from error
+    @property
+    def _frame(self) -> Frame:
+        return frame_of(self.tokenizer, str(self.tokenizer.chat_template), self.name)
+
+    @property
+    def _encoder(self) -> TextEncoder:
+        return encoder_of(self.tokenizer, self._frame if self.chat else None,
+                          frozenset(self._ends_in_settings()))
 
 
-@contextmanager
-def _within(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError in Python code that takes longer, whichever thread it runs in."""
-    end, before = time.monotonic() + seconds, sys.gettrace()
-
-    def look(frame: object, event: str, given: object) -> object:
-        if time.monotonic() > end:
-            raise TimeoutError(f"it has not ended after {seconds} s")
-        return look
-
-    sys.settrace(look)
-    try:
-        yield
-    finally:
-        sys.settrace(before)
+@lru_cache(maxsize=16)
+def encoder_of(
+    tokenizer: PreTrainedTokenizerFast, frame: Frame | None, ends: frozenset[int]
+) -> TextEncoder:
+    """Return what encodes texts for a tokenizer; parameters as for `TextEncoder`."""
+    return TextEncoder(tokenizer, frame.turn + frame.end if frame else "", ends)
 
 
 def counter(lm: LanguageModel) -> Callable[[str], int]:
     """Return a function that counts the tokens of a text for a model."""
-    return lru_cache(maxsize=100_000)(
-        lambda text: len(lm.tokenizer(text, add_special_tokens=False)["input_ids"]))
+    return lru_cache(maxsize=100_000)(lambda text: len(lm.encode(text)))
 
 
 def passages(lm: LanguageModel, count: int, tokens: int) -> tuple[list[list[int]], int]:
@@ -199,7 +250,7 @@ def passages(lm: LanguageModel, count: int, tokens: int) -> tuple[list[list[int]
         The haystacks are too short for so many.
     """
     turn = lm.tokenizer(lm.user_turn()[0] if lm.chat else "", add_special_tokens=False)["input_ids"]
-    texts = [lm.tokenizer(haystack.text, add_special_tokens=False)["input_ids"]
+    texts = [lm.encode(haystack.text)
              for haystack in load_haystacks(CORPORA[lm.corpus] / "haystack")]
     room = min((len(texts) * (len(text) // tokens) + part
                 for part, text in enumerate(texts)), default=0)

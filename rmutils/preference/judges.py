@@ -195,8 +195,7 @@ class Proxy:
         """Nats, at most 0."""
         self.lm.model.to(self.device)  # an engine that answered before may have sent it away
         prompt = self.lm.render(instruction, thinking=self.thinking)
-        ids = [self.lm.tokenizer(r, add_special_tokens=False)["input_ids"] for r in responses]
-        return [self._score(prompt, answer) for answer in ids]
+        return [self._score(prompt, self.lm.encode(response)) for response in responses]
 
     @torch.inference_mode()
     def _score(self, prompt: list[int], answer: list[int]) -> float | None:

@@ -164,7 +164,6 @@ def _responses(
     lm: LanguageModel, instructions: Collection[Instruction], texts: Collection[str]
 ) -> pd.DataFrame:
     """One side, as `rmutils.preference.responses.respond` gives it."""
-    tokens = lm.tokenizer([*texts], add_special_tokens=False)["input_ids"]
     return pd.DataFrame({
         "id": [i.id for i in instructions], "instruction": [i.text for i in instructions],
-        "text": texts, "tokens": [len(ids) for ids in tokens], "finished": True})
+        "text": texts, "tokens": [len(lm.encode(text)) for text in texts], "finished": True})

@@ -21,7 +21,6 @@ from rmutils.training.recipes import TrainRecipe
 COLUMNS = ["prompt", "chosen", "rejected"]
 FINISHED = {"chosen": "chosen_finished", "rejected": "rejected_finished"}
 """Columns that tell which answers have an end; without them all do."""
-_SENTINEL = "\N{OBJECT REPLACEMENT CHARACTER}answer\N{OBJECT REPLACEMENT CHARACTER}"
 
 
 def check_pairs(pairs: pd.DataFrame) -> None:
@@ -84,18 +83,19 @@ def encode(lm: LanguageModel, pairs: pd.DataFrame, recipe: TrainRecipe) -> dict[
     Raises
     ------
     UserError
-        The model has no chat template, or answers begin with thoughts that the prompts rule out.
+        The model has no chat template, or one that does not tell the end of an answer; or answers
+        begin with thoughts that the prompts rule out.
     """
     if not lm.chat:
         raise UserError(f"{lm.name} has no chat template, so there is no telling how its prompts "
                         f"are written. Train an instruction-tuned model.")
-    end = _end_of_turn(lm)
+    end = lm.end_of_turn
     prompts = [lm.render(text, thinking=recipe.thinking) for text in pairs["prompt"]]
     _refuse_second_thoughts(lm, prompts, pairs)
     prompts = [ids[-recipe.max_prompt_length:] for ids in prompts]
     chosen, rejected = (
         [[*ids, end] if whole else ids for ids, whole in
-         zip(_ids(lm, pairs[side]), pairs.get(column, [True] * len(pairs)), strict=True)]
+         zip(map(lm.encode, pairs[side]), pairs.get(column, [True] * len(pairs)), strict=True)]
         for side, column in FINISHED.items())
     rows = {"row": [*range(len(pairs))]}
     if recipe.objective == "dpo":
@@ -103,18 +103,6 @@ def encode(lm: LanguageModel, pairs: pd.DataFrame, recipe: TrainRecipe) -> dict[
     both, cut = [*zip(prompts, chosen, strict=True)], recipe.max_length
     return rows | {"input_ids": [(prompt + answer)[:cut] for prompt, answer in both],
                    "labels": [([-100] * len(prompt) + answer)[:cut] for prompt, answer in both]}
-
-
-def _ids(lm: LanguageModel, texts: pd.Series) -> list[list[int]]:
-    return lm.tokenizer(texts.tolist(), add_special_tokens=False)["input_ids"]
-
-
-def _end_of_turn(lm: LanguageModel) -> int:
-    """The stop token that the template writes after an answer."""
-    turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _SENTINEL}]
-    rest = lm.tokenizer.apply_chat_template(turns, tokenize=False).split(_SENTINEL)[-1]
-    ids = lm.tokenizer(rest, add_special_tokens=False)["input_ids"]
-    return next((i for i in ids if i in lm.stop_ids), lm.tokenizer.eos_token_id)
 
 
 def _refuse_second_thoughts(

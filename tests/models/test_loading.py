@@ -164,7 +164,7 @@ def test_weights_are_never_made_up(folder, changed):
     (lambda f: (f / "chat_template.jinja").write_text("{% if"), "chat template of"),
 ])
 def test_what_no_model_has_is_told_soon(folder, monkeypatch, spoil, said):
-    monkeypatch.setattr("rmutils.models.language_model.TEMPLATE_SECONDS", 0.5)
+    monkeypatch.setattr("rmutils.models.chat_template.TEMPLATE_SECONDS", 0.5)
     spoil(folder)
     started = time.monotonic()
     with pytest.raises(UserError, match=said):

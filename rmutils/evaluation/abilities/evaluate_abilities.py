@@ -203,7 +203,7 @@ def _choose(lm: LanguageModel, task: Task, items: dict[str, Item], keep) -> None
 
 def _odds(lm: LanguageModel, prompt: list[int], options: Sequence[str]) -> list[float]:
     """Log-probability of each option after a prompt; of single tokens all at once."""
-    ids = [lm.tokenizer(option, add_special_tokens=False)["input_ids"] for option in options]
+    ids = [lm.encode(option) for option in options]
     if all(len(one) == 1 for one in ids):
         row = next_token_logits(lm, prompt)[-1].log_softmax(-1)
         return [row[token].item() for token, in ids]

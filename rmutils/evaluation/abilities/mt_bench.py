@@ -189,8 +189,7 @@ def _render(lm: LanguageModel, question: Question, said: list[str], config: MTBe
     messages = [{"role": "user", "content": question.turns[0]}]
     for answer, turn in zip(said, question.turns[1:], strict=False):
         messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": turn}]
-    return lm.tokenizer.apply_chat_template(
-        messages, add_generation_prompt=True, return_dict=False, enable_thinking=config.thinking)
+    return lm.render_chat(messages, thinking=config.thinking)
 
 
 def _asked(question: Question, said: list[str]) -> str:

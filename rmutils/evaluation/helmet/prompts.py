@@ -198,8 +198,8 @@ class Prompter:
         """Token ids of a prompt, however long."""
         text = self.opening + sample.prompt
         if self.chat:
-            return list(self.lm.render(text, thinking=self.thinking))
-        return self.lm.tokenizer(f"{text}\n{self.dataset.prefix}")["input_ids"]
+            return self.lm.render(text, thinking=self.thinking)
+        return self.lm.encode(f"{text}\n{self.dataset.prefix}", begin=True)
 
     def fitted(self, sample: Question) -> list[int]:
         """Token ids of a prompt; one that is too long loses the end of its context, nothing else.
@@ -211,8 +211,7 @@ class Prompter:
         """
         most = self.length - self.dataset.max_new_tokens
         while (surplus := len(ids := self.ids(sample)) - most) > 0:
-            ends = self.lm.tokenizer(sample.context, add_special_tokens=False,
-                                     return_offsets_mapping=True)["offset_mapping"]
+            ends = self.lm.encode_framed("", sample.context, "").offsets
             if not ends:
                 raise UserError(
                     f"{self.dataset.name}: question and demonstrations have {len(ids)} tokens, and "

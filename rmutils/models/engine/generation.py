@@ -207,7 +207,7 @@ def generate(
     lm = ModelRef(lm).load()
     if isinstance(prompts, str) or any(isinstance(prompt, str) for prompt in prompts):
         texts = [prompts] if isinstance(prompts, str) else prompts
-        ids = [lm.render(text) if lm.chat else lm.tokenizer(text)["input_ids"] for text in texts]
+        ids = [lm.render(text) if lm.chat else lm.encode(text, begin=True) for text in texts]
         said = lm.tokenizer.batch_decode(generate(
             lm, ids, max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p,
             seeds=seeds, stop_ids=stop_ids, contrast=contrast, batch_tokens=batch_tokens,
