@@ -40,7 +40,8 @@ def check_pairs(pairs: pd.DataFrame) -> None:
         raise UserError("there are no pairs to train on.")
     for column in COLUMNS:
         bad = [row for row, cell in enumerate(pairs[column]) if not (
-            cell.strip() if isinstance(cell, str) else column == "prompt" and is_conversation(cell))]
+            cell.strip() if isinstance(cell, str)
+            else column == "prompt" and is_conversation(cell))]
         if bad:
             raise UserError(f"column {column} of the pairs has no text in {len(bad)} rows, the "
                             f"first ones {bad[:5]}. Leave those rows out.")
