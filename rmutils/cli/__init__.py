@@ -41,6 +41,7 @@ COMMANDS = {  # name: module of `rmutils.cli`, help
     "evaluate": ("measure", "Long-context scores, by HELMET's seven categories."),
     "collect": ("measure", "Read HELMET's own result files into the same table."),
     "abilities": ("measure", "Scores on tasks without long contexts, drift from the base model."),
+    "real-models": ("real_models", "A part of the plan for four real models, for one of them."),
     "variants": ("measure", "A model with its attention changed: answers, retrieval heads, costs."),
     "paper": ("paper_commands", "The paper's tables and an audit of its numbers."),
     "claims": ("paper_commands", "The paper's claims, and a verdict on each."),
@@ -129,7 +130,7 @@ def _load(name: str):
     module = importlib.import_module(f"rmutils.cli.{COMMANDS[name][0]}")
     command = getattr(module, f"{name}_app", None)
     if command is None:
-        function = getattr(module, name)
+        function = getattr(module, name.replace("-", "_"))
         command = typer.Typer(add_completion=False)
         command.command(name, cls=getattr(function, "command_class", Command))(function)
     return typer.main.get_command(command)

@@ -117,6 +117,19 @@ def stack_caches(caches: list[DynamicCache], room: int) -> DynamicCache:
     return filled(_cache(stacked), longest)
 
 
+def view_of(cache: DynamicCache, rows: Sequence[int] | slice = slice(None)) -> DynamicCache:
+    """Some rows of a cache, as one that can be emptied without harm to the first."""
+    return DynamicCache([(layer.keys[rows], layer.values[rows]) for layer in cache.layers
+                         if layer.is_initialized] or None)
+
+
+def bytes_per_token(cache: DynamicCache) -> float:
+    """Bytes that the keys and values of a token take."""
+    parts = [part for layer in cache.layers if layer.is_initialized
+             for part in (layer.keys, layer.values)]
+    return sum(part.element_size() * part[:, :, :1].numel() / len(part) for part in parts)
+
+
 def _cache(layers) -> DynamicCache:
     cache = DynamicCache()
     cache.layers.extend(layers)
