@@ -35,6 +35,7 @@ HOMES = {
     "train": "rmutils.training",
     "EvaluateConfig": "rmutils.evaluation.helmet",
     "evaluate": "rmutils.evaluation.helmet",
+    "lm_eval_model": "rmutils.evaluation.abilities.harness",
     "load_tables": "rmutils.paper.tables",
     "register_family": "rmutils.models.families",
     "register_attention": "rmutils.attention.decoding",

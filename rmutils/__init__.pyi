@@ -3,6 +3,7 @@ from rmutils.attention.watching import watch as watch
 from rmutils.core.catalog import stored_results as stored_results
 from rmutils.core.errors import UserError as UserError
 from rmutils.corpora.world.writing import Question as Question
+from rmutils.evaluation.abilities.harness import lm_eval_model as lm_eval_model
 from rmutils.evaluation.helmet import EvaluateConfig as EvaluateConfig
 from rmutils.evaluation.helmet import evaluate as evaluate
 from rmutils.evaluation.helmet.suite import register_dataset as register_dataset

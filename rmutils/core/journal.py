@@ -40,6 +40,7 @@ from rich.text import Text
 
 from rmutils.core.config import DEVICE
 from rmutils.core.errors import UserError
+from rmutils.core.files import plain
 from rmutils.core.registry import import_all, outside_modules
 from rmutils.core.validation import parse_json
 
@@ -69,7 +70,7 @@ class Journal(UserDict[str, Any]):
             part.unlink()
 
     def _read(self, path: Path) -> None:
-        written = path.read_bytes()
+        written = plain(path).read_bytes()
         if not written.endswith(b"\n"):
             os.truncate(path, written.rfind(b"\n") + 1)  # in place: what is whole stays on the disk
         for line in written.decode(errors="replace").split("\n")[:-1]:

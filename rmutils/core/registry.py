@@ -279,6 +279,10 @@ def _is_file(name: str) -> bool:
 
 def _run(path: Path) -> None:
     """Import a file, once for each content, under a name by which other processes find it, too."""
+    from rmutils.core.files import plain  # not above: it takes pandas with it
+
+    if path.exists():
+        plain(path)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     name = f"plugin_{re.sub(r'[^0-9A-Za-z]', '_', path.stem)}_{digest[:8]}"
     if name in sys.modules:

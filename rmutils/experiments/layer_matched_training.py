@@ -1,18 +1,24 @@
 """RetMask on SmolLM2, against a control that masks other heads of the same layers.
 
 `rmutils run 06_training_effect -p compute_matched auto` makes the missing runs of
-`data/plans/layer_matched_training.yml` in the plan's order.
+`data/plans/layer_matched_training.yml` in the plan's order; with `-p compute_one_machine auto` it
+trains RetMask of seed 1 again from its stored pairs, where its control was trained: on a processor.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import product
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
+from rmutils.core.config import command_line
 from rmutils.core.errors import NotStored
-from rmutils.core.results import Artifact, Compute
+from rmutils.core.results import JOURNAL, Artifact, Compute, Stage
+from rmutils.heads import HeadScores, detect
+from rmutils.heads.detection import load, save
 from rmutils.heads.head_change import (
     OTHER,
     RETRIEVAL,
@@ -22,8 +28,15 @@ from rmutils.heads.head_change import (
 )
 from rmutils.heads.masking import count_displaced
 from rmutils.pipeline.planned_runs import MATCHED, RETMASK, Plan, planned_runs
-from rmutils.pipeline.retmask import RetMaskConfig, RetMaskRun, run_retmask
+from rmutils.pipeline.retmask import (
+    RetMaskConfig,
+    RetMaskRun,
+    RetMaskSteps,
+    label_of,
+    run_retmask,
+)
 from rmutils.stats import Interval
+from rmutils.training.compute_backend import ComputeBackend
 
 
 @dataclass(frozen=True)
@@ -86,6 +99,47 @@ class LayerMatchedTraining:
     def displaced(self) -> int:
         """Most heads of a control that had to come from another layer."""
         return max(count_displaced(control.heads, own.heads) for own, control in self.runs)
+
+
+REPEATED = Stage("repeated", version=1)
+ONE_MACHINE_SEED = 1
+
+
+def repeated(model: str, run: RetMaskRun, *, compute: Compute = "never") -> tuple[
+        HeadScores, Artifact]:
+    """Train again from a run's stored pairs, on this machine, and detect; or look that up.
+
+    Raises
+    ------
+    NotStored
+        It is not stored and `compute="never"`.
+    """
+    config = RetMaskConfig.from_identity(run.artifact.manifest["config"])
+
+    def make(folder: Path) -> dict[str, Any]:
+        trained, training = RetMaskSteps(model, config, ComputeBackend()).train(run.pairs)
+        save(detect(trained, config.detect, journal=folder / JOURNAL), folder)
+        return {"training": training.key}
+
+    artifact = REPEATED.obtain_folder(
+        config, {"run": run.artifact.key}, make, compute=compute, model=model,
+        label=label_of(config),
+        command=command_line("run", "06_training_effect", "-p", "compute_one_machine", "auto"))
+    return load(artifact.folder, f"{model}, trained again"), artifact
+
+
+def on_one_machine(plan: Plan, *, compute: Compute = "never") -> LayerMatchedTraining | None:
+    """Return RetMask and its control with both trained on a processor, or None if that is not
+    stored: the pairs are those of the stored runs."""
+    config = planned(plan)[0].changed({"seed": ONE_MACHINE_SEED})
+    model = plan.content["model"]
+    try:
+        own, control = (run_retmask(model, config.changed({"strategy": arm}), compute="never")
+                        for arm in (RETMASK, MATCHED))
+        after, artifact = repeated(model, own, compute=compute)
+    except NotStored:
+        return None
+    return LayerMatchedTraining([(replace(own, after=after, artifact=artifact), control)], 1)
 
 
 def planned(plan: Plan) -> list[RetMaskConfig]:

@@ -52,6 +52,7 @@ _DIRECTIVE = re.compile(
     r"(?P<options>(?::\w+:[^\n]*\n)*)(?P<body>.*?)^(?P=fence)$", re.MULTILINE | re.DOTALL)
 _ANSWERS = re.compile(r"^:::\{dropdown\} Answers\n.*?^:::\n", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FUNCTION = re.compile(r"^def (\w+)\(", re.MULTILINE)
 _CHECKS = re.compile(r"^assert ", re.MULTILINE)
 _YOURS = re.compile(r"^% yours: (.+)\n\n?", re.MULTILINE)
 _POINTS = re.compile(r"^\*\*Points:\*\* (.+)\.\Z", re.MULTILINE)
@@ -138,6 +139,14 @@ class Exercise:
     answer: str
     hidden: str
     varied: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def looked_at(self) -> str:
+        """Python before checks: what the student's function returns has to be plain data."""
+        before = self.stub.partition(f"\n{BLANK}\n")[0].split("\n\n\n")[-1]
+        names = [] if before.startswith("@") else _FUNCTION.findall(before)
+        return "".join(f"from rmutils.site.graded import graded\n{name} = graded({name})\n"
+                       for name in names)
 
     def drawn(self, student: str, seed: int) -> list[tuple[str, str]]:
         """What one student takes in place of what: always the same of one name and seed."""
@@ -322,8 +331,9 @@ def otter_worksheet(notebook: Path, exercises: list[Exercise]) -> NotebookNode:
             new_code_cell(code) if code else new_markdown_cell(exercise.solution),
             new_raw_cell("# END SOLUTION")]
         if code:
-            cells += [new_raw_cell("# BEGIN TESTS"), new_code_cell(exercise.checks),
-                      new_code_cell(f"# HIDDEN\n{exercise.hidden}"), new_raw_cell("# END TESTS")]
+            shown, hidden = (exercise.looked_at + c for c in (exercise.checks, exercise.hidden))
+            cells += [new_raw_cell("# BEGIN TESTS"), new_code_cell(shown),
+                      new_code_cell(f"# HIDDEN\n{hidden}"), new_raw_cell("# END TESTS")]
         cells.append(new_raw_cell("# END QUESTION"))
     return new_notebook(cells=cells, metadata={"kernelspec": KERNELSPEC})
 
@@ -347,7 +357,7 @@ def _cells(exercise: Exercise, *, blank: bool) -> list[NotebookNode]:
     solved = f"    ### BEGIN SOLUTION\n{exercise.answer}\n    ### END SOLUTION"
     hidden = f"\n### BEGIN HIDDEN TESTS\n{exercise.hidden}\n### END HIDDEN TESTS"
     code = exercise.stub.replace(BLANK, WANTED if blank else solved)
-    checks = exercise.checks + ("" if blank else hidden)
+    checks = exercise.looked_at + exercise.checks + ("" if blank else hidden)
     return [*cells, _cell("code", code, exercise.label, solution=True),
             _cell("code", checks, f"{exercise.label}-checks", locked=True, grade=True,
                   points=exercise.stars)]

@@ -16,6 +16,7 @@ from torch import Tensor
 from rmutils.core.config import digest
 from rmutils.core.errors import UserError
 from rmutils.models import LanguageModel
+from rmutils.training.conversations import is_conversation
 from rmutils.training.recipes import TrainRecipe
 
 COLUMNS = ["prompt", "chosen", "rejected"]
@@ -38,9 +39,10 @@ def check_pairs(pairs: pd.DataFrame) -> None:
     if pairs.empty:
         raise UserError("there are no pairs to train on.")
     for column in COLUMNS:
-        texts = pairs[column].map(lambda text: isinstance(text, str) and text.strip() != "")
-        if not texts.all():
-            bad = [row for row, good in enumerate(texts) if not good]
+        bad = [row for row, cell in enumerate(pairs[column]) if not (
+            cell.strip() if isinstance(cell, str)
+            else column == "prompt" and is_conversation(cell))]
+        if bad:
             raise UserError(f"column {column} of the pairs has no text in {len(bad)} rows, the "
                             f"first ones {bad[:5]}. Leave those rows out.")
     equal = pairs.index[pairs["chosen"] == pairs["rejected"]]
@@ -69,9 +71,9 @@ def encode(lm: LanguageModel, pairs: pd.DataFrame, recipe: TrainRecipe) -> dict[
     ----------
     lm : LanguageModel
     pairs : DataFrame
-        Columns `prompt`, the text of the user turn; `chosen` and `rejected`, what was answered,
-        without special tokens. If there are columns `chosen_finished` and `rejected_finished`, they
-        tell which answers have an end.
+        Columns `prompt`, the text of the user turn or a list of messages; `chosen` and `rejected`,
+        what was answered, without special tokens. If there are columns `chosen_finished` and
+        `rejected_finished`, they tell which answers have an end.
     recipe : TrainRecipe
 
     Returns
@@ -90,7 +92,8 @@ def encode(lm: LanguageModel, pairs: pd.DataFrame, recipe: TrainRecipe) -> dict[
         raise UserError(f"{lm.name} has no chat template, so there is no telling how its prompts "
                         f"are written. Train an instruction-tuned model.")
     end = lm.end_of_turn
-    prompts = [lm.render(text, thinking=recipe.thinking) for text in pairs["prompt"]]
+    prompts = [lm.render(prompt, thinking=recipe.thinking) if isinstance(prompt, str)
+               else lm.render_chat(prompt, thinking=recipe.thinking) for prompt in pairs["prompt"]]
     _refuse_second_thoughts(lm, prompts, pairs)
     prompts = [ids[-recipe.max_prompt_length:] for ids in prompts]
     chosen, rejected = (

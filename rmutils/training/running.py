@@ -29,6 +29,7 @@ from rmutils.models.loading import dtype_of
 from rmutils.models.trained import RECORD, TRAIN, is_adapter, load_adapter
 from rmutils.preference.pairs import Pairs
 from rmutils.training.compute_backend import Launch, launch
+from rmutils.training.conversations import without_conversations
 from rmutils.training.encoding import check_pairs, digest_of, encode
 from rmutils.training.recipes import RECIPES, TrainRecipe
 from rmutils.training.trainers import Progress, arguments, build
@@ -54,7 +55,8 @@ def train(
     model : LanguageModel or str
         It, or its name. A model that is given stays as it is.
     pairs : Pairs or DataFrame
-        Columns `prompt`, `chosen`, `rejected`: see `rmutils.training.encoding.encode`.
+        Columns `prompt`, `chosen`, `rejected`: texts, or conversations as TRL has them, lists of
+        messages with `role` and `content`; see `rmutils.training.encoding.encode`.
     recipe : TrainRecipe or str
         A recipe, or the name of one: `paper`, `embedded` (for two cores) or `smoke` (four steps).
     folder : Path or str
@@ -91,7 +93,7 @@ def train(
     ...     load_model(train("tiny-llama", pairs, "smoke", f"{folder}/trained"))
     LanguageModel(trained: llama, 4 layers x 16 heads, window 4096, float32)
     """
-    pairs = pairs.table if isinstance(pairs, Pairs) else pairs
+    pairs = without_conversations(pairs.table if isinstance(pairs, Pairs) else pairs)
     if isinstance(recipe, str):
         if recipe not in RECIPES:
             raise UserError(f"{recipe!r} is no recipe: one of {', '.join(RECIPES)}.")
@@ -272,6 +274,7 @@ def train_stored(
             train(lm, pairs, recipe, folder, at_once=at_once)
         return {"pairs": len(pairs)}
 
+    pairs = without_conversations(pairs)
     inputs = {"model": lm.identity, "pairs": digest_of(pairs)}
     artifact = TRAIN.obtain_folder(recipe, inputs, make, compute=compute, command=command,
                                    model=named or lm.name,

@@ -15,8 +15,15 @@ import pytest
 import torch
 
 from rmutils.core import journal as module
+from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal, one_thread, side_by_side, worker_part
 from tests.clock import until
+
+
+def test_a_pipe_is_no_journal(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="it is a pipe"):
+        Journal(tmp_path / "pipe")
 
 
 def test_goes_on_after_a_cut_line(tmp_path):

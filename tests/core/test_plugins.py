@@ -150,6 +150,18 @@ def test_what_cannot_be_loaded_is_told_in_a_sentence(tmp_path, monkeypatch, code
     assert re.search(said, done.stderr), done.stderr
 
 
+@pytest.mark.parametrize(("name", "what"), [
+    ("pipe.py", "a pipe or a device"), ("zero.py", "a pipe or a device"), ("folder.py", "a folder"),
+    ("/dev/zero", "a pipe or a device")])
+def test_what_never_ends_is_not_read(tmp_path, monkeypatch, name, what):
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe.py")
+    os.symlink("/dev/zero", "zero.py")
+    os.mkdir("folder.py")
+    done = CliRunner().invoke(app, ["--plugin", name, "models", "list"])
+    assert done.exit_code == 2 and f"{name} cannot be read: it is {what}." in done.stderr
+
+
 def test_a_module_that_is_not_there():
     done = CliRunner().invoke(app, ["--plugin", "nothing_of_that_name", "models", "list"])
     assert done.exit_code == 2 and "there is no plug-in nothing_of_that_name: " in done.stderr

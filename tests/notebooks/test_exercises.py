@@ -7,12 +7,17 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections import Counter
+from decimal import Decimal
 from pathlib import Path
 from textwrap import indent
 from types import SimpleNamespace
+from unittest import mock
 
 import nbformat
+import numpy as np
 import pytest
+import torch
 import yaml
 
 from rmutils.core import paths
@@ -21,6 +26,7 @@ from rmutils.site.classroom import (
     KERNEL, OTTER, RELEASE, SETTINGS, SOURCE, make_variants, make_worksheets, read_exercises,
     self_checking_points, without_solutions, worksheet,
 )
+from rmutils.site.graded import graded
 from rmutils.site.parameters import check_parameters
 from tests.notebooks.test_parameters import write
 
@@ -105,10 +111,40 @@ def test_quiz_has_three_questions_and_an_answer_to_each(chapter):
     assert re.findall(r"^(\d)\. \*\*[a-c]\)\*\* \S", answers, re.MULTILINE) == ["1", "2", "3"]
 
 
-def run(*cells) -> None:
-    names: dict = {}
+def run(*cells: str, **names) -> None:
     for cell in cells:
-        exec(compile(cell.source, cell.id, "exec"), names)
+        exec(cell, names)
+
+
+class Anything(float):
+    """Equals everything, and is whatever else is asked of it."""
+
+    __eq__ = __lt__ = __le__ = __gt__ = __ge__ = __contains__ = lambda self, other: True
+    __ne__ = lambda self, other: False
+    __hash__ = __len__ = __int__ = __index__ = lambda self: 1
+    __iter__ = lambda self: iter([self, self])
+    __getattr__ = __getitem__ = __call__ = __round__ = lambda self, *given, **named: self
+    __sub__ = __rsub__ = __add__ = __radd__ = __mul__ = __rmul__ = __truediv__ = __getattr__
+    __pow__ = __and__ = __rand__ = __invert__ = __abs__ = __neg__ = __getattr__
+    __array_priority__ = 1000
+
+
+BY_DESIGN = {
+    "equals everything": "return Anything(1)", "not a number": "return float('nan')",
+    "nothing": "return None", "the first result": "return FIRST",
+    "the input itself": "return next(iter(locals().values()), None)"}
+"""Bodies that are wrong whatever is asked."""
+
+
+@pytest.fixture(scope="module")
+def solved():
+    """Source of answer and checks of each exercise."""
+    found = []
+    for path in CHAPTERS:
+        cells = worksheet(path, read_exercises(path), SOURCE).cells
+        code = [cell.source for cell in cells if cell.cell_type == "code" and cell.id != "first"]
+        found += zip(code[::2], code[1::2], strict=True)
+    return found
 
 
 def test_solutions_pass_the_checks_and_other_answers_fail_them(chapter, exercises, capsys):
@@ -120,18 +156,64 @@ def test_solutions_pass_the_checks_and_other_answers_fail_them(chapter, exercise
         return zip(code[::2], code[1::2], strict=True)
 
     for answer, checks in asked(SOURCE):
-        run(answer, checks)
+        run(answer.source, checks.source)
         assert not capsys.readouterr().err
         for mistake, body in WRONG[answer.id].items():
             wrong = SOLVED.sub(lambda _, body=body: indent(body, "    "), answer.source)
             assert wrong != answer.source
             with pytest.raises(Exception) as raised:  # noqa: B017, PT011
-                run(answer | {"source": wrong}, checks)
+                run(wrong, checks.source)
             assert not isinstance(raised.value, (NameError, SyntaxError)), mistake
     for answer, checks in asked(RELEASE):
         assert "assert" in checks.source
         with pytest.raises(NotImplementedError):
-            run(answer, checks)
+            run(answer.source, checks.source)
+
+
+def first_result(answer: str, checks: str, monkeypatch) -> list:
+    """What the first check is told of the right answer; none where there is nothing to ask."""
+    results = []
+
+    def recorded(function):
+        def call(*given, **named):
+            results.append(function(*given, **named))
+            return results[-1]
+        return call
+
+    with monkeypatch.context() as patch:
+        patch.setattr("rmutils.site.graded.graded", recorded)
+        run(answer, checks)
+    return [] if re.search(r"def \w+\(\):\n.*\n    ### BEGIN", answer, re.DOTALL) else results[:1]
+
+
+@pytest.mark.parametrize("mistake", BY_DESIGN)
+def test_answers_that_are_wrong_by_design_fail(solved, mistake, monkeypatch):
+    for answer, checks in solved:
+        known = {"Anything": Anything}
+        if "FIRST" in BY_DESIGN[mistake]:
+            if not (results := first_result(answer, checks, monkeypatch)):
+                continue
+            known["FIRST"], = results
+        wrong = SOLVED.sub(indent(BY_DESIGN[mistake], "    "), answer)
+        assert "SOLUTION" not in wrong
+        with pytest.raises(Exception):  # noqa: B017, PT011
+            run(wrong, checks, **known)
+
+
+@pytest.mark.parametrize("answer", [
+    1, 0.5, "a", None, [1, (2, {3})], {"a": [1]}, range(3), Counter("aa"), Decimal("0.1"),
+    np.float32(1), np.bool_(True), np.eye(2), np.array([1, "a"], object), torch.eye(2)])
+def test_plain_data_is_graded(answer):
+    assert graded(lambda given: given)(answer) is answer
+
+
+@pytest.mark.parametrize("answer", [
+    Anything(1), [Anything(1)], {"a": (1, {Anything(1)})}, {Anything(1): 2}, mock.ANY,
+    np.array([Anything(1)], object), np.eye(2).view(np.matrix), type("str", (str,), {})("a"),
+    torch.nn.Parameter(torch.eye(2)), iter([1])], ids=lambda answer: type(answer).__name__)
+def test_other_objects_are_not_graded(answer):
+    with pytest.raises(AssertionError, match="return plain data"):
+        graded(lambda given: given)(answer)
 
 
 def test_half_of_all_points_check_themselves_and_the_rest_have_a_rubric():
@@ -213,8 +295,10 @@ def test_worksheets_for_otter_have_the_same_exercises(tmp_path):
         code = [cell.source for cell in cells if cell.cell_type == "code"][1:]
         blank = [re.sub(r" +# BEGIN SOLUTION\n.*?# END SOLUTION", "    ...", solved, flags=re.DOTALL)
                  for solved in code[::3]]
-        assert blank == [e.stub for e in asked] and code[1::3] == [e.checks for e in asked]
-        assert code[2::3] == [f"# HIDDEN\n{e.hidden}" for e in asked]
+        assert blank == [e.stub for e in asked]
+        for e, shown, hidden in zip(asked, code[1::3], code[2::3], strict=True):
+            looked_at, checks = shown.split("assert", 1)
+            assert f"assert{checks}" == e.checks and hidden == f"# HIDDEN\n{looked_at}{e.hidden}"
 
 
 def test_students_have_worksheets_of_their_own(tmp_path):

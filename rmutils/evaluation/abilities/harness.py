@@ -10,6 +10,7 @@ What lm-evaluation-harness wrote, as the table that this book's own tasks give.
 
 from __future__ import annotations
 
+import copy
 import gc
 import json
 import math
@@ -21,7 +22,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pandas as pd
 import torch
@@ -30,10 +31,10 @@ from pydantic import Field
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError
 from rmutils.core.files import numbered_lines, read_text
-from rmutils.core.validation import parse_json
+from rmutils.core.validation import checked, parse_json
 from rmutils.heads.masking import export_masked
-from rmutils.models import load_model
-from rmutils.models.loading import checkpoint_of
+from rmutils.models import LanguageModel, load_model
+from rmutils.models.loading import ModelRef, checkpoint_of
 
 INSTALL = 'pip install "lm-eval[hf,math]"'
 
@@ -176,6 +177,56 @@ def run_harness(words: Sequence[str]) -> None:
             f"lm-evaluation-harness failed with status {done.returncode}; its own message is "
             f"above. If data are missing: they come from the hub, and GPQA's terms have to be "
             f"accepted there first (`hf auth login`). If a package is missing: `{INSTALL}`.")
+
+
+@checked
+def lm_eval_model(
+    lm: LanguageModel | str | Path, *, batch: int = 8, thinking: bool | None = None
+) -> Any:
+    """Return a model as lm-evaluation-harness takes it, without writing it to a folder.
+
+    It stays the model that it is: with heads masked (`mask_heads`) or another attention it answers
+    accordingly. `lm_eval.simple_evaluate(lm_eval_model(lm), tasks=[...])` runs any task.
+
+    Parameters
+    ----------
+    lm : LanguageModel or str
+        A model, or the name or folder of one.
+    batch : int
+        Requests at once.
+    thinking : bool, optional
+        Whether the chat template is told to think. Default: nothing is said.
+
+    Returns
+    -------
+    lm_eval.models.huggingface.HFLM
+
+    Raises
+    ------
+    UserError
+        The harness is not installed.
+
+    Examples
+    --------
+    >>> from rmutils import lm_eval_model, load_model, mask_heads
+    >>> lm = load_model("tiny-llama", device="cpu")
+    >>> with mask_heads(lm, [(3, 7), (3, 11)]):  # doctest: +SKIP
+    ...     found = lm_eval.simple_evaluate(lm_eval_model(lm), tasks=["arc_easy"], limit=100)
+    """
+    try:
+        from lm_eval.models.huggingface import HFLM
+    except ImportError as error:
+        raise UserError(f"lm-evaluation-harness is not installed here. Install it: "
+                        f"`{INSTALL}`.") from error
+    lm = ModelRef(lm).load()
+    output = lm.model.get_output_embeddings()
+    weight = output.weight
+    model = HFLM(  # it adds a token for padding, so it gets a tokenizer of its own
+        pretrained=lm.model, tokenizer=copy.deepcopy(lm.tokenizer), batch_size=batch,
+        max_length=lm.window, enable_thinking=thinking,
+        think_end_token="</think>" if thinking else None)
+    output.weight = weight  # it ties what the configuration says, whatever the model has
+    return model
 
 
 TOLERANCE = 1e-6

@@ -123,7 +123,7 @@ class EvaluateConfig(Config):
             raise UserError(f"{lm.name} has no chat template: leave chat out, or set it to false.")
 
 
-NEWLINES = ("\n", "Ċ", "ĊĊ", "<0x0A>")
+NEWLINES = ("\n", "\n\n", "Ċ", "ĊĊ", "<0x0A>")
 """Names that tokenizers give to the tokens at which HELMET ends an answer of one line."""
 NO_TEXT = "[text]"
 MORE = 24

@@ -8,10 +8,13 @@ of the machine (`pretty_env_info`) was taken out.
 import json
 import shutil
 import sys
+import types
+from importlib.util import find_spec
 from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 import yaml
 
 from rmutils.core.errors import UserError
@@ -26,12 +29,15 @@ from rmutils.evaluation.abilities.harness import (
     checkpoint,
     command,
     find_results,
+    lm_eval_model,
     read_results,
     run_harness,
 )
 from rmutils.evaluation.abilities.short_tasks import known
+from rmutils.heads import export_masked, mask_heads
 from rmutils.models import load_model
 from rmutils.models.loading import trained_folder
+from tests.conftest import make_lm
 
 RECORDED = Path(__file__).parent / "harness_results"
 KNOWN = {"choice": Benchmark("world_choice", "acc_norm"),
@@ -224,3 +230,58 @@ def test_the_whole_way(tmp_path, monkeypatch):
     only = HarnessConfig(benchmarks=("GPQA",))
     with pytest.raises(UserError, match="failed with status 1.*GPQA's terms"):
         run_harness(command("org/none", tmp_path / "gpqa", only))
+
+
+def test_a_model_in_memory_without_the_harness(monkeypatch, tokenizer):
+    """It is asked for; and what stands in for it here cannot change the model."""
+    monkeypatch.setitem(sys.modules, "lm_eval", None)
+    with pytest.raises(UserError, match=r"not installed here. Install it: `pip install \"lm-eval"):
+        lm_eval_model("tiny-llama")
+    lm = make_lm("llama", tokenizer)
+    lm.model.lm_head.weight = torch.nn.Parameter(lm.model.lm_head.weight + 1)
+
+    def stand_in(pretrained, tokenizer, **given):
+        pretrained.tie_weights()
+        tokenizer.pad_token = "<|im_end|>"
+        return given
+
+    for name in ("lm_eval", "lm_eval.models", "lm_eval.models.huggingface"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    monkeypatch.setattr(sys.modules[name], "HFLM", stand_in, raising=False)
+    before = lm.model.lm_head.weight.clone()
+    assert lm_eval_model(lm, batch=3, thinking=True) == {
+        "batch_size": 3, "max_length": 1024, "enable_thinking": True,
+        "think_end_token": "</think>"}
+    assert torch.equal(lm.model.lm_head.weight, before) and lm.tokenizer.pad_token != "<|im_end|>"
+
+
+@pytest.mark.skipif(not find_spec("lm_eval"), reason=f"no lm_eval: {harness.INSTALL}")
+def test_a_model_in_memory(tmp_path, monkeypatch):
+    """The recorded scores of the whole model; of a masked one, those of its export."""
+    import lm_eval
+    from lm_eval.models.huggingface import HFLM
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+    (tmp_path / "tasks").mkdir()
+    write_tasks(tmp_path / "tasks")
+
+    def scores(model):
+        found = lm_eval.simple_evaluate(
+            model, tasks=["world_choice", "world_short"], apply_chat_template=True,
+            gen_kwargs="max_gen_toks=40", log_samples=True,
+            task_manager=lm_eval.tasks.TaskManager(include_path=str(tmp_path / "tasks")))
+        return [[row[metric] for row in sorted(found["samples"][task], key=lambda r: r["doc_id"])]
+                for task, metric in (("world_choice_one", "acc_norm"), ("world_choice_two",
+                                     "acc_norm"), ("world_short", "exact_match"))]
+
+    lm = load_model("tiny-llama", device="cpu")
+    recorded, _ = read_results(RECORDED, KNOWN)
+    whole = scores(lm_eval_model(lm))
+    assert [100 * one for part in whole for one in part] == recorded["score"].to_list()
+    heads = [(3, 7), (3, 6), (3, 12), (2, 4), (3, 15)]
+    export = export_masked(lm, heads, tmp_path / "masked")
+    with mask_heads(lm, heads):
+        masked = scores(lm_eval_model(lm))
+    assert masked == scores(HFLM(pretrained=str(export), device="cpu", dtype="float32",
+                                 batch_size=8)) != whole
