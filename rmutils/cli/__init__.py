@@ -22,7 +22,7 @@ from rmutils.cli import stand_ins
 from rmutils.cli.from_configs import Command, hyphens
 from rmutils.core import paths, registry
 from rmutils.core.environment import share_cores
-from rmutils.core.errors import UserError
+from rmutils.core.errors import UserError, printable
 from rmutils.core.validation import explain
 
 COMMANDS = {  # name: module of `rmutils.cli`, help
@@ -101,7 +101,7 @@ class LazyCommands(TyperGroup):
                 error.message = explain(error.__cause__, BaseModel).rstrip(".") + "."
             raise
         except UserError as error:
-            typer.echo(f"rmutils: {error}", err=True)
+            typer.echo(f"rmutils: {printable(str(error))}", err=True)
             raise typer.Exit(2) from error
         except ModuleNotFoundError as error:
             if (extra := _extra_with(error.name)) is None:

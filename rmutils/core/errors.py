@@ -26,6 +26,17 @@ class NotStored(UserError):
     """A result is not stored, and was not to be computed."""
 
 
+def printable(text: str) -> str:
+    """Return a text from elsewhere as a terminal may show it: what would steer it is spelled out.
+
+    Examples
+    --------
+    >>> printable("busy\x1b[2J")
+    'busy\\\\x1b[2J'
+    """
+    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return " Did you mean X?" if one of the known names is like this one, else nothing.
 

@@ -7,6 +7,7 @@ before they are in the cache.
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import time
@@ -14,16 +15,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 from urllib.request import url2pathname
 
 import anyio
 import httpx2
 from anyio.from_thread import start_blocking_portal
 
-from rmutils.core.errors import UserError
+from rmutils.core.errors import UserError, printable
 from rmutils.core.files import differs, one_process, plain, read_text
 from rmutils.core.journal import progress_bar
+from rmutils.core.manifests import MANIFEST
 from rmutils.core.paths import cache_dir
 from rmutils.core.results import Artifact, find, publish
 from rmutils.core.validation import parse_json
@@ -48,16 +50,15 @@ class ServerError(Exception):
         HTTP status of the answer; None if there was none, or none that could be read.
     reached : bool
         False if there was no connection.
+    passing : bool
+        True if the same request may succeed later: the server is in trouble, or overloaded.
     """
 
-    def __init__(self, cause: str, status: int | None = None, *, reached: bool = True):
-        super().__init__(cause)
+    def __init__(self, cause: str, status: int | None = None, *, reached: bool = True,
+                 final: bool = False):
+        super().__init__(printable(cause))
         self.status, self.reached = status, reached
-
-    @property
-    def passing(self) -> bool:
-        """True if the same request may succeed later: the server is in trouble, or overloaded."""
-        return self.status is None or self.status >= 500 or self.status in (408, 429)
+        self.passing = not final and (status is None or status >= 500 or status in (408, 429))
 
 
 class Client:
@@ -102,6 +103,7 @@ class Client:
         self._public = public
         # Compressed, an answer could be a thousand times as long as what is sent.
         self._headers = {"Accept-Encoding": "identity"}
+        self._key = key or ""
         if key:
             if not (key.isascii() and key.isprintable() and key == key.strip()):
                 raise UserError("the key of the server holds a line end, a space at an end, or "
@@ -129,16 +131,16 @@ class Client:
         """
         return self._tried(lambda: self._read(path, read, body))
 
-    def save(self, path: str, target: Path) -> None:
-        """Write the answer to a request to a file, however long it is. The time limit is for each
-        piece of it.
+    def save(self, path: str, target: Path, largest: int) -> None:
+        """Write the answer to a request to a file, up to a number of bytes. The time limit is for
+        each piece of it, and for all at `SLOWEST`.
 
         Raises
         ------
         ServerError
-            As `call`.
+            As `call`; or the answer is longer, or comes too slowly.
         """
-        self._tried(lambda: self._ask(self._save, path, target))
+        self._tried(lambda: self._ask(self._save, path, target, largest))
 
     def _tried(self, once: Callable[[], T]) -> T:
         for attempt in range(1, self.tries + 1):
@@ -146,9 +148,16 @@ class Client:
                 return once()
             except ServerError as error:
                 if attempt == self.tries or not error.passing:
+                    error.args = self._without_key(str(error)),
                     raise
             time.sleep(PAUSE * 2 ** (attempt - 1))
         raise AssertionError("at least one try")
+
+    def _without_key(self, text: str) -> str:
+        """A text from the server, which may repeat what it was sent."""
+        for form in (self._key, quote(self._key, safe=""), json.dumps(self._key)[1:-1]):
+            text = text.replace(form, "[the key]") if form else text
+        return text
 
     def _read(self, path: str, read: Callable[[Any], T], body: Mapping[str, Any] | None) -> T:
         text = self._ask(self._fetch, path, body)
@@ -174,12 +183,23 @@ class Client:
             async with self._answer(path, body) as reply:
                 return await _text(reply)
 
-    async def _save(self, path: str, target: Path) -> None:
-        with anyio.fail_after(self.timeout) as limit, target.open("wb") as file:
+    async def _save(self, path: str, target: Path, largest: int) -> None:
+        too_long = ServerError(f"its answer is longer than {largest} bytes", final=True)
+        started, size = anyio.current_time(), 0
+        with anyio.move_on_after(self.timeout) as limit, target.open("wb") as file:
             async with self._answer(path) as reply:
+                if int(reply.headers.get("Content-Length", 0)) > largest:
+                    raise too_long
                 async for part in reply.aiter_raw():
+                    size += len(part)
+                    if size > largest:
+                        raise too_long
                     file.write(part)
-                    limit.deadline = anyio.current_time() + self.timeout
+                    limit.deadline = self.timeout + min(
+                        anyio.current_time(), started + size / SLOWEST)
+        if limit.cancelled_caught:
+            raise ServerError(f"it sends less than {SLOWEST / 1000:g} kB in a second, or nothing "
+                              f"for {self.timeout:g} s", final=True)
 
     @asynccontextmanager
     async def _answer(
@@ -193,8 +213,8 @@ class Client:
                           headers=self._headers) as reply,
         ):
             if not 200 <= reply.status_code < 300:
-                said = "".join(c for c in await _text(reply) if c.isprintable())[:SHOWN].strip()
-                raise ServerError(f"{reply.status_code} {reply.reason_phrase}: {said}",
+                said = f"{reply.status_code} {reply.reason_phrase}: {await _text(reply)}"
+                raise ServerError(" ".join(self._without_key(said).split())[:SHOWN],
                                   reply.status_code)
             yield reply
 
@@ -204,7 +224,7 @@ async def _text(reply: httpx2.Response) -> str:
     async for part in reply.aiter_raw():
         told += part
         if len(told) > LARGEST:
-            raise ServerError(f"its answer is longer than {LARGEST} bytes")
+            raise ServerError(f"its answer is longer than {LARGEST} bytes", final=True)
     return told.decode("utf-8", "replace")
 
 
@@ -219,14 +239,21 @@ SUMS = "SHA256SUMS"
 LINE = re.compile(
     r"([0-9a-f]{64})  data/artifacts/((?:[\w-][\w.-]*/){2}[\w-][\w.-]*)/([\w-][\w.-]*)", re.ASCII)
 """A file of a result: hash, name of the result, name of the file. None leads elsewhere."""
-STALLED = 60
-"""Seconds without a byte, after which a server is asked again."""
+STALLED = 10
+"""Seconds without a byte, after which a server is given up."""
+SLOWEST = 10_000
+"""Bytes in a second."""
+LONGEST_NAME = 200
+"""Characters of the name of a file or a folder."""
+LARGEST_FILE = 2**28
+"""Bytes of one file of a result, whatever its manifest announces."""
 
-Copy = Callable[[str, Path], object]
+Copy = Callable[[str, Path, int], object]
 
 
 def opened(where: str) -> Copy:
-    """Return what copies a file of a release, by its name there, to a path.
+    """Return what copies a file of a release, by its name there, to a path, if it is no larger
+    than so many bytes.
 
     Parameters
     ----------
@@ -235,9 +262,15 @@ def opened(where: str) -> Copy:
     """
     if where.startswith(("http://", "https://")):
         client = Client(where, timeout=STALLED, tries=3, public=True)
-        return lambda name, target: client.save(f"/{name}", target)
+        return lambda name, target, largest: client.save(f"/{name}", target, largest)
     folder = Path(url2pathname(urlsplit(where).path) if where.startswith("file://") else where)
-    return lambda name, target: shutil.copyfile(plain(folder / name), target)
+
+    def copy(name: str, target: Path, largest: int) -> None:
+        if plain(folder / name).stat().st_size > largest:
+            raise UserError(f"{folder / name} is larger than {largest} bytes.")
+        shutil.copyfile(folder / name, target)
+
+    return copy
 
 
 def fetch_results(where: str, text: str = "") -> list[Artifact]:
@@ -262,8 +295,8 @@ def fetch_results(where: str, text: str = "") -> list[Artifact]:
     work = root / ".fetched"
     with one_process(root / ".fetched.lock", "fetching results"):
         work.mkdir(exist_ok=True)
-        _copied(copy, SUMS, work / SUMS, f"{where} is no release, which is what `make archive` "
-                                         "packs, unpacked")
+        _copied(copy, SUMS, work / SUMS, LARGEST,
+                f"{where} is no release, which is what `make archive` packs, unpacked")
         files: dict[str, dict[str, str]] = {}
         for line in LINE.finditer(read_text(work / SUMS)):
             if text in line[2]:
@@ -271,11 +304,14 @@ def fetch_results(where: str, text: str = "") -> list[Artifact]:
         if not files:
             raise UserError(f"{where} has no result" + (f" whose name has {text!r}." if text
                                                         else "s."))
+        for name in (part for result in files for part in (*result.split("/"), *files[result])):
+            if len(name) > LONGEST_NAME:
+                raise UserError(f"{where} has a result or a file with a name of {len(name)} "
+                                f"characters ({name[:20]}...), more than {LONGEST_NAME}.")
         wanted = [name for name in files if not find(name)]
         with progress_bar("fetching results", len(wanted)) as advance:
             for name in wanted:
-                for file, known in files[name].items():
-                    _checked(copy, f"data/artifacts/{name}/{file}", work / name / file, known)
+                _fetched(copy, name, files[name], work / name)
                 if problems := Artifact(work / name).problems():
                     shutil.rmtree(work / name)
                     raise UserError(f"{where}: {'; '.join(problems)}. It is not kept.")
@@ -285,20 +321,40 @@ def fetch_results(where: str, text: str = "") -> list[Artifact]:
     return [Artifact(root / name) for name in wanted]
 
 
-def _checked(copy: Copy, name: str, target: Path, known: str) -> None:
+def _fetched(copy: Copy, result: str, files: dict[str, str], folder: Path) -> None:
+    """Bring the files of a result, its manifest first, which announces the sizes of the others."""
+    sizes = {MANIFEST: LARGEST}
+    for file in sorted(files, key=lambda file: file != MANIFEST):
+        if file not in sizes:
+            raise UserError(f"{result}/{file}: its manifest announces no such file.")
+        _checked(copy, f"data/artifacts/{result}/{file}", folder / file, files[file],
+                 min(sizes[file], LARGEST_FILE))
+        if file == MANIFEST:
+            sizes = _announced(folder)
+
+
+def _announced(folder: Path) -> dict[str, int]:
+    try:
+        told = Artifact(folder).manifest["files"]
+        return {file: int(known["bytes"]) for file, known in told.items()}
+    except (ValueError, ArithmeticError, KeyError, TypeError, AttributeError, UserError):
+        return {}
+
+
+def _checked(copy: Copy, name: str, target: Path, known: str, largest: int) -> None:
     if target.is_file() and not differs(target, known):  # of a call that was cut off
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    _copied(copy, name, target, f"{name} cannot be fetched")
+    _copied(copy, name, target, largest, f"{name} cannot be fetched")
     if differs(target, known):
         target.unlink()
         raise UserError(f"{name}: what came differs from {SUMS} of the release, so it is not kept. "
                         "Give the command again, or ask who keeps the release.")
 
 
-def _copied(copy: Copy, name: str, target: Path, otherwise: str) -> None:
+def _copied(copy: Copy, name: str, target: Path, largest: int, otherwise: str) -> None:
     try:
-        copy(name, target)
+        copy(name, target, largest)
     except (ServerError, UserError) as error:
         target.unlink(missing_ok=True)
         raise UserError(f"{otherwise}: {error}") from error

@@ -97,11 +97,11 @@ def test_after_a_cut_it_goes_on(unpacked, address, tmp_path, monkeypatch):
     shutil.move(tmp_path / "away", unpacked / "data")
     real, begun = server._checked, []
 
-    def cut(copy, name, target, known):
+    def cut(copy, name, *others):
         if len(begun) == 1:
             raise KeyboardInterrupt
         begun.append(name)
-        real(copy, name, target, known)
+        real(copy, name, *others)
 
     monkeypatch.setattr(server, "_checked", cut)
     with pytest.raises(KeyboardInterrupt):
@@ -115,7 +115,7 @@ def test_after_a_cut_it_goes_on(unpacked, address, tmp_path, monkeypatch):
 @pytest.mark.parametrize("file", ["numbers.txt", "manifest.json"])
 def test_damage_is_not_kept(unpacked, address, tmp_path, file):
     (damaged,) = unpacked.glob(f"data/artifacts/detect/tiny/of-1-*/{file}")
-    damaged.write_text(damaged.read_text() + " ")
+    damaged.write_text("8" + damaged.read_text()[1:])
     for where in (str(unpacked), address):
         with pytest.raises(UserError, match=f"{file}: what came differs"):
             fetch_results(where, "of-1")
@@ -148,3 +148,32 @@ def test_no_name_leads_out_of_the_cache(unpacked, tmp_path):
             "detect/tiny/a/../../../../evil.txt")))
     with pytest.raises(UserError, match="has no results"):
         fetch_results(str(unpacked))
+
+
+@pytest.mark.parametrize("name", ["n" * 300 + "/tiny/x-1", "detect/tiny/x/" + "n" * 300])
+def test_names_that_no_disk_takes_are_told(unpacked, address, name):
+    result = name if name.startswith("n") else "detect/tiny/x"
+    file = "file" if name.startswith("n") else "n" * 300
+    (unpacked / "SHA256SUMS").write_text(f"{'0' * 64}  data/artifacts/{result}/{file}\n")
+    with pytest.raises(UserError, match=r"a name of 300 characters \(n{20}\.\.\.\)"):
+        fetch_results(address)
+
+
+def test_no_file_is_larger_than_its_manifest_says(unpacked, address, monkeypatch):
+    """Whatever the list of the release says."""
+    (grown,) = unpacked.glob("data/artifacts/detect/tiny/of-1-*/numbers.txt")
+    grown.write_text("7" * 1000)
+    for where in (address, str(unpacked)):
+        with pytest.raises(UserError, match="numbers.txt cannot be fetched: .* than 1 bytes"):
+            fetch_results(where)
+    monkeypatch.setattr(server, "LARGEST_FILE", 10_000_000)
+    with pytest.raises(UserError, match="more.bin cannot be fetched: .* than 10000000 bytes"):
+        fetch_results(address, "of-2")
+
+
+def test_a_file_that_the_manifest_does_not_know_is_not_fetched(unpacked, address):
+    (folder,) = unpacked.glob("data/artifacts/detect/tiny/of-1-*")
+    sums = unpacked / "SHA256SUMS"
+    sums.write_text(f"{sums.read_text()}{'0' * 64}  {folder.relative_to(unpacked)}/other\n")
+    with pytest.raises(UserError, match="/other: its manifest announces no such file"):
+        fetch_results(address)
