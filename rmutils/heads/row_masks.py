@@ -20,11 +20,11 @@ from transformers import DynamicCache
 from rmutils.attention.rope import layers_of
 from rmutils.heads.scores import Head
 from rmutils.models import LanguageModel
-from rmutils.models.engine.caches import Trunk, bytes_per_token, stack_caches, view_of
+from rmutils.models.engine.caches import Trunk, bytes_per_token, keep_rows, stack_caches, view_of
 from rmutils.models.engine.generation import in_batches, suiting
 from rmutils.models.engine.implementations import writing
 
-BATCH_BYTES = {"cpu": 2**31, "cuda": 2**33}
+BATCH_BYTES = {"cpu": 2 * 2**30, "cuda": 6 * 2**30}
 """Keys and values held at once by kind of device: it bounds the memory."""
 IDLE = 0.5
 """Share of the rows that may have ended before they are taken out of the batch."""
@@ -75,14 +75,14 @@ def _silence(kept: Tensor) -> Callable[[nn.Module, tuple[Tensor]], tuple[Tensor]
 
 
 def answer_masked(
-    lm: LanguageModel, prompts: Iterable[Sequence[int]], masks: Masks, *, max_new_tokens: int,
+    lm: LanguageModel, prompts: Sequence[Sequence[int]], masks: Masks, *, max_new_tokens: int,
     everywhere: bool = False,
 ) -> Iterator[list[str]]:
     """Answer each prompt greedily under each mask.
 
     Parameters
     ----------
-    prompts : iterable of sequences of int
+    prompts : sequence of sequences of int
         Token ids. What one begins with like the one before is not read again.
     masks : ndarray of bool
         (M, layers, heads).
@@ -103,19 +103,34 @@ def answer_masked(
     """
     readers = masks if everywhere else np.zeros((1, *lm.shape), bool)
     trunks = [Trunk(lm.model, []) for _ in readers]
+    read: list[list[DynamicCache]] = []
+
+    def answers() -> Iterator[list[str]]:
+        """Answer the prompts that are read."""
+        rows = [(prompt, mask) for prompt in range(len(read)) for mask in range(len(masks))]
+        size = _rows_at_once(lm, read[0][0], longest + max_new_tokens)
+        texts = [text for _, part in in_batches(rows, size, write, "mask") for text in part]
+        for start in range(0, len(texts), len(masks)):
+            yield texts[start : start + len(masks)]
+
+    def write(rows: Sequence[tuple[int, int]]) -> list[str]:
+        caches = [view_of(read[prompt][mask if everywhere else 0]) for prompt, mask in rows]
+        return _write(lm, [part[prompt] for prompt, _ in rows], caches,
+                      masks[[mask for _, mask in rows]], max_new_tokens)
+
+    longest = max(map(len, prompts), default=0)
+    part: list[Sequence[int]] = []
     for prompt in prompts:
         for i, reader in enumerate(readers):
             with mask_rows(lm, reader[None]):
                 trunks[i] = Trunk(lm.model, prompt[:-1], before=trunks[i])
-
-        def write(batch: Sequence[int], ids: Sequence[int] = prompt) -> list[str]:
-            caches = [view_of(trunks[i if everywhere else 0].cache) for i in batch]
-            return _write(lm, ids[-1], stack_caches(caches, max_new_tokens), masks[batch],
-                          max_new_tokens)
-
-        size = _rows_at_once(lm, trunks[0].cache, len(prompt) + max_new_tokens)
-        yield [text for _, texts in in_batches(range(len(masks)), size, write, "mask")
-               for text in texts]
+        part.append(prompt)
+        read.append([trunk.cache for trunk in trunks])
+        if len(read) + 1 > _rows_at_once(lm, read[0][0], longest + max_new_tokens) / len(masks):
+            yield from answers()
+            part, read = [], []
+    if read:
+        yield from answers()
 
 
 def _rows_at_once(lm: LanguageModel, cache: DynamicCache, tokens: int) -> int:
@@ -126,18 +141,33 @@ def _rows_at_once(lm: LanguageModel, cache: DynamicCache, tokens: int) -> int:
 
 @torch.inference_mode()
 def _write(
-    lm: LanguageModel, last: int, cache: DynamicCache, masks: Masks, room: int
+    lm: LanguageModel, prompts: Sequence[Sequence[int]], caches: list[DynamicCache], masks: Masks,
+    room: int,
 ) -> list[str]:
-    """Write greedy answers in the rows of a cache that holds all of a prompt but its last token."""
-    said: list[list[int]] = [[] for _ in masks]
-    rows, steps = np.arange(len(masks)), 0
-    newest = torch.full((len(masks), 1), last, device=lm.model.device)
+    """Write greedy answers, one in each row.
+
+    Parameters
+    ----------
+    prompts : sequence of sequences of int
+        The prompt of each row.
+    caches : list of DynamicCache
+        All tokens of them but the last. They are emptied.
+    """
+    device, said = lm.model.device, [list[int]() for _ in masks]
+    cache, rows = stack_caches(caches, room), np.arange(len(masks))
+    before = cache.get_seq_length()
+    pads = torch.tensor([before + 1 - len(prompt) for prompt in prompts], device=device)[:, None]
+    newest = torch.tensor([prompt[-1] for prompt in prompts], device=device)[:, None]
+    columns = torch.arange(before + room, device=device)
+    padded, steps = bool(pads.any()), 0
     while len(rows):
         ended: set[int] = set()
         with writing(lm.model), mask_rows(lm, masks[rows]):
             while len(ended) <= IDLE * len(rows):
-                newest = lm.model(input_ids=newest, past_key_values=cache,
-                                  use_cache=True).logits[:, -1].argmax(-1, keepdim=True)
+                visible = columns[: before + steps + 1] >= pads if padded else None
+                newest = lm.model(
+                    input_ids=newest, attention_mask=visible, position_ids=before + steps - pads,
+                    past_key_values=cache, use_cache=True).logits[:, -1].argmax(-1, keepdim=True)
                 steps += 1
                 for place, token in enumerate(newest[:, 0].tolist()):
                     if place in ended:
@@ -147,7 +177,6 @@ def _write(
                     if token in lm.stop_ids or steps == room:
                         ended.add(place)
         going = [place for place in range(len(rows)) if place not in ended]
-        rows, newest = rows[going], newest[going]
-        if going:
-            cache = stack_caches([view_of(cache, going)], room - steps)
+        rows, newest, pads = rows[going], newest[going], pads[going]
+        keep_rows(cache, going)
     return [str(lm.tokenizer.decode(tokens, skip_special_tokens=True)).strip() for tokens in said]

@@ -117,10 +117,19 @@ def stack_caches(caches: list[DynamicCache], room: int) -> DynamicCache:
     return filled(_cache(stacked), longest)
 
 
-def view_of(cache: DynamicCache, rows: Sequence[int] | slice = slice(None)) -> DynamicCache:
-    """Some rows of a cache, as one that can be emptied without harm to the first."""
-    return DynamicCache([(layer.keys[rows], layer.values[rows]) for layer in cache.layers
+def view_of(cache: DynamicCache) -> DynamicCache:
+    """A cache of the same tensors, which can be emptied without harm to the first."""
+    return DynamicCache([(layer.keys, layer.values) for layer in cache.layers
                          if layer.is_initialized] or None)
+
+
+def keep_rows(cache: DynamicCache, rows: Sequence[int]) -> None:
+    """Take all other rows out of a `roomy_cache`, layer by layer."""
+    for layer in cache.layers:
+        room, used = layer.room, layer.get_seq_length()
+        room.tensors = tuple(part[rows] for part in room.tensors)
+        room.size = len(rows), room.size[1]
+        layer.show(used)
 
 
 def bytes_per_token(cache: DynamicCache) -> float:
