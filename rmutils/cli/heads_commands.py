@@ -8,7 +8,7 @@ import re
 import shlex
 import warnings
 from pathlib import Path
-from typing import Annotated, cast, get_args
+from typing import Annotated, Literal, cast, get_args
 
 import typer
 
@@ -37,7 +37,8 @@ def detect(
     save: Annotated[list[str] | None, typer.Option(
         metavar="[FORMAT=]FILE", show_default=False,
         help="Also write the scores to a file: rmutils (the default, which LOCOS reads too), wu "
-             "(Wu et al. and RetMask), qrhead or duo (DuoAttention). Can be given several times.",
+             "(Wu et al. and RetMask), qrhead or duo (DuoAttention); or draw the map of all heads: "
+             "a file that ends in .svg, .png or .pdf. Can be given several times.",
     )] = None,
     workers: Annotated[int, typer.Option(
         min=1, help="Processes that answer side by side, each with a model of its own: one for "
@@ -49,6 +50,8 @@ def detect(
     A run that was stopped goes on when the same command is given again.
 
     Example: rmutils detect smollm2-135m --lengths 256,512 --depths 0,0.5,1
+
+    Example: rmutils detect qwen2.5-coder-0.5b --save heads.png
     """
     files = [_format_and_file(one) for one in save or ()]
     scores, artifact = detect_stored(model, config, compute=compute, workers=workers)
@@ -57,12 +60,16 @@ def detect(
     highest, heads = None, []
     written: list[str] = []
     if len(scores.runs):  # that no needle is found is a result, too
+        interval, highest = scores.interval(), float(scores.mean.max().round(DECIMALS))
+        chosen = scores.select(tau=tau) if highest >= tau else []
         for format, file in files:
+            if format == "map":
+                scores.plot(tau=tau if chosen else None).savefig(file)
+                written.append(f"Written: {file}")
+                continue
             config_of = load_model(model).model.config if format == "duo" else None
             written += _saved(scores, file, format,
                               getattr(config_of, "num_key_value_heads", None))
-        interval, highest = scores.interval(), float(scores.mean.max().round(DECIMALS))
-        chosen = scores.select(tau=tau) if highest >= tau else []
         heads = [{"layer": layer, "head": head, "score": float(scores.mean[layer, head]),
                   **options.ends(*interval[layer, head])}
                  for layer, head in chosen]
@@ -85,7 +92,11 @@ def detect(
               + span(h["low"], h["high"], ".3f", what="needle"))
 
 
-def _format_and_file(given: str) -> tuple[Format, Path]:
+PICTURES = ".svg", ".png", ".pdf"
+"""Endings of files that `detect --save` draws a map into."""
+
+
+def _format_and_file(given: str) -> tuple[Format | Literal["map"], Path]:
     """Read `[FORMAT=]FILE`, checked before a detection that may take hours."""
     format, _, file = given.rpartition("=")
     known = get_args(Format)
@@ -93,6 +104,8 @@ def _format_and_file(given: str) -> tuple[Format, Path]:
         raise UserError(f"--save {given}: no format of scores is called {format!r}. There are "
                         f"{', '.join(known)}.{did_you_mean(format, known)}")
     options.check_room(Path(file))
+    if not format and Path(file).suffix in PICTURES:
+        return "map", Path(file)
     return cast(Format, format or "rmutils"), Path(file)
 
 

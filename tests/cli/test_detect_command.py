@@ -45,6 +45,15 @@ def test_heads_are_listed_and_stored(model, tmp_path):
     np.testing.assert_allclose(gates.mean, own.mean.reshape(4, 2, 2).max(-1).repeat(2, 1))
 
 
+@pytest.mark.parametrize(("name", "begins"), [("map.png", b"\x89PNG"), ("map.svg", b"<?xml")])
+def test_the_map_of_the_heads_is_drawn(model, tmp_path, name, begins):
+    """One more file, from the result that is stored already or not."""
+    file = tmp_path / name
+    done = rmutils(model, *GRID, "--tau", "0.5", "--save", str(file))
+    assert done.exit_code == 0 and f"Written: {file}" in done.stdout, done.output
+    assert file.read_bytes().startswith(begins)
+
+
 def test_several_processes_find_the_same(cache):
     """With a real model: what counts as a success is not patched in other processes."""
     words = ["tiny-llama", "--lengths", "256", "--depths", "0.5", "--needles", "2",
