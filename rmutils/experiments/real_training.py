@@ -23,7 +23,7 @@ from rmutils.heads import DetectConfig
 from rmutils.heads.detection import detect_stored
 from rmutils.pipeline.planned_runs import BEFORE, MATCHED, RETMASK, planned_runs
 from rmutils.pipeline.retmask import RetMaskConfig, RetMaskRun, run_command, run_retmask
-from rmutils.stats import DIFFERENCE
+from rmutils.stats import DIFFERENCE, POINTS, SHARE, interval
 from rmutils.training.compute_backend import ComputeBackend
 
 MODEL = "qwen2.5-coder-0.5b"
@@ -156,6 +156,44 @@ class RealTraining:
         return pd.DataFrame(rows)
 
 
+    def levels(self) -> pd.DataFrame:
+        """Return what each model reaches, arm by arm and seed by seed.
+
+        Returns
+        -------
+        DataFrame
+            `outcome` (with its unit), `arm` (as readers know it), `seed`, `value`, `low`, `high`
+            (95 %, over needles or questions). Scores are those of the heads that RetMask masks.
+        """
+        rows = []
+        for own, control in self.pairs:
+            seed = own.artifact.manifest["config"]["seed"]
+            for arm, scores in ((BEFORE, own.before), (MATCHED, control.after),
+                                (RETMASK, own.after)):
+                found = success_of(scores)
+                rows.append(("copy score of the masked heads", arm, seed, *interval(
+                    mean_in_cases(scores, own.heads, found),
+                    scores.cases["needle"].to_numpy()[found], bounds=SHARE)))
+        for (outcome, arm, seed), table in self.outcomes.items():
+            value, cluster, stratum = _COLUMNS[outcome]
+            found = 100.0 * table[value] if table[value].dtype == bool else table[value]
+            rows.append((UNITS[outcome], arm, seed, *interval(
+                found, table[cluster], table[stratum] if stratum else None, bounds=POINTS)))
+        table = pd.DataFrame(rows, columns=["outcome", "arm", "seed", "value", "low", "high"])
+        table["arm"] = table["arm"].map(NAMES)
+        trained = table["arm"] != NAMES[BEFORE]
+        table.loc[~trained, "seed"] = 0
+        return table.drop_duplicates(["outcome", "arm", "seed"])
+
+
+UNITS = {"needles": "needles found, %", "tasks": "tasks, points",
+         "abilities": "general abilities, points"}
+_COLUMNS = {"needles": ("success", "needle", None), "tasks": ("score", "sample", "dataset"),
+            "abilities": ("score", "sample", "task")}
+"""Values, what is drawn together, and strata of the outcomes' tables."""
+NAMES = {BEFORE: "before training", MATCHED: "other heads masked", RETMASK: "RetMask"}
+
+
 def _case_scores(
     own: RetMaskRun, control: RetMaskRun, against: str
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -169,12 +207,10 @@ def _case_scores(
 
 
 def _compared(outcome: str, parts: list[tuple[pd.DataFrame, pd.DataFrame]]) -> Difference:
-    if outcome == "needles":
-        found = [tuple(table.assign(score=100.0 * table["success"]) for table in pair)
-                 for pair in parts]
-        return difference(found, "score", "needle")
-    stratum = "dataset" if outcome == "tasks" else "task"
-    return difference(parts, "score", "sample", stratum)
+    value, cluster, stratum = _COLUMNS[outcome]
+    found = [tuple(table.assign(**{value: 100.0 * table[value]}) for table in pair)
+             if value == "success" else pair for pair in parts]
+    return difference(found, value, cluster, stratum)
 
 
 def real_training(compute: Compute = "never") -> RealTraining:

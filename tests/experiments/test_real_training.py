@@ -124,6 +124,19 @@ def test_needles_in_points(result):
     assert found.loc[("needles", MATCHED, "2"), "p"] == pytest.approx(2 / 16)
 
 
+def test_levels_of_each_model(result):
+    found = result.levels().set_index(["outcome", "arm", "seed"])
+    share = found.loc["needles found, %", "value"]
+    assert share.to_dict() == {
+        ("RetMask", 1): 100, ("RetMask", 2): 100, ("before training", 0): 100,
+        ("other heads masked", 1): pytest.approx(200 / 3),
+        ("other heads masked", 2): pytest.approx(200 / 3)}
+    own, _ = result.pairs[0]
+    yes = own.after.cases["success"].to_numpy()
+    assert found.loc[("copy score of the masked heads", "RetMask", 1), "value"] == pytest.approx(
+        own.after.runs[:, [0, 1], [1, 2]].mean()) and yes.sum() == len(own.after.runs)
+
+
 def test_what_is_missing_is_named(monkeypatch):
     def never(*given, **_):
         raise NotStored("no")
