@@ -1,15 +1,16 @@
 """Tasks and general abilities of larger models: whole, without their top heads, and without others.
 
 Part 5 of `data/plans/real_models.yml`. A pilot on other questions chooses the data sets that have
-room in both directions. `rmutils run 03_main_tables -p compute_real auto` makes what is missing.
+room in both directions. `rmutils run 03_main_tables -p compute_real auto` makes the tasks that are
+missing, `rmutils run 07_general_abilities -p compute_real auto` the abilities.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from rmutils.core.errors import UserError
@@ -24,7 +25,7 @@ from rmutils.heads import DetectConfig
 from rmutils.heads.detection import detect_stored
 from rmutils.heads.masking import count_displaced, draw_layer_matched
 from rmutils.heads.scores import Head
-from rmutils.stats import Bounds, interval, sign_flip_test
+from rmutils.stats import POINTS, Bounds, interval, sign_flip_test
 
 MODELS = ("qwen2.5-coder-0.5b", "gemma3-270m")
 WHOLE, TOP, CONTROL = "whole", "top heads", "same layers"
@@ -169,47 +170,65 @@ def difference(
     return Difference(*map(float, found), sign_flip_test(gaps[:, None], clusters, strata))
 
 
-def task_effects(model: str) -> pd.DataFrame:
-    """Return the planned comparisons of the stored answers.
+@dataclass(frozen=True)
+class States:
+    """What a model answers in each state, and where that is stored.
 
-    Returns
-    -------
-    DataFrame
-        `what` ("same layers minus top heads", the primary one; "top heads minus whole", "same
-        layers minus whole"), `dataset` ("mean", or one of them), and the fields of `Difference`.
+    Attributes
+    ----------
+    answers : dict
+        State -> `sample`, `score` and the column `stratum`.
+    stratum : str
+        Data set or task.
+    artifacts : list of Artifact
     """
-    found = {state: tasks(model, state)[0] for state in STATES}
-    rows = []
-    for one, other in ((CONTROL, TOP), (TOP, WHOLE), (CONTROL, WHOLE)):
-        for name in ("mean", *found[WHOLE]["dataset"].unique()):
-            pair = [found[state] if name == "mean" else
-                    found[state].query("dataset == @name") for state in (one, other)]
-            rows.append({"what": f"{one} minus {other}", "dataset": name, **difference(
-                [tuple(pair)], "score", "sample", "dataset")._asdict()})
-    return pd.DataFrame(rows)
+
+    answers: dict[str, pd.DataFrame]
+    stratum: str
+    artifacts: list[Artifact]
+
+    def effects(self) -> pd.DataFrame:
+        """Return the planned comparisons.
+
+        Returns
+        -------
+        DataFrame
+            `what` ("same layers minus top heads", the primary one; "top heads minus whole", "same
+            layers minus whole"), `of` ("mean", or a data set), and the fields of `Difference`.
+        """
+        rows = []
+        for one, other in ((CONTROL, TOP), (TOP, WHOLE), (CONTROL, WHOLE)):
+            for name in ("mean", *self.answers[WHOLE][self.stratum].unique()):
+                first, second = (self._part(state, name) for state in (one, other))
+                rows.append({"what": f"{one} minus {other}", "of": name, **difference(
+                    [(first, second)], "score", "sample", self.stratum)._asdict()})
+        return pd.DataFrame(rows)
+
+    def means(self) -> pd.DataFrame:
+        """Return the mean score in each state with 95 % intervals over questions: `of` ("mean", or
+        a data set), `state`, `value`, `low`, `high`."""
+        rows = []
+        for name in ("mean", *self.answers[WHOLE][self.stratum].unique()):
+            for state in STATES:
+                part = self._part(state, name)
+                found = interval(part["score"], strata=part[self.stratum], bounds=POINTS)
+                rows.append({"of": name, "state": state, **found._asdict()})
+        return pd.DataFrame(rows)
+
+    def _part(self, state: str, name: str) -> pd.DataFrame:
+        table = self.answers[state]
+        return table if name == "mean" else table[table[self.stratum] == name]
 
 
-def state_means(model: str) -> pd.DataFrame:
-    """Return the mean score of each data set in each state, with 95 % intervals over questions:
-    `state`, `dataset`, `value`, `low`, `high`; "mean" is that of the data sets."""
-    rows = []
-    for state in STATES:
-        table, _ = tasks(model, state)
-        for name, part in (("mean", table), *table.groupby("dataset", sort=False)):
-            found = interval(part["score"], strata=part["dataset"], bounds=(0, 100))
-            rows.append({"state": state, "dataset": name, **found._asdict()})
-    return pd.DataFrame(rows)
+def tasks_by_state(model: str, compute: Compute = "never") -> States:
+    """Look the tasks of a model up in all states, or make them."""
+    found = {state: tasks(model, state, compute) for state in STATES}
+    return States({state: table for state, (table, _) in found.items()}, "dataset",
+                  [artifact for _, artifact in found.values()])
 
 
-def artifacts(model: str) -> list[Artifact]:
-    """Return the stored results of the tasks."""
-    return [pilot(model)[1], *(tasks(model, state)[1] for state in STATES)]
-
-
-def make(model: str) -> None:
-    """Make what is missing."""
-    for state in STATES:
-        tasks(model, state, "auto")
-    if np.isin(model, MODELS[:1]):
-        for state in STATES:
-            abilities(model, state, "auto")
+def abilities_by_state(model: str, compute: Compute = "never") -> States:
+    """Look the general abilities of a model up in all states, or make them."""
+    found = {state: abilities(model, state, compute) for state in STATES}
+    return States({state: result.samples for state, (result, _) in found.items()}, "task",
+                  [artifact for _, artifact in found.values()])

@@ -12,6 +12,7 @@ from rmutils.experiments.real_tasks import (
     CONTROL,
     TOP,
     WHOLE,
+    States,
     by_question,
     detection,
     difference,
@@ -83,6 +84,16 @@ def test_differences_are_means_of_data_sets():
     assert both.value == 0 and both.p == 1
     with pytest.raises(UserError, match="other questions"):
         difference([(one, other[::-1])], "score", "sample")
+
+
+def test_states_are_compared_question_by_question():
+    states = States({WHOLE: answers([[100, 100], [50] * 4]), TOP: answers([[0, 100], [30] * 4]),
+                     CONTROL: answers([[100, 100], [40] * 4])}, "dataset", [])
+    effects = states.effects().set_index(["what", "of"])["value"]
+    assert effects["same layers minus top heads", "mean"] == pytest.approx((50 + 10) / 2)
+    assert effects["top heads minus whole", "set 0"] == -50
+    means = states.means().set_index(["of", "state"])["value"]
+    assert means["mean", WHOLE] == 75 and means["set 1", CONTROL] == 40
 
 
 @pytest.fixture
