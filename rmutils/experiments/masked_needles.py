@@ -100,6 +100,15 @@ def count_at(scores: HeadScores, tau: float) -> int:
     return int((scores.mean.round(DECIMALS) >= tau).sum())
 
 
+def spared_by_controls(
+    top: Collection[Head], reached: Collection[Head], total: int
+) -> set[Head] | None:
+    """Return the heads that no control of the top heads has: these, and those that reach the
+    threshold if enough others are left of all heads. None if there are too few even so."""
+    return next((set(heads) for heads in ([*top, *reached], top)
+                 if total - len(set(heads)) >= len(top)), None)
+
+
 def maskings_of(scores: Mapping[str, HeadScores], config: MaskedNeedlesConfig) -> pd.DataFrame:
     """Return all maskings of a configuration: the table `MaskedNeedles.maskings`.
 
@@ -122,8 +131,7 @@ def maskings_of(scores: Mapping[str, HeadScores], config: MaskedNeedlesConfig) -
         for count in sorted(counts | {count for count in config.curve if count < total}):
             top = ranking[:count]
             rows.append((name, TOP, count, 0, top, 0))
-            spared = next((set(heads) for heads in ([*top, *reached], top)
-                           if total - len(set(heads)) >= count), None)
+            spared = spared_by_controls(top, reached, total)
             if count not in counts or spared is None:
                 continue
             for draw in range(config.same_layers):

@@ -21,14 +21,15 @@ from rmutils.evaluation.abilities.evaluate_abilities import (
     evaluate_general_stored,
 )
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate_stored
-from rmutils.heads import DetectConfig
+from rmutils.experiments.masked_needles import MATCHED as CONTROL
+from rmutils.experiments.masked_needles import TOP, WHOLE, count_at, spared_by_controls
+from rmutils.experiments.real_models import detection, make_detection_of_heads, real_models
 from rmutils.heads.detection import detect_stored
 from rmutils.heads.masking import count_displaced, draw_layer_matched
 from rmutils.heads.scores import Head
 from rmutils.stats import POINTS, Bounds, interval, sign_flip_test
 
 MODELS = ("qwen2.5-coder-0.5b", "gemma3-270m")
-WHOLE, TOP, CONTROL = "whole", "top heads", "same layers"
 STATES = (WHOLE, TOP, CONTROL)
 """What a model answers without: nothing, its top heads, as many others of their layers."""
 LENGTH, QUESTIONS, PILOT = 2048, 40, 10
@@ -38,12 +39,6 @@ ROOM = 10, 90
 """A data set is measured if the whole model scores between these in the pilot."""
 SHARE, CONTROL_SEED = 0.12, 42
 CHANGE: Bounds = (-100.0, 100.0)
-
-
-def detection() -> DetectConfig:
-    """Return the grid by which heads are chosen (part 1 of the plan)."""
-    return DetectConfig(lengths=(512, 1024, 2048), depths=(0.0, 0.5, 1.0), needles=16,
-                        needle_set="facts-literal", max_new_tokens=32)
 
 
 def heads_without(model: str, state: str, compute: Compute = "never") -> tuple[Head, ...]:
@@ -56,12 +51,14 @@ def heads_without(model: str, state: str, compute: Compute = "never") -> tuple[H
     """
     if state == WHOLE:
         return ()
-    if compute != "never":  # all kinds of score in one run, which the plan's other parts want
-        detect_stored(model, detection().changed({"score": "attention"}))
-    scores, _ = detect_stored(model, detection(), compute="never")
-    top = scores.select(top_k=round(SHARE * scores.mean.size))
+    if compute != "never":
+        make_detection_of_heads(model)
+    scores, _ = detect_stored(model, detection(real_models()), compute="never")
+    tau, total = real_models().content["tau"], scores.mean.size
+    top = scores.select(top_k=round(SHARE * total))
+    spared = spared_by_controls(top, scores.ranking()[: count_at(scores, tau)], total)
     return tuple(sorted(top if state == TOP else draw_layer_matched(
-        scores.shape, top, exclude=top, seed=CONTROL_SEED)))
+        scores.shape, top, exclude=spared or (), seed=CONTROL_SEED)))
 
 
 def displaced(model: str) -> int:

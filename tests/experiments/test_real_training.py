@@ -8,13 +8,13 @@ import pytest
 
 from rmutils.core.errors import NotStored, UserError
 from rmutils.experiments import real_tasks, real_training
+from rmutils.experiments.real_models import detection, real_models
 from rmutils.experiments.real_tasks import (
     CONTROL,
     TOP,
     WHOLE,
     States,
     by_question,
-    detection,
     difference,
     heads_without,
     measured,
@@ -28,7 +28,7 @@ PLAN = load_plan("real_models").content
 
 
 def test_grids_are_those_of_the_plan():
-    d, p = detection(), PLAN["detection"]
+    d, p = detection(real_models()), PLAN["detection"]
     assert (d.lengths, d.depths, d.max_new_tokens) == (
         tuple(p["lengths"]), tuple(p["depths"]), p["max_new_tokens"])
     assert d.needles == PLAN["needles"]["choosing"] and d.needle_set == "facts-literal"
@@ -48,13 +48,16 @@ def test_states(monkeypatch):
     """Twelve per cent of the heads, and as many others of their layers."""
     rng = np.random.default_rng(1)
     cases = pd.DataFrame({"needle": [0, 1], "success": [True, True]})
-    found = HeadScores(rng.random((2, 5, 10)), "m", np.array([0, 1]), cases)
+    found = HeadScores(rng.random((2, 5, 10)) / 10, "m", np.array([0, 1]), cases)
+    found.runs[:, 2, :8] += 0.05  # above the threshold, more than are masked
     monkeypatch.setattr(real_tasks, "detect_stored", lambda model, config, **_: (found, None))
     top, control = (heads_without("m", state) for state in (TOP, CONTROL))
     order = np.argsort(-found.mean.ravel())[:6]
     assert {10 * i + j for i, j in top} == {*order} and heads_without("m", WHOLE) == ()
-    assert sorted(i for i, _ in top) == sorted(i for i, _ in control)
-    assert not {*top} & {*control}
+    reached = {(i, j) for i in range(5) for j in range(10) if found.mean[i, j] >= 0.1}
+    assert len(control) == len(top) and not ({*top} | reached) & {*control}
+    assert real_tasks.displaced("m") == len(top) - len(
+        [i for i, _ in control if i in {layer for layer, _ in top}])
 
 
 def test_data_sets_with_room_are_measured(monkeypatch):
