@@ -134,13 +134,14 @@ def make_detection(model: str, compute: Compute = "auto") -> list[Artifact]:
 
 def make_masking(model: str, compute: Compute = "auto") -> list[Artifact]:
     """Make the second part."""
-    make_detection_of_heads(model)
+    _make_scores(model, compute)
     return [masking_stored(model, compute=compute)[1]]
 
 
-def make_detection_of_heads(model: str) -> None:
-    """Make what other parts choose heads by, all kinds of score in one run."""
-    detect_stored(model, detection(real_models()).changed({"score": "attention"}))
+def _make_scores(model: str, compute: Compute) -> None:
+    """Make what other parts choose heads by, if it is missing: all kinds of score in one run."""
+    detect_stored(model, detection(real_models()).changed({"score": "attention"}),
+                  compute="never" if compute == "never" else "auto")
 
 
 def masking_stored(model: str, compute: Compute = "auto") -> tuple[MaskedNeedles, Artifact]:
@@ -175,7 +176,7 @@ def which_heads_stored(model: str, compute: Compute = "auto") -> tuple[MaskedNee
 
 def make_which_heads(model: str, compute: Compute = "auto") -> list[Artifact]:
     """Make the fourth part."""
-    make_detection_of_heads(model)
+    _make_scores(model, compute)
     return [which_heads_stored(model, compute)[1]]
 
 
