@@ -37,7 +37,7 @@ def asked_needles() -> DetectConfig:
     """Return the 96 cases that are asked after training."""
     needles = load_needles(CORPORA["book"] / "facts-literal")[CHOOSING:CHOOSING + ASKED]
     return DetectConfig(lengths=(1024, 2048, 4096), depths=(0.5,), needles=tuple(needles),
-                        max_new_tokens=32)
+                        max_new_tokens=32, corpus="book")  # also where weights are not stored
 
 
 def config_of(arm: str, seed: int) -> RetMaskConfig:

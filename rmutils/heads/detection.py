@@ -347,7 +347,7 @@ def detect_stored(
                          f"detecting heads of {lm.name}", len(cases), unit="cases")
         return _detect_together(lm, config, journal)
 
-    inputs, shown = inputs_of(ref.identity, config, ref.corpus), named or ref.name
+    inputs, shown = inputs_of(ref.identity, config, config.corpus or ref.corpus), named or ref.name
     how: dict[str, Any] = {
         "compute": compute, "model": shown, "label": label_of(config),
         "command": command_line("detect", shown, config=config)}

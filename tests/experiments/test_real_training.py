@@ -160,3 +160,8 @@ def test_what_is_missing_is_named(monkeypatch):
     found = real_training.real_training()
     assert len(found.missing) == 4 and not found.outcomes
     assert all(c.startswith("rmutils retmask qwen2.5-coder-0.5b") for c in found.missing)
+
+
+def test_results_of_a_training_can_be_looked_up_without_its_weights():
+    with pytest.raises(NotStored):
+        real_training.needles("train-0123456789abcdef")
