@@ -165,3 +165,15 @@ def test_what_is_missing_is_named(monkeypatch):
 def test_results_of_a_training_can_be_looked_up_without_its_weights():
     with pytest.raises(NotStored):
         real_training.needles("train-0123456789abcdef")
+
+
+def test_abilities_without_programs_are_found(monkeypatch):
+    """A machine without a sandbox skips the programs, and stores the rest under their names."""
+    def stored(model, config, *, base, compute):
+        if "code" in (config.tasks or ["code"]):
+            raise NotStored("no")
+        return config.tasks, compute
+
+    monkeypatch.setattr(real_tasks, "evaluate_general_stored", stored)
+    tasks, compute = real_tasks.abilities("m")
+    assert "arithmetic" in tasks and "code" not in tasks and compute == "never"
