@@ -66,7 +66,7 @@ class LanguageModel:
         layers, heads = self.shape
         config = self.model.config
         return (f"LanguageModel({self.name}: {self.family}, {layers} layers x {heads} heads, "
-                f"window {self.window}, {str(config.dtype).removeprefix('torch.')})")
+                f"window {self.window}, {str(self.model.dtype).removeprefix('torch.')})")
 
     @property
     def shape(self) -> tuple[int, int]:
