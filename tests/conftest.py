@@ -5,6 +5,7 @@ import gc
 import locale
 import os
 import resource
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from transformers import (
     Qwen3Config,
 )
 
+from rmutils.core import journal
 from rmutils.core import results as artifacts
 from rmutils.core.errors import UserError
 from rmutils.core.paths import ROOT
@@ -154,6 +156,31 @@ def ascii_locale():
     locale.setlocale(locale.LC_CTYPE, "C")
     yield
     locale.setlocale(locale.LC_CTYPE, before)
+
+
+class Here:
+    """In the place of a pool of processes, each of which imports torch for seconds: the shares in
+    turn, in this one."""
+
+    def __init__(self, count, *settings):
+        self.count = count
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def submit(self, function, *arguments):
+        done = Future()
+        done.set_result(function(*arguments))
+        return done
+
+
+@pytest.fixture
+def in_this_process(monkeypatch):
+    """`side_by_side` starts no process."""
+    monkeypatch.setattr(journal, "ProcessPoolExecutor", Here)
 
 
 @pytest.fixture

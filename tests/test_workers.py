@@ -1,11 +1,6 @@
-"""One process, two and eight leave the same files.
-
-That evaluations are shared by real processes is shown with those that are killed
-(`tests/evaluation/helmet/test_workers.py`).
-"""
+"""One process, two and eight leave the same files."""
 
 import json
-from concurrent.futures import Future
 
 import pytest
 from typer.testing import CliRunner
@@ -14,24 +9,7 @@ from rmutils.cli import app
 from rmutils.core import journal, results
 from rmutils.evaluation.helmet.suite import DATASETS
 from rmutils.preference.responses import Transformers
-
-
-class Here:
-    """In the place of a pool of processes: each share in turn, in this one."""
-
-    def __init__(self, count, *settings):
-        self.count = count
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        pass
-
-    def submit(self, function, *arguments):
-        done = Future()
-        done.set_result(function(*arguments))
-        return done
+from tests.conftest import Here
 
 
 def files(stage: str) -> dict[str, bytes | dict]:

@@ -9,11 +9,10 @@ import time
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import groupby
-from typing import Literal
+from typing import Any, Literal
 
-from rouge_score.rouge_scorer import RougeScorer
 from transformers import DynamicCache
 
 from rmutils.attention.decoding import Answer, capturing, decode
@@ -161,7 +160,6 @@ SUCCESS_ROUGE = 0.5
 Unit = Literal["ROUGE-1", "words", "character pairs"]
 """Units that a recall counts."""
 
-_ROUGE = RougeScorer(["rouge1"], use_stemmer=True)
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao; Tibetan; Burmese; Khmer
     "\u3040-\u30ff\u31f0-\u31ff"  # kana
@@ -174,7 +172,14 @@ def rouge_recall(answer: str, response: str) -> float:
 
     It counts words of the letters a to z and digits, without their endings, and no others.
     """
-    return float(_ROUGE.score(answer, response)["rouge1"].recall)
+    return float(_scorer().score(answer, response)["rouge1"].recall)
+
+
+@cache
+def _scorer() -> Any:
+    from rouge_score.rouge_scorer import RougeScorer  # with nltk and scipy, which takes its time
+
+    return RougeScorer(["rouge1"], use_stemmer=True)
 
 
 def unit_of(answer: str) -> Unit:

@@ -64,7 +64,6 @@ class LanguageModel:
 
     def __repr__(self) -> str:
         layers, heads = self.shape
-        config = self.model.config
         return (f"LanguageModel({self.name}: {self.family}, {layers} layers x {heads} heads, "
                 f"window {self.window}, {str(self.model.dtype).removeprefix('torch.')})")
 

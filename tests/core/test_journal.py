@@ -17,7 +17,7 @@ import torch
 from rmutils.core import journal as module
 from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal, one_thread, side_by_side, worker_part
-from tests.clock import until
+from tests.clock import PATIENCE, until
 
 
 def test_a_pipe_is_no_journal(tmp_path):
@@ -233,6 +233,7 @@ SLEEPERS = """
 import signal, sys, time
 from pathlib import Path
 from rmutils.core import journal
+from rmutils.core.errors import UserError
 from rmutils.core.journal import side_by_side
 
 journal.QUIET_SECONDS = 600  # on a slow machine it would tell of the progress
@@ -247,6 +248,8 @@ if __name__ == "__main__":
         side_by_side(work, Path(sys.argv[1]), 2, "sleeping", 2)
     except KeyboardInterrupt:
         print("stopped")
+    except UserError as error:
+        print(error)
 """
 
 
@@ -266,15 +269,25 @@ def test_ctrl_c_ends_all_processes_without_a_word(tmp_path):
     assert dict(Journal(journal)) == {"0": 1, "1": 1}
 
 
-IDLE = SLEEPERS.replace("    time.sleep(600)", "    time.sleep(600 * share.start)")
-"""Its first worker has nothing more to do, and waits for another share."""
+@pytest.mark.fault("kill -9", "one of several workers")
+def test_a_worker_that_is_killed(tmp_path):
+    """It is told, and what it has written is kept."""
+    script, journal = tmp_path / "sleepers.py", tmp_path / "journal.jsonl"
+    script.write_text(SLEEPERS)
+    run = psutil.Popen([sys.executable, script, journal], stdout=subprocess.PIPE, text=True)
+    parts = [worker_part(journal, k) for k in range(2)]
+    until(lambda: all(part.exists() and part.stat().st_size for part in parts))
+    next(w for w in run.children() if "spawn_main" in " ".join(w.cmdline())).kill()
+    said, _ = run.communicate(timeout=PATIENCE)
+    assert "sleeping: a worker was stopped" in said and "--workers 1" in said
+    assert dict(Journal(journal)) == {"0": 1, "1": 1}
 
 
 @pytest.mark.fault("kill -9", "workers, one of them without work")
-@pytest.mark.parametrize("source", [SLEEPERS, IDLE], ids=["busy", "idle"])
-def test_workers_end_with_the_command(tmp_path, source):
+def test_workers_end_with_the_command(tmp_path):
+    """One is busy; the first has nothing more to do, and waits for another share."""
     script, journal = tmp_path / "sleepers.py", tmp_path / "journal.jsonl"
-    script.write_text(source)
+    script.write_text(SLEEPERS.replace("time.sleep(600)", "time.sleep(600 * share.start)"))
     run = psutil.Popen([sys.executable, script, journal])
     parts = [worker_part(journal, k) for k in range(2)]
     until(lambda: all(part.exists() and part.stat().st_size for part in parts))

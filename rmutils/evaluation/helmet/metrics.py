@@ -21,10 +21,10 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
+from typing import Any
 
 import ir_measures
-from rouge_score.rouge_scorer import RougeScorer
 
 from rmutils.core.config import digest
 from rmutils.core.errors import UserError
@@ -39,7 +39,6 @@ Metric = Callable[[str, Question], float]
 METRICS: Registry[Metric] = Registry("metric", "rmutils.metrics")
 """Name -> metric; other packages register their own."""
 NDCG = ir_measures.nDCG @ 10
-_ROUGE = RougeScorer(["rougeL"], use_stemmer=True)
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 CITED = 3
 """Citations of a sentence that count, from the first one on, as in ALCE."""
@@ -280,8 +279,15 @@ def rouge_l_f1(response: str, sample: Question) -> float:
     def added(text: str) -> str:
         return " ".join(word for word in normalize(text).split() if word not in asked)
 
-    return max((_ROUGE.score(form(gold), form(response))["rougeL"].fmeasure
+    return max((_scorer().score(form(gold), form(response))["rougeL"].fmeasure
                 for gold in sample.golds for form in (str, added)), default=0.0)
+
+
+@cache
+def _scorer() -> Any:
+    from rouge_score.rouge_scorer import RougeScorer  # with nltk and scipy, which takes its time
+
+    return RougeScorer(["rougeL"], use_stemmer=True)
 
 
 ANSWER = """\

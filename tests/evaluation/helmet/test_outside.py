@@ -6,6 +6,7 @@ from importlib import import_module
 import pandas as pd
 import pytest
 
+from rmutils.core.registry import outside_modules
 from rmutils.evaluation.helmet import EvaluateConfig, averages, evaluate
 from rmutils.evaluation.helmet.evaluation import evaluate_side_by_side
 from rmutils.evaluation.helmet.metrics import METRICS
@@ -23,11 +24,12 @@ def toy(monkeypatch):
     yield import_module(MODULE)
 
 
-def test_here_and_in_workers(tmp_path):
+def test_here_and_in_workers(tmp_path, in_this_process):
     config = EvaluateConfig(datasets=("toy", "key_value"), lengths=(300,), samples=2)
     table = evaluate(load_model("tiny-llama"), config)
     found = evaluate_side_by_side("tiny-llama", config, tmp_path / "journal", 2)
     pd.testing.assert_frame_equal(found, table)
+    assert MODULE in outside_modules(), "workers import it"
     means = averages(table).set_index("name")
     assert means.loc["Toys", "level"] == "category"
     assert means.loc["overall", "value"] == means.loc["Recall", "value"]
