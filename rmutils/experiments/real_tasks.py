@@ -25,7 +25,7 @@ from rmutils.evaluation.abilities.evaluate_abilities import (
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate_stored
 from rmutils.experiments.masked_needles import MATCHED as CONTROL
 from rmutils.experiments.masked_needles import TOP, WHOLE, count_at, spared_by_controls
-from rmutils.experiments.real_models import detection, make_detection_of_heads, real_models
+from rmutils.experiments.real_models import detection, real_models
 from rmutils.heads.detection import detect_stored
 from rmutils.heads.masking import count_displaced, draw_layer_matched
 from rmutils.heads.scores import Head
@@ -53,8 +53,8 @@ def heads_without(model: str, state: str, compute: Compute = "never") -> tuple[H
     """
     if state == WHOLE:
         return ()
-    if compute != "never":
-        make_detection_of_heads(model)
+    if compute != "never":  # all kinds of score in one run, which the plan's other parts want
+        detect_stored(model, detection(real_models()).changed({"score": "attention"}))
     scores, _ = detect_stored(model, detection(real_models()), compute="never")
     tau, total = real_models().content["tau"], scores.mean.size
     top = scores.select(top_k=round(SHARE * total))
