@@ -33,10 +33,12 @@ def run(
 ) -> None:
     """Run a notebook with other parameters; keep the executed copy, and a page to look at.
 
-    It becomes a page of the book at the next `make book`.
+    It becomes a page of the book at the next `make book`. With a larger model than the notebook's
+    own, counts that are not given are smaller, so that it ends in minutes.
 
     Example: rmutils run 01_preliminaries -p tau 0.05 -p lengths 256,512 --name low-tau
     """
+    from rmutils.estimate import fitted, load_costs
     from rmutils.site.gallery import NAME
     from rmutils.site.notebooks import NotebookFailed, run_notebook, write_page
     from rmutils.site.parameters import check_parameters, describe, from_folder, read_parameters
@@ -53,8 +55,12 @@ def run(
                         ".ipynb.")
     target = (output or paths.BOOK / "runs" / path.stem / f"{name}.ipynb").absolute()
     try:
-        given = check_parameters(path, pairs(parameters))
-        run_notebook(path, target, from_folder(path, given, Path.cwd()), progress=True)
+        given = from_folder(path, check_parameters(path, pairs(parameters)), Path.cwd())
+        if path.parent == paths.NOTEBOOKS:
+            size = fitted(load_costs(path), given)
+            given = size.values
+            typer.echo(size.told(), err=True, nl=bool(size.cut))
+        run_notebook(path, target, given, progress=True)
     except NotebookFailed as error:
         typer.echo(error, err=True)
         raise typer.Exit(1) from None
@@ -116,16 +122,19 @@ def _notebook(notebook: str, given: dict[str, str], as_json: bool) -> None:
 
     path = find_notebook(notebook)
     changed = from_folder(path, check_parameters(path, given), Path.cwd())
-    found = known.estimate(known.load_costs(path), changed, slowness=known.slowness())
+    costs = known.load_costs(path)
+    size = known.fitted(costs, changed)
+    found = known.estimate(costs, size.values, slowness=known.slowness())
     if as_json:
-        typer.echo(json.dumps(asdict(found) | {"seconds": found.seconds}, indent=1))
+        typer.echo(json.dumps(asdict(found) | {"seconds": found.seconds, "cut": size.cut},
+                              indent=1))
         return
     lines = [f"time    {_clock(found.seconds)}", f"memory  {found.memory / 1e9:.1f} GB",
              f"disk    {max(found.disk / 1e6, 1):,.0f} MB", "", "The time is made up of"]
     lines += [f"  {_clock(step.seconds):>10}  {step.what}: {step.why}" for step in found.steps]
     lines.append(f"This machine takes {found.slowness:.2g} times as long just now as the one on "
                  "which the seconds were measured (data/timings.json).")
-    typer.echo("\n".join(lines))
+    typer.echo("\n".join([*lines, *filter(None, [size.told()])]))
 
 
 def _clock(seconds: float) -> str:

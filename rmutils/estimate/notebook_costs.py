@@ -60,6 +60,8 @@ class Part(Config):
         is.
     shipped : bool
         Its result for the notebook's own parameters comes with the book.
+    ships_for : tuple of str
+        Models for which its result comes with the book.
     also : tuple of str
         Parameters, besides those in `by`, that a shipped result depends on.
     """
@@ -69,6 +71,7 @@ class Part(Config):
     by: str = "1"
     when: str | None = None
     shipped: bool = False
+    ships_for: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
 
     @property
@@ -119,6 +122,9 @@ class Costs:
         choice = values[part.when] if part.when else "always"
         if choice == "never":
             return f"{part.when} is never"
+        if choice != "never" and any(values[name] in part.ships_for for name in part.depends
+                                     if isinstance(values[name], str)):
+            return "its result comes with the book"
         if choice == "auto" and part.shipped and all(
                 values[name] == self.own[name] for name in part.depends):
             return "its result comes with the book"
@@ -206,7 +212,7 @@ def estimate(
         steps.append(Step(part.what, 0.0 if why else part.seconds * grown * slowness,
                           why or _derived(part, grown)))
     added = max(r.disk for r in costs.measured) if any(part.when for part in computed) else 0
-    fetching = sum(map(to_fetch, _models(costs, values)))
+    fetching = sum(map(to_fetch, models_of(costs, values)))
     return Estimate(costs.notebook.stem, tuple(steps), _memory(costs, values),
                     OWN_COPY + added + fetching, slowness)
 
@@ -221,7 +227,7 @@ def check(costs: Costs, values: Mapping[str, Any]) -> None:
     UserError
         It would fail; with what to change.
     """
-    for name in sorted(_models(costs, values)):
+    for name in sorted(models_of(costs, values)):
         window = window_of(name)
         parts = [part for part in costs.parts if not part.shipped and name in map(
             values.get, part.depends) and costs.spared(part, values, stored=False) is None]
@@ -237,7 +243,7 @@ def _derived(part: Part, grown: float) -> str:
     return f"{part.seconds:g} s were measured with the notebook's own parameters{scaled}"
 
 
-def _models(costs: Costs, values: Mapping[str, Any]) -> set[str]:
+def models_of(costs: Costs, values: Mapping[str, Any]) -> set[str]:
     """Names of the models that a run computes with, unless its results come with the book."""
     names = {name for part in costs.parts for name in part.depends
              if costs.spared(part, values, stored=False) is None}
@@ -248,7 +254,7 @@ def _models(costs: Costs, values: Mapping[str, Any]) -> set[str]:
 def _memory(costs: Costs, values: Mapping[str, Any]) -> int:
     """The memory of the recorded run whose largest model is nearest in size, and the difference."""
     def largest(values: Mapping[str, Any]) -> float:
-        return max((parameters(name) or 0 for name in _models(costs, values)), default=0.0)
+        return max((parameters(name) or 0 for name in models_of(costs, values)), default=0.0)
 
     size = largest(values)
     memory, nearest = min(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -15,7 +16,7 @@ import pandas as pd
 from pydantic import Field
 
 from rmutils.core.config import Config, added, digest, run_notebook
-from rmutils.core.errors import UserError
+from rmutils.core.errors import NotStored, UserError
 from rmutils.core.journal import Journal, progress_bar
 from rmutils.core.results import Artifact, Compute, Stage
 from rmutils.corpora.world.knowledge import instructions
@@ -113,7 +114,7 @@ GRIDS = {"world": DETECTION,
          "book": DetectConfig(lengths=(256, 512, 768, 1024, 1536, 2048, 3072, 4096),
                               depths=even_depths(10))}
 """Corpus -> grid of the detection that says which heads are the highest. The grid of the book takes
-an hour on two cores, and ships for `smollm2-135m`."""
+an hour on two cores, and ships for `smollm2-135m`: see `scored`."""
 
 
 class SweepConfig(Config):
@@ -266,8 +267,17 @@ def _rows(table: pd.DataFrame) -> list[dict]:
 
 
 def scored(model: str, *, compute: Compute = "auto") -> tuple[HeadScores, Artifact]:
-    """The scores of a model's heads by which this book sweeps it."""
-    return detect_stored(model, GRIDS[corpus_of(model)], compute=compute)
+    """The scores of a model's heads by which this book sweeps it.
+
+    Those of the large grid of a real model are looked up. Where they are not stored, the default
+    grid of `rmutils detect` takes minutes instead of hours.
+    """
+    corpus = corpus_of(model)
+    if compute == "auto" and corpus == "book":
+        with suppress(NotStored):
+            return detect_stored(model, GRIDS[corpus], compute="never")
+        return detect_stored(model)
+    return detect_stored(model, GRIDS[corpus], compute=compute)
 
 
 def sweep_stored(
