@@ -1,5 +1,6 @@
-"""Waiting for what another process or thread does, and timing on machines with other work."""
+"""Processes beside a test, waiting for what they do, and timing on machines with other work."""
 
+import multiprocessing
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -8,6 +9,14 @@ Found = TypeVar("Found")
 
 PATIENCE = 900
 """Seconds after which something hangs: only that, however slow and busy the machine is."""
+
+
+def forked(function: Callable[..., object], *given: object) -> multiprocessing.Process:
+    """A process beside this one that has all that is imported here, which takes a new one seconds.
+    """
+    process = multiprocessing.get_context("fork").Process(target=function, args=given)
+    process.start()
+    return process
 
 
 def until(found: Callable[[], Found]) -> Found:

