@@ -16,9 +16,11 @@ SLOWER = 13
 models none takes more than twice as long as another."""
 BYTES, HALF = 4, 2
 """Bytes of a weight: in memory, where models run in float32 on a CPU; in the files of the hub."""
-BESIDE = 1.1e9
-"""Bytes of memory beside the weights in a detection: libraries, texts, what a prompt leaves."""
-DETECTION = 24
+PEAK, BESIDE = 5.7, 0.9e9
+"""Bytes of memory in a detection: for each weight, at the most, while they are unpacked; and for
+libraries and texts. 1.6 GB for 135 million weights, 3.8 GB for 494 million, 9.2 GB for 1.5 billion
+were measured."""
+DETECTION = 7.8
 """Seconds of one core, of the machine of `data/timings.json`, that the default detection takes with
 a teaching model: those of chapter 1 (`notebooks/costs.yml`), for both lengths."""
 
@@ -64,7 +66,7 @@ def to_fetch(name: str) -> int:
 
 def memory(name: str) -> int:
     """Return the bytes of memory that a detection takes on a CPU."""
-    return round(BESIDE + BYTES * (parameters(name) or 0))
+    return round(BESIDE + PEAK * (parameters(name) or 0))
 
 
 def detection_seconds(name: str) -> float:

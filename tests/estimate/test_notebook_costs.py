@@ -152,7 +152,7 @@ def test_a_detection_costs_what_chapter_1_says():
     [part] = (p for p in costs.parts if p.what == "detection on the small grid")
     asked = {"lengths": list(grid.lengths), "depths": list(grid.depths)}
     grown = part.units(costs.own | asked) / part.units(costs.own)
-    assert detection_seconds("smollm2-135m") == pytest.approx(part.seconds * grown, rel=0.01)
+    assert detection_seconds("smollm2-135m") == pytest.approx(part.seconds * grown, rel=0.02)
     assert detection_seconds("tiny-llama") == DETECTION
     recorded = next(run for run in RUNS if run.notebook == "01_preliminaries" and not run.given)
     assert memory("smollm2-135m") == pytest.approx(recorded.memory, rel=0.2)
