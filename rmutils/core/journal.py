@@ -38,7 +38,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from rmutils.core.config import DEVICE
+from rmutils.core.config import DEVICE, digest
 from rmutils.core.errors import UserError
 from rmutils.core.files import plain
 from rmutils.core.registry import import_all, outside_modules
@@ -46,26 +46,30 @@ from rmutils.core.validation import parse_json
 
 
 class Journal(UserDict[str, Any]):
-    """Results by name. Each is written to a file when it is set, as a line of JSON and a checksum.
+    """Results by name. Each is written to a file when it is set, as a line of JSON, a checksum, and
+    what it is a result of.
 
     Parameters
     ----------
     path : Path or None
         What is there already is read; a line that was being written when a run stopped, or that is
-        damaged, is left out, and so done again. Lines of version 1.0 have no checksum and are taken
-        as they are. What workers have written beside it (`worker_part`) is moved into it. None:
-        results are kept in memory only.
+        damaged, is left out, and so done again. What workers have written beside it
+        (`worker_part`) is moved into it. None: results are kept in memory only.
+    of : JSON-able, optional
+        All that the results depend on: the model as it is, the configuration, the texts. Lines of
+        something else, or that do not say of what, as those of version 1.0, are left out, too.
+        None: all lines are taken.
     """
 
-    def __init__(self, path: Path | None):
+    def __init__(self, path: Path | None, of: Any = None):
         super().__init__()
-        self.path = path
+        self.path, self.of = path, None if of is None else digest(of)[:16]
         if path is None:
             return
         if path.exists():
             self._read(path)
         for part in sorted(path.parent.glob(worker_part(path, "*").name)):
-            for name, result in Journal(part).items():
+            for name, result in Journal(part, of).items():
                 self[name] = result
             part.unlink()
 
@@ -74,8 +78,9 @@ class Journal(UserDict[str, Any]):
         if not written.endswith(b"\n"):
             os.truncate(path, written.rfind(b"\n") + 1)  # in place: what is whole stays on the disk
         for line in written.decode(errors="replace").split("\n")[:-1]:
-            text, tab, checksum = line.partition("\t")  # no JSON holds a bare tab
-            if not tab or checksum == _checksum(text):
+            text, *rest = line.split("\t", 2)  # no JSON holds a bare tab
+            checksum, of = (*rest, None, None)[:2]
+            if self.of in (None, of) and checksum in (None, _checksum(text, of)):
                 with suppress(ValueError, TypeError):
                     name, result = parse_json(text)
                     self.data[name] = result
@@ -85,11 +90,12 @@ class Journal(UserDict[str, Any]):
         if self.path:
             text = json.dumps([name, result])
             with self.path.open("ab") as file:
-                file.write(f"{text}\t{_checksum(text)}\n".encode())
+                line = [text, _checksum(text, self.of), *([self.of] if self.of else [])]
+                file.write(("\t".join(line) + "\n").encode())
 
 
-def _checksum(text: str) -> str:
-    return f"{zlib.crc32(text.encode()):08x}"
+def _checksum(*parts: str | None) -> str:
+    return f"{zlib.crc32(' '.join(filter(None, parts)).encode()):08x}"
 
 
 def worker_part(path: Path, number: int | str) -> Path:
@@ -105,7 +111,8 @@ what is done already, the share, and what to call with each amount that is done.
 
 
 def side_by_side(
-    work: Work, journal: Path, workers: int, doing: str, total: int, *, unit: str = "answers"
+    work: Work, journal: Path, workers: int, doing: str, total: int, *, of: Any,
+    unit: str = "answers",
 ) -> list[Any]:
     """Fill a journal by several processes, and return what `work` returned, share by share.
 
@@ -121,20 +128,22 @@ def side_by_side(
         For the progress bar.
     total : int
         Results in the end.
+    of : JSON-able
+        As for `Journal`.
 
     Raises
     ------
     UserError
         As `work`; or a worker was stopped.
     """
-    kept = Journal(journal)
+    kept = Journal(journal, of)
     parts = [worker_part(journal, k) for k in range(workers)]
     seen = 0
     context = multiprocessing.get_context("spawn")  # a fork of a process with threads can hang
     with progress_bar(doing, total, unit=unit, done=len(kept)) as advance, \
             ProcessPoolExecutor(workers, context, _begin, (outside_modules(),)) as pool:
         with _deaf_to_ctrl_c():  # the workers are, too: one process tells of it, and stops them
-            jobs = [pool.submit(_share, work, dict(kept), part, slice(k, None, workers))
+            jobs = [pool.submit(_share, work, dict(kept), part, of, slice(k, None, workers))
                     for k, part in enumerate(parts)]
         try:
             while wait(jobs, PAUSE).not_done:
@@ -145,7 +154,7 @@ def side_by_side(
             for worker in multiprocessing.active_children():
                 worker.terminate()
             raise
-    Journal(journal)  # takes in what they have written, also if one was stopped
+    Journal(journal, of)  # takes in what they have written, also if one was stopped
     try:
         return [job.result() for job in jobs]
     except BrokenProcessPool as error:
@@ -191,11 +200,11 @@ def default_workers() -> int:
     return gpus or min(4, os.cpu_count() or 1)
 
 
-def _share(work: Work, known: dict[str, Any], part: Path, share: slice) -> Any:
+def _share(work: Work, known: dict[str, Any], part: Path, of: Any, share: slice) -> Any:
     torch.set_num_threads(1)
     if torch.cuda.is_available():
         torch.cuda.set_device(share.start % torch.cuda.device_count())
-    own = Journal(part)
+    own = Journal(part, of)
     own.data = known
     return work(own, share, lambda amount: None)  # the command counts the lines of the journals
 

@@ -14,7 +14,7 @@ from rmutils.core.journal import Journal, progress_bar
 from rmutils.core.results import Artifact, Compute, Stage, Tables
 from rmutils.evaluation.answers import find_needles
 from rmutils.heads import DetectConfig, choose, mask_heads
-from rmutils.heads.detection import detect_stored, even_depths, inputs_of
+from rmutils.heads.detection import depends_on, detect_stored, even_depths, inputs_of
 from rmutils.heads.scores import Head, HeadScores
 from rmutils.models import LanguageModel
 from rmutils.models.loading import ModelRef
@@ -58,7 +58,7 @@ def ablate(
     for draw in range(config.draws):
         others = choose(scores, "non-retrieval", tau=config.tau, seed=config.seed + draw)
         plan[" ".join(f"{i}.{j}" for i, j in sorted(others))] = draw, others
-    kept = Journal(journal)
+    kept = Journal(journal, depends_on(lm, config, config.grid))
     todo = [name for name in plan if name not in kept]
     with progress_bar(f"ablations of {lm.name}", len(plan), unit="maskings",
                       done=len(plan) - len(todo)) as advance:

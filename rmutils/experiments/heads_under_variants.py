@@ -23,7 +23,14 @@ from rmutils.core.results import Artifact, Compute, Stage, Tables, read_tables, 
 from rmutils.experiments.masking_sweep import masking_plan, scored
 from rmutils.experiments.under_variants import answers
 from rmutils.experiments.variant_questions import needle_questions
-from rmutils.heads.detection import DetectConfig, even_depths, inputs_of, label_of, run_cases
+from rmutils.heads.detection import (
+    DetectConfig,
+    depends_on,
+    even_depths,
+    inputs_of,
+    label_of,
+    run_cases,
+)
 from rmutils.heads.masking import mask_heads
 from rmutils.heads.scores import DECIMALS, Head, HeadScores
 from rmutils.models import LanguageModel, load_model
@@ -185,7 +192,8 @@ def heads(
         more than others.
     """
     scores.select(tau=config.tau)  # says so if there is none
-    kept, asked = Journal(journal), needle_questions(lm, config.needles)
+    of = [*depends_on(lm, config, config.needles), scores.mean.tolist()]
+    kept, asked = Journal(journal, of), needle_questions(lm, config.needles)
     _, retrieval, *others = masking_plan(scores, (), taus=(config.tau,), draws=config.draws,
                                          seed=config.seed)
     if not others:
@@ -204,7 +212,7 @@ def heads(
         for i, (name, variant) in enumerate(config.variants.items()):
             own = journal.with_name(f"{journal.name}.{i}") if journal else None
             with variant.attached(lm) as model:
-                runs, cases = run_cases(lm, config.needles, journal=own,
+                runs, cases = run_cases(lm, config.needles, journal=own, of=variant.identity(),
                                         watch=None if model.batched else model.watch)
                 for masked in (retrieval, *others):
                     with mask_heads(lm, masked.heads):

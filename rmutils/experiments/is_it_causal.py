@@ -25,7 +25,7 @@ from rmutils.core.results import Artifact, Compute, Stage
 from rmutils.corpora.niah import NiahCase
 from rmutils.heads import DetectConfig, HeadScores, detect
 from rmutils.heads.answering import SUCCESS_ROUGE
-from rmutils.heads.detection import build_cases, inputs_of
+from rmutils.heads.detection import build_cases, depends_on, inputs_of
 from rmutils.heads.masking import draw_layer_matched
 from rmutils.heads.one_run import WatchedAnswer
 from rmutils.heads.patching import GivenAnswer, single_heads, without_needle
@@ -153,7 +153,7 @@ def is_it_causal(
     lm: LanguageModel, config: IsItCausalConfig, *, journal: Path | None = None
 ) -> IsItCausal:
     """Rank the heads, then exchange them in every answer that has its needle."""
-    kept = Journal(journal)
+    kept = Journal(journal, depends_on(lm, config, config.choice, config.cases))
     for kind in config.kinds:
         if f"score {kind}" not in kept:
             kept[f"score {kind}"] = detect(
@@ -166,18 +166,23 @@ def is_it_causal(
     rows, sets = _choices(lm, config, {kind: ranked.ranking(kind) for kind in config.kinds})
     for case, answer in _found(lm, config.cases, kept):
         kept[case.id] = _exchanged(lm, case, answer, rows, sets, config.top[0]) if answer else {}
-    done = [kept[case.id] for case in build_cases(lm, config.cases)]
-    if not any(done):
-        raise UserError(f"{lm.name} finds none of the needles, so no answer can be taken apart.")
+    done = _answers(lm, config.cases, kept)
     return IsItCausal(
         scores, _table(done, "sets"),
         _table(done, "singles").astype({"restored": "float32", "removed": "float32"}))
 
 
+def _answers(lm: LanguageModel, config: DetectConfig, kept: Journal) -> list[dict[str, Any]]:
+    """What is kept of the answers that have their needle."""
+    done = [kept[case.id] for case in build_cases(lm, config) if kept[case.id]]
+    if not done:
+        raise UserError(f"{lm.name} finds none of the needles, so no answer can be taken apart.")
+    return done
+
+
 def _table(records: list[dict[str, Any]], part: str) -> pd.DataFrame:
     """One part of all answers below each other."""
-    return pd.concat([pd.DataFrame(record[part]) for record in records if record],
-                     ignore_index=True)
+    return pd.concat([pd.DataFrame(record[part]) for record in records], ignore_index=True)
 
 
 def _found(
@@ -259,7 +264,7 @@ def leaders_by_length(
     lm: LanguageModel, config: LeadersConfig, *, journal: Path | None = None
 ) -> Leaders:
     """Restore each of a few heads alone, and all together, in every answer that has its needle."""
-    kept = Journal(journal)
+    kept = Journal(journal, depends_on(lm, config, config.cases))
     chosen = np.zeros((2 + len(config.heads), 1, *lm.shape), bool)
     chosen[1] = True
     for mask, head in zip(chosen[2:], config.heads, strict=True):
@@ -275,7 +280,7 @@ def leaders_by_length(
                 "head": heads, "restored": odds[2:] - odds[0], "gap": odds[1] - odds[0],
             }).to_dict("list")
         kept[case.id] = record
-    return Leaders(_table([kept[case.id] for case in build_cases(lm, config.cases)], "table"))
+    return Leaders(_table(_answers(lm, config.cases, kept), "table"))
 
 
 def is_it_causal_stored(

@@ -35,7 +35,7 @@ from rmutils.core.results import Tables
 from rmutils.corpora.niah import NiahCase
 from rmutils.experiments.under_variants import VariantConfig, measure
 from rmutils.experiments.variant_questions import DocumentsConfig
-from rmutils.heads.detection import DetectConfig, build_cases, even_depths
+from rmutils.heads.detection import DetectConfig, build_cases, depends_on, even_depths
 from rmutils.models import LanguageModel
 from rmutils.models.engine.implementations import attached, register_by_layer, using
 from rmutils.pipeline.planned_runs import Plan
@@ -192,7 +192,7 @@ def recall(
         chosen blindly would have: `prompt_kept`, `answer_kept` (shares of all tokens that are
         chosen).
     """
-    kept, rows = Journal(journal), []
+    kept, rows = Journal(journal, depends_on(lm, config, config.needles)), []
     cases = build_cases(lm, config.needles)
     with progress_bar(f"{lm.name}, needles among chosen tokens", len(cases), unit="needles",
                       done=len(kept)) as advance:

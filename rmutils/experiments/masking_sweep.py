@@ -25,7 +25,13 @@ from rmutils.corpora.world.tasks import TASKS
 from rmutils.evaluation.answers import speak
 from rmutils.experiments import sweep_questions as about
 from rmutils.experiments.teaching_models import DETECTION
-from rmutils.heads.detection import DetectConfig, detect_stored, even_depths, inputs_of
+from rmutils.heads.detection import (
+    DetectConfig,
+    depends_on,
+    detect_stored,
+    even_depths,
+    inputs_of,
+)
 from rmutils.heads.masking import MATCHED, draw_layer_matched, mask_heads
 from rmutils.heads.scores import DECIMALS, Head, HeadScores
 from rmutils.models import LanguageModel
@@ -227,7 +233,7 @@ def sweep(
     plan = {json.dumps(masking.key): masking for masking in masking_plan(
         scores, config.counts, taus=config.taus, draws=config.draws, seed=config.seed,
         policies=config.policies)}
-    kept = Journal(journal)
+    kept = Journal(journal, [*depends_on(lm, config, config.grid), scores.mean.tolist()])
     if "screening" not in kept:
         kept["screening"] = _rows(about.screen(lm, _samples(lm, config, f"{SEED}, screening"),
                                                config.max_new_tokens))

@@ -66,8 +66,8 @@ def extension(
     journal : Path, optional
         A file that takes each method when it is done. What is there already is not done again.
     """
-    kept = Journal(journal)
     lm = load_model(name, dtype=torch.float32)
+    kept = Journal(journal, [lm.state, RECIPES[name].digest(), config.identity()])
     packed = instances(lm, RECIPES[name], config)
     texts = len(config.reach.lengths) * config.reach.texts
     parts = {method: config.steps + texts * len(config.asked_after(method))

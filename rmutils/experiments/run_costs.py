@@ -29,7 +29,7 @@ from rmutils.core.config import Config
 from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal, one_thread, progress_bar
 from rmutils.corpora.niah import NiahCase
-from rmutils.heads.detection import DetectConfig, build_cases
+from rmutils.heads.detection import DetectConfig, build_cases, depends_on
 from rmutils.models import LanguageModel
 from rmutils.models.products import left_to_pytorch
 
@@ -80,9 +80,10 @@ def costs(
     if lm.model.device.type != "cpu":
         raise UserError("costs are counted in time of the processor. Set CUDA_VISIBLE_DEVICES to "
                         "nothing, so that the model is loaded there.")
-    kept, rows = Journal(journal), []
-    cases = build_cases(lm, DetectConfig(lengths=(config.length,), depths=(0.5,),
-                                         needles=config.rounds, max_new_tokens=config.steps))
+    grid = DetectConfig(lengths=(config.length,), depths=(0.5,), needles=config.rounds,
+                        max_new_tokens=config.steps)
+    cases = build_cases(lm, grid)
+    kept, rows = Journal(journal, depends_on(lm, config, grid)), []
     prepared: dict[str, AttentionVariant] = {}
     with progress_bar(f"{lm.name}, costs", len(cases) * len(config.variants), unit="passes",
                       done=len(kept)) as advance, one_thread():

@@ -35,6 +35,7 @@ from rmutils.experiments.under_variants import (
 )
 from rmutils.experiments.variant_questions import DocumentsConfig
 from rmutils.heads import DetectConfig
+from rmutils.heads.detection import depends_on
 from rmutils.heads.scores import Head
 from rmutils.longcontext.extension import Extended
 from rmutils.models import LanguageModel, identify, load_model
@@ -163,8 +164,8 @@ def positions_stored(
         Nothing stored and `compute="never"`.
     """
     def make(folder: Path) -> dict[str, Any]:
-        kept = Journal(folder / ".done.jsonl")
         lm = load_model(str(_trained(config)) if config.cause else config.model)
+        kept = Journal(folder / ".done.jsonl", depends_on(lm, config, config.needles))
         for name in config.variants:
             if name not in kept:
                 how = variant(name, lm, config.trained, config.yarn)

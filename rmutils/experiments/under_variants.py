@@ -30,7 +30,7 @@ from rmutils.experiments.variant_questions import (
     document_questions,
     needle_questions,
 )
-from rmutils.heads.detection import DetectConfig, even_depths, inputs_of
+from rmutils.heads.detection import DetectConfig, depends_on, even_depths, inputs_of
 from rmutils.heads.masking import Ablation, mask_heads
 from rmutils.longcontext import extension  # noqa: F401, registers a variant
 from rmutils.models import LanguageModel
@@ -94,7 +94,8 @@ def measure(lm: LanguageModel, config: VariantConfig, *, journal: Path | None = 
     UserError
         Variant, masked heads or lengths do not fit the model.
     """
-    kept, found = Journal(journal), {}
+    grids = [config.needles] if config.needles else []
+    kept, found = Journal(journal, depends_on(lm, config, *grids)), {}
     with config.variant.attached(lm) as model, mask_heads(lm, config.masked, config.how):
         asked = {name: make(lm, wanted) for name, make, wanted in (
             ("needles", needle_questions, config.needles),

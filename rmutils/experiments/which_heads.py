@@ -20,7 +20,7 @@ from rmutils.evaluation.answers import find_needles, log_probabilities
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate
 from rmutils.experiments.sweep_questions import KNOWN_TOKENS, PASSAGE
 from rmutils.heads import DetectConfig, mask_heads
-from rmutils.heads.detection import build_cases, detect_stored, inputs_of
+from rmutils.heads.detection import build_cases, depends_on, detect_stored, inputs_of
 from rmutils.heads.masking import Ablation, draw_layer_matched
 from rmutils.heads.one_run import WatchedAnswer
 from rmutils.heads.score_kinds import SCORES
@@ -127,7 +127,7 @@ def which_heads(
     lm: LanguageModel, config: WhichHeadsConfig, *, journal: Path | None = None
 ) -> WhichHeads:
     """Score all heads in several ways, then ask the model under every masking."""
-    kept = Journal(journal)
+    kept = Journal(journal, depends_on(lm, config, config.detect, config.asked))
     means = {kind: detect_stored(lm, config.detect.changed({"score": SCORE[kind]}))[0].mean
              for kind in config.kinds}
     plan: list[tuple[str, str, int, int, list[Head]]] = [("", WHOLE, 0, 0, [])]

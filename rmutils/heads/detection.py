@@ -13,7 +13,7 @@ import pandas as pd
 from safetensors.numpy import load_file, save_file
 
 from rmutils.attention.decoding import Answer
-from rmutils.core.config import command_line, digest
+from rmutils.core.config import Config, command_line, digest
 from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal, progress_bar, side_by_side
 from rmutils.core.paths import CORPORA
@@ -144,7 +144,7 @@ def _kinds(lm: LanguageModel, config: DetectConfig) -> dict[str, ScoreKind]:
 def _detect_together(
     lm: LanguageModel, config: DetectConfig, journal: Path | None
 ) -> dict[str, HeadScores]:
-    runs, table = _run(lm, config, journal)
+    runs, table = _run(lm, config, Journal(journal, _depends(lm, config)))
     return {name: kind.total(runs[name], table) for name, kind in _kinds(lm, config).items()}
 
 
@@ -176,7 +176,7 @@ def success_rate(lm: LanguageModel | str | Path, config: DetectConfig = DetectCo
 
 def run_cases(
     lm: LanguageModel, config: DetectConfig, *, journal: Path | None = None,
-    watch: Watch | None = None,
+    watch: Watch | None = None, of: Any = None,
 ) -> tuple[np.ndarray, pd.DataFrame]:
     """Run the cases of `detect`; it is no error if no needle is found.
 
@@ -184,6 +184,8 @@ def run_cases(
     ----------
     watch : callable, optional
         See `Watch`. Default: cases are answered in batches, and what they share is read once.
+    of : JSON-able, optional
+        What else the answers depend on, for the journal.
 
     Returns
     -------
@@ -191,17 +193,17 @@ def run_cases(
         (cases, layers, heads), the score of each head in each case, and a row for each case; both
         in the order of the grid, failed cases included.
     """
-    runs, table = _run(lm, config, journal, watch)
+    runs, table = _run(lm, config, Journal(journal, _depends(lm, config, of)), watch)
     table["success"] |= not kind_of(config).only_found
     return runs[config.score], table
 
 
 def _run(
-    lm: LanguageModel, config: DetectConfig, journal: Path | None, watch: Watch | None = None
+    lm: LanguageModel, config: DetectConfig, records: Journal, watch: Watch | None = None
 ) -> tuple[dict[str, np.ndarray], pd.DataFrame]:
     """The scores of `run_cases` by kind, for all that this run gives."""
     check(lm)
-    cases, kinds, records = build_cases(lm, config), _kinds(lm, config), Journal(journal)
+    cases, kinds = build_cases(lm, config), _kinds(lm, config)
     todo = _missing(cases, kinds, records)
     with progress_bar(f"detecting heads of {lm.name}", len(cases),
                       done=len(cases) - len(todo)) as advance:
@@ -344,7 +346,8 @@ def detect_stored(
         cases = build_cases(lm, config)
         if (several := min(workers, len(cases))) > 1:
             side_by_side(partial(_work, ref.name, config), journal, several,
-                         f"detecting heads of {lm.name}", len(cases), unit="cases")
+                         f"detecting heads of {lm.name}", len(cases), unit="cases",
+                         of=_depends(lm, config))
         return _detect_together(lm, config, journal)
 
     inputs, shown = inputs_of(ref.identity, config, config.corpus or ref.corpus), named or ref.name
@@ -363,6 +366,19 @@ def detect_stored(
             config, inputs, lambda journal: make(journal)[config.score], **how)
     return replace(scores, model=ref.name, score=config.score,
                    about=about(ref.identity, config)), artifact
+
+
+def depends_on(lm: LanguageModel, config: Config, *grids: DetectConfig) -> list[Any]:
+    """Return what results of a configuration with these grids depend on, for their journal."""
+    return [lm.state, config.identity(), config.outside(),
+            [inputs_of(lm.identity, grid, lm.corpus) for grid in grids]]
+
+
+def _depends(lm: LanguageModel, config: DetectConfig, also: Any = None) -> list[Any]:
+    """Return the same for all kinds of score that come from one run."""
+    together = config.score in kind_of(config).together
+    grid = config.changed({"score": "copy"}) if together else config
+    return [*depends_on(lm, grid, grid), also]
 
 
 def about(identity: str, config: DetectConfig) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from rmutils.core.errors import UserError
 from rmutils.core.validation import Heads, checked
 from rmutils.heads.scores import Head, HeadScores
 from rmutils.models import LanguageModel
+from rmutils.models.engine.implementations import changed
 from rmutils.models.families import family_of
 from rmutils.models.language_model import passages
 from rmutils.models.loading import ModelRef
@@ -207,6 +208,8 @@ def mask_heads(
              (_query_weights(lm, *head) if how == "query" else [_columns(lm, *head)])]
     biases = _mean_biases(lm, heads) if how == "mean" and heads else {}
     with ExitStack() as undo:
+        if heads:
+            undo.enter_context(changed(lm.model, "masked", heads, how))
         for projection, bias in biases.items():
             undo.callback(setattr, projection, "bias", projection.bias)
             projection.bias = nn.Parameter(bias, requires_grad=False)
@@ -224,12 +227,14 @@ def scaled_outputs(
 
     On exit, also after an exception, the weights are what they were before, bit for bit.
     """
-    parts = [_columns(lm, *head) for head in sorted(lm.checked_heads(heads))]
+    heads = sorted(lm.checked_heads(heads))
+    parts = [_columns(lm, *head) for head in heads]
     before = [part.clone() for part in parts]
     try:
         for part in parts:
             part.mul_(factor)
-        yield
+        with changed(lm.model, "scaled", heads, factor):
+            yield
     finally:
         for part, old in zip(parts, before, strict=True):
             part.copy_(old)

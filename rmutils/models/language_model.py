@@ -9,11 +9,13 @@ from functools import lru_cache
 
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
+from rmutils.core.config import digest
 from rmutils.core.errors import UserError
 from rmutils.core.paths import CORPORA
 from rmutils.core.validation import checked
 from rmutils.corpora.niah import load_haystacks
 from rmutils.models.chat_template import Frame, Message, frame_of, template_errors, written
+from rmutils.models.engine.implementations import changes_of
 from rmutils.models.text_encoder import Encoded, TextEncoder
 
 MARGIN = 8
@@ -88,6 +90,12 @@ class LanguageModel:
                 raise UserError(f"{self.name} has no head {layer}-{head}: it has {layers} layers "
                                 f"of {width} heads, counted from 0-0 to {layers - 1}-{width - 1}.")
         return heads
+
+    @property
+    def state(self) -> str:
+        """What the model is for the time being: `identity`, and what is masked or changed in it."""
+        changes = changes_of(self.model)
+        return f"{self.identity}, changed {digest(changes)}" if changes else self.identity
 
     @property
     def window(self) -> int:

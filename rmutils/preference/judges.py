@@ -250,7 +250,7 @@ def judge_stored(
 
 
 def _judge(judge: Judge, first: pd.DataFrame, second: pd.DataFrame, journal: Path) -> pd.DataFrame:
-    kept = Journal(journal)
+    kept = Journal(journal, [judge.identity, *(side["text"].tolist() for side in (first, second))])
     todo = [(a.id, a.instruction, [a.text, b.text])
             for a, b in zip(first.itertuples(), second.itertuples(), strict=True)
             if a.id not in kept]

@@ -183,12 +183,14 @@ def respond(
     instructions = [Instruction.of(one) if isinstance(one, str) else one for one in instructions]
     who = f"{backend.name}, {len(config.heads)} heads masked" if config.heads else backend.name
     doing, total = f"responses of {who}", len(instructions)
-    kept = Journal(journal)
+    lm = getattr(backend, "lm", None)
+    of = [backend.identity, lm and lm.state, config.identity(), config.outside()]
+    kept = Journal(journal, of)
     workers = min(backend.workers, sum(map(bool, _parts(backend.together, instructions, kept))))
     if journal and workers > 1:
         work = partial(_work, backend.elsewhere(), backend.together, instructions, config)
-        side_by_side(work, journal, workers, doing, total, unit="responses")
-        kept = Journal(journal)
+        side_by_side(work, journal, workers, doing, total, of=of, unit="responses")
+        kept = Journal(journal, of)
     parts = _parts(backend.together, instructions, kept)
     with progress_bar(doing, total, unit="responses",
                       done=total - sum(map(len, parts))) as advance:

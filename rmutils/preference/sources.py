@@ -207,7 +207,7 @@ def synthesize(
                         f'another source of instructions, such as "world".')
     before, after = lm.user_turn()
     prompt = lm.tokenizer(before, add_special_tokens=False)["input_ids"]
-    kept = Journal(journal)
+    kept = Journal(journal, [lm.state, seed, MAX_NEW_TOKENS, TEMPERATURE, TOP_P])
     batch = min(suiting(lm, BATCH), 2 * count)
     for start in range(0, DRAWS * count, batch):
         numbers = range(start, min(start + batch, DRAWS * count))

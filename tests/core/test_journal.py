@@ -78,6 +78,27 @@ def test_lines_of_version_1_0_have_no_checksum(tmp_path):
     assert dict(Journal(path)) == {"a": 1, "c": 3}
 
 
+def test_only_what_is_of_the_same_is_taken(tmp_path):
+    """Results of other things may stand in the same file, workers' too; and each finds its own."""
+    path, one, other = tmp_path / "journal.jsonl", {"model": "a"}, {"model": "b"}
+    Journal(path, one)["answer"] = 1.0
+    assert dict(Journal(path, other)) == {}
+    Journal(path, other)["answer"] = 0.0
+    Journal(worker_part(path, 0), other)["more"] = 5
+    Journal(worker_part(path, 1), one)["less"] = 6
+    assert dict(Journal(path, one)) == {"answer": 1.0, "less": 6}
+    assert [*tmp_path.iterdir()] == [path]
+    path.write_text('["answer", 2.0]\n["less", 3]\t7a9dd1b2\n')  # of nobody knows what
+    assert dict(Journal(path, one)) == {}
+
+
+def test_what_it_is_of_cannot_be_changed(tmp_path):
+    Journal(path := tmp_path / "journal.jsonl", "a")["answer"] = 1
+    other = Journal(None, "b").of
+    path.write_text(path.read_text().replace(Journal(None, "a").of, other))
+    assert dict(Journal(path, "b")) == dict(Journal(path)) == {}
+
+
 def test_a_result_that_is_no_json_is_not_kept(tmp_path):
     journal = Journal(tmp_path / "journal.jsonl")
     with pytest.raises(TypeError):
@@ -162,7 +183,7 @@ def test_shares_are_done_side_by_side(tmp_path, monkeypatch, heard):
     monkeypatch.setattr(module, "ProcessPoolExecutor", Pool)
     monkeypatch.setattr(module, "progress_bar", bar)
     with one_thread():
-        shares = side_by_side(work, path, 2, "counting", 5, unit="numbers")
+        shares = side_by_side(work, path, 2, "counting", 5, of=None, unit="numbers")
     assert shares == [slice(0, None, 2), slice(1, None, 2)]
     assert files == {(k, worker_part(path, k)) for k in range(2)}
     assert told[0] == ("counting", 5, "numbers", 1) and sum(told[1:]) == 4
@@ -215,7 +236,7 @@ def test_workers_take_the_gpus_in_turn(tmp_path, monkeypatch):
         return dict(own), share.start
 
     with one_thread():
-        found = [module._share(work, {"a": 1}, tmp_path / str(k), slice(k, None, 6))
+        found = [module._share(work, {"a": 1}, tmp_path / str(k), None, slice(k, None, 6))
                  for k in range(6)]
     assert taken == [0, 1, 2, 0, 1, 2] and found == [({"a": 1}, k) for k in range(6)]
 
@@ -245,7 +266,7 @@ def work(journal, share, done):
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background has none
     try:
-        side_by_side(work, Path(sys.argv[1]), 2, "sleeping", 2)
+        side_by_side(work, Path(sys.argv[1]), 2, "sleeping", 2, of="sleep")
     except KeyboardInterrupt:
         print("stopped")
     except UserError as error:

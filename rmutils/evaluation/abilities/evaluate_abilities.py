@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -138,7 +138,8 @@ def evaluate_general(
     if not lm.chat:
         raise UserError(f"{lm.name} has no chat template, so there is no telling how its prompts "
                         f"are written. Take an instruction-tuned model.")
-    asked, kept = config.items(lm.corpus), Journal(journal)
+    asked = config.items(lm.corpus)
+    kept = Journal(journal, _depends(lm.state, config, lm.corpus, base and base.state))
     parts = parts_of(lm, config, base)
     with mask_heads(lm, config.masked), one_thread(), progress_bar(
             f"abilities of {lm.name}", config.questions(lm.corpus, base), unit="questions",
@@ -228,8 +229,15 @@ def ask_side_by_side(
         As of `evaluate_general`; or a worker was stopped.
     """
     corpus = corpus_of(model, base)
+    of = _depends(ModelRef(model, base).identity, config.possible(corpus), corpus,
+                  base and identify(base))
     side_by_side(partial(_work, model, config, base), journal, workers,
-                 f"abilities of {model}", config.questions(corpus, base), unit="questions")
+                 f"abilities of {model}", config.questions(corpus, base), of=of, unit="questions")
+
+
+def _depends(model: str, config: GeneralConfig, corpus: str, base: str | None) -> list[Any]:
+    """Return what the answers depend on, for their journal."""
+    return [model, config.identity(), config.outside(), _digest(config, corpus), base]
 
 
 def _work(

@@ -11,7 +11,7 @@ The method is that of Zheng et al. (2023), "Judging LLM-as-a-judge with MT-Bench
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Annotated, Self
@@ -135,7 +135,8 @@ def mt_bench(
         1), `score` (ten times the rating, so that it ends at 100; NaN where the judge gave none:
         such answers are unscored, not bad), `response` (without thoughts, as the judge sees it).
     """
-    kept = Journal(journal)
+    kept = Journal(journal, [lm.state, config.identity(), [asdict(one) for one in questions],
+                             judge.identity, PROMPT])
     answers = [(i, turn) for i, q in enumerate(questions) for turn in range(len(q.turns))]
     with progress_bar(f"MT-Bench of {lm.name}", 2 * len(answers), unit="answers and ratings",
                       done=len(kept)) as advance:

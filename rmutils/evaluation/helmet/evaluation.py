@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -120,7 +121,7 @@ def evaluate(
     {'needle_rivals': 100.0}
     """
     lm = ModelRef(lm).load()
-    kept, found = Journal(journal), []
+    kept, found = Journal(journal, _depends(lm.state, config)), []
     done = sum("judged" not in name for name in kept)
     with config.attached(lm) as model, progress_bar(
             f"evaluation of {lm.name}", config.parts * config.samples, unit="answers",
@@ -177,7 +178,7 @@ def _score(
 ) -> float:
     """The metric's score, or the judge's, which is kept once it is given."""
     grade = judge.metrics.get(metric) if judge else None
-    name = f"judged {metric} {_key(prompter, ask)}"
+    name = f"judged {metric} {_key(prompter, ask)} {judge.identity}" if judge else ""
     if grade and name in kept:
         return kept[name]
     value = score(prompter.dataset, metric, response, ask.question, grade)
@@ -211,9 +212,15 @@ def evaluate_side_by_side(
         As of `evaluate`; or a worker was stopped.
     """
     shares = side_by_side(partial(_work, model, config), journal, workers, f"evaluation of {model}",
-                          config.parts * config.samples)
+                          config.parts * config.samples,
+                          of=_depends(ModelRef(model).identity, config))
     return pd.DataFrame([
         row for i in range(config.parts) for row in shares[i % workers][i // workers]])
+
+
+def _depends(model: str, config: EvaluateConfig) -> list[Any]:
+    """Return what the answers depend on, for their journal; grades name their judge."""
+    return [model, config.identity(), config.outside()]
 
 
 def _work(

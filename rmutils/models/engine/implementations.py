@@ -27,6 +27,25 @@ def register(name: str, attention: Callable[..., tuple[Tensor, None]]) -> None:
     AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
 
 
+_CHANGES = "rmutils_changes"
+
+
+@contextmanager
+def changed(model: PreTrainedModel, *how: object) -> Iterator[None]:
+    """Note that a model is changed meanwhile, for `changes_of`."""
+    before = changes_of(model)
+    setattr(model, _CHANGES, [*before, [*how]])
+    try:
+        yield
+    finally:
+        setattr(model, _CHANGES, before)
+
+
+def changes_of(model: PreTrainedModel) -> list[list[object]]:
+    """Return what is changed in a model for the time being: masks, and attention by layer."""
+    return list(getattr(model, _CHANGES, []))
+
+
 @contextmanager
 def using(model: PreTrainedModel, name: str) -> Iterator[None]:
     """Switch a model to another attention; on exit its own comes back, also after an error."""
@@ -82,7 +101,7 @@ def attached(model: PreTrainedModel, name: str, given: Mapping[int, object]) -> 
     try:
         for i, module in modules.items():
             setattr(module, name, given[i])
-        with using(model, name):
+        with using(model, name), changed(model, name, sorted(given)):
             yield
     finally:
         for module in modules.values():

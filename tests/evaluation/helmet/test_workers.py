@@ -18,7 +18,8 @@ def test_answers_are_those_of_one_process(tmp_path, in_this_process):
     table = evaluate(load_model("tiny-llama"), CONFIG, journal=alone)
     one = Journal(alone)
     begun = tmp_path / "begun.jsonl"
-    left = Journal(worker_part(begun, 1))
+    left = Journal(worker_part(begun, 1),
+                   stored._depends(load_model("tiny-llama").identity, CONFIG))
     for name in [*one][5:9]:
         left[name] = one[name]
     with left.path.open("a") as file:

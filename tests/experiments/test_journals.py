@@ -1,0 +1,79 @@
+"""A journal of one model is of no use to another, nor to the same one with masked heads."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rmutils.evaluation.abilities.evaluate_abilities import GeneralConfig, evaluate_general
+from rmutils.evaluation.abilities.mt_bench import MTBenchConfig, Question, mt_bench
+from rmutils.evaluation.helmet import EvaluateConfig, evaluate
+from rmutils.experiments.is_it_causal import LeadersConfig, leaders_by_length
+from rmutils.experiments.layer_choice import RecallConfig, recall
+from rmutils.experiments.under_variants import TextsConfig, VariantConfig, measure
+from rmutils.heads import DetectConfig, detect, mask_heads
+from rmutils.heads.masking import scaled_outputs
+from rmutils.models import LanguageModel, load_model
+from rmutils.preference.responses import ResponseConfig, respond
+from rmutils.preference.sources import synthesize
+
+GRID = DetectConfig(lengths=(256,), depths=(0.5,), needles=2, max_new_tokens=12)
+ASKED = ["Where is the key?", "Name a town."]
+JUDGE = SimpleNamespace(identity="judge", at_once=1, ask=lambda asked, read: 5.0)
+RUNS: dict[str, Callable[[LanguageModel, Path], object]] = {
+    "detect": lambda lm, path: detect(lm, GRID, journal=path).cases.drop(columns="seconds"),
+    "respond": lambda lm, path: respond(
+        lm, ASKED, ResponseConfig(temperature=0, max_new_tokens=8), path),
+    "evaluate": lambda lm, path: evaluate(lm, EvaluateConfig(
+        datasets=("labels_coarse",), lengths=(300,), samples=2), journal=path),
+    "abilities": lambda lm, path: evaluate_general(
+        lm, GeneralConfig(samples=3, tasks=("short instructions",)), journal=path).samples,
+    "mt-bench": lambda lm, path: mt_bench(
+        lm, [Question("1", "math", ("What is 2 + 3?",))], JUDGE, MTBenchConfig(max_new_tokens=6),
+        journal=path),
+    "synthesize": lambda lm, path: pd.DataFrame(
+        [one for one, _ in zip(synthesize(lm, 1, 0, path), range(2), strict=False)]),
+    "variants": lambda lm, path: measure(lm, VariantConfig(
+        needles=None, documents=None, texts=TextsConfig(count=1)), journal=path)["texts"],
+    "recall": lambda lm, path: recall(lm, RecallConfig(needles=GRID, p=(0.9,)), path)["recall"],
+    "leaders": lambda lm, path: leaders_by_length(
+        lm, LeadersConfig(cases=GRID, heads=((3, 7),)), journal=path).table,
+}
+FACTORS = {"leaders": 0.7}  # which are told of answers that are found
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    return load_model("tiny-llama", device="cpu")
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_journal_is_of_one_model_as_it_is(tiny, tmp_path, name):
+    run, path = RUNS[name], tmp_path / "journal"
+    whole = run(tiny, path)
+    lines = path.read_bytes()
+    pd.testing.assert_frame_equal(run(tiny, path), whole)
+    assert path.read_bytes() == lines  # which is its own journal
+    with scaled_outputs(tiny, [*np.ndindex(*tiny.shape)], FACTORS.get(name, 0.0)):
+        scaled = run(tiny, None)
+        assert not scaled.equals(whole)
+        pd.testing.assert_frame_equal(run(tiny, path), scaled)
+    pd.testing.assert_frame_equal(run(tiny, path), whole)
+
+
+def test_masks_needles_and_other_models(tiny, tmp_path):
+    """The case that was wrong: 1.0 in place of 0.0."""
+    path, heads = tmp_path / "journal", detect(tiny, GRID).select(top_k=10)
+    scores = detect(tiny, GRID, journal=path)
+    with mask_heads(tiny, heads):
+        masked = detect(tiny, GRID, journal=path)
+    assert (scores.success_rate.value, masked.success_rate.value) == (1.0, 0.0)
+    other = GRID.changed({"needle_set": "literal"})
+    assert detect(tiny, other, journal=path).cases["response"].tolist() == detect(
+        tiny, other).cases["response"].tolist()
+    qwen = load_model("tiny-qwen3", device="cpu")
+    np.testing.assert_array_equal(detect(qwen, GRID, journal=path).runs, detect(qwen, GRID).runs)
+    assert tiny.state == tiny.identity
