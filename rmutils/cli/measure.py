@@ -125,7 +125,8 @@ def show(means: pd.DataFrame, about: dict, as_json: bool) -> None:
         for row in part.itertuples():
             indent = {"data set": "    ", "category": "  ", "overall": ""}[row.level]
             interval = "   " + span(row.low, row.high, "5.1f", what="text")
-            notes = f"   {row.unscored} unscored" * bool(row.unscored) + \
+            about_texts = f"   {row.samples} samples of {row.texts} text{'s' * (row.texts > 1)}"
+            notes = about_texts + f"   {row.unscored} unscored" * bool(row.unscored) + \
                 f"   missing: {row.missing}" * bool(row.missing)
             typer.echo(f"{indent + row.name:22}{row.value:6.1f}{interval}{notes}")
     typer.echo(f"Stored as {about['artifact']}.")

@@ -190,8 +190,7 @@ def run_cases(
     Returns
     -------
     ndarray, DataFrame
-        (cases, layers, heads), the score of each head in each case, and a row for each case; both
-        in the order of the grid, failed cases included.
+        Scores (cases, layers, heads), and a row for each case; failed cases are there, too.
     """
     runs, table = _run(lm, config, Journal(journal, _depends(lm, config, of)), watch)
     table["success"] |= not kind_of(config).only_found

@@ -23,7 +23,7 @@ from rmutils.core.errors import UserError
 from rmutils.core.validation import Heads, checked
 from rmutils.heads.scores import Head, HeadScores
 from rmutils.models import LanguageModel
-from rmutils.models.engine.implementations import changed
+from rmutils.models.changes import changed
 from rmutils.models.families import family_of
 from rmutils.models.language_model import passages
 from rmutils.models.loading import ModelRef

@@ -14,8 +14,8 @@ from rmutils.core.errors import UserError
 from rmutils.core.paths import CORPORA
 from rmutils.core.validation import checked
 from rmutils.corpora.niah import load_haystacks
+from rmutils.models.changes import changes_of
 from rmutils.models.chat_template import Frame, Message, frame_of, template_errors, written
-from rmutils.models.engine.implementations import changes_of
 from rmutils.models.text_encoder import Encoded, TextEncoder
 
 MARGIN = 8

@@ -40,9 +40,9 @@ def averages(
     -------
     DataFrame
         `length`, `level` ("data set", "category" or "overall"), `name`, `value` (0 to 100) with
-        `low` and `high` (95 %; NaN where single samples are not known), `samples`, `unscored` (how
-        many of them have a metric without a score, and are left out of it), `missing` (what is not
-        in the mean, with commas between).
+        `low` and `high` (95 %; NaN where single samples are not known), `samples`, `texts` (how
+        many they are about), `unscored` (how many of them have a metric without a score, and are
+        left out of it), `missing` (what is not in the mean, with commas between).
     """
     rows = []
     for length, part in table.groupby("length"):
@@ -131,21 +131,22 @@ def _of_length(
     return rows
 
 
-def _counts(part: pd.DataFrame) -> dict[str, tuple[int, int]]:
-    """Samples of each data set, and how many of them have a metric without a score."""
+def _counts(part: pd.DataFrame) -> dict[str, tuple[int, ...]]:
+    """Samples of each data set, their texts, and how many have a metric without a score."""
     lacking = part.groupby(["dataset", "sample"])["unscored"].any()
     counts = lacking.groupby("dataset").agg(["size", "sum"])
+    counts.insert(1, "texts", part.groupby("dataset")["cluster"].nunique())
     return dict(zip(counts.index, counts.itertuples(index=False, name=None), strict=True))
 
 
-def _sum(counts) -> tuple[int, int]:
+def _sum(counts) -> tuple[int, ...]:
     return tuple(map(sum, zip(*counts, strict=True)))
 
 
 def _row(
-    length: int, level: str, name: str, values: np.ndarray, counts: tuple[int, int],
+    length: int, level: str, name: str, values: np.ndarray, counts: tuple[int, ...],
     missing: Sequence[str] = (),
 ) -> dict:
     return {"length": length, "level": level, "name": name,
             **interval_of(values, bounds=POINTS)._asdict(), "samples": counts[0],
-            "unscored": int(counts[1]), "missing": ", ".join(missing)}
+            "texts": int(counts[1]), "unscored": int(counts[2]), "missing": ", ".join(missing)}

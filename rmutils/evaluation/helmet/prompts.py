@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
@@ -29,6 +29,9 @@ from rmutils.evaluation.helmet.suite import DATASETS, SUITE, SUITES, Dataset
 from rmutils.heads.masking import Ablation, mask_heads
 from rmutils.models import LanguageModel
 from rmutils.models.language_model import MARGIN
+
+FEW_SAMPLES = 20
+"""With so many, even ten questions about each text are about two texts."""
 
 
 class EvaluateConfig(Config):
@@ -73,7 +76,8 @@ class EvaluateConfig(Config):
     alike."""
     per_text: Annotated[int, Field(ge=1)] | None = added(None)
     """Most questions about one text. None: five, ten in ICL, so that the text is read once for all
-    of them. With one each, answers are independent."""
+    of them; one if there are fewer than 20 samples, which would come from one or two texts, and
+    answers about one text are too alike for an interval."""
 
     @field_validator("datasets")
     @classmethod
@@ -95,6 +99,16 @@ class EvaluateConfig(Config):
     @classmethod
     def _in_order(cls, lengths: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(sorted({*lengths}))
+
+    @property
+    def most_per_text(self) -> int | None:
+        """`per_text`, or what is in force without it."""
+        return self.per_text or (1 if self.samples < FEW_SAMPLES else None)
+
+    def identity(self) -> dict[str, Any]:
+        """Few samples are those of an explicit `per_text`: they used to be others."""
+        return super().identity() | (
+            {"per_text": self.most_per_text} if self.samples < FEW_SAMPLES else {})
 
     def outside(self) -> dict[str, str]:
         """Return the code outside this project that registered data sets and their metrics."""
@@ -287,8 +301,8 @@ def prompter_of(
 ) -> Prompter:
     """The prompts of a data set, in the form that suits the model where it is not prescribed."""
     own = lm.corpus == "world"
-    if config.per_text:
-        dataset = replace(dataset, questions=min(dataset.questions, config.per_text))
+    if most := config.most_per_text:
+        dataset = replace(dataset, questions=min(dataset.questions, most))
     chat = lm.chat and (own or config.thinking or dataset.chat)
     shots = 0 if own else dataset.shots
     return Prompter(lm, dataset, length, shots if config.shots is None else config.shots,
@@ -297,7 +311,8 @@ def prompter_of(
 
 
 def questions(prompter: Prompter, samples: int) -> list[Asked]:
-    """The first samples of a data set; those of a short run are the first ones of a long run.
+    """The first samples of a data set; with as many per text, those of a short run are the first
+    ones of a long run.
 
     Raises
     ------

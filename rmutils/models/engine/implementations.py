@@ -13,6 +13,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
 
 from rmutils.core.errors import UserError
+from rmutils.models.changes import changed
 from rmutils.models.families import needs_eager
 
 GROUPED, KEYS_ONLY = "grouped_query", "keys_only"
@@ -25,25 +26,6 @@ def register(name: str, attention: Callable[..., tuple[Tensor, None]]) -> None:
     """
     AttentionInterface.register(name, attention)
     AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
-
-
-_CHANGES = "rmutils_changes"
-
-
-@contextmanager
-def changed(model: PreTrainedModel, *how: object) -> Iterator[None]:
-    """Note that a model is changed meanwhile, for `changes_of`."""
-    before = changes_of(model)
-    setattr(model, _CHANGES, [*before, [*how]])
-    try:
-        yield
-    finally:
-        setattr(model, _CHANGES, before)
-
-
-def changes_of(model: PreTrainedModel) -> list[list[object]]:
-    """Return what is changed in a model for the time being: masks, and attention by layer."""
-    return list(getattr(model, _CHANGES, []))
 
 
 @contextmanager

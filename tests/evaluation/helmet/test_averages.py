@@ -41,6 +41,8 @@ def test_means_of_means(table):
     assert len(six) == 6 and value(found, "Cite", 2048) == pytest.approx(six.mean())
     assert (found["missing"] == "").all()
     assert value(found, "overall", 2048, "samples") == 12 * len(SUITES["helmet"])
+    assert value(found, "overall", 2048, "texts") == 4 * len(SUITES["helmet"])
+    assert value(found, "choice", column="texts") == 4
     assert found[found["level"] == "category"]["name"].tolist() == [*CATEGORIES] * 2
     assert found[found["level"] == "overall"]["name"].tolist() == ["overall"] * 2
     assert len(found[found["level"] == "data set"]) == 2 * len(SUITES["helmet"])

@@ -13,6 +13,7 @@ from rmutils.core.errors import NotStored, UserError
 from rmutils.core.results import Artifact
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate, evaluate_stored
 from rmutils.evaluation.helmet import evaluation as module
+from rmutils.evaluation.helmet.averages import averages
 from rmutils.evaluation.helmet.metrics import GradingJudge
 from rmutils.evaluation.helmet.prompts import prompter_of, questions
 from rmutils.evaluation.helmet.suite import DATASETS
@@ -67,6 +68,21 @@ def test_a_text_for_each_question(teaching):
         assert max(pd.Series([ask.cluster for ask in asked[2]]).value_counts()) == 2
         assert asked[99] == asked[None]
     assert EvaluateConfig(per_text=1).digest() != EvaluateConfig().digest()
+
+
+def test_few_samples_are_spread_over_texts(teaching):
+    """Ten used to be about one text in ICL, and about two elsewhere, so had no interval."""
+    config = EvaluateConfig(datasets=("labels_coarse", "document_qa"), lengths=(300,), samples=10)
+    found = evaluate(teaching, config)
+    assert (found.groupby("dataset")["cluster"].nunique() == 10).all()
+    means = averages(found).query("level == 'data set'")
+    assert means["texts"].tolist() == [10, 10] and np.isfinite(means["low"]).all()
+    assert config.digest() == config.changed({"per_text": "1"}).digest()  # and not of before
+    assert config.identity()["per_text"] == 1
+    for samples in (20, 50):  # as they are stored
+        more = config.changed({"samples": str(samples)})
+        assert "per_text" not in more.identity() and more.most_per_text is None
+    assert config.changed({"per_text": "5"}).most_per_text == 5
 
 
 def test_rows_say_what_was_asked(teaching):
