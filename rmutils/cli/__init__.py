@@ -1,6 +1,7 @@
 """The command `rmutils`. Exit status: 0 done, 1 a check failed, 2 bad usage or input.
 
-A subcommand's module is imported when it is called: `rmutils --help` answers at once.
+A subcommand's module is imported when it is called, and what only commands need with it (pydantic
+above all), so that `rmutils --help` answers at once.
 """
 
 from __future__ import annotations
@@ -14,16 +15,12 @@ import sys
 from typing import Annotated
 
 import typer
-from pydantic import BaseModel, ValidationError
 from typer.core import TyperGroup
 
 from rmutils import __version__
 from rmutils.cli import stand_ins
-from rmutils.cli.from_configs import Command, hyphens
-from rmutils.core import paths, registry
-from rmutils.core.environment import share_cores
+from rmutils.core import paths
 from rmutils.core.errors import UserError, printable
-from rmutils.core.validation import explain
 
 COMMANDS = {  # name: module of `rmutils.cli`, help
     "models": ("models", "Models that have a name here: list, fetch, info, train."),
@@ -62,6 +59,8 @@ QUICK = ["models", "list"]
 """A command that needs no more than help does: names, types and paths."""
 COMPLETE = "RMUTILS_HELP_COMPLETE"
 """Environment variable: help imports everything."""
+PLUGINS = "RMUTILS_PLUGINS"
+"""`rmutils.core.registry.PLUGINS`, without its import."""
 
 
 class LazyCommands(TyperGroup):
@@ -72,7 +71,7 @@ class LazyCommands(TyperGroup):
         self.words = sys.argv[1:] if args is None else list(args)
         quick = "--help" in self.words and self.words[0] in ("--help", *COMMANDS) or (
             len(self.words) == 1 and self.words[0] in GROUPS) or self.words[:2] == QUICK
-        if args is not None or not quick or {COMPLETE, registry.PLUGINS} & os.environ.keys():
+        if args is not None or not quick or {COMPLETE, PLUGINS} & os.environ.keys():
             return super().main(args, *others, **named)
         stand_ins.install()
         first = [word for word in self.words[:2] if not word.startswith("-")]
@@ -87,6 +86,8 @@ class LazyCommands(TyperGroup):
             raise UserError(f"`{args[0]}` works in a clone of the book, with its notebooks and "
                             f"stored results. This is the package alone, in {paths.PACKAGE}.")
         if args[0] not in AT_ONCE and "--help" not in args:
+            from rmutils.core.environment import share_cores
+
             share_cores()
         if args[0] in COMMANDS:
             self.commands[args[0]] = _load(args[0])
@@ -94,11 +95,12 @@ class LazyCommands(TyperGroup):
 
     def invoke(self, ctx):
         try:
-            registry.load_plugins(*ctx.params["plugin"] or ())  # before its options are made
+            from rmutils.core.registry import load_plugins
+
+            load_plugins(*ctx.params["plugin"] or ())  # before its options are made
             return super().invoke(ctx)
         except typer.BadParameter as error:
-            if isinstance(error.__cause__, ValidationError):
-                error.message = explain(error.__cause__, BaseModel).rstrip(".") + "."
+            error.message = _reason(error)
             raise
         except UserError as error:
             typer.echo(f"rmutils: {printable(str(error))}", err=True)
@@ -116,6 +118,18 @@ class LazyCommands(TyperGroup):
             raise typer.Exit(130) from None
 
 
+def _reason(error: typer.BadParameter) -> str:
+    """Say what is wrong with a value, in the words of this project if its configuration found it.
+    """
+    from pydantic import BaseModel, ValidationError
+
+    from rmutils.core.validation import explain
+
+    if isinstance(error.__cause__, ValidationError):
+        return explain(error.__cause__, BaseModel).rstrip(".") + "."
+    return error.message
+
+
 def _extra_with(module: str | None) -> str | None:
     """The first extra of this package that brings a module."""
     wanted = (module or "").partition(".")[0].replace("_", "-").lower()
@@ -127,6 +141,8 @@ def _extra_with(module: str | None) -> str | None:
 
 def _load(name: str):
     """The command in its module: the Typer app `NAME_app`, or the function of that name."""
+    from rmutils.cli.from_configs import Command
+
     module = importlib.import_module(f"rmutils.cli.{COMMANDS[name][0]}")
     command = getattr(module, f"{name}_app", None)
     if command is None:
@@ -134,6 +150,11 @@ def _load(name: str):
         command = typer.Typer(add_completion=False)
         command.command(name, cls=getattr(function, "command_class", Command))(function)
     return typer.main.get_command(command)
+
+
+def hyphens(name: str) -> str:
+    """Return the spelling of an option: `--some_name` is `--some-name`."""
+    return name.replace("_", "-")
 
 
 app = typer.Typer(cls=LazyCommands, no_args_is_help=True, add_completion=False,

@@ -15,6 +15,7 @@ import typer
 from rich.markup import escape
 from typer.core import TyperCommand
 
+from rmutils.cli import hyphens
 from rmutils.core.config import Config, ConfigField
 from rmutils.core.errors import UserError, unknown
 
@@ -166,11 +167,6 @@ class OpenCommand(Command):
     """Takes `--NAME VALUE` for `-p NAME VALUE` where only the command's subject knows the name."""
 
     open_names = True
-
-
-def hyphens(name: str) -> str:
-    """Return the spelling of an option: `--some_name` is `--some-name`."""
-    return name.replace("_", "-")
 
 
 def _joined(args: list[str], known: set[str], open_names: bool) -> Iterator[str]:

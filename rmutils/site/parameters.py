@@ -5,6 +5,8 @@ the wrong type. Here both are refused. The notebook declares its parameters in t
 `parameters`, one annotated assignment each, with its comment beside or above it::
 
     tau: float = 0.1  # heads at or above this mean score count as retrieval heads
+
+Where a number, a text, or a list of them has no annotation, its type is that of the value.
 """
 
 from __future__ import annotations
@@ -81,7 +83,8 @@ def read_parameters(notebook: Path) -> dict[str, Parameter]:
     Raises
     ------
     UserError
-        If the file is no notebook, or a line of its parameters cell is not an annotated assignment.
+        If the file is no notebook, or a line of its parameters cell is not the assignment of a
+        value with a type, or of one that tells its type.
     """
     cells = [c for c in load_notebook(notebook).cells if "parameters" in c.metadata.get("tags", [])]
     if not cells:
@@ -96,10 +99,11 @@ def read_parameters(notebook: Path) -> dict[str, Parameter]:
         if isinstance(node, ast.Import | ast.ImportFrom):
             continue
         line = ast.get_source_segment(source, node)
-        if not isinstance(node, ast.AnnAssign) or node.value is None:
-            raise UserError(f"{notebook}: `{line}` in the parameters cell is not of the form "
-                            "`name: type = value  # comment`")
         try:
+            node = _annotated(node)
+            if not isinstance(node, ast.AnnAssign) or node.value is None:
+                raise UserError(f"{notebook}: `{line}` in the parameters cell is not of the form "
+                                "`name: type = value  # comment`")
             kind, default = _evaluate(node.annotation), _evaluate(node.value)
             TypeAdapter(kind).validate_python(default)
         except (NameError, TypeError, ValidationError, PydanticUserError) as error:
@@ -108,6 +112,25 @@ def read_parameters(notebook: Path) -> dict[str, Parameter]:
         parameters[name] = Parameter(name, ast.unparse(node.annotation), kind, default,
                                      _comment(source, node))
     return parameters
+
+
+def _annotated(node: ast.stmt) -> ast.stmt:
+    """Return `name = value` as `name: type = value`, where the value tells its type."""
+    if not (isinstance(node, ast.Assign) and len(node.targets) == 1
+            and isinstance(node.targets[0], ast.Name)
+            and (kind := _type_of(_evaluate(node.value)))):
+        return node
+    annotation = ast.parse(kind, mode="eval").body
+    return ast.copy_location(ast.AnnAssign(node.targets[0], annotation, node.value, 1), node)
+
+
+def _type_of(value: Any) -> str | None:
+    """Return the type of a number, a text, a truth value, or a list of such; None of others."""
+    if isinstance(value, list):
+        kinds = {_type_of(item) for item in value}
+        kinds -= {"int"} if "float" in kinds else set()
+        return f"list[{kinds.pop()}]" if len(kinds) == 1 and None not in kinds else None
+    return type(value).__name__ if type(value) in (bool, int, float, str) else None
 
 
 def defaults(notebook: Path) -> dict[str, Any]:

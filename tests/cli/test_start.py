@@ -40,6 +40,15 @@ def test_package_and_help_do_without_slow_libraries(tmp_path, words, said):
     assert done.returncode == 0 and said in done.stdout, done.stderr
 
 
+@pytest.mark.parametrize("word", ["--help", "--version"])
+def test_the_list_of_commands_does_without_what_only_commands_need(word):
+    code = ("import sys\nfrom rmutils.cli import app\ntry:\n    app()\nexcept SystemExit:\n"
+            "    print(sorted({*sys.modules} & {'pydantic', 'numpy', 'psutil'}))")
+    done = subprocess.run([sys.executable, "-c", code, word], capture_output=True, text=True,
+                          check=True)
+    assert done.stdout.splitlines()[-1] == "[]", done.stdout
+
+
 def test_help_is_the_same_with_and_without_slow_libraries():
     """In one process for all commands, so that what they share is imported once."""
     commands = [*COMMANDS, "variants answers", "variants layers", "models train", "paper audit"]

@@ -53,6 +53,19 @@ def test_declaration_is_read_with_types_defaults_and_comments(notebook):
     ]
 
 
+def test_a_value_tells_its_type(tmp_path):
+    """As in notebooks for papermill; a type that is wrong is refused all the same."""
+    own = write(tmp_path / "nb.ipynb", "alpha = 0.1  # rate\nn = 3\non = True\nwho = 'a'\n"
+                "some = [1, 2.5]\ntexts: list[str] = []")
+    assert [(p.name, p.annotation, p.default, p.comment) for p in read_parameters(own).values()] \
+        == [("alpha", "float", 0.1, "rate"), ("n", "int", 3, ""), ("on", "bool", True, ""),
+            ("who", "str", "a", ""), ("some", "list[float]", [1, 2.5], ""),
+            ("texts", "list[str]", [], "")]
+    assert check_parameters(own, {"alpha": "0.2", "some": "3"}) == {"alpha": 0.2, "some": [3.0]}
+    with pytest.raises(UserError, match="n = '2.5' is no int"):
+        check_parameters(own, {"n": "2.5"})
+
+
 @pytest.mark.parametrize(("name", "given", "parsed"), [
     ("tau", "0.05", 0.05), ("tau", "1", 1.0), ("tau", 1, 1.0), ("tau", "1e-2", 0.01),
     ("seed", "7", 7), ("exact", "true", True), ("exact", "no", False), ("exact", True, True),
@@ -87,7 +100,11 @@ def test_unknown_parameter_starts_nothing(notebook, tmp_path):
 
 @pytest.mark.fault("parameter", "declared with code that would do something")
 @pytest.mark.parametrize(("line", "problem"), [
-    ("tau = 0.1", "is not of the form"),
+    ("tau = None", "is not of the form"),
+    ("tau = []", "is not of the form"),
+    ("taus = [1, 'a']", "is not of the form"),
+    ("a = b = 1", "is not of the form"),
+    ("tau = open('x')", "cannot use"),
     ("tau: float", "is not of the form"),
     ("tau: float = 'high'", "cannot use"),
     ("tau: Tensor = 1", "cannot use"),
