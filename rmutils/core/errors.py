@@ -22,6 +22,10 @@ class UserError(Exception):
     """
 
 
+class Refused(ValueError):
+    """What a file says cannot be applied. Who knows the file's name tells the user."""
+
+
 class NotStored(UserError):
     """A result is not stored, and was not to be computed."""
 

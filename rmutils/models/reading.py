@@ -2,40 +2,32 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr
-from functools import cache
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from rmutils.core.errors import UserError
+from rmutils.core.errors import Refused, UserError
 from rmutils.core.files import plain, read_text
 from rmutils.core.validation import parse_json
+from rmutils.models import gguf_model
 from rmutils.models.hub import offline
+from rmutils.models.rotary import check_angles
+from rmutils.models.settings import check_settings, check_sizes
 
 TOKENIZERS = "tokenizer.json", "*.model", "vocab.*", "*.tiktoken", "tekken.json"
 """Files of which a model's folder needs one: its vocabulary."""
 
 
-LARGEST = {
-    "num_hidden_layers": 1024, "num_attention_heads": 4096, "num_key_value_heads": 4096,
-    "head_dim": 2**16, "hidden_size": 2**20, "intermediate_size": 2**24, "vocab_size": 2**24}
-"""Settings by name, and the largest values that are read. Beyond them a file is damaged: no model
-comes near, and transformers would build it for hours before it misses the weights."""
+STORED = ".rotary_emb.inv_freq"
+"""Ends of names of what old files hold besides weights: it is computed from the settings."""
 PACKED = 16
 """More weights than this in a number of a file are not held by any kind of quantization."""
-
-
-GGUF_NAMES = {
-    "block_count": "num_hidden_layers", "embedding_length": "hidden_size",
-    "feed_forward_length": "intermediate_size", "attention.head_count": "num_attention_heads",
-    "attention.head_count_kv": "num_key_value_heads", "attention.key_length": "head_dim"}
-"""What a GGUF file calls them, after the name of its architecture."""
+LONGEST = 300
+"""Characters of another library's message that are shown."""
 
 
 def _at(name: str) -> dict[str, str]:
@@ -67,7 +59,9 @@ def commit_of(name: str) -> str:
 def read_gguf(path: Path, dtype: torch.dtype):
     """Return the model and the tokenizer of a GGUF file."""
     with _load_errors(str(path)):
-        return unpack(plain(path), dtype)
+        model, tokenizer, settings = gguf_model.load(plain(path), dtype)
+        check_angles(model, settings)
+        return model, tokenizer
 
 
 def read_folder(name: str, dtype: torch.dtype):
@@ -78,7 +72,7 @@ def read_folder(name: str, dtype: torch.dtype):
     UserError
         They are not there, incomplete or damaged.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig
 
     with _load_errors(name):
         _check_folder(Path(name))
@@ -93,8 +87,15 @@ def read_folder(name: str, dtype: torch.dtype):
         # transformers would go on with random numbers in their place.
         lacking = {*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])}
         if lacking:
-            raise ValueError(f"{len(lacking)} of the weights that its config.json asks for are "
+            raise Refused(f"{len(lacking)} of the weights that its config.json asks for are "
                              f"missing or of another shape, as {min(lacking)}")
+        if surplus := {name for name in info["unexpected_keys"] if not name.endswith(STORED)}:
+            raise Refused(f"{len(surplus)} of its weights belong nowhere in a model as its "
+                             f"config.json describes it, as {min(surplus)}")
+        settings = PreTrainedConfig.get_config_dict(**_at(name))[0]
+        settings = settings.get("text_config") or settings
+        check_settings(settings, model.config.get_text_config())
+        check_angles(model, settings)
         return model, AutoTokenizer.from_pretrained(**_at(name), trust_remote_code=False)
 
 
@@ -107,7 +108,7 @@ def _check_folder(folder: Path) -> None:
             plain(file)
     parts = [parse_json(read_text(folder / "config.json"))]
     for part in parts:  # settings of one modality stand in an inner object
-        _check_sizes(part)
+        check_sizes(part)
         parts += [inner for inner in part.values() if isinstance(inner, dict)]
 
 
@@ -128,13 +129,7 @@ def _check_weights(folder: Path) -> None:
         model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     asked = sum(weights.numel() for weights in model.parameters())
     if asked > PACKED * held:
-        raise ValueError(f"its config.json asks for {asked:,} weights, and its files hold {held:,}")
-
-
-def _check_sizes(settings: dict[str, Any]) -> None:
-    for name, most in LARGEST.items():
-        if isinstance(size := settings.get(name), int) and not 0 < size <= most:
-            raise ValueError(f"{name} is {str(size)[:40]}, which no model has")
+        raise Refused(f"its config.json asks for {asked:,} weights, and its files hold {held:,}")
 
 
 @contextmanager
@@ -145,9 +140,9 @@ def _load_errors(name: str) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:  # of a damaged file transformers may tell in any way
-        cause = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        cause = " ".join(str(error).split())[:LONGEST].rstrip(".") or type(error).__name__
         here = Path(name).exists()
-        if isinstance(error, ImportError) or here and isinstance(error, FileNotFoundError):
+        if isinstance(error, ImportError | Refused) or here and isinstance(error, FileNotFoundError):
             raise UserError(f"{name} could not be loaded: {cause}.") from error
         if here:
             raise UserError(f"{name} could not be loaded: {cause}. Its files are damaged or "
@@ -159,53 +154,3 @@ def _load_errors(name: str) -> Iterator[None]:
             f"for a gated model, a token (`hf auth login`): `hf download "
             f"{name.replace('@', ' --revision ')}`."
         ) from error
-
-
-def unpack(path: Path, dtype: torch.dtype):
-    """The model of a GGUF file, with whole weights, and its tokenizer.
-
-    Raises
-    ------
-    Exception
-        It is damaged, or no file of a causal language model.
-    """
-    import gguf
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
-    from transformers.integrations.gguf import read_gguf_metadata
-
-    # redirect_stderr: a bar that no setting switches off
-    with _read_once(), redirect_stderr(io.StringIO()):
-        fields = gguf.GGUFReader(str(path)).fields
-        _check_sizes({GGUF_NAMES[end]: field.contents() for name, field in fields.items()
-                      if (end := name.partition(".")[2]) in GGUF_NAMES})
-        # Without dequantize=True the weights stay packed: no masking, training or saving.
-        model = AutoModelForCausalLM.from_pretrained(
-            path.parent, gguf_file=path.name, quantization_config=GgufConfig(dequantize=True),
-            dtype=dtype, trust_remote_code=False,
-        )
-        tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
-        # transformers 5.19 reads all of the tokenizer but this. Without it Gemma writes nonsense.
-        if read_gguf_metadata(str(path))[0].get("tokenizer.ggml.add_bos_token"):
-            tokenizer.add_bos_token = True
-        return model, tokenizer
-
-
-@contextmanager
-def _read_once() -> Iterator[None]:
-    """transformers 5.19 reads a Llama's file three times, and makes the table of its names anew for
-    each of its modules; gguf cuts a file's 250,000 values out of a numpy.memmap, which takes
-    several times as long as out of a plain array. That takes longer than to unpack the weights."""
-    import gguf
-
-    class Reader(gguf.GGUFReader):
-        data = property(lambda self: self._data,
-                        lambda self, mapped: setattr(self, "_data", np.asarray(mapped)))
-
-    own = {name: getattr(gguf, name) for name in ("GGUFReader", "get_tensor_name_map")}
-    try:
-        gguf.GGUFReader = cache(Reader)
-        gguf.get_tensor_name_map = cache(own["get_tensor_name_map"])
-        yield
-    finally:
-        for name, made in own.items():
-            setattr(gguf, name, made)
