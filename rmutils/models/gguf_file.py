@@ -31,20 +31,26 @@ MOST_DIMENSIONS = 4
 
 @dataclass(frozen=True)
 class PackedTensor:
-    """A tensor of a file."""
+    """A tensor of a file: where its bytes begin there, and how many a row has."""
 
     name: str
     shape: tuple[int, ...]
     kind: GGMLQuantizationType
-    data: np.ndarray  # (rows, bytes of a row), of the file itself
+    path: Path
+    place: int
+    width: int
 
     def values(self, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Return its weights."""
-        whole = torch.empty(self.shape, dtype=dtype)
-        rows, unpack = whole.view(len(self.data), -1), _unpacking(self.kind)
+        """Return its weights. The file is read, not mapped: its pages would count as memory."""
+        whole, unpack = torch.empty(self.shape, dtype=dtype), _unpacking(self.kind)
+        rows = whole.view(math.prod(self.shape[:-1]), -1)
         step = max(1, AT_ONCE // max(1, rows.shape[1]))
-        for start in range(0, len(rows), step):
-            rows[start : start + step] = torch.from_numpy(unpack(self.data[start : start + step]))
+        with open(self.path, "rb") as file:
+            file.seek(self.place)
+            for start in range(0, len(rows), step):
+                part = rows[start : start + step]
+                packed = np.frombuffer(file.read(len(part) * self.width), np.uint8)
+                part[:] = torch.from_numpy(unpack(packed.reshape(len(part), -1)))
         return whole
 
 
@@ -73,19 +79,18 @@ def read(path: Path) -> GgufFile:
     Refused
         It is no GGUF file, cut short, or holds what no model needs.
     """
-    with open(path, "rb") as file:
-        try:
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except ValueError:
-            raise Refused("it is empty") from None
-    return _Reader(data).file()
+    if not path.stat().st_size:
+        raise Refused("it is empty")
+    with (open(path, "rb") as file,
+          mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data):
+        return _Reader(path, data).file()
 
 
 class _Reader:
     """What has not been read yet of a file's head."""
 
-    def __init__(self, data: mmap.mmap):
-        self.data, self.place = data, 0
+    def __init__(self, path: Path, data: mmap.mmap):
+        self.path, self.data, self.place = path, data, 0
 
     def file(self) -> GgufFile:
         if self.bytes(4) != b"GGUF":
@@ -157,5 +162,4 @@ class _Reader:
         rows, count = math.prod(shape[:-1]), width // block * size
         if width % block or place + rows * count > len(self.data):
             raise Refused(f"{name} is cut short")
-        data = np.frombuffer(self.data, np.uint8, rows * count, place).reshape(rows, count)
-        return PackedTensor(name, shape, kind, data)
+        return PackedTensor(name, shape, kind, self.path, place, count)

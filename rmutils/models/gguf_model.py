@@ -113,7 +113,8 @@ def _names(file: GgufFile, layers: int, name: str) -> list[str]:
     stem, _, end = name.rpartition(".")
     if end in EXPERTS:
         return [f"blk.{stem.split('.')[2]}.{part}.weight" for part in EXPERTS[end]]
-    return [f"{_known(file.metadata['general.architecture'], layers).get_name(stem)}.{end}"]
+    known = _known(file.metadata["general.architecture"], layers)
+    return [f"{known.get_name(stem) or stem}.{end}"]
 
 
 @cache

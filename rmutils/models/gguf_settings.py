@@ -87,6 +87,8 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 """Ends of keys that change nothing at these values, in a model that has no such setting."""
 IRRELEVANT = ("general.", "tokenizer.", "quantize.", "imatrix.", "mradermacher.")
 """Beginnings of keys of which no computation depends; those of the tokenizer are read with it."""
+WORDS = ("rope.scaling.type", "tensor_data_layout")
+"""Ends of keys with a word as value; all others have numbers."""
 TOKENS = {"bos_token_id": "bos_token_id", "eos_token_id": "eos_token_id",
           "pad_token_id": "padding_token_id"}
 DIVISORS = ("rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight")
@@ -119,8 +121,9 @@ def _one(key: str, value: Any) -> Any:
         if len({*map(repr, value)}) != 1:
             raise Refused(f"{key} differs between layers, which cannot be applied")
         value = value[0]
-    if isinstance(value, float) and not math.isfinite(value):
-        raise Refused(f"{key} is {value}")
+    if (isinstance(value, float) and not math.isfinite(value)
+            or isinstance(value, str) and not key.endswith(WORDS)):
+        raise Refused(f"{key} is {value!r:.40}")
     return value
 
 
@@ -150,8 +153,8 @@ def settings_of(file: GgufFile) -> tuple[Architecture, dict[str, Any]]:
         found["sliding_window"] = said.take("attention.sliding_window") or None
         found["original_max_position_embeddings"] = found["rope_parameters"].get(
             "original_max_position_embeddings", found["max_position_embeddings"])
-    if "head_dim" not in own and size * heads != width:
-        raise Refused(f"its {heads} heads of size {size} do not make up its width of {width}")
+    if size * heads != width:
+        own.add("head_dim")  # families that have no such setting read it all the same
     for end, value in said.left.items():
         setting = SETTINGS.get(end)
         if setting in own:
@@ -175,6 +178,9 @@ def _defaults(file: GgufFile, architecture: Architecture, said: _Metadata,
     words = file.metadata.get("tokenizer.ggml.tokens")
     if not isinstance(words, list) or not words:
         raise Refused("it has no vocabulary (tokenizer.ggml.tokens)")
+    if said.left.get("vocab_size", len(words)) != len(words):
+        raise Refused(f"its vocabulary has {len(words)} tokens, and it says "
+                      f"{said.left['vocab_size']!r:.40}")
     return {
         **architecture.settings, "model_type": architecture.model_type, "head_dim": size,
         "num_hidden_layers": said.left["block_count"],
@@ -228,6 +234,9 @@ def _rope(file: GgufFile, said: _Metadata, size: int) -> dict[str, Any]:
     yarn = kind == "yarn"
     if kind not in ("none", "linear", "yarn", "longrope") or own_share not in (-1, float(yarn)):
         raise Refused(f"it extends its positions in a way that is not known here ({kind})")
+    if any(len(part) != turned // 2 for part in divisors):
+        raise Refused(f"its factors of rotary positions are {len(divisors[0])}, and its heads "
+                      f"turn {turned // 2} pairs")
     if divisors:
         if yarn or len(divisors) == 1 and DIVISORS[0] not in file.tensors:
             raise Refused("its factors of rotary positions do not go with its other settings")

@@ -17,6 +17,7 @@ from rmutils.core.validation import HINTS, checked
 from rmutils.models.families import needs_eager
 from rmutils.models.known_models import check_architecture
 from rmutils.models.language_model import LanguageModel
+from rmutils.models.rotary import keep_constant
 
 STATE = ("padding", "truncation")
 """What a tokenizer's description says of its last call."""
@@ -74,6 +75,7 @@ def wrap(
                         "the tokenizer that belongs to the model.")
     if needs_eager(model):
         model.set_attn_implementation("eager")
+    keep_constant(model)
     dtype = str(model.dtype).removeprefix("torch.")
     return LanguageModel(model.eval(), tokenizer, name, config.model_type,
                          f"memory sha256:{content_hash(model, tokenizer)} {dtype}")

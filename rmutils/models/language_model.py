@@ -16,6 +16,7 @@ from rmutils.core.validation import checked
 from rmutils.corpora.niah import load_haystacks
 from rmutils.models.changes import changes_of
 from rmutils.models.chat_template import Frame, Message, frame_of, template_errors, written
+from rmutils.models.rotary import constant_within
 from rmutils.models.text_encoder import Encoded, TextEncoder
 
 MARGIN = 8
@@ -25,6 +26,12 @@ MARGIN = 8
 def corpus_named_by(config: PreTrainedConfig | None) -> str:
     """Return `LanguageModel.corpus` of a configuration."""
     return "world" if getattr(config, "corpus", None) == "world" else "book"
+
+
+def window_named_by(config: PreTrainedConfig) -> int:
+    """Return `LanguageModel.window` of a configuration."""
+    return min(config.max_position_embeddings,
+               constant_within(config) or config.max_position_embeddings)
 
 
 @dataclass(frozen=True)
@@ -99,8 +106,9 @@ class LanguageModel:
 
     @property
     def window(self) -> int:
-        """Longest sequence, in tokens, that the model's positions are made for."""
-        return self.model.config.max_position_embeddings
+        """Longest sequence, in tokens, that the model's positions are made for; under LongRoPE, the
+        longest that turns by the same angles as shorter ones."""
+        return window_named_by(self.model.config)
 
     @property
     def corpus(self) -> str:

@@ -19,12 +19,14 @@ from rmutils.core.validation import checked, got
 from rmutils.models.families import needs_eager
 from rmutils.models.fetch import check_cached, fetch
 from rmutils.models.known_models import REGISTRY, SplitFile, WheelFile, check_architecture
-from rmutils.models.language_model import LanguageModel, corpus_named_by
+from rmutils.models.language_model import LanguageModel, corpus_named_by, window_named_by
 from rmutils.models.products import use_onednn
 from rmutils.models.reading import commit_of, read_config, read_folder, read_gguf
+from rmutils.models.rotary import keep_constant
 from rmutils.models.trained import (
     SETTINGS,
     adapter_identity,
+    check_chain,
     is_adapter,
     is_training,
     load_adapter,
@@ -101,6 +103,7 @@ def load_model(
     if needs_eager(model):
         model.set_attn_implementation("eager")
     use_onednn(model)
+    keep_constant(model)
     return LanguageModel(
         model.to(device).eval(), tokenizer, shown,
         model.config.model_type, identify(name, dtype if is_training(name) else precision, base),
@@ -156,7 +159,7 @@ def window_of(name: str) -> int | None:
     kind, where = _source(name)
     if kind == "adapter":
         return window_of(base_of(str(where)))
-    return read_config(str(where)).max_position_embeddings if kind == "folder" else None
+    return window_named_by(read_config(str(where))) if kind == "folder" else None
 
 
 def dtype_of(
@@ -184,6 +187,7 @@ def base_of(trained: str) -> str:
         known; an adapter names no base, or one that is not there.
     """
     folder = stored_training(trained).folder if is_training(trained) else Path(trained)
+    check_chain(folder)
     name = recorded_base(folder)
     if name is None:
         raise UserError(f"{folder} does not say which model it was trained on.")

@@ -13,9 +13,8 @@ import torch
 from rmutils.core.errors import Refused, UserError
 from rmutils.core.files import plain, read_text
 from rmutils.core.validation import parse_json
-from rmutils.models import gguf_model
 from rmutils.models.hub import offline
-from rmutils.models.rotary import check_angles
+from rmutils.models.rotary import check_angles, check_rules
 from rmutils.models.settings import check_settings, check_sizes
 
 TOKENIZERS = "tokenizer.json", "*.model", "vocab.*", "*.tiktoken", "tekken.json"
@@ -58,6 +57,8 @@ def commit_of(name: str) -> str:
 
 def read_gguf(path: Path, dtype: torch.dtype):
     """Return the model and the tokenizer of a GGUF file."""
+    from rmutils.models import gguf_model
+
     with _load_errors(str(path)):
         model, tokenizer, settings = gguf_model.load(plain(path), dtype)
         check_angles(model, settings)
@@ -72,14 +73,19 @@ def read_folder(name: str, dtype: torch.dtype):
     UserError
         They are not there, incomplete or damaged.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig
 
     with _load_errors(name):
         _check_folder(Path(name))
         if Path(name).is_dir() and not any(any(Path(name).glob(one)) for one in TOKENIZERS):
             raise FileNotFoundError("the folder has no tokenizer. Copy tokenizer.json and "
                                     "tokenizer_config.json from the model that it was made from")
-        _check_weights(Path(name))
+        settings = PreTrainedConfig.get_config_dict(**_at(name))[0]
+        settings = settings.get("text_config") or settings
+        check_rules(settings)
+        config = AutoConfig.from_pretrained(**_at(name), trust_remote_code=False)
+        check_settings(settings, config.get_text_config())
+        _check_weights(Path(name), config)
         model, info = AutoModelForCausalLM.from_pretrained(
             **_at(name), dtype=dtype, use_safetensors=True, trust_remote_code=False,
             output_loading_info=True, ignore_mismatched_sizes=True,
@@ -92,9 +98,6 @@ def read_folder(name: str, dtype: torch.dtype):
         if surplus := {name for name in info["unexpected_keys"] if not name.endswith(STORED)}:
             raise Refused(f"{len(surplus)} of its weights belong nowhere in a model as its "
                              f"config.json describes it, as {min(surplus)}")
-        settings = PreTrainedConfig.get_config_dict(**_at(name))[0]
-        settings = settings.get("text_config") or settings
-        check_settings(settings, model.config.get_text_config())
         check_angles(model, settings)
         return model, AutoTokenizer.from_pretrained(**_at(name), trust_remote_code=False)
 
@@ -112,10 +115,10 @@ def _check_folder(folder: Path) -> None:
         parts += [inner for inner in part.values() if isinstance(inner, dict)]
 
 
-def _check_weights(folder: Path) -> None:
+def _check_weights(folder: Path, config: Any) -> None:
     """Refuse settings of a far larger model than the files hold, before memory is taken for it."""
     from safetensors import safe_open
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
 
     held = 0
     for path in folder.glob("*.safetensors"):
@@ -124,7 +127,6 @@ def _check_weights(folder: Path) -> None:
                         for name in file.offset_keys())
     if not held:
         return
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     asked = sum(weights.numel() for weights in model.parameters())
@@ -142,7 +144,8 @@ def _load_errors(name: str) -> Iterator[None]:
     except Exception as error:  # of a damaged file transformers may tell in any way
         cause = " ".join(str(error).split())[:LONGEST].rstrip(".") or type(error).__name__
         here = Path(name).exists()
-        if isinstance(error, ImportError | Refused) or here and isinstance(error, FileNotFoundError):
+        if isinstance(error, Refused | ImportError) or (
+                here and isinstance(error, FileNotFoundError)):
             raise UserError(f"{name} could not be loaded: {cause}.") from error
         if here:
             raise UserError(f"{name} could not be loaded: {cause}. Its files are damaged or "

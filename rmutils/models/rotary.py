@@ -25,6 +25,11 @@ USED = {
     "longrope": ("short_factor", "long_factor", "attention_factor", "factor"),
     "llama3": ("factor", "low_freq_factor", "high_freq_factor")}
 """What each rule reads, besides what all do."""
+REQUIRED = {
+    "linear": ("factor",), "dynamic": ("factor",), "yarn": ("factor",),
+    "longrope": ("short_factor", "long_factor"),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor")}
+"""What each rule cannot do without."""
 ALL_USE = ("rope_type", "type", "rope_theta", "partial_rotary_factor",
            "original_max_position_embeddings", "finetuned")
 OLD_NAMES = {"su": "longrope"}
@@ -54,6 +59,9 @@ def check_angles(model: PreTrainedModel, settings: Mapping[str, Any]) -> None:
             raise Refused(f"its rotary positions ({type(rope).__name__}) cannot be examined")
         scale = float(getattr(rope, f"{kind}_attention_scaling",
                               getattr(rope, "attention_scaling", 1.0)))
+        if (wanted.get("partial_rotary_factor") or 1) != 1 and not _turns_parts(rope, config, kind):
+            raise Refused(f"a {config.model_type} turns whole heads, and its files ask for a part "
+                          f"of {wanted['partial_rotary_factor']}")
         angles, factor = angles_of(wanted, _size(settings, config), config.max_position_embeddings)
         if (found.shape != angles.shape or not angles.isfinite().all()
                 or not torch.allclose(found.double().cpu(), angles, rtol=TOLERANCE, atol=0)
@@ -61,6 +69,40 @@ def check_angles(model: PreTrainedModel, settings: Mapping[str, Any]) -> None:
             raise Refused(
                 f"its layers of the kind {kind} would turn by other angles than its files ask for "
                 f"({_described(wanted)}): transformers does not apply these settings")
+
+
+def _turns_parts(rope: nn.Module, config: PreTrainedConfig, kind: str) -> bool:
+    """Return whether a family turns a part of each head, if asked to."""
+    usual: Any = rope.compute_default_rope_parameters
+    own = {"layer_type": kind} if hasattr(rope, f"{kind}_inv_freq") else {}
+    return 2 * len(usual(config, **own)[0]) < _size({}, config)
+
+
+def check_rules(settings: Mapping[str, Any]) -> None:
+    """Refuse a rule that lacks a number, or has something else in its place.
+
+    Raises
+    ------
+    Refused
+        It does.
+    """
+    for said in (settings.get("rope_parameters"), settings.get("rope_scaling")):
+        for rope in [said, *said.values()] if isinstance(said, dict) else []:
+            if not isinstance(rope, dict):
+                continue
+            kind = rope.get("rope_type", rope.get("type", "default"))
+            for key in REQUIRED.get(OLD_NAMES.get(kind, kind), ()):
+                if rope.get(key) is None:
+                    raise Refused(f"the rule {kind} of its rotary positions has no {key}")
+            for key, value in rope.items():
+                if key.endswith(("factor", "theta", "embeddings")) and not _is_number(value):
+                    raise Refused(f"{key} of its rotary positions is {value!r:.60}")
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(map(_is_number, value)) and bool(value)
+    return value is None or type(value) in (int, float) and 0 < value < math.inf
 
 
 def asked(settings: Mapping[str, Any], config: PreTrainedConfig) -> dict[str, dict[str, Any]]:

@@ -76,12 +76,29 @@ def recorded_base(folder: Path) -> str | None:
 def origin(name: str) -> str:
     """Return the model that a stored training or an adapter began with, as it is recorded, and
     that one's origin in turn; any other name as it is, and one of which nothing is stored."""
+    chain = [name]
+    while (told := _began_with(chain[-1])) and told not in chain:
+        chain.append(told)
+    return chain[-1]
+
+
+def _began_with(name: str) -> str | None:
     if is_training(name):
         artifact = find(name)
-        told = recorded_base(artifact.folder) if artifact else None
-    else:
-        told = recorded_base(Path(name)) if is_adapter(Path(name)) else None
-    return origin(told) if told and told != name else name
+        return recorded_base(artifact.folder) if artifact else None
+    return recorded_base(Path(name)) if is_adapter(Path(name)) else None
+
+
+def check_chain(folder: Path) -> None:
+    """Refuse an adapter that was trained on itself, by its own account or that of its base."""
+    seen = {folder.resolve()}
+    while is_adapter(folder) and (told := recorded_base(folder)):
+        folder = Path(told)
+        if folder.resolve() in seen:
+            raise UserError(f"the LoRA adapter in {folder} names itself as its base, directly or "
+                            f"by way of others. Write the model that it was trained on into "
+                            f"{folder / SETTINGS} (base_model_name_or_path).")
+        seen.add(folder.resolve())
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -164,17 +181,28 @@ def _merge(model: PreTrainedModel, weights: Path) -> PreTrainedModel:
     kind = _read(weights.parent / SETTINGS).get("peft_type")
     if kind != "LORA":
         raise ValueError(f"it is no LoRA adapter but {kind}")
+    with safe_open(weights, "pt") as file:
+        found = {name: file.get_slice(name).get_shape() for name in file.offset_keys()}
+    _check_ranks(_read(weights.parent / SETTINGS), found)
     dtype = model.dtype
     adapted = PeftModel.from_pretrained(model.float(), weights.parent)
     known, wanted = ({*get_peft_model_state_dict(adapted, save_embedding_layers=embeddings)}
                      for embeddings in (True, False))
-    with safe_open(weights, "pt") as file:
-        found = {*file.keys()}
-    if wrong := found - known | wanted - found:  # peft would leave them out
+    if wrong := {*found} - known | wanted - {*found}:  # peft would leave them out
         raise ValueError(f"{len(wrong)} of its weights do not fit the model, as {min(wrong)}")
     _untie(model)
     merged: PreTrainedModel = adapted.merge_and_unload()
-    return merged.to(dtype)
+    for parameter in merged.parameters():  # and no buffers: rotary angles stay in float32
+        parameter.data = parameter.data.to(dtype)
+    return merged
+
+
+def _check_ranks(settings: dict[str, Any], shapes: dict[str, list[int]]) -> None:
+    """Refuse a larger rank than the weights have, before memory is taken for it."""
+    ranks = [settings.get("r", 0), *(settings.get("rank_pattern") or {}).values()]
+    most = max((min(shape) for name, shape in shapes.items() if ".lora_" in name), default=0)
+    if any(isinstance(rank, int) and rank > most for rank in ranks):
+        raise ValueError(f"its settings ask for the rank {max(ranks)}, and its weights have {most}")
 
 
 def _untie(model: PreTrainedModel) -> None:

@@ -188,3 +188,33 @@ def test_what_an_adapter_lacks_is_told(tiny, adapter, tokenizer, tmp_path):
         with pytest.raises(UserError, match=message) as error:
             load_model(str(adapter))
         assert len(str(error.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("between", [False, True])
+def test_an_adapter_of_itself_is_refused(adapter, tmp_path, between):
+    """Also by way of another one; wherever its base is asked for."""
+    other = shutil.copytree(adapter, tmp_path / "other") if between else adapter
+    for folder, base in ((adapter, other), (other, adapter)):
+        settings = json.loads((folder / "adapter_config.json").read_text())
+        (folder / "adapter_config.json").write_text(
+            json.dumps(settings | {"base_model_name_or_path": str(base)}))
+    for ask in (load_model, identify, base_of, corpus_of, window_of, tau_of):
+        if ask is tau_of:
+            ask(str(adapter))
+            continue
+        with pytest.raises(UserError, match="names itself as its base"):
+            ask(str(adapter))
+
+
+@pytest.mark.parametrize("change", [{"r": 2**31 - 1}, {"rank_pattern": {"q_proj": 2**31 - 1}}])
+def test_a_rank_beyond_the_weights_is_refused(adapter, change):
+    """peft would take a terabyte for it."""
+    settings = json.loads((adapter / "adapter_config.json").read_text())
+    (adapter / "adapter_config.json").write_text(json.dumps(settings | change))
+    with pytest.raises(UserError, match="rank 2147483647, and its weights have 2"):
+        load_model(str(adapter))
+
+
+def test_a_merged_model_turns_by_unrounded_angles(adapter):
+    rope = load_model(str(adapter), dtype="bfloat16").model.model.rotary_emb
+    assert rope.inv_freq.dtype == torch.float32
