@@ -9,7 +9,6 @@ from rmutils.cli import app
 from rmutils.core import journal, results
 from rmutils.evaluation.helmet.suite import DATASETS
 from rmutils.preference.responses import Transformers
-from tests.conftest import Here
 
 
 def files(stage: str) -> dict[str, bytes | dict]:
@@ -27,18 +26,18 @@ def files(stage: str) -> dict[str, bytes | dict]:
     ("evaluation", ("evaluate", "--datasets", ",".join([*DATASETS][:4]), "--lengths", "300,400",
                     "--samples", "2", "--shots", "0")),
 ])
-def test_any_number_of_workers_gives_the_same(tiny, tmp_path, monkeypatch, stage, words):
+def test_any_number_of_workers_gives_the_same(
+    tiny, tmp_path, monkeypatch, in_this_process, stage, words
+):
     monkeypatch.setattr(Transformers, "together", 4)
     left, shares = {}, []
     share = journal._share
+    monkeypatch.setattr(journal, "_share",
+                        lambda *given: shares.append(given[-1]) or share(*given))
     for count in (1, 2, 8):
         monkeypatch.setenv("RMUTILS_CACHE", str(tmp_path / f"by {count}"))
-        if count == 8 or stage == "evaluation":  # more processes would take long
-            monkeypatch.setattr(journal, "ProcessPoolExecutor", Here)
-            monkeypatch.setattr(journal, "_share",
-                                lambda *given: shares.append(given[-1]) or share(*given))
         done = CliRunner().invoke(app, [words[0], str(tiny), *words[1:], "--workers", str(count)])
         assert done.exit_code == 0, done.output
         left[count] = files(stage)
-    assert shares[-8:] == [slice(k, None, 8) for k in range(8)]
+    assert shares == [slice(k, None, count) for count in (2, 8) for k in range(count)]
     assert left[1] == left[2] == left[8]

@@ -210,28 +210,23 @@ def test_packages_are_hashed_whole(tmp_path, monkeypatch):
     assert found[0] != found[1] and all(one.startswith("whole 2 sha256:") for one in found)
 
 
-def test_the_example(tmp_path):
+def test_the_example(tmp_path, cache, monkeypatch):
     """A data set of a plug-in, asked by worker processes; its code is told in the manifest."""
     file = tmp_path / "toy_plugin.py"
     shutil.copy(EXAMPLE, file)
     words = ["evaluate", "tiny-llama", "--datasets", "toy", "--lengths", "150,200", "--samples",
              "1", "--json"]
-
-    def run(*more, **environment):
-        return subprocess.run(
-            [sys.executable, "-m", "rmutils", *more], cwd=tmp_path, capture_output=True, text=True,
-            env=os.environ | {"RMUTILS_CACHE": str(tmp_path), "PYTHONPATH": str(ROOT)}
-            | environment)
-
-    done = run("--plugin", file.name, *words, "--workers", "2")
-    assert done.returncode == 0, done.stderr
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["--plugin", file.name, *words, "--workers", "2"])
+    assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert "Toys" in {row["name"] for row in found["averages"]}
-    manifest = json.loads(
-        (tmp_path / "artifacts" / found["artifact"] / "manifest.json").read_text())
+    manifest = json.loads((cache / "artifacts" / found["artifact"] / "manifest.json").read_text())
     assert {"data set toy", "metric length_of_answer"} < {*manifest["inputs"]}
     assert manifest["command"].startswith("rmutils --plugin toy_plugin.py evaluate tiny-llama")
-    again = run(*words, "--compute", "never", RMUTILS_PLUGINS=str(file))
+    again = subprocess.run(
+        [sys.executable, "-m", "rmutils", *words, "--compute", "never"], capture_output=True,
+        text=True, env=os.environ | {"PYTHONPATH": str(ROOT), "RMUTILS_PLUGINS": str(file)})
     assert json.loads(again.stdout)["artifact"] == found["artifact"]
 
 

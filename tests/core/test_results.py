@@ -3,8 +3,6 @@
 import json
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import threading
 from dataclasses import dataclass
@@ -20,7 +18,7 @@ from rmutils.core import results as artifacts
 from rmutils.core.config import Config, digest
 from rmutils.core.errors import UserError
 from rmutils.core.results import MANIFEST, Artifact, Stage, find, promote, remove, seal, stored
-from tests.clock import PATIENCE, until
+from tests.clock import PATIENCE, forked, until
 
 
 class Setting(Config):
@@ -359,45 +357,32 @@ def test_nothing_stored_is_no_error(shipped, cache):
     assert find("square-0123456789abcdef") is None and list(stored()) == []
 
 
-CHILD = """
-import sys, time
-from pathlib import Path
-from rmutils.core import results as artifacts
-from rmutils.core.results import Stage
-from rmutils.core.config import Config
-class Setting(Config):
-    size: int = 3
-    name: str = "ä"
-def make(folder):
-    print("making", flush=True)
-    (folder / ".journal").open("a").write("begun\\n")
-    (folder / "result.json").write_text("hal")
-    gate = Path(sys.argv[1])
-    while not gate.exists():
-        time.sleep(0.02)
-    (folder / "result.json").write_text("9")
-    return {}
-artifacts.SHIPPED_ARTIFACTS = Path(sys.argv[2])
-inputs = {"model": "sha256:1", "text": "sha256:2"}
-print(Stage("square", 1).obtain_folder(Setting(), inputs, make, command="square").key, flush=True)
-"""
+def computing(gate: Path, told: Path, said: Path) -> None:
+    """Compute the square as a process of its own, but not before the gate is there."""
+    def tell(text):
+        with told.open("a") as file:
+            file.write(f"{text}\n")
 
+    def make(folder):
+        tell("making")
+        (folder / ".journal").open("a").write("begun\n")
+        (folder / "result.json").write_text("hal")
+        until(gate.exists)
+        (folder / "result.json").write_text("9")
+        return {}
 
-def child(gate, shipped, stderr) -> subprocess.Popen:
-    """A process that computes the square, but not before the gate is there."""
-    return subprocess.Popen([sys.executable, "-c", CHILD, str(gate), str(shipped)], text=True,
-                            stdout=subprocess.PIPE, stderr=stderr)
+    sys.stderr = said.open("a", buffering=1)
+    tell(STAGE.obtain_folder(Setting(), INPUTS, make, command="square").key)
 
 
 @pytest.mark.fault("kill -9", "while a result is made")
 def test_kill_9_while_it_is_made(obtain, shipped, cache, tmp_path):
     """Nothing half-made is found, and the next call gets the same folder."""
-    process = child(tmp_path / "gate", shipped, None)
-    assert process.stdout.readline() == "making\n"
+    process = forked(computing, *(tmp_path / name for name in ("gate", "told", "said")))
     key = STAGE.key(Setting(), INPUTS)
     until((cache / "artifacts" / f".{key}.partial" / "result.json").exists)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    process.kill()
+    process.join()
     assert find(key) is None and list(stored()) == []
     assert (cache / "artifacts" / f".{key}.partial" / ".journal").read_text() == "begun\n"
     assert obtain().path("result.json").read_text() == "9" and find(key).problems() == []
@@ -405,11 +390,14 @@ def test_kill_9_while_it_is_made(obtain, shipped, cache, tmp_path):
 
 @pytest.mark.fault("two at once", "processes that make the same result")
 def test_second_process_waits_for_the_first(obtain, shipped, cache, tmp_path):
-    with (tmp_path / "said").open("w") as said:
-        children = [child(tmp_path / "gate", shipped, said) for _ in range(2)]
-        until(lambda: "Another process is computing" in (tmp_path / "said").read_text())
-        (tmp_path / "gate").touch()
-        lines = [process.communicate(timeout=PATIENCE)[0].split() for process in children]
+    said, told = tmp_path / "said", [tmp_path / "one", tmp_path / "two"]
+    said.touch()
+    children = [forked(computing, tmp_path / "gate", own, said) for own in told]
+    until(lambda: "Another process is computing" in said.read_text())
+    (tmp_path / "gate").touch()
+    for process in children:
+        process.join(PATIENCE)
+    lines = [own.read_text().split() for own in told]
     key = STAGE.key(Setting(), INPUTS)
     assert sorted(lines) == [["making", key], [key]]
     assert obtain().key == key and obtain.calls == []
