@@ -133,9 +133,11 @@ def weighted_means(sums: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return means
 
 
-def over_trainings(values: np.ndarray, needles: int, seed: int) -> np.ndarray:
+def over_trainings(
+    values: np.ndarray, needles: int, seed: int, drawn: bool = True
+) -> np.ndarray:
     """Mean over trainings, moved in every resample as by `rmutils.stats.draws`: by other needles,
-    the same for all trainings, and by other trainings on all needles.
+    the same for all trainings, and, if they are drawn, by other trainings on all needles.
 
     Parameters
     ----------
@@ -144,10 +146,10 @@ def over_trainings(values: np.ndarray, needles: int, seed: int) -> np.ndarray:
         `needle_weights`.
     """
     count, means = len(values), spread(values.mean(0), needles)
-    if count > 1:
+    if count > 1 and drawn:
         rng = np.random.default_rng([seed, 1])  # not the draws of the needles once more
-        drawn = rng.multinomial(count, np.full(count, 1 / count), size=len(means) - 1) / count
-        moved = np.tensordot(drawn - 1 / count, values[:, 0], 1)
+        shares = rng.multinomial(count, np.full(count, 1 / count), size=len(means) - 1) / count
+        moved = np.tensordot(shares - 1 / count, values[:, 0], 1)
         means[1:] += expansion(count) * moved
     return np.asarray(means)
 
@@ -172,8 +174,8 @@ SPLITS = 20
 
 
 def training_effect(
-    pairs: Sequence[PairedDetection], *, cases: Cases = "successful", resamples: int = RESAMPLES,
-    seed: int = 0,
+    pairs: Sequence[PairedDetection], *, cases: Cases = "successful", drawn: bool = True,
+    resamples: int = RESAMPLES, seed: int = 0,
 ) -> pd.DataFrame:
     """Return mean scores and their change, for groups of heads.
 
@@ -186,6 +188,8 @@ def training_effect(
         One for each training (seeds, say), all of one model on one grid. Their mean is taken.
     cases : {"successful", "both"}
         See `Cases`.
+    drawn : bool
+        Whether trainings are drawn, too: two are too few to tell how much they differ.
 
     Returns
     -------
@@ -208,7 +212,7 @@ def training_effect(
                 for name in ("change", "relative change", HEADROOM)}
         measured.append(groups)
     sizes = {name: len(heads) for name, heads in pairs[0].groups().items()}
-    return _summary(measured, sizes, sums.shape[1], seed)
+    return _summary(measured, sizes, sums.shape[1], seed, drawn)
 
 
 def split_half(
@@ -333,12 +337,13 @@ def _quantities(means: np.ndarray) -> dict[str, np.ndarray]:
 
 def _summary(
     measured: Sequence[dict[str, dict[str, np.ndarray]]], sizes: dict[str, int], needles: int,
-    seed: int,
+    seed: int, drawn: bool = True,
 ) -> pd.DataFrame:
     """A row for each group and quantity, from a nested dict per training."""
     rows = []
     for group, quantities in measured[0].items():
         for name in quantities:
-            values = over_trainings(np.stack([m[group][name] for m in measured]), needles, seed)
+            values = over_trainings(np.stack([m[group][name] for m in measured]), needles, seed,
+                                    drawn)
             rows.append((group, sizes.get(group, 0), name, *_interval(values, group, name)))
     return pd.DataFrame(rows, columns=["group", "heads", "quantity", "value", "low", "high"])

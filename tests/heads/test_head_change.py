@@ -166,6 +166,19 @@ def test_interval_against_a_slow_bootstrap():
     assert np.ptp(got) > 0.08  # the tolerance is small beside it
 
 
+def test_two_trainings_need_not_be_drawn(pair):
+    """Then the interval is that of the needles: the same training twice, or once."""
+    once, twice = (training_effect([pair] * count, drawn=False) for count in (1, 2))
+    pd.testing.assert_frame_equal(once, twice)
+    lower = PairedDetection(pair.after, pair.before, pair.heads)
+    fixed, drawn = (training_effect([pair, lower], cases="both", drawn=one)
+                    for one in (False, True))
+    assert value(fixed, "all heads", "change") == pytest.approx(0, abs=1e-12)
+    widths = [value(table, "all heads", "change", "high") - value(table, "all heads", "change",
+              "low") for table in (fixed, drawn)]
+    assert widths[0] < 1e-9 < widths[1]
+
+
 def test_needles_that_are_never_found():
     """They can be drawn. A draw of them alone says nothing and is left out."""
     runs = RNG.random((3, 1, 4))

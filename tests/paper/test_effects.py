@@ -14,7 +14,13 @@ from rmutils.experiments.masking_sweep import Sweep
 from rmutils.heads import HeadScores
 from rmutils.heads.masking import MATCHED
 from rmutils.paper.claims import load_claims
-from rmutils.paper.effects import QUANTITIES, head_effects, sparsity_effects, task_effects
+from rmutils.paper.effects import (
+    QUANTITIES,
+    head_effects,
+    real_effects,
+    sparsity_effects,
+    task_effects,
+)
 from rmutils.paper.verdicts import CannotShow
 from rmutils.pipeline.planned_runs import planned_runs
 
@@ -35,7 +41,7 @@ def detection(monkeypatch):
     """256 heads: 8 at 0.2, 8 at 0.06, the rest at 0.01; two of the four needles lack the latter."""
     found = scores([0.2] * 8 + [0.06] * 8 + [0.01] * 240)
     found.runs[:2, 2:4] = 0
-    for module in (head_effects, sparsity_effects):
+    for module in (head_effects, real_effects, sparsity_effects):
         monkeypatch.setattr(module, "scored", lambda model, compute: (found, ARTIFACT))
     return found
 

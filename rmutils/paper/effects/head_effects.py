@@ -26,6 +26,8 @@ from rmutils.experiments.failure_modes import (
     failure_modes_stored,
 )
 from rmutils.experiments.half_learned import HALF_LEARNED, compare_arms, half_learned
+from rmutils.experiments.masked_needles import ANYWHERE
+from rmutils.experiments.masked_needles import MATCHED as SAME_LAYERS
 from rmutils.experiments.masking_sweep import (
     Sweep,
     SweepConfig,
@@ -49,6 +51,13 @@ from rmutils.heads.scores import HeadScores
 from rmutils.heads.sparsity import recall_of_detections, share_above
 from rmutils.models.known_models import tau_of
 from rmutils.paper import tables
+from rmutils.paper.effects.real_effects import (
+    LARGER,
+    TRAINED,
+    detection_of,
+    masked_heads_beyond,
+    needles_lost,
+)
 from rmutils.paper.head_checks import HeadNumbers
 from rmutils.paper.verdicts import MARGIN, Effect, blind_spot, quantity
 from rmutils.pipeline.planned_runs import load_plan, planned_runs, stored_runs
@@ -65,8 +74,8 @@ def _needles(scores: HeadScores) -> int:
 @quantity("of the heads of {model}, {effect} % retrieve", scale=100)
 def share_of_retrieval_heads(model: str) -> Effect:
     """Share of heads at or above the model's threshold."""
-    scores, artifact = scored(model, compute="never")
-    share = scores.statistic(partial(share_above, tau=tau_of(model)))
+    scores, artifact, tau = detection_of(model)
+    share = scores.statistic(partial(share_above, tau=tau))
     return Effect.of(share, "share of heads", [artifact.name], _needles(scores))
 
 
@@ -74,7 +83,7 @@ def share_of_retrieval_heads(model: str) -> Effect:
           scale=100)
 def scores_held_by_top_tenth(model: str) -> Effect:
     """Share of all retrieval scores, added up, that the highest tenth of the heads hold."""
-    scores, artifact = scored(model, compute="never")
+    scores, artifact, _ = detection_of(model)
     return Effect.of(scores.statistic(_held_by_top_tenth), "share of scores", [artifact.name],
                      _needles(scores))
 
@@ -88,8 +97,8 @@ def _held_by_top_tenth(means: np.ndarray) -> np.ndarray:
 def retrieval_heads_from_few_needles(model: str) -> Effect:
     """Share of the retrieval heads that a detection with three of the needles finds, too, by the
     same threshold; on average over all choices of three, with an interval over needles."""
-    scores, artifact = scored(model, compute="never")
-    found, choices = recall_of_detections(scores, NEEDLES, tau=tau_of(model))
+    scores, artifact, tau = detection_of(model)
+    found, choices = recall_of_detections(scores, NEEDLES, tau=tau)
     return Effect.of(found, "share of heads", [artifact.name], _needles(scores),
                      f"over all {len(choices):,} choices; the worst finds {choices.min():.0%}")
 
@@ -175,6 +184,8 @@ def selective_change(model: str) -> Effect:
 def retrieval_heads_change_beyond(model: str, strategy: str) -> Effect:
     """Score of the retrieval heads after RetMask, minus that after another strategy, seed by seed,
     over the cases that both trained models solve."""
+    if model in TRAINED:
+        return masked_heads_beyond(model, strategy)
     ours, theirs = trainings(model, RETMASK), trainings(model, strategy)
     pairs = [PairedDetection(other.after, own.after, _retrieval_heads(own))
              for own, other in zip(ours, theirs, strict=True)]
@@ -245,7 +256,8 @@ def _change(
     runs = trainings(model, strategy)
     pairs = [PairedDetection(run.before, run.after, _retrieval_heads(ours))
              for run, ours in zip(runs, trainings(model, RETMASK), strict=False)]
-    table = training_effect(pairs, cases=cases)
+    # Two seeds do not tell how much training runs differ.
+    table = training_effect(pairs, cases=cases, drawn=model not in TRAINED)
     before = table[(table["group"] == (ALL if group == ALL else RETRIEVAL))
                    & (table["quantity"] == "before")].iloc[0]["value"]
     full = before > 1 - MARGIN / 100
@@ -280,6 +292,8 @@ BY_SCORE, OTHERS = "retrieval", "non-retrieval"
 def needles_lost_beyond_others(model: str) -> Effect:
     """Share of needles that are found with as many other heads masked, but not without the
     retrieval heads; minus those of which the opposite holds."""
+    if model in LARGER:
+        return needles_lost(model, ANYWHERE)
     swept, scores, artifact = _stored(model)
     count = count_at(scores, tau_of(model))
     return _answers(swept, HAYSTACK, (OTHERS, count), (BY_SCORE, count), artifact)
@@ -290,6 +304,8 @@ def needles_lost_beyond_others(model: str) -> Effect:
 def needles_lost_beyond_same_layers(model: str) -> Effect:
     """Share of needles that are found with as many other heads of the same layers masked, but not
     without the retrieval heads; minus those of which the opposite holds."""
+    if model in LARGER:
+        return needles_lost(model, SAME_LAYERS)
     swept, scores, artifact = _stored(model)
     plan = _layer_matched("02_masking_sweep")
     matched, more = sweep_stored(model, scores, SweepConfig(

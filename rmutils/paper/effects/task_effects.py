@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,6 +23,7 @@ from rmutils.evaluation.helmet.averages import samples_of
 from rmutils.evaluation.helmet.evaluation import baselines_stored
 from rmutils.experiments.general_abilities import ALL, changes, planned_abilities
 from rmutils.models.loading import corpus_of
+from rmutils.paper.effects import real_effects
 from rmutils.paper.effects.head_effects import RETMASK, seeds_said, trainings
 from rmutils.paper.verdicts import (
     CATEGORIES,
@@ -268,9 +270,9 @@ def gain_left_out(model: str, how: str) -> Effect:
     return _less(model, f"rc-{how}", BEFORE, config=THINKING)
 
 
-def _less(
-    model: str, strategy: str, base: str, **chosen: str | int | EvaluateConfig | None
-) -> Effect:
+def _less(model: str, strategy: str, base: str, **chosen: Any) -> Effect:
+    if model in real_effects.TRAINED:
+        return real_effects.task_change(model, strategy, base, **chosen)
     pairs = _side_by_side(model, strategy, base, **chosen)
     return _effect(pairs, pairs.gains)
 
@@ -320,6 +322,8 @@ def _list(cells: Iterable[tuple[str, int]], heard: Sequence[tuple[str, int]]) ->
 def general_change(model: str) -> Effect:
     """Score after RetMask minus that before it, plain mean of the tasks without long contexts. The
     claim is that little is lost, so tasks at the ceiling count."""
+    if model in real_effects.TRAINED:
+        return real_effects.general_change(model)
     table, names = general_scores_of(model)
     before, corpus = table[table["strategy"] == BEFORE], corpus_of(model)
     blind = {task: blind_spot(rows["score"].mean(), TASKS[f"{corpus}/{task}"].chance, task,
