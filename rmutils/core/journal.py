@@ -40,7 +40,6 @@ from rich.text import Text
 
 from rmutils.core.config import DEVICE, digest
 from rmutils.core.errors import UserError
-from rmutils.core.files import plain
 from rmutils.core.registry import import_all, outside_modules
 from rmutils.core.validation import parse_json
 
@@ -74,6 +73,8 @@ class Journal(UserDict[str, Any]):
             part.unlink()
 
     def _read(self, path: Path) -> None:
+        from rmutils.core.files import plain  # not above: it takes pandas with it
+
         written = plain(path).read_bytes()
         if not written.endswith(b"\n"):
             os.truncate(path, written.rfind(b"\n") + 1)  # in place: what is whole stays on the disk

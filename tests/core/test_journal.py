@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -154,10 +153,7 @@ def test_shares_are_done_side_by_side(tmp_path, monkeypatch, heard):
         yield told.append
 
     def wait_for(count):
-        for _ in range(1000):
-            if sum(told[1:]) >= count:
-                break
-            time.sleep(0.01)
+        until(lambda: sum(told[1:]) >= count)
 
     def work(own, share, done):
         wait_for(2 * share.start)
@@ -281,12 +277,10 @@ def test_ctrl_c_ends_all_processes_without_a_word(tmp_path):
     run = subprocess.Popen([sys.executable, script, journal], stdout=subprocess.PIPE, text=True,
                            stderr=subprocess.STDOUT, start_new_session=True)
     parts = [worker_part(journal, k) for k in range(2)]
-    for _ in range(600):
-        if all(part.exists() for part in parts) or run.poll() is not None:
-            break
-        time.sleep(0.5)
+    until(lambda: all(part.exists() and part.stat().st_size for part in parts)
+          or run.poll() is not None)
     os.killpg(run.pid, signal.SIGINT)
-    assert run.communicate(timeout=60) == ("stopped\n", None)
+    assert run.communicate(timeout=PATIENCE) == ("stopped\n", None)
     assert dict(Journal(journal)) == {"0": 1, "1": 1}
 
 

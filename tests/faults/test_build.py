@@ -1,5 +1,6 @@
 """What a build runs again, and what is left when it is stopped or fails."""
 
+import base64
 import os
 import resource
 import subprocess
@@ -128,6 +129,13 @@ def processes(text: str) -> str:
     return subprocess.run(["pgrep", "-af", text], capture_output=True, text=True).stdout
 
 
+def incomplete(project, name: str) -> bool:
+    """Whether Snakemake has noted that it began to make a chapter, and not that it was made."""
+    output = str(project.chapter(name).relative_to(project.root))
+    mark = base64.b64encode(output.encode()).decode()
+    return (project.root / ".snakemake" / "incomplete" / mark).exists()
+
+
 @pytest.mark.fault("kill -9", "in a build of the book: all of it, Snakemake, or what started it")
 def test_kill_in_the_middle_loses_nothing(project):
     """Whichever process dies, its kernels end, and the next build goes on where it was."""
@@ -138,7 +146,8 @@ def test_kill_in_the_middle_loses_nothing(project):
         build = project.start()
         read_until(build, "second ...")
         until(lambda: marker.exists() and marker.read_text())
-        time.sleep(2)  # until Snakemake, too, has noticed that the first is done
+        assert incomplete(project, "second")
+        until(lambda: project.chapter("first").exists() and not incomplete(project, "first"))
         if victim == "everything":
             os.killpg(build.pid, 9)
         elif victim == "build":
@@ -158,11 +167,16 @@ def test_kill_in_the_middle_loses_nothing(project):
 
 @pytest.mark.fault("two at once", "builds of the book in one clone")
 def test_second_build_waits_for_the_first(built):
-    built.write("second", "import time; time.sleep(3)")
+    gate = built.root / "gate"
+    built.write("second", f"""\
+import os, time
+while not os.path.exists({str(gate)!r}):
+    time.sleep(0.05)""")
     first = built.start()
     read_until(first, "second ...")
     second = built.start()
     assert "waiting for it" in read_until(second, "waiting")
+    gate.touch()
     assert "pages done" in first.communicate(timeout=PATIENCE)[0]
     output = second.communicate(timeout=PATIENCE)[0]
     assert second.returncode == 0 and "is up to date" in output, output

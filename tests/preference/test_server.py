@@ -23,7 +23,7 @@ from rmutils.preference import served
 from rmutils.preference.instructions import Instruction
 from rmutils.preference.responses import ResponseConfig, Transformers, respond
 from rmutils.preference.served import Server
-from tests.clock import until
+from tests.clock import PATIENCE, until
 
 ASKED = [Instruction.of(f"Name {n} animals that live near the river.") for n in range(7)]
 HEADS = ((0, 1), (2, 3))
@@ -42,6 +42,8 @@ class Fake(ThreadingHTTPServer):
         self.lm, self.checkpoint, self.heads = lm, checkpoint, heads
         self.faults: list[Fault] = []
         self.asked = self.now = self.most = 0
+        self.meet = 0
+        """So many requests wait until they are there at once."""
         self.one, self.released = threading.Lock(), threading.Event()
         self.address = f"http://127.0.0.1:{self.server_port}"
         threading.Thread(target=self.serve_forever, daemon=True).start()
@@ -82,7 +84,7 @@ class Handler(BaseHTTPRequestHandler):
             fake.asked, fake.now = fake.asked + 1, fake.now + 1
             fake.most = max(fake.most, fake.now)
             fault = fake.faults.pop(0) if fake.faults else None
-        time.sleep(0.02)  # so that requests meet
+        until(lambda: fake.most >= fake.meet)
         answer = None if fault else json.dumps(fake.complete(payload))
         with fake.one:
             fake.now -= 1
@@ -93,7 +95,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def hang(handler: Handler) -> None:
-    handler.server.released.wait(30)
+    handler.server.released.wait(PATIENCE)
 
 
 FAULTS: dict[str, Fault] = {
@@ -177,8 +179,15 @@ def test_passing_faults_do_not_show(llama, fake, folder, masked, fault):
 
 @pytest.mark.fault("server", "hangs once")
 def test_an_answer_that_never_comes(llama, fake, folder, masked):
-    backend = Server(llama, {fake.address: folder}, timeout=3)
-    fake.faults = [hang]
+    backend = Server(llama, {fake.address: folder}, timeout=PATIENCE)
+    client = backend._served[frozenset(HEADS), "zero"].client
+    client.timeout = 1
+
+    def hang_once(handler):
+        client.timeout = PATIENCE  # of what is asked from now on
+        hang(handler)
+
+    fake.faults = [hang_once]
     pd.testing.assert_frame_equal(respond(backend, ASKED[:1], masked),
                                   respond(Transformers(llama), ASKED[:1], masked))
     assert fake.asked == 2
@@ -192,7 +201,7 @@ def test_an_answer_that_never_comes(llama, fake, folder, masked):
     (FAULTS["no JSON"], "its answer is not what was expected"), (hang, "timed out")])
 def test_lasting_faults_are_told(llama, fake, folder, masked, fault, said):
     backend = Server(llama, {fake.address: folder})
-    backend._served[frozenset(HEADS), "zero"].client.timeout = 0.5
+    backend._served[frozenset(HEADS), "zero"].client.timeout = 0.5 if fault is hang else PATIENCE
     fake.faults = [fault] * 9
     with pytest.raises(UserError) as error:
         respond(backend, ASKED[:1], masked)
@@ -232,7 +241,7 @@ def test_stopped_run_ends_at_once_and_goes_on(llama, fake, folder, masked, tmp_p
     started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         respond(backend, ASKED, masked, journal)
-    assert time.monotonic() - started < 10 and not fake.released.is_set()
+    assert time.monotonic() - started < PATIENCE and not fake.released.is_set()
     fake.released.set()
     until(lambda: not any(isinstance(one, DummyProcess) for one in threading.enumerate()))
     before, backend.respond = fake.asked, give_out
@@ -242,7 +251,7 @@ def test_stopped_run_ends_at_once_and_goes_on(llama, fake, folder, masked, tmp_p
 
 
 def test_requests_go_together(llama, fake, folder, masked):
-    backend = Server(llama, {fake.address: folder})
+    backend, fake.meet = Server(llama, {fake.address: folder}), 5
     many = [Instruction.of(f"Sing {n} songs.") for n in range(80)]
     table = respond(backend, many, masked.model_copy(update={"max_new_tokens": 1}))
     assert table["id"].tolist() == [i.id for i in many]

@@ -18,6 +18,7 @@ from rmutils.preference.instructions import Instruction
 from rmutils.preference.pairs import longreward_pairs
 from rmutils.preference.responses import ResponseConfig, Transformers, respond
 from rmutils.preference.strategies import STRATEGIES, ChosenHeads, contrast, register_strategy
+from tests.clock import PATIENCE
 from tests.conftest import make_lm
 
 ASKED = [Instruction.of(text) for text in ("Who is she?", "Sing.", "Why not?", "Name a town.")]
@@ -195,7 +196,7 @@ def test_judging_goes_on_after_a_stop(cache, monkeypatch):
 
 def test_judge_that_answers_many_at_once(cache):
     """Four wait for one another: had they been asked one by one, nobody would have answered."""
-    together = Barrier(4, timeout=10)
+    together = Barrier(4, timeout=PATIENCE)
 
     class Patient(Longest):
         at_once = 4

@@ -169,9 +169,9 @@ def test_endless_programs_lose_their_processor_time(changed, code):
 @needs_sandbox
 def test_a_program_that_waits_is_killed():
     started = time.monotonic()
-    outcome = call("import time\n" + body("time.sleep(60)"), "f", [[2]], wall=1.0)
+    outcome = call("import time\n" + body("time.sleep(600)"), "f", [[2]], wall=1.0)
     assert outcome == Outcome(problem="took too long")
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 300
 
 
 @needs_sandbox
