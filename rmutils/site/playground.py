@@ -221,6 +221,8 @@ def as_gguf(lm: LanguageModel) -> bytes:
         writer.add_head_count_kv(config.num_key_value_heads)
         writer.add_layer_norm_rms_eps(config.rms_norm_eps)
         writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+        writer.add_key_length(config.head_dim)
+        writer.add_value_length(config.head_dim)
         writer.add_rope_dimension_count(config.head_dim)
         writer.add_vocab_size(config.vocab_size)
         writer.add_tokenizer_model("gpt2")
