@@ -245,10 +245,14 @@ def _derived(part: Part, grown: float) -> str:
 
 def models_of(costs: Costs, values: Mapping[str, Any]) -> set[str]:
     """Names of the models that a run computes with, unless its results come with the book."""
-    names = {name for part in costs.parts for name in part.depends
-             if costs.spared(part, values, stored=False) is None}
-    return {values[name] for name in names if isinstance(values[name], str) and values[name]
-            and (values[name] in REGISTRY or name in ("model", "checkpoint"))}
+    return named_models({name: values[name] for part in costs.parts for name in part.depends
+                         if costs.spared(part, values, stored=False) is None})
+
+
+def named_models(values: Mapping[str, Any]) -> set[str]:
+    """Names of the models among parameters."""
+    return {value for name, value in values.items() if isinstance(value, str) and value
+            and (value in REGISTRY or name in ("model", "checkpoint"))}
 
 
 def _memory(costs: Costs, values: Mapping[str, Any]) -> int:

@@ -17,7 +17,7 @@ import yaml
 
 from rmutils.core import paths
 from rmutils.core.config import DEVICE
-from rmutils.estimate.notebook_costs import Costs, estimate, models_of
+from rmutils.estimate.notebook_costs import Costs, estimate, named_models
 from rmutils.models.costs import parameters
 
 SMALLER = paths.NOTEBOOKS / "smaller.yml"
@@ -78,16 +78,14 @@ def fitted(costs: Costs, given: Mapping[str, Any]) -> Fitted:
     def seconds() -> float:
         return estimate(costs, {**given, **cut}, stored=False).seconds
 
-    if _on_a_cpu() and _largest(costs, costs.own | dict(given)) >= LARGE:
+    largest = max((parameters(name) or 0 for name in named_models(costs.own | dict(given))),
+                  default=0)
+    if largest >= LARGE and _on_a_cpu():
         for row in rows:
-            if seconds() <= LIMIT:
+            if seconds() <= LIMIT and "compute" not in row:  # else there is nothing to show
                 break
             cut |= {name: value for name, value in row.items() if name not in given}
     return Fitted({**given, **cut}, cut, {name: costs.own[name] for name in cut}, seconds())
-
-
-def _largest(costs: Costs, values: Mapping[str, Any]) -> float:
-    return max((parameters(name) or 0 for name in models_of(costs, values)), default=0)
 
 
 def _on_a_cpu() -> bool:
