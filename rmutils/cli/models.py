@@ -134,8 +134,13 @@ def info(name: Name, as_json: Json = False) -> None:
     if as_json:
         print(json.dumps(facts, indent=1))
         return
-    for key, value in facts.items():
-        print(f"{key:13} {value}")
+    file = facts.pop("wheel") or {}
+    parts = file.pop("parts", ())
+    for key, value in (facts | file).items():
+        if value not in (None, ""):
+            print(f"{key:15} {value}")
+    for part in parts:
+        print(f"{'part':15} {part['distribution']}=={part['version']} {part['wheel_sha256']}")
 
 
 @models_app.command()
