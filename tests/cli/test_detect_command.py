@@ -54,8 +54,8 @@ def test_the_map_of_the_heads_is_drawn(model, tmp_path, name, begins):
     assert file.read_bytes().startswith(begins)
 
 
-def test_several_processes_find_the_same(cache):
-    """With a real model: what counts as a success is not patched in other processes."""
+def test_several_processes_find_the_same(cache, in_this_process):
+    """Each share by itself, with a model that finds the needles."""
     words = ["tiny-llama", "--lengths", "256", "--depths", "0.5", "--needles", "2",
              "--max-new-tokens", "16", "--json", "--compute", "always"]
     one, two = (json.loads(rmutils(*words, "--workers", n).stdout) for n in ("1", "2"))

@@ -96,8 +96,8 @@ def test_a_text_said_again_is_no_answer(dataset, drawn):
             assert mean(dataset, metric, [(q.context, q) for q in drawn]) < 30, metric
 
 
-@pytest.mark.parametrize("length", [700, 1000, 2048])
-@pytest.mark.parametrize("form", [{}, {"shots": 0}, {"chat": True}, {"chat": False}])
+@pytest.mark.parametrize("length, form", [
+    (700, {}), (1000, {"shots": 0}), (2048, {"chat": True}), (2048, {"chat": False})])
 def test_prompts_fit_and_are_whole(stranger, count, dataset, length, form):
     """Question, demonstrations and instruction are all there, and as much text as fits."""
     prompter = prompter_of(stranger, dataset, length, EvaluateConfig(**form), count)
