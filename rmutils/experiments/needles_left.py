@@ -6,12 +6,15 @@ and the column `model` besides.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from rmutils.core.errors import NotStored
+from rmutils.core.results import Artifact
 from rmutils.experiments import real_models
 from rmutils.experiments.masked_needles import COPY, MATCHED, NEWEST, TOP, WHOLE, MaskedNeedles
 from rmutils.pipeline.planned_runs import Plan
@@ -29,25 +32,47 @@ def answers_of(results: Mapping[str, MaskedNeedles]) -> pd.DataFrame:
                      ignore_index=True)
 
 
-def stored(
-    item: str, models: Collection[str] | None = None
-) -> tuple[dict[str, MaskedNeedles], list[str]]:
-    """Look a part of the plan up for each of its models: `masking` or `which-heads`.
+@dataclass(frozen=True)
+class Stored:
+    """A part of the plan, as far as it is stored.
 
-    Returns
-    -------
-    dict, list of str
-        Model -> result, in order of size; and what is said of those that are not stored.
+    Attributes
+    ----------
+    results : dict
+        Model -> `HeadScores` or `MaskedNeedles`, in order of size.
+    artifacts : list of Artifact
+    missing : list of str
+        What is said of models whose result is not stored.
     """
-    made = {"masking": real_models.masking_stored,
-            "which-heads": real_models.which_heads_stored}[item]
+
+    results: dict[str, Any]
+    artifacts: list[Artifact]
+    missing: list[str]
+
+    @property
+    def answers(self) -> pd.DataFrame:
+        """The answers of all models below each other, with the column `model`."""
+        return answers_of(self.results)
+
+
+PARTS: Mapping[str, Callable[[str], tuple[Any, Artifact]]] = {
+    "detection": lambda model: real_models.detections_stored(
+        model, [real_models.detection(real_models.real_models())], compute="never")[0],
+    "masking": lambda model: real_models.masking_stored(model, compute="never"),
+    "kinds": lambda model: real_models.kinds_stored(model, compute="never")["english"],
+    "which-heads": lambda model: real_models.which_heads_stored(model, compute="never")}
+
+
+def stored(part: str, models: Collection[str] | None = None) -> Stored:
+    """Look a part of the plan up, a key of `PARTS`, for each of its models."""
     found, missing = {}, []
     for model in models or real_models.real_models().content["models"]:
         try:
-            found[model] = made(model, compute="never")[0]
+            found[model] = PARTS[part](model)
         except NotStored as error:
             missing.append(str(error))
-    return found, missing
+    return Stored({model: result for model, (result, _) in found.items()},
+                  [artifact for _, artifact in found.values()], missing)
 
 
 def shares_found(answers: pd.DataFrame) -> pd.DataFrame:
@@ -124,16 +149,18 @@ def primary(answers: pd.DataFrame, plan: Plan, heads: Mapping[str, int]) -> pd.D
     DataFrame
         Rows of `compare_controls`, one for each model, with `p_holm` and `shown`.
     """
-    table = compare_controls(_by_copy(answers)[
-        lambda rows: rows["length"] == plan.content["masking"]["length"]["default"]])
+    table = compare_controls(by_copy(answers, plan))
     wanted = table["model"].map(lambda model: round(PRIMARY_SHARE * heads[model]))
     return decided(table[table["count"] == wanted].reset_index(drop=True),
                    len(plan.content["models"]))
 
 
-def _by_copy(answers: pd.DataFrame) -> pd.DataFrame:
-    """Answers of the whole model, and without heads by copy score at the newest position."""
-    return answers[(answers["position"] == NEWEST) & answers["score"].isin(["", COPY])]
+def by_copy(answers: pd.DataFrame, plan: Plan | None = None) -> pd.DataFrame:
+    """Answers of the whole model, and without heads by copy score at the newest position; with a
+    plan, at its length alone."""
+    rows = answers[(answers["position"] == NEWEST) & answers["score"].isin(["", COPY])]
+    return rows if plan is None else rows[
+        rows["length"] == plan.content["masking"]["length"]["default"]]
 
 
 def by_score(answers: pd.DataFrame, plan: Plan) -> pd.DataFrame:
@@ -185,7 +212,7 @@ def halving(answers: pd.DataFrame, heads: Mapping[str, int]) -> pd.DataFrame:
         (`count` as a share of all heads).
     """
     rows = []
-    for (model, length), own in _by_copy(answers).groupby(["model", "length"], sort=False):
+    for (model, length), own in by_copy(answers).groupby(["model", "length"], sort=False):
         whole = own.loc[own["policy"] == WHOLE, "success"].mean()
         means = own[own["policy"] == TOP].groupby("count")["success"].mean()
         enough = means[means <= whole / 2]

@@ -9,8 +9,9 @@ import importlib
 from typing import Any
 
 _HOMES = {
-    **dict.fromkeys(("agreement", "arg_max_rows", "head_map", "ranked_scores", "score_bins",
-                     "scores_by_layer", "stability", "success_curves", "success_map"),
+    **dict.fromkeys(("agreement", "arg_max_rows", "head_map", "head_maps", "ranked_scores",
+                     "score_bins", "scores_by_layer", "stability", "success_curves",
+                     "success_map"),
                     "rmutils.figures.head_figures"),
     **dict.fromkeys(("by_length", "heads_alone", "shares"), "rmutils.figures.masking_figures"),
     **dict.fromkeys(("curve", "plot_formation"), "rmutils.figures.sparsity_figures"),

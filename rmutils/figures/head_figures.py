@@ -5,6 +5,7 @@ Figures about how scores are spread over the heads.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from matplotlib.ticker import MaxNLocator
 
 from rmutils.corpora.niah import NiahCase
 from rmutils.figures.style import BLUE, GREY, ORANGE, RED, SEQUENTIAL, WIDTH, colour_of, new_axes
-from rmutils.heads.scores import Head, HeadScores
+from rmutils.heads.scores import DECIMALS, Head, HeadScores
 from rmutils.paper.head_checks import stretches
 from rmutils.stats import SHARE, interval
 
@@ -94,6 +95,21 @@ def head_map(scores: HeadScores, tau: float) -> Figure:
     """Mean score of every head, layers x heads; those at or above `tau` are outlined."""
     figure, axes = new_axes(size=(WIDTH, 0.9 + 0.24 * min(scores.shape)))
     return scores.plot(tau=tau, axes=axes)
+
+
+def head_maps(detections: Mapping[str, HeadScores], tau: float) -> Figure:
+    """Maps of several models side by side on one scale; titles say how many heads reach `tau`."""
+    figure = Figure(figsize=(WIDTH, 4.2))
+    grid = figure.subplots(1, len(detections), squeeze=False, width_ratios=[
+        max(scores.shape[1], 7) for scores in detections.values()])[0]
+    for axes, (model, scores) in zip(grid, detections.items(), strict=True):
+        mesh = _cells(axes, scores.mean, 1)
+        reached = (scores.mean.round(DECIMALS) >= tau).sum()
+        axes.set_title(f"{textwrap.fill(model, 11)}\n{reached} of {scores.mean.size}")
+    grid[0].set_ylabel("layer")
+    figure.supxlabel("head", fontsize=10)
+    _scale(figure, mesh, ax=grid, label="copy score")
+    return figure
 
 
 def _cells(axes: Axes, values: np.ndarray, highest: float) -> QuadMesh:

@@ -1,0 +1,63 @@
+"""What is drawn of the real models is what was found."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+
+from rmutils.experiments.masked_needles import ANYWHERE, COPY, MATCHED, TOP, WHOLE
+from rmutils.figures import head_maps
+from rmutils.figures.real_figures import how_asked, needles_by, needles_left_figure
+from rmutils.figures.style import drawn_data
+from rmutils.heads.scores import HeadScores
+from rmutils.pipeline.planned_runs import Plan
+
+
+def shares(model, score=COPY, needle_set="facts-literal"):
+    found = [(WHOLE, 0, 0.9), (TOP, 1, 0.8), (TOP, 4, 0.2), (MATCHED, 4, 0.7), (ANYWHERE, 4, 0.75)]
+    return pd.DataFrame([
+        {"model": model, "set": needle_set, "score": "" if policy == WHOLE else score,
+         "policy": policy, "count": count, "value": value, "low": value - 0.1,
+         "high": value + 0.1} for policy, count, value in found])
+
+
+def test_needles_left_against_the_share_of_heads():
+    figure = needles_left_figure(pd.concat([shares("small"), shares("large")]),
+                                 {"small": 40, "large": 400})
+    data = drawn_data(figure)
+    top = data[(data["series"] == "heads that copy most") & (data["mark"] == "line")]
+    assert top.groupby("panel", sort=False)["x"].apply(list).to_dict() == {
+        "small (40 heads)": [2.5, 10], "large (400 heads)": [0.25, 1]}
+    assert [*top["y"]] == [80, 20] * 2
+    ends = data[(data["mark"] == "span") & (data["series"] == "same layers")]
+    np.testing.assert_allclose(ends[["y", "y to"]], [[60, 80]] * 2)
+
+
+def test_rows_are_scores_or_sets():
+    both = pd.concat([shares("m"), shares("m", "dla").query("policy != 'whole'")])
+    data = drawn_data(needles_by(both[both["count"] != 1], "score", {
+        "dla": "by dla", COPY: "by c"}))
+    points = data[data["mark"].isin(["point", "line"])]
+    assert points.groupby("series")["x"].apply(list).to_dict() == {
+        "whole model": [90, 90], "without the top heads": [20, 20],
+        "without others of their layers": [70, 70]}
+    assert {*points["y name"]} == {"by dla", "by c"}
+    sets = pd.concat([shares("m"), shares("m", needle_set="other")]).query("count != 1")
+    data = drawn_data(needles_by(sets, "set", {"other": "another"}))
+    assert (data["series"] == "whole model").sum() == 2  # a dot and its interval
+
+
+def test_maps_say_how_many_heads_reach_tau():
+    cases = pd.DataFrame({"needle": [0], "success": [True]})
+    detections = {name: HeadScores(np.array([values]), name, np.array([0]), cases)
+                  for name, values in (("a", [[0.5, 0.1]]), ("b", [[0.0996, 0.2], [0, 0]]))}
+    titles = [axes.get_title() for axes in head_maps(detections, 0.1).axes[:2]]
+    assert titles == ["a\n2 of 2", "b\n1 of 4"]
+
+
+def test_one_fold_says_how_it_was_asked():
+    made = SimpleNamespace(name="r-1", manifest={
+        "facts": {"plan": "old"}, "command": "rmutils x", "environment": {"hardware": "a GPU"}})
+    shown = how_asked(Plan("real_models", "new", {}), [made, made], {"controls": "two < three"})
+    for text in ("two &lt; three", "made by plan old, not by new", "rmutils x", "a GPU"):
+        assert text in shown.data
