@@ -42,7 +42,7 @@ from rmutils.longcontext.extension import ExtensionConfig
 from rmutils.models.known_models import tau_of
 from rmutils.models.loading import corpus_of
 from rmutils.paper.claims import Judged, Part, judge, load_claims
-from rmutils.paper.effects.head_effects import (
+from rmutils.paper.effects.masking_effects import (
     needles_lost_beyond_others,
     needles_lost_beyond_same_layers,
 )

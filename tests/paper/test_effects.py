@@ -17,6 +17,7 @@ from rmutils.paper.claims import load_claims
 from rmutils.paper.effects import (
     QUANTITIES,
     head_effects,
+    masking_effects,
     real_effects,
     sparsity_effects,
     task_effects,
@@ -41,7 +42,7 @@ def detection(monkeypatch):
     """256 heads: 8 at 0.2, 8 at 0.06, the rest at 0.01; two of the four needles lack the latter."""
     found = scores([0.2] * 8 + [0.06] * 8 + [0.01] * 240)
     found.runs[:2, 2:4] = 0
-    for module in (head_effects, real_effects, sparsity_effects):
+    for module in (masking_effects, real_effects, sparsity_effects):
         monkeypatch.setattr(module, "scored", lambda model, compute: (found, ARTIFACT))
     return found
 
@@ -80,22 +81,22 @@ def swept(monkeypatch, detection):
                   ("whole", 0, 0.1), ("retrieval", 4, 0.1), ("retrieval", 8, 0.1),
                   ("retrieval", 64, 0.4)) for i in range(5)]
     sweep = Sweep(pd.DataFrame(), pd.DataFrame(answers), pd.DataFrame(speech))
-    monkeypatch.setattr(head_effects, "sweep_stored", lambda *args, compute: (sweep, ARTIFACT))
+    monkeypatch.setattr(masking_effects, "sweep_stored", lambda *args, compute: (sweep, ARTIFACT))
 
 
 def test_masking(swept):
     """Eight heads reach 0.1. 40 of 1,024 are 10 of 256: the nearest number is 8."""
-    beyond = head_effects.needles_lost_beyond_others("m")
+    beyond = masking_effects.needles_lost_beyond_others("m")
     assert beyond.value == pytest.approx(0.9 - 0.3) and 0 < beyond.low < 0.6 < beyond.high <= 1
-    assert head_effects.answers_lost_at_tau("m", "haystack").value == pytest.approx(0.7)
-    assert head_effects.answers_lost("m", "haystack", 40).value == pytest.approx(0.7)
-    assert head_effects.answers_lost("m", "haystack", 250).value == 1
-    assert head_effects.answers_left("m", "haystack", 16).value == pytest.approx(0.8)
-    assert head_effects.needles_lost_by_more_heads("m", 40).value == pytest.approx(0.8 - 0.3)
-    all_lost = head_effects.answers_left("m", "tasks", 40)  # of two: no rule of three
+    assert masking_effects.answers_lost_at_tau("m", "haystack").value == pytest.approx(0.7)
+    assert masking_effects.answers_lost("m", "haystack", 40).value == pytest.approx(0.7)
+    assert masking_effects.answers_lost("m", "haystack", 250).value == 1
+    assert masking_effects.answers_left("m", "haystack", 16).value == pytest.approx(0.8)
+    assert masking_effects.needles_lost_by_more_heads("m", 40).value == pytest.approx(0.8 - 0.3)
+    all_lost = masking_effects.answers_left("m", "tasks", 40)  # of two: no rule of three
     assert (all_lost.value, all_lost.low, all_lost.high) == (0, 0, 1)
-    assert head_effects.repetition_added_at_most("m").value == pytest.approx(0.3)
-    near = head_effects.repetition_added_at_tau("m")  # at 4, 8 and 64
+    assert masking_effects.repetition_added_at_most("m").value == pytest.approx(0.3)
+    near = masking_effects.repetition_added_at_tau("m")  # at 4, 8 and 64
     assert near.value == pytest.approx((0 + 0 + 0.3) / 3) and near.low < 0 < 0.3 < near.high
     assert (beyond.clusters, near.clusters, all_lost.clusters) == (10, 5, 2)
     assert not beyond.blocked  # the whole model finds all needles, so it can lose them
@@ -104,7 +105,7 @@ def test_masking(swept):
 def test_masking_beside_others_of_the_same_layers(monkeypatch, swept):
     """Of 10 needles, 3 are left without retrieval heads, and 5 and 7 without others; the counts are
     those of the plan, and the first eight heads fill two layers, so none of their own are left."""
-    sweep, _ = head_effects.sweep_stored("m", None, compute="never")
+    sweep, _ = masking_effects.sweep_stored("m", None, compute="never")
     asked = []
 
     def stored(model, scores, config=None, *, compute):
@@ -118,8 +119,8 @@ def test_masking_beside_others_of_the_same_layers(monkeypatch, swept):
         return Sweep(pd.DataFrame(), pd.concat([rows, *masked]), sweep.speech), SimpleNamespace(
             name="stored-2")
 
-    monkeypatch.setattr(head_effects, "sweep_stored", stored)
-    found = head_effects.needles_lost_beyond_same_layers("smollm2-135m")
+    monkeypatch.setattr(masking_effects, "sweep_stored", stored)
+    found = masking_effects.needles_lost_beyond_same_layers("smollm2-135m")
     assert found.value == pytest.approx(0.6 - 0.3) and found.low < 0.3 < found.high
     assert asked == [((16,), ("whole", MATCHED), "never")]
     assert found.artifacts == ("stored-1", "stored-2")
@@ -138,30 +139,30 @@ def test_failures(monkeypatch):
     table = pd.concat([table, table.assign(kind="format constraint")])
     prompts = tuple(SimpleNamespace(text=f"name {i}") for i in range(10))
     monkeypatch.setattr(
-        head_effects, "_stored_failures", lambda model: (FailureModes(prompts, table), ARTIFACT))
-    monkeypatch.setattr(head_effects, "OUTCOMES", {
+        masking_effects, "_stored_failures", lambda model: (FailureModes(prompts, table), ARTIFACT))
+    monkeypatch.setattr(masking_effects, "OUTCOMES", {
         "entity name": ("copied", "missing"), "format constraint": ("kept", "lost")})
-    monkeypatch.setattr(head_effects, "outcome", lambda prompt, text: (
+    monkeypatch.setattr(masking_effects, "outcome", lambda prompt, text: (
         "copied" if text == prompt.text else "missing"))
     effects = [f("m", "entity name") for f in (
-        head_effects.failures_added, head_effects.failures_added_by_others,
-        head_effects.failures_added_beyond_others)]
+        masking_effects.failures_added, masking_effects.failures_added_by_others,
+        masking_effects.failures_added_beyond_others)]
     assert [e.value for e in effects] == pytest.approx([0.7, 0.1, 0.6])
     # Copying is the task, and a response to another prompt fails: nothing stands in the way.
     assert [(e.clusters, e.blocked) for e in effects] == [(10, "")] * 3
     same_layers = table[(table["kind"] == "entity name") & (table["masked"] == "nothing")].assign(
         masked=MATCHED, passed=lambda rows: rows["prompt"] < 4)
-    monkeypatch.setattr(head_effects, "_same_layers", lambda model: (
+    monkeypatch.setattr(masking_effects, "_same_layers", lambda model: (
         FailureModes(prompts, same_layers), SimpleNamespace(name="stored-2")))
-    matched = head_effects.failures_added_by_same_layers("m", "entity name")
+    matched = masking_effects.failures_added_by_same_layers("m", "entity name")
     assert matched.value == pytest.approx(0.9 - 0.4) and matched.artifacts == ("stored-2",)
-    monkeypatch.setattr(head_effects, "outcome", lambda prompt, text: (
+    monkeypatch.setattr(masking_effects, "outcome", lambda prompt, text: (
         "kept" if text == prompt.text else "lost"))
-    assert "repeats the prompt passes 100%" in head_effects.failures_added(
+    assert "repeats the prompt passes 100%" in masking_effects.failures_added(
         "m", "format constraint").blocked
-    monkeypatch.setattr(head_effects, "outcome", lambda prompt, text: (
+    monkeypatch.setattr(masking_effects, "outcome", lambda prompt, text: (
         "copied" if text != prompt.text else "lost"))
-    assert "90.0 of 100 before training, 100.0 without" in head_effects.failures_added(
+    assert "90.0 of 100 before training, 100.0 without" in masking_effects.failures_added(
         "m", "entity name").blocked
 
 
@@ -384,7 +385,7 @@ def test_where_general_scores_come_from(monkeypatch, runs):
 
 def test_names_beside_others_of_the_same_layers_are_those_of_chapter_8():
     """The plan's four draws, on names alone."""
-    modes, artifact = head_effects._same_layers("smollm2-135m")
+    modes, artifact = masking_effects._same_layers("smollm2-135m")
     assert artifact.manifest["config"]["draws"] == 4 and modes.table["draw"].nunique() == 4
     assert set(modes.table["kind"]) == {"entity name"}
     assert set(modes.table["masked"]) == {MATCHED}
@@ -497,7 +498,7 @@ def test_published_scores():
 
 def test_every_measure_of_effects_can_decide_a_claim():
     """What a module of effects defines for claims is registered, says what it is, and is used."""
-    modules = (head_effects, sparsity_effects, task_effects)
+    modules = (head_effects, masking_effects, sparsity_effects, task_effects)
     defined = {name: function for module in modules for name, function in vars(module).items()
                if inspect.isfunction(function) and function.__module__ == module.__name__
                and not name.startswith("_")

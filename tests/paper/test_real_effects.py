@@ -21,7 +21,7 @@ from rmutils.experiments.real_models import real_models
 from rmutils.experiments.real_tasks import CONTROL, States
 from rmutils.experiments.real_training import RealTraining
 from rmutils.heads.scores import HeadScores
-from rmutils.paper.effects import head_effects, real_effects, task_effects
+from rmutils.paper.effects import head_effects, masking_effects, real_effects, task_effects
 from rmutils.paper.verdicts import CannotShow
 from rmutils.pipeline.planned_runs import BEFORE, RETMASK
 from rmutils.pipeline.planned_runs import MATCHED as MATCHED_MASK
@@ -82,12 +82,12 @@ def test_heads_are_those_of_the_plan(detection):
 
 
 def test_needles_lost_without_all_heads_at_tau(masked):
-    same = head_effects.needles_lost_beyond_same_layers(MODEL)
+    same = masking_effects.needles_lost_beyond_same_layers(MODEL)
     assert same.value == pytest.approx((26 - 12) / 32) and same.low < same.value < same.high
     assert (same.clusters, same.blocked, same.artifacts) == (32, "", ("masked-1", "detect-1"))
     assert same.note == ("2 random choices of 2 heads, of which 0.5 on average come from another "
                          "layer")
-    free = head_effects.needles_lost_beyond_others(MODEL)
+    free = masking_effects.needles_lost_beyond_others(MODEL)
     assert free.value == pytest.approx((30 - 12) / 32)
     assert free.note == "1 random choices of 2 heads"
 
@@ -95,13 +95,13 @@ def test_needles_lost_without_all_heads_at_tau(masked):
 def test_a_model_that_finds_little_has_no_say(masked):
     whole = masked.answers["policy"] == WHOLE
     masked.answers.loc[whole, "success"] = masked.answers.loc[whole, "needle"] < 10
-    assert "finds 31% of the needles" in head_effects.needles_lost_beyond_others(MODEL).blocked
+    assert "finds 31% of the needles" in masking_effects.needles_lost_beyond_others(MODEL).blocked
 
 
 def test_without_a_control_there_is_no_say(masked):
     masked.answers.loc[masked.answers["policy"] == MATCHED, "count"] = 4
     with pytest.raises(CannotShow, match="2 of 20 heads reach"):
-        head_effects.needles_lost_beyond_same_layers(MODEL)
+        masking_effects.needles_lost_beyond_same_layers(MODEL)
 
 
 def questions(*values):

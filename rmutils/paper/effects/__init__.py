@@ -4,7 +4,14 @@ Each takes what it is measured on (a model first), and returns an `Effect`. Noth
 takes long: a result that is not stored is a `NotStored` that names the command which makes it.
 """
 
-from rmutils.paper.effects import head_effects, real_effects, sparsity_effects, task_effects
+from rmutils.paper.effects import (
+    head_effects,
+    masking_effects,
+    real_effects,
+    sparsity_effects,
+    task_effects,
+)
 from rmutils.paper.verdicts import QUANTITIES
 
-__all__ = ["QUANTITIES", "head_effects", "real_effects", "sparsity_effects", "task_effects"]
+__all__ = ["QUANTITIES", "head_effects", "masking_effects", "real_effects", "sparsity_effects",
+           "task_effects"]

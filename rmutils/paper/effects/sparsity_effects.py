@@ -20,7 +20,7 @@ from rmutils.experiments.sparser_versions import sparsity_and_gain
 from rmutils.experiments.sparsity_and_gain import points as gains_by_design
 from rmutils.experiments.sweep_questions import HAYSTACK
 from rmutils.heads.sparsity import gini
-from rmutils.paper.effects.head_effects import answers_lost_at_tau
+from rmutils.paper.effects.masking_effects import answers_lost_at_tau
 from rmutils.paper.effects.task_effects import gain
 from rmutils.paper.verdicts import ALPHA, MODELS, CannotShow, Effect, quantity
 from rmutils.pipeline.planned_runs import RETMASK, load_plan
