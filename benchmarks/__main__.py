@@ -33,6 +33,8 @@ NAMES = {
     "book": "The book built cold, warm, and with one notebook or one module changed (20 minutes).",
     "mutation": "Small changes of the modules that decide numbers, and the tests (an hour; needs "
                 "mutmut).",
+    "llama_cpp": "Logits, answers and speed against llama.cpp, which reads the same files (15 "
+                 "minutes).",
     "gpu": "The grid by a Llama of eight billion random weights, on a GPU.",
 }
 Quick = Annotated[bool, typer.Option(help="Small sizes; results are thrown away.")]

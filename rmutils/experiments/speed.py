@@ -173,6 +173,25 @@ def costs_at(found: Benchmark, length: int) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["way", "quantity", *VALUE])
 
 
+def against_witness(found: Benchmark) -> pd.DataFrame:
+    """Return a row for each model of the benchmark `llama_cpp`, with the columns of its table."""
+    rows = []
+    for read in found.find(what="reading"):
+        agree, answers = (found.find(what=what, model=read["model"])[0]
+                          for what in ("agreement", "answers"))
+        ours, theirs = read["rmutils"], read["llama.cpp"]
+        rows.append({
+            "model": read["model"],
+            "same highest token": f"{agree['top']:.1%}",
+            "KL (nats)": f"{agree['kl']:.4f}",
+            "same answers": f"{answers['same']} of {answers['prompts']}",
+            "needles found (here, there)": "{}, {}".format(*answers["found"]),
+            "seconds, times llama.cpp": f"{ours['wall_seconds'] / theirs['wall_seconds']:.2f}",
+            "peak (GB; here, there)": "{:.1f}, {:.1f}".format(
+                *(side["peak_mib"] * 2**20 / 1e9 for side in (ours, theirs)))})
+    return pd.DataFrame(rows)
+
+
 def floor(found: Benchmark) -> pd.DataFrame:
     """Return a case's seconds if reading its prompt were matrix products at the machine's rate.
 
