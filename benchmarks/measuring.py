@@ -19,7 +19,6 @@ from pathlib import Path
 import psutil
 
 from rmutils.core.paths import ROOT
-from rmutils.models import load_model
 
 PYTHON, OTHERS = Path(sys.executable), ROOT / ".venv-bench/bin/python"
 """The environment of the project, and the one laid over it with the other libraries."""
@@ -68,6 +67,8 @@ def lines_of(python: Path, module: str, *words: str) -> Iterator[dict]:
 @contextmanager
 def copied(name: str) -> Iterator[str]:
     """A folder with the model, from which a process loads it in a second or two."""
+    from rmutils.models import load_model  # here: llama.cpp's process must not have PyTorch, too
+
     with tempfile.TemporaryDirectory() as folder:
         lm = load_model(name)
         lm.model.save_pretrained(folder)
