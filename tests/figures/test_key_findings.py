@@ -11,7 +11,7 @@ from rmutils.experiments.sweep_questions import HAYSTACK
 from rmutils.figures import claims_figures
 from rmutils.models.known_models import tau_of
 from rmutils.paper.claims import Measure, Part
-from rmutils.paper.effects.head_effects import needles_lost_beyond_others
+from rmutils.paper.effects.masking_effects import needles_lost_beyond_others
 from rmutils.paper.verdicts import Effect, PartVerdict
 from rmutils.stats import Interval
 
