@@ -26,7 +26,7 @@ from rmutils.core import paths
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError
 from rmutils.core.files import numbered_lines
-from rmutils.models.costs import BYTES, parameters, to_fetch, weight
+from rmutils.models.costs import PEAK, parameters, to_fetch, weight
 from rmutils.models.known_models import REGISTRY
 from rmutils.models.loading import window_of
 from rmutils.site.notebooks import RUNS
@@ -264,7 +264,7 @@ def _memory(costs: Costs, values: Mapping[str, Any]) -> int:
     memory, nearest = min(
         ((run.memory, largest(costs.own | run.given)) for run in costs.measured),
         key=lambda found: (abs(found[1] - size), -found[0]))
-    return round(memory + BYTES * (size - nearest))
+    return round(memory + PEAK * (size - nearest))
 
 
 def _work() -> None:

@@ -14,12 +14,12 @@ SMALL = 135e6
 SLOWER = 13
 """Seconds per token of smollm2-135m, as a multiple of those of a teaching model; of the teaching
 models none takes more than twice as long as another."""
-BYTES, HALF = 4, 2
-"""Bytes of a weight: in memory, where models run in float32 on a CPU; in the files of the hub."""
+HALF = 2
+"""Bytes of a weight in the files of the hub."""
 PEAK, BESIDE = 5.7, 0.9e9
-"""Bytes of memory in a detection: for each weight, at the most, while they are unpacked; and for
-libraries and texts. 1.6 GB for 135 million weights, 3.8 GB for 494 million, 9.2 GB for 1.5 billion
-were measured."""
+"""Bytes of memory in a detection on a CPU: for each weight, in float32, at the most, while they are
+unpacked; and for libraries and texts. 1.6 GB for 135 million weights, 3.8 GB for 494 million, 9.2
+GB for 1.5 billion were measured."""
 DETECTION = 7.8
 """Seconds of one core, of the machine of `data/timings.json`, that the default detection takes with
 a teaching model: those of chapter 1 (`notebooks/costs.yml`), for both lengths."""
