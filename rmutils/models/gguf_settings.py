@@ -85,7 +85,8 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "tensor_data_layout": ("Meta AI original pth",),
     "rope.scaling.finetuned": (True, False), "rope.scaling.yarn_log_multiplier": (0,)}
 """Ends of keys that change nothing at these values, in a model that has no such setting."""
-IRRELEVANT = ("general.", "tokenizer.", "quantize.", "imatrix.", "mradermacher.")
+IRRELEVANT = ("general.", "tokenizer.", "quantize.", "imatrix.", "split.",
+              "mradermacher.")
 """Beginnings of keys of which no computation depends; those of the tokenizer are read with it."""
 WORDS = ("rope.scaling.type", "tensor_data_layout")
 """Ends of keys with a word as value; all others have numbers."""
@@ -225,7 +226,8 @@ def _rope(file: GgufFile, said: _Metadata, size: int) -> dict[str, Any]:
     own_share = said.take("rope.scaling.yarn_ext_factor", -1)
     fast, slow = (said.take(f"rope.scaling.yarn_beta_{end}", default)
                   for end, default in (("fast", 32.0), ("slow", 1.0)))
-    divisors = [file.tensors[name].values().tolist() for name in DIVISORS if name in file.tensors]
+    held = tuple(name for name in DIVISORS if name in file.tensors)
+    divisors = [file.tensors[name].values().tolist() for name in held]
     if not isinstance(turned, int) or not 0 < turned <= size or turned % 2:
         raise Refused(f"it turns {turned!r:.40} dimensions of heads of size {size}")
     rope: dict[str, Any] = {"rope_theta": base, "rope_type": "default"}
@@ -238,7 +240,7 @@ def _rope(file: GgufFile, said: _Metadata, size: int) -> dict[str, Any]:
         raise Refused(f"its factors of rotary positions are {len(divisors[0])}, and its heads "
                       f"turn {turned // 2} pairs")
     if divisors:
-        if yarn or len(divisors) == 1 and DIVISORS[0] not in file.tensors:
+        if yarn or held not in (DIVISORS[:1], DIVISORS[1:]):
             raise Refused("its factors of rotary positions do not go with its other settings")
         factor = 1.0 if kind == "none" else factor
         short, long = ([factor * one for one in part] for part in (divisors[0], divisors[-1]))

@@ -153,7 +153,8 @@ def _complete(rope: dict[str, Any], here: Mapping[str, Any], settings: Mapping[s
     kind = OLD_NAMES.get(kind, kind)
     if kind not in USED:
         raise Refused(f"the rule {kind!r:.40} of its rotary positions is not known here")
-    if unread := [key for key in here if key not in (*ALL_USE, *USED[kind])]:
+    read = {*ALL_USE, *USED[kind], *(config.ignore_keys_at_rope_validation or ())}
+    if unread := [key for key in here if key not in read]:
         raise Refused(f"the rule {kind} of its rotary positions does not read {unread[0]}")
     if "partial_rotary_factor" in settings and "partial_rotary_factor" not in here:
         rope["partial_rotary_factor"] = settings["partial_rotary_factor"]

@@ -142,7 +142,10 @@ def test_a_window_of_its_own_for_each_layer(tokenizer, path):
     ({"blk.1.ffn_up.weight": np.ones((32, 64))}, "blk.1.ffn_up.weight has the shape"),
     ({"blk.1.attn_norm.weight": np.ones(16)}, "blk.1.attn_norm.weight has the shape"),
     ({"rope_freqs.weight": np.ones(3)}, "are 3, and its heads turn 4 pairs"),
-], ids=["renamed", "surplus", "transposed", "short", "angles"])
+    ({"rope_freqs.weight": np.ones(4), "rope_factors_long.weight": np.ones(4)}, "do not go with"),
+    ({"rope_factors_short.weight": np.ones(4)}, "do not go with its other settings"),
+    ({"rope_freqs.weight": np.zeros(4)}, "other angles"),
+], ids=["renamed", "surplus", "transposed", "short", "angles", "both", "half", "zeros"])
 def test_tensors_that_do_not_fit_are_refused(change, named, llama, path):
     with pytest.raises(UserError, match=named) as error:
         load_model(write_gguf(llama, path, tensors=change))
