@@ -53,7 +53,12 @@ __version__ = "1.0.0"
 
 def __getattr__(name: str) -> Any:
     if name in HOMES:
-        return getattr(importlib.import_module(HOMES[name]), name)
+        try:
+            return getattr(importlib.import_module(HOMES[name]), name)
+        except ModuleNotFoundError as error:  # a library of an extra
+            from rmutils.core.extras import lacking
+
+            raise lacking(error) or error from error
     raise AttributeError(f"module 'rmutils' has no attribute {name!r}")
 
 

@@ -7,9 +7,7 @@ above all), so that `rmutils --help` answers at once.
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import os
-import re
 import shlex
 import sys
 from typing import Annotated
@@ -106,10 +104,11 @@ class LazyCommands(TyperGroup):
             typer.echo(f"rmutils: {printable(str(error))}", err=True)
             raise typer.Exit(2) from error
         except ModuleNotFoundError as error:
-            if (extra := _extra_with(error.name)) is None:
+            from rmutils.core.extras import lacking
+
+            if (told := lacking(error)) is None:
                 raise
-            typer.echo(f"rmutils: this needs {error.name}, which is not installed: "
-                       f'`pip install "rmutils[{extra}]"`', err=True)
+            typer.echo(f"rmutils: {told}", err=True)
             raise typer.Exit(2) from error
         except KeyboardInterrupt:
             typer.echo("\nrmutils: stopped." + (
@@ -128,15 +127,6 @@ def _reason(error: typer.BadParameter) -> str:
     if isinstance(error.__cause__, ValidationError):
         return explain(error.__cause__, BaseModel).rstrip(".") + "."
     return error.message
-
-
-def _extra_with(module: str | None) -> str | None:
-    """The first extra of this package that brings a module."""
-    wanted = (module or "").partition(".")[0].replace("_", "-").lower()
-    for line in importlib.metadata.requires("rmutils") or []:
-        if found := re.match(rf"{re.escape(wanted)}\b(?!-).*extra == ['\"](\w+)['\"]", line):
-            return found[1]
-    return None
 
 
 def _load(name: str):

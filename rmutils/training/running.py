@@ -10,16 +10,16 @@ import shutil
 import sys
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import datasets
 import pandas as pd
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.utils import logging
-from trl import DPOConfig, SFTConfig
 
 from rmutils.core.errors import UserError
+from rmutils.core.extras import needed
 from rmutils.core.files import one_process
 from rmutils.core.results import Artifact, Compute
 from rmutils.core.validation import checked
@@ -32,7 +32,10 @@ from rmutils.training.compute_backend import Launch, launch
 from rmutils.training.conversations import without_conversations
 from rmutils.training.encoding import check_pairs, digest_of, encode
 from rmutils.training.recipes import RECIPES, TrainRecipe
-from rmutils.training.trainers import Progress, arguments, build
+
+if TYPE_CHECKING:  # pairs are made, and models loaded, without what only training needs
+    import datasets
+    from trl import DPOConfig, SFTConfig
 
 CURVE = {
     "step": "step", "loss": "loss", "rewards/chosen": "chosen_reward",
@@ -106,10 +109,11 @@ def train(
               "pairs": digest_of(pairs)}
     main = os.environ.get("RANK", "0") == "0"  # of the processes of `accelerate launch`
     with one_process(folder / ".lock", f"training into {folder.name}") if main else nullcontext():
-        args = arguments(
+        trainers = needed("rmutils.training.trainers")
+        args = trainers.arguments(
             recipe.changed({"per_device_batch": at_once}) if at_once else recipe,
             folder / ".training")
-        datasets.disable_progress_bars()
+        needed("datasets").disable_progress_bars()
         logging.disable_progress_bar()
         with args.main_process_first(local=False):
             if _claim(folder, record):
@@ -124,7 +128,8 @@ def train(
                 if args.world_size > 1:
                     raise  # the other processes wait for this one
                 at_once = halve(error, args.per_device_train_batch_size, "pair")
-            args = arguments(recipe.changed({"per_device_batch": at_once}), folder / ".training")
+            args = trainers.arguments(recipe.changed({"per_device_batch": at_once}),
+                                      folder / ".training")
             del own
             gc.collect()  # trainer and callbacks hold each other, and the memory of this try
             lm = _loaded(model) if isinstance(model, str) else model
@@ -170,12 +175,12 @@ def _data(
     lm: LanguageModel, pairs: pd.DataFrame, recipe: TrainRecipe, work: Path
 ) -> datasets.Dataset:
     """The encoded pairs, from a file beside which the reference log-probabilities are kept."""
-    path, temporary = work / "data", work / "data.tmp"
+    path, temporary, library = work / "data", work / "data.tmp", needed("datasets")
     if not path.exists():
         shutil.rmtree(temporary, ignore_errors=True)
-        datasets.Dataset.from_dict(encode(lm, pairs, recipe)).save_to_disk(temporary)
+        library.Dataset.from_dict(encode(lm, pairs, recipe)).save_to_disk(temporary)
         os.replace(temporary, path)
-    return datasets.load_from_disk(path)
+    return library.load_from_disk(path)
 
 
 def _run(
@@ -188,11 +193,12 @@ def _run(
     if not recipe.lora_rank:
         model.float()  # steps of 5e-7 are lost in bfloat16
     sharded = os.environ.get("ACCELERATE_USE_FSDP") == "true" and recipe.objective == "dpo"
-    trainer = build(recipe, model, copy.deepcopy(lm.tokenizer), data, args,
-                    copy.deepcopy(model) if sharded else None)
+    trainers = needed("rmutils.training.trainers")
+    trainer = trainers.build(recipe, model, copy.deepcopy(lm.tokenizer), data, args,
+                             copy.deepcopy(model) if sharded else None)
     with ExitStack() as stack:
         if args.process_index == 0:
-            trainer.add_callback(Progress(stack, f"training {folder.name}"))
+            trainer.add_callback(trainers.Progress(stack, f"training {folder.name}"))
         trainer.train(resume_from_checkpoint=_last_checkpoint(folder / ".training"))
     weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
     if args.process_index:

@@ -14,11 +14,12 @@ import pandas as pd
 from rmutils.attention.variants import AttachedModel
 from rmutils.core.config import command_line
 from rmutils.core.errors import UserError
+from rmutils.core.extras import needed
 from rmutils.core.journal import Journal, one_thread, progress_bar, side_by_side
 from rmutils.core.results import Artifact, Compute, Stage, Tables
 from rmutils.core.validation import checked
 from rmutils.corpora.world.writing import Question
-from rmutils.evaluation.helmet.metrics import METRICS, GradingJudge, parse
+from rmutils.evaluation.helmet.metrics import METRICS, NEEDS, GradingJudge, parse
 from rmutils.evaluation.helmet.prompts import (
     Asked,
     EvaluateConfig,
@@ -135,7 +136,10 @@ def prompters_of(lm: LanguageModel, config: EvaluateConfig) -> list[Prompter]:
     """All data sets at all lengths, once it is sure that they fit."""
     config.check(lm)
     for name in config.datasets:
-        [*map(METRICS.__getitem__, DATASETS[name].metrics)]  # an unknown one is refused at once
+        for metric in DATASETS[name].metrics:  # what cannot be scored is refused at once
+            _ = METRICS[metric]
+            if library := NEEDS.get(metric):
+                needed(library)
     count = counter(lm)
     prompters = [prompter_of(lm, DATASETS[name], length, config, count)
                  for length in config.lengths for name in config.datasets]

@@ -24,10 +24,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
-import ir_measures
-
 from rmutils.core.config import digest
 from rmutils.core.errors import UserError
+from rmutils.core.extras import needed
 from rmutils.core.registry import Registry
 from rmutils.core.validation import parse_json
 from rmutils.corpora.world.facts import Fact
@@ -38,7 +37,8 @@ from rmutils.preference.judges import ServerJudge
 Metric = Callable[[str, Question], float]
 METRICS: Registry[Metric] = Registry("metric", "rmutils.metrics")
 """Name -> metric; other packages register their own."""
-NDCG = ir_measures.nDCG @ 10
+NEEDS = {"ndcg@10": "ir_measures"}
+"""Name -> the library that it needs, which only an extra of this package brings."""
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 CITED = 3
 """Citations of a sentence that count, from the first one on, as in ALCE."""
@@ -249,7 +249,8 @@ def ndcg(response: str, sample: Question) -> float:
     """NDCG@10, with the grade of a document as its gain, as in trec_eval."""
     relevant = {"q": {number: int(grade) for number, _, grade in
                       (gold.partition(":") for gold in sample.golds)}}
-    return NDCG.calc_aggregate(relevant, {"q": ranking(response)})
+    measure = needed(NEEDS["ndcg@10"]).nDCG @ 10
+    return float(measure.calc_aggregate(relevant, {"q": ranking(response)}))
 
 
 @METRICS.register("str_em")

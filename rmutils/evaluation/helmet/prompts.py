@@ -76,8 +76,11 @@ class EvaluateConfig(Config):
     alike."""
     per_text: Annotated[int, Field(ge=1)] | None = added(None)
     """Most questions about one text. None: five, ten in ICL, so that the text is read once for all
-    of them; one if there are fewer than 20 samples, which would come from one or two texts, and
-    answers about one text are too alike for an interval."""
+    of them. With one each, answers are independent."""
+    spread: bool | None = added(None)
+    """Whether each text, the same as ever, is asked about once only, so that there are as many
+    texts as samples. None: if there are fewer than 20 samples, which would else be about one or two
+    texts: too few for an interval."""
 
     @field_validator("datasets")
     @classmethod
@@ -101,14 +104,15 @@ class EvaluateConfig(Config):
         return tuple(sorted({*lengths}))
 
     @property
-    def most_per_text(self) -> int | None:
-        """`per_text`, or what is in force without it."""
-        return self.per_text or (1 if self.samples < FEW_SAMPLES else None)
+    def spread_out(self) -> bool:
+        """`spread`, or what is in force without it."""
+        return self.samples < FEW_SAMPLES and not self.per_text if self.spread is None \
+            else self.spread
 
     def identity(self) -> dict[str, Any]:
-        """Few samples are those of an explicit `per_text`: they used to be others."""
-        return super().identity() | (
-            {"per_text": self.most_per_text} if self.samples < FEW_SAMPLES else {})
+        """All values, and `spread` where it is in force: without it, samples are as ever."""
+        values = super().identity() | {"spread": True}
+        return values if self.spread_out else {k: v for k, v in values.items() if k != "spread"}
 
     def outside(self) -> dict[str, str]:
         """Return the code outside this project that registered data sets and their metrics."""
@@ -175,6 +179,8 @@ class Prompter:
         Tokens of a text.
     seed : int
         Of the demonstrations.
+    spread : bool
+        Whether each text is asked about once only.
     """
 
     lm: LanguageModel
@@ -185,6 +191,7 @@ class Prompter:
     thinking: bool
     count: Count
     seed: int
+    spread: bool = False
 
     @cached_property
     def opening(self) -> str:
@@ -301,18 +308,18 @@ def prompter_of(
 ) -> Prompter:
     """The prompts of a data set, in the form that suits the model where it is not prescribed."""
     own = lm.corpus == "world"
-    if most := config.most_per_text:
-        dataset = replace(dataset, questions=min(dataset.questions, most))
+    if config.per_text:
+        dataset = replace(dataset, questions=min(dataset.questions, config.per_text))
     chat = lm.chat and (own or config.thinking or dataset.chat)
     shots = 0 if own else dataset.shots
     return Prompter(lm, dataset, length, shots if config.shots is None else config.shots,
                     chat if config.chat is None else config.chat, config.thinking, count,
-                    config.seed)
+                    config.seed, config.spread_out)
 
 
 def questions(prompter: Prompter, samples: int) -> list[Asked]:
-    """The first samples of a data set; with as many per text, those of a short run are the first
-    ones of a long run.
+    """The first samples of a data set; those of a short run are the first ones of a long run, if
+    both are spread over texts, or none is.
 
     Raises
     ------
@@ -341,4 +348,4 @@ def _endless(prompter: Prompter) -> Iterator[tuple[int, Question]]:
                     f"{min(needed)}, or fewer demonstrations (shots).") from error
             continue
         needed.clear()
-        yield from ((cluster, question) for question in drawn)
+        yield from ((cluster, question) for question in drawn[: 1 if prompter.spread else None])

@@ -77,12 +77,24 @@ def test_few_samples_are_spread_over_texts(teaching):
     assert (found.groupby("dataset")["cluster"].nunique() == 10).all()
     means = averages(found).query("level == 'data set'")
     assert means["texts"].tolist() == [10, 10] and np.isfinite(means["low"]).all()
-    assert config.digest() == config.changed({"per_text": "1"}).digest()  # and not of before
-    assert config.identity()["per_text"] == 1
-    for samples in (20, 50):  # as they are stored
-        more = config.changed({"samples": str(samples)})
-        assert "per_text" not in more.identity() and more.most_per_text is None
-    assert config.changed({"per_text": "5"}).most_per_text == 5
+    # The texts are those of ever, and each is asked about what came first.
+    before = evaluate(teaching, config.changed({"samples": "50"}))
+    first = before.groupby(["dataset", "cluster"]).head(1).groupby("dataset").head(5)
+    same = found.groupby("dataset").head(5).reset_index(drop=True)
+    for column in ("cluster", "score", "response"):
+        assert first[column].tolist() == same[column].tolist()
+
+
+def test_samples_that_are_stored_are_as_ever():
+    """`spread` is part of the identity where it is in force, and nowhere else."""
+    few, many = EvaluateConfig(samples=19), EvaluateConfig(samples=20)
+    assert few.identity()["spread"] and "spread" not in many.identity()
+    assert few.digest() == few.changed({"spread": "true"}).digest()
+    assert many.digest() == many.changed({"spread": "false"}).digest()
+    assert many.digest() != many.changed({"spread": "true"}).digest()
+    assert "spread" not in few.changed({"spread": "false"}).identity()
+    assert "spread" not in few.changed({"per_text": "1"}).identity()
+    assert EvaluateConfig.model_validate(few.identity()) == few.changed({"spread": "true"})
 
 
 def test_rows_say_what_was_asked(teaching):
