@@ -243,6 +243,8 @@ def _is_full(error: BaseException, folder: Path) -> bool:
 
 TABLES = ".parquet", ".jsonl", ".csv"
 """Endings of the files that `read_table` and `write_table` know."""
+MOST_COLUMNS = 1000
+"""Pairs have ten or so, and pandas takes minutes for a hundred thousand."""
 
 
 def check_table(path: Path) -> Path:
@@ -283,8 +285,12 @@ def read_table(path: Path, text: Sequence[str] = ()) -> pd.DataFrame:
             return pd.read_parquet(path)
         if kind == "jsonl":
             return pd.DataFrame([dict(parse_json(line)) for _, line in numbered_lines(path)])
+        with path.open(encoding="utf-8", newline="") as file:
+            columns = len(next(csv.reader(file), ()))
+        if columns > MOST_COLUMNS:
+            raise ValueError(f"its first line names {columns:,} columns")
         return pd.read_csv(path, keep_default_na=False, dtype=dict.fromkeys(text, str))
-    except (ValueError, TypeError, OSError) as error:
+    except (ValueError, TypeError, LookupError, OSError, csv.Error) as error:
         raise UserError(f"{path} is not a {kind} file: {error}.") from error
 
 

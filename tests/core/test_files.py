@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import os
+import time
 from pathlib import Path
 
 import pandas as pd
@@ -43,6 +44,31 @@ def test_broken_tables(tmp_path, ending, text):
         return
     with pytest.raises(UserError, match=f"is not a {ending[1:]} file|is not UTF-8"):
         read_table(path)
+
+
+def test_a_line_of_commas_is_no_table(tmp_path):
+    (path := tmp_path / "pairs.csv").write_text("," * 100_000 + "\n")
+    started = time.monotonic()
+    with pytest.raises(UserError, match="names 100,001 columns"):
+        read_table(path)
+    assert time.monotonic() - started < 5
+
+
+@pytest.mark.fault("foreign file", "a flipped byte in the schema of a parquet file")
+def test_a_damaged_parquet_file_is_told(tmp_path):
+    """Each byte behind the pages in turn: it is read, or refused."""
+    TABLE.to_parquet(path := tmp_path / "pairs.parquet")
+    good = path.read_bytes()
+    refused = 0
+    for place in range(len(good) // 2, len(good), 7):
+        bad = bytearray(good)
+        bad[place] ^= 255
+        path.write_bytes(bad)
+        try:
+            read_table(path)
+        except UserError as error:
+            refused += "is not a parquet file" in str(error)
+    assert refused > 20
 
 
 @pytest.mark.fault("foreign file", "a pipe, a folder, a link that loops, or half a character")

@@ -17,6 +17,7 @@ from rmutils.experiments.under_variants import TextsConfig, VariantConfig, measu
 from rmutils.heads import DetectConfig, detect, mask_heads
 from rmutils.heads.masking import scaled_outputs
 from rmutils.models import LanguageModel, load_model
+from rmutils.models.engine.implementations import GROUPED, using
 from rmutils.preference.responses import ResponseConfig, respond
 from rmutils.preference.sources import synthesize
 
@@ -77,3 +78,5 @@ def test_masks_needles_and_other_models(tiny, tmp_path):
     qwen = load_model("tiny-qwen3", device="cpu")
     np.testing.assert_array_equal(detect(qwen, GRID, journal=path).runs, detect(qwen, GRID).runs)
     assert tiny.state == tiny.identity
+    with using(tiny.model, GROUPED):
+        assert tiny.state != tiny.identity
