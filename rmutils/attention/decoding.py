@@ -250,12 +250,12 @@ def register_attention(name: str) -> Callable[[T], T]:
 def _watched(own: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
     """Another attention as it is, which also records where the weights are largest."""
     def attention(
-        module: Any, query: Tensor, *tensors: Tensor | None,
+        module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, *,
         recorder: ArgMaxRecorder | None = None, **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
         eager: Any = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
         output, weights = ALL_ATTENTION_FUNCTIONS.get_interface(own, eager)(
-            module, query, *tensors, **kwargs)
+            module, query, key, value, mask, **kwargs)
         if recorder is not None:
             if weights is None:
                 raise UserError(
@@ -263,10 +263,8 @@ def _watched(own: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
                     f"cannot be watched. Let it return its weights beside its output, (batch, "
                     f"heads, queries, keys); or put transformers' own on the model: "
                     f"lm.model.set_attn_implementation('eager').")
-            key, value = tensors[:2]
-            assert key is not None and value is not None
-            rows = weights[:, :, -recorder.rows:].unflatten(1, (key.shape[1], -1))
-            recorder.see(module.layer_idx, rows, rows, value, output[:, -recorder.rows:])
+            newest = weights[:, :, -recorder.rows :].unflatten(1, (key.shape[1], -1)).float()
+            recorder.see(module.layer_idx, newest, newest, value, output[:, -recorder.rows :])
         return output, weights
 
     return attention

@@ -23,6 +23,7 @@ from rmutils.heads import DetectConfig, mask_heads
 from rmutils.heads.detection import build_cases, depends_on, detect_stored, inputs_of
 from rmutils.heads.masking import Ablation, draw_layer_matched
 from rmutils.heads.one_run import WatchedAnswer
+from rmutils.heads.residual import contributions_version
 from rmutils.heads.score_kinds import SCORES
 from rmutils.heads.scores import DECIMALS, Head
 from rmutils.models import LanguageModel
@@ -217,7 +218,8 @@ def which_heads_stored(
 ) -> tuple[WhichHeads, Artifact]:
     """`which_heads` of a model by its name, but a stored result is read instead."""
     ref = ModelRef(model)
-    inputs = inputs_of(ref.identity, config.detect, ref.corpus) | {
+    inputs = inputs_of(ref.identity, config.detect, ref.corpus) | contributions_version(
+        ref.family) | {
         name: digest(inputs_of(ref.identity, config.asked.changed({"needle_set": name}),
                                ref.corpus)) for name in config.sets}
     return WHICH_HEADS.obtain(

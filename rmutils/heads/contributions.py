@@ -1,7 +1,8 @@
 """Scores by what a head does while it writes the answer: where it looks, and what it adds.
 
 `attention` and `locos` compare keys of the needle with all others, as published with LOCOS (arXiv
-2607.01002); `dla` is direct logit attribution.
+2607.01002); `dla` is direct logit attribution. What a head adds to a logit is defined in
+`rmutils.heads.one_run`.
 """
 
 from __future__ import annotations

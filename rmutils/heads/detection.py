@@ -21,6 +21,7 @@ from rmutils.core.results import Artifact, Compute, Stage, find
 from rmutils.core.validation import checked
 from rmutils.corpora.niah import Haystack, Needle, NiahCase, load_haystacks, load_needles
 from rmutils.heads.answering import SUCCESS_ROUGE, Watch
+from rmutils.heads.residual import contributions_version
 from rmutils.heads.score_kinds import SCORES, DetectConfig, ScoreKind, kind_of
 from rmutils.heads.scores import HeadScores
 from rmutils.heads.stored_scores import CASES, RUNS
@@ -350,15 +351,17 @@ def detect_stored(
         return _detect_together(lm, config, journal)
 
     inputs, shown = inputs_of(ref.identity, config, config.corpus or ref.corpus), named or ref.name
+    inputs_together = inputs | contributions_version(ref.family)
     how: dict[str, Any] = {
         "compute": compute, "model": shown, "label": label_of(config),
         "command": command_line("detect", shown, config=config)}
     whole: Artifact | None
     if config.score in kind_of(config).together:
-        found, artifact = TOGETHER.obtain(config.changed({"score": "copy"}), inputs, make, **how)
+        found, artifact = TOGETHER.obtain(
+            config.changed({"score": "copy"}), inputs_together, make, **how)
         scores = found[config.score]
     elif compute != "always" and not find(DETECT.key(config, inputs)) and (
-            whole := find(TOGETHER.key(config, inputs))):
+            whole := find(TOGETHER.key(config, inputs_together))):
         scores, artifact = TOGETHER.read(whole.folder)[config.score], whole
     else:
         scores, artifact = DETECT.obtain(

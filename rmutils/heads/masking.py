@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from rmutils.heads.scores import Head, HeadScores
 from rmutils.models import LanguageModel
 from rmutils.models.changes import changed
 from rmutils.models.families import family_of
+from rmutils.models.head_blocks import attentions, projections
 from rmutils.models.language_model import passages
 from rmutils.models.loading import ModelRef
 
@@ -240,21 +241,16 @@ def scaled_outputs(
             part.copy_(old)
 
 
-def _attention(lm: LanguageModel, layer: int) -> Any:
-    layers: Any = lm.model.base_model.layers
-    return layers[layer].self_attn
-
-
 def _columns(lm: LanguageModel, layer: int, head: int) -> Tensor:
     """View of the columns of W_o that read a head's output."""
-    weight: Tensor = _attention(lm, layer).o_proj.weight.detach()
+    weight: Tensor = projections(lm.model)[layer].weight.detach()
     size = weight.shape[1] // lm.shape[1]
     return weight[:, head * size : (head + 1) * size]
 
 
 def _query_weights(lm: LanguageModel, layer: int, head: int) -> list[Tensor]:
     """Views of the weights without which a head's queries are zero."""
-    last = family_of(lm.family).query_output(_attention(lm, layer))
+    last = family_of(lm.family).query_output(attentions(lm.model)[layer])
     return [weight.detach().view(lm.shape[1], -1, *weight.shape[1:])[head]
             for weight in last.parameters()]
 
@@ -268,7 +264,7 @@ def _mean_biases(lm: LanguageModel, heads: Iterable[Head]) -> dict[nn.Linear, Te
         means[module] = inputs[0][:, known:].double().mean((0, 1))  # (heads x size)
 
     means: dict[nn.Module, Tensor] = {}
-    layers = {layer: _attention(lm, layer).o_proj for layer, _ in heads}
+    layers = {layer: projections(lm.model)[layer] for layer, _ in heads}
     with ExitStack() as hooks, torch.no_grad():
         for projection in layers.values():
             hooks.callback(projection.register_forward_pre_hook(take).remove)

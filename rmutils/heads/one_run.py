@@ -1,31 +1,36 @@
 """One run of the grid, several scores: what each head looks at and writes while it answers.
 
-A head h adds W_O^h (sum_j a_tj v_j) to the residual stream in row t, and with it u (W_O^h a_tj v_j)
-from each key j to the logit of the token y_t, u being that token's row of the output matrix; no
-norm is applied in between. The sum over all keys is what attention computes anyway; that over the
-needle is taken beside it, in the same pass.
+A head h writes W_O^h (sum_j a_tj v_j) in row t, and with it adds u (n W_O^h a_tj v_j) from each key
+j to the logit of the token y_t. u is that token's row of the output matrix, times what the family
+multiplies logits by; n is what stands between the heads and the residual stream, nothing in most
+families (`rmutils.heads.residual`). The model's last norm and a cap on its logits are not applied,
+as in LOCOS. The sum over all keys is what attention computes anyway; that over the needle is taken
+beside it, in the same pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import DynamicCache
+from torch.nn.functional import linear
+from transformers import DynamicCache, PreTrainedModel
 
 from rmutils.attention.decoding import ALIKE, Answer, ArgMaxRecorder, decode
-from rmutils.attention.rope import layers_of
 from rmutils.core.errors import UserError
 from rmutils.corpora.niah import NiahCase, places_of
 from rmutils.heads.answering import Answered, Watch, batched
+from rmutils.heads.residual import residual_paths
 from rmutils.heads.score_kinds import ScoreKind
 from rmutils.heads.scores import Values
 from rmutils.models import LanguageModel
 from rmutils.models.families import needs_eager
+from rmutils.models.head_blocks import projections
 from rmutils.models.known_models import check
 
 TOGETHER = "copy", "attention", "dla", "locos", "anchor"
@@ -68,6 +73,24 @@ class SpanRecorder(ArgMaxRecorder):
         read = (within.flatten(2, 3) @ values).unflatten(2, within.shape[2:4])
         self._pass[layer] = (within.flatten(1, 2), read.flatten(1, 2),
                              output.transpose(1, 2).float())
+
+    @contextmanager
+    def reaching(self, model: PreTrainedModel) -> Iterator[None]:
+        """Also see what comes to the output projections: gates may have scaled it (Qwen3-Next)."""
+        def hook_of(layer: int) -> Any:
+            def hook(module: Any, given: tuple[Tensor]) -> None:
+                within, read, output = self._pass[layer]
+                newest = given[0][:, -self.rows :]
+                came = newest.view(*newest.shape[:2], output.shape[1], -1).transpose(1, 2).float()
+                gates = torch.where(output == 0, 1, came / output)
+                self._pass[layer] = within, read * gates, came
+
+            return hook
+
+        with ExitStack() as hooks:
+            for i, projection in projections(model).items():
+                hooks.callback(projection.register_forward_pre_hook(hook_of(i)).remove)
+            yield
 
     def keep(self, decided: Sequence[slice]) -> None:
         layers = [self._pass[layer] for layer in sorted(self._pass)]
@@ -146,7 +169,8 @@ def check_plain(lm: LanguageModel, score: str) -> None:
         It does not, so a score cannot be had.
     """
     check(lm)
-    if lm.model.config._attn_implementation not in ALIKE or needs_eager(lm.model):
+    own = lm.model.config._attn_implementation
+    if own not in ALIKE or needs_eager(lm.model) and own != "eager":
         raise UserError(f"the attention of {lm.name} is not the plain one, so the score {score!r} "
                         f"cannot be computed. Choose the score 'copy'.")
     model: Any = lm.model
@@ -179,14 +203,15 @@ class OneRunScore(ScoreKind):
         spans = [(longest - len(ids) + case.needle_span[0], longest - len(ids)
                   + case.needle_span[1]) for ids, case in zip(prompts, cases, strict=True)]
         recorder = SpanRecorder(spans, model.device, min(ANCHOR, *map(len, prompts)) - 1)
-        answers = decode(model, recorder, prompts, [cache], stop_ids=self.stop_ids(),
-                         max_new_tokens=self.config.max_new_tokens)
+        with recorder.reaching(model):
+            answers = decode(model, recorder, prompts, [cache], stop_ids=self.stop_ids(),
+                             max_new_tokens=self.config.max_new_tokens)
         steps = [answer_steps(case, answer.tokens.tolist(), self.lm.tokenizer.decode)
                  for case, answer in zip(cases, answers, strict=True)]
         seen = [[part[:, :, when] for part in recorder.of(row)] for row, when in enumerate(steps)]
         attention, inner, outer = (torch.cat(part, 2) for part in zip(*seen, strict=True))
         added = self._added([int(answer.tokens[step]) for answer, when in zip(
-            answers, steps, strict=True) for step in when], inner, outer)
+            answers, steps, strict=True) for step in when], inner, whole=outer)
         assert recorder.last is not None
         measured = [part.double().cpu().numpy() for part in (
             attention.sum(-1).permute(2, 0, 1), *added)]
@@ -199,16 +224,18 @@ class OneRunScore(ScoreKind):
             from_needle=own[row][1], from_all=own[row][2], anchor=anchors[row],
             outputs=seen[row][2].permute(2, 0, 1, 3)) for row, answer in enumerate(answers)]
 
-    def _added(self, tokens: list[int], *outputs: Tensor) -> list[Tensor]:
-        """Return what outputs of heads, (layers, heads, S, head size), add to the logits of S
-        tokens: (S, layers, heads) each."""
+    def _added(self, tokens: list[int], *others: Tensor, whole: Tensor) -> list[Tensor]:
+        """Return what parts of heads' outputs and the whole, (layers, heads, S, head size), add to
+        the logits of S tokens: (S, layers, heads) each."""
         model: Any = self.lm.model
         rows = model.get_output_embeddings().weight[
             torch.tensor(tokens, dtype=torch.long, device=model.device)].float()
-        heads, parts = self.lm.shape[1], []
-        layers: Any = layers_of(model)
-        for i, layer in enumerate(layers):
-            weight = layer.self_attn.o_proj.weight.float()
-            read = (rows @ weight).view(len(rows), heads, weight.shape[1] // heads)
-            parts.append([(read * part[i].transpose(0, 1)).sum(-1) for part in outputs])
+        heads, parts, paths = self.lm.shape[1], [], residual_paths(model)
+        for i, projection in projections(model).items():
+            weight, bias = (None if part is None else part.float() for part in (
+                projection.weight, projection.bias))
+            written = linear(whole[i].transpose(0, 1).flatten(1), weight, bias)
+            read = (paths.through(i, rows, written) @ weight).view(
+                len(rows), heads, weight.shape[1] // heads)
+            parts.append([(read * part[i].transpose(0, 1)).sum(-1) for part in (*others, whole)])
         return [torch.stack(part, 1) for part in zip(*parts, strict=True)]

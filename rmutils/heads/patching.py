@@ -30,6 +30,7 @@ from rmutils.heads.score_kinds import SCORES
 from rmutils.heads.scores import Values
 from rmutils.models import LanguageModel
 from rmutils.models.engine.caches import Trunk, filled, stack_caches
+from rmutils.models.head_blocks import projections
 
 
 def without_needle(case: NiahCase) -> list[int]:
@@ -121,7 +122,7 @@ class GivenAnswer:
         """Return what the heads hand to `o_proj`: (steps, layers, heads, head size)."""
         seen: list[Tensor] = []
         with ExitStack() as hooks:
-            for projection in _projections(self.lm):
+            for projection in projections(self.lm.model).values():
                 hooks.callback(projection.register_forward_pre_hook(
                     lambda _, given: seen.append(given[0][0])).remove)
             self._logits(self._cache(1), 1)
@@ -186,7 +187,7 @@ class GivenAnswer:
 
             return hook
 
-        for layer, projection in enumerate(_projections(self.lm)):
+        for layer, projection in projections(self.lm.model).items():
             if chosen[:, :, layer].any():
                 hooks.callback(projection.register_forward_pre_hook(hook_of(layer)).remove)
 
@@ -202,11 +203,6 @@ class GivenAnswer:
             input_ids=self.ids.expand(rows, -1), past_key_values=filled(cache, self.first),
             use_cache=True, position_ids=places[None]).logits
         return logits.float()
-
-
-def _projections(lm: LanguageModel) -> list[Any]:
-    layers: Any = layers_of(lm.model)
-    return [layer.self_attn.o_proj for layer in layers]
 
 
 def single_heads(lm: LanguageModel) -> NDArray[np.bool_]:

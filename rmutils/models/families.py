@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from rmutils.core.errors import UserError
 from rmutils.core.registry import Registry
 from rmutils.core.validation import checked
+from rmutils.models.head_blocks import attentions, lacking
 
 TAU = 0.1
 """For models of no known family. The paper is silent on them; it tunes tau "from {0.05, 0.10} for
@@ -71,15 +72,10 @@ class Family:
 
     def lacks(self, model: PreTrainedModel) -> str:
         """Say what a model lacks for its heads to be watched and masked; empty if nothing."""
-        layers = getattr(model.base_model, "layers", ())
-        outputs = [getattr(getattr(layer, "self_attn", None), "o_proj", None) for layer in layers]
-        if len(outputs) != model.config.num_hidden_layers or None in outputs:
-            return "an attention with an output projection `o_proj` in every layer"
-        if getattr(model.base_model, "rotary_emb", None) is None:
-            return "rotary positions"
-        if not getattr(model, "_supports_attention_backend", False):
-            return "an attention that transformers can exchange"
-        return ""
+        hybrid = len(attentions(model)) < model.config.num_hidden_layers
+        if not hybrid and getattr(model.base_model, "rotary_emb", None) is None:
+            return lacking(model) or "rotary positions"
+        return lacking(model)
 
     def query_output(self, attention: nn.Module) -> nn.Module:
         """Return the module of an attention behind which a head's queries can be zeroed alone.
@@ -95,6 +91,11 @@ class Family:
         if projection is None:  # q_b_proj is DeepSeek's
             raise UserError(f"the family {self.title} computes queries, keys and values in one "
                             f"projection, so that its queries cannot be zeroed alone.")
+        config: Any = getattr(attention, "config", None)
+        size = getattr(attention, "head_dim", 0)  # gates as in Qwen3-Next
+        if size and config and projection.out_features == 2 * config.num_attention_heads * size:
+            raise UserError(f"the family {self.title} computes queries and gates of heads in one "
+                            f"projection, so that its queries cannot be zeroed alone.")
         norm = getattr(attention, "q_norm", None)
         together = norm is not None and norm.weight.numel() == projection.out_features
         return norm if together else projection
@@ -103,7 +104,8 @@ class Family:
 EXAMINED = (
     "Models can be examined whose layers have rotary positions and an attention with an output "
     "projection `o_proj`, as in Llama, Qwen3, Olmo 3, Gemma, Mistral, DeepSeek-V2 and "
-    "GPT-OSS. GPT-2, GPT-NeoX and Mamba are built in another way.")
+    "GPT-OSS, and hybrids with some such layers, as Qwen3-Next, Jamba, LFM2 and Falcon-H1. GPT-2, "
+    "GPT-NeoX and Mamba are built in another way.")
 """Which models this project works with, in messages and pages."""
 
 

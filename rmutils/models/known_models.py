@@ -13,6 +13,7 @@ from rmutils.core.files import read_text
 from rmutils.core.results import find
 from rmutils.core.validation import parse_json
 from rmutils.models.families import EXAMINED, FAMILIES, TAU, family_of
+from rmutils.models.head_blocks import projections
 from rmutils.models.language_model import LanguageModel
 from rmutils.models.piece_hashes import (
     GEMMA3_270M,
@@ -234,10 +235,21 @@ def tau_of(model: str) -> float:
     model : str
         A name here or on the hub, a folder, or a stored training.
     """
+    family = family_named_by(model)
+    return family_of(family).tau if family else TAU
+
+
+def family_named_by(model: str) -> str | None:
+    """Return the family of a model by its name, without loading it; None if nothing here tells it.
+
+    Parameters
+    ----------
+    model : str
+        As for `tau_of`.
+    """
     began = origin(model).partition("@")[0]
     named = (spec.family for spec in REGISTRY.values() if began in (spec.name, spec.hub_id))
-    family = next(named, None) or _model_type(began) or _model_type(model)
-    return family_of(family).tau if family else TAU
+    return next(named, None) or _model_type(began) or _model_type(model)
 
 
 def _model_type(name: str) -> str | None:
@@ -263,6 +275,7 @@ def check_architecture(model: PreTrainedModel, name: str) -> None:
     family = model.config.model_type
     if lacks := family_of(family).lacks(model):
         raise UserError(f"{name} is of the family {family}, which lacks {lacks}. {EXAMINED}")
+    projections(model)  # are heads' blocks of columns
 
 
 def check(lm: LanguageModel) -> None:

@@ -16,6 +16,7 @@ from rmutils.core.validation import checked
 from rmutils.corpora.niah import load_haystacks
 from rmutils.models.changes import changes_of
 from rmutils.models.chat_template import Frame, Message, frame_of, template_errors, written
+from rmutils.models.head_blocks import attentions
 from rmutils.models.rotary import constant_within
 from rmutils.models.text_encoder import Encoded, TextEncoder
 
@@ -82,6 +83,11 @@ class LanguageModel:
         config = self.model.config
         return config.num_hidden_layers, config.num_attention_heads
 
+    @property
+    def layers(self) -> list[int]:
+        """The layers that have heads: all, but in hybrids with layers of another kind."""
+        return [*attentions(self.model)]
+
     def checked_heads(self, heads: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
         """Return heads (layer, head) as a set.
 
@@ -96,6 +102,9 @@ class LanguageModel:
             if not (0 <= layer < layers and 0 <= head < width):
                 raise UserError(f"{self.name} has no head {layer}-{head}: it has {layers} layers "
                                 f"of {width} heads, counted from 0-0 to {layers - 1}-{width - 1}.")
+            if layer not in self.layers:
+                raise UserError(f"{self.name} has no head {layer}-{head}: of its {layers} layers, "
+                                f"{', '.join(map(str, self.layers))} have heads.")
         return heads
 
     @property

@@ -18,7 +18,13 @@ from rmutils.core.paths import SHIPPED_MODELS, caches
 from rmutils.core.validation import checked, got
 from rmutils.models.families import needs_eager
 from rmutils.models.fetch import check_cached, fetch
-from rmutils.models.known_models import REGISTRY, SplitFile, WheelFile, check_architecture
+from rmutils.models.known_models import (
+    REGISTRY,
+    SplitFile,
+    WheelFile,
+    check_architecture,
+    family_named_by,
+)
 from rmutils.models.language_model import LanguageModel, corpus_named_by, window_named_by
 from rmutils.models.products import use_onednn
 from rmutils.models.reading import commit_of, read_config, read_folder, read_gguf
@@ -283,6 +289,12 @@ class ModelRef:
         """Content of its weights, as in the inputs of results."""
         return (identify(self.given, base=self.base) if isinstance(self.given, str)
                 else self.given.identity)
+
+    @cached_property
+    def family(self) -> str | None:
+        """transformers' `model_type`; None where the name does not tell it without the weights."""
+        return (family_named_by(self.given) if isinstance(self.given, str)
+                else self.given.family)
 
     @cached_property
     def corpus(self) -> str:

@@ -40,6 +40,12 @@ def slow_scores(lm, case, tokens):
     """Every key by itself: its weight, and what its value adds to the logit of the token."""
     model = lm.model
     rows, values = eager(lm, [*case.input_ids, *tokens[:-1]])
+    written = []
+    hooks = [layer.self_attn.o_proj.register_forward_hook(lambda *args: written.append(args[2][0]))
+             for layer in model.model.layers]
+    model(torch.tensor([[*case.input_ids, *tokens[:-1]]]))
+    for hook in hooks:
+        hook.remove()
     layers, heads = lm.shape
     size, (start, end) = model.config.head_dim, case.needle_span
     wanted = [*case.input_ids[start:end]]
@@ -48,12 +54,16 @@ def slow_scores(lm, case, tokens):
     for step in range(first, first + len(wanted)):
         row = len(case.input_ids) - 1 + step
         for i in range(layers):
+            unembedding = model.lm_head.weight[tokens[step]]
+            if lm.family == "olmo3":  # norms all that attention writes
+                unembedding = unembedding * model.model.layers[i].post_attention_layernorm.weight
+                unembedding = unembedding / written[i][row].pow(2).mean().sqrt()
             for h in range(heads):
                 share = heads // model.config.num_key_value_heads
                 value = values[i][: row + 1, h // share * size :][:, :size]
                 weight = rows[i][h, row, : row + 1]
                 output = model.model.layers[i].self_attn.o_proj.weight[:, h * size : (h + 1) * size]
-                phi = weight * (value @ output.T @ model.lm_head.weight[tokens[step]])
+                phi = weight * (value @ output.T @ unembedding)
                 others = [j for j in range(row + 1) if not start <= j < end]
                 less = len(wanted) / len(others)
                 for kind, part in (("attention", weight), ("locos", phi)):

@@ -11,11 +11,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
 
 from torch import Tensor, nn
 from torch.special import entr
 from transformers import PreTrainedModel
+
+from rmutils.models.head_blocks import projections
 
 COPIES = 2
 """Rows of a batch for each text: one that the whole model writes, then one of the masked model."""
@@ -57,13 +58,12 @@ class Contrast:
     def masking(self, model: PreTrainedModel) -> Iterator[None]:
         """Switch the heads off in every second row of a batch; on exit all is as before, also after
         an error."""
-        layers: Any = model.base_model.layers
+        outputs = projections(model)
         width = model.config.num_attention_heads
         with ExitStack() as hooks:
             for layer, group in groupby(sorted(self.heads), key=itemgetter(0)):
                 hook = _silence([head for _, head in group], width)
-                hooks.callback(
-                    layers[layer].self_attn.o_proj.register_forward_pre_hook(hook).remove)
+                hooks.callback(outputs[layer].register_forward_pre_hook(hook).remove)
             yield
 
 

@@ -1,0 +1,129 @@
+"""Layers that have heads, and the output projection in which each head has a block of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, PreTrainedModel
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
+
+from rmutils.core.errors import UserError
+from rmutils.models.products import Linear
+
+MARKS = "head_marks"
+HEADLESS = "linear_attn", "mamba", "conv"
+"""What a layer of a hybrid has in place of `self_attn`."""
+_PROJECTIONS = "o_proj", "out_proj"
+_CHECKED: WeakKeyDictionary[PreTrainedModel, bool] = WeakKeyDictionary()
+
+
+def attentions(model: PreTrainedModel) -> dict[int, nn.Module]:
+    """Return the attention of each layer that has heads, by the layer's number."""
+    found = ((i, getattr(layer, "self_attn", None)) for i, layer in enumerate(
+        getattr(model.base_model, "layers", ())))
+    return {i: attention for i, attention in found if attention is not None}
+
+
+def projections(model: PreTrainedModel) -> dict[int, nn.Linear]:
+    """Return the output projection of each layer that has heads: head h wrote what its h-th block
+    of columns reads.
+
+    Raises
+    ------
+    UserError
+        One is more than a matrix, as under an adapter that is not merged; or its blocks are not the
+        heads.
+    """
+    found = {i: _projection(attention) for i, attention in attentions(model).items()}
+    for i, projection in found.items():
+        if type(projection) not in (nn.Linear, Linear):
+            kind = type(projection)
+            raise UserError(
+                f"the output projection of layer {i} is a {kind.__module__}.{kind.__qualname__} "
+                f"and no plain matrix, so no columns of it are a head's. Merge an adapter first "
+                f"(model.merge_and_unload(), rmutils merge); load quantized weights as whole ones.")
+    if model not in _CHECKED:
+        _check_blocks(model, found)
+        _CHECKED[model] = True
+    return found
+
+
+def lacking(model: PreTrainedModel) -> str:
+    """Say what a model's layers lack for heads to be found in them; empty if nothing."""
+    layers, found = getattr(model.base_model, "layers", ()), attentions(model)
+    others = (layer for i, layer in enumerate(layers) if i not in found)
+    if (not found or len(layers) != model.config.num_hidden_layers
+            or None in map(_projection, found.values())
+            or not all(any(hasattr(layer, name) for name in HEADLESS) for layer in others)):
+        return "an attention with an output projection `o_proj` in every layer that is none of a " \
+            "hybrid's"
+    return ""
+
+
+def _projection(attention: nn.Module) -> nn.Module | None:
+    return next((getattr(attention, name) for name in _PROJECTIONS if hasattr(attention, name)),
+                None)
+
+
+@contextmanager
+def _marking(model: PreTrainedModel) -> Iterator[None]:
+    own = model.config._attn_implementation
+    model.set_attn_implementation(MARKS)
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(own)
+
+
+def _marks(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **how: Any
+) -> tuple[Tensor, None]:
+    """In the first row of a batch every head writes ones, in each other row one head alone."""
+    rows, heads, queries, _ = query.shape
+    every, own = torch.ones(1, heads), torch.eye(rows - 1, heads)
+    marks = torch.cat([every, own]).to(value)[:, None, :, None]
+    return marks.expand(rows, queries, heads, value.shape[3]).contiguous(), None
+
+
+AttentionInterface.register(MARKS, _marks)
+AttentionMaskInterface.register(MARKS, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
+
+
+@torch.inference_mode()
+def _check_blocks(model: PreTrainedModel, found: dict[int, nn.Linear]) -> None:
+    """Let each head write by itself, and look at what comes to the output projections."""
+    heads, seen = model.config.num_attention_heads, dict[int, Tensor]()
+
+    def hook_of(layer: int) -> Any:
+        def hook(module: nn.Module, given: tuple[Tensor]) -> tuple[Tensor]:
+            seen[layer] = given[0][:, 0].float()
+            return (given[0][:1].expand_as(given[0]),)  # so that all rows go on alike
+
+        return hook
+
+    with ExitStack() as hooks, _marking(model):
+        for i, projection in found.items():
+            hooks.callback(projection.register_forward_pre_hook(hook_of(i)).remove)
+        model.base_model(torch.zeros(1 + heads, 1, dtype=torch.long, device=model.device),
+                         use_cache=False)
+    for i in found:
+        if i not in seen or not _are_blocks(seen[i], heads):
+            raise UserError(
+                f"{model.config.model_type}: in layer {i}, what the output projection reads is not "
+                f"a block of columns for each head, so no head can be watched or masked by itself.")
+
+
+def _are_blocks(written: Tensor, heads: int) -> bool:
+    """Compare the rows of `_marks`: a head's block has what it has beside the others, and they have
+    nothing in it. Gates may scale it."""
+    if written.shape[1] % heads:
+        return False
+    blocks = written.unflatten(1, (heads, -1))
+    alone = torch.eye(heads, dtype=torch.bool, device=written.device)
+    return bool((blocks[1:][~alone] == 0).all()) and torch.allclose(
+        blocks[1:][alone], blocks[0], rtol=0.01)
