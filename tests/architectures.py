@@ -51,5 +51,7 @@ def make(name, tokenizer, seed=0) -> LanguageModel:
         for part, weight in model.named_parameters():
             if "norm" in part:
                 weight += 0.3 * torch.randn_like(weight)
+            elif "sinks" in part:
+                weight += 10
     return LanguageModel(model, tokenizer, f"random-{name}", config.model_type,
                          f"random {name} {seed}")

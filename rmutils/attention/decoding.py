@@ -12,8 +12,8 @@ Tokens and positions are those of step-by-step decoding. As in any batch, though
 floating-point numbers depend on how many tokens are read at once: where two logits, or a head's two
 largest products, agree up to these bits, either may win.
 
-Which key a head looks at most is all that a retrieval score needs. `output_attentions=True` would
-keep every row of every head, about 4 L H N^2 bytes; here a row of a head is reduced to one index.
+`output_attentions=True` would keep every row of every head, about 4 L H N^2 bytes; here a row of a
+head is reduced to the index of the key that it looks at most.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ from rmutils.core.validation import checked
 from rmutils.models.engine import drafts
 from rmutils.models.engine.caches import filled, stack_caches
 from rmutils.models.engine.implementations import GROUPED, register, register_by_layer, using
+from rmutils.models.engine.states import steps
 from rmutils.models.families import needs_eager
+from rmutils.models.head_blocks import attentions, keeps_states
 
 NAME = "retrieval_capture"
 RECORDING = {NAME}
@@ -248,7 +250,7 @@ def register_attention(name: str) -> Callable[[T], T]:
 
 
 def _watched(own: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
-    """Another attention as it is, which also records where the weights are largest."""
+    """Another attention as it is, whose weights a recorder sees."""
     def attention(
         module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, *,
         recorder: ArgMaxRecorder | None = None, **kwargs: Any,
@@ -259,10 +261,9 @@ def _watched(own: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
         if recorder is not None:
             if weights is None:
                 raise UserError(
-                    f"the attention {own!r} says nothing about where the heads look, so they "
-                    f"cannot be watched. Let it return its weights beside its output, (batch, "
-                    f"heads, queries, keys); or put transformers' own on the model: "
-                    f"lm.model.set_attn_implementation('eager').")
+                    f"the attention {own!r} says nothing about where the heads look. Let it return "
+                    f"its weights, too, (batch, heads, queries, keys), or put transformers' own "
+                    f"on: lm.model.set_attn_implementation('eager').")
             newest = weights[:, :, -recorder.rows :].unflatten(1, (key.shape[1], -1)).float()
             recorder.see(module.layer_idx, newest, newest, value, output[:, -recorder.rows :])
         return output, weights
@@ -324,19 +325,23 @@ def decode(
         B prompts of any length.
     caches : list of DynamicCache
         Their prefilled caches (all tokens but the last), one for each prompt or for all, padded on
-        the left. They are emptied, to save memory.
+        the left. They are emptied, to save memory. A hybrid needs none.
     stop_ids : collection of int
         Tokens that end an answer; empty: every answer has `max_new_tokens` tokens.
     forced : sequence of sequences of int, optional
         B answers, of any length, to be written in place of the model's own choice (teacher
         forcing). The other two parameters are then ignored.
     """
+    answers = [None] * len(prompts) if forced is None else forced
+    if keeps_states(model):
+        return [_in_two_readings(model, recorder, prompt, max_new_tokens, stop_ids, given)
+                for prompt, given in zip(prompts, answers, strict=True)]
     if forced is not None:
         max_new_tokens, stop_ids = max(map(len, forced)), ()
     cache, device = stack_caches(caches, room=max_new_tokens), model.device
     longest, stops = cache.get_seq_length(), set(stop_ids)
-    rows = [drafts.Row(prompt, max_new_tokens, stops, given) for prompt, given in zip(
-        prompts, [None] * len(prompts) if forced is None else forced, strict=True)]
+    rows = [drafts.Row(prompt, max_new_tokens, stops, given)
+            for prompt, given in zip(prompts, answers, strict=True)]
     pads = [longest + 1 - len(prompt) for prompt in prompts]
     starts = torch.tensor(pads, device=device)[:, None]
     columns = torch.arange(longest + max_new_tokens, device=device)
@@ -367,3 +372,29 @@ def decode(
     return [Answer(row.text[row.size : row.size + row.said],
                    np.stack([*row.looked, looked[0, ..., 0]])[:-1] - pad)
             for row, pad in zip(rows, pads, strict=True)]
+
+
+def _in_two_readings(
+    model: PreTrainedModel, recorder: ArgMaxRecorder, prompt: Sequence[int], max_new_tokens: int,
+    stop_ids: Collection[int], forced: Sequence[int] | None,
+) -> Answer:
+    """Let a hybrid answer a text, and watch it read text and answer at once; layers without heads
+    look nowhere, at position -1."""
+    said: list[int] = [] if forced is None else [*forced]
+    if forced is None:
+        reader = steps(model, prompt)
+        token = int(next(reader).argmax())
+        while token not in stop_ids:
+            said.append(token)
+            if len(said) == max_new_tokens:
+                break
+            token = int(reader.send(token).argmax())
+    recorder.rows = recorder.before + max(len(said), 1)
+    model(input_ids=torch.tensor([[*prompt, *said[:-1]]], device=model.device), use_cache=False,
+          recorder=recorder, logits_to_keep=1)
+    decided = slice(recorder.before, recorder.before + len(said))
+    looked = recorder.take()[0, :, :, decided].permute(2, 0, 1).cpu().numpy()
+    recorder.keep([decided])
+    positions = np.full((len(said), model.config.num_hidden_layers, looked.shape[2]), -1)
+    positions[:, [*attentions(model)]] = looked
+    return Answer(np.array(said, int), positions)

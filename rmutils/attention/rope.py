@@ -25,6 +25,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError
 from rmutils.models.engine.implementations import attached, register_by_layer
+from rmutils.models.head_blocks import check_attention_alone
 
 NAME = "watch_turns"
 FULL = "full_attention"
@@ -67,6 +68,7 @@ def layers_of(model: PreTrainedModel) -> nn.ModuleList:
     if layers is None:
         raise UserError(f"{model.config.model_type}: its layers are not where those of Llama, "
                         f"Qwen3 and Olmo 3 are, so its attention cannot be changed here.")
+    check_attention_alone(model)
     return layers
 
 

@@ -27,12 +27,12 @@ from rmutils.attention.decoding import (
     recording_by_layer,
     retrieval_capture,
 )
-from rmutils.attention.rope import layers_of
 from rmutils.core.errors import UserError
 from rmutils.core.validation import checked
 from rmutils.models import LanguageModel
 from rmutils.models.engine.implementations import attached, using
 from rmutils.models.families import needs_eager
+from rmutils.models.head_blocks import attentions, projections
 from rmutils.models.known_models import check
 
 WATCHED = "watched_rows"
@@ -159,8 +159,7 @@ def watch(
     ' the'
     """
     check(lm)
-    known = [i for i, layer in enumerate(layers_of(lm.model))
-             if getattr(layer, "self_attn", None) is not None]
+    known = lm.layers
     asked = known if layers is None else sorted({layers} if isinstance(layers, int) else {*layers})
     for layer in asked:
         if layer not in known:
@@ -189,11 +188,10 @@ def head_outputs(
     def read(layer: int, module: Any, inputs: tuple[Tensor, ...]) -> None:
         take(layer, inputs[0].view(*inputs[0].shape[:-1], lm.shape[1], -1))
 
-    modules: Any = layers_of(lm.model)
+    outputs = projections(lm.model)
     with ExitStack() as hooks:
         for layer in layers:
-            projection = modules[layer].self_attn.o_proj
-            hooks.callback(projection.register_forward_pre_hook(partial(read, layer)).remove)
+            hooks.callback(outputs[layer].register_forward_pre_hook(partial(read, layer)).remove)
         yield
 
 
@@ -210,7 +208,7 @@ def _weights_of(
         with attached(model, WATCHED, dict.fromkeys(layers, watcher)):
             yield
         return
-    modules: list[Any] = [layers_of(model)[layer].self_attn for layer in layers]
+    modules = [attentions(model)[layer] for layer in layers]
     name = f"{WATCHED}_of_{own}"
     AttentionInterface.register(name, _taken(own))
     if own in ALL_MASK_ATTENTION_FUNCTIONS:

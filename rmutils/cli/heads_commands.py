@@ -10,6 +10,7 @@ import warnings
 from pathlib import Path
 from typing import Annotated, Literal, cast, get_args
 
+import numpy as np
 import typer
 
 from rmutils.cli import options
@@ -60,7 +61,7 @@ def detect(
     highest, heads = None, []
     written: list[str] = []
     if len(scores.runs):  # that no needle is found is a result, too
-        interval, highest = scores.interval(), float(scores.mean.max().round(DECIMALS))
+        interval, highest = scores.interval(), float(np.nanmax(scores.mean).round(DECIMALS))
         chosen = scores.select(tau=tau) if highest >= tau else []
         for format, file in files:
             if format == "map":

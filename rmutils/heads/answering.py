@@ -21,6 +21,7 @@ from rmutils.corpora.niah import NiahCase
 from rmutils.models import LanguageModel
 from rmutils.models.engine.caches import Trunk, common_prefix, read_rows
 from rmutils.models.engine.generation import in_batches, suiting
+from rmutils.models.head_blocks import keeps_states
 
 BATCH_TOKENS = {"cpu": 5120, "cuda": 65_536}
 """Prompt tokens decoded together by kind of device: it bounds the memory. On an accelerator a step
@@ -85,24 +86,27 @@ def batched(
     stop_ids : collection of int
         For the default of `decoded`.
     """
-    trunk = Trunk(lm.model, [])
+    alone = keeps_states(lm.model)  # each text is read by itself
+    trunk = None if alone else Trunk(lm.model, [])
 
     def trunks(beginnings: Sequence[tuple[int, ...]]) -> Iterator[Trunk]:
         nonlocal trunk
         for ids in beginnings:
-            trunk = trunk if ids == trunk.ids else Trunk(lm.model, ids, before=trunk)
+            trunk = trunk if trunk and ids == trunk.ids else Trunk(lm.model, ids, before=trunk)
             yield trunk
 
     def answers_to(batch: Sequence[Beginning]) -> Sequence[Answer]:
         beginnings, alike = zip(*batch, strict=True)
         prompts = [case.input_ids for case in alike]
-        cache = read_rows(lm.model, trunks(beginnings), prompts, max_new_tokens)
+        cache = DynamicCache() if alone else read_rows(
+            lm.model, trunks(beginnings), prompts, max_new_tokens)
         if decoded is not None:
             return decoded(alike, cache)
         return decode(lm.model, recorder, prompts, [cache], max_new_tokens=max_new_tokens,
                       stop_ids=stop_ids)
 
-    tokens = tokens_together(lm, max((len(case.input_ids) for case in cases), default=0))
+    longest = max((len(case.input_ids) for case in cases), default=0)
+    tokens = 1 if alone else tokens_together(lm, longest)
     with capturing(lm.model) as recorder:
         for part in _parts(_shared(cases), tokens):
             started = time.perf_counter()

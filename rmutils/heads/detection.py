@@ -215,6 +215,8 @@ def _run(
             for head, score in by_kind[name].items():
                 layer, index = map(int, head.split("-"))
                 own[row, layer, index] = score
+    for own in runs.values():
+        own[:, [i for i in range(lm.shape[0]) if i not in lm.layers]] = np.nan
     return runs, table
 
 

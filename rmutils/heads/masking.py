@@ -85,7 +85,8 @@ def choose(
         return retrieval
     excluded = retrieval if policy.endswith("non-retrieval") else ()
     if policy.startswith(LAYER_MATCHED):
-        return draw_layer_matched(scores.shape, retrieval, exclude=excluded, seed=seed)
+        none = {*np.ndindex(*scores.shape)} - {*scores.heads}
+        return draw_layer_matched(scores.shape, retrieval, exclude={*excluded, *none}, seed=seed)
     return scores.select_random(len(retrieval), exclude=excluded, seed=seed)
 
 

@@ -79,6 +79,8 @@ class SpanRecorder(ArgMaxRecorder):
         """Also see what comes to the output projections: gates may have scaled it (Qwen3-Next)."""
         def hook_of(layer: int) -> Any:
             def hook(module: Any, given: tuple[Tensor]) -> None:
+                if layer not in self._pass:  # nobody watches this pass
+                    return
                 within, read, output = self._pass[layer]
                 newest = given[0][:, -self.rows :]
                 came = newest.view(*newest.shape[:2], output.shape[1], -1).transpose(1, 2).float()
@@ -179,6 +181,14 @@ def check_plain(lm: LanguageModel, score: str) -> None:
                         f"computed. Choose the score 'copy'.")
 
 
+def in_all_layers(lm: LanguageModel, part: Tensor, axis: int) -> Values:
+    """Return what was seen in the layers that have heads, with zeros in all others (of hybrids)."""
+    seen = part.double().cpu().numpy()
+    found = np.zeros((*seen.shape[:axis], lm.shape[0], *seen.shape[axis + 1 :]))
+    found[(slice(None),) * axis + (lm.layers,)] = seen
+    return found
+
+
 class OneRunScore(ScoreKind):
     """Base of the scores that come from one run of the grid, together."""
 
@@ -213,9 +223,9 @@ class OneRunScore(ScoreKind):
         added = self._added([int(answer.tokens[step]) for answer, when in zip(
             answers, steps, strict=True) for step in when], inner, whole=outer)
         assert recorder.last is not None
-        measured = [part.double().cpu().numpy() for part in (
+        measured = [in_all_layers(self.lm, part, 1) for part in (
             attention.sum(-1).permute(2, 0, 1), *added)]
-        anchors = recorder.last.permute(0, 3, 1, 2).double().cpu().numpy()
+        anchors = in_all_layers(self.lm, recorder.last.permute(0, 3, 1, 2), 2)
         ends = np.cumsum([0, *map(len, steps)])
         own = [[part[start:end] for part in measured]
                for start, end in zip(ends, ends[1:], strict=False)]
@@ -231,11 +241,11 @@ class OneRunScore(ScoreKind):
         rows = model.get_output_embeddings().weight[
             torch.tensor(tokens, dtype=torch.long, device=model.device)].float()
         heads, parts, paths = self.lm.shape[1], [], residual_paths(model)
-        for i, projection in projections(model).items():
+        for i, (layer, projection) in enumerate(projections(model).items()):
             weight, bias = (None if part is None else part.float() for part in (
                 projection.weight, projection.bias))
             written = linear(whole[i].transpose(0, 1).flatten(1), weight, bias)
-            read = (paths.through(i, rows, written) @ weight).view(
+            read = (paths.through(layer, rows, written) @ weight).view(
                 len(rows), heads, weight.shape[1] // heads)
             parts.append([(read * part[i].transpose(0, 1)).sum(-1) for part in (*others, whole)])
         return [torch.stack(part, 1) for part in zip(*parts, strict=True)]

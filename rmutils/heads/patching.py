@@ -30,7 +30,7 @@ from rmutils.heads.score_kinds import SCORES
 from rmutils.heads.scores import Values
 from rmutils.models import LanguageModel
 from rmutils.models.engine.caches import Trunk, filled, stack_caches
-from rmutils.models.head_blocks import projections
+from rmutils.models.head_blocks import check_attention_alone, projections
 
 
 def without_needle(case: NiahCase) -> list[int]:
@@ -76,6 +76,10 @@ class PatchingScore(OneRunScore):
     """
 
     together = ()
+
+    def __init__(self, lm: LanguageModel, config: Any):
+        super().__init__(lm, config)
+        check_attention_alone(lm.model)
 
     def cases(self, haystacks: Sequence[Haystack], needles: Sequence[Needle]) -> list[NiahCase]:
         cases = super().cases(haystacks, needles)

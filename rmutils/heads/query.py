@@ -14,7 +14,7 @@ from rmutils.attention.decoding import Answer, decode
 from rmutils.core.errors import UserError
 from rmutils.corpora.niah import NiahCase
 from rmutils.heads.answering import Answered, Watch, batched
-from rmutils.heads.one_run import SpanRecorder, check_plain
+from rmutils.heads.one_run import SpanRecorder, check_plain, in_all_layers
 from rmutils.heads.score_kinds import SCORES, ScoreKind
 from rmutils.heads.scores import Values
 from rmutils.models import LanguageModel
@@ -65,7 +65,7 @@ class QueryScore(ScoreKind):
                 decode(model, recorder, [case.input_ids for case in batch],
                        [filled(cache, columns - 1)],
                        forced=[asked[case.id][1][which] for case in batch])
-                seen.append([recorder.of(row)[0].mean(2).double().cpu().numpy()
+                seen.append([in_all_layers(self.lm, recorder.of(row)[0].mean(2), 0)
                              for row in range(len(batch))])
             return [_Read(np.array([], int), np.zeros((0, *self.lm.shape), int),
                           (own - null)[..., : case.inserted_span[1] - case.inserted_span[0]])

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,12 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import DynamicCache
 
-from rmutils.attention.rope import layers_of
 from rmutils.heads.scores import Head
 from rmutils.models import LanguageModel
 from rmutils.models.engine.caches import Trunk, bytes_per_token, keep_rows, stack_caches, view_of
 from rmutils.models.engine.generation import in_batches, suiting
 from rmutils.models.engine.implementations import writing
+from rmutils.models.head_blocks import projections
 
 BATCH_BYTES = {"cpu": 2 * 2**30, "cuda": 6 * 2**30}
 """Keys and values held at once by kind of device: it bounds the memory."""
@@ -56,11 +55,10 @@ def mask_rows(lm: LanguageModel, masks: Masks) -> Iterator[None]:
     (`rmutils.heads.masking.mask_heads`).
     """
     kept = torch.tensor(~masks, dtype=lm.model.dtype, device=lm.model.device)
-    layers: Any = layers_of(lm.model)
+    outputs = projections(lm.model)
     with ExitStack() as hooks:
         for i in np.flatnonzero(masks.any((0, 2))):
-            hooks.callback(layers[i].self_attn.o_proj.register_forward_pre_hook(
-                _silence(kept[:, i])).remove)
+            hooks.callback(outputs[int(i)].register_forward_pre_hook(_silence(kept[:, i])).remove)
         yield
 
 

@@ -44,6 +44,9 @@ def write(
 ) -> None:
     """Write the fields of scores; see `HeadScores.save`."""
     runs = fields["runs"]
+    if format != "rmutils" and np.isnan(runs).any():
+        raise UserError(f"{path}: the format {format} has no place for layers without heads, as "
+                        f"this model has. Save in the format rmutils.")
     if format in ("qrhead", "duo") and not len(runs):
         raise UserError(f"{path}: there is no successful run, and {format} keeps means only.")
     if format == "rmutils":
@@ -71,7 +74,9 @@ def write(
 
 def _record(fields: Fields, intervals: NDArray[np.float64] | None) -> dict[str, Any]:
     runs, cases, clusters = fields["runs"], fields["cases"], fields["clusters"]
-    heads = list(_by_head(runs))
+    scores = _by_head(runs)
+    heads = [tuple(map(int, head.split("-"))) for head in scores]
+    bare = sorted({*range(runs.shape[1])} - {layer for layer, _ in heads})
     ids = cases.loc[cases["success"], "case"].tolist() if "case" in cases else range(len(runs))
     record: dict[str, Any] = {
         "format": FORMAT, "version": VERSION,
@@ -79,19 +84,23 @@ def _record(fields: Fields, intervals: NDArray[np.float64] | None) -> dict[str, 
                  "num_trials_passed": len(runs),
                  "num_trials_total": len(cases) if len(cases) else None},
         "shape": list(runs.shape[1:]),
-        "scores": _by_head(runs), "trial_ids": list(map(str, ids)),
+        **({"layers_without_heads": bare} if bare else {}),
+        "scores": scores, "trial_ids": list(map(str, ids)),
         "clusters": None if clusters is None else clusters.tolist(),
         "cases": cases.astype(object).where(cases.notna(), None).to_dict("list"),
     }
-    if intervals is not None and np.isfinite(intervals).all():
-        record["means"] = dict(zip(heads, runs.mean(0).ravel().tolist(), strict=True))
-        record["confidence_intervals"] = dict(
-            zip(heads, intervals.reshape(-1, 2).tolist(), strict=True))
+    if intervals is not None and all(np.isfinite(intervals[head]).all() for head in heads):
+        means = runs.mean(0)
+        record["means"] = {name: float(means[head]) for name, head in zip(
+            scores, heads, strict=True)}
+        record["confidence_intervals"] = {name: intervals[head].tolist() for name, head in zip(
+            scores, heads, strict=True)}
     return record
 
 
 def _by_head(runs: NDArray[np.float64]) -> dict[str, list[float]]:
-    return {f"{i}-{j}": runs[:, i, j].tolist() for i, j in np.ndindex(*runs.shape[1:])}
+    return {f"{i}-{j}": runs[:, i, j].tolist() for i, j in np.ndindex(*runs.shape[1:])
+            if not np.isnan(runs[:, i, j]).any()}
 
 
 def _gates(path: Path, runs: NDArray[np.float64], key_heads: int | None) -> str:
@@ -150,9 +159,10 @@ def _checked(found: dict[str, Any], path: Path, *, published: bool) -> dict[str,
     occur."""
     kind, runs = found.get("score", "copy"), found["runs"]
     highest, range_of = (math.inf, "not negative") if published else (1, "shares from 0 to 1")
-    if kind in SHARES and runs.size and not -SLACK <= runs.min() <= runs.max() <= highest + SLACK:
+    if kind in SHARES and runs.size and not (
+            -SLACK <= np.nanmin(runs) <= np.nanmax(runs) <= highest + SLACK):
         raise UserError(f"{path}: scores of the kind {kind} are {range_of}, and these go "
-                        f"from {runs.min():.4g} to {runs.max():.4g}.")
+                        f"from {np.nanmin(runs):.4g} to {np.nanmax(runs):.4g}.")
     return found
 
 
@@ -175,7 +185,7 @@ def _read_gates(
 
 
 def _read_heads(
-    record: Any, path: Path, shape: tuple[int, int] | None
+    record: Any, path: Path, shape: tuple[int, int] | None, bare: Iterable[int] = ()
 ) -> NDArray[np.float64]:
     try:
         items = record.items() if isinstance(record, dict) else [
@@ -186,7 +196,7 @@ def _read_heads(
             raise ValueError("a head occurs twice")
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
         raise UserError(f"{path}: not head scores. {EXPECTED} ({error}).") from error
-    return _as_array(table, path, shape)
+    return _as_array(table, path, shape, bare)
 
 
 def _head_of(key: str) -> tuple[int, int]:
@@ -212,7 +222,8 @@ def _read_record(
         "model", "method", "num_trials_passed", "num_trials_total")}
     try:
         clusters = record.get("clusters")
-        found = {"runs": _read_heads(record["scores"], path, shape),
+        found = {"runs": _read_heads(record["scores"], path, shape, tuple(
+            record.get("layers_without_heads") or ())),
                  "model": str(meta.get("model") or path.stem),
                  "clusters": None if clusters is None else np.array(clusters),
                  "cases": pd.DataFrame(record.get("cases") or {}),
@@ -242,16 +253,22 @@ def _check_shape(path: Path, found: tuple[int, ...], shape: tuple[int, int] | No
 
 
 def _as_array(
-    table: dict[tuple[int, int], NDArray[np.float64]], path: Path, shape: tuple[int, int] | None
+    table: dict[tuple[int, int], NDArray[np.float64]], path: Path, shape: tuple[int, int] | None,
+    bare: Iterable[int] = (),
 ) -> NDArray[np.float64]:
-    """(runs, layers, heads) from a complete table of equally long rows."""
+    """(runs, layers, heads) from a complete table of equally long rows; NaN in bare layers."""
     if not table or any(len(key) != 2 or values.ndim != 1 for key, values in table.items()):
         raise UserError(f"{path}: not head scores. {EXPECTED}.")
-    found = tuple(max(key[i] for key in table) + 1 for i in (0, 1))
+    width, length = max(head for _, head in table) + 1, len(next(iter(table.values())))
+    nothing = {(layer, head): np.full(length, np.nan) for layer in bare for head in range(width)}
+    if nothing.keys() & table.keys():
+        raise UserError(f"{path}: layers without heads have scores.")
+    found = max(layer for layer, _ in table | nothing) + 1, width
     _check_shape(path, found, shape)
-    if missing := math.prod(found) - len(table):  # any number, where a key has a digit too many
+    # Any number is missing where a key has a digit too many.
+    if missing := math.prod(found) - len(table) - len(nothing):
         names = (f"{i}-{j}" for i in range(found[0]) for j in range(found[1])
-                 if (i, j) not in table)
+                 if not {(i, j)} & (table.keys() | nothing.keys()))
         raise UserError(f"{path}: {_some(names, missing)} missing.")
     lengths = {len(values) for values in table.values()}
     if len(lengths) > 1:
@@ -260,6 +277,7 @@ def _as_array(
     wrong = [f"{i}-{j}" for (i, j), values in table.items() if not np.isfinite(values).all()]
     if wrong:
         raise UserError(f"{path}: {_some(wrong, len(wrong))} not finite (NaN or infinity).")
+    table |= nothing
     rows = [table[head] for head in np.ndindex(*found)]
     return np.stack(rows, axis=1).reshape(-1, *found)
 

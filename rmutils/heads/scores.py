@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -49,16 +49,16 @@ class HeadScores:
     cases : DataFrame
         One row per case of the grid, failed ones included: `case`, `needle`, `length`, `depth`,
         `success`, `rouge` (recall of the answer, 0 to 1), `recall` (what it counts: ROUGE-1, words
-        or character pairs), `response`.
-        Empty if unknown.
+        or character pairs), `response`. Empty if unknown.
     score : str
         The kind of score: `copy`, `locos` and so on (`DetectConfig.score`).
     about : mapping
         What else is known and JSON can hold: `weights` (the model's identity), `grid` (the
         configuration of the detection).
 
-    There may be no successful run: then `cases` says what was answered, and everything that needs
-    a score raises `UserError`.
+    Layers without attention (of hybrids) have no heads: their scores are NaN, they are never chosen
+    and left out of statistics. There may be no successful run: then `cases` says what was answered,
+    and everything that needs a score raises `UserError`.
 
     Examples
     --------
@@ -86,8 +86,7 @@ class HeadScores:
         try:
             runs = np.asarray(self.runs, dtype=np.float64)
         except (TypeError, ValueError):
-            raise UserError(f"{self.model}: runs are no numbers. Expected (successful runs, "
-                            "layers, heads).") from None
+            raise UserError(f"{self.model}: runs are no numbers, (runs, layers, heads).") from None
         if runs.ndim != 3:
             raise UserError(f"{self.model}: runs have the shape {runs.shape}. Expected "
                             f"(successful runs, layers, heads).")
@@ -100,16 +99,14 @@ class HeadScores:
             object.__setattr__(self, "clusters", clusters)
 
     def __repr__(self) -> str:
-        layers, heads = self.shape
         of = f" of {len(self.cases)} cases" if len(self.cases) else ""
-        return (f"HeadScores({self.model}, {self.score}: {layers} layers x {heads} heads, "
-                f"{len(self.runs)} successful runs{of})")
+        return (f"HeadScores({self.model}, {self.score}: {self.shape[0]} layers x {self.shape[1]} "
+                f"heads, {len(self.runs)} successful runs{of})")
 
     @property
     def shape(self) -> tuple[int, int]:
         """(layers, heads)."""
-        layers, heads = self.runs.shape[1:]
-        return layers, heads
+        return self.runs.shape[1], self.runs.shape[2]
 
     @cached_property
     def mean(self) -> np.ndarray:
@@ -121,11 +118,10 @@ class HeadScores:
             There is no successful run.
         """
         if not len(self.runs):
-            raise UserError(
-                f"{self.model}: no successful run, so there is no score. A model that never finds "
-                f"the needle has no retrieval heads to be seen. `.cases` has its answers.")
-        means: Values = self.runs.mean(0)
-        return means
+            raise UserError(f"{self.model}: no successful run, so there is no score. A model that "
+                            f"never finds the needle has no retrieval heads to be seen. `.cases` "
+                            f"has its answers.")
+        return np.asarray(self.runs.mean(0))
 
     @property
     def success_rate(self) -> Interval:
@@ -146,7 +142,17 @@ class HeadScores:
         if not len(self.runs):
             return self.mean[None]  # says that there is none
         drawn = draws(self.runs, self.clusters, resamples=resamples, seed=seed, level=level)
-        return np.clip(drawn, min(0.0, self.runs.min()), max(1.0, self.runs.max()))
+        return np.clip(drawn, min(0.0, np.nanmin(self.runs)), max(1.0, np.nanmax(self.runs)))
+
+    @property
+    def layers(self) -> list[int]:
+        """The layers that have heads; all of them if there is no successful run."""
+        return [i for i in range(self.shape[0]) if not np.isnan(self.runs[:, i]).any()]
+
+    @property
+    def heads(self) -> list[Head]:
+        """All heads, in the order of layer and head."""
+        return [(layer, head) for layer in self.layers for head in range(self.shape[1])]
 
     @checked
     def interval(
@@ -161,8 +167,8 @@ class HeadScores:
         """
         if not 0 < level < 1:
             raise UserError(f"level={level:g}: a share is expected, such as 0.95.")
-        drawn = self.draws(resamples=resamples, seed=seed, level=level)
-        return np.stack(interval_of(drawn, level=level)[1:], axis=-1)
+        return np.stack(interval_of(self.draws(
+            resamples=resamples, seed=seed, level=level), level=level)[1:], axis=-1)
 
     @checked
     def statistic(
@@ -176,7 +182,7 @@ class HeadScores:
         function : callable
             From maps (..., layers, heads), rounded to `DECIMALS`, to a number for each.
         """
-        drawn = self.draws(resamples=resamples, seed=seed).round(DECIMALS)
+        drawn = self.draws(resamples=resamples, seed=seed).round(DECIMALS)[:, self.layers]
         values = np.asarray(function(drawn), dtype=float)
         values[np.isnan(drawn).any((1, 2))] = np.nan
         return interval_of(values, bounds=bounds, centred=True)
@@ -201,16 +207,15 @@ class HeadScores:
                             f"got {chosen.size} of type {chosen.dtype}.")
         runs = chosen[self.cases["success"].to_numpy()]
         clusters = None if self.clusters is None else self.clusters[runs]
-        return HeadScores(self.runs[runs], self.model, clusters, self.cases[chosen], self.score,
-                          self.about)
+        return replace(self, runs=self.runs[runs], clusters=clusters, cases=self.cases[chosen])
 
     def ranking(self) -> list[Head]:
         """Return all heads, highest mean first; ties in the order of layer and head.
 
         Means are rounded as in `select`: else the last bits of a sum would decide a tie.
         """
-        order = np.argsort(-self.mean.ravel().round(DECIMALS), kind="stable")
-        return [divmod(int(i), self.shape[1]) for i in order]
+        order = np.argsort(-self.mean.ravel().round(DECIMALS), kind="stable")  # NaN comes last
+        return [divmod(int(i), self.shape[1]) for i in order[: len(self.heads)]]
 
     @checked
     def select(self, *, tau: float | None = None, top_k: int | None = None) -> list[Head]:
@@ -222,8 +227,7 @@ class HeadScores:
             No head reaches `tau`, or there are not `top_k` heads.
         """
         if (tau is None) == (top_k is None):
-            raise UserError(f"tau={tau} and top_k={top_k}: give one of the two, the lowest score "
-                            "or the number of heads.")
+            raise UserError(f"tau={tau} and top_k={top_k}: give one of the two.")
         ranking = self.ranking()
         if top_k is not None:
             if not 0 < top_k <= len(ranking):
@@ -246,13 +250,14 @@ class HeadScores:
         drawn as there, too: Python's `random.randrange` for layer and head, until there are enough.
         """
         excluded = set(exclude)
-        pool = [head for head in np.ndindex(*self.shape) if head not in excluded]
+        pool = [head for head in self.heads if head not in excluded]
         if count > len(pool):
             raise UserError(f"{count} random heads asked for, but only {len(pool)} to draw from.")
         if published:
-            (layers, heads), generator, found = self.shape, random.Random(seed), set[Head]()
+            drawn_from, found = random.Random(seed), set[Head]()
             while len(found) < count:
-                found |= {(generator.randrange(layers), generator.randrange(heads))} - excluded
+                layer, head = map(drawn_from.randrange, self.shape)
+                found |= {(layer, head)} & {*pool}
             return sorted(found)
         drawn = np.random.default_rng(seed).choice(len(pool), size=count, replace=False)
         return sorted(pool[i] for i in drawn)
@@ -279,23 +284,20 @@ class HeadScores:
         from matplotlib.figure import Figure
         from matplotlib.patches import Rectangle
 
-        layers, heads = self.shape
-        wide = heads <= layers  # the longer side goes across the page
+        wide = self.shape[1] <= self.shape[0]  # the longer side goes across the page
         values = self.mean.T if wide else self.mean
         if axes is None:
             axes = Figure(figsize=(7.6, 1.1 + 0.24 * len(values)), layout="constrained").subplots()
-        figure = axes.get_figure(root=True)
-        assert figure is not None  # axes that were removed
+        figure = cast(Figure, axes.get_figure(root=True))
         rows, columns = map(np.arange, values.shape)
         axes.invert_yaxis()
         mesh = axes.pcolormesh(  # shapes; without edges, gaps shine through
-            columns, rows, values, cmap="cividis", vmin=min(0, values.min()),
-            vmax=max(0, values.max()), edgecolor="face", linewidth=0.3)
+            columns, rows, values, cmap="cividis", vmin=min(0, np.nanmin(values)),
+            vmax=max(0, np.nanmax(values)), edgecolor="face", linewidth=0.3)
         for layer, head in self.select(tau=tau) if tau is not None else ():
             x, y = (layer, head) if wide else (head, layer)
             axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, ec="#e69f00", lw=1.4))
-        names = ("layer", "head")
-        axes.set(xlabel=names[not wide], ylabel=names[wide])
+        axes.set(xlabel=("head", "layer")[wide], ylabel=("layer", "head")[wide])
         scale = figure.colorbar(mesh, label=f"retrieval score ({self.score})", pad=0.01)
         cast(Any, scale.solids).set(rasterized=False, edgecolor="face")
         return figure
@@ -362,15 +364,15 @@ class HeadScores:
         Raises
         ------
         UserError
-            There is no such file or result, it is of another kind or version or model, a head is
-            missing or not finite; or it is not said how many query heads share a key head.
+            It is not there, of another kind, version or model, a head is missing or not finite; or
+            it is not said how many query heads share a key head.
         """
-        if lm is None:
-            return cls(**read(path, shape=shape, query_heads=query_heads, kind=score))
-        from rmutils.models.loading import ModelRef  # torch: only when it is needed
+        weights = ""
+        if lm is not None:
+            from rmutils.models.loading import ModelRef  # torch: only when it is needed
 
-        lm = ModelRef(lm).load()
-        return cls(**read(path, shape=lm.shape, weights=lm.identity, kind=score))
+            shape, weights = (lm := ModelRef(lm).load()).shape, lm.identity
+        return cls(**read(path, shape=shape, weights=weights, query_heads=query_heads, kind=score))
 
     def to_wu_json(self, path: Path | str) -> None:
         """Write the format of Wu et al. and RetMask: {"layer-head": [score of each run]}.
@@ -393,8 +395,6 @@ class HeadScores:
         self.save(path, "wu")
 
     @classmethod
-    def from_wu_json(
-        cls, path: Path | str, *, shape: tuple[int, int] | None = None
-    ) -> HeadScores:
+    def from_wu_json(cls, path: Path | str, *, shape: tuple[int, int] | None = None) -> HeadScores:
         """Read scores as `load` does, of Wu et al. and RetMask, say."""
         return cls.load(path, shape=shape)

@@ -53,6 +53,28 @@ def projections(model: PreTrainedModel) -> dict[int, nn.Linear]:
     return found
 
 
+def keeps_states(model: PreTrainedModel) -> bool:
+    """Return True for a hybrid: some of its layers keep a state of all that was read, so that no
+    text can be read on from its middle."""
+    return any(hasattr(layer, name) for layer in getattr(model.base_model, "layers", ())
+               for name in HEADLESS)
+
+
+def check_attention_alone(model: PreTrainedModel) -> None:
+    """Check that nothing but attention carries text from token to token.
+
+    Raises
+    ------
+    UserError
+        The model is a hybrid.
+    """
+    if keeps_states(model):
+        raise UserError(
+            f"{model.config.model_type} is a hybrid: some of its layers keep a state of the text, "
+            f"and no keys and values. Its heads can be detected, by all scores but 'patching', and "
+            f"masked, and it can answer; nothing else here is made for it.")
+
+
 def lacking(model: PreTrainedModel) -> str:
     """Say what a model's layers lack for heads to be found in them; empty if nothing."""
     layers, found = getattr(model.base_model, "layers", ()), attentions(model)
@@ -60,8 +82,7 @@ def lacking(model: PreTrainedModel) -> str:
     if (not found or len(layers) != model.config.num_hidden_layers
             or None in map(_projection, found.values())
             or not all(any(hasattr(layer, name) for name in HEADLESS) for layer in others)):
-        return "an attention with an output projection `o_proj` in every layer that is none of a " \
-            "hybrid's"
+        return "an attention with an output projection `o_proj` in every layer"
     return ""
 
 

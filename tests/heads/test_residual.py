@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from rmutils import DetectConfig
+from rmutils.core.errors import UserError
 from rmutils.heads.detection import build_cases
+from rmutils.heads.residual import residual_paths
 from rmutils.heads.score_kinds import SCORES
 from tests.architectures import make
 
@@ -87,3 +89,44 @@ def test_contributions_are_finite_differences(name, tokenizer):
                 for layer in lm.layers for head in range(lm.shape[1])]
     found = answer.from_all[-1][lm.layers].ravel()
     np.testing.assert_allclose(found, slow, rtol=2e-3, atol=2e-3 * np.abs(slow).max())
+
+
+@pytest.mark.parametrize("name", ["Gemma2", "GptOss"])
+@pytest.mark.parametrize("score", ["copy", "attention", "locos", "anchor", "query", "patching"])
+def test_capped_scores_and_sinks_are_watched_by_every_kind(name, score, tokenizer):
+    """What a head sees is what transformers' own weights say, without the share of a sink."""
+    lm = make(name, tokenizer)
+    kind = SCORES[score](lm, GRID.changed({"score": score}))
+    (case, answer, _), = kind.answers(build_cases(lm, GRID), None)
+    found = kind.score(case, answer)
+    assert found.shape == lm.shape and np.isfinite(found).all()
+    if score not in ("attention", "anchor"):
+        return
+    text = torch.tensor([[*case.input_ids, *answer.tokens[:-1]]])
+    weights = torch.stack(lm.model(text, output_attentions=True).attentions)[:, 0]
+    (start, end), first = case.needle_span, len(case.input_ids) - 1
+    rows = weights[:, :, [first + step for step in answer.steps]]
+    np.testing.assert_allclose(answer.attention, rows[..., start:end].sum(-1).detach().permute(
+        2, 0, 1), atol=1e-5)
+    assert name != "GptOss" or (rows.sum(-1) < 1 - 1e-3).any()
+    np.testing.assert_allclose(answer.anchor, weights[:, :, first - 7 : first + 1, start:end].sum(
+        -1).detach().permute(2, 0, 1), atol=1e-5)
+
+
+def test_scores_of_a_cap_or_sinks_that_sdpa_would_drop_are_refused(tokenizer):
+    lm = make("Gemma2", tokenizer)
+    lm.model.set_attn_implementation("sdpa")
+    with pytest.raises(UserError, match="is not the plain one"):
+        SCORES["dla"](lm, GRID)
+
+
+@pytest.mark.parametrize("change", ["layer norm", "scaled stream"])
+def test_what_else_stands_between_is_refused(change, tokenizer):
+    lm = make("Olmo3" if change == "layer norm" else "Llama", tokenizer)
+    layer = lm.model.model.layers[2]
+    if change == "layer norm":  # which looks at more than the root mean square
+        layer.post_attention_layernorm = torch.nn.LayerNorm(32)
+    else:
+        layer.register_forward_hook(lambda module, given, output: 0.5 * output)
+    with pytest.raises(UserError, match="layer 2, more than a norm and a factor"):
+        residual_paths(lm.model)

@@ -297,7 +297,7 @@ def test_json_of_another_model_or_none(tmp_path):
         HeadScores.from_wu_json(tmp_path / "heads.json", shape=(2, 3))
     (tmp_path / "latin.json").write_bytes(b'{"0-0": "\xe9"}')
     for name, message in (("latin.json", "not UTF-8"), ("no.json", "No such file"),
-                          (".", "cannot be read")):
+                          (".", "no stored detection")):
         with pytest.raises(UserError, match=message):
             HeadScores.from_wu_json(tmp_path / name)
 

@@ -8,7 +8,7 @@ import torch
 
 from rmutils.core.errors import UserError
 from rmutils.corpora.niah import load_haystacks
-from rmutils.models.engine.generation import _Batch, generate, suiting
+from rmutils.models.engine.generation import _choose, generate, suiting
 
 
 @pytest.fixture
@@ -96,13 +96,12 @@ def test_sampled_tokens_come_as_often_as_they_are_probable(llama):
     assert odds.max() > 0.02
 
 
-def test_a_number_that_rounds_to_one_draws_a_token(llama):
+def test_a_number_that_rounds_to_one_draws_a_token():
     """The last one that is probable at all."""
     logits = torch.zeros(2, 512)
     logits[1, 300:] = -torch.inf
     rows = [SimpleNamespace(uniforms=[1 - 2**-26], said=[], room=1)] * 2
-    batch = _Batch(llama.model, llama.stop_ids, temperature=1.0, top_p=1.0)
-    assert batch._choose(logits, rows) == [511, 299]
+    assert _choose(logits, rows, temperature=1.0, top_p=1.0) == [511, 299]
 
 
 def test_longer_than_the_room_that_is_made_at_once(llama):

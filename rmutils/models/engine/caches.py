@@ -19,6 +19,7 @@ from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
 
 from rmutils.models.engine.implementations import reading
+from rmutils.models.head_blocks import check_attention_alone
 
 
 class _Room:
@@ -228,6 +229,7 @@ def read_rows(
 
 
 def _room(model: PreTrainedModel, columns: int, rows: int = 1) -> DynamicCache:
+    check_attention_alone(model)
     return roomy_cache(model.config.num_hidden_layers, columns, rows)
 
 

@@ -25,6 +25,8 @@ from rmutils.core.validation import checked
 from rmutils.models.engine.caches import Trunk, common_prefix, families, stack_caches
 from rmutils.models.engine.contrast import COPIES, Contrast
 from rmutils.models.engine.implementations import writing
+from rmutils.models.engine.states import steps
+from rmutils.models.head_blocks import check_attention_alone, keeps_states
 from rmutils.models.language_model import LanguageModel
 from rmutils.models.loading import ModelRef
 
@@ -217,6 +219,10 @@ def generate(
     seeds = range(len(prompts)) if seeds is None else seeds
     if max_new_tokens < 1:
         raise UserError(f"max_new_tokens is {max_new_tokens}: an answer has one token at least.")
+    if keeps_states(lm.model):
+        return _one_by_one(lm, prompts, seeds, max_new_tokens, contrast, done, partial(
+            _choose, temperature=temperature, top_p=top_p),
+            lm.stop_ids if stop_ids is None else stop_ids)
     if batch_tokens is None:
         batch_tokens = suiting(lm, BATCH_TOKENS)
     waiting = [(i, shared) for family, shared in families(prompts) for i in family][::-1]
@@ -323,23 +329,50 @@ class _Batch:
         ).logits[:, -1]
         if self.contrast:
             logits = self.contrast.combine(logits)
-        for row, token in zip(self.rows, self._choose(logits, self.rows), strict=True):
+        chosen = _choose(logits, self.rows, temperature=self.temperature, top_p=self.top_p)
+        for row, token in zip(self.rows, chosen, strict=True):
             row.say(token, self.stop_ids)
 
-    def _choose(self, logits: Tensor, rows: list[_Row]) -> list[int]:
-        """The token that each row says next."""
-        if not self.temperature:
-            return logits.argmax(-1).tolist()
-        odds = (logits.float() / self.temperature).softmax(-1).double()
-        if self.top_p < 1:
-            odds = _nucleus(odds, self.top_p)
-        sums = odds.cumsum(-1)
-        uniforms = [row.uniforms[min(len(row.said), row.room - 1)] for row in rows]
-        whole = sums[:, -1:]
-        drawn = torch.tensor(uniforms, device=sums.device)[:, None] * whole
-        # A number that rounds to 1 would be behind the last token.
-        drawn = torch.minimum(drawn, torch.nextafter(whole, torch.zeros_like(whole)))
-        return torch.searchsorted(sums, drawn.to(sums), right=True)[:, 0].tolist()
+
+def _choose(logits: Tensor, rows: list[_Row], *, temperature: float, top_p: float) -> list[int]:
+    """The token that each row says next."""
+    if not temperature:
+        return logits.argmax(-1).tolist()
+    odds = (logits.float() / temperature).softmax(-1).double()
+    if top_p < 1:
+        odds = _nucleus(odds, top_p)
+    sums = odds.cumsum(-1)
+    uniforms = [row.uniforms[min(len(row.said), row.room - 1)] for row in rows]
+    whole = sums[:, -1:]
+    drawn = torch.tensor(uniforms, device=sums.device)[:, None] * whole
+    # A number that rounds to 1 would be behind the last token.
+    drawn = torch.minimum(drawn, torch.nextafter(whole, torch.zeros_like(whole)))
+    return torch.searchsorted(sums, drawn.to(sums), right=True)[:, 0].tolist()
+
+
+def _one_by_one(
+    lm: LanguageModel, prompts: Sequence[Sequence[int]], seeds: Sequence[int], room: int,
+    contrast: Contrast | None, done: Callable[[int, list[int]], None] | None,
+    choose: Callable[[Tensor, list[_Row]], list[int]], stop_ids: Collection[int],
+) -> list[list[int]]:
+    """The answers of a hybrid."""
+    if contrast:
+        check_attention_alone(lm.model)
+    answers = []
+    for i, prompt in enumerate(prompts):
+        row = _Row(i, prompt, 0, room, _uniforms(seeds[i], room))
+        reader = steps(lm.model, prompt)
+        logits = next(reader)
+        while True:
+            (token,) = choose(logits[None], [row])
+            row.say(token, stop_ids)
+            if row.ended:
+                break
+            logits = reader.send(token)
+        answers.append(row.said)
+        if done:
+            done(i, row.said)
+    return answers
 
 
 def _nucleus(odds: Tensor, top_p: float) -> Tensor:

@@ -15,6 +15,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMa
 from rmutils.core.errors import UserError
 from rmutils.models.changes import changed
 from rmutils.models.families import needs_eager
+from rmutils.models.head_blocks import attentions, check_attention_alone
 
 GROUPED, KEYS_ONLY = "grouped_query", "keys_only"
 
@@ -74,12 +75,15 @@ def attached(model: PreTrainedModel, name: str, given: Mapping[int, object]) -> 
     Raises
     ------
     UserError
-        The model's own attention cannot be exchanged: it `needs_eager`.
+        The model's own attention cannot be exchanged: it `needs_eager`, or a layer has none.
     """
     if needs_eager(model):
         raise UserError(f"the attention of {model.config.model_type} models caps its scores or has "
                         "sinks, which this variant would drop.")
-    modules = {i: model.base_model.layers[i].self_attn for i in given}
+    modules = attentions(model)
+    if not given.keys() <= modules.keys():
+        check_attention_alone(model)
+    modules = {i: modules[i] for i in given}
     try:
         for i, module in modules.items():
             setattr(module, name, given[i])
