@@ -194,9 +194,10 @@ def _run(
         model.float()  # steps of 5e-7 are lost in bfloat16
     sharded = os.environ.get("ACCELERATE_USE_FSDP") == "true" and recipe.objective == "dpo"
     trainers = needed("rmutils.training.trainers")
-    trainer = trainers.build(recipe, model, copy.deepcopy(lm.tokenizer), data, args,
-                             copy.deepcopy(model) if sharded else None)
     with ExitStack() as stack:
+        stack.enter_context(trainers.finite_attention(args.device))
+        trainer = trainers.build(recipe, model, copy.deepcopy(lm.tokenizer), data, args,
+                                 copy.deepcopy(model) if sharded else None)
         if args.process_index == 0:
             trainer.add_callback(trainers.Progress(stack, f"training {folder.name}"))
         trainer.train(resume_from_checkpoint=_last_checkpoint(folder / ".training"))

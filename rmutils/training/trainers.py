@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import datasets
 import torch
 from accelerate.utils import gather_object
 from peft import LoraConfig
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, TrainerCallback
 from transformers.trainer_callback import PrinterCallback
 from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
@@ -177,6 +178,17 @@ def arguments(recipe: TrainRecipe, folder: Path) -> DPOConfig | SFTConfig:
     if "WORLD_SIZE" not in os.environ and found.n_gpu > 1:
         found._n_gpu = 1  # a process takes one, and TRL refuses what torch.nn.DataParallel does
     return found
+
+
+@contextmanager
+def finite_attention(device: torch.device) -> Iterator[None]:
+    """Keep attention on a GPU to PyTorch's plain kernel.
+
+    The fused ones can give gradients that are not a number for padded batches in bfloat16. On
+    other devices nothing changes.
+    """
+    with sdpa_kernel(SDPBackend.MATH) if device.type == "cuda" else nullcontext():
+        yield
 
 
 class Progress(TrainerCallback):

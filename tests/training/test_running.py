@@ -274,6 +274,28 @@ def test_not_a_number_is_told_with_step_and_rows(
     assert names(tmp_path / "out") == {".lock", ".training"}
 
 
+@pytest.mark.parametrize("kind", ["cuda", "cpu"])
+def test_on_a_gpu_attention_keeps_to_the_plain_kernel(
+        llama, pairs, tmp_path, monkeypatch, kind):
+    kernels = (torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.cudnn_sdp_enabled,
+               torch.backends.cuda.mem_efficient_sdp_enabled)
+    before = [enabled() for enabled in kernels]
+    arguments = trainers.arguments(quick(), tmp_path / "arguments")
+    seen = []
+
+    def built(*_):  # the reference model is asked here, before any step
+        seen.append([enabled() for enabled in kernels])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(arguments), "device", torch.device(kind))
+    monkeypatch.setattr(trainers, "build", built)
+    with pytest.raises(KeyboardInterrupt):
+        running._run(llama, llama.model, None, quick(), arguments, tmp_path)
+    assert torch.backends.cuda.math_sdp_enabled()
+    assert seen == [[False] * 3 if kind == "cuda" else before]
+    assert [enabled() for enabled in kernels] == before
+
+
 def test_a_batch_that_cannot_be_shared_out_is_refused(llama, pairs, tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "3")
     with pytest.raises(UserError, match="a batch of 4 cannot be shared out among 6 places"):
