@@ -90,7 +90,7 @@ class MaskedNeedles:
     answers: pd.DataFrame
 
 
-STAGE = Stage[MaskedNeedles]("masked-needles", 1, read=lambda folder: MaskedNeedles(
+MASKED_NEEDLES = Stage[MaskedNeedles]("masked-needles", 1, read=lambda folder: MaskedNeedles(
     **read_tables(folder)))
 KEY = ["score", "policy", "count", "draw"]
 
@@ -255,6 +255,6 @@ def masked_needles_stored(
         return {"plan": plan.digest, "maskings": len(found.maskings),
                 "answers": len(found.answers)}
 
-    artifact = STAGE.obtain_folder(config, inputs, make, compute=compute, model=model, label=label,
+    artifact = MASKED_NEEDLES.obtain_folder(config, inputs, make, compute=compute, model=model, label=label,
                                    command=command)
-    return STAGE.read(artifact.folder), artifact
+    return MASKED_NEEDLES.read(artifact.folder), artifact

@@ -25,6 +25,7 @@ from rmutils.experiments.is_it_causal import (
     IsItCausalConfig,
     LeadersConfig,
 )
+from rmutils.experiments.masked_needles import MASKED_NEEDLES, MaskedNeedlesConfig
 from rmutils.experiments.masking_sweep import SWEEP, SweepConfig
 from rmutils.experiments.olmo3 import EXTENSION
 from rmutils.experiments.olmo3_ablations import RECIPE_PART, PartConfig
@@ -49,7 +50,8 @@ STAGES = {stage.name: (stage, config) for stage, config in (
     (EVALUATION, EvaluateConfig), (EXTENSION, ExtensionConfig), (FAILURE_MODES, FailureConfig),
     (FORMATION, FormationConfig), (GENERAL, GeneralConfig), (HALF_LEARNED, HalfLearnedConfig),
     (HEADS, HeadsConfig), (INSTRUCTIONS, DrawConfig), (IS_IT_CAUSAL, IsItCausalConfig),
-    (LEADERS, LeadersConfig), (LIKELIHOODS, LikelihoodConfig), (MATCHED_PAIRS, MatchedConfig),
+    (LEADERS, LeadersConfig), (LIKELIHOODS, LikelihoodConfig),
+    (MASKED_NEEDLES, MaskedNeedlesConfig), (MATCHED_PAIRS, MatchedConfig),
     (OTHER_PAIRS, RetMaskConfig), (POSITIONS, PositionsConfig), (RECIPE_PART, PartConfig),
     (RESPONSES, ResponseConfig), (RETMASK, RetMaskConfig),
     (SPARSITY_AND_GAIN, SparsityConfig), (SWEEP, SweepConfig), (TOGETHER, DetectConfig),
