@@ -255,6 +255,6 @@ def masked_needles_stored(
         return {"plan": plan.digest, "maskings": len(found.maskings),
                 "answers": len(found.answers)}
 
-    artifact = MASKED_NEEDLES.obtain_folder(config, inputs, make, compute=compute, model=model, label=label,
-                                   command=command)
+    artifact = MASKED_NEEDLES.obtain_folder(
+        config, inputs, make, compute=compute, model=model, label=label, command=command)
     return MASKED_NEEDLES.read(artifact.folder), artifact
