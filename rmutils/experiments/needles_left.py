@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from rmutils.stats import DIFFERENCE, LEVEL, SHARE, holm, interval, sign_flip_te
 
 FLOOR = 1 / 3
 """Share of the needles that a model has to find unmasked; below, it is not read."""
-PRIMARY_SHARE = 0.12
+PRIMARY_SHARE, KINDS_SHARE = 0.12, 0.05
 PLACE = ["model", "set", "length", "position"]
 
 
@@ -59,7 +60,7 @@ PARTS: Mapping[str, Callable[[str], tuple[Any, Artifact]]] = {
     "detection": lambda model: real_models.detections_stored(
         model, [real_models.detection(real_models.real_models())], compute="never")[0],
     "masking": lambda model: real_models.masking_stored(model, compute="never"),
-    "kinds": lambda model: real_models.kinds_stored(model, compute="never")["english"],
+    "kinds": lambda model: real_models.kinds_stored(model, "never", ["english"])["english"],
     "which-heads": lambda model: real_models.which_heads_stored(model, compute="never")}
 
 
@@ -241,3 +242,19 @@ def common_heads(rankings: Mapping[str, Sequence], count: int, base: str) -> dic
     """Return how many of the top heads of each set are among the top heads of another."""
     top = {*rankings[base][:count]}
     return {name: len(top & {*ranking[:count]}) for name, ranking in rankings.items()}
+
+
+@cache
+def common_by_set(model: str) -> dict[str, int]:
+    """Return how many of the top 5 % of the heads by each set are among those by `facts-literal`.
+
+    Raises
+    ------
+    NotStored
+        A detection is missing.
+    """
+    grids = real_models.kind_detections(real_models.real_models())
+    del grids[real_models.JAPANESE]
+    found = real_models.detections_stored(model, grids.values(), compute="never")
+    rankings = {name: scores.ranking() for name, (scores, _) in zip(grids, found, strict=True)}
+    return common_heads(rankings, round(KINDS_SHARE * found[0][0].mean.size), real_models.LITERAL)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from rmutils.core.config import command_line
@@ -152,13 +152,13 @@ def masking_stored(model: str, compute: Compute = "auto") -> tuple[MaskedNeedles
 
 
 def kinds_stored(
-    model: str, compute: Compute = "auto"
+    model: str, compute: Compute = "auto", languages: Collection[str] = ("english", JAPANESE)
 ) -> dict[str, tuple[MaskedNeedles, Artifact]]:
-    """Look the maskings of the third part up, or make them: English, Japanese."""
+    """Look the maskings of the third part up, or make them."""
     plan = real_models()
     return {name: masked_needles_stored(model, config, plan, label=f"kinds-{name}",
                                         command=_command("kinds", model), compute=compute)
-            for name, config in kinds(plan, model).items()}
+            for name, config in kinds(plan, model).items() if name in languages}
 
 
 def make_kinds(model: str, compute: Compute = "auto") -> list[Artifact]:

@@ -106,6 +106,7 @@ def head_maps(detections: Mapping[str, HeadScores], tau: float) -> Figure:
         mesh = _cells(axes, scores.mean, 1)
         reached = (scores.mean.round(DECIMALS) >= tau).sum()
         axes.set_title(f"{textwrap.fill(model, 11)}\n{reached} of {scores.mean.size}")
+        axes.xaxis.set_major_locator(MaxNLocator(3, integer=True))
     grid[0].set_ylabel("layer")
     figure.supxlabel("head", fontsize=10)
     _scale(figure, mesh, ax=grid, label="copy score")

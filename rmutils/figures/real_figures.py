@@ -49,6 +49,7 @@ def needles_left_figure(shares: pd.DataFrame, heads: Mapping[str, int]) -> Figur
     ticks = [0.3, 1, 3, 10, 30]
     first.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     first.minorticks_off()
+    first.legend(loc="upper left", fontsize=9, labelcolor="linecolor")
     figure.supxlabel("heads masked, % of all (logarithmic)", fontsize=10)
     figure.supylabel("needles found, %", fontsize=10)
     return figure

@@ -14,6 +14,7 @@ from rmutils.experiments.masked_needles import (
     WHOLE,
     MaskedNeedles,
 )
+from rmutils.heads.scores import HeadScores
 from rmutils.pipeline.planned_runs import load_plan
 
 NEEDLES = 32
@@ -119,3 +120,18 @@ def test_displaced_and_common_heads():
     assert [*table.iloc[0]] == ["a model", COPY, 2, 1.5]
     rankings = {"one": [(0, 0), (0, 1), (0, 2)], "two": [(0, 1), (1, 1), (0, 0)]}
     assert module.common_heads(rankings, 2, "one") == {"one": 2, "two": 1}
+
+
+def test_common_heads_by_set(monkeypatch):
+    """Of 40 heads the top two; the relational set shares one of them, the others both."""
+    def detections(model, grids, compute):
+        tops = [(0, 2) if grid.needle_set == "facts-relational" else (0, 1) for grid in grids]
+        for top in tops:
+            means = np.zeros((1, 40))
+            means[0, list(top)] = 0.9, 0.8
+            yield HeadScores(means[None], model, np.array([0])), None
+
+    monkeypatch.setattr(module.real_models, "detections_stored",
+                        lambda *given, **how: [*detections(*given, **how)])
+    found = module.common_by_set("made up")
+    assert found.pop("facts-relational") == 1 and len(found) == 4 and {*found.values()} == {2}
