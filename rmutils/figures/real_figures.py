@@ -18,8 +18,8 @@ from rmutils.figures.style import BLUE, GREY, INK, RED, WIDTH
 from rmutils.pipeline.planned_runs import Plan
 
 POLICIES = {TOP: ("heads that copy most", RED, "o", "-"),
-            ANYWHERE: ("from anywhere", GREY, "s", "--"),
-            MATCHED: ("same layers", BLUE, "^", ":")}
+            ANYWHERE: ("others from anywhere", GREY, "s", "--"),
+            MATCHED: ("others of the same layers", BLUE, "^", ":")}
 """Policy -> label, colour, marker, line."""
 MARKS = {WHOLE: ("whole model", INK, "o", -0.2), TOP: ("without the top heads", RED, "D", 0.0),
          MATCHED: ("without others of their layers", BLUE, "^", 0.2)}

@@ -29,7 +29,7 @@ def test_needles_left_against_the_share_of_heads():
     assert top.groupby("panel", sort=False)["x"].apply(list).to_dict() == {
         "small (40 heads)": [2.5, 10], "large (400 heads)": [0.25, 1]}
     assert [*top["y"]] == [80, 20] * 2
-    ends = data[(data["mark"] == "span") & (data["series"] == "same layers")]
+    ends = data[(data["mark"] == "span") & (data["series"] == "others of the same layers")]
     np.testing.assert_allclose(ends[["y", "y to"]], [[60, 80]] * 2)
 
 
