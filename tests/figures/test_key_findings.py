@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from rmutils.core.paths import ROOT
+from rmutils.experiments import needles_left
 from rmutils.experiments.masking_sweep import SweepConfig, scored, sweep_stored
 from rmutils.experiments.sweep_questions import HAYSTACK
 from rmutils.figures import claims_figures
@@ -85,3 +86,21 @@ def test_models_in_which_training_helps_are_counted(low, high, said):
 def test_copies_are_counted_within_each_model():
     maps = pd.DataFrame({"model": [*"aaab"], "map": [1, 1, 2, 1]})
     assert "of 4 on 2 models, only 3 differ" in claims_figures.copies(maps)
+
+
+def test_the_readme_on_larger_models():
+    """As counted by hand: needles found by none but the control, and the heads that halve them."""
+    scores = needles_left.stored("detection", ["qwen2.5-coder-1.5b"]).results
+    answers = needles_left.stored("masking", ["qwen2.5-coder-1.5b", "smollm2-135m"]).answers
+    rows = answers.query("position == 'newest' and length == 1024")
+    large = rows[rows["model"] == "qwen2.5-coder-1.5b"]
+    count = round(0.12 * scores["qwen2.5-coder-1.5b"].mean.size)
+    found = large[large["count"] == count].groupby("policy")["success"].mean()
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"finds {100 * (found['same layers'] - found['top heads']):.0f} [90, 99] points" in text
+    for model, said in (("qwen2.5-coder-1.5b", 32), ("smollm2-135m", 1)):
+        own = rows[rows["model"] == model]
+        half = own.loc[own["policy"] == "whole", "success"].mean() / 2
+        left = own[own["policy"] == "top heads"].groupby("count")["success"].mean()
+        assert left[left <= half].index.min() == said
+    assert "It takes 32 of its 336 heads" in text and "in SmolLM2 one is enough" in text

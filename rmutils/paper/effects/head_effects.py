@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
@@ -238,8 +239,10 @@ def _change(
     before = table[(table["group"] == (ALL if group == ALL else RETRIEVAL))
                    & (table["quantity"] == "before")].iloc[0]["value"]
     full = before > 1 - MARGIN / 100
-    return _row(table, quantity, unit, runs, group, f"the heads score {before:.2f} of 1 before "
+    effect = _row(table, quantity, unit, runs, group, f"the heads score {before:.2f} of 1 before "
                 f"training, so they cannot rise by {MARGIN / 100:g}" if full else "")
+    return replace(effect, note=f"{effect.note}, interval over needles"
+                   ) if model in TRAINED else effect
 
 
 def _row(
