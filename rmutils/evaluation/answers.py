@@ -175,7 +175,7 @@ def log_likelihoods_stored(
     """
     ids = {name: encoded[name] for name in ("prompt_ids", "chosen_ids", "rejected_ids")}
     tables, artifact = LIKELIHOODS.obtain(
-        LikelihoodConfig(), {"model": lm.identity, "ids": digest(ids)},
+        LikelihoodConfig(), {"model": lm.state, "ids": digest(ids)},
         lambda journal: {"likelihoods": log_likelihoods(lm, encoded)}, compute=compute,
         command=command, model=lm.name)
     return tables["likelihoods"], artifact

@@ -286,9 +286,9 @@ class ModelRef:
 
     @cached_property
     def identity(self) -> str:
-        """Content of its weights, as in the inputs of results."""
+        """Content of its weights, masks included, as in the inputs of results."""
         return (identify(self.given, base=self.base) if isinstance(self.given, str)
-                else self.given.identity)
+                else self.given.state)
 
     @cached_property
     def family(self) -> str | None:

@@ -282,7 +282,7 @@ def draw_stored(
         return draw(source, count, seed=seed, lm=lm), ()
 
     drawn, artifact = INSTRUCTIONS.obtain(
-        DrawConfig(count=count, seed=seed), {"model": lm.identity},
+        DrawConfig(count=count, seed=seed), {"model": lm.state},
         lambda journal: sieve(synthesize(lm, count, seed, journal), count, source),
         compute=compute, model=lm.name, label=f"{count}-seed{seed}",
         command=command or command_line("generate", lm.name, "--source", source, "--count",

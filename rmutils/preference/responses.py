@@ -279,7 +279,7 @@ class Transformers(Backend):
     def __init__(self, lm: LanguageModel, batch_tokens: int | None = None, *,
                  named: str | None = None, workers: int = 1):
         self.lm, self.batch_tokens, self.named = lm, batch_tokens, named
-        self.name, self.identity = lm.name, lm.identity
+        self.name, self.identity = lm.name, lm.state
         self.workers = workers if named else 1
 
     @property

@@ -18,6 +18,7 @@ from rmutils.heads import DetectConfig, detect, mask_heads
 from rmutils.heads.masking import scaled_outputs
 from rmutils.models import LanguageModel, load_model
 from rmutils.models.engine.implementations import GROUPED, using
+from rmutils.models.loading import ModelRef
 from rmutils.preference.responses import ResponseConfig, respond
 from rmutils.preference.sources import synthesize
 
@@ -80,3 +81,10 @@ def test_masks_needles_and_other_models(tiny, tmp_path):
     assert tiny.state == tiny.identity
     with using(tiny.model, GROUPED):
         assert tiny.state != tiny.identity
+
+
+def test_a_masked_model_does_not_find_the_results_of_the_whole_one(llama):
+    whole = ModelRef(llama).identity
+    with mask_heads(llama, [(0, 1)]):
+        assert ModelRef(llama).identity != whole
+    assert ModelRef(llama).identity == whole

@@ -214,7 +214,7 @@ def mt_bench_stored(
         The command line that makes this result.
     """
     questions = read_questions(path)
-    inputs = {"model": lm.identity, "questions": sha256(path), "judge": judge.identity,
+    inputs = {"model": lm.state, "questions": sha256(path), "judge": judge.identity,
               "wording": digest(PROMPT)}
     tables, artifact = MT_BENCH.obtain(
         config, inputs, lambda journal: {"samples": mt_bench(
