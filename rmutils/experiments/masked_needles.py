@@ -23,6 +23,7 @@ from rmutils.corpora.niah import NiahCase
 from rmutils.heads.answering import SUCCESS_ROUGE, answer_recall
 from rmutils.heads.detection import DetectConfig, build_cases, detect_stored, inputs_of, material
 from rmutils.heads.masking import count_displaced, draw_layer_matched
+from rmutils.heads.residual import contributions_version
 from rmutils.heads.row_masks import answer_masked, masks_of
 from rmutils.heads.scores import DECIMALS, Head, HeadScores
 from rmutils.models import LanguageModel
@@ -248,6 +249,8 @@ def masked_needles_stored(
     inputs = inputs_of(ref.identity, config.detect, ref.corpus) | {
         name: digest(inputs_of(ref.identity, _asked(config, name, ref.corpus), ref.corpus))
         for name in config.sets}
+    if {*config.scores} != {COPY}:
+        inputs |= contributions_version(ref.family)
 
     def make(folder: Path) -> dict[str, Any]:
         found = masked_needles(ref.load(), config, journal=folder / JOURNAL)

@@ -67,7 +67,7 @@ PARTS: Mapping[str, Callable[[str], tuple[Any, Artifact]]] = {
 def stored(part: str, models: Collection[str] | None = None) -> Stored:
     """Look a part of the plan up, a key of `PARTS`, for each of its models."""
     found, missing = {}, []
-    for model in models or real_models.real_models().content["models"]:
+    for model in real_models.real_models().content["models"] if models is None else models:
         try:
             found[model] = PARTS[part](model)
         except NotStored as error:

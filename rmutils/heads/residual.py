@@ -32,7 +32,7 @@ CORRECTED = frozenset((
     "afmoe", "cohere", "cohere2", "cohere2_moe", "exaone4", "flex_olmo", "gemma3", "gemma3_text",
     "gemma4", "gemma4_text", "glm4", "granite", "granite_swa", "granitemoe", "granitemoe_swa",
     "granitemoeshared", "hyperclovax", "minicpm3", "minimax", "olmo2", "olmo3"))
-"""Families whose results up to version 1.0 left out what stands there. Theirs have other keys now;
+"""Families whose results up to version 1.0 left out what lies between. Theirs have other keys now;
 those of all other families are what they were."""
 _KNOWN: WeakKeyDictionary[PreTrainedModel, ResidualPaths] = WeakKeyDictionary()
 

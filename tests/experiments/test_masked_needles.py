@@ -144,3 +144,16 @@ def test_a_result_names_its_plan_and_its_command(tmp_path, monkeypatch):
     assert plan.deviations([artifact]) == []
     again, _ = masked_needles_stored("tiny-llama", few, plan, compute="never", **how)
     assert again.answers.equals(result.answers) and len(again.maskings) == 2
+
+
+def test_heads_by_contributions_that_were_counted_otherwise_are_not_found(monkeypatch):
+    """Families whose contributions were corrected have other keys, where a score uses them."""
+    plan, keys = real_models.real_models(), {}
+    for version in ({}, {"contributions": "2"}):
+        monkeypatch.setattr(module, "contributions_version", lambda family, now=version: now)
+        for make in (real_models.masking, real_models.which_heads):
+            with pytest.raises(NotStored) as missing:
+                masked_needles_stored("smollm2-135m", make(plan, "gemma3-270m").changed({
+                    "seed": 7}), plan, label="", command="", compute="never")
+            keys.setdefault(make, set()).add(str(missing.value))
+    assert len(keys[real_models.masking]) == 1 and len(keys[real_models.which_heads]) == 2
