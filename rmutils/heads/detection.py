@@ -363,7 +363,9 @@ def detect_stored(
             config.changed({"score": "copy"}), inputs_together, make, **how)
         scores = found[config.score]
     elif compute != "always" and not find(DETECT.key(config, inputs)) and (
-            whole := find(TOGETHER.key(config, inputs_together))):
+            # Copy scores are the same whichever way contributions were computed.
+            whole := find(TOGETHER.key(config, inputs_together)) or find(
+                TOGETHER.key(config, inputs))):
         scores, artifact = TOGETHER.read(whole.folder)[config.score], whole
     else:
         scores, artifact = DETECT.obtain(

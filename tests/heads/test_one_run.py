@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rmutils import DetectConfig, load_model, register_attention
-from rmutils.core.errors import UserError
+from rmutils.core.errors import NotStored, UserError
 from rmutils.heads import detection
 from rmutils.heads.detection import build_cases, detect, detect_stored
 from rmutils.heads.one_run import TOGETHER, answer_steps
@@ -162,6 +162,17 @@ def test_one_run_is_stored_for_all_its_scores(llama, cache, monkeypatch):
     assert found.cases["success"].all() and not locos.cases["success"].all()
     with pytest.raises(UserError, match="is one of the score 'copy'"):
         DetectConfig(score="dla", definition="wu")
+
+
+def test_copy_scores_are_read_from_runs_before_contributions_were_corrected(
+        llama, cache, monkeypatch):
+    grid = GRID.changed({"lengths": "240", "max_new_tokens": "6"})
+    monkeypatch.setattr(detection, "contributions_version", lambda family: {})
+    _, made = detect_stored(llama, of("dla", grid))
+    monkeypatch.setattr(detection, "contributions_version", lambda family: {"contributions": "2"})
+    assert detect_stored(llama, of("copy", grid), compute="never")[1] == made
+    with pytest.raises(NotStored):
+        detect_stored(llama, of("dla", grid), compute="never")
 
 
 def test_steps_that_write_the_answer():
