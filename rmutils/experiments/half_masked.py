@@ -68,9 +68,7 @@ class HalfMasked:
         DataFrame
             `what`, `value`, `low`, `high` (95 %, over needles and splits), `p` (over needles).
         """
-        before = self.whole.before
-        solved = np.all([success_of(before), *(success_of(run.after) for pair in
-                                               self.runs.values() for run in pair)], axis=0)
+        before, solved = self.whole.before, self._solved()
         needles = before.cases["needle"].to_numpy()[solved]
         parts: dict[str, list[Array]] = {MASKED: [], UNMASKED: [], OTHER: []}
         for pair in self.runs.values():
@@ -82,6 +80,19 @@ class HalfMasked:
         return pd.DataFrame([{
             "what": name, **interval(table, needles, seeds=True, bounds=DIFFERENCE)._asdict(),
             "p": sign_flip_test(table, needles)} for name, table in tables.items()])
+
+    def by_run(self) -> pd.DataFrame:
+        """Return the same rises run by run: `split`, `half`, and a column for each group."""
+        before, solved = self.whole.before, self._solved()
+        return pd.DataFrame([{"split": split, "half": half, **{
+            name: rise(before, run.after, heads_of(run), solved).mean()
+            for name, heads_of in self._groups().items()}}
+            for split, pair in self.runs.items() for half, run in zip("ab", pair, strict=True)])
+
+    def _solved(self) -> npt.NDArray[np.bool_]:
+        """Mark the cases that all models answer."""
+        return np.all([success_of(self.whole.before), *(
+            success_of(run.after) for pair in self.runs.values() for run in pair)], axis=0)
 
     def _groups(self):
         every = {*self.whole.heads}

@@ -189,7 +189,7 @@ def verdict(beyond: Interval, rise: Interval) -> str:
 
 
 LEADS = {
-    "these heads had to be masked": "It had to be these heads",
+    "these heads had to be masked": "Masking others of their layers does not do it",
     "masking others of their layers raises them more": "Other heads of their layers do it better",
     "masking any heads of their layers does it": "Any heads of their layers do it",
     "undecided": "Whether it had to be these heads, or any of their layers, is undecided"}

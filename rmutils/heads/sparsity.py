@@ -77,6 +77,13 @@ def effective_heads(mean: np.ndarray) -> np.ndarray:
     return _where_any(np.exp(entr(p).sum(-1)), x)
 
 
+@np.errstate(invalid="ignore")
+def share_of_top(mean: np.ndarray, part: float = 0.05) -> np.ndarray:
+    """Share of the sum of all scores that the highest heads have, `part` of all heads, rounded."""
+    x = np.sort(_in_rows(mean), axis=-1)
+    return _where_any(x[..., -round(part * x.shape[-1]):].sum(-1) / x.sum(-1), x)
+
+
 BINS = ((0.0, 0.0), (0.0, 0.05), (0.05, 0.1), (0.1, 0.5), (0.5, 1.0))
 """Bins of the Japanese paper's Figure 3: exactly zero, then from each edge to the next."""
 

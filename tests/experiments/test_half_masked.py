@@ -89,6 +89,9 @@ def test_rises_case_by_case(result):
     assert found.loc[BEYOND, "value"] == pytest.approx(
         np.mean(rows[MASKED]) - np.mean(rows[UNMASKED]))
     assert found.loc[BEYOND, "value"] == pytest.approx(0.2, abs=0.05)
+    by_run = result.by_run()
+    assert list(by_run["half"]) == ["a", "b"] * 2
+    assert (by_run[[*rows]].mean() - found.loc[[*rows], "value"]).abs().max() < 1e-12
     assert (found["low"] <= found["value"]).all() and (found["value"] <= found["high"]).all()
 
 

@@ -11,6 +11,7 @@ from rmutils.heads.sparsity import (
     hoyer,
     share_above,
     share_at_zero,
+    share_of_top,
     statistics,
 )
 
@@ -24,6 +25,13 @@ def test_one_head_has_all():
     assert hoyer(mean) == pytest.approx(1)
     assert effective_heads(mean) == pytest.approx(1)
     assert share_at_zero(mean) == 11 / 12 and share_above(mean, 0.7) == 1 / 12
+
+
+def test_what_the_top_heads_have():
+    mean = np.r_[np.full(38, 1.0), 31.0, 31.0].reshape(4, 10)  # the top 5 % are two of 40
+    assert share_of_top(mean) == pytest.approx(0.62)
+    assert share_of_top(np.stack([mean, np.ones((4, 10))])) == pytest.approx([0.62, 0.05])
+    assert np.isnan(share_of_top(np.zeros((4, 10))))
 
 
 def test_all_heads_alike():
