@@ -6,7 +6,7 @@ its root mean square, and multiplies it by weights. With the row's own root mean
 heads decide together, that is a product, and each head has its part in it.
 
 All this is measured, not looked up: layers get known rows in place of what they compute. A family
-in which anything else stands there is refused.
+in which anything else comes between is refused.
 """
 
 from __future__ import annotations
