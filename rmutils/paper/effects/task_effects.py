@@ -340,3 +340,11 @@ def general_change(model: str) -> Effect:
     return Effect.of(
         Interval(mean["effect"], mean["low"], mean["high"]), POINTS, names, len(questions),
         f"{len(heard)} of {len(blind)} tasks: {', '.join(heard)}; {seeds_said(seeds)}")
+
+
+@quantity("without the 12 % of its heads that copy most {model} scores {effect} points less on "
+          "tasks than without as many others of the same layers")
+def score_lost_beyond_same_layers(model: str) -> Effect:
+    """Score on long-context tasks with other heads of the same layers masked, minus that with the
+    heads that copy most masked; mean over the data sets that a pilot left."""
+    return real_effects.score_lost(model)
