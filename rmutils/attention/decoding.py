@@ -8,12 +8,9 @@ a draft beside the newest token, namely what followed the longest earlier n-gram
 with (prompt lookup), and keeps the tokens that the model would have written itself. Without a draft
 a pass is a step of one token.
 
-Tokens and positions are those of step-by-step decoding. As in any batch, though, the last bits of
-floating-point numbers depend on how many tokens are read at once: where two logits, or a head's two
-largest products, agree up to these bits, either may win.
-
-`output_attentions=True` would keep every row of every head, about 4 L H N^2 bytes; here a row of a
-head is reduced to the index of the key that it looks at most.
+Tokens and positions are those of step-by-step decoding, up to the last bits of floating-point
+numbers, as in any batch. `output_attentions=True` would keep every row of every head, about
+4 L H N^2 bytes; here a row is reduced to the index of the key that the head looks at most.
 """
 
 from __future__ import annotations
@@ -102,8 +99,10 @@ class ArgMaxRecorder:
         self._layers[layer] = index if self._places is None else self._places[index]
 
     def take(self) -> Tensor:
-        """Return the indices of all layers, (batch, layers, heads, rows), and empty the recorder.
-        """
+        """Empty the recorder; return the indices of all layers, (batch, layers, heads, rows)."""
+        if not self._layers:  # as under Nemotron and StableLM
+            raise UserError("transformers' layers of this family hand nothing on to their "
+                            "attention, so heads cannot be watched, only masked.")
         stacked = torch.stack([self._layers[layer] for layer in sorted(self._layers)], dim=1)
         self._layers.clear()
         return stacked

@@ -102,7 +102,8 @@ def _marking(model: PreTrainedModel) -> Iterator[None]:
 
 
 def _marks(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **how: Any
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
+    **how: Any,
 ) -> tuple[Tensor, None]:
     """In the first row of a batch every head writes ones, in each other row one head alone."""
     rows, heads, queries, _ = query.shape

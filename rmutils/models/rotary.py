@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from rmutils.core.errors import Refused, UserError
 
@@ -91,6 +92,8 @@ def check_rules(settings: Mapping[str, Any]) -> None:
             if not isinstance(rope, dict):
                 continue
             kind = rope.get("rope_type", rope.get("type", "default"))
+            if kind not in ("default", *OLD_NAMES, *ROPE_INIT_FUNCTIONS):
+                raise Refused(f"there is no rule {kind!r:.60} of rotary positions")
             for key in REQUIRED.get(OLD_NAMES.get(kind, kind), ()):
                 if rope.get(key) is None:
                     raise Refused(f"the rule {kind} of its rotary positions has no {key}")

@@ -6,7 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
+from rmutils import wrap
 from rmutils.attention.decoding import Answer, capturing, decode
 from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal
@@ -245,3 +247,15 @@ def test_published_definition_makes_copies(llama, every_case_counts):
     assert not kind.told(scores.cases[scores.cases["depth"] > 0.5])
     assert inputs_of("weights", config, "book")["score"] == "wu 2"
     assert "score" not in inputs_of("weights", GRID, "book")
+
+
+@pytest.mark.parametrize("kind", ["nemotron", "stablelm"])
+def test_layers_that_hand_no_recorder_on_are_told(kind, tokenizer):
+    model = AutoModelForCausalLM.from_config(CONFIG_MAPPING[kind](
+        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=512,
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None))
+    config = DetectConfig(lengths=(256,), depths=(0.5,), needles=1, max_new_tokens=2)
+    with pytest.raises(UserError, match="cannot be watched"):
+        detect(wrap(model, tokenizer), config)

@@ -113,6 +113,7 @@ def test_kinds_of_layers_turn_each_in_its_way(changes, saved):
     ("llama", {"rope_parameters": {"rope_type": "default", "rope_theta": -1.0}}, "rope_theta"),
     ("llama", {"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4}},
      "longrope .* no short_factor"),
+    ("llama", {"rope_parameters": {"rope_type": "banana", "rope_theta": 1e4}}, "no rule 'banana'"),
     ("llama", {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4}}, "factor"),
 ], ids=str)
 def test_settings_that_the_library_drops_are_refused(family, changes, named, saved):
