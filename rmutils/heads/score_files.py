@@ -151,7 +151,10 @@ def read(
     if isinstance(record, dict) and "format" in record:
         raise UserError(f"{path}: not head scores, but {record['format']}.")
     found = {"runs": _read_heads(record, path, shape), "model": path.stem}
-    return _checked(found, path, published=True) if isinstance(record, dict) else found
+    if isinstance(record, list):
+        return found
+    about = {"grid": {"definition": "wu"}}  # so that they are known once they are saved
+    return _checked({**found, "about": about}, path, published=True)
 
 
 def _checked(found: dict[str, Any], path: Path, *, published: bool) -> dict[str, Any]:

@@ -191,7 +191,10 @@ def _merge(model: PreTrainedModel, weights: Path) -> PreTrainedModel:
     if wrong := {*found} - known | wanted - {*found}:  # peft would leave them out
         raise ValueError(f"{len(wrong)} of its weights do not fit the model, as {min(wrong)}")
     _untie(model)
-    merged: PreTrainedModel = adapted.merge_and_unload()
+    try:
+        merged: PreTrainedModel = adapted.merge_and_unload()
+    except RuntimeError as error:  # a bias where there is none
+        raise ValueError(error) from error
     for parameter in merged.parameters():  # and no buffers: rotary angles stay in float32
         parameter.data = parameter.data.to(dtype)
     return merged

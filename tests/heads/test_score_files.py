@@ -86,7 +86,9 @@ def test_gates_are_of_key_heads(scores, tmp_path):
 def test_published_scores_count_a_token_twice(scores, tmp_path):
     """Of one needle in two of Wu's own seven files, say. What is computed by Equation 1 cannot."""
     (tmp_path / "wu.json").write_text('{"0-0": [1.8, 0.0], "0-1": [0.5, 0.5]}')
-    assert HeadScores.from_wu_json(tmp_path / "wu.json").select(tau=0.9) == [(0, 0)]
+    published = HeadScores.from_wu_json(tmp_path / "wu.json")
+    assert published.select(tau=0.9) == [(0, 0)]
+    assert HeadScores.load(published.save(tmp_path / "again.json")).runs.max() == 1.8
     for definition, fits in (("wu", True), ("paper", False)):
         made = HeadScores(scores.runs * 2, "m", about={"grid": {"definition": definition}})
         path = made.save(tmp_path / "own.json")

@@ -21,6 +21,7 @@ from rmutils.core.errors import UserError
 from rmutils.models import identify
 from rmutils.models.known_models import tau_of
 from rmutils.models.loading import base_of, checkpoint_of, corpus_of, window_of
+from rmutils.models.trained import load_adapter
 from rmutils.training import RECIPES, train
 from rmutils.training.running import train_stored
 from tests.conftest import make_lm
@@ -213,6 +214,14 @@ def test_a_rank_beyond_the_weights_is_refused(adapter, change):
     (adapter / "adapter_config.json").write_text(json.dumps(settings | change))
     with pytest.raises(UserError, match="rank 2147483647, and its weights have 2"):
         load_model(str(adapter))
+
+
+def test_a_bias_that_cannot_be_merged_is_refused(tiny, tmp_path):
+    model = get_peft_model(AutoModelForCausalLM.from_pretrained(tiny), LoraConfig(
+        task_type="CAUSAL_LM", r=2, target_modules=["q_proj"], lora_bias=True))
+    model.save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="base layer has no bias"):
+        load_adapter(load_model(tiny), tmp_path)
 
 
 def test_a_merged_model_turns_by_unrounded_angles(adapter):
