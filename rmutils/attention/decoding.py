@@ -151,7 +151,7 @@ def retrieval_capture(
             module, query, key, value, attention_mask, scaling=scaling, **kwargs)
     else:
         output = weights.to(value.dtype).flatten(2, 3) @ value
-        output = output.view(*query.shape[:3], -1).transpose(1, 2)
+        output = output.view(*query.shape[:3], -1).transpose(1, 2).contiguous()
     recorder.see(module.layer_idx, products, weights, value, output[:, -recorder.rows :])
     return output, None
 

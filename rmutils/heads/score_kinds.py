@@ -221,6 +221,15 @@ class ScoreKind(ABC):
                           self.config.score)
 
 
+def _by_head(kind: ScoreKind, found: Any) -> Values:
+    """Refuse what is not a number for each head."""
+    values, shape = np.asarray(found), kind.lm.shape
+    if values.shape != shape or values.dtype.kind not in "biuf":
+        raise UserError(f"the score {kind.config.score!r} returned {values.dtype} of the shape "
+                        f"{values.shape}, and not numbers of the shape {shape}, layers and heads.")
+    return values
+
+
 @checked
 def register_score(
     name: str, watched: What | tuple[What, ...] = ()
@@ -264,8 +273,8 @@ def register_score(
 
     def add(thing: Any) -> Any:
         kind: Any = thing if isinstance(thing, type) else type(name, (ScoreKind,), {
-            "score": lambda self, case, answer: thing(case, answer), "__doc__": thing.__doc__,
-            "__module__": thing.__module__})
+            "score": lambda self, case, answer: _by_head(self, thing(case, answer)),
+            "__doc__": thing.__doc__, "__module__": thing.__module__})
         if more:
             kind.watched = more
         SCORES.add(name, kind)

@@ -65,10 +65,13 @@ def wrap(
     """
     config = model.config
     name = name or f"{Path(config._name_or_path or config.model_type).name} in memory"
-    check_architecture(model, name)
     if any(tensor.is_meta for tensor in _tensors(model).values()):
         raise UserError(f"the weights of {name} are not loaded: some are on the device 'meta'. "
                         "Load all of them before you wrap the model.")
+    check_architecture(model, name)
+    if model.get_output_embeddings() is None:
+        raise UserError(f"{name} is a {type(model).__name__}, which has no output matrix and so "
+                        "writes nothing. Load it with AutoModelForCausalLM.")
     rows = model.get_input_embeddings().weight.shape[0]
     if len(tokenizer) > rows:
         raise UserError(f"the tokenizer has {len(tokenizer)} tokens, and {name} knows {rows}. Give "

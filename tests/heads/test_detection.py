@@ -18,7 +18,7 @@ from rmutils.heads import DetectConfig, HeadScores, detect, detection, success_r
 from rmutils.heads.answering import _parts, batched, tokens_together
 from rmutils.heads.copy_score import copy_counts
 from rmutils.heads.detection import inputs_of
-from rmutils.heads.score_kinds import kind_of
+from rmutils.heads.score_kinds import kind_of, register_score
 from rmutils.models.engine import caches as prefixes
 from rmutils.models.engine.caches import Trunk, common_prefix
 
@@ -259,3 +259,22 @@ def test_layers_that_hand_no_recorder_on_are_told(kind, tokenizer):
     config = DetectConfig(lengths=(256,), depths=(0.5,), needles=1, max_new_tokens=2)
     with pytest.raises(UserError, match="cannot be watched"):
         detect(wrap(model, tokenizer), config)
+
+
+def test_an_attention_that_wants_contiguous_outputs(tokenizer):
+    """AFMoE looks at what attention returns by `view`."""
+    model = AutoModelForCausalLM.from_config(CONFIG_MAPPING["afmoe"](
+        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=8, max_position_embeddings=512,
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None))
+    config = DetectConfig(lengths=(256,), depths=(0.5,), needles=1, max_new_tokens=2)
+    assert detect(wrap(model, tokenizer), config).shape == (2, 4)
+
+
+@pytest.mark.parametrize("found", [0.5, None, np.ones((2, 4)), np.ones((4, 4)) * 1j])
+def test_a_score_of_ones_own_has_a_number_for_each_head(found, llama):
+    name = f"own-{np.shape(found)}-{np.asarray(found).dtype}"
+    register_score(name)(lambda case, answer: found)
+    with pytest.raises(UserError, match="not numbers of the shape"):
+        detect(llama, DetectConfig(score=name, lengths=(256,), needles=1, max_new_tokens=2))

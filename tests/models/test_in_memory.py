@@ -115,8 +115,11 @@ def test_what_cannot_be_wrapped(plain, tokenizer):
         wrap(lm.model, plain[1], "my model")
     with torch.device("meta"):
         empty = AutoModelForCausalLM.from_config(lm.model.config)
-    with pytest.raises(UserError, match="weights of llama in memory are not loaded"):
-        wrap(empty, tokenizer)
+    for unloaded in (empty, AutoModelForCausalLM.from_config(lm.model.config).to("meta")):
+        with pytest.raises(UserError, match="weights of llama in memory are not loaded"):
+            wrap(unloaded, tokenizer)
+    with pytest.raises(UserError, match="is a LlamaModel, which has no output matrix"):
+        wrap(lm.model.model, tokenizer)
     with pytest.raises(UserError, match="model: expected a PreTrainedModel, got 'tiny-llama'"):
         wrap("tiny-llama", tokenizer)
 
