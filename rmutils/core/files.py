@@ -289,7 +289,10 @@ def read_table(path: Path, text: Sequence[str] = ()) -> pd.DataFrame:
             columns = len(next(csv.reader(file), ()))
         if columns > MOST_COLUMNS:
             raise ValueError(f"its first line names {columns:,} columns")
-        return pd.read_csv(path, keep_default_na=False, dtype=dict.fromkeys(text, str))
+        table = pd.read_csv(path, keep_default_na=False, dtype=dict.fromkeys(text, str))
+        if not isinstance(table.index, pd.RangeIndex):  # pandas would shift all columns
+            raise ValueError("its lines have more cells than its first one names")
+        return table
     except (ValueError, TypeError, LookupError, OSError, csv.Error) as error:
         raise UserError(f"{path} is not a {kind} file: {error}.") from error
 

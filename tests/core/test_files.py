@@ -115,3 +115,10 @@ def test_a_hash_follows_its_file(tmp_path, monkeypatch):
             file.write_bytes(data)
             os.utime(file, (number, number))
             assert files.sha256(file) == files.sha256(file) == hashlib.sha256(data).hexdigest()
+
+
+def test_lines_of_more_cells_than_columns_are_refused(tmp_path):
+    """pandas takes the first cells for names of rows, and so shifts all others."""
+    (tmp_path / "a.csv").write_text("prompt,chosen,rejected\na,b,c,d\n")
+    with pytest.raises(UserError, match="more cells than its first one names"):
+        read_table(tmp_path / "a.csv")
