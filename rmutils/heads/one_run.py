@@ -175,6 +175,9 @@ def check_plain(lm: LanguageModel, score: str) -> None:
     if own not in ALIKE or needs_eager(lm.model) and own != "eager":
         raise UserError(f"the attention of {lm.name} is not the plain one, so the score {score!r} "
                         f"cannot be computed. Choose the score 'copy'.")
+    if len({part.in_features for part in projections(lm.model).values()}) > 1:  # as of Gemma 4
+        raise UserError(f"the heads of {lm.name} differ in size from layer to layer, so the score "
+                        f"{score!r} cannot be computed. Choose the score 'copy'.")
     model: Any = lm.model
     if model.get_output_embeddings() is None:
         raise UserError(f"{lm.name} has no output matrix, so the score {score!r} cannot be "

@@ -278,3 +278,15 @@ def test_a_score_of_ones_own_has_a_number_for_each_head(found, llama):
     register_score(name)(lambda case, answer: found)
     with pytest.raises(UserError, match="not numbers of the shape"):
         detect(llama, DetectConfig(score=name, lengths=(256,), needles=1, max_new_tokens=2))
+
+
+@pytest.mark.parametrize("score", ["dla", "patching"])
+def test_heads_of_two_sizes_are_told(score, tokenizer):
+    model = AutoModelForCausalLM.from_config(CONFIG_MAPPING["gemma4_text"](
+        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=6,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=8, global_head_dim=16,
+        max_position_embeddings=512, eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id, bos_token_id=None, vocab_size_per_layer_input=64))
+    config = DetectConfig(lengths=(256,), needles=1, max_new_tokens=2, score=score)
+    with pytest.raises(UserError, match="differ in size from layer to layer"):
+        detect(wrap(model, tokenizer), config)
