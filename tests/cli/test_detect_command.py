@@ -67,7 +67,7 @@ def test_interruption_says_how_to_go_on(model, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(heads_commands, "detect_stored", interrupted)
-    monkeypatch.setattr(project, "stored", interrupted)
+    monkeypatch.setattr(project, "stored_results", interrupted)
     done = rmutils("tiny-llama", "--needles", "3")
     assert done.exit_code == 130 and "Traceback" not in done.output
     assert "`rmutils detect tiny-llama --needles 3` goes on from there" in done.stderr

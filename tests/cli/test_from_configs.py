@@ -24,7 +24,8 @@ BODIES = [heads_commands.detect, heads_commands.mask, heads_commands.report, mea
           measure.abilities, method.generate, method.pairs, method.train, method.retmask,
           method.study,
           *(command.callback for command in measure.variants_app.registered_commands)]
-OTHERS = "models", "artifacts", "paper", "claims", "doctor", "collect", "estimate", "merge"
+OTHERS = ("models", "artifacts", "paper", "claims", "doctor", "collect", "estimate", "merge",
+          "real-models")
 """Commands without a configuration; `estimate` takes what `run` takes."""
 
 

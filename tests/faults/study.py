@@ -118,7 +118,8 @@ class Faults:
             if status == DONE:
                 break
             said = "\n".join(told)
-            clear = status == TOLD and "is full" in said and "RMUTILS_CACHE" in said
+            room = "is full" in said or "MB left" in said  # seen before it was fetched
+            clear = status == TOLD and room and "RMUTILS_CACHE" in said
             self.look("full disk: wherever the room of a tmpfs ends", clear, f"{size:.0f}: {said}")
             size *= self.growth
         self.complete()
