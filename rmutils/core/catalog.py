@@ -39,9 +39,8 @@ def stored_results(stage: str | None = None, model: str | None = None) -> pd.Dat
     --------
     >>> from rmutils import HeadScores, stored_results
     >>> found = stored_results(stage="detect", model="tiny-qwen3")
-    >>> found[found["shipped"]][["stage", "label"]].drop_duplicates()
-        stage    label
-    0  detect  256-512
+    >>> set(found[found["shipped"]]["label"])
+    {'256-512'}
     >>> HeadScores.load(found["name"].iloc[-1]).shape
     (4, 16)
     """
