@@ -23,7 +23,7 @@ from rmutils.stats import DIFFERENCE, LEVEL, Interval, interval, sign_flip_test
 
 Array = npt.NDArray[np.float64]
 SEED = 1
-"""Of the instructions and the chosen answers, which are stored."""
+"""Seed of the instructions and the chosen answers, which are stored."""
 MASKED, UNMASKED, BEYOND, OTHER = "masked half", "other half", "masked minus other", "other heads"
 
 

@@ -36,7 +36,7 @@ STATES = (WHOLE, TOP, CONTROL)
 """What a model answers without: nothing, its top heads, as many others of their layers."""
 LENGTH, QUESTIONS, PILOT = 2048, 40, 10
 PILOT_SEED = 7
-"""Of the pilot's texts and questions; those measured have the default seed."""
+"""Seed of the pilot's texts and questions; those measured have the default seed."""
 ROOM = 10, 90
 """A data set is measured if the whole model scores between these in the pilot."""
 SHARE, CONTROL_SEED = 0.12, 42
