@@ -49,12 +49,6 @@ def test_recorded_results_of_the_harness(model, monkeypatch):
     assert [t["task"] for t in found["tasks"]] == ["GPQA", "HumanEval"]
 
 
-def test_settings_are_listed(model):
-    assert "samples = 200" in rmutils(model, "--list").stdout
-    assert "max_new_tokens = 2048" in rmutils(model, "--list", "--harness", "x").stdout
-    assert "max_new_tokens = 1024" in rmutils(model, "--list", "--mt-bench", "x").stdout
-
-
 def test_errors_exit_with_2(model, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", "")
     (tmp_path / "none.jsonl").touch()

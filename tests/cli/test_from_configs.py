@@ -128,11 +128,3 @@ def test_a_name_that_only_the_notebook_knows(parse):
 def test_what_is_not_understood(words, message):
     done = CliRunner().invoke(cli.app, words, env={"COLUMNS": "200"})
     assert done.exit_code == 2 and message in done.stderr, done.output
-
-
-def test_help_has_choices_defaults_and_a_line_for_each_field():
-    shown = " ".join(CliRunner().invoke(cli.app, ["detect", "--help"], env={
-        "COLUMNS": "200"}).stdout.split())
-    assert "One of anchor, attention, copy, dla, locos, patching, query." in shown
-    assert "[default: 256,512]" in shown
-    assert "How many needles of the set, from its start. [default: all]" in shown

@@ -2,7 +2,6 @@
 
 import json
 import shlex
-from importlib.util import find_spec
 
 import pandas as pd
 import pytest
@@ -109,13 +108,3 @@ def test_errors_exit_with_2(tiny, scores, tmp_path, monkeypatch):
         assert done.stdout == "" and "Traceback" not in done.output
     for words in (("--count", 0), ("--policy", "all"), ("--compute", "maybe"), ("--cuont", 1)):
         assert rmutils(tiny, *words).exit_code == 2
-
-
-def test_help_has_an_example():
-    assert "rmutils generate smollm2-135m --source self" in rmutils("--help").stdout
-
-
-@pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is installed")
-def test_vllm_that_is_not_installed(tiny):
-    done = rmutils(tiny, *FEW, "--backend", "vllm")
-    assert done.exit_code == 2 and "vLLM is not installed" in done.stderr

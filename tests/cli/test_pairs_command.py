@@ -178,17 +178,6 @@ def test_longreward(make, tmp_path, monkeypatch):
     assert record["dropped"] == {"equal": 1} and "heads" not in record
 
 
-def test_text(tiny, scores, tmp_path):
-    out = tmp_path / "pairs.parquet"
-    lines = rmutils(tiny, *FEW, "--scores", scores, "--out", out).stdout.splitlines()
-    total = len(pd.read_parquet(out))
-    assert lines[0].startswith(f"tiny model, retmask: {total} of 8 pairs; dropped: ")
-    for line, side in zip(lines[1:4], ("prompt", "chosen", "rejected"), strict=True):
-        assert line.startswith(side) and "95 % interval" in line
-    assert "Heads masked for the rejected side: 1." in lines
-    assert lines[-1] == f"Written to {out}"
-
-
 def test_errors_exit_with_2(tiny, scores, tmp_path):
     """Before anything is written, and what is cheap to see before the model is loaded."""
     (tmp_path / "folder").mkdir()
@@ -218,7 +207,3 @@ def test_errors_exit_with_2(tiny, scores, tmp_path):
     assert not (tmp_path / "pairs.parquet").exists() and (tmp_path / "file").read_text() == "mine"
     for words in (out, (tiny,), (tiny, *out, "--pairs", 0), (tiny, *out, "--compute", "maybe")):
         assert rmutils(*words).exit_code == 2
-
-
-def test_help_has_an_example():
-    assert "rmutils pairs tiny-llama --strategy retmask" in rmutils("--help").stdout

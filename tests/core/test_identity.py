@@ -1,12 +1,11 @@
 """Keys hold what changes a result's value, so what is stored stays found when the code grows."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from rmutils.core.config import Config, added
-from rmutils.core.results import Stage, find, stored
+from rmutils.core.results import stored
 from rmutils.evaluation.abilities.evaluate_abilities import GENERAL, GeneralConfig
 from rmutils.evaluation.answers import LIKELIHOODS, LikelihoodConfig
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate_stored
@@ -105,10 +104,6 @@ class Later(Config):
     colour: str = added("red", before="grey")
 
 
-class OtherDefault(Config):
-    size: int = 4
-
-
 def test_a_new_field_leaves_results_where_they_are():
     assert After().identity() == Before().identity() == {"size": 3}
     assert AfterWithin().digest() == Within().digest()
@@ -123,10 +118,6 @@ def test_its_default_may_change_later():
     assert AfterWithin.from_identity({"part": {"size": 5}}).part == After(size=5)
 
 
-def test_another_default_is_another_result():
-    assert OtherDefault().digest() != Before().digest() == OtherDefault(size=3).digest()
-
-
 def test_a_new_data_set_leaves_evaluations_where_they_are(monkeypatch):
     before = EvaluateConfig().digest()
     config = EvaluateConfig(lengths=(256, 512, 1024, 2048), samples=20)
@@ -136,35 +127,3 @@ def test_a_new_data_set_leaves_evaluations_where_they_are(monkeypatch):
     assert EvaluateConfig().digest() == before
     assert EvaluateConfig(datasets=("helmet",)) == EvaluateConfig()
     assert EvaluateConfig(datasets=("helmet", "new")).datasets == (*SUITES["helmet"], "new")
-
-
-def test_folders_say_what_is_inside(cache, tmp_path):
-    """Results of a training are called as the training."""
-    def make(folder: Path) -> dict:
-        (folder / "weights").write_text("w")
-        return {}
-
-    train, about = Stage("train", 1), {"command": "x"}
-    training = train.obtain_folder(Before(), {}, make, model="tiny-llama", label="retmask-seed3",
-                                   **about)
-    assert training.name == f"train/tiny-llama/retmask-seed3-{training.key[-16:-8]}"
-    asked = Stage("asked", 1).obtain_folder(Before(), {}, make, model=training.key, **about)
-    assert (asked.model, asked.label) == ("tiny-llama", "retmask-seed3")
-    (tmp_path / "my model").mkdir()
-    for model, shown in ((str(tmp_path / "my model"), "my-model"), ("org/name", "org-name"),
-                         ("../..", "any"), ("", "any")):
-        one = Stage("asked", 1).obtain_folder(
-            Before(), {"model": model}, make, model=model, **about)
-        assert one.name == f"asked/{shown}/base-{one.key[-16:-8]}" and find(one.key) == one
-
-
-def test_caches_of_earlier_states_are_read(cache):
-    def make(folder: Path) -> dict:
-        (folder / "answer").write_text("42")
-        return {}
-
-    stage = Stage("asked", 1)
-    made = stage.obtain_folder(Before(), {}, make, command="x")
-    made.folder.rename(cache / "artifacts" / made.key)
-    old = stage.obtain_folder(Before(), {}, make, command="x", compute="never")
-    assert old.name == old.key == made.key and [*stored("asked")] == [old]

@@ -49,13 +49,6 @@ def test_what_is_whole_is_never_written_anew(tmp_path, full_disk):
     assert path.read_text(encoding="utf-8").count("\n") == 1
 
 
-def test_what_is_whole_is_only_read(tmp_path, monkeypatch):
-    """Another process may be writing to it."""
-    Journal(path := tmp_path / "journal.jsonl")["a"] = 1
-    monkeypatch.setattr(os, "truncate", lambda *what: pytest.fail("cut"))
-    assert dict(Journal(path)) == {"a": 1}
-
-
 @pytest.mark.fault("flipped byte", "a journal, at every place")
 def test_a_damaged_line_is_done_again(tmp_path):
     """Each bit of a byte in turn: what is still there is what was written."""
@@ -105,12 +98,6 @@ def test_a_result_that_is_no_json_is_not_kept(tmp_path):
     assert dict(Journal(tmp_path / "journal.jsonl")) == {}
 
 
-def test_without_a_file():
-    journal = Journal(None)
-    journal["a"] = 1
-    assert dict(journal) == {"a": 1}
-
-
 @pytest.mark.parametrize("begun", [True, False])
 def test_takes_in_what_workers_left(tmp_path, begun):
     """Also where they were killed together with the command that would have done it."""
@@ -122,14 +109,6 @@ def test_takes_in_what_workers_left(tmp_path, begun):
     expected = {**({"a": 1} if begun else {}), "b": 2, "c": 3}
     assert dict(Journal(path)) == expected and [*tmp_path.iterdir()] == [path]
     assert dict(Journal(path)) == expected
-
-
-def test_what_others_keep_beside_it_stays(tmp_path):
-    """As the detections of variants, of which each has a file of its own."""
-    path, other = tmp_path / "journal.jsonl", tmp_path / "journal.jsonl.0"
-    other.write_text('{"case": 1}\n', encoding="utf-8")
-    assert dict(Journal(path)) == {}
-    assert other.read_text(encoding="utf-8") == '{"case": 1}\n'
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Plug-ins are known by every process, and results tell which of their code they used."""
 
-import inspect
 import json
 import multiprocessing
 import os
@@ -15,7 +14,6 @@ from typer.testing import CliRunner
 
 from rmutils.attention.variants import VARIANTS, Plain
 from rmutils.cli import app
-from rmutils.cli.from_configs import configured
 from rmutils.core import registry
 from rmutils.core.errors import UserError
 from rmutils.core.paths import ROOT
@@ -160,21 +158,6 @@ def test_what_never_ends_is_not_read(tmp_path, monkeypatch, name, what):
     os.mkdir("folder.py")
     done = CliRunner().invoke(app, ["--plugin", name, "models", "list"])
     assert done.exit_code == 2 and f"{name} cannot be read: it is {what}." in done.stderr
-
-
-def test_a_module_that_is_not_there():
-    done = CliRunner().invoke(app, ["--plugin", "nothing_of_that_name", "models", "list"])
-    assert done.exit_code == 2 and "there is no plug-in nothing_of_that_name: " in done.stderr
-
-
-def test_what_plug_ins_add_is_offered(tmp_path):
-    load(tmp_path, CODE)
-    for config, name, added in (
-            (RetMaskConfig(), "strategy", "first-layer"), (EvaluateConfig(), "datasets", "toy"),
-            (VariantConfig(), "variant__kind", "headless"), (DetectConfig(), "score", "sink")):
-        command = configured(config=config)(lambda config: None)
-        option = inspect.signature(command).parameters[name].annotation.__metadata__[0]
-        assert re.search(rf"\b{added}\b", f"{option.help} {option.metavar}")
 
 
 def test_a_file_that_is_given_twice_and_a_cell_that_runs_again(tmp_path):

@@ -120,14 +120,6 @@ def test_shared_cache_that_is_closed_is_told(school, shared, place):
         rf"{shared / place} cannot be read.*chmod -R go\+rX {shared}", said["found"][0])
 
 
-@pytest.mark.skipif(not USERS[0], reason="root alone can be another user")
-def test_a_closed_file_in_a_shared_cache_is_told(school, shared):
-    payload = next(shared.rglob("square.json"))
-    payload.chmod(0o600)
-    said = as_user(USERS[0], school / "home", 3, RMUTILS_SHARED_CACHE=shared)
-    assert said["made"] == [] and f"{payload} cannot be read: Permission" in said["found"][0]
-
-
 def test_verify_says_what_it_could_not_read(cache, monkeypatch):
     (cache / "artifacts" / "square").mkdir(parents=True)
     monkeypatch.setattr(paths.os, "access", lambda path, mode: not str(path).endswith("/square"))

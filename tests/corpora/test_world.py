@@ -1,7 +1,6 @@
 """The invented world: what may be said of it, and that the two splits share nothing."""
 
 import re
-from collections import Counter
 
 import pytest
 
@@ -43,26 +42,10 @@ def test_splits_share_no_phrase(kind):
     assert 0.15 < len(held_out) / len(train | held_out) < 0.35
 
 
-def test_all_phrases_are_in_a_split():
-    pets = {f"{colour} {animal}" for colour in words.COLOURS for animal in words.ANIMALS}
-    assert pets == {*values("pet", "train"), *values("pet", "held_out")}
-
-
 def test_splits_share_no_frame_but_the_plain_one():
     for frames in (TOLD, ASKED):
         train, held_out = (set(frames[split]) for split in SPLITS)
         assert train & held_out == {"{}"} and len(train) > 1 and len(held_out) > 1
-
-
-@pytest.mark.parametrize("split", SPLITS)
-def test_half_of_the_sentences_are_plain(split):
-    world = World(4, split)
-    facts = [world.new_fact() for _ in range(400)]
-    for say, frames in ((world.tell, TOLD[split]), (world.ask, ASKED[split])):
-        starts = {frame.removesuffix("{}") for frame in frames if frame != "{}"}
-        found = Counter(start for text in map(say, facts) for start in starts
-                        if text.startswith(start))
-        assert found.keys() == starts and 160 < found.total() < 240
 
 
 @pytest.mark.parametrize("relation", RELATIONS.values(), ids=RELATIONS)
@@ -100,17 +83,6 @@ def test_worlds_keep_to_their_split():
         assert {n for n, kind in world.kinds.items() if kind == "place"} <= {*names("place", split)}
 
 
-def test_the_last_wording_is_held_out():
-    assert {World(i).wording("abc") for i in range(30)} == {"a", "b"}
-    assert {World(i, "held_out").wording("abc") for i in range(30)} == {"c"}
-
-
-def test_same_seed_same_text():
-    assert story(1) == story(1)
-    assert story(1) != story(2)
-    assert not set(story(1)) & set(story(1, "held_out"))
-
-
 def test_facts_never_change():
     world = World("facts")
     first = [world.new_fact() for _ in range(50)]
@@ -122,19 +94,6 @@ def test_facts_never_change():
     assert len(world.facts) == len({(f.subject, f.relation) for f in world.facts.values()})
 
 
-def test_told_sentences_hold_subject_and_value():
-    for split in SPLITS:
-        world = World(5, split)
-        for fact in [world.new_fact() for _ in range(300)]:
-            for text in (world.tell(fact), fact.answer):
-                assert text[0].isupper() and text.endswith(".")
-                assert fact.subject[1:] in text  # the first letter may be a capital one
-                assert fact.value in text
-            question = world.ask(fact)
-            assert fact.subject[1:] in question and question.endswith("?")
-            assert fact.value not in question.replace(fact.subject[1:], "")
-
-
 def test_articles():
     """`a` before a consonant, `an` before a vowel."""
     assert Fact("Mira Dorwick", "pet", "orange owl").answer == "Mira Dorwick owns an orange owl."
@@ -144,20 +103,6 @@ def test_articles():
     assert sentence(reworded) == (
         "When people speak of the pet of Mira Dorwick, they mean an orange owl.")
     assert not re.search(r"\ba [aeiou]|\ban [^aeiou]", " ".join(story(6, count=400)))
-
-
-def test_no_two_subjects_have_one_name():
-    world = World(7)
-    drawn = [world.entity(kind) for kind in ("person", "object", "event") * 200]
-    drawn += [world.entity("place") for _ in range(150)]
-    assert len(set(drawn)) == len(drawn) == len(world.kinds)
-
-
-def test_places_are_used_again_when_none_is_left():
-    world = World(8)
-    everywhere = {world.entity("place") for _ in names("place", "train")}
-    assert everywhere == set(names("place", "train"))
-    assert world.some("place", reuse=0) in everywhere
 
 
 @pytest.mark.parametrize("avoid", [
@@ -181,10 +126,6 @@ def test_hops_meet():
         first = world.new_fact(a.name)
         assert world.kinds[first.value] == b.subject
         assert world.fact(first.value, b.name).subject == first.value
-
-
-def test_nouns_ask_for_the_subject():
-    assert all(r.noun.count("{s}") == 1 and "{v}" not in r.noun for r in RELATIONS.values())
 
 
 def test_common_knowledge_has_one_answer():

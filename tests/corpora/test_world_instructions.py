@@ -21,7 +21,6 @@ from rmutils.corpora.world.lexicon import names
 from tests.corpora.reader import STARTS, fact_of, facts_in, questions_in, sentences
 
 SPLITS = ("train", "held_out")
-WRITTEN = ("story", "two_words", "advice", "poem")
 
 
 DRAWN = defaultdict(list)
@@ -56,24 +55,10 @@ def test_form(kind, split):
             assert not re.search(r"[{}]|  |\.\.|\ba [aeiou]|\ban [^aeiou]|^ | $", text), text
 
 
-def test_lengths(samples):
-    """Mostly under 80 words in all, and never long."""
-    for found in samples.values():
-        lengths = sorted(len(f"{s.prompt} {s.answer}".split()) for s in found)
-        assert lengths[int(0.9 * len(lengths))] < 80 and lengths[-1] < 150
-        assert max(len(re.findall(r"[.!?](?=\s|$)", s.answer)) for s in found) <= 6
-
-
 def test_prompts_differ_and_all_kinds_come(samples):
     for found in samples.values():
         assert len({s.prompt for s in found}) == len(found) == 2000
         assert {s.kind for s in found} == set(KINDS)
-
-
-def test_same_seed_same_samples():
-    assert instructions(50, 4) == instructions(50, 4)
-    assert instructions(50, 4) == instructions(80, 4)[:50]
-    assert instructions(50, 4) != instructions(50, 5)
 
 
 def test_splits_share_no_name(samples):
@@ -111,22 +96,6 @@ def test_splits_share_no_phrase(samples):
 def test_splits_share_no_prompt(kind):
     train, held_out = ({s.prompt for s in draw(kind, split, 250)} for split in SPLITS)
     assert not train & held_out
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_wordings(kind, monkeypatch):
-    """Each instruction is chosen from two or more wordings, which differ."""
-    seen, choose = [], World.wording
-
-    def record(world, wordings):
-        seen.append(wordings)
-        return choose(world, wordings)
-
-    monkeypatch.setattr(World, "wording", record)
-    for i in range(150):
-        instruction(World(i), kind)
-    assert len(seen) >= 150
-    assert all(2 <= len(wordings) == len(set(wordings)) for wordings in seen)
 
 
 def test_the_answered_fact_is_given_once():
@@ -227,17 +196,6 @@ def test_calendar():
         assert sample.golds == (first,)
 
 
-def test_common_knowledge():
-    assert {s.answer for s in draw("trade", count=600) if "baker" in s.answer} == {
-        "A baker bakes bread.", "A baker works with an oven.", "A baker works in a bakery."}
-    answers = {s.prompt: s.answer for s in draw("animal", count=600)}
-    assert answers["Which animal digs tunnels?"] == "A mole digs tunnels."
-    answers = {s.prompt: s.answer for s in draw("season", count=600)}
-    assert answers["How is the weather in winter?"] == "In winter the weather is cold."
-    answers = {s.prompt: s.answer for s in draw("opposite", count=600)}
-    assert answers["What is the opposite of narrow?"] == "The opposite of narrow is wide."
-
-
 def test_categories():
     found = Counter()
     for sample in draw("category"):
@@ -256,43 +214,11 @@ def test_listing():
         assert {n.lower() for n in named} <= TOPICS[many]
 
 
-@pytest.mark.parametrize("kind", WRITTEN)
-def test_many_answers_are_right(kind):
-    """The same instruction is answered in many ways."""
-    answers = defaultdict(set)
-    for sample in draw(kind, count=1500):
-        answers[sample.golds].add(sample.answer)
-    assert sum(map(len, answers.values())) > 1000
-    assert kind == "two_words" or min(map(len, answers.values())) > 5
-
-
-def test_stories_are_told_in_order():
-    for sample in draw("story"):
-        assert 3 <= len(re.findall(r"\.(?= |$)", sample.answer)) <= 6
-        assert sample.golds[0] in words_of(" ".join(sample.answer.split(".")[:2]))
-
-
-def test_poems_have_four_lines():
-    for sample in draw("poem"):
-        lines = sample.answer.split("\n")
-        assert len(lines) == 4 and sample.golds[0] in lines[0]
-
-
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("kind", ON_TOPIC)
 def test_right_answers_are_on_topic(kind, split):
     for sample in draw(kind, split):
         assert topic_words(sample) & set(words_of(sample.answer))
-
-
-@pytest.mark.parametrize("kind", ["trade", "animal", "story", "poem", "opposite", "arithmetic"])
-def test_answers_to_other_instructions_are_off_topic(kind):
-    """Mostly: else being on topic would say nothing."""
-    found = draw(kind)
-    others = [{*words_of(s.answer)} for other in ON_TOPIC if other != kind
-              for s in draw(other, count=40)]
-    hits = [bool(near & other) for near in map(topic_words, found[:40]) for other in others]
-    assert sum(hits) / len(hits) < 0.2
 
 
 def test_topics():

@@ -30,11 +30,6 @@ def test_shipped_files_are_those_of_the_generator(tmp_path):
     assert made == shipped and len(made) == COUNT + len(SETS)
 
 
-def test_needle_i_is_for_haystack_i():
-    assert [h.name for h in HAYSTACKS] == [f"{i:02d}" for i in range(COUNT)]
-    assert len({h.text for h in HAYSTACKS}) == len({n.needle for n in NEEDLES}) == COUNT == 20
-
-
 @PAIRS
 def test_needle_is_held_out(index):
     """Frames, value and names are none that training has; it is answered by the value."""
@@ -98,11 +93,3 @@ def test_haystacks_are_long_enough():
     inner.train_from_iterator([paragraphs(padding(World(i), 20_000, len)) for i in range(10)],
                               trainer)
     assert min(len(inner.encode(h.text).ids) for h in HAYSTACKS) > 4096
-
-
-def test_a_long_text_outlasts_the_names_of_places():
-    """Held-out places are few; a text goes on with those that it knows."""
-    world = World("long", "held_out")
-    padding(world, 60_000, len)
-    places = [name for name, kind in world.kinds.items() if kind == "place"]
-    assert sorted(places) == sorted(names("place", "held_out"))

@@ -42,15 +42,6 @@ def test_only_the_right_document_moves(seed):
     assert documents(moved[-1].context)[-1] == gold
 
 
-def test_the_right_document_is_not_known_by_its_length():
-    """Documents that were cut to fit are not always last among the others."""
-    shortest = [min(range(len(texts)), key=lambda i, texts=texts: len(texts[i])) == len(texts) - 1
-                for texts in (documents(document_question_at(
-                    Chronicle(f"cut {seed}"), 200, words, (0.0,))[0].context)[1:]
-                    for seed in range(40))]
-    assert sum(shortest) < 20
-
-
 def test_too_short_says_what_would_do():
     with pytest.raises(TooShort) as error:
         document_question_at(Chronicle("test"), 20, words, PLACES)

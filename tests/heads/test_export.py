@@ -157,12 +157,6 @@ def test_a_full_disk_leaves_nothing(llama, tmp_path, full_disk):
     assert_unchanged(llama, before)
 
 
-def test_no_such_head(llama, tmp_path):
-    with pytest.raises(UserError, match="no head 4-0"):
-        export_masked(llama, [(4, 0)], tmp_path / "new" / "masked")
-    assert [*tmp_path.iterdir()] == []
-
-
 def test_real_model(smollm, tmp_path):
     """It comes from a GGUF file; its export is a plain folder that says nothing of that."""
     heads = [(12, 4), (29, 8)]
