@@ -22,7 +22,7 @@ from rmutils.core.paths import DATA, ROOT
 from rmutils.experiments.speed import FOLDER
 
 MODULES = {
-    "stats": "test_stats",
+    **dict.fromkeys(("stats.intervals", "stats.contrast", "stats.corrections"), "test_stats"),
     "core.journal": "core/test_journal core/test_progress cli/test_loading_options",
     "paper.gains": "paper/test_gains",
     "evaluation.helmet.averages": "evaluation/helmet/test_averages",

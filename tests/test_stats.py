@@ -17,6 +17,7 @@ from rmutils.stats import (
     SHARE,
     Interval,
     compare,
+    contrast,
     draws,
     expansion,
     holm,
@@ -367,3 +368,27 @@ def test_smallest_p_is_that_of_the_sign_flip_test():
     for clusters in (3, 5, 8):
         values = np.arange(1.0, clusters + 1)[:, None]
         assert sign_flip_test(values) == smallest_p(clusters)
+
+
+def test_a_contrast_counts_clusters_within_tasks_and_all_their_signs():
+    """Six clusters of two tasks, two seeds: all 64 patterns of signs, by loops."""
+    rng = np.random.default_rng(11)
+    values = rng.normal(0.6, 1, size=(12, 2))
+    clusters, strata = np.tile(np.repeat([0, 1, 2], 2), 2), np.repeat(["a", "b"], 6)
+    found = contrast(values, clusters, strata)
+    sums = [values[(clusters == one) & (strata == task)].mean(1).sum()
+            for task in "ab" for one in range(3)]
+    large = [abs(np.dot(signs, sums)) >= abs(sum(sums)) - 1e-9
+             for signs in product([-1, 1], repeat=6)]
+    assert found.p == np.mean(large)
+    assert (found.clusters, found.seeds) == (6, 2)
+    assert found.value == pytest.approx(values.mean())
+    assert found.low < found.value < found.high
+    assert found.smallest_effect == smallest_effect(found.low, found.high)
+    assert contrast(values.mean(1), clusters, strata).p == found.p
+
+
+def test_comparisons_that_are_planned_count_before_they_are_made():
+    p = [0.01, 0.02]
+    assert holm(p, planned=4).tolist() == pytest.approx([0.04, 0.06])
+    assert holm(p, planned=2).tolist() == holm(p).tolist() == pytest.approx([0.02, 0.02])

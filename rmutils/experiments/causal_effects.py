@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -18,10 +18,11 @@ from rmutils.experiments.is_it_causal import (
     TOP,
     ZERO,
     IsItCausal,
+    Leaders,
 )
 from rmutils.heads import HeadScores
 from rmutils.heads.scores import Head
-from rmutils.stats import ANY, DIFFERENCE, SHARE, Interval, holm, interval, sign_flip_test
+from rmutils.stats import ANY, DIFFERENCE, SHARE, Interval, contrast, holm, interval, smallest_p
 
 LEAST = 0.1
 """Nats: a head that restores less of a token does not lead there. Set after the teaching models'
@@ -71,10 +72,10 @@ def _effects(result: IsItCausal, column: str) -> pd.DataFrame:
         for (kind, count), group in part.groupby(["kind", "count"], sort=False):
             top, others = (_by_needle(group[group["policy"] == policy]).to_numpy()
                            for policy in (TOP, MATCHED))
+            more = contrast(top - others, bounds=bounds)
             rows.append((way, kind, count, interval(top[:, 0], bounds=bounds),
                          interval(others, seeds=True, bounds=bounds),
-                         interval(top - others, seeds=True, bounds=bounds),
-                         sign_flip_test(top - others), len(top)))
+                         more.interval, more.p, more.clusters))
     table = pd.DataFrame(rows, columns=["way", "kind", "count", "top", "control", "difference",
                                         "p", "needles"])
     primary = (table["count"] == table["count"].min()) & (table["way"] != ZERO)
@@ -107,7 +108,7 @@ class OwnHeads(NamedTuple):
     more : Interval
         The share of the tokens that own heads return beyond those of the token before it.
     p : float
-        By sign flips of needles.
+        By sign flips of needles, corrected over the models that are compared.
     shifted : float
         The share of the tokens that is right with the heads of the token before it: near 1, own
         heads cannot return more.
@@ -118,18 +119,22 @@ class OwnHeads(NamedTuple):
     shifted: float
 
 
-def own_heads(result: IsItCausal) -> OwnHeads:
-    """Compare each token's own heads with those of the token before it.
+def own_heads(results: Mapping[str, IsItCausal]) -> dict[str, OwnHeads]:
+    """Compare each token's own heads with those of the token before it, model by model."""
+    found = {model: _own_heads(result) for model, result in results.items()}
+    corrected = holm([one.p for one in found.values()])
+    return {model: one._replace(p=p) for (model, one), p in zip(found.items(), corrected,
+                                                                strict=True)}
 
-    Answers of a single token are left out.
-    """
+
+def _own_heads(result: IsItCausal) -> OwnHeads:
+    """Compare on one model, without answers of a single token."""
     steps = result.singles.groupby("case")["step"].nunique()
     part = result.sets[result.sets["case"].map(steps) > 1]
     wide = part[part["policy"].isin([OWN, SHIFTED])].pivot_table(
         index="needle", columns="policy", values="right", aggfunc="mean")
-    more = (wide[OWN] - wide[SHIFTED]).to_numpy()
-    return OwnHeads(interval(more, bounds=DIFFERENCE), sign_flip_test(more[:, None]),
-                    float(wide[SHIFTED].mean()))
+    more = contrast(wide[OWN] - wide[SHIFTED], bounds=DIFFERENCE)
+    return OwnHeads(more.interval, more.p, float(wide[SHIFTED].mean()))
 
 
 def token_leaders(result: IsItCausal) -> pd.DataFrame:
@@ -157,8 +162,26 @@ def copy_by_length(scores: HeadScores, heads: Sequence[Head]) -> pd.DataFrame:
         part = scores.where((scores.cases["length"] == length).to_numpy())
         own = pd.DataFrame({i: part.runs[:, *head] for i, head in enumerate(heads)}).groupby(
             part.clusters).mean()
-        less = (own[0] - own[1]).to_numpy()
-        rows.append((length, own[0].mean(), own[1].mean(), interval(less, bounds=DIFFERENCE),
-                     sign_flip_test(less[:, None])))
+        less = contrast(own[0] - own[1], bounds=DIFFERENCE)
+        rows.append((length, own[0].mean(), own[1].mean(), less.interval, less.p))
     table = pd.DataFrame(rows, columns=["length", "first", "second", "difference", "p"])
     return table.assign(p_holm=holm(table["p"]))
+
+
+def compare_leaders(leaders: Leaders, heads: Sequence[Head]) -> pd.DataFrame:
+    """Compare what two heads restore alone, length by length.
+
+    Returns
+    -------
+    DataFrame
+        `length`, `answers`, `difference` (an `Interval` over needles, in nats), `p_holm` (over the
+        lengths), `least_p` (the smallest that `p_holm` could be).
+    """
+    rows = []
+    for length, part in leaders.table.groupby("length"):
+        wide = part.pivot(index="needle", columns=["layer", "head"], values="restored")
+        more = contrast(wide[heads[0]] - wide[heads[1]])
+        rows.append((length, more.clusters, more.interval, more.p))
+    table = pd.DataFrame(rows, columns=["length", "answers", "difference", "p"])
+    return table.assign(p_holm=holm(table["p"]),
+                        least_p=[len(table) * smallest_p(n) for n in table["answers"]])

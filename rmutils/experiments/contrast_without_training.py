@@ -28,7 +28,7 @@ from rmutils.heads.scores import Head
 from rmutils.models import LanguageModel, load_model
 from rmutils.pipeline.planned_runs import BEFORE, Plan, collect, load_plan, planned_runs
 from rmutils.pipeline.retmask import run_retmask
-from rmutils.stats import DIFFERENCE, LEVEL, SHARE, compare, holm, interval, sign_flip_test
+from rmutils.stats import DIFFERENCE, LEVEL, SHARE, compare, contrast, holm, interval
 
 CONTRASTED = Stage("contrasted", version=1)
 BASE, DECORE, RANDOM, RETMASK, BOTH = "base", "decore", "decore-random", "retmask", "both"
@@ -221,9 +221,8 @@ def compare_needles(needles: pd.DataFrame, pairs=COMPARED) -> pd.DataFrame:
                 difference = wide[0].sub(wide[1].mean(axis=1), axis=0)
             values = difference.to_numpy(float)
             clusters = difference.index.get_level_values("question").to_numpy()
-            effect, low, high = interval(values, clusters, seeds=True, bounds=DIFFERENCE)
-            rows.append((model, arm, base, effect, low, high, sign_flip_test(values, clusters),
-                         len({*clusters}), values.shape[1]))
+            more = contrast(values, clusters, bounds=DIFFERENCE)
+            rows.append((model, arm, base, *more.columns.values(), more.clusters, more.seeds))
     found = pd.DataFrame(rows, columns=["model", "arm", "base", "effect", "low", "high", "p",
                                         "needles", "seeds"])
     corrected = found.groupby(["arm", "base"], sort=False)["p"].transform(

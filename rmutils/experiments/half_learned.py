@@ -44,10 +44,10 @@ from rmutils.stats import (
     POWER,
     RESAMPLES,
     TIE,
+    contrast,
     holm,
     interval,
     interval_of,
-    sign_flip_test,
 )
 
 HALF_LEARNED = Stage("half-learned", version=1)
@@ -282,7 +282,7 @@ def compare_arms(
         pairs["difference"] = pairs[measure].astype(float) - pairs[f"{measure}_base"]
         by_seed = pairs.groupby("seed")["difference"].mean().to_numpy()
         low, high = _interval(pairs) if len(by_seed) > 1 else (np.nan, np.nan)
-        rows.append((model, by_seed.mean(), low, high, sign_flip_test(by_seed[:, None]),
+        rows.append((model, by_seed.mean(), low, high, contrast(by_seed).p,
                      len(by_seed)))
     found = pd.DataFrame(rows, columns=["model", "effect", "low", "high", "p", "seeds"])
     found.insert(5, "p_holm", holm(found["p"]))

@@ -19,7 +19,7 @@ from rmutils.core.results import Artifact, Compute
 from rmutils.heads.scores import Head, HeadScores
 from rmutils.pipeline.planned_runs import RETMASK, Plan, planned_runs
 from rmutils.pipeline.retmask import RetMaskConfig, RetMaskRun, run_command, run_retmask
-from rmutils.stats import DIFFERENCE, LEVEL, Interval, interval, sign_flip_test
+from rmutils.stats import DIFFERENCE, LEVEL, Interval, contrast
 
 Array = npt.NDArray[np.float64]
 SEED = 1
@@ -78,8 +78,8 @@ class HalfMasked:
         tables = {name: np.stack(of_splits, axis=1) for name, of_splits in parts.items()}
         tables[BEYOND] = tables[MASKED] - tables[UNMASKED]
         return pd.DataFrame([{
-            "what": name, **interval(table, needles, seeds=True, bounds=DIFFERENCE)._asdict(),
-            "p": sign_flip_test(table, needles)} for name, table in tables.items()])
+            "what": name, **contrast(table, needles, bounds=DIFFERENCE).columns}
+            for name, table in tables.items()])
 
     def by_run(self) -> pd.DataFrame:
         """Return the same rises run by run: `split`, `half`, and a column for each group."""

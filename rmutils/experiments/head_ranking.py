@@ -13,7 +13,13 @@ import numpy as np
 import pandas as pd
 
 from rmutils.attention.variants import PLAIN
-from rmutils.experiments.heads_under_variants import DISTANCE, KEYS_TRAIT, TRAINED, WHOLE
+from rmutils.experiments.heads_under_variants import (
+    DISTANCE,
+    KEYS_TRAIT,
+    TRAINED,
+    WHOLE,
+    set_apart,
+)
 from rmutils.experiments.under_variants import Tables
 from rmutils.heads.head_change import (
     PairedDetection,
@@ -28,6 +34,7 @@ from rmutils.stats import (
     DIFFERENCE,
     RESAMPLES,
     SHARE,
+    holm,
     interval,
     interval_of,
     smallest_effect,
@@ -41,6 +48,13 @@ NONE = (np.nan, np.nan)
 def retrieval_of(tables: Tables) -> list[Head]:
     """The retrieval heads, highest first."""
     return [*tables["retrieval"].itertuples(index=False, name=None)]
+
+
+def traits_set_apart(tables: Mapping[str, Tables]) -> pd.DataFrame:
+    """Return what `set_apart` says of each `model`, with `p_holm` over all of it."""
+    found = pd.concat([set_apart(one["traits"], retrieval_of(one)).assign(model=model)
+                       for model, one in tables.items()], ignore_index=True)
+    return found.assign(p_holm=holm(found["p"]))
 
 
 def scores_under(tables: Tables, variant: str) -> HeadScores:

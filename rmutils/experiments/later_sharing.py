@@ -29,7 +29,7 @@ from rmutils.experiments.under_variants import TextsConfig, VariantConfig, measu
 from rmutils.heads.detection import DetectConfig
 from rmutils.models import LanguageModel
 from rmutils.pipeline.planned_runs import Plan
-from rmutils.stats import DIFFERENCE, LEVEL, TIE, holm, interval, sign_flip_test
+from rmutils.stats import DIFFERENCE, LEVEL, TIE, contrast, holm
 
 ALIKE, RANDOM, EVERYWHERE = "alike", "random", "one threshold"
 """Arms besides the plain model."""
@@ -129,10 +129,9 @@ def compare_arms(needles: pd.DataFrame, arm: str = ALIKE, base: str = RANDOM) ->
         values = difference.to_numpy(float)
         clusters = difference.index.get_level_values("question").to_numpy()
         means = ours.to_numpy().mean(), theirs.to_numpy().mean()
-        rows.append((model, rate, *means, *interval(values, clusters, seeds=True,
-                                                    bounds=DIFFERENCE),
-                     sign_flip_test(values, clusters), len({*clusters}),
-                     theirs.shape[1], int((theirs.mean() > means[0] + TIE).sum()),
+        more = contrast(values, clusters, bounds=DIFFERENCE)
+        rows.append((model, rate, *means, *more.columns.values(), more.clusters, more.seeds,
+                     int((theirs.mean() > means[0] + TIE).sum()),
                      max(means) >= FLOOR and min(means) <= CEILING))
     return pd.DataFrame(rows, columns=["model", "rate", "share", "share_base", "effect", "low",
                                        "high", "p", "needles", "draws", "draws_above",
@@ -147,8 +146,8 @@ def primary(needles: pd.DataFrame, plan: Plan) -> pd.DataFrame:
     kept = plan.content["kept"]
     found = compare_arms(needles)
     found = found[[row.rate in kept[row.model][:2] for row in found.itertuples()]]
-    missing = sum(len(rates[:2]) for rates in kept.values()) - len(found)
-    return found.assign(p_holm=holm([*found["p"], *[1.0] * missing])[: len(found)])
+    planned = sum(len(rates[:2]) for rates in kept.values())
+    return found.assign(p_holm=holm(found["p"], planned))
 
 
 def shown_by(found: pd.DataFrame) -> pd.Series:

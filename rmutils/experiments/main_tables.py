@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -15,7 +15,7 @@ from rmutils.evaluation.helmet.evaluation import evaluation_command
 from rmutils.pipeline.planned_runs import BEFORE, planned_runs, stored_runs
 from rmutils.pipeline.retmask import RetMaskRun
 from rmutils.preference.strategies import STRATEGIES
-from rmutils.stats import MORE_POINTS, compare
+from rmutils.stats import MORE_POINTS, compare, holm
 
 
 @dataclass(frozen=True)
@@ -141,3 +141,16 @@ def contrasts(found: Evaluated, by: Sequence[str] = (), minuend: str = "retmask"
         return pd.DataFrame()
     table = gains(replace(found, scores=after), by, base=minuend)
     return table.assign(effect=-table["effect"], low=-table["high"], high=-table["low"])
+
+
+def able_to_differ(table: pd.DataFrame, blind: Collection[str]) -> pd.DataFrame:
+    """Keep the categories of `contrasts` that could show a difference, `p_holm` over these.
+
+    Parameters
+    ----------
+    blind : collection of str
+        Categories in which the untrained model's score could not have moved.
+    """
+    few = table.loc[table["p"].isna(), "category"]
+    kept = table[~table["category"].isin({*few, *blind})]
+    return kept.assign(p_holm=holm(kept["p"]))

@@ -19,7 +19,7 @@ from rmutils.experiments.which_heads import (
     WhichHeads,
 )
 from rmutils.heads.scores import DECIMALS, Head
-from rmutils.stats import ANY, DIFFERENCE, Interval, holm, interval, sign_flip_test
+from rmutils.stats import ANY, DIFFERENCE, Interval, contrast, holm, interval
 
 ADDED = "heads by "
 """How comparisons of the scores begin that the second plan adds."""
@@ -41,10 +41,9 @@ def costs(result: WhichHeads) -> pd.DataFrame:
             result.outcomes["policy"] != WHOLE].groupby(["outcome", "kind", "count"], sort=False):
         whole, lost = _lost(result, outcome, part)
         bounds = ANY if outcome == PLAIN_TEXT else DIFFERENCE
-        beyond = lost[TOP] - lost[MATCHED]
+        beyond = contrast(lost[TOP] - lost[MATCHED], bounds=bounds)
         rows.append((outcome, kind, count, whole.mean(), interval(lost[TOP][:, 0], bounds=bounds),
-                     interval(lost[MATCHED], seeds=True, bounds=bounds),
-                     interval(beyond, seeds=True, bounds=bounds), sign_flip_test(beyond)))
+                     interval(lost[MATCHED], seeds=True, bounds=bounds), beyond.interval, beyond.p))
     table = pd.DataFrame(rows, columns=["outcome", "kind", "count", "whole", "lost", "control",
                                         "difference", "p"])
     return table.assign(p_holm=table.groupby(["outcome", "count"])["p"].transform(holm))
@@ -86,8 +85,8 @@ def compare_ablations(by_how: Mapping[str, WhichHeads]) -> pd.DataFrame:
                 for kind in ("anchor", "query", "patching")]
     compared += [(f"{how} minus zero, heads by copy", beyond(how, COPY) - beyond("zero", COPY),
                   ANY) for how in ("mean", "query")]  # differences of differences
-    table = pd.DataFrame([(what, interval(values, seeds=True, bounds=bounds),
-                           sign_flip_test(values)) for what, values, bounds in compared],
+    found = {what: contrast(values, bounds=bounds) for what, values, bounds in compared}
+    table = pd.DataFrame([(what, one.interval, one.p) for what, one in found.items()],
                          columns=["what", "difference", "p"])
     return table.assign(p_holm=holm(table["p"]))
 
@@ -133,11 +132,10 @@ def compare_kinds(result: WhichHeads, outcome: str, count: int, base: str = COPY
         "policy == @TOP and outcome == @outcome and count == @count").pivot(
             index="sample", columns="kind", values="value")
     bounds = ANY if outcome == PLAIN_TEXT else DIFFERENCE
-    more = {kind: part[base] - part[kind]
+    more = {kind: contrast(part[base] - part[kind], bounds=bounds)
             for kind in result.scores["kind"].unique() if kind != base}
-    return pd.DataFrame([{"kind": kind, "more": interval(values, bounds=bounds),
-                          "p": sign_flip_test(values.to_numpy()[:, None])}
-                         for kind, values in more.items()])
+    return pd.DataFrame([{"kind": kind, "more": one.interval, "p": one.p}
+                         for kind, one in more.items()])
 
 
 def agreement(result: WhichHeads, count: int, tau: float = 0.1) -> pd.DataFrame:

@@ -19,7 +19,7 @@ from rmutils.core.results import Artifact
 from rmutils.experiments import real_models
 from rmutils.experiments.masked_needles import COPY, MATCHED, NEWEST, TOP, WHOLE, MaskedNeedles
 from rmutils.pipeline.planned_runs import Plan
-from rmutils.stats import DIFFERENCE, LEVEL, SHARE, holm, interval, sign_flip_test
+from rmutils.stats import DIFFERENCE, LEVEL, SHARE, contrast, holm, interval
 
 FLOOR = 1 / 3
 """Share of the needles that a model has to find unmasked; below, it is not read."""
@@ -117,9 +117,9 @@ def compare_controls(answers: pd.DataFrame, control: str = MATCHED) -> pd.DataFr
     for key, part in answers[answers["policy"] == control].groupby(keys, sort=False):
         whole, top = _by_needle(wholes[key[:len(PLACE)]]), _by_needle(tops[key])
         others = _by_needle(part)
-        rows.append((*key, whole.mean(), top.mean(), others.mean(),
-                     *interval(others - top, seeds=True, bounds=DIFFERENCE),
-                     sign_flip_test(others - top), others.shape[1], whole.mean() >= FLOOR))
+        lost = contrast(others - top, bounds=DIFFERENCE)
+        rows.append((*key, whole.mean(), top.mean(), others.mean(), *lost.columns.values(),
+                     lost.seeds, whole.mean() >= FLOOR))
     return pd.DataFrame(rows, columns=[*keys, "whole", "top", "control", "difference", "low",
                                        "high", "p", "draws", "readable"])
 
@@ -131,7 +131,7 @@ def decided(table: pd.DataFrame, compared: int) -> pd.DataFrame:
     they come.
     """
     p = table["p"].where(table["readable"], 1.0)
-    corrected = holm([*p, *[1.0] * (compared - len(table))])[: len(table)]
+    corrected = holm(p, compared)
     clear = table["readable"] & (corrected < 1 - LEVEL)
     sign = (clear & (table["low"] > 0)).astype(int) - (clear & (table["high"] < 0)).astype(int)
     return table.assign(p_holm=corrected, shown=sign)
@@ -195,9 +195,8 @@ def compare_scores(answers: pd.DataFrame) -> pd.DataFrame:
         found = {score: _by_needle(own) for score, own in part.groupby("score", sort=False)}
         for score, values in found.items():
             if score != COPY:
-                more = values - found[COPY]
-                rows.append((model, length, score, *interval(more[:, 0], bounds=DIFFERENCE),
-                             sign_flip_test(more)))
+                more = contrast(values - found[COPY], bounds=DIFFERENCE)
+                rows.append((model, length, score, *more.columns.values()))
     return pd.DataFrame(rows, columns=["model", "length", "score", "difference", "low", "high",
                                        "p"])
 

@@ -33,7 +33,7 @@ from rmutils.models.loading import corpus_of
 from rmutils.pipeline.planned_runs import MATCHED, RETMASK, Plan, planned_runs
 from rmutils.pipeline.retmask import RetMaskConfig, RetMaskSteps, run_retmask
 from rmutils.preference.strategies import STRATEGIES
-from rmutils.stats import DIFFERENCE, LEVEL, Interval, holm, interval, sign_flip_test
+from rmutils.stats import DIFFERENCE, LEVEL, Interval, contrast, holm
 from rmutils.training.compute_backend import ComputeBackend
 
 OTHER_PAIRS = Stage("other-pairs", version=1)
@@ -137,16 +137,16 @@ class PairsFromOtherHeads:
             gained = np.stack([_found(self.trainings[*this, seed])
                                - _found(self.trainings[*other, seed]) for seed in seeds], axis=1)
             needles = self.trainings[*this, seeds[0]].after.cases["needle"].to_numpy()
-            change = interval(gained, needles, seeds=True, bounds=DIFFERENCE)
+            change = contrast(gained, needles, bounds=DIFFERENCE)
             rows.append({"primary": primary, "this": this, "other": other, "seeds": len(seeds),
                          "apart": sum(self.trainings[*this, seed].machine
                                       != self.trainings[*other, seed].machine for seed in seeds),
-                         **change._asdict(), "p": sign_flip_test(gained, needles)})
+                         **change.columns})
         table = pd.DataFrame(rows, columns=["primary", "this", "other", "seeds", "apart", "value",
                                             "low", "high", "p"])
         decided = table["primary"].astype(bool)
-        family = [*table.loc[decided, "p"], *[1.0] * (self.comparisons - decided.sum())]
-        table["p"] = pd.Series(holm(family)[: decided.sum()], table.index[decided])
+        table["p"] = pd.Series(holm(table.loc[decided, "p"], self.comparisons),
+                               table.index[decided])
         return table
 
     def again(self) -> tuple[Interval, Interval]:

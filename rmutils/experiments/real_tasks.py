@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 import pandas as pd
 
@@ -29,7 +28,7 @@ from rmutils.experiments.real_models import detection, real_models
 from rmutils.heads.detection import detect_stored
 from rmutils.heads.masking import count_displaced, draw_layer_matched
 from rmutils.heads.scores import Head
-from rmutils.stats import POINTS, Bounds, interval, sign_flip_test
+from rmutils.stats import POINTS, Bounds, Contrast, contrast, interval
 
 MODELS = ("qwen2.5-coder-0.5b", "gemma3-270m")
 STATES = (WHOLE, TOP, CONTROL)
@@ -137,19 +136,10 @@ def abilities(
         return look(config.changed({"tasks": tasks}), compute="never")
 
 
-class Difference(NamedTuple):
-    """A mean difference with its 95 % interval and the p of a sign-flip test."""
-
-    value: float
-    low: float
-    high: float
-    p: float
-
-
 def difference(
     pairs: Sequence[tuple[pd.DataFrame, pd.DataFrame]], value: str, cluster: str,
     stratum: str | None = None, bounds: Bounds = CHANGE,
-) -> Difference:
+) -> Contrast:
     """Compare tables of the same questions, the first of each pair minus the second.
 
     Parameters
@@ -169,8 +159,7 @@ def difference(
     table = pd.concat(parts, ignore_index=True)
     gaps, clusters = table["gap"].to_numpy(), table[cluster].to_numpy()
     strata = table[stratum].to_numpy() if stratum else None
-    found = interval(gaps, clusters, strata, bounds=bounds)
-    return Difference(*map(float, found), sign_flip_test(gaps[:, None], clusters, strata))
+    return contrast(gaps, clusters, strata, bounds=bounds)
 
 
 @dataclass(frozen=True)
@@ -197,14 +186,14 @@ class States:
         -------
         DataFrame
             `what` ("same layers minus top heads", the primary one; "top heads minus whole", "same
-            layers minus whole"), `of` ("mean", or a data set), and the fields of `Difference`.
+            layers minus whole"), `of` ("mean", or a data set), `value`, `low`, `high`, `p`.
         """
         rows = []
         for one, other in ((CONTROL, TOP), (TOP, WHOLE), (CONTROL, WHOLE)):
             for name in ("mean", *self.answers[WHOLE][self.stratum].unique()):
                 first, second = (self._part(state, name) for state in (one, other))
                 rows.append({"what": f"{one} minus {other}", "of": name, **difference(
-                    [(first, second)], "score", "sample", self.stratum)._asdict()})
+                    [(first, second)], "score", "sample", self.stratum).columns})
         return pd.DataFrame(rows)
 
     def means(self) -> pd.DataFrame:

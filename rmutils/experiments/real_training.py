@@ -18,12 +18,12 @@ from rmutils.core.results import Artifact, Compute
 from rmutils.corpora.niah import load_needles
 from rmutils.experiments.half_masked import mean_in_cases, success_of
 from rmutils.experiments.layer_matched_training import LayerMatchedTraining
-from rmutils.experiments.real_tasks import Difference, abilities, difference, tasks
+from rmutils.experiments.real_tasks import abilities, difference, tasks
 from rmutils.heads import DetectConfig
 from rmutils.heads.detection import detect_stored
 from rmutils.pipeline.planned_runs import BEFORE, MATCHED, RETMASK, planned_runs
 from rmutils.pipeline.retmask import RetMaskConfig, RetMaskRun, run_command, run_retmask
-from rmutils.stats import DIFFERENCE, POINTS, SHARE, interval
+from rmutils.stats import DIFFERENCE, POINTS, SHARE, Contrast, interval
 from rmutils.training.compute_backend import ComputeBackend
 
 MODEL = "qwen2.5-coder-0.5b"
@@ -117,7 +117,7 @@ class RealTraining:
         -------
         DataFrame
             `against` (the control, over cases that both trained models answer, or the untrained
-            model), `seed` ("1", "2", or "both"), and the fields of `Difference`, over needles.
+            model), `seed` ("1", "2", or "both"), `value`, `low`, `high`, `p`, over needles.
         """
         rows = []
         for against in (MATCHED, BEFORE):
@@ -127,7 +127,7 @@ class RealTraining:
             for seed, parts in ({"both": [*tables.values()]} | {
                     seed: [table] for seed, table in tables.items()}).items():
                 rows.append({"against": against, "seed": seed, **difference(
-                    parts, "score", "needle", bounds=DIFFERENCE)._asdict()})
+                    parts, "score", "needle", bounds=DIFFERENCE).columns})
         return pd.DataFrame(rows)
 
     def answers(self) -> pd.DataFrame:
@@ -137,7 +137,7 @@ class RealTraining:
         -------
         DataFrame
             `outcome`, `against` (the control, or `before`), `seed` ("1", "2", "both"), and the
-            fields of `Difference`: in points of 100, over needles or questions.
+            `value`, `low`, `high`, `p`: in points of 100, over needles or questions.
         """
         rows = []
         for outcome, against in product(OUTCOMES, (MATCHED, BEFORE)):
@@ -152,7 +152,7 @@ class RealTraining:
             for seed, parts in ({"both": [*tables.values()]} | {
                     seed: [table] for seed, table in tables.items()}).items():
                 rows.append({"outcome": outcome, "against": against, "seed": seed,
-                             **_compared(outcome, parts)._asdict()})
+                             **_compared(outcome, parts).columns})
         return pd.DataFrame(rows)
 
 
@@ -206,7 +206,7 @@ def _case_scores(
                  for scores in (own.after, other))
 
 
-def _compared(outcome: str, parts: list[tuple[pd.DataFrame, pd.DataFrame]]) -> Difference:
+def _compared(outcome: str, parts: list[tuple[pd.DataFrame, pd.DataFrame]]) -> Contrast:
     value, cluster, stratum = _COLUMNS[outcome]
     found = [tuple(table.assign(**{value: 100.0 * table[value]}) for table in pair)
              if value == "success" else pair for pair in parts]

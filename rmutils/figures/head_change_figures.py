@@ -23,13 +23,12 @@ from rmutils.experiments.head_ranking import (
     agreements,
     masking,
     moves,
-    retrieval_of,
+    traits_set_apart,
 )
-from rmutils.experiments.heads_under_variants import KEYS_TRAIT, set_apart
+from rmutils.experiments.heads_under_variants import KEYS_TRAIT
 from rmutils.experiments.under_variants import Tables
 from rmutils.figures.report import join, number
 from rmutils.figures.style import BLUE, GREY, INK, RED, WIDTH
-from rmutils.stats import holm
 
 SIGNS = {YES: ("+", BLUE), NO: ("\N{MINUS SIGN}", RED), OPEN: ("?", GREY), NO_ROOM: ("", GREY)}
 """Sign and colour of a verdict."""
@@ -84,15 +83,14 @@ def _cell(axes: Axes, x: int, y: int, row: pd.Series) -> None:
 
 def ratios_of_retrieval_heads(tables: Mapping[str, Tables]) -> str:
     """Say where Ms-PoE gives retrieval heads higher or lower ratios than others of their layer."""
-    compared = pd.concat([set_apart(one["traits"], retrieval_of(one)).assign(model=model)
-                          for model, one in tables.items()], ignore_index=True)
-    compared["p"] = holm(compared["p"])
+    compared = traits_set_apart(tables)
     keys = compared[compared["trait"] == KEYS_TRAIT]
-    apart = keys[(keys["p"] < ALPHA) & ((keys["high"] < 0.5) | (keys["low"] > 0.5))]
+    apart = keys[(keys["p_holm"] < ALPHA) & ((keys["high"] < 0.5) | (keys["low"] > 0.5))]
     lines = [
         f"**In {row.model}, Ms-PoE gives the {'highest' if row.high < 0.5 else 'lowest'} ratios to "
         f"the retrieval heads**: their last query picks out more keys than another head of the "
-        f"layer in {number(row.value, row.low, row.high)} of the pairs (p = {row.p:.3f}, corrected)"
+        f"layer in {number(row.value, row.low, row.high)} of the pairs (p = {row.p_holm:.3f}, "
+        "corrected)"
         + (", so their positions are compressed most." if row.high < 0.5
            else ", so they are spared.")
         for row in apart.itertuples()]

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from rmutils.experiments.causal_effects import (
     LEAST,
+    compare_leaders,
     effects,
     imbalance,
     own_heads,
@@ -20,7 +21,7 @@ from rmutils.experiments.is_it_causal import COPY, REMOVE, RESTORE, IsItCausal, 
 from rmutils.figures.report import by_sign, join, number
 from rmutils.figures.style import BLUE, GREY, INK, ORANGE, RED, WIDTH
 from rmutils.heads.scores import Head
-from rmutils.stats import Interval, holm, interval, sign_flip_test, smallest_p
+from rmutils.stats import Interval
 
 CEILING = 0.95
 """Share of tokens that are right: above it, own heads have no room to return more than others."""
@@ -215,14 +216,13 @@ def same_at_every_token(results: Mapping[str, IsItCausal], level: float) -> str:
     Models in which even the heads of another token return nearly everything cannot tell. Numbers
     are those of the model in which the two differ most.
     """
-    found = {model: own_heads(result) for model, result in results.items()}
-    p = dict(zip(found, holm([one.p for one in found.values()]), strict=True))
+    found = own_heads(results)
     full = [model for model, one in found.items() if one.shifted > CEILING]
     seen = [model for model in found if model not in full]
     if not seen:
         return ("**Whether the heads that matter change from token to token could not have been "
                 "shown:** the heads of another token already make nearly every token right.")
-    clear = [model for model in seen if p[model] < level and found[model].more.low > 0]
+    clear = [model for model in seen if found[model].p < level and found[model].more.low > 0]
     lead = (f"The heads that matter change from token to token in {len(clear)} of {len(seen)} "
             f"models that can tell" if clear else
             "No model shows that the heads that matter change from token to token")
@@ -292,22 +292,18 @@ def leaders_by_length_told(
               f"{len(table)} lengths).")
     if leaders is None:
         return f"{copies} What each restores alone was planned and has not been run."
-    less = {}
-    for length, part in leaders.table.groupby("length"):
-        wide = part.pivot(index="needle", columns=["layer", "head"], values="restored")
-        less[length] = (wide[heads[0]] - wide[heads[1]]).to_numpy()
-    p = holm([sign_flip_test(values[:, None]) for values in less.values()])
     parts, few = [], []
-    for (length, values), sure in zip(less.items(), p < level, strict=True):
-        found = interval(values)
-        if len(less) * smallest_p(len(values)) >= level:
-            few.append(f"{len(values)} answers at {length:,} tokens ({number(*found)} nats)")
+    for row in compare_leaders(leaders, heads).itertuples():
+        found, length = row.difference, row.length
+        if row.least_p >= level:
+            few.append(f"{row.answers} answers at {length:,} tokens ({number(*found)} nats)")
             continue
-        more = Interval(-found.value, -found.high, -found.low)
-        parts.append(f"at {length:,} tokens ({len(values)} answers) " + (by_sign(
+        more, neither = (Interval(-found.value, -found.high, -found.low),
+                         "neither surely restores more")
+        parts.append(f"at {length:,} tokens ({row.answers} answers) " + (by_sign(
             found, f"head {first} restores {number(*found)} nats more",
             f"head {second} restores {number(*more)} nats more",
-            "neither surely restores more") if sure else "neither surely restores more"))
+            neither) if row.p_holm < level else neither))
     told = f" Alone, {join(parts)}." if parts else ""
     blind = (f" Whether head {first} restores more than head {second} could not have been shown by "
              f"{join(few)}: signs of so few cannot give a p below {level:g}." if few else "")

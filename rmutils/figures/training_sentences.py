@@ -7,12 +7,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import pandas as pd
 
+from rmutils.experiments.main_tables import able_to_differ
 from rmutils.figures.report import by_sign, join, number, spell
 from rmutils.heads import HeadScores
 from rmutils.paper.verdicts import ALPHA, SHOWN, Claimed, Effect, answers
 from rmutils.pipeline.retmask import RetMaskRun
 from rmutils.preference.strategies import STRATEGIES
-from rmutils.stats import ANY, SHARE, Bounds, Interval, holm, interval
+from rmutils.stats import ANY, SHARE, Bounds, Interval, interval
 
 
 def _interval(row: pd.Series) -> Interval:
@@ -138,10 +139,9 @@ def reasoning_kinds(
     if less.empty or gained.empty:
         return ["Trainings on all three kinds of pairs are not stored, so nothing can be compared."]
     few = [*dict.fromkeys(less.loc[less["p"].isna(), "category"])]
-    able = less[~less["category"].isin({*few, *blind})]
+    able = able_to_differ(less, blind)
     if able.empty:
         return ["In no category could a difference have been shown."]
-    able = able.assign(p_holm=holm(able["p"]))
     lines = []
     for strategy, part in able.groupby("strategy", sort=False):
         worse, better, count = _tally([part])

@@ -24,15 +24,16 @@ def tried(tmp_path, monkeypatch):
         return {row["module"]: (row["first"], row["killed"]) for row in rows}
 
     run.asking = asking = []
-    monkeypatch.setattr(mutation, "MODULES", {"stats": "test_stats", "core.paths": "test_package"})
+    monkeypatch.setattr(mutation, "MODULES", {"stats.contrast": "test_stats",
+                                              "core.paths": "test_package"})
     return run
 
 
 def test_only_what_has_changed_is_tried_again(tried, monkeypatch):
-    both = ["rmutils.stats", "rmutils.core.paths"]
+    both = ["rmutils.stats.contrast", "rmutils.core.paths"]
     assert tried(8) == dict.fromkeys(both, (8, 8))
     assert tried(9) == dict.fromkeys(both, (8, 8))
-    monkeypatch.setitem(mutation.MODULES, "stats", "test_stats test_workers")
+    monkeypatch.setitem(mutation.MODULES, "stats.contrast", "test_stats test_workers")
     assert tried(9) == {both[0]: (8, 9), both[1]: (8, 8)}
     assert tried.asking == [both, both[:1]]
     assert tried(7, most=5) == dict.fromkeys(both, (7, 7))  # another draw, tried for the first time
@@ -40,7 +41,8 @@ def test_only_what_has_changed_is_tried_again(tried, monkeypatch):
 
 def test_survivors_have_the_reason_that_is_known(tried, tmp_path, monkeypatch):
     monkeypatch.setattr(mutation, "REASONS", tmp_path / "reasons.yml")
-    mutation.REASONS.write_text("rmutils.stats: {a → b: No difference.}\n", encoding="utf-8")
+    mutation.REASONS.write_text("rmutils.stats.contrast: {a → b: No difference.}\n",
+                                encoding="utf-8")
     tried(9)
     rows = json.loads((tmp_path / "mutation.json").read_text())["rows"]
     assert [row["survivors"][0]["reason"] for row in rows] == ["No difference.", None]

@@ -143,7 +143,7 @@ def test_effects_are_what_is_exchanged_beyond_the_control():
 
 def test_heads_of_each_token():
     result = made(1, 1)
-    more, p, shifted = own_heads(result)
+    more, p, shifted = own_heads({"a": result})["a"]
     assert more.value == 0.5 == shifted and p < 0.001
     leaders = token_leaders(result)
     assert leaders[leaders["step"] == 0]["leader"].unique().tolist() == [(0, 1)]

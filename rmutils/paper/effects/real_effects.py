@@ -20,7 +20,6 @@ from rmutils.experiments.real_models import detection, masking_stored, real_mode
 from rmutils.experiments.real_tasks import (
     LENGTH,
     WHOLE,
-    Difference,
     difference,
     tasks_by_state,
 )
@@ -123,7 +122,7 @@ def masked_heads_beyond(model: str, strategy: str) -> Effect:
     """Score of the masked heads after RetMask minus that after its control, as planned."""
     found, against = trained(model), _arm(strategy)
     row = found.scores().set_index(["against", "seed"]).loc[(against, "both")]
-    return _effect(Difference(*row[list(Difference._fields)]), "score", found,
+    return _effect(Interval(*row[["value", "low", "high"]]), "score", found,
                    found.pairs[0][0].before.cases["needle"].nunique())
 
 
@@ -139,8 +138,8 @@ def task_change(model: str, strategy: str, base: str, length: int | None = None)
         raise UserError(f"tasks of {model} are asked at {LENGTH:,} tokens, not at {length:,}.")
     parts = _outcome(model, "tasks", strategy, base)
     before = _outcome(model, "tasks", BEFORE, BEFORE)[0][0]
-    return _effect(difference(parts, "score", "sample", "dataset"), "points", trained(model),
-                   len(before), _data_sets(before) + "; ",
+    return _effect(difference(parts, "score", "sample", "dataset").interval, "points",
+                   trained(model), len(before), _data_sets(before) + "; ",
                    blind_spot(_mean(before), 0, "the mean"))
 
 
@@ -155,8 +154,9 @@ def general_change(model: str) -> Effect:
         raise CannotShow("; ".join(blind.values()), "points", ())
     kept = [(one[one["task"].isin(heard)], other[other["task"].isin(heard)])
             for one, other in parts]
-    return _effect(difference(kept, "score", "sample", "task"), "points", trained(model),
-                   len(kept[0][1]), f"{len(heard)} of {len(blind)} tasks: {', '.join(heard)}; ")
+    return _effect(difference(kept, "score", "sample", "task").interval, "points",
+                   trained(model), len(kept[0][1]),
+                   f"{len(heard)} of {len(blind)} tasks: {', '.join(heard)}; ")
 
 
 def _outcome(
@@ -186,9 +186,9 @@ def _arm(strategy: str) -> str:
 
 
 def _effect(
-    found: Difference, unit: str, training: RealTraining, clusters: int, over: str = "",
+    found: Interval, unit: str, training: RealTraining, clusters: int, over: str = "",
     blind: str = "",
 ) -> Effect:
     cases = "needles" if unit == "score" else "questions"
-    return Effect.of(Interval(*found[:3]), unit, [one.name for one in training.artifacts],
+    return Effect.of(found, unit, [one.name for one in training.artifacts],
                      clusters, f"{over}{len(SEEDS)} seeds, interval over {cases}", blind)

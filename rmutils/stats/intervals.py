@@ -1,4 +1,4 @@
-"""The book's one policy of intervals, and comparisons of strategies on the same samples.
+"""The one policy of intervals.
 
 Intervals are 95 % cluster bootstrap intervals. What is drawn with replacement are clusters of
 samples that are alike (needles, texts, questions), within each stratum (task), and on top of them
@@ -18,25 +18,17 @@ Hesterberg (2015), "What teachers should know about the bootstrap", American Sta
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 from scipy.stats import norm, t
-
-from rmutils.core.errors import UserError
 
 Array = npt.NDArray[Any]
 RESAMPLES = 2000
 LEVEL = 0.95
-POWER = 0.8
-FLIPS = 9999
-"""Most sign patterns of a test: with 13 clusters or fewer, all there are."""
 TIE = 1e-12
 """Numbers that differ by no more than this share are equal but for rounding."""
-AT_ONCE = 1000  # patterns that are added up at once: it bounds the memory
 RULE_OF_THREE = 3  # an event never seen in n cases has, at 95 %, a rate of up to 3 / n
 
 Bounds = tuple[float, float]
@@ -225,176 +217,3 @@ def _deviations(values: Array, labels: Array, resamples: int, seed: int, level: 
         count, np.full(count, 1 / count), size=resamples)
     means = ((drawn @ sums) / (drawn @ sizes)[:, None]).reshape(resamples, *values.shape[1:])
     return np.asarray(expansion(count, level) * (means - values.mean(0)))
-
-
-def compare(
-    table: pd.DataFrame, base: str, *, bounds: Bounds = ANY, seed: int = 0
-) -> pd.DataFrame:
-    """Compare several strategies with a base, sample by sample.
-
-    Parameters
-    ----------
-    table : DataFrame
-        `strategy`, `seed`, `sample`, `score`, a row each; optionally `cluster` (samples that share
-        a context) and `stratum` (tasks: the effect is the plain mean over them; a cluster lies
-        within one). Samples that either of two strategies has no score for (NaN) count for neither.
-    base : str
-        The strategy that the others are compared with. With one seed, as a model before training,
-        it stands against all seeds of the others; otherwise seeds are paired.
-    bounds : (float, float)
-        As for `interval_of`, of a difference of two scores.
-
-    Returns
-    -------
-    DataFrame
-        A row per strategy: `strategy`, `effect` (its mean minus that of the base), `low`, `high`
-        (95 %, over samples and seeds), `p` (see `sign_flip_test`; NaN where so few clusters cannot
-        reach 0.05), `p_holm` (of this table), `smallest_effect`, `seeds`, `samples`, `clusters`.
-
-    Raises
-    ------
-    ValueError
-        No such base, a sample scored twice, or no common seed.
-    UserError
-        Fewer than two clusters in a task.
-    """
-    rows = []
-    for strategy in table.loc[table["strategy"] != base, "strategy"].unique():
-        pairs, clusters, strata = paired(table, strategy, base)
-        values = pairs[..., 0] - pairs[..., 1]
-        effect, low, high = interval(values, clusters, strata, seeds=True, seed=seed)
-        if np.isnan(low):
-            raise UserError("an interval needs two or more of what is drawn: questions, needles, "
-                            "texts or samples of each task. Ask for more of them.")
-        many = len({*zip(strata, clusters, strict=True)})
-        p = (sign_flip_test(values, clusters, strata, seed=seed)
-             if smallest_p(many) <= 1 - LEVEL else math.nan)
-        rows.append((strategy, effect, low, high, p, smallest_effect(low, high), values.shape[1],
-                     len(values), many))
-    found = pd.DataFrame(rows, columns=["strategy", "effect", "low", "high", "p", "smallest_effect",
-                                        "seeds", "samples", "clusters"])
-    found.insert(5, "p_holm", holm(found["p"]))
-    found[["low", "high"]] = found[["low", "high"]].clip(*bounds)
-    return found
-
-
-def paired(table: pd.DataFrame, strategy: str, base: str) -> tuple[Array, Array, Array]:
-    """Scores of two strategies side by side, from a table as for `compare`.
-
-    Returns
-    -------
-    ndarray, ndarray, ndarray
-        (samples, seeds, 2): of the strategy and of the base; (samples,): clusters, and strata.
-    """
-    places = [name for name in ("stratum", "cluster", "sample") if name in table]
-    wide = table.pivot(index=places, columns=["strategy", "seed"], values="score")
-    if missing := {strategy, base} - set(wide.columns.get_level_values(0)):
-        raise ValueError(f"no scores of {', '.join(sorted(missing))}")
-    ours, theirs = wide[strategy], wide[base]
-    if theirs.shape[1] == 1:
-        theirs = pd.concat([theirs] * ours.shape[1], axis="columns", keys=ours.columns)
-    else:
-        common = ours.columns.intersection(theirs.columns)
-        if common.empty:
-            raise ValueError(f"{strategy} and {base} have no seed in common")
-        ours, theirs = ours[common], theirs[common]
-    values = np.stack([ours.to_numpy(float), theirs.to_numpy(float)], axis=-1)
-    known = np.isfinite(values).all((1, 2))
-    index = wide.index[known].to_frame(index=False)
-    return (values[known], index.get("cluster", index["sample"]).to_numpy(),
-            index.get("stratum", pd.Series(0, index.index)).to_numpy())
-
-
-def sign_flip_test(
-    values: Array, clusters: Array | None = None, strata: Array | None = None, *,
-    flips: int = FLIPS, seed: int = 0,
-) -> float:
-    """Two-sided p of a mean difference: how often random signs give one as large.
-
-    Whole clusters of samples change their signs, with the mean over seeds as their value. So the
-    test is about these trainings on other samples; other trainings are in the interval only. (Signs
-    of five seeds have 32 patterns, and no p below 1/16.) It is exact if there are no more patterns
-    than `flips`; else p is (1 + k) / (1 + flips), with k of the drawn ones as large.
-
-    Parameters
-    ----------
-    values : ndarray
-        (samples, seeds): differences. Clusters and strata are as for `draws`.
-    """
-    frame = pd.DataFrame({"value": values.mean(1),
-                          "cluster": np.arange(len(values)) if clusters is None else clusters,
-                          "stratum": 0 if strata is None else strata})
-    frame["value"] /= frame.groupby("stratum")["value"].transform("size")
-    units = frame.groupby(["stratum", "cluster"])["value"].sum().to_numpy()
-    exact = 2 ** len(units) <= flips
-    sums = np.concatenate([*_flipped(units, flips, exact, seed)])
-    large = abs(sums) >= abs(units.sum()) * (1 - TIE)
-    return float(large.mean() if exact else (1 + large.sum()) / (1 + flips))
-
-
-def _flipped(units: Array, flips: int, exact: bool, seed: int) -> Iterator[Array]:
-    """Sums of values under all patterns of signs, or drawn ones, a part after the other."""
-    patterns = np.arange(2 ** len(units)) if exact else np.arange(flips)
-    generator = np.random.default_rng(seed)
-    for start in range(0, len(patterns), AT_ONCE):
-        part = patterns[start : start + AT_ONCE, None]
-        turned = (part >> np.arange(len(units)) & 1 if exact else
-                  generator.integers(0, 2, (len(part), len(units)), dtype=np.int8))
-        yield units.sum() - 2 * turned @ units
-
-
-def holm(p: Sequence[float]) -> Array:
-    """P-values of a family of comparisons, corrected by Holm's step-down method.
-
-    The smallest is multiplied by their number, the next by one less, and so on; none falls below
-    the one before it or exceeds 1. What has no p (NaN) is not of the family.
-    """
-    found = np.asarray(p, dtype=float)
-    order = np.argsort(found)[:np.isfinite(found).sum()]
-    steps = np.maximum.accumulate(found[order] * np.arange(len(order), 0, -1))
-    corrected = np.full_like(found, math.nan)
-    corrected[order] = np.minimum(steps, 1)
-    return corrected
-
-
-def smallest_effect(low: float, high: float) -> float:
-    """The smallest effect that a comparison with this 95 % interval is likely to detect.
-
-    In four of five repetitions, the interval of an effect of this size excludes zero (two-sided,
-    5 %, power 0.8). Half the interval is taken as 1.96 standard errors.
-    """
-    return float((high - low) / 2 * (1 + norm.ppf(POWER) / norm.ppf((1 + LEVEL) / 2)))
-
-
-def smallest_p(clusters: int) -> float:
-    """The smallest p that a two-sided sign-flip test of so many clusters can give.
-
-    Examples
-    --------
-    >>> smallest_p(5), smallest_p(6)  # five clusters cannot reach 0.05
-    (0.0625, 0.03125)
-    """
-    return min(2.0 ** (1 - clusters), 1.0)
-
-
-def interval_p(found: Interval, bound: float, clusters: int) -> float:
-    """Two-sided p of a bound, from a 95 % interval: 0.05 where the interval just reaches it.
-
-    Student's t for so many clusters is fitted to the side of the interval that faces the bound, so
-    p allows for whatever the interval does. It is not below `smallest_p`, and 1 if the interval is
-    not known.
-
-    Examples
-    --------
-    >>> round(interval_p(Interval(2.0, 0.0, 4.0), 0.0, clusters=12), 3)
-    0.05
-    """
-    value, low, high = found
-    distance, half = abs(value - bound), value - low if value > bound else high - value
-    if not distance > 0 or math.isnan(half):
-        return 1.0
-    least, freedom = smallest_p(clusters), max(clusters - 1, 1)
-    if half == 0:
-        return least
-    quantile = distance / half * t.ppf((1 + LEVEL) / 2, freedom)
-    return float(max(2 * t.sf(quantile, freedom), least))

@@ -1,0 +1,45 @@
+"""Intervals, comparisons of what was measured on the same units, and corrections for many."""
+
+from rmutils.stats.contrast import (
+    FLIPS,
+    Contrast,
+    compare,
+    contrast,
+    paired,
+    sign_flip_test,
+)
+from rmutils.stats.corrections import (
+    POWER,
+    holm,
+    interval_p,
+    smallest_effect,
+    smallest_p,
+)
+from rmutils.stats.intervals import (
+    ANY,
+    CONTRAST,
+    DIFFERENCE,
+    LEVEL,
+    MORE_POINTS,
+    POINTS,
+    POSITIVE,
+    RELATIVE,
+    RESAMPLES,
+    SHARE,
+    TIE,
+    Bounds,
+    Interval,
+    draws,
+    expansion,
+    interval,
+    interval_of,
+    span,
+    spread,
+)
+
+__all__ = [
+    "ANY", "Bounds", "CONTRAST", "Contrast", "DIFFERENCE", "FLIPS", "Interval", "LEVEL",
+    "MORE_POINTS", "POINTS", "POSITIVE", "POWER", "RELATIVE", "RESAMPLES", "SHARE", "TIE",
+    "compare", "contrast", "draws", "expansion", "holm", "interval", "interval_of",
+    "interval_p", "paired", "sign_flip_test", "smallest_effect", "smallest_p", "span", "spread",
+]

@@ -1,0 +1,193 @@
+"""Comparisons of what was measured on the same units: effect, interval, p, smallest effect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from rmutils.core.errors import UserError
+from rmutils.stats.corrections import holm, smallest_effect, smallest_p
+from rmutils.stats.intervals import ANY, LEVEL, TIE, Array, Bounds, Interval, interval
+
+FLIPS = 9999
+"""Most sign patterns of a test: with 13 clusters or fewer, all there are."""
+AT_ONCE = 1000  # patterns that are added up at once: it bounds the memory
+
+
+class Contrast(NamedTuple):
+    """A mean difference with its 95 % interval, p, and what it rests on."""
+
+    value: Any
+    low: Any
+    high: Any
+    p: float
+    """By `sign_flip_test`; not yet corrected."""
+    clusters: int
+    seeds: int
+
+    @property
+    def interval(self) -> Interval:
+        """The difference with its ends."""
+        return Interval(self.value, self.low, self.high)
+
+    @property
+    def smallest_effect(self) -> float:
+        """The smallest difference that is likely to be detected."""
+        return smallest_effect(self.low, self.high)
+
+    @property
+    def columns(self) -> dict[str, float]:
+        """`value`, `low`, `high` and `p`, for a table."""
+        return {"value": self.value, "low": self.low, "high": self.high, "p": self.p}
+
+
+def contrast(
+    differences: npt.ArrayLike, clusters: npt.ArrayLike | None = None,
+    strata: npt.ArrayLike | None = None, *, bounds: Bounds = ANY, seed: int = 0,
+) -> Contrast:
+    """Compare two conditions by their differences on the same units.
+
+    Every table, figure and verdict that says what one condition has more than another takes its
+    numbers from here. The interval allows for other units and other seeds, p for other units only
+    (see `sign_flip_test`).
+
+    Parameters
+    ----------
+    differences : array_like
+        (units,), or (units, seeds): seeds are training runs, or random choices of heads.
+    clusters, strata, seed
+        As for `rmutils.stats.draws`.
+    bounds : (float, float)
+        As for `rmutils.stats.interval_of`.
+
+    Examples
+    --------
+    >>> found = contrast([[1, 0], [1, 1], [0, 1], [1, 1], [1, 0], [1, 1]], bounds=(-1, 1))
+    >>> float(found.value), found.p, found.clusters, found.seeds
+    (0.75, 0.03125, 6, 2)
+    """
+    values = np.asarray(differences, dtype=float)
+    table = values if values.ndim > 1 else values[:, None]
+    tasks, groups = (part if part is None else np.asarray(part) for part in (strata, clusters))
+    kept = np.arange(len(table)) if groups is None else groups
+    many = len({*(zip(tasks, kept, strict=True) if tasks is not None else kept)})
+    found = interval(table, groups, tasks, seeds=True, bounds=bounds, seed=seed)
+    return Contrast(*found, sign_flip_test(table, groups, tasks, seed=seed), many, table.shape[1])
+
+
+def compare(
+    table: pd.DataFrame, base: str, *, bounds: Bounds = ANY, seed: int = 0
+) -> pd.DataFrame:
+    """Compare several strategies with a base, sample by sample.
+
+    Parameters
+    ----------
+    table : DataFrame
+        `strategy`, `seed`, `sample`, `score`, a row each; optionally `cluster` (samples that share
+        a context) and `stratum` (tasks: the effect is the plain mean over them; a cluster lies
+        within one). Samples that either of two strategies has no score for (NaN) count for neither.
+    base : str
+        The strategy that the others are compared with. With one seed, as a model before training,
+        it stands against all seeds of the others; otherwise seeds are paired.
+    bounds : (float, float)
+        As for `interval_of`, of a difference of two scores.
+
+    Returns
+    -------
+    DataFrame
+        A row per strategy: `strategy`, `effect` (its mean minus that of the base), `low`, `high`
+        (95 %, over samples and seeds), `p` (see `sign_flip_test`; NaN where so few clusters cannot
+        reach 0.05), `p_holm` (of this table), `smallest_effect`, `seeds`, `samples`, `clusters`.
+
+    Raises
+    ------
+    ValueError
+        No such base, a sample scored twice, or no common seed.
+    UserError
+        Fewer than two clusters in a task.
+    """
+    rows = []
+    for strategy in table.loc[table["strategy"] != base, "strategy"].unique():
+        pairs, clusters, strata = paired(table, strategy, base)
+        values = pairs[..., 0] - pairs[..., 1]
+        one = contrast(values, clusters, strata, seed=seed)
+        if np.isnan(one.low):
+            raise UserError("an interval needs two or more of what is drawn: questions, needles, "
+                            "texts or samples of each task. Ask for more of them.")
+        p = one.p if smallest_p(one.clusters) <= 1 - LEVEL else np.nan
+        rows.append((strategy, *one.interval, p, one.smallest_effect, one.seeds, len(values),
+                     one.clusters))
+    found = pd.DataFrame(rows, columns=["strategy", "effect", "low", "high", "p", "smallest_effect",
+                                        "seeds", "samples", "clusters"])
+    found.insert(5, "p_holm", holm(found["p"]))
+    found[["low", "high"]] = found[["low", "high"]].clip(*bounds)
+    return found
+
+
+def paired(table: pd.DataFrame, strategy: str, base: str) -> tuple[Array, Array, Array]:
+    """Scores of two strategies side by side, from a table as for `compare`.
+
+    Returns
+    -------
+    ndarray, ndarray, ndarray
+        (samples, seeds, 2): of the strategy and of the base; (samples,): clusters, and strata.
+    """
+    places = [name for name in ("stratum", "cluster", "sample") if name in table]
+    wide = table.pivot(index=places, columns=["strategy", "seed"], values="score")
+    if missing := {strategy, base} - set(wide.columns.get_level_values(0)):
+        raise ValueError(f"no scores of {', '.join(sorted(missing))}")
+    ours, theirs = wide[strategy], wide[base]
+    if theirs.shape[1] == 1:
+        theirs = pd.concat([theirs] * ours.shape[1], axis="columns", keys=ours.columns)
+    else:
+        common = ours.columns.intersection(theirs.columns)
+        if common.empty:
+            raise ValueError(f"{strategy} and {base} have no seed in common")
+        ours, theirs = ours[common], theirs[common]
+    values = np.stack([ours.to_numpy(float), theirs.to_numpy(float)], axis=-1)
+    known = np.isfinite(values).all((1, 2))
+    index = wide.index[known].to_frame(index=False)
+    return (values[known], index.get("cluster", index["sample"]).to_numpy(),
+            index.get("stratum", pd.Series(0, index.index)).to_numpy())
+
+
+def sign_flip_test(
+    values: Array, clusters: Array | None = None, strata: Array | None = None, *,
+    flips: int = FLIPS, seed: int = 0,
+) -> float:
+    """Two-sided p of a mean difference: how often random signs give one as large.
+
+    Whole clusters of samples change their signs, with the mean over seeds as their value. So the
+    test is about these trainings on other samples; other trainings are in the interval only. (Signs
+    of five seeds have 32 patterns, and no p below 1/16.) It is exact if there are no more patterns
+    than `flips`; else p is (1 + k) / (1 + flips), with k of the drawn ones as large.
+
+    Parameters
+    ----------
+    values : ndarray
+        (samples, seeds): differences. Clusters and strata are as for `draws`.
+    """
+    frame = pd.DataFrame({"value": values.mean(1),
+                          "cluster": np.arange(len(values)) if clusters is None else clusters,
+                          "stratum": 0 if strata is None else strata})
+    frame["value"] /= frame.groupby("stratum")["value"].transform("size")
+    units = frame.groupby(["stratum", "cluster"])["value"].sum().to_numpy()
+    exact = 2 ** len(units) <= flips
+    sums = np.concatenate([*_flipped(units, flips, exact, seed)])
+    large = abs(sums) >= abs(units.sum()) * (1 - TIE)
+    return float(large.mean() if exact else (1 + large.sum()) / (1 + flips))
+
+
+def _flipped(units: Array, flips: int, exact: bool, seed: int) -> Iterator[Array]:
+    """Sums of values under all patterns of signs, or drawn ones, a part after the other."""
+    patterns = np.arange(2 ** len(units)) if exact else np.arange(flips)
+    generator = np.random.default_rng(seed)
+    for start in range(0, len(patterns), AT_ONCE):
+        part = patterns[start : start + AT_ONCE, None]
+        turned = (part >> np.arange(len(units)) & 1 if exact else
+                  generator.integers(0, 2, (len(part), len(units)), dtype=np.int8))
+        yield units.sum() - 2 * turned @ units

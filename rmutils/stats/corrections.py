@@ -1,0 +1,78 @@
+"""Corrections for many comparisons, and what a comparison could have detected."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import norm, t
+
+from rmutils.stats.intervals import LEVEL, Array, Interval
+
+POWER = 0.8
+
+
+def holm(p: npt.ArrayLike, planned: int = 0) -> Array:
+    """P-values of a family of comparisons, corrected by Holm's step-down method.
+
+    The smallest is multiplied by their number, the next by one less, and so on; none falls below
+    the one before it or exceeds 1. What has no p (NaN) is not of the family.
+
+    Parameters
+    ----------
+    planned : int
+        Of so many comparisons. Those that are not measured yet count as p = 1, so no verdict is
+        lost when they come.
+    """
+    found = np.asarray(p, dtype=float)
+    if planned > len(found):
+        return holm([*found, *[1.0] * (planned - len(found))])[: len(found)]
+    order = np.argsort(found)[:np.isfinite(found).sum()]
+    steps = np.maximum.accumulate(found[order] * np.arange(len(order), 0, -1))
+    corrected = np.full_like(found, math.nan)
+    corrected[order] = np.minimum(steps, 1)
+    return corrected
+
+
+def smallest_effect(low: float, high: float) -> float:
+    """The smallest effect that a comparison with this 95 % interval is likely to detect.
+
+    In four of five repetitions, the interval of an effect of this size excludes zero (two-sided,
+    5 %, power 0.8). Half the interval is taken as 1.96 standard errors.
+    """
+    return float((high - low) / 2 * (1 + norm.ppf(POWER) / norm.ppf((1 + LEVEL) / 2)))
+
+
+def smallest_p(clusters: int) -> float:
+    """The smallest p that a two-sided sign-flip test of so many clusters can give.
+
+    Examples
+    --------
+    >>> smallest_p(5), smallest_p(6)  # five clusters cannot reach 0.05
+    (0.0625, 0.03125)
+    """
+    return min(2.0 ** (1 - clusters), 1.0)
+
+
+def interval_p(found: Interval, bound: float, clusters: int) -> float:
+    """Two-sided p of a bound, from a 95 % interval: 0.05 where the interval just reaches it.
+
+    Student's t for so many clusters is fitted to the side of the interval that faces the bound, so
+    p allows for whatever the interval does. It is not below `smallest_p`, and 1 if the interval is
+    not known.
+
+    Examples
+    --------
+    >>> round(interval_p(Interval(2.0, 0.0, 4.0), 0.0, clusters=12), 3)
+    0.05
+    """
+    value, low, high = found
+    distance, half = abs(value - bound), value - low if value > bound else high - value
+    if not distance > 0 or math.isnan(half):
+        return 1.0
+    least, freedom = smallest_p(clusters), max(clusters - 1, 1)
+    if half == 0:
+        return least
+    quantile = distance / half * t.ppf((1 + LEVEL) / 2, freedom)
+    return float(max(2 * t.sf(quantile, freedom), least))
