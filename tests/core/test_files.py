@@ -3,7 +3,6 @@
 import errno
 import hashlib
 import os
-import time
 from pathlib import Path
 
 import pandas as pd
@@ -48,10 +47,8 @@ def test_broken_tables(tmp_path, ending, text):
 
 def test_a_line_of_commas_is_no_table(tmp_path):
     (path := tmp_path / "pairs.csv").write_text("," * 100_000 + "\n")
-    started = time.monotonic()
     with pytest.raises(UserError, match="names 100,001 columns"):
         read_table(path)
-    assert time.monotonic() - started < 5
 
 
 @pytest.mark.fault("foreign file", "a flipped byte in the schema of a parquet file")

@@ -2,7 +2,6 @@
 
 import base64
 import os
-import resource
 import subprocess
 import time
 from types import SimpleNamespace
@@ -24,10 +23,8 @@ from tests.faults.conftest import kill, ran, read_until
 def test_only_what_changed_runs_again(built):
     assert "one" in built.page("chapters/first").read_text()
 
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     status, output = built.build()
     assert status == 0 and "is up to date" in output and not ran(output), output
-    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before.ru_utime < 30
 
     for file in built.root.rglob("*"):
         if "_build" not in file.parts and ".snakemake" not in file.parts:

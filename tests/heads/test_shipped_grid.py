@@ -2,16 +2,15 @@
 
 import shlex
 
+import numpy as np
 import pytest
 
 from rmutils.core.results import stored
-from rmutils.heads import DetectConfig
+from rmutils.heads import DetectConfig, detect
 from rmutils.heads.detection import detect_stored, even_depths
 
 LENGTHS = (256, 512, 768, 1024, 1536, 2048, 3072, 4096)
 LARGE = DetectConfig(lengths=LENGTHS, depths=even_depths(10))
-SMALL = DetectConfig(lengths=(256,), depths=(0.0, 0.5, 1.0))
-"""That of chapter 1, whose result is used where the book was built."""
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +43,12 @@ def test_its_command_makes_it(large):
     assert again == LARGE
 
 
-def test_the_small_grid_finds_the_top_heads(large):
-    """At least 8 of the top 10, on this machine, now."""
-    small, _ = detect_stored("smollm2-135m", SMALL)
-    assert len({*small.select(top_k=10)} & {*large[0].select(top_k=10)}) >= 8
+def test_some_of_its_cases_come_out_again(large, smollm):
+    """On this machine, now: the same needles are found, and the same heads copy."""
+    again = detect(smollm, DetectConfig(lengths=(256,), depths=(0.0, 1.0), needles=3))
+    cases = large[0].cases
+    same = large[0].where(cases["case"].isin(again.cases["case"]).to_numpy())
+    assert again.cases["case"].tolist() == same.cases["case"].tolist()
+    assert again.cases["success"].tolist() == same.cases["success"].tolist()
+    np.testing.assert_allclose(again.runs, same.runs, atol=0.1)
+    assert (again.runs != same.runs).mean() < 0.01

@@ -6,7 +6,6 @@ import re
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -168,10 +167,8 @@ def test_endless_programs_lose_their_processor_time(changed, code):
 
 @needs_sandbox
 def test_a_program_that_waits_is_killed():
-    started = time.monotonic()
     outcome = call("import time\n" + body("time.sleep(600)"), "f", [[2]], wall=1.0)
     assert outcome == Outcome(problem="took too long")
-    assert time.monotonic() - started < 300
 
 
 @needs_sandbox
