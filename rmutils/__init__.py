@@ -40,6 +40,8 @@ HOMES = {
     "register_family": "rmutils.models.families",
     "register_attention": "rmutils.attention.decoding",
     "watch": "rmutils.attention.watching",
+    "redirect": "rmutils.attention.redirect",
+    "find_span": "rmutils.attention.redirect",
     "register_score": "rmutils.heads.score_kinds",
     "register_strategy": "rmutils.preference.strategies",
     "register_dataset": "rmutils.evaluation.helmet.suite",

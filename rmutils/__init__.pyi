@@ -1,4 +1,6 @@
 from rmutils.attention.decoding import register_attention as register_attention
+from rmutils.attention.redirect import find_span as find_span
+from rmutils.attention.redirect import redirect as redirect
 from rmutils.attention.watching import watch as watch
 from rmutils.core.catalog import stored_results as stored_results
 from rmutils.core.errors import UserError as UserError

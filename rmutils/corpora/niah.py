@@ -304,9 +304,9 @@ class NiahBuilder:
         return NiahCase(
             id=f"{index:02d}-{length}-{depth:.4f}", needle_index=index, length=length, depth=depth,
             haystack=self.haystacks[part].name, prompt="".join(prompt), input_ids=tuple(ids),
-            needle_span=_tokens_over(offsets, *answer),
-            inserted_span=_tokens_over(offsets, at, at + len(needle.needle)),
-            context_span=_tokens_over(offsets, start, start + len(context)), needle=needle,
+            needle_span=tokens_over(offsets, *answer),
+            inserted_span=tokens_over(offsets, at, at + len(needle.needle)),
+            context_span=tokens_over(offsets, start, start + len(context)), needle=needle,
         )
 
     def grid(
@@ -357,7 +357,7 @@ def _gap(end: str) -> str:
     return "" if end in "。！？」』）" else " "
 
 
-def _tokens_over(offsets: Sequence[tuple[int, int]], start: int, end: int) -> tuple[int, int]:
+def tokens_over(offsets: Sequence[tuple[int, int]], start: int, end: int) -> tuple[int, int]:
     """First and last-plus-one of the tokens that share a character with `[start, end)`."""
     inside = [i for i, (a, b) in enumerate(offsets) if a < end and b > start and b > a]
     return inside[0], inside[-1] + 1
