@@ -1,0 +1,1 @@
+"""What only the book needs: it imports the library, never the reverse."""

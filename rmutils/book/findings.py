@@ -1,0 +1,259 @@
+"""Findings: every number that prose shows has one name, one code and one rounding.
+
+A finding is declared beside the code that computes it. Prose is written by hand, and `say` puts
+findings into it. A sentence is true of the stored results; where a run with other parameters gives
+another verdict, the findings' own standard sentences take its place.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from IPython.display import Markdown
+
+from rmutils.core.errors import NotStored, UserError
+from rmutils.core.registry import Registry
+from rmutils.core.results import Artifact
+from rmutils.stats import LEVEL, Interval
+
+Verdict = Literal["shown", "opposite shown", "undecided", ""]
+SHOWN: Verdict = "shown"
+AGAINST: Verdict = "opposite shown"
+UNDECIDED: Verdict = "undecided"
+NONE: Verdict = ""
+"""Of what is no comparison."""
+WIDEST = 5
+"""An interval at least this wide is shown without decimals; one a tenth as wide has one more."""
+DIGITS = 6
+"""Most decimals."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the function of a finding returns.
+
+    Attributes
+    ----------
+    found : Interval
+        In the unit of the finding; without ends where there is no interval.
+    artifacts : collection
+        The stored results that it was computed from.
+    clusters : int, optional
+        Independent pieces of evidence: needles, questions, texts.
+    p : float
+        Corrected as the plan says; NaN where the interval alone decides.
+    verdict : str, optional
+        By the rule of the plan. Default: shown if the interval lies above zero, the opposite if it
+        lies below, and p, if there is one, is below 0.05.
+    words : mapping
+        What the standard sentence names besides.
+    """
+
+    found: Interval
+    artifacts: Collection[Artifact]
+    clusters: int | None = None
+    p: float = math.nan
+    verdict: Verdict | None = None
+    words: Mapping[str, object] | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A named quantity as prose, boxes and tables show it.
+
+    In prose, `{loss}` is its value, linked to where it comes from, `{loss:ci}` its interval in
+    brackets, and `{loss:p}` its p. A minus in front turns it round: `-finding("rise")` is a fall.
+    """
+
+    name: str
+    value: float
+    low: float
+    high: float
+    unit: str
+    clusters: int | None
+    p: float
+    verdict: Verdict
+    otherwise: str
+    artifacts: tuple[str, ...]
+    place: str
+    missing: str = ""
+    turned: bool = False
+
+    def __neg__(self) -> Finding:
+        turn: dict[Verdict, Verdict] = {SHOWN: AGAINST, AGAINST: SHOWN}
+        other = turn.get(self.verdict, self.verdict)
+        return replace(self, value=-self.value, low=-self.high, high=-self.low, verdict=other,
+                       turned=not self.turned)
+
+    def __format__(self, how: str) -> str:
+        value, low, high = self.shown
+        if how == "ci":
+            return f"(95% CI {low} to {high})" if low else ""
+        if how == "p":
+            return f"p = {self.p:.2g}" if self.p >= 0.001 else "p < 0.001"
+        if how == "plain":
+            return value
+        return f"[{value}](#{self.place})"
+
+    def __str__(self) -> str:
+        value, low, high = self.shown
+        return f"{value} [{low},\u00a0{high}]" if low else value
+
+    @property
+    def shown(self) -> tuple[str, str, str]:
+        """The value and the ends of its interval with the digits that the interval allows."""
+        return rounded(Interval(self.value, self.low, self.high))
+
+    @property
+    def sentence(self) -> str:
+        """What the finding says by itself, whatever its verdict is."""
+        one = -self if self.turned else self
+        return self.otherwise.format(value=one, ci=f"{one:ci}", verdict=one.verdict)
+
+
+def rounded(found: Interval) -> tuple[str, str, str]:
+    """Round a value and its ends alike; the ends are empty if there is no interval.
+
+    An end that is not zero is not rounded to zero: that could turn a verdict.
+    """
+    value, low, high = map(float, found)
+    if math.isnan(low) or math.isnan(high):
+        return f"{value:,.0f}" if abs(value) >= 9.5 or value == round(value) else f"{value:z.2g}", \
+            "", ""
+    width = max(high - low, 0.0)
+    digits = 0 if width >= WIDEST or not width else math.ceil(math.log10(WIDEST / width))
+    while digits < DIGITS and any(end and not float(f"{end:.{digits}f}") for end in (low, high)):
+        digits += 1
+    shown = (f"{x:z.{digits}f}" for x in (value, low, high))
+    return next(shown), next(shown), next(shown)
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A finding before it is computed."""
+
+    measure: Callable[..., Measured]
+    unit: str
+    place: str
+    otherwise: str
+
+
+FINDINGS: Registry[Declared] = Registry("finding", "rmutils.findings")
+"""All findings of the modules that are imported."""
+_KNOWN: dict[tuple[object, ...], Finding] = {}
+
+
+def declare(
+    name: str, *, unit: str, place: str, otherwise: str
+) -> Callable[[Callable[..., Measured]], Callable[..., Measured]]:
+    """Return a decorator that makes a finding of what a function measures.
+
+    Parameters
+    ----------
+    unit : str
+        Of the value: points, percent.
+    place : str
+        The label of the figure or table that shows where it comes from.
+    otherwise : str
+        The standard sentence: true whatever the verdict, with `{value}`, `{ci}` and `{verdict}`,
+        and the names in `Measured.words`.
+    """
+    def add(measure: Callable[..., Measured]) -> Callable[..., Measured]:
+        FINDINGS.add(name, Declared(measure, unit, place, otherwise))
+        return measure
+    return add
+
+
+def finding(name: str, *of: Any) -> Finding:
+    """Return a finding; it is computed once for what it is measured on.
+
+    Where a result is not stored, the finding says which command makes it.
+
+    Raises
+    ------
+    UserError
+        No such finding is declared.
+    """
+    if name not in FINDINGS:
+        raise UserError(FINDINGS.unknown(name))
+    try:
+        if (known := _KNOWN.get((name, *of))) is not None:
+            return known
+        keep = True
+    except TypeError:  # what is computed live has no hash
+        keep = False
+    found = _measured(name, FINDINGS[name], of)
+    if keep and not found.missing:
+        _KNOWN[name, *of] = found
+    return found
+
+
+def _measured(name: str, declared: Declared, of: tuple[Any, ...]) -> Finding:
+    try:
+        one = declared.measure(*of)
+    except NotStored as missing:
+        return Finding(name, math.nan, math.nan, math.nan, declared.unit, None, math.nan, NONE,
+                       declared.otherwise, (), declared.place, str(missing))
+    value, low, high = map(float, one.found)
+    words = {key: str(word) for key, word in (one.words or {}).items()}
+    otherwise = re.sub(r"\{(\w+)\}", lambda found: words.get(found[1], found[0]),
+                       declared.otherwise)
+    return Finding(name, value, low, high, declared.unit, one.clusters, one.p,
+                   one.verdict or _verdict(low, high, one.p), otherwise,
+                   tuple(artifact.name for artifact in one.artifacts), declared.place)
+
+
+def _verdict(low: float, high: float, p: float) -> Verdict:
+    if math.isnan(low):
+        return NONE
+    if p >= 1 - LEVEL or low <= 0 <= high:  # without a p, the interval alone decides
+        return UNDECIDED
+    return SHOWN if low > 0 else AGAINST
+
+
+class Said(Markdown):
+    """Prose with findings in it; its output names them."""
+
+    def __init__(self, text: str, findings: Collection[str]):
+        super().__init__(text)
+        self.findings = [*findings]
+
+    def _repr_markdown_(self) -> tuple[str, dict[str, object]]:
+        return self.data, {"rmutils": {"findings": self.findings}}
+
+
+OWN_RUN = "*In this run:*"
+"""Marks standard sentences: the reader's parameters gave another verdict."""
+
+
+def say(
+    text: str, *, expect: Verdict | Mapping[str, Verdict] = SHOWN, **inserted: object
+) -> Said:
+    """Show hand-written prose with findings in it.
+
+    Parameters
+    ----------
+    text : str
+        Markdown with the names of what is inserted: `{loss}`, `{loss:ci}`.
+    expect : str or mapping
+        The verdict that the prose takes for granted, of all findings or of each by name. If one
+        has another verdict, the standard sentences of all stand instead.
+    **inserted
+        Findings, and words or counts.
+    """
+    findings = {key: one for key, one in inserted.items() if isinstance(one, Finding)}
+    names = [one.name for one in findings.values()]
+    if missing := {one.missing for one in findings.values() if one.missing}:
+        return Said(" ".join(["Not computed yet.", *sorted(missing)]), names)
+    expected = (expect if isinstance(expect, Mapping) else dict.fromkeys(findings, expect))
+    if unknown := set(expected) - set(findings):
+        raise UserError(f"no finding is inserted as {', '.join(sorted(unknown))}")
+    judged = {key: one for key, one in findings.items() if one.verdict}
+    if any(one.verdict != expected.get(key, one.verdict) for key, one in judged.items()):
+        told = dict.fromkeys(one.sentence for one in judged.values())
+        return Said(" ".join([OWN_RUN, *told]), names)
+    return Said(text.format(**inserted), names)
