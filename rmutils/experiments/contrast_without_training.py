@@ -26,7 +26,7 @@ from rmutils.heads.detection import DetectConfig, even_depths
 from rmutils.heads.masking import draw_layer_matched
 from rmutils.heads.scores import Head
 from rmutils.models import LanguageModel, load_model
-from rmutils.pipeline.planned_runs import BEFORE, Plan, collect, load_plan, planned_runs
+from rmutils.pipeline.planned_runs import BEFORE, Plan, collect, planned_runs
 from rmutils.pipeline.retmask import run_retmask
 from rmutils.stats import DIFFERENCE, LEVEL, SHARE, compare, contrast, holm, interval
 
@@ -79,10 +79,9 @@ class Contrasts:
 
 def snapshot_facts(model: str) -> dict:
     """Return step, weights and retrieval heads of a stored snapshot."""
-    plan = load_plan("half_learned")
-    before = next(config for config in half_learned.planned(plan)
-                  if (config.model, config.arm) == (model, BEFORE))
-    artifact = half_learned.run_stored(before, plan, compute="never")
+    experiment = half_learned.HALF_LEARNED
+    before = experiment.runs()[model, BEFORE, 0]
+    artifact = experiment.obtain(before, compute="never")
     tasks = read_tables(artifact.folder)["tasks"]
     return artifact.manifest["facts"] | {"off_floor": half_learned.off_floor(tasks, before)}
 
@@ -140,9 +139,8 @@ def _load(config: ContrastConfig) -> LanguageModel:
     where = half_learned.snapshot_folder(config.model, snapshot_facts(config.model)["step"])
     if untrained:
         return load_model(str(where))
-    found = next(one for one in half_learned.planned(load_plan("half_learned"))
-                 if (one.model, one.arm, one.retmask.seed) == (config.model, RETMASK, config.seed))
-    return half_learned.trained(found, where)
+    return half_learned.trained(
+        half_learned.HALF_LEARNED.runs()[config.model, RETMASK, config.seed], where)
 
 
 def run_stored(config: ContrastConfig, plan: Plan, *, compute: Compute = "auto") -> Artifact:
@@ -181,7 +179,7 @@ def contrasts(plan: Plan, *, compute: Compute = "never") -> Contrasts | None:
         for name, table in read_tables(artifact.folder).items():
             parts.setdefault(name, []).append(
                 table.assign(model=config.model, arm=config.arm, seed=config.seed))
-    trained = half_learned.half_learned(load_plan("half_learned"))
+    trained = half_learned.half_learned()
     for model, seeds in plan.content["seeds"].items() if trained else ():
         for name, table in (("needles", trained.cases.rename(columns={
                 "needle": "question", "depth": "place", "success": "correct"})),

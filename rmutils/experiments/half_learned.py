@@ -1,7 +1,6 @@
 """Can RetMask teach what is half learned? An experiment on snapshots of the teaching models.
 
-`rmutils run 09_data_and_training -p compute_half auto` makes the missing runs in the order of
-`data/plans/half_learned.yml`. A stopped run goes on, and weights stay in the user's cache.
+A stopped run goes on, and weights stay in the user's cache.
 """
 
 from __future__ import annotations
@@ -10,14 +9,15 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from rmutils.core.config import Config, command_line
-from rmutils.core.errors import UserError
+from rmutils.core.config import Config
+from rmutils.core.experiment import Experiment, LeftOut, Plan
 from rmutils.core.paths import cache_dir
-from rmutils.core.results import Artifact, Compute, Stage, read_tables, write_tables
+from rmutils.core.results import Artifact, Compute, read_tables, write_tables
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate
 from rmutils.heads import HeadScores
 from rmutils.heads.detection import even_depths, run_cases
@@ -30,11 +30,10 @@ from rmutils.pipeline.planned_runs import (
     BEFORE,
     MATCHED,
     RETMASK,
-    Plan,
-    collect,
     find_snapshot,
     from_other_layers,
-    join_tables,
+    label_of_arm,
+    other_weights,
     train_on_pairs,
 )
 from rmutils.pipeline.retmask import RetMaskConfig
@@ -50,7 +49,6 @@ from rmutils.stats import (
     interval_of,
 )
 
-HALF_LEARNED = Stage("half-learned", version=1)
 FURTHER = "further"
 """The arm of ordinary training."""
 SHORT = {RETMASK: "RetMask", MATCHED: "same layers", "random-mask": "random heads", "sft": "SFT",
@@ -131,49 +129,37 @@ def planned(plan: Plan) -> list[HalfLearnedConfig]:
     return runs
 
 
-def run_stored(config: HalfLearnedConfig, plan: Plan, *, compute: Compute = "auto") -> Artifact:
-    """Make one run, or look it up: tables `cases` and `tasks` of `HalfLearned`.
+def _make(config: HalfLearnedConfig, folder: Path) -> dict[str, Any]:
+    """Write the tables `cases` and `tasks`; the facts name the snapshot and its retrieval heads."""
+    if config.arm == BEFORE:
+        where, step = find_snapshot(
+            config.model, RECIPES[config.model], _home(config.model), config.retmask.detect,
+            every=config.every, found=config.found)
+        lm = load_model(str(where))
+        runs, cases = run_cases(lm, config.retmask.detect)
+        heads = HeadScores(runs[cases["success"]], lm.name).select(tau=config.retmask.tau)
+        if not heads:
+            raise LeftOut(f"no head of {config.model} retrieves at step {step}.")
+        chosen = config.evaluation
+    else:
+        before = HALF_LEARNED.obtain(config.changed({
+            "arm": BEFORE, "retmask.seed": 0, "retmask.strategy": RETMASK}))
+        facts, tasks = before.manifest["facts"], read_tables(before.folder)["tasks"]
+        step, heads = facts["step"], [tuple(head) for head in facts["heads"]]
+        where = snapshot_folder(config.model, step)
+        lm = trained(config, where)
+        runs, cases = run_cases(lm, config.retmask.detect)
+        chosen = config.evaluation.changed({"datasets": tuple(off_floor(tasks, config))})
+    write_tables({"cases": _cases(runs, cases, heads), "tasks": task_means(evaluate(lm, chosen))},
+                 folder)
+    return {"step": step, "weights": identify(str(where)), "heads": heads}
 
-    The facts name the plan, the step and the weights of the snapshot, and its retrieval heads.
 
-    Raises
-    ------
-    NotStored
-        It is not stored and `compute="never"`.
-    UserError
-        The model passes the range between two looks, or no head of its snapshot retrieves.
-    """
-    recipe = RECIPES[config.model]
-
-    def make(folder: Path) -> dict:
-        if config.arm == BEFORE:
-            where, step = find_snapshot(config.model, recipe, _home(config.model),
-                                        config.retmask.detect, every=config.every,
-                                        found=config.found)
-            lm = load_model(str(where))
-            runs, cases = run_cases(lm, config.retmask.detect)
-            heads = HeadScores(runs[cases["success"]], lm.name).select(tau=config.retmask.tau)
-            if not heads:
-                raise UserError(f"no head of {config.model} retrieves at step {step}.")
-            chosen = config.evaluation
-        else:
-            before = run_stored(config.changed({
-                "arm": BEFORE, "retmask.seed": 0, "retmask.strategy": RETMASK}), plan)
-            facts, tasks = before.manifest["facts"], read_tables(before.folder)["tasks"]
-            step, heads = facts["step"], [tuple(head) for head in facts["heads"]]
-            where = snapshot_folder(config.model, step)
-            lm = trained(config, where)
-            runs, cases = run_cases(lm, config.retmask.detect)
-            chosen = config.evaluation.changed({"datasets": tuple(off_floor(tasks, config))})
-        write_tables({"cases": _cases(runs, cases, heads),
-                      "tasks": task_means(evaluate(lm, chosen))}, folder)
-        return {"plan": plan.digest, "step": step, "weights": identify(str(where)),
-                "heads": heads}
-
-    return HALF_LEARNED.obtain_folder(
-        config, {"recipe": recipe.digest()}, make, compute=compute, model=config.model,
-        label=config.arm if config.arm == BEFORE else f"{config.arm}-seed{config.retmask.seed}",
-        command=command_line("run", "09_data_and_training", "-p", "compute_half", "auto"))
+HALF_LEARNED = Experiment[HalfLearnedConfig, Artifact](
+    name="half-learned", config=HalfLearnedConfig, plan="half_learned", planned=planned,
+    keys=("model", "arm", "retmask.seed"), make=_make, label=label_of_arm,
+    inputs=lambda run: {"recipe": RECIPES[run.model].digest()},
+    notebook="09_data_and_training", parameter="compute_half")
 
 
 def _home(model: str) -> Path:
@@ -218,7 +204,7 @@ def off_floor(tasks: pd.DataFrame, config: HalfLearnedConfig) -> list[str]:
     return tasks.loc[tasks["score"].between(*config.off_floor), "dataset"].tolist()
 
 
-def half_learned(plan: Plan, *, compute: Compute = "never") -> HalfLearned | None:
+def half_learned(plan: Plan | None = None, *, compute: Compute = "never") -> HalfLearned | None:
     """Collect the stored runs, and make the missing ones unless `compute="never"`.
 
     Returns
@@ -226,26 +212,19 @@ def half_learned(plan: Plan, *, compute: Compute = "never") -> HalfLearned | Non
     HalfLearned or None
         None if no training is stored.
     """
-    configs = planned(plan)
-    runs, lost = collect(configs, lambda config: run_stored(config, plan, compute=compute))
-    done = [run for run in runs if run[0].arm != BEFORE]
-    if not done:
+    runs = (HALF_LEARNED.by_plan(plan) if plan else HALF_LEARNED).collect(compute=compute)
+    facts = {model: artifact.manifest["facts"] for (model, arm, _), artifact in runs.stored.items()
+             if arm == BEFORE}
+    if len(runs.stored) == len(facts):
         return None
-    tables = {name: join_tables(runs, name) for name in ("cases", "tasks")}
-    facts = {config.model: artifact.manifest["facts"]
-             for config, artifact in runs if config.arm == BEFORE}
-    strangers = [f"{artifact.name} began with other weights than the snapshot that is stored."
-                 for config, artifact in done if config.model in facts and
-                 artifact.manifest["facts"]["weights"] != facts[config.model]["weights"]]
     crowded = [from_other_layers(model, one["heads"]) for model, one in facts.items()]
     return HalfLearned(
-        **tables, snapshots=pd.DataFrame([
+        runs.table("cases"), runs.table("tasks"), pd.DataFrame([
             {"model": model, "step": one["step"], "heads": len(one["heads"])}
             for model, one in facts.items()]),
-        planned=sum(config.arm != BEFORE for config in configs), done=len(done),
-        deviations=[
-            *plan.deviations(artifact for _, artifact in runs), *filter(None, crowded), *strangers,
-            *lost.values()])
+        planned=sum(arm != BEFORE for _, arm, _ in runs.planned),
+        done=len(runs.stored) - len(facts),
+        deviations=[*runs.deviations, *filter(None, crowded), *other_weights(runs)])
 
 
 def compare_arms(

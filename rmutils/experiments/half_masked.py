@@ -1,7 +1,4 @@
 """Masked or merely copying? Half of SmolLM2's retrieval heads are masked, the other half watched.
-
-`rmutils run 06_training_effect -p compute_half_masked auto` makes the missing runs of
-`data/plans/half_masked.yml` in the plan's order.
 """
 
 from __future__ import annotations
@@ -14,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from rmutils.core.errors import NotStored
+from rmutils.core.experiment import Plan, Run
 from rmutils.core.results import Artifact, Compute
 from rmutils.heads.scores import Head, HeadScores
-from rmutils.pipeline.planned_runs import RETMASK, Plan, planned_runs
-from rmutils.pipeline.retmask import RetMaskConfig, RetMaskRun, run_command, run_retmask
+from rmutils.pipeline.planned_runs import RETMASK, RetMaskExperiment, planned_runs
+from rmutils.pipeline.retmask import RetMaskConfig, RetMaskRun, run_retmask
 from rmutils.stats import DIFFERENCE, LEVEL, Interval, contrast
 
 Array = npt.NDArray[np.float64]
@@ -123,15 +120,20 @@ def rise(
     return mean_in_cases(after, heads, cases) - mean_in_cases(before, heads, cases)
 
 
-def planned(plan: Plan) -> list[RetMaskConfig]:
-    """Return the configurations of all runs, in the order in which they are made."""
+def planned(plan: Plan) -> list[Run]:
+    """Return all runs in the order in which they are made."""
     p = plan.content
     base = planned_runs(p["model"])[0].changed({"strategy": RETMASK, "seed": SEED})
-    return [base.changed({"half": f"{split}{half}"})
+    return [Run(p["model"], base.changed({"half": f"{split}{half}"}))
             for split, half in product(p["splits"], p["halves"])]
 
 
-def half_masked(plan: Plan, *, compute: Compute = "never") -> HalfMasked:
+HALF_MASKED = RetMaskExperiment(
+    name="half-masked", config=RetMaskConfig, plan="half_masked", planned=planned,
+    keys=("config.half",), notebook="06_training_effect", parameter="compute_half_masked")
+
+
+def half_masked(plan: Plan | None = None, *, compute: Compute = "never") -> HalfMasked:
     """Collect the stored runs, and make the missing ones unless `compute="never"`.
 
     Raises
@@ -139,17 +141,13 @@ def half_masked(plan: Plan, *, compute: Compute = "never") -> HalfMasked:
     NotStored
         The run that masks all retrieval heads is not stored.
     """
-    model, found, missing = plan.content["model"], {}, []
-    for config in planned(plan):
-        try:
-            found[config.half] = run_retmask(model, config, compute=compute)
-        except NotStored:
-            missing.append(run_command(model, config))
-    whole = run_retmask(model, planned(plan)[0].changed({"half": None}), compute="never")
-    splits = plan.content["splits"]
-    runs = {split: (found[f"{split}a"], found[f"{split}b"]) for split in splits
-            if {f"{split}a", f"{split}b"} <= found.keys()}
-    return HalfMasked(whole, runs, len(splits), missing)
+    runs = HALF_MASKED.collect(compute=compute)
+    model, config = next(iter(runs.planned.values()))
+    splits = [*dict.fromkeys(half[:-1] for half, in runs.planned)]
+    pairs = {int(split): tuple(runs.stored[f"{split}{side}",] for side in "ab") for split in splits
+             if {(f"{split}a",), (f"{split}b",)} <= runs.stored.keys()}
+    whole = run_retmask(model, config.changed({"half": None}), compute="never")
+    return HalfMasked(whole, pairs, len(splits), runs.missing)
 
 
 MORE, ALIKE = "masked heads rise more", "heads that copy rise, masked or not"

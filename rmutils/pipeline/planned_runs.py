@@ -14,17 +14,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import pandas as pd
-import yaml
 
 from rmutils.core.errors import NotStored, UserError
-from rmutils.core.files import sha256
-from rmutils.core.paths import PLANS
-from rmutils.core.results import Artifact, find, stored
+from rmutils.core.experiment import Experiment, LeftOut, Plan, Run, Runs, load_plan
+from rmutils.core.results import Artifact, Compute, find, stored
 from rmutils.evaluation.answers import find_needles
 from rmutils.heads import DetectConfig
 from rmutils.heads.detection import even_depths
@@ -62,35 +59,7 @@ _MASKS = (RETMASK, "non-retrieval-mask", "random-mask", "sft")
 BEFORE = "before"
 """Instead of a strategy: the model that all trainings begin with."""
 _SEEDS = range(5)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A plan of an experiment, as its file has it.
-
-    Attributes
-    ----------
-    name : str
-    digest : str
-        The first 16 digits of the file's SHA-256. Results name it in their facts, as `plan`.
-    content : dict
-    """
-
-    name: str
-    digest: str
-    content: dict[str, Any]
-
-    def deviations(self, artifacts: Iterable[Artifact]) -> list[str]:
-        """Say which results were not made by this plan, in a sentence each."""
-        plans = [(a.name, a.manifest["facts"].get("plan", "none")) for a in artifacts]
-        return [f"{name} was made by plan {plan}, not by {self.digest}."
-                for name, plan in plans if plan != self.digest]
-
-
-def load_plan(name: str) -> Plan:
-    """Read `data/plans/NAME.yml`."""
-    path = PLANS / f"{name}.yml"
-    return Plan(name, sha256(path)[:16], yaml.safe_load(path.read_text(encoding="utf-8")))
+__all__ = ["Plan", "load_plan"]  # until all import them from where they are
 
 
 def planned_runs(model: str) -> list[RetMaskConfig]:
@@ -148,6 +117,16 @@ def stored_runs(
     return found, missing
 
 
+class RetMaskExperiment(Experiment[Run, RetMaskRun]):
+    """An experiment whose runs are those of `rmutils retmask`."""
+
+    def command(self, run: Run) -> str:
+        return run_command(*run)
+
+    def obtain(self, run: Run, *, compute: Compute = "auto") -> RetMaskRun:
+        return run_retmask(*run, compute=compute)
+
+
 def retrain(
     model: str, run: RetMaskRun, compute_backend: ComputeBackend = ComputeBackend()
 ) -> Artifact:
@@ -169,7 +148,7 @@ def retrain_missing(model: str, trainings: Collection[str]) -> None:
             retrain(model, run_retmask(model, config, compute="never"))
 
 
-class NoSnapshot(UserError):
+class NoSnapshot(LeftOut):
     """No look at a training found a share of the needles in the range."""
 
 
@@ -210,6 +189,19 @@ def find_snapshot(
                      f"looked: it is left out.")
 
 
+def label_of_arm(run: ArmOfModel) -> str:
+    """Return how the folder of a run on a snapshot is called: `before`, or `sft-seed3`."""
+    return run.arm if run.arm == BEFORE else f"{run.arm}-seed{run.retmask.seed}"
+
+
+def other_weights(runs: Runs) -> list[str]:
+    """Say which trainings did not begin with the weights that are stored for their model."""
+    weights = {key: one.manifest["facts"]["weights"] for key, one in runs.stored.items()}
+    before = {model: own for (model, arm, _), own in weights.items() if arm == BEFORE}
+    return [f"{runs.stored[key].name} began with other weights than the model that is stored."
+            for key, own in weights.items() if own != before.get(key[0], own)]
+
+
 def train_on_pairs(snapshot: Path, config: RetMaskConfig) -> LanguageModel:
     """Return a snapshot after a strategy's training, which is looked up if it is stored."""
     steps = RetMaskSteps(str(snapshot), config, ComputeBackend())
@@ -217,7 +209,7 @@ def train_on_pairs(snapshot: Path, config: RetMaskConfig) -> LanguageModel:
     return steps.train(pairs.table)[0]
 
 
-class Run(Protocol):
+class ArmOfModel(Protocol):
     """The configuration of a run: what begins, what is done to it, and settings with the seed."""
 
     @property
@@ -228,7 +220,7 @@ class Run(Protocol):
     def retmask(self) -> RetMaskConfig: ...
 
 
-R = TypeVar("R", bound=Run)
+R = TypeVar("R", bound=ArmOfModel)
 
 
 def collect(
@@ -257,7 +249,7 @@ def collect(
     return runs, lost
 
 
-def join_tables(runs: Iterable[tuple[Run, Artifact]], name: str) -> pd.DataFrame:
+def join_tables(runs: Iterable[tuple[ArmOfModel, Artifact]], name: str) -> pd.DataFrame:
     """A table of all runs, with `model`, `arm` and `seed`."""
     return pd.concat([pd.read_parquet(artifact.path(f"{name}.parquet")).assign(
         model=config.model, arm=config.arm, seed=config.retmask.seed)

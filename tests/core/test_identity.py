@@ -47,7 +47,7 @@ STAGES = {stage.name: (stage, config) for stage, config in (
     (ABLATION, AblationConfig), (BASELINES, EvaluateConfig), (CONTRASTED, ContrastConfig),
     (DESIGN, DesignConfig), (DETECT, DetectConfig),
     (EVALUATION, EvaluateConfig), (EXTENSION, ExtensionConfig), (FAILURE_MODES, FailureConfig),
-    (FORMATION, FormationConfig), (GENERAL, GeneralConfig), (HALF_LEARNED, HalfLearnedConfig),
+    (FORMATION, FormationConfig), (GENERAL, GeneralConfig), (HALF_LEARNED.stage, HalfLearnedConfig),
     (HEADS, HeadsConfig), (INSTRUCTIONS, DrawConfig), (IS_IT_CAUSAL, IsItCausalConfig),
     (LEADERS, LeadersConfig), (LIKELIHOODS, LikelihoodConfig),
     (MASKED_NEEDLES, MaskedNeedlesConfig), (MATCHED_PAIRS, MatchedConfig),

@@ -23,7 +23,6 @@ from rmutils.experiments.half_learned import (
     half_learned,
     heads_finding,
     planned,
-    run_stored,
     smallest_effect,
 )
 from rmutils.heads import DetectConfig, detection
@@ -64,16 +63,17 @@ def test_the_plan_is_what_is_run():
 
 def test_a_run_and_what_is_collected(cache, monkeypatch, one_tokenizer):
     monkeypatch.setitem(module.RECIPES, "tiny-llama-small", RECIPE)
-    monkeypatch.setattr(module, "planned", lambda plan: [
+    small = dataclasses.replace(module.HALF_LEARNED, planned=lambda plan: [
         CONFIG, *(CONFIG.changed({"arm": arm}) for arm in ("retmask", FURTHER, "sft"))])
-    assert half_learned(PLAN) is None
+    monkeypatch.setattr(module, "HALF_LEARNED", small)
+    assert half_learned() is None
     with pytest.raises(NotStored, match="-p compute_half auto"):
-        run_stored(CONFIG, PLAN, compute="never")
-    artifact = run_stored(CONFIG.changed({"arm": "retmask"}), PLAN)
+        small.obtain(CONFIG, compute="never")
+    artifact = small.obtain(CONFIG.changed({"arm": "retmask"}))
     tables, facts = read_tables(artifact.folder), artifact.manifest["facts"]
     assert facts["step"] == 2 and facts["plan"] == PLAN.digest
     assert list(tables["tasks"]["dataset"]) == ["choice"] and len(tables["cases"]) == 3
-    run_stored(CONFIG.changed({"arm": FURTHER}), PLAN)
+    small.obtain(CONFIG.changed({"arm": FURTHER}))
     other = dataclasses.replace(PLAN, digest="0" * 16)
     found = half_learned(other)
     assert (found.done, found.planned) == (2, 3)

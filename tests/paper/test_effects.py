@@ -400,7 +400,7 @@ def test_half_learned_heads_beside_others_of_the_same_layers(monkeypatch):
         for model, arm, seed, needle in product(
             "mn", ("retmask", MATCHED + "-mask"), range(7), range(5))])
     found = SimpleNamespace(cases=cases, done=14, planned=14)
-    monkeypatch.setattr(head_effects, "half_learned", lambda plan: found)
+    monkeypatch.setattr(head_effects, "half_learned", lambda: found)
     effect = head_effects.half_learned_change_beyond_same_layers("m")
     assert effect.value == pytest.approx(-0.05 + 0.005) and effect.low < effect.value < effect.high
     assert (effect.clusters, effect.note) == (5, "interval over needles and 7 seeds")

@@ -38,7 +38,7 @@ from rmutils.paper.effects.real_effects import (
 )
 from rmutils.paper.head_checks import HeadNumbers
 from rmutils.paper.verdicts import MARGIN, Effect, blind_spot, quantity
-from rmutils.pipeline.planned_runs import load_plan, planned_runs, stored_runs
+from rmutils.pipeline.planned_runs import planned_runs, stored_runs
 from rmutils.pipeline.retmask import RetMaskRun
 
 NEEDLES = 3  # as many as the detection script that section 4.1 adopts has
@@ -176,7 +176,7 @@ def retrieval_heads_change_beyond(model: str, strategy: str) -> Effect:
 def half_learned_change_beyond_same_layers(model: str) -> Effect:
     """Score of the retrieval heads of a half-learned model after RetMask, minus that after masking
     others of the same layers, over the cases that both trained models solve."""
-    found = half_learned(load_plan("half_learned"))
+    found = half_learned()
     if found is None or found.done < found.planned:
         raise NotStored("not all planned runs on half-learned models are stored. They are made by "
                         "`rmutils run 09_data_and_training -p compute_half auto`.")

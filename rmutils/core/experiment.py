@@ -1,0 +1,240 @@
+"""Experiments: what is planned, what is stored of it, and how the rest is computed.
+
+A plan is a file in `data/plans`, written before any result and never edited: results name its hash.
+An `Experiment` declares once what a run is. What is the same for all experiments follows from that:
+runs are looked up, missing ones computed, tables joined, deviations from the plan told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, Self, TypeVar
+
+import pandas as pd
+import yaml
+
+from rmutils.core.config import Config, run_notebook
+from rmutils.core.errors import NotStored, UserError
+from rmutils.core.files import sha256
+from rmutils.core.paths import PLANS
+from rmutils.core.results import Artifact, Compute, Stage
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan of an experiment, as its file has it.
+
+    Attributes
+    ----------
+    name : str
+    digest : str
+        The first 16 digits of the file's SHA-256. Results name it in their facts, as `plan`.
+    content : dict
+    """
+
+    name: str
+    digest: str
+    content: dict[str, Any]
+
+    def deviations(self, artifacts: Iterable[Artifact]) -> list[str]:
+        """Say which results were not made by this plan, in a sentence each."""
+        plans = [(a.name, a.manifest["facts"].get("plan", "none")) for a in artifacts]
+        return [f"{name} was made by plan {plan}, not by {self.digest}."
+                for name, plan in plans if plan != self.digest]
+
+
+def load_plan(name: str) -> Plan:
+    """Read `data/plans/NAME.yml`."""
+    path = PLANS / f"{name}.yml"
+    if not path.exists():
+        raise UserError(f"there is no plan {name}: {path} is no file.")
+    return Plan(name, sha256(path)[:16], yaml.safe_load(path.read_text(encoding="utf-8")))
+
+
+class LeftOut(UserError):
+    """A model that cannot be part of an experiment, by the rules of its plan."""
+
+
+class Run(NamedTuple):
+    """A run whose configuration does not name its model."""
+
+    model: str
+    config: Any
+
+
+R = TypeVar("R")
+T = TypeVar("T")
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Runs(Generic[R, T]):
+    """The runs of an experiment, as far as they are stored.
+
+    Attributes
+    ----------
+    names : tuple of str
+        What the parts of a key are called: `model` and `seed`, say.
+    planned : dict
+        Key -> run, in the order of the plan.
+    stored : dict
+        Key -> its result: an `Artifact`, or something that has one as `artifact`.
+    missing : list of str
+        The command for each missing run.
+    left_out : dict
+        Model -> why its runs are left out.
+    deviations : list of str
+        What is not as the plan says, in a sentence each.
+    """
+
+    names: tuple[str, ...]
+    planned: dict[Key, R]
+    stored: dict[Key, T]
+    missing: list[str]
+    left_out: dict[str, str]
+    deviations: list[str]
+
+    @property
+    def artifacts(self) -> list[Artifact]:
+        """The stored results."""
+        results: Iterable[Any] = self.stored.values()
+        return [getattr(one, "artifact", one) for one in results]
+
+    @property
+    def seconds(self) -> float:
+        """What the stored runs took, by their manifests."""
+        return float(sum(artifact.manifest["seconds"] for artifact in self.artifacts))
+
+    def table(self, name: str) -> pd.DataFrame:
+        """Return a table of all runs that have it, with the parts of their keys as columns."""
+        found = [(key, artifact.path(f"{name}.parquet"))
+                 for key, artifact in zip(self.stored, self.artifacts, strict=True)]
+        return pd.concat([
+            pd.read_parquet(path).assign(**dict(zip(self.names, key, strict=True)))
+            for key, path in found if path.exists()], ignore_index=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment(Generic[R, T]):
+    """What a run of an experiment is, and how it is computed.
+
+    Attributes
+    ----------
+    name : str
+        Of its results.
+    config : type
+        The configuration of a run, which has a `model` or stands beside it in a `Run`.
+    plan : str or Plan
+        The file in `data/plans`.
+    planned : callable
+        Yields the runs of a plan in the order in which they are made.
+    keys : tuple of str
+        Attributes that tell runs apart, as `retmask.seed`; in tables it is the column `seed`.
+    make : callable
+        Writes the files of a run into a folder and returns facts for its manifest. After a kill it
+        is called with the same folder again. None: the runs are results of another kind, and a
+        subclass says by `obtain` which.
+    inputs : callable
+        Everything else that the result of a run depends on, as content hashes by name.
+    label : callable
+        How a run's folder is called among those of its model.
+    notebook, parameter : str
+        The notebook that computes missing runs, and its parameter that says so.
+    version : int
+        Raised whenever the code would give another result for the same configuration.
+    """
+
+    name: str
+    config: type[Config]
+    plan: str | Plan
+    planned: Callable[[Plan], Iterable[R]]
+    keys: tuple[str, ...]
+    make: Callable[[R, Path], dict[str, Any]] | None = None
+    inputs: Callable[[R], dict[str, str]] = lambda run: {}
+    label: Callable[[R], str] = lambda run: ""
+    notebook: str
+    parameter: str
+    version: int = 1
+
+    @property
+    def stage(self) -> Stage[Any]:
+        """Where its results are kept."""
+        return Stage(self.name, self.version)
+
+    def read_plan(self) -> Plan:
+        """Return its plan."""
+        return load_plan(self.plan) if isinstance(self.plan, str) else self.plan
+
+    def by_plan(self, plan: Plan) -> Self:
+        """Return the same experiment with another plan."""
+        return replace(self, plan=plan)
+
+    def key(self, run: R) -> Key:
+        """Return what tells a run apart."""
+        return tuple(attrgetter(name)(run) for name in self.keys)
+
+    def runs(self) -> dict[Key, R]:
+        """Return all planned runs by their keys.
+
+        Raises
+        ------
+        UserError
+            The plan lacks something, or has a run twice.
+        """
+        plan, found = self.read_plan(), dict[Key, R]()
+        try:
+            for run in self.planned(plan):
+                if found.setdefault(key := self.key(run), run) is not run:
+                    raise UserError(f"data/plans/{plan.name}.yml: {key} is planned twice.")
+        except KeyError as error:
+            raise UserError(f"data/plans/{plan.name}.yml: {error} is missing.") from error
+        return found
+
+    def command(self, run: R) -> str:
+        """Return the line that computes a run."""
+        return run_notebook(self.notebook, {self.parameter: "auto"})
+
+    def obtain(self, run: R, *, compute: Compute = "auto") -> T:
+        """Look a run up, or compute it.
+
+        Raises
+        ------
+        NotStored
+            It is not stored and `compute="never"`.
+        LeftOut
+            By the plan's rules, its model is not part of the experiment.
+        """
+        make, facts = self.make, {"plan": self.read_plan().digest}
+        assert make
+        artifact: Any = self.stage.obtain_folder(
+            run.config if isinstance(run, Run) else run,  # type: ignore[arg-type]
+            self.inputs(run), lambda folder: facts | make(run, folder), compute=compute,
+            command=self.command(run), model=attrgetter("model")(run), label=self.label(run))
+        if reason := artifact.manifest["facts"].get("left_out"):
+            raise LeftOut(reason)
+        found: T = artifact
+        return found
+
+    def deviations(self, artifacts: list[Artifact]) -> list[str]:
+        """Say which results were made by another plan; those of another kind name none."""
+        return self.read_plan().deviations(artifacts) if self.make else []
+
+    def collect(self, *, compute: Compute = "never") -> Runs[R, T]:
+        """Look all planned runs up, and compute the missing ones unless `compute="never"`."""
+        planned = self.runs()
+        found = Runs[R, T](tuple(name.rpartition(".")[2] for name in self.keys), planned, {}, [],
+                           {}, [])
+        for key, run in planned.items():
+            if (model := attrgetter("model")(run)) in found.left_out:
+                continue
+            try:
+                found.stored[key] = self.obtain(run, compute=compute)
+            except NotStored:
+                found.missing.append(self.command(run))
+            except LeftOut as reason:
+                found.left_out[model] = str(reason)
+        return replace(found, deviations=[*self.deviations(found.artifacts),
+                                          *found.left_out.values()])
