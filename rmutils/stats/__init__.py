@@ -36,10 +36,12 @@ from rmutils.stats.intervals import (
     span,
     spread,
 )
+from rmutils.stats.pooling import Pooled, pool, standard_error
 
 __all__ = [
     "ANY", "Bounds", "CONTRAST", "Contrast", "DIFFERENCE", "FLIPS", "Interval", "LEVEL",
-    "MORE_POINTS", "POINTS", "POSITIVE", "POWER", "RELATIVE", "RESAMPLES", "SHARE", "TIE",
+    "MORE_POINTS", "POINTS", "POSITIVE", "POWER", "Pooled", "RELATIVE", "RESAMPLES", "SHARE", "TIE",
     "compare", "contrast", "draws", "expansion", "holm", "interval", "interval_of",
-    "interval_p", "paired", "sign_flip_test", "smallest_effect", "smallest_p", "span", "spread",
+    "interval_p", "paired", "pool", "sign_flip_test", "smallest_effect", "smallest_p", "span",
+    "spread", "standard_error",
 ]
