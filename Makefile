@@ -19,21 +19,21 @@ help:  ## show this list
 
 book: export RMUTILS_SOLUTIONS := $(filter no,$(SOLUTIONS))
 book: .venv/.complete  ## build the book: book/_build/html/index.html (SOLUTIONS=no)
-	@$(PY) -m rmutils.site.build --profile '$(PROFILE)'
+	@$(PY) -m rmutils.book.site.build --profile '$(PROFILE)'
 
 pdf: book  ## print the book: book/_build/pdf/retmask-reproduced.pdf (needs chromium)
-	@$(PY) -m rmutils.site.pdf
+	@$(PY) -m rmutils.book.site.pdf
 
 publish: book  ## put the built book beside its other versions (SITE=folder)
-	@$(PY) -m rmutils.site.pages.versions $(SITE)
+	@$(PY) -m rmutils.book.site.pages.versions $(SITE)
 
 release: publish  # its earlier name; a release that `rmutils artifacts fetch` reads is what `make archive` packs
 
 archive: book  ## one file for good: sources, book, PDF, hashes, RO-Crate, Croissant, CodeMeta, SBOM
 stick: book  ## a folder for machines without a network: packages, model, book, PDF; MODELS="..." adds more
 archive stick:
-	@$(PY) -m rmutils.site.pdf || echo 'So there is no PDF in it.'
-	@$(PY) -m rmutils.site.$@ $(if $(filter stick,$@),$(MODELS))
+	@$(PY) -m rmutils.book.site.pdf || echo 'So there is no PDF in it.'
+	@$(PY) -m rmutils.book.site.$@ $(if $(filter stick,$@),$(MODELS))
 
 check: .venv/.complete  ## lint, types, spelling and the order of imports
 	@$(PY) -m ruff check rmutils tests benchmarks .ci
@@ -63,7 +63,7 @@ lab: .venv/.lab class/release  ## open notebooks and worksheets in JupyterLab
 	@JUPYTER_PREFER_ENV_PATH=1 $(PY) -m jupyterlab --config .ci/jupyter_config.py $(ARGS)
 
 class: .venv/.complete  ## make worksheets: class/release, class/source (STUDENTS=file SEED=0)
-	@$(PY) -m rmutils.site.classroom $(if $(STUDENTS),--students '$(STUDENTS)') --seed $(SEED)
+	@$(PY) -m rmutils.book.site.classroom $(if $(STUDENTS),--students '$(STUDENTS)') --seed $(SEED)
 
 class/release:  # those that somebody works on are kept
 	@$(MAKE) class
@@ -84,7 +84,7 @@ named:
 	@test -n '$(NB)' || { echo 'Say which: make notebook NB=01_preliminaries P="tau=0.05"'; exit 2; }
 
 doctor:  ## say what is wrong on this machine, and the command that fixes it
-	@"$${PYTHON:-python3}" -m rmutils.doctor
+	@"$${PYTHON:-python3}" -m rmutils.book.tools.doctor
 
 lock: .venv/.complete  ## pin the newest versions that pyproject.toml allows
 	@$(PY) .ci/lock.py && $(PY) .ci/vllm.py lock && $(PY) .ci/bench.py lock

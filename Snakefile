@@ -1,7 +1,7 @@
 # The book as a graph: one rule per notebook, one for the pages. Started by `make book`
-# (rmutils/site/build.py), which takes care of locks and messages. What a step reads besides
-# (rmutils/site/dependencies.py) is hashed in its parameter `content`: the scheduler would look at
-# thousands of input files again and again. With the plan of a study (rmutils/study), a rule per
+# (rmutils/book/site/build.py), which takes care of locks and messages. What a step reads besides
+# (rmutils/book/site/dependencies.py) is hashed in its parameter `content`: the scheduler would look at
+# thousands of input files again and again. With the plan of a study (rmutils/book/jobs), a rule per
 # stage comes before them.
 import json
 import os
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from rmutils.core.paths import DATA
-from rmutils.site import dependencies, steps
+from rmutils.book.site import dependencies, steps
 
 ROOT = Path.cwd()
 CHAPTERS = dependencies.chapters(ROOT, config["profile"])
@@ -22,7 +22,7 @@ SECONDS = {run["notebook"]: run["seconds"] for run in RUNS if "given" not in run
 PLAN = json.loads(Path(config["plan"]).read_text()) if "plan" in config else {}
 RECORDS = Path(config.get("plan", "")).parent
 RESULTS = [str(steps.RESULTS)] if PLAN or steps.RESULTS.exists() else []
-# What pages say besides: where the book and its repository are (rmutils/site/pages/extras.py), and
+# What pages say besides: where the book and its repository are (rmutils/book/site/pages/extras.py), and
 # solutions or none.
 VARIABLES = ["RMUTILS_SOLUTIONS", "RMUTILS_ADDRESS", "GITHUB_SERVER_URL", "GITHUB_REPOSITORY",
              "GITHUB_REF_TYPE", "GITHUB_REF_NAME"]
@@ -39,7 +39,7 @@ rule book:
         documentation=dependencies.documentation(),
         variables=[os.environ.get(name, "") for name in VARIABLES],
     shell:
-        PYTHON + " -m rmutils.site.steps pages"
+        PYTHON + " -m rmutils.book.site.steps pages"
 
 
 for chapter in CHAPTERS:
@@ -59,7 +59,7 @@ for chapter in CHAPTERS:
         priority:
             int(SECONDS.get(chapter.name, 0))
         shell:
-            PYTHON + " -m rmutils.site.steps chapter {input.notebook:q} {output:q} {params.values:q}"
+            PYTHON + " -m rmutils.book.site.steps chapter {input.notebook:q} {output:q} {params.values:q}"
 
 
 if PLAN:
@@ -77,7 +77,7 @@ if PLAN:
         params:
             plan=config["plan"],
         shell:
-            PYTHON + " -m rmutils.study results {params.plan:q}"
+            PYTHON + " -m rmutils.book.jobs results {params.plan:q}"
 
 
 def job(stage, wildcards):
@@ -128,4 +128,4 @@ for stage in sorted({name.split("/")[0] for name in PLAN}):
             plan=config["plan"],
             stage=stage,
         shell:
-            PYTHON + " -m rmutils.study job {params.plan:q} {params.stage}/{wildcards.name:q} {threads}"
+            PYTHON + " -m rmutils.book.jobs job {params.plan:q} {params.stage}/{wildcards.name:q} {threads}"

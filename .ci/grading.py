@@ -26,7 +26,7 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from rmutils.site.classroom import (  # noqa: E402
+from rmutils.book.site.classroom import (  # noqa: E402
     RELEASE,
     SOURCE,
     VARIANTS,

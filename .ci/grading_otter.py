@@ -17,7 +17,7 @@ import nbformat
 from grading import MISTAKES, ROOT, call, tools
 from overlay import lay_over
 
-from rmutils.site.classroom import BLANK, OTTER, make_worksheets, read_exercises
+from rmutils.book.site.classroom import BLANK, OTTER, make_worksheets, read_exercises
 
 TARGET = ROOT / ".venv-otter"
 WANTED = "otter-grader>=7,<8"

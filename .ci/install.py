@@ -102,7 +102,8 @@ def main() -> str:
     if why := install(root, stick.resolve() if stick else None):
         return why
     if on_stick:
-        build = "make book" if os.name != "nt" else r".venv\Scripts\python -m rmutils.site.build"
+        build = ("make book" if os.name != "nt"
+                 else r".venv\Scripts\python -m rmutils.book.site.build")
         print(f"Done. Now `cd {root}`, then `{build}`.")
     return ""
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from benchmarks.measuring import PYTHON
 from benchmarks.records import Results
+from rmutils.book.chapters.speed.measurements import FOLDER
 from rmutils.core import paths
 from rmutils.core.config import Config
-from rmutils.experiments.speed import FOLDER
 
 
 class Settings(Config):
@@ -59,7 +59,7 @@ def _build(project: Path, cache: Path, profile: str) -> dict:
     """Build by the package of the clone."""
     started = time.perf_counter()
     done = subprocess.run(
-        [PYTHON, "-m", "rmutils.site.build", "--profile", profile], check=True, cwd=project,
+        [PYTHON, "-m", "rmutils.book.site.build", "--profile", profile], check=True, cwd=project,
         env={**os.environ, "RMUTILS_CACHE": str(cache), "PYTHONPATH": str(project)},
         stdout=subprocess.PIPE, text=True).stdout
     steps = [line.split()[0] for line in done.splitlines() if " done in " in line]

@@ -13,8 +13,8 @@ from torch import nn
 from benchmarks.measuring import OTHERS, copied
 from benchmarks.records import Results
 from benchmarks.watching import LIBRARIES, WAYS, Asked, rows
+from rmutils.book.chapters.speed.measurements import FOLDER, differences, load
 from rmutils.core.config import Config
-from rmutils.experiments.speed import FOLDER, differences, load
 from rmutils.models.products import Linear
 
 SIZES = 512, 1024, 2048

@@ -13,8 +13,8 @@ from benchmarks.records import Results
 from benchmarks.ways import passes_of
 from rmutils import DetectConfig, load_model
 from rmutils.attention.decoding import capturing, decode
+from rmutils.book.chapters.speed.measurements import FOLDER
 from rmutils.core.config import Config
-from rmutils.experiments.speed import FOLDER
 from rmutils.heads.answering import tokens_together
 from rmutils.heads.detection import build_cases
 from rmutils.models.engine import drafts

@@ -20,9 +20,9 @@ import typer
 from benchmarks.measuring import PYTHON, lines_of
 from benchmarks.records import Results
 from rmutils import load_model
+from rmutils.book.chapters.speed.measurements import FOLDER
 from rmutils.core.config import Config
 from rmutils.core.paths import ROOT
-from rmutils.experiments.speed import FOLDER
 from rmutils.models import LanguageModel
 from rmutils.preference.instructions import draw
 from rmutils.preference.responses import Backend, Response, ResponseConfig, Transformers

@@ -15,8 +15,8 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 
 from benchmarks.records import Results
 from rmutils import DetectConfig, load_model
+from rmutils.book.chapters.speed.measurements import FOLDER
 from rmutils.core.config import Config
-from rmutils.experiments.speed import FOLDER
 from rmutils.heads.detection import even_depths, run_cases
 from rmutils.models import LanguageModel
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from benchmarks.measuring import copied
 from benchmarks.records import Results
 from benchmarks.watching import Asked, rows
+from rmutils.book.chapters.speed.measurements import FOLDER, REFERENCE
 from rmutils.core.config import Config
-from rmutils.experiments.speed import FOLDER, REFERENCE
 from rmutils.heads.detection import even_depths
 
 

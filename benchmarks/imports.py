@@ -8,9 +8,9 @@ from pathlib import Path
 
 from benchmarks.measuring import PYTHON
 from benchmarks.records import Results
+from rmutils.book.chapters.speed.measurements import FOLDER
 from rmutils.core.config import Config
 from rmutils.core.paths import ROOT
-from rmutils.experiments.speed import FOLDER
 
 STARTS = {
     "python": ("-c", "pass"),

@@ -17,8 +17,8 @@ import torch
 
 from benchmarks.measuring import OTHERS, PYTHON, lines_of, watched
 from benchmarks.records import Results
+from rmutils.book.chapters.speed.measurements import FOLDER
 from rmutils.core.config import Config
-from rmutils.experiments.speed import FOLDER
 from rmutils.heads.answering import SUCCESS_ROUGE, answer_recall
 from rmutils.heads.detection import DetectConfig, build_cases, detect
 from rmutils.models import load_model

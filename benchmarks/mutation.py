@@ -16,15 +16,15 @@ import yaml
 
 from benchmarks.measuring import PYTHON, lines_of
 from benchmarks.records import Results
+from rmutils.book.chapters.speed.measurements import FOLDER
 from rmutils.core.config import Config, digest
 from rmutils.core.files import sha256
 from rmutils.core.paths import DATA, ROOT
-from rmutils.experiments.speed import FOLDER
 
 MODULES = {
     **dict.fromkeys(("stats.intervals", "stats.contrast", "stats.corrections"), "test_stats"),
     "core.journal": "core/test_journal core/test_progress cli/test_loading_options",
-    "paper.gains": "paper/test_gains",
+    "book.claims.gains": "paper/test_gains",
     "evaluation.helmet.averages": "evaluation/helmet/test_averages",
     "evaluation.helmet.metrics": "evaluation/helmet/test_metrics evaluation/helmet/test_run",
     "preference.pairs": "preference/test_pairs preference/test_longreward",
@@ -33,7 +33,7 @@ MODULES = {
     "training.encoding": "training/test_encoding",
     "heads.copy_score": "heads/test_scoring heads/test_detection",
     "heads.scores": "heads/test_scores heads/test_stability heads/test_score_files",
-    "paper.verdicts": "paper/test_verdicts paper/test_effects",
+    "book.verdicts": "paper/test_verdicts paper/test_effects",
     "attention.ms_poe": "attention/test_ms_poe attention/test_watching",
     "attention.sharing_plans": "attention/test_sharing_plans attention/test_share_attention",
     "attention.share_attention":
@@ -43,7 +43,7 @@ MODULES = {
     "attention.rope": "attention/test_rope attention/test_ms_poe attention/test_variants",
     "heads.masking": "heads/test_masking heads/test_mean heads/test_queries heads/test_export",
     "core.results": "core/test_results heads/test_store",
-    "paper.claims": "paper/test_effects paper/test_claims_list",
+    "book.claims.claim_list": "paper/test_effects paper/test_claims_list",
 }
 """Modules of `rmutils` that decide numbers, and their tests; those with fast tests come first."""
 REASONS = Path(__file__).with_suffix(".yml")

@@ -22,10 +22,10 @@ from typing import Annotated
 import nbformat
 import typer
 
+from rmutils.book.jobs.notebook_costs import Measured, estimate, load_costs
 from rmutils.core import paths
 from rmutils.core.environment import environment
-from rmutils.estimate import estimate, load_costs
-from rmutils.estimate.notebook_costs import TIMINGS, Measured, work_seconds
+from rmutils.models.costs import TIMINGS, work_seconds
 
 
 def measure(run: Measured, folder: Path) -> Measured:

@@ -12,12 +12,12 @@ import psutil
 
 from benchmarks.records import Results
 from rmutils import load_model
+from rmutils.book.chapters.speed.measurements import FOLDER
+from rmutils.book.site import playground
+from rmutils.book.site.pdf import browsing, serving
+from rmutils.book.site.steps import HTML
 from rmutils.core.config import Config
 from rmutils.core.paths import ROOT
-from rmutils.experiments.speed import FOLDER
-from rmutils.site import playground
-from rmutils.site.pdf import browsing, serving
-from rmutils.site.steps import HTML
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -7,9 +7,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from rmutils.book.chapters.speed.measurements import FOLDER
 from rmutils.core.config import Config
 from rmutils.core.environment import environment
-from rmutils.experiments.speed import FOLDER
 
 SAME = "hardware", "packages", "python"
 """Conditions that must be the same for measurements to stand beside each other."""

@@ -19,10 +19,10 @@ import typer
 from benchmarks.measuring import PYTHON, lines_of, stay_within_memory, watched
 from benchmarks.records import Results
 from rmutils import load_model
+from rmutils.book.chapters.speed.measurements import FOLDER
+from rmutils.book.experiments.planned_runs import planned_runs, stored_runs
 from rmutils.core.config import Config
-from rmutils.experiments.speed import FOLDER
 from rmutils.models.loading import trained_folder
-from rmutils.pipeline.planned_runs import planned_runs, stored_runs
 from rmutils.training.recipes import RECIPES
 from rmutils.training.running import train
 

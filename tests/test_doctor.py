@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from rmutils import doctor
-from rmutils import doctor as installed
-from rmutils import doctor as machine
+from rmutils.book.tools import doctor
+from rmutils.book.tools import doctor as installed
+from rmutils.book.tools import doctor as machine
 from rmutils.core import paths
 
 
@@ -43,7 +43,7 @@ def test_bare_machine_is_told_to_install(checkout, cut_off):
 
 def test_it_runs_where_no_package_is_installed():
     """Without site-packages; `-S` leaves only what Python itself brings."""
-    done = subprocess.run([sys.executable, "-S", "-m", "rmutils.doctor", "--json"],
+    done = subprocess.run([sys.executable, "-S", "-m", "rmutils.book.tools.doctor", "--json"],
                           cwd=paths.ROOT, capture_output=True, text=True)
     assert not done.stderr
     found = json.loads(done.stdout)

@@ -16,8 +16,8 @@ from numpydoc.docscrape import FunctionDoc
 from sphinx.util.inspect import signature, stringify_signature
 
 import rmutils
+from rmutils.book.site.pages.reference import sign
 from rmutils.core.paths import CORPORA, ROOT, SHIPPED_MODELS
-from rmutils.site.pages.reference import sign
 
 
 def snippets(page: str) -> dict[str, str]:

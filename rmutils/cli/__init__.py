@@ -10,6 +10,8 @@ import importlib
 import os
 import shlex
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -20,39 +22,46 @@ from rmutils.cli import stand_ins
 from rmutils.core import paths
 from rmutils.core.errors import UserError, printable
 
-COMMANDS = {  # name: module of `rmutils.cli`, help
-    "models": ("models", "Models that have a name here: list, fetch, info, train."),
-    "detect": ("heads_commands", "Find the retrieval heads of a model."),
-    "report": (
-        "heads_commands", "A checkpoint on one page: its heads, what masking costs, a forecast."),
-    "heads": ("heads_commands", "Head scores in the formats of others."),
-    "mask": ("heads_commands", "Write a model with heads switched off."),
-    "generate": ("method", "Sample responses, from the whole model or one with heads masked."),
-    "pairs": ("method", "Make preference pairs by one of the paper's strategies."),
-    "train": ("method", "Train a model on preference pairs."),
-    "merge": ("method", "Write a whole model: of a LoRA adapter, a stored training, any other."),
-    "retmask": ("method", "The whole method: detect, mask, generate, train, detect again."),
-    "artifacts": ("project", "Stored results: list, fetch, verify, show, promote, rm."),
-    "evaluate": ("measure", "Long-context scores, by HELMET's seven categories."),
-    "collect": ("measure", "Read HELMET's own result files into the same table."),
-    "abilities": ("measure", "Scores on tasks without long contexts, drift from the base model."),
-    "real-models": ("real_models", "A part of the plan for four real models, for one of them."),
-    "variants": ("measure", "A model with its attention changed: answers, retrieval heads, costs."),
-    "paper": ("paper_commands", "The paper's tables and an audit of its numbers."),
-    "claims": ("paper_commands", "The paper's claims, and a verdict on each."),
-    "run": ("project", "Run a notebook with other parameters."),
-    "estimate": ("project", "Time, memory and disk of such a run, beforehand."),
-    "study": ("method", "The whole study: from the models to the book, here or on a cluster."),
-    "doctor": ("project", "What is wrong on this machine, and the command that fixes it."),
+
+@dataclass(frozen=True)
+class Listed:
+    """A command: the module that has it, its line of help, and what is known before its import."""
+
+    module: str
+    help: str
+    at_once: bool = False
+    """It keeps nothing to go on from."""
+    clone: bool = False
+    """It needs the clone: its notebooks, stored results, environment."""
+    group: bool = False
+    """It shows its help where no command follows."""
+
+
+COMMANDS = {
+    "models": Listed("rmutils.cli.models", "Models that have a name here: list, fetch, info, "
+                     "train.", group=True),
+    "detect": Listed("rmutils.cli.heads_commands", "Find the retrieval heads of a model."),
+    "heads": Listed("rmutils.cli.heads_commands", "Head scores in the formats of others."),
+    "mask": Listed("rmutils.cli.heads_commands", "Write a model with heads switched off."),
+    "generate": Listed("rmutils.cli.method", "Sample responses, from the whole model or one with "
+                       "heads masked."),
+    "pairs": Listed("rmutils.cli.method", "Make preference pairs by one of the paper's "
+                    "strategies."),
+    "train": Listed("rmutils.cli.method", "Train a model on preference pairs."),
+    "merge": Listed("rmutils.cli.method", "Write a whole model: of a LoRA adapter, a stored "
+                    "training, any other."),
+    "retmask": Listed("rmutils.cli.method", "The whole method: detect, mask, generate, train, "
+                      "detect again."),
+    "evaluate": Listed("rmutils.cli.evaluate", "Long-context scores, by HELMET's seven "
+                       "categories."),
+    "collect": Listed("rmutils.cli.evaluate", "Read HELMET's own result files into the same "
+                      "table.", at_once=True),
+    "artifacts": Listed("rmutils.cli.artifacts", "Stored results: list, fetch, verify, show, "
+                        "promote, rm.", at_once=True, group=True),
+    "paper": Listed("rmutils.cli.paper_commands", "The paper's tables and an audit of its "
+                    "numbers.", at_once=True, group=True),
 }
-
-
-AT_ONCE = "artifacts", "collect", "paper", "claims", "estimate", "doctor"
-"""Commands that keep nothing to go on from."""
-CLONE = "claims", "doctor", "estimate", "run", "study"
-"""Commands that need the clone: its notebooks, stored results, environment."""
-GROUPS = "models", "artifacts", "variants", "paper"
-"""Commands that show their help where no command follows."""
+"""The library's commands; `add_commands` brings those of the book."""
 QUICK = ["models", "list"]
 """A command that needs no more than help does: names, types and paths."""
 COMPLETE = "RMUTILS_HELP_COMPLETE"
@@ -67,8 +76,9 @@ class LazyCommands(TyperGroup):
     def main(self, args=None, *others, **named):
         """Run the command; help and `QUICK` do without what takes seconds to import."""
         self.words = sys.argv[1:] if args is None else list(args)
+        groups = [name for name, listed in COMMANDS.items() if listed.group]
         quick = "--help" in self.words and self.words[0] in ("--help", *COMMANDS) or (
-            len(self.words) == 1 and self.words[0] in GROUPS) or self.words[:2] == QUICK
+            len(self.words) == 1 and self.words[0] in groups) or self.words[:2] == QUICK
         if args is not None or not quick or {COMPLETE, PLUGINS} & os.environ.keys():
             return super().main(args, *others, **named)
         stand_ins.install()
@@ -80,14 +90,15 @@ class LazyCommands(TyperGroup):
             os.execve(sys.executable, sys.orig_argv, os.environ | {COMPLETE: "1"})
 
     def resolve_command(self, ctx, args):
-        if args[0] in CLONE and not paths.CHECKOUT and "--help" not in args:
+        listed = COMMANDS.get(args[0])
+        if listed and listed.clone and not paths.CHECKOUT and "--help" not in args:
             raise UserError(f"`{args[0]}` works in a clone of the book, with its notebooks and "
                             f"stored results. This is the package alone, in {paths.PACKAGE}.")
-        if args[0] not in AT_ONCE and "--help" not in args:
+        if not (listed and listed.at_once) and "--help" not in args:
             from rmutils.core.environment import share_cores
 
             share_cores()
-        if args[0] in COMMANDS:
+        if listed:
             self.commands[args[0]] = _load(args[0])
         return super().resolve_command(ctx, args)
 
@@ -113,7 +124,7 @@ class LazyCommands(TyperGroup):
         except KeyboardInterrupt:
             typer.echo("\nrmutils: stopped." + (
                 f" What was finished is kept: `{shlex.join(['rmutils', *self.words])}` goes on "
-                "from there." if ctx.invoked_subcommand not in AT_ONCE else ""), err=True)
+                "from there." if not COMMANDS[ctx.invoked_subcommand].at_once else ""), err=True)
             raise typer.Exit(130) from None
 
 
@@ -133,7 +144,7 @@ def _load(name: str):
     """The command in its module: the Typer app `NAME_app`, or the function of that name."""
     from rmutils.cli.from_configs import Command
 
-    module = importlib.import_module(f"rmutils.cli.{COMMANDS[name][0]}")
+    module = importlib.import_module(COMMANDS[name].module)
     command = getattr(module, f"{name}_app", None)
     if command is None:
         function = getattr(module, name.replace("-", "_"))
@@ -150,8 +161,16 @@ def hyphens(name: str) -> str:
 app = typer.Typer(cls=LazyCommands, no_args_is_help=True, add_completion=False,
                   pretty_exceptions_enable=False,
                   context_settings={"token_normalize_func": hyphens})
-for _name, (_, _help) in COMMANDS.items():
-    app.command(_name, help=_help)(lambda: None)
+
+
+def add_commands(commands: Mapping[str, Listed]) -> None:
+    """Offer commands of code outside the library, as the book's."""
+    COMMANDS.update(commands)
+    for name, listed in commands.items():
+        app.command(name, help=listed.help)(lambda: None)
+
+
+add_commands(COMMANDS)
 
 
 def _print_version(wanted: bool) -> None:

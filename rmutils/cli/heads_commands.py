@@ -1,10 +1,9 @@
-"""Commands about the heads of a model: `rmutils detect`, `rmutils mask`, `rmutils report`."""
+"""Commands about the heads of a model: `rmutils detect`, `rmutils mask`, `rmutils heads`."""
 
 from __future__ import annotations
 
 import json
 import math
-import re
 import shlex
 import warnings
 from pathlib import Path
@@ -16,7 +15,6 @@ import typer
 from rmutils.cli import options
 from rmutils.cli.from_configs import Part, configured
 from rmutils.core.errors import UserError, did_you_mean
-from rmutils.experiments.your_own_model import OwnModelConfig, examine
 from rmutils.heads import DetectConfig, export_masked
 from rmutils.heads.detection import detect_stored
 from rmutils.heads.masking import Ablation, check_free
@@ -145,51 +143,6 @@ def mask(
     print(f"Written to {folder}")
     print(f"Load it: rmutils.load_model({str(folder)!r}) or vllm serve {shlex.quote(str(folder))} "
           f"--dtype {str(lm.model.dtype).removeprefix('torch.')}")
-
-
-REPORTED = {name: f"--{name.split('.')[1]}" for name in (
-    "detect.lengths", "detect.depths", "detect.needles", "sweep.counts", "sweep.draws",
-    "sweep.samples")}
-"""Options of `rmutils report` that need no prefix."""
-
-
-@configured(config=Part(OwnModelConfig(), names=REPORTED))
-@options.loads_models
-def report(
-    ctx: typer.Context,
-    model: options.Model,
-    config: OwnModelConfig,
-    out: Annotated[Path | None, typer.Option(
-        help="The page (.html). Its numbers go beside it (.json).",
-        show_default="report-MODEL.html")] = None,
-    compute: options.Compute = "auto",
-    as_json: options.Json = False,
-) -> None:
-    """Detect a model's retrieval heads, mask ever more of them, and predict RetMask's gain.
-
-    Writes a page that stands alone and prints on one sheet, and its numbers as JSON. A run that was
-    stopped goes on when the same command is given again.
-
-    Example: rmutils report ./my-checkpoint
-
-    Example: rmutils report model.gguf --lengths 512,2048 --out my-model.html
-    """
-    from rmutils.site import model_report  # matplotlib: only when it is needed
-
-    if out and out.suffix != ".html":
-        raise UserError(f"--out {out}: the page is HTML. Give a file that ends in .html.")
-    options.check_room(out or Path("report.html"))
-    own = examine(model, config, compute=compute, command=options.command_line(ctx))
-    found = model_report.forecasts(own)
-    numbers = model_report.as_json(own, found)
-    target = out or Path(f"report-{re.sub(r'[^A-Za-z0-9.-]+', '-', own.name).strip('-.')}.html")
-    target.write_text(model_report.page(own, found), encoding="utf-8")
-    target.with_suffix(".json").write_text(numbers, encoding="utf-8")
-    if as_json:
-        print(numbers, end="")
-        return
-    print(f"{own.name}:", *model_report.findings(own, found), sep="\n- ")
-    print(f"Written: {target} and {target.with_suffix('.json').name}")
 
 
 heads_app = typer.Typer(no_args_is_help=True, add_completion=False, help="Files of head scores.")

@@ -13,8 +13,8 @@ import typer
 
 from rmutils.core.errors import UserError, did_you_mean
 from rmutils.core.paths import cache_dir, caches
-from rmutils.estimate.notebook_costs import slowness
 from rmutils.models import costs
+from rmutils.models.costs import slowness
 from rmutils.models.fetch import cached_path, fetch
 from rmutils.models.hub import fetch_hub
 from rmutils.models.known_models import REGISTRY, ModelSpec
@@ -152,8 +152,8 @@ def train(name: Name) -> None:
 
     Example: rmutils models train tiny-llama
     """
-    from rmutils.experiments.formation import formation_stored
-    from rmutils.experiments.teaching_models import measure, write_card
+    from rmutils.evaluation.formation import formation_stored
+    from rmutils.evaluation.teaching_card import measure, write_card
     from rmutils.models import load_model
     from rmutils.models.teaching import RECIPES
     from rmutils.models.teaching import train as train_model

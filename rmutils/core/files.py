@@ -301,7 +301,7 @@ DANGEROUS = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r", "\n")
 """Characters that begin a formula, in either width, and white space that programs skip first."""
 
 WITH_INTERVAL = re.compile(r"(-?\d+\.?\d*) \[(-?\d+\.?\d*),\u00a0(-?\d+\.?\d*)\]")
-"""Numbers as `rmutils.figures.report.number` writes them."""
+"""Numbers as `rmutils.book.figures.report.number` writes them."""
 
 
 def to_csv(frame: pd.DataFrame) -> str:

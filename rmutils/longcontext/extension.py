@@ -192,7 +192,7 @@ class Extended(AttentionVariant, RopeExtension):
                     weight.copy_(old)
 
     def _fine_tune(self, lm: LanguageModel) -> None:
-        """Train as `rmutils.experiments.olmo3.extension` does."""
+        """Train as `rmutils.book.chapters.olmo3_recipe.experiment.extension` does."""
         if lm.name not in RECIPES:
             raise UserError(f"{lm.name} is no teaching model, so it has no fine-tune. "
                             f"Models: {', '.join(RECIPES)}")

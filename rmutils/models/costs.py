@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
+import time
 from pathlib import Path
+
+import numpy as np
 
 from rmutils.core import paths
 from rmutils.models.hub import fetched, hub_id_of
 from rmutils.models.known_models import REGISTRY
 
+TIMINGS = paths.DATA / "timings.json"
+"""Recorded runs, and the seconds of `_work` on their machine."""
 SMALL = 135e6
 """Weights of smollm2-135m, to which `weight` is anchored."""
 SLOWER = 13
@@ -72,3 +79,34 @@ def memory(name: str) -> int:
 def detection_seconds(name: str) -> float:
     """Return the seconds of one core that `rmutils detect NAME` takes."""
     return DETECTION * weight(name)
+
+
+def _work() -> None:
+    """A fixed piece of work like that of a notebook: Python, products of matrices, functions."""
+    sum(i * i for i in range(400_000))
+    a = np.linspace(0, 1, 48 * 48).reshape(48, 48)
+    for _ in range(400):
+        a = np.tanh(a @ a / 48)  # from 65 x 65 on OpenBLAS takes several cores, and waits for them
+    np.exp(np.linspace(0, 1, 400_000)).sum()
+
+
+def work_seconds(clock=time.perf_counter) -> float:
+    """Return the seconds of that piece, the median of nine."""
+    taken = []
+    for _ in range(9):
+        started = clock()
+        _work()
+        taken.append(clock() - started)
+    return float(np.median(taken))
+
+
+def slowness(clock=time.perf_counter) -> float:
+    """Return how many times as long a run takes on this machine just now as on the recorded one.
+
+    2 is half as fast. Other work on the machine counts. It is the square root of what the piece of
+    work says, because a glance of a third of a second sees more of the ups and downs of a shared
+    machine than a run feels. That is a rule of thumb; on a machine that is steadily several times
+    slower, it says too little.
+    """
+    reference = json.loads(TIMINGS.read_text(encoding="utf-8"))["work_seconds"]
+    return math.sqrt(work_seconds(clock) / reference)

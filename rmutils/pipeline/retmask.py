@@ -1,6 +1,6 @@
 """A whole run of the method (sections 2 and 3): detect, mask, generate, pair, train, detect again.
 
-`RetMaskSteps` has the steps. `run_retmask` takes them in this process, `rmutils.study` in a job
+`RetMaskSteps` has the steps. `run_retmask` takes them in this process, `rmutils.book.jobs` in a job
 each.
 """
 

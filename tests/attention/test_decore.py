@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from rmutils.attention.decore import DeCoRe
+from rmutils.book.experiments.run_costs import CostsConfig, costs
 from rmutils.core.errors import UserError
 from rmutils.corpora.niah import load_haystacks
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate
-from rmutils.experiments.run_costs import CostsConfig, costs
 from rmutils.models import load_model
 from rmutils.models.engine.contrast import Contrast
 from rmutils.models.engine.generation import generate, next_token_logits

@@ -16,10 +16,10 @@ from rmutils.attention.share_attention import GivenSharing, Retain, Share, Unsha
 from rmutils.attention.sharing_plans import retention, sharing_json
 from rmutils.attention.streaming import Streaming
 from rmutils.attention.variants import VARIANTS, AttachedModel, AttentionVariant, Plain, Variant
+from rmutils.book.chapters.olmo3_recipe.experiment import extension
+from rmutils.book.experiments.under_variants import TextsConfig, VariantConfig, measure
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError
-from rmutils.experiments.olmo3 import extension
-from rmutils.experiments.under_variants import TextsConfig, VariantConfig, measure
 from rmutils.heads import mask_heads
 from rmutils.longcontext.extension import Extended, ExtensionConfig
 from rmutils.longcontext.reach import reach

@@ -10,9 +10,9 @@ from benchmarks import book
 from benchmarks.detection import Settings
 from benchmarks.measuring import PYTHON, lines_of
 from benchmarks.records import Results
+from rmutils.book.chapters.speed import measurements as tables
+from rmutils.book.chapters.speed.measurements import load, middle, ratio
 from rmutils.core.errors import NotStored
-from rmutils.experiments import speed as tables
-from rmutils.experiments.speed import load, middle, ratio
 
 
 def row(way, length, seconds, **more):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from rmutils import cli
+from rmutils import __main__ as cli
 from rmutils.evaluation.abilities import harness
 
 RECORDED = Path(__file__).parents[1] / "evaluation" / "abilities" / "harness_results"

@@ -6,7 +6,7 @@ import pytest
 from filelock import FileLock
 from typer.testing import CliRunner
 
-from rmutils.cli import app
+from rmutils.__main__ import app
 from rmutils.core import results
 from rmutils.core.config import Config
 from rmutils.core.results import Stage

@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from rmutils.cli import app, heads_commands, project
+from rmutils.__main__ import app
+from rmutils.cli import artifacts, heads_commands
 from rmutils.core import results
 from rmutils.heads import HeadScores
 from rmutils.models.known_models import tau_of
@@ -67,7 +68,7 @@ def test_interruption_says_how_to_go_on(model, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(heads_commands, "detect_stored", interrupted)
-    monkeypatch.setattr(project, "stored_results", interrupted)
+    monkeypatch.setattr(artifacts, "stored_results", interrupted)
     done = rmutils("tiny-llama", "--needles", "3")
     assert done.exit_code == 130 and "Traceback" not in done.output
     assert "`rmutils detect tiny-llama --needles 3` goes on from there" in done.stderr

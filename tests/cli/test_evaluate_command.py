@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rmutils import EvaluateConfig, HeadScores, evaluate, load_model, mask_heads
-from rmutils.cli import app
+from rmutils.__main__ import app
 from rmutils.core import results
 from tests.evaluation.helmet.helmet_files import written
 

@@ -7,22 +7,23 @@ import shlex
 import pytest
 from typer.testing import CliRunner
 
-from rmutils import cli
+from rmutils import __main__ as cli
 from rmutils.attention.ms_poe import MsPoe
-from rmutils.cli import heads_commands, measure, method
+from rmutils.book.commands import measure, report, study
+from rmutils.book.experiments.under_variants import TextsConfig, VariantConfig
+from rmutils.book.site import notebooks
+from rmutils.book.site.parameters import check_parameters
+from rmutils.cli import evaluate, heads_commands, method
 from rmutils.core import paths
 from rmutils.core.config import command_line
 from rmutils.evaluation.helmet import EvaluateConfig
-from rmutils.experiments.under_variants import TextsConfig, VariantConfig
 from rmutils.heads import DetectConfig
 from rmutils.pipeline.retmask import RetMaskConfig
-from rmutils.site import notebooks
-from rmutils.site.parameters import check_parameters
 from rmutils.training.recipes import RECIPES
 
-BODIES = [heads_commands.detect, heads_commands.mask, heads_commands.report, measure.evaluate,
+BODIES = [heads_commands.detect, heads_commands.mask, report.report, evaluate.evaluate,
           measure.abilities, method.generate, method.pairs, method.train, method.retmask,
-          method.study,
+          study.study,
           *(command.callback for command in measure.variants_app.registered_commands)]
 OTHERS = ("models", "artifacts", "paper", "claims", "doctor", "collect", "estimate", "merge",
           "real-models")

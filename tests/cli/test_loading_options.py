@@ -9,8 +9,9 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from rmutils import cli
-from rmutils.cli import heads_commands, measure, method, options
+from rmutils import __main__ as cli
+from rmutils.book.commands import measure, report
+from rmutils.cli import evaluate, heads_commands, method, options
 from rmutils.core import results
 from rmutils.core.journal import default_workers
 from rmutils.heads import DetectConfig
@@ -27,9 +28,10 @@ def rmutils(*words):
 
 
 def test_every_command_that_takes_a_model_has_them():
-    modules = [vars(module).values() for module in (heads_commands, measure, method)]
+    modules = [vars(module).values() for module in (evaluate, heads_commands, measure, method,
+                                                    report)]
     commands = [one for values in modules for one in values if inspect.isfunction(one)
-                and one.__module__.startswith("rmutils.cli")]
+                and one.__module__.startswith(("rmutils.cli", "rmutils.book.commands"))]
     commands += [one.callback for one in measure.variants_app.registered_commands]
     names = [inspect.signature(one).parameters for one in commands]
     taking = [one for one in names if "model" in one and one["model"].annotation == options.Model]

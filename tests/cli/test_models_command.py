@@ -8,10 +8,11 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from rmutils.cli import app, models
+from rmutils.__main__ import app
+from rmutils.cli import models
 from rmutils.core.errors import UserError
-from rmutils.experiments import teaching_models
-from rmutils.experiments.formation import FormationConfig, formation_stored
+from rmutils.evaluation import teaching_card as teaching_models
+from rmutils.evaluation.formation import FormationConfig, formation_stored
 from rmutils.models import REGISTRY, ModelSpec, loading
 from rmutils.models.known_models import WheelFile
 from rmutils.models.teaching import RECIPES

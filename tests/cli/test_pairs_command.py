@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from rmutils.cli import app
+from rmutils.__main__ import app
 from rmutils.models import load_model
 from rmutils.preference.instructions import draw
 from rmutils.preference.judges import Proxy

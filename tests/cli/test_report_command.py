@@ -8,10 +8,10 @@ import pytest
 from transformers import GPT2Config, GPT2LMHeadModel
 from typer.testing import CliRunner
 
-from rmutils.cli import app
+from rmutils.__main__ import app
+from rmutils.book.chapters.your_own_model.experiment import OwnModelConfig, fitted
 from rmutils.core.errors import UserError
 from rmutils.core.results import stored
-from rmutils.experiments.your_own_model import OwnModelConfig, fitted
 from rmutils.models.known_models import check
 
 SMALL = ["--lengths", "160", "--depths", "0.5", "--needles", "2", "--counts", "2", "--draws", "1",

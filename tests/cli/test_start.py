@@ -7,7 +7,8 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from rmutils.cli import COMMANDS, app
+from rmutils.__main__ import app
+from rmutils.cli import COMMANDS
 from rmutils.cli.stand_ins import SLOW
 
 HELP = """
@@ -15,7 +16,7 @@ import sys
 from rmutils.cli import stand_ins
 stand_ins.install()
 from typer.testing import CliRunner
-from rmutils.cli import app
+from rmutils.__main__ import app
 for words in sys.argv[1:]:
     print(CliRunner().invoke(app, [*words.split(), "--help"]).output)
 real = [name for name in stand_ins.SLOW if getattr(sys.modules.get(name), "__file__", None)]
@@ -42,7 +43,7 @@ def test_package_and_help_do_without_slow_libraries(tmp_path, words, said):
 
 @pytest.mark.parametrize("word", ["--help", "--version"])
 def test_the_list_of_commands_does_without_what_only_commands_need(word):
-    code = ("import sys\nfrom rmutils.cli import app\ntry:\n    app()\nexcept SystemExit:\n"
+    code = ("import sys\nfrom rmutils.__main__ import app\ntry:\n    app()\nexcept SystemExit:\n"
             "    print(sorted({*sys.modules} & {'pydantic', 'numpy', 'psutil'}))")
     done = subprocess.run([sys.executable, "-c", code, word], capture_output=True, text=True,
                           check=True)

@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from rmutils.cli import app
-from rmutils.cli.measure import MEASURED, SHOWN, summaries
+from rmutils.__main__ import app
+from rmutils.book.chapters.share_attention.savings_curves import MEASUREMENTS
+from rmutils.book.commands.measure import MEASURED, SHOWN, summaries
+from rmutils.book.experiments.under_variants import VariantConfig, measure
 from rmutils.core import results
-from rmutils.experiments.savings_curves import MEASUREMENTS
-from rmutils.experiments.under_variants import VariantConfig, measure
 from rmutils.models import load_model
 
 TEXTS = {"variant": {"kind": "ms-poe", "s_max": 4}, "needles": None, "documents": None,

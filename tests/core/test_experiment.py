@@ -8,12 +8,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from rmutils.book.chapters.data_and_training.half_learned import HALF_LEARNED
 from rmutils.core import paths
 from rmutils.core.config import Config
 from rmutils.core.errors import NotStored, UserError
 from rmutils.core.experiment import Experiment, LeftOut, Plan, Run, load_plan
 from rmutils.core.results import JOURNAL, write_tables
-from rmutils.experiments.half_learned import HALF_LEARNED
 
 PLAN = Plan("toy", "0" * 16, {"models": ["one", "two"], "seeds": 2})
 

@@ -4,37 +4,40 @@ from dataclasses import replace
 
 import pytest
 
-from rmutils.core.config import Config, added
-from rmutils.core.results import stored
-from rmutils.evaluation.abilities.evaluate_abilities import GENERAL, GeneralConfig
-from rmutils.evaluation.answers import LIKELIHOODS, LikelihoodConfig
-from rmutils.evaluation.helmet import EvaluateConfig, evaluate_stored
-from rmutils.evaluation.helmet.evaluation import BASELINES, EVALUATION
-from rmutils.evaluation.helmet.suite import DATASETS, SUITES
-from rmutils.experiments.ablation import ABLATION, AblationConfig
-from rmutils.experiments.contrast_without_training import CONTRASTED, ContrastConfig
-from rmutils.experiments.designs import DESIGN, DesignConfig
-from rmutils.experiments.failure_modes import FAILURE_MODES, FailureConfig
-from rmutils.experiments.formation import FORMATION, FormationConfig
-from rmutils.experiments.half_learned import HALF_LEARNED, HalfLearnedConfig
-from rmutils.experiments.heads_under_variants import HEADS, HeadsConfig
-from rmutils.experiments.is_it_causal import (
+from rmutils.book.chapters.contrast_without_training.experiment import CONTRASTED, ContrastConfig
+from rmutils.book.chapters.data_and_training.half_learned import HALF_LEARNED, HalfLearnedConfig
+from rmutils.book.chapters.data_and_training.pair_statistics import MATCHED_PAIRS, MatchedConfig
+from rmutils.book.chapters.failure_modes.experiment import FAILURE_MODES, FailureConfig
+from rmutils.book.chapters.is_it_causal.experiment import (
     IS_IT_CAUSAL,
     LEADERS,
     IsItCausalConfig,
     LeadersConfig,
 )
-from rmutils.experiments.masked_needles import MASKED_NEEDLES, MaskedNeedlesConfig
-from rmutils.experiments.masking_sweep import SWEEP, SweepConfig
-from rmutils.experiments.olmo3 import EXTENSION
-from rmutils.experiments.olmo3_ablations import RECIPE_PART, PartConfig
-from rmutils.experiments.pair_statistics import MATCHED_PAIRS, MatchedConfig
-from rmutils.experiments.pairs_from_other_heads import OTHER_PAIRS
-from rmutils.experiments.savings_curves import MEASUREMENTS
-from rmutils.experiments.sparser_versions import SPARSITY_AND_GAIN, SparsityConfig
-from rmutils.experiments.strained_positions import POSITIONS, PositionsConfig
-from rmutils.experiments.under_variants import VARIANT, VariantConfig
-from rmutils.experiments.which_heads import WHICH_HEADS, WhichHeadsConfig
+from rmutils.book.chapters.masking_sweep.experiment import SWEEP, SweepConfig
+from rmutils.book.chapters.ms_poe.experiment import POSITIONS, PositionsConfig
+from rmutils.book.chapters.olmo3_recipe.ablations import RECIPE_PART, PartConfig
+from rmutils.book.chapters.olmo3_recipe.experiment import EXTENSION
+from rmutils.book.chapters.retrieval_heads_under_change.experiment import HEADS, HeadsConfig
+from rmutils.book.chapters.score_distribution.designs import DESIGN, DesignConfig
+from rmutils.book.chapters.score_distribution.sparser_versions import (
+    SPARSITY_AND_GAIN,
+    SparsityConfig,
+)
+from rmutils.book.chapters.share_attention.savings_curves import MEASUREMENTS
+from rmutils.book.chapters.teaching_models.ablation import ABLATION, AblationConfig
+from rmutils.book.chapters.which_heads.experiment import WHICH_HEADS, WhichHeadsConfig
+from rmutils.book.chapters.which_heads.pairs_from_other_heads import OTHER_PAIRS
+from rmutils.book.experiments.masked_needles import MASKED_NEEDLES, MaskedNeedlesConfig
+from rmutils.book.experiments.under_variants import VARIANT, VariantConfig
+from rmutils.core.config import Config, added
+from rmutils.core.results import stored
+from rmutils.evaluation.abilities.evaluate_abilities import GENERAL, GeneralConfig
+from rmutils.evaluation.answers import LIKELIHOODS, LikelihoodConfig
+from rmutils.evaluation.formation import FORMATION, FormationConfig
+from rmutils.evaluation.helmet import EvaluateConfig, evaluate_stored
+from rmutils.evaluation.helmet.evaluation import BASELINES, EVALUATION
+from rmutils.evaluation.helmet.suite import DATASETS, SUITES
 from rmutils.heads.detection import DETECT, TOGETHER, DetectConfig
 from rmutils.longcontext.extension import ExtensionConfig
 from rmutils.models.trained import TRAIN

@@ -12,8 +12,12 @@ import tomllib
 import pytest
 from typer.testing import CliRunner
 
+from rmutils.__main__ import app
 from rmutils.attention.variants import VARIANTS, Plain
-from rmutils.cli import app
+from rmutils.book.chapters.retrieval_heads_under_change.experiment import HeadsConfig
+from rmutils.book.experiments.under_variants import VariantConfig
+from rmutils.book.jobs.plan import plan
+from rmutils.book.jobs.studies import Study
 from rmutils.core import registry
 from rmutils.core.errors import UserError
 from rmutils.core.paths import ROOT
@@ -24,16 +28,12 @@ from rmutils.evaluation.abilities.evaluate_abilities import GeneralConfig
 from rmutils.evaluation.helmet import EvaluateConfig
 from rmutils.evaluation.helmet.metrics import METRICS
 from rmutils.evaluation.helmet.suite import DATASETS
-from rmutils.experiments.heads_under_variants import HeadsConfig
-from rmutils.experiments.under_variants import VariantConfig
 from rmutils.heads.detection import DetectConfig
 from rmutils.heads.score_kinds import SCORES
 from rmutils.models.families import FAMILIES
 from rmutils.pipeline.retmask import RetMaskConfig
 from rmutils.preference.responses import BACKENDS
 from rmutils.preference.strategies import STRATEGIES
-from rmutils.study.plan import plan
-from rmutils.study.studies import Study
 from rmutils.training.compute_backend import ComputeBackend
 from tests.test_interface import snippets
 

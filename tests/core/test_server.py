@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from typer.testing import CliRunner
 
-from rmutils.cli import app
+from rmutils.__main__ import app
 from rmutils.core import server
 from rmutils.core.errors import UserError
 from rmutils.core.server import Client, ServerError, fetch_results

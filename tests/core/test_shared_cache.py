@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from rmutils.cli import app
+from rmutils.__main__ import app
 from rmutils.core import paths, results
 from rmutils.core.errors import UserError
 from rmutils.models.fetch import fetch

@@ -16,17 +16,25 @@ import yaml
 from nbformat.v4 import new_code_cell, new_notebook
 from typer.testing import CliRunner
 
-from rmutils.cli import app
+from rmutils.__main__ import app
+from rmutils.book.jobs.notebook_costs import START, Costs, Measured, Part, estimate, load_costs
+from rmutils.book.site import notebooks
+from rmutils.book.site.notebooks import run_notebook
+from rmutils.book.site.parameters import check_parameters, read_parameters
 from rmutils.core import paths
 from rmutils.core import results as artifacts
 from rmutils.core.errors import UserError
-from rmutils.estimate import Costs, estimate, load_costs, notebook_costs
-from rmutils.estimate.notebook_costs import START, TIMINGS, Measured, Part, work_seconds
 from rmutils.heads import DetectConfig
-from rmutils.models.costs import DETECTION, SLOWER, detection_seconds, memory, weight
-from rmutils.site import notebooks
-from rmutils.site.notebooks import run_notebook
-from rmutils.site.parameters import check_parameters, read_parameters
+from rmutils.models import costs as model_costs
+from rmutils.models.costs import (
+    DETECTION,
+    SLOWER,
+    TIMINGS,
+    detection_seconds,
+    memory,
+    weight,
+    work_seconds,
+)
 from tests.clock import least
 
 NOTEBOOKS = {p.stem: p for p in sorted(paths.NOTEBOOKS.glob("*.ipynb"))}
@@ -162,8 +170,8 @@ def test_slower_machine_is_noticed(monkeypatch):
     ticks = iter(range(1000))
     assert work_seconds(lambda: next(ticks) * 3.5) == 3.5
     reference = json.loads(TIMINGS.read_text(encoding="utf-8"))["work_seconds"]
-    monkeypatch.setattr(notebook_costs, "work_seconds", lambda clock: 9 * reference)
-    assert notebook_costs.slowness() == pytest.approx(3)
+    monkeypatch.setattr(model_costs, "work_seconds", lambda clock: 9 * reference)
+    assert model_costs.slowness() == pytest.approx(3)
 
 
 def test_measured_work_keeps_to_one_core():
@@ -207,7 +215,7 @@ def test_run_takes_what_was_said_beforehand(name, tmp_path, monkeypatch):
 
     def factor() -> float:
         said = estimate(load_costs(NOTEBOOKS[name]), given,
-                        slowness=notebook_costs.slowness(time.process_time))
+                        slowness=model_costs.slowness(time.process_time))
         took = run_notebook(NOTEBOOKS[name], tmp_path / "out.ipynb", given).metadata["rmutils"]
         return max(said.seconds / took["cpu_seconds"], took["cpu_seconds"] / said.seconds)
 

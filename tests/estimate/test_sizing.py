@@ -6,15 +6,15 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from rmutils.cli import app
+from rmutils.__main__ import app
+from rmutils.book.chapters.masking_sweep import experiment as masking_sweep
+from rmutils.book.jobs.notebook_costs import estimate, load_costs
+from rmutils.book.jobs.sizing import LIMIT, SMALLER, fitted
+from rmutils.book.site import notebooks
+from rmutils.book.site.parameters import check_parameters
 from rmutils.core import paths
 from rmutils.core.errors import NotStored
-from rmutils.estimate import estimate, fitted, load_costs
-from rmutils.estimate.sizing import LIMIT, SMALLER
-from rmutils.experiments import masking_sweep
 from rmutils.heads.detection import DetectConfig
-from rmutils.site import notebooks
-from rmutils.site.parameters import check_parameters
 
 CODER = "qwen2.5-coder-0.5b"
 ROWS = yaml.safe_load(SMALLER.read_text(encoding="utf-8"))

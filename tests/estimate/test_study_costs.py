@@ -5,11 +5,11 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from rmutils.cli import app
-from rmutils.estimate.study_costs import estimate_paper, samples
+from rmutils.__main__ import app
+from rmutils.book.chapters.scale import Assumptions
+from rmutils.book.jobs.studies import PaperConfig
+from rmutils.book.jobs.study_costs import estimate_paper, samples
 from rmutils.evaluation.helmet.official import HELMET
-from rmutils.experiments.scale import Assumptions
-from rmutils.study.studies import PaperConfig
 
 SMALL = PaperConfig().changed({"models": "llama-3.1-8b-instruct", "places": "Table 1"})
 

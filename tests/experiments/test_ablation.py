@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.experiments import ablation
-from rmutils.experiments.ablation import AblationConfig, ablate, losses, together
-from rmutils.figures import heads_alone
+from rmutils.book.chapters.masking_sweep.plots import heads_alone
+from rmutils.book.chapters.teaching_models import ablation
+from rmutils.book.chapters.teaching_models.ablation import AblationConfig, ablate, losses, together
 from rmutils.heads import DetectConfig
 from rmutils.heads.scores import HeadScores
 

@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.experiments import preliminaries as module
-from rmutils.experiments.preliminaries import compare_depths
-from rmutils.figures.sentences import real_depths
+from rmutils.book.chapters.preliminaries import experiment as module
+from rmutils.book.chapters.preliminaries.experiment import compare_depths
+from rmutils.book.chapters.sentences import real_depths
 from rmutils.heads import HeadScores
 
 DEPTHS = (0.0, 0.3, 0.6, 1.0)

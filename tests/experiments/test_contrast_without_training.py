@@ -6,8 +6,8 @@ import math
 import pandas as pd
 import pytest
 
-from rmutils.experiments import contrast_without_training as experiment
-from rmutils.experiments.contrast_without_training import (
+from rmutils.book.chapters.contrast_without_training import experiment
+from rmutils.book.chapters.contrast_without_training.experiment import (
     BASE,
     DECORE,
     RETMASK,
@@ -21,7 +21,7 @@ from rmutils.experiments.contrast_without_training import (
     seconds_per_token,
     shares,
 )
-from rmutils.pipeline.planned_runs import load_plan
+from rmutils.book.experiments.planned_runs import load_plan
 
 PLAN = load_plan("contrast_without_training")
 

@@ -7,11 +7,8 @@ import pandas as pd
 import pytest
 from scipy.stats import pearsonr
 
-from rmutils.core.errors import NotStored
-from rmutils.core.paths import SHIPPED_MODELS
-from rmutils.evaluation.helmet import EvaluateConfig, evaluate
-from rmutils.experiments import designs as module
-from rmutils.experiments.designs import (
+from rmutils.book.chapters.score_distribution import designs as module
+from rmutils.book.chapters.score_distribution.designs import (
     Design,
     DesignConfig,
     correlation,
@@ -21,6 +18,9 @@ from rmutils.experiments.designs import (
     heterogeneity,
     points,
 )
+from rmutils.core.errors import NotStored
+from rmutils.core.paths import SHIPPED_MODELS
+from rmutils.evaluation.helmet import EvaluateConfig, evaluate
 from rmutils.heads import DetectConfig, HeadScores
 from rmutils.heads.detection import detect_stored
 from rmutils.models import load_model

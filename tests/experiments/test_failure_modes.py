@@ -7,12 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.core import paths
-from rmutils.core.errors import UserError
-from rmutils.evaluation.answers import answer
-from rmutils.evaluation.failure_prompts import OUTCOMES, FailurePrompt, failure_prompts, outcome
-from rmutils.experiments import failure_modes as module
-from rmutils.experiments.failure_modes import (
+from rmutils.book.chapters.failure_modes import experiment as module
+from rmutils.book.chapters.failure_modes.experiment import (
     WHOLE,
     FailureConfig,
     FailureModes,
@@ -20,10 +16,14 @@ from rmutils.experiments.failure_modes import (
     failure_modes,
     failure_modes_stored,
 )
+from rmutils.book.site.parameters import check_parameters
+from rmutils.core import paths
+from rmutils.core.errors import UserError
+from rmutils.evaluation.answers import answer
+from rmutils.evaluation.failure_prompts import OUTCOMES, FailurePrompt, failure_prompts, outcome
 from rmutils.heads import HeadScores, mask_heads
 from rmutils.models import load_model
 from rmutils.preference.responses import Response, Transformers
-from rmutils.site.parameters import check_parameters
 
 NAME, FORMAT, CHAIN = OUTCOMES
 SMALL = FailureConfig(lengths=(240,), depths=1, draws=2, prompts=2, max_new_tokens=4)

@@ -10,11 +10,12 @@ import torch
 from safetensors.torch import save_file
 
 from rmutils.attention.decoding import Answer, capturing, decode
+from rmutils.book.chapters.score_distribution.plots import plot_formation
 from rmutils.core.errors import UserError
 from rmutils.core.paths import CORPORA
 from rmutils.corpora.niah import load_haystacks
-from rmutils.experiments import formation as module
-from rmutils.experiments.formation import (
+from rmutils.evaluation import formation as module
+from rmutils.evaluation.formation import (
     Formation,
     FormationConfig,
     forced_scores,
@@ -24,7 +25,6 @@ from rmutils.experiments.formation import (
     induction,
     spoken_twice,
 )
-from rmutils.figures.sparsity_figures import plot_formation
 from rmutils.heads.detection import build_cases
 from rmutils.models.engine.caches import Trunk
 from tests.conftest import make_lm

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.experiments.general_abilities import (
+from rmutils.book.chapters.general_abilities.experiment import (
     ALL,
     ability_table,
     changes,

@@ -8,11 +8,8 @@ import pandas as pd
 import pytest
 import torch
 
-from rmutils.core.errors import NotStored, UserError
-from rmutils.core.results import read_tables
-from rmutils.evaluation.helmet import EvaluateConfig
-from rmutils.experiments import half_learned as module
-from rmutils.experiments.half_learned import (
+from rmutils.book.chapters.data_and_training import half_learned as module
+from rmutils.book.chapters.data_and_training.half_learned import (
     FURTHER,
     MATCHED,
     HalfLearned,
@@ -25,10 +22,13 @@ from rmutils.experiments.half_learned import (
     planned,
     smallest_effect,
 )
+from rmutils.book.experiments.planned_runs import BEFORE, from_other_layers, load_plan
+from rmutils.core.errors import NotStored, UserError
+from rmutils.core.results import read_tables
+from rmutils.evaluation.helmet import EvaluateConfig
 from rmutils.heads import DetectConfig, detection
 from rmutils.models import load_model
 from rmutils.models.teaching import TeachingRecipe, pretraining, train, train_further
-from rmutils.pipeline.planned_runs import BEFORE, from_other_layers, load_plan
 from rmutils.pipeline.retmask import RetMaskConfig
 from rmutils.training import RECIPES
 

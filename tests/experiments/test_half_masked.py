@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.experiments.half_masked import (
+from rmutils.book.chapters.training_effect.half_masked import (
     ALIKE,
     BEYOND,
     MASKED,
@@ -19,8 +19,8 @@ from rmutils.experiments.half_masked import (
     planned,
     verdict,
 )
+from rmutils.book.experiments.planned_runs import load_plan, planned_runs
 from rmutils.heads.scores import HeadScores
-from rmutils.pipeline.planned_runs import load_plan, planned_runs
 from rmutils.pipeline.retmask import half_of, run_retmask
 from rmutils.stats import Interval
 

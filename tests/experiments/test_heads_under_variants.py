@@ -12,13 +12,15 @@ from rmutils.attention.ms_poe import MsPoe
 from rmutils.attention.share_attention import Retain
 from rmutils.attention.sharing_plans import retention
 from rmutils.attention.variants import Plain
-from rmutils.core import paths
-from rmutils.core.errors import NotStored, UserError
-from rmutils.core.results import read_tables, stored
-from rmutils.evaluation.answers import find_needles
-from rmutils.experiments import head_ranking
-from rmutils.experiments import heads_under_variants as module
-from rmutils.experiments.head_ranking import (
+from rmutils.book.chapters.retrieval_heads_under_change import experiment as module
+from rmutils.book.chapters.retrieval_heads_under_change import head_ranking
+from rmutils.book.chapters.retrieval_heads_under_change.experiment import (
+    HeadsConfig,
+    heads,
+    heads_stored,
+    set_apart,
+)
+from rmutils.book.chapters.retrieval_heads_under_change.head_ranking import (
     agreements,
     masking,
     moves,
@@ -26,16 +28,19 @@ from rmutils.experiments.head_ranking import (
     scores_under,
     training,
 )
-from rmutils.experiments.heads_under_variants import HeadsConfig, heads, heads_stored, set_apart
-from rmutils.figures.head_change_figures import (
+from rmutils.book.chapters.retrieval_heads_under_change.plots import (
     gains_shown,
     kept_and_needed,
     masking_under,
     scores_fall,
 )
+from rmutils.book.site.classroom import read_exercises
+from rmutils.core import paths
+from rmutils.core.errors import NotStored, UserError
+from rmutils.core.results import read_tables, stored
+from rmutils.evaluation.answers import find_needles
 from rmutils.heads import DetectConfig, HeadScores, detect, mask_heads
 from rmutils.models import load_model
-from rmutils.site.classroom import read_exercises
 
 GRID = DetectConfig(lengths=(160,), depths=(0.5,), needles=3, max_new_tokens=20)
 CONFIG = HeadsConfig(variants={"plain": Plain(), "wide": MsPoe(s_min=1, s_max=1.5, first_layer=0)},

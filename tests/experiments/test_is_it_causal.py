@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from rmutils import DetectConfig, HeadScores, load_model
-from rmutils.core.journal import Journal
-from rmutils.experiments import is_it_causal as module
-from rmutils.experiments.causal_effects import (
+from rmutils.book.chapters.is_it_causal import experiment as module
+from rmutils.book.chapters.is_it_causal import plots as shown
+from rmutils.book.chapters.is_it_causal.effects import (
     changes,
     copy_by_length,
     effects,
@@ -18,7 +18,7 @@ from rmutils.experiments.causal_effects import (
     room,
     token_leaders,
 )
-from rmutils.experiments.is_it_causal import (
+from rmutils.book.chapters.is_it_causal.experiment import (
     COPY,
     MATCHED,
     NONE,
@@ -35,11 +35,11 @@ from rmutils.experiments.is_it_causal import (
     planned,
     planned_leaders,
 )
-from rmutils.figures import is_it_causal_figures as shown
+from rmutils.book.experiments.planned_runs import load_plan
+from rmutils.core.journal import Journal
 from rmutils.heads.detection import build_cases
 from rmutils.heads.patching import GivenAnswer, without_needle
 from rmutils.heads.score_kinds import SCORES
-from rmutils.pipeline.planned_runs import load_plan
 
 NEEDLES = 20
 GRID = DetectConfig(lengths=(200,), depths=(0.5,), needles=1, max_new_tokens=8, score="dla")

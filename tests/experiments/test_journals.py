@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from rmutils.book.chapters.is_it_causal.experiment import LeadersConfig, leaders_by_length
+from rmutils.book.chapters.share_attention.layer_choice import RecallConfig, recall
+from rmutils.book.experiments.under_variants import TextsConfig, VariantConfig, measure
 from rmutils.evaluation.abilities.evaluate_abilities import GeneralConfig, evaluate_general
 from rmutils.evaluation.abilities.mt_bench import MTBenchConfig, Question, mt_bench
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate
-from rmutils.experiments.is_it_causal import LeadersConfig, leaders_by_length
-from rmutils.experiments.layer_choice import RecallConfig, recall
-from rmutils.experiments.under_variants import TextsConfig, VariantConfig, measure
 from rmutils.heads import DetectConfig, detect, mask_heads
 from rmutils.heads.masking import scaled_outputs
 from rmutils.models import LanguageModel, load_model

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from rmutils.experiments.later_sharing import (
+from rmutils.book.chapters.share_attention.later_sharing import (
     LaterConfig,
     compare_arms,
     later_sharing,
@@ -11,11 +11,11 @@ from rmutils.experiments.later_sharing import (
     primary,
     shown_by,
 )
-from rmutils.experiments.under_variants import TextsConfig
-from rmutils.figures.sharing_sentences import alike_or_random, place_matters, unread
+from rmutils.book.chapters.share_attention.sentences import alike_or_random, place_matters, unread
+from rmutils.book.experiments.planned_runs import Plan, load_plan
+from rmutils.book.experiments.under_variants import TextsConfig
 from rmutils.heads.detection import DetectConfig
 from rmutils.models import load_model
-from rmutils.pipeline.planned_runs import Plan, load_plan
 
 
 def needles(alike, random, model="m", rate=0.7):

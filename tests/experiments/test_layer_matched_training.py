@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rmutils.experiments.layer_matched_training import (
+from rmutils.book.chapters.training_effect.layer_matched_training import (
     LEADS,
     LayerMatchedTraining,
     finding,
@@ -15,8 +15,8 @@ from rmutils.experiments.layer_matched_training import (
     planned,
     verdict,
 )
-from rmutils.paper.effects.head_effects import trainings
-from rmutils.pipeline.planned_runs import load_plan
+from rmutils.book.claims.effects.head_effects import trainings
+from rmutils.book.experiments.planned_runs import load_plan
 from rmutils.stats import Interval, interval
 
 PLAN = load_plan("layer_matched_training")

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
+from rmutils.book.chapters.main_tables import experiment as main_tables
+from rmutils.book.chapters.main_tables.experiment import evaluated, gains, levels
+from rmutils.book.figures.training_figures import scores_by_length
 from rmutils.core.errors import NotStored
 from rmutils.evaluation.helmet import EvaluateConfig
-from rmutils.experiments import main_tables
-from rmutils.experiments.main_tables import evaluated, gains, levels
-from rmutils.figures.training_figures import scores_by_length
 
 DATASETS = {"Recall": "needle_rivals", "RAG": "document_qa"}
 

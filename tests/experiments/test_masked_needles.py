@@ -4,13 +4,9 @@ import numpy as np
 import pytest
 
 from rmutils import DetectConfig, HeadScores, load_model, mask_heads
-from rmutils.core.errors import NotStored, UserError
-from rmutils.core.paths import CORPORA
-from rmutils.corpora.niah import load_needles
-from rmutils.evaluation.answers import find_needles
-from rmutils.experiments import masked_needles as module
-from rmutils.experiments import real_models
-from rmutils.experiments.masked_needles import (
+from rmutils.book.experiments import masked_needles as module
+from rmutils.book.experiments import real_models
+from rmutils.book.experiments.masked_needles import (
     ANYWHERE,
     EVERY,
     MATCHED,
@@ -23,6 +19,10 @@ from rmutils.experiments.masked_needles import (
     masked_needles_stored,
     maskings_of,
 )
+from rmutils.core.errors import NotStored, UserError
+from rmutils.core.paths import CORPORA
+from rmutils.corpora.niah import load_needles
+from rmutils.evaluation.answers import find_needles
 
 GRID = DetectConfig(lengths=(256,), depths=(0.5,), needles=2, max_new_tokens=16)
 CONFIG = MaskedNeedlesConfig(

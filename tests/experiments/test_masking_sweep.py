@@ -7,20 +7,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from rmutils.book.chapters.masking_sweep import experiment as module
+from rmutils.book.chapters.masking_sweep.experiment import SEED, SweepConfig, sweep, sweep_stored
+from rmutils.book.experiments import sweep_questions as about
+from rmutils.book.site.parameters import check_parameters, read_parameters
 from rmutils.core.errors import UserError
 from rmutils.core.paths import NOTEBOOKS
 from rmutils.corpora.niah import load_needles
 from rmutils.corpora.world.samples import Sample
 from rmutils.corpora.world.tasks import TASKS
 from rmutils.evaluation.answers import answer
-from rmutils.experiments import masking_sweep as module
-from rmutils.experiments import sweep_questions as about
-from rmutils.experiments.masking_sweep import SEED, SweepConfig, sweep, sweep_stored
-from rmutils.experiments.teaching_models import NEEDLE_FILE
+from rmutils.evaluation.teaching_card import NEEDLE_FILE
 from rmutils.heads import HeadScores, detect, mask_heads
 from rmutils.heads.detection import DetectConfig
 from rmutils.models import load_model
-from rmutils.site.parameters import check_parameters, read_parameters
 
 SMALL = SweepConfig(counts=(2, 64), taus=(0.1,), draws=2, length=160, needles=3, samples=2, short=4,
                     speeches=2, max_new_tokens=16)

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.experiments import needles_left as module
-from rmutils.experiments.masked_needles import (
+from rmutils.book.experiments import needles_left as module
+from rmutils.book.experiments.masked_needles import (
     ANYWHERE,
     COPY,
     MATCHED,
@@ -14,8 +14,8 @@ from rmutils.experiments.masked_needles import (
     WHOLE,
     MaskedNeedles,
 )
+from rmutils.book.experiments.planned_runs import load_plan
 from rmutils.heads.scores import HeadScores
-from rmutils.pipeline.planned_runs import load_plan
 
 NEEDLES = 32
 PLAN = load_plan("real_models")

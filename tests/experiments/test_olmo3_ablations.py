@@ -5,17 +5,17 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from rmutils.core.errors import NotStored
-from rmutils.experiments import olmo3_ablations as experiment
-from rmutils.experiments.olmo3_ablations import (
+from rmutils.book.chapters.olmo3_recipe import ablations as experiment
+from rmutils.book.chapters.olmo3_recipe.ablations import (
     RecipeParts,
     arm_effects,
     planned,
     recipe_parts,
     run_stored,
 )
-from rmutils.figures.olmo3_sentences import parts_table, seeds_beside, which_part
-from rmutils.pipeline.planned_runs import Plan, load_plan
+from rmutils.book.chapters.olmo3_recipe.sentences import parts_table, seeds_beside, which_part
+from rmutils.book.experiments.planned_runs import Plan, load_plan
+from rmutils.core.errors import NotStored
 
 PLAN = load_plan("olmo3_ablations")
 ARMS = ["recipe", "no-rex", "natural", "split", "unmasked"]

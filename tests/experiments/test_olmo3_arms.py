@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rmutils import load_model
-from rmutils.experiments.olmo3_ablations import ARMS, arm_instances
+from rmutils.book.chapters.olmo3_recipe.ablations import ARMS, arm_instances
 from rmutils.longcontext.extension import ExtensionConfig, Texts, weights_of
 from rmutils.longcontext.packing import leak, packed_inputs
 from rmutils.models.teaching import RECIPES

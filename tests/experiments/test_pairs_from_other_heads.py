@@ -6,15 +6,15 @@ from itertools import product
 import numpy as np
 import pytest
 
-from rmutils.experiments.pairs_from_other_heads import (
+from rmutils.book.chapters.which_heads.pairs_from_other_heads import (
     PairsFromOtherHeads,
     pairs_from_other_heads,
     planned,
     verdict,
 )
-from rmutils.figures.which_heads_figures import again_said, pairs_said
+from rmutils.book.chapters.which_heads.plots import again_said, pairs_said
+from rmutils.book.experiments.planned_runs import MATCHED, RETMASK, load_plan
 from rmutils.heads.detection import detect_stored
-from rmutils.pipeline.planned_runs import MATCHED, RETMASK, load_plan
 
 PLAN = load_plan("pairs_from_other_heads")
 PATCHING = "patching", RETMASK

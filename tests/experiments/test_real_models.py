@@ -2,8 +2,8 @@
 
 import pytest
 
+from rmutils.book.experiments import real_models as module
 from rmutils.core.errors import UserError
-from rmutils.experiments import real_models as module
 
 PLAN = module.real_models()
 

@@ -6,10 +6,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.core.errors import NotStored, UserError
-from rmutils.experiments import real_tasks, real_training
-from rmutils.experiments.real_models import detection, real_models
-from rmutils.experiments.real_tasks import (
+from rmutils.book.chapters.training_effect import real_training
+from rmutils.book.chapters.training_effect.real_training import (
+    RealTraining,
+    asked_needles,
+    config_of,
+)
+from rmutils.book.experiments import real_tasks
+from rmutils.book.experiments.planned_runs import BEFORE, MATCHED, RETMASK, load_plan, planned_runs
+from rmutils.book.experiments.real_models import detection, real_models
+from rmutils.book.experiments.real_tasks import (
     CONTROL,
     TOP,
     WHOLE,
@@ -19,9 +25,8 @@ from rmutils.experiments.real_tasks import (
     heads_without,
     measured,
 )
-from rmutils.experiments.real_training import RealTraining, asked_needles, config_of
+from rmutils.core.errors import NotStored, UserError
 from rmutils.heads.scores import HeadScores
-from rmutils.pipeline.planned_runs import BEFORE, MATCHED, RETMASK, load_plan, planned_runs
 from tests.experiments.test_half_masked import run, scores
 
 PLAN = load_plan("real_models").content

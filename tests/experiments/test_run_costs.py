@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmutils.experiments.run_costs import H100, LLAMA_8B, roofline, step
+from rmutils.book.experiments.run_costs import H100, LLAMA_8B, roofline, step
 
 
 def test_a_plain_step_reads_all_weights_and_keys():

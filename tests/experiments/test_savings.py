@@ -9,15 +9,13 @@ import torch
 from transformers import DynamicCache
 from typer.testing import CliRunner
 
+from rmutils.__main__ import app
 from rmutils.attention.gemfilter import GemFilter, choose
 from rmutils.attention.select_attention import Select, selecting
 from rmutils.attention.share_attention import Share, Unshared
 from rmutils.attention.sharing_plans import calibration_prompts, sharing_at
 from rmutils.attention.variants import Plain
-from rmutils.cli import app
-from rmutils.core.errors import UserError
-from rmutils.experiments import run_costs as costs_module
-from rmutils.experiments.layer_choice import (
+from rmutils.book.chapters.share_attention.layer_choice import (
     LayersConfig,
     LikenessConfig,
     RecallConfig,
@@ -26,10 +24,12 @@ from rmutils.experiments.layer_choice import (
     recall,
     square,
 )
-from rmutils.experiments.run_costs import CostsConfig, costs, seconds_by_part
-from rmutils.experiments.savings_curves import look_up
-from rmutils.experiments.under_variants import VariantConfig, measure
-from rmutils.experiments.variant_questions import DocumentsConfig
+from rmutils.book.chapters.share_attention.savings_curves import look_up
+from rmutils.book.experiments import run_costs as costs_module
+from rmutils.book.experiments.run_costs import CostsConfig, costs, seconds_by_part
+from rmutils.book.experiments.under_variants import VariantConfig, measure
+from rmutils.book.experiments.variant_questions import DocumentsConfig
+from rmutils.core.errors import UserError
 from rmutils.heads.detection import DetectConfig, build_cases
 from rmutils.models import load_model
 from rmutils.models.engine.implementations import using

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.experiments.savings_curves import (
+from rmutils.book.chapters.share_attention.savings_curves import (
     along,
     by_half,
     medians,
@@ -14,7 +14,7 @@ from rmutils.experiments.savings_curves import (
     same_as,
     tokens_kept,
 )
-from rmutils.figures.variant_figures import maps, panels
+from rmutils.book.figures.variant_figures import maps, panels
 from rmutils.stats import expansion
 
 

@@ -8,12 +8,11 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import FlopCounterMode
 
-from rmutils.core.errors import UserError
-from rmutils.experiments import speed
-from rmutils.experiments.scale import SHAPES, Assumptions, Shape, shape_of, work
-from rmutils.experiments.scale import work as exchange
-from rmutils.experiments.scale import work as memory
-from rmutils.experiments.scale.step_costs import (
+from rmutils.book.chapters.scale import SHAPES, Assumptions, Shape, shape_of, work
+from rmutils.book.chapters.scale import work as exchange
+from rmutils.book.chapters.scale import work as memory
+from rmutils.book.chapters.scale.plots import derived_and_measured, first_to_fail
+from rmutils.book.chapters.scale.step_costs import (
     Cost,
     Rates,
     detecting,
@@ -28,8 +27,9 @@ from rmutils.experiments.scale.step_costs import (
     training,
     writing,
 )
-from rmutils.experiments.scale.work import MACHINES, Machine
-from rmutils.figures.scale_figures import derived_and_measured, first_to_fail
+from rmutils.book.chapters.scale.work import MACHINES, Machine
+from rmutils.book.chapters.speed import measurements as speed
+from rmutils.core.errors import UserError
 from tests.conftest import FAMILIES, make_lm
 
 BIG = SHAPES["llama-3.1-70b"]

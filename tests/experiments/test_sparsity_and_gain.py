@@ -9,16 +9,15 @@ import pytest
 import torch
 from scipy.stats import chi2, norm
 
-from rmutils.core.errors import NotStored, UserError
-from rmutils.experiments import sparser_versions as module
-from rmutils.experiments.sparser_versions import (
+from rmutils.book.chapters.score_distribution import sparser_versions as module
+from rmutils.book.chapters.score_distribution.sparser_versions import (
     SparsityAndGain,
     make_design,
     planned,
     run_stored,
     sparsity_and_gain,
 )
-from rmutils.experiments.sparsity_and_gain import (
+from rmutils.book.chapters.score_distribution.sparsity_and_gain import (
     ASSUMED_ERROR,
     answer,
     finding,
@@ -26,9 +25,10 @@ from rmutils.experiments.sparsity_and_gain import (
     room_for_gain,
     smallest_effect,
 )
+from rmutils.book.experiments.planned_runs import BEFORE, MATCHED, RETMASK, NoSnapshot, load_plan
+from rmutils.core.errors import NotStored, UserError
 from rmutils.heads import DetectConfig, HeadScores, detection
 from rmutils.models import load_model
-from rmutils.pipeline.planned_runs import BEFORE, MATCHED, RETMASK, NoSnapshot, load_plan
 from rmutils.training import RECIPES
 
 PLAN = load_plan("sparsity_and_gain")

@@ -7,12 +7,13 @@ import torch
 from rmutils.attention.ms_poe import rescaled
 from rmutils.attention.rope import inverse_frequencies
 from rmutils.attention.variants import PLAIN
+from rmutils.book.chapters.ms_poe import experiment as strained_positions
+from rmutils.book.chapters.ms_poe import sentences as told
+from rmutils.book.experiments import under_variants
+from rmutils.book.experiments.planned_runs import load_plan
+from rmutils.book.figures.report import spell
 from rmutils.core.paths import NOTEBOOKS
-from rmutils.experiments import strained_positions, under_variants
-from rmutils.figures import ms_poe_sentences as told
-from rmutils.figures.report import spell
 from rmutils.models.engine.implementations import using
-from rmutils.pipeline.planned_runs import load_plan
 from rmutils.stats import Interval
 
 PLAN = load_plan("ms_poe")

@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.experiments import sweet_spot as curves
-from rmutils.experiments.masking_sweep import Sweep
-from rmutils.figures.masking_figures import LINES, masking_sweep
+from rmutils.book.chapters.masking_sweep import sweet_spot as curves
+from rmutils.book.chapters.masking_sweep.experiment import Sweep
+from rmutils.book.chapters.masking_sweep.plots import LINES, masking_sweep
 
 KEYS = ["policy", "draw", "count", "task", "sample", "cluster", "correct"]
 

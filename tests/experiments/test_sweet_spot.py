@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.experiments import sweet_spot as spot
+from rmutils.book.chapters.masking_sweep import sweet_spot as spot
 from rmutils.heads import HeadScores
 
 COUNTS = [0, 2, 4, 8, 16, 32]

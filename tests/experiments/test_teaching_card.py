@@ -7,9 +7,9 @@ from rmutils.corpora.world import World
 from rmutils.corpora.world.knowledge import instructions
 from rmutils.corpora.world.samples import Sample
 from rmutils.corpora.world.tasks import TASKS, task
+from rmutils.evaluation import teaching_card as teaching_models
 from rmutils.evaluation.answers import is_right
-from rmutils.experiments import teaching_models
-from rmutils.experiments.teaching_models import write_card
+from rmutils.evaluation.teaching_card import write_card
 from rmutils.models.teaching import RECIPES
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from rmutils.corpora.world import World
 from rmutils.corpora.world.knowledge import ON_TOPIC, instruction, instructions
-from rmutils.experiments.teaching_models import Fluency, has_sentences, on_topic
+from rmutils.evaluation.teaching_card import Fluency, has_sentences, on_topic
 
 SPLITS = ("train", "held_out")
 

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
+from rmutils.book.chapters.the_method.experiment import train_on_one_pair
 from rmutils.evaluation.answers import log_probabilities
-from rmutils.experiments.the_method import train_on_one_pair
 
 
 def test_training_on_one_pair_starts_at_log_2_and_follows_equation_5(lm):

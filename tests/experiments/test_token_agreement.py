@@ -7,7 +7,11 @@ import torch
 from scipy.stats import spearmanr
 
 from rmutils.attention.sharing_plans import calibration_prompts
-from rmutils.experiments.layer_choice import AgreementConfig, agreement, early_and_later
+from rmutils.book.chapters.share_attention.layer_choice import (
+    AgreementConfig,
+    agreement,
+    early_and_later,
+)
 from rmutils.models import load_model
 from rmutils.models.engine.implementations import using
 

@@ -7,16 +7,14 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from rmutils.__main__ import app
 from rmutils.attention import variants as module
 from rmutils.attention.ms_poe import MsPoe
 from rmutils.attention.select_attention import Select
 from rmutils.attention.sharing_plans import calibration_prompts
 from rmutils.attention.variants import Plain
-from rmutils.cli import app
-from rmutils.core.errors import UserError
-from rmutils.evaluation.answers import find_needles
-from rmutils.experiments.sweep_questions import KNOWN_TOKENS
-from rmutils.experiments.under_variants import (
+from rmutils.book.experiments.sweep_questions import KNOWN_TOKENS
+from rmutils.book.experiments.under_variants import (
     TextsConfig,
     VariantConfig,
     changes,
@@ -25,7 +23,9 @@ from rmutils.experiments.under_variants import (
     measure,
     measure_stored,
 )
-from rmutils.experiments.variant_questions import DocumentsConfig, document_questions
+from rmutils.book.experiments.variant_questions import DocumentsConfig, document_questions
+from rmutils.core.errors import UserError
+from rmutils.evaluation.answers import find_needles
 from rmutils.heads import DetectConfig, mask_heads
 from rmutils.models import load_model
 from rmutils.models.language_model import passages

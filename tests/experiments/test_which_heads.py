@@ -8,17 +8,8 @@ import pandas as pd
 import pytest
 
 from rmutils import DetectConfig, detect, load_model
-from rmutils.experiments import which_heads as module
-from rmutils.experiments.masking_losses import (
-    ablations_told,
-    agreement,
-    compare_ablations,
-    compare_kinds,
-    costs,
-    finding,
-    headlines,
-)
-from rmutils.experiments.which_heads import (
+from rmutils.book.chapters.which_heads import experiment as module
+from rmutils.book.chapters.which_heads.experiment import (
     COPY,
     MATCHED,
     PLAIN_TEXT,
@@ -28,8 +19,17 @@ from rmutils.experiments.which_heads import (
     planned,
     watch_answer,
 )
-from rmutils.figures.which_heads_figures import copy_against_write, masking_costs
-from rmutils.pipeline.planned_runs import load_plan
+from rmutils.book.chapters.which_heads.masking_losses import (
+    ablations_told,
+    agreement,
+    compare_ablations,
+    compare_kinds,
+    costs,
+    finding,
+    headlines,
+)
+from rmutils.book.chapters.which_heads.plots import copy_against_write, masking_costs
+from rmutils.book.experiments.planned_runs import load_plan
 
 NEEDLES = 20
 

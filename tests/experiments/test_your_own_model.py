@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.experiments.your_own_model import fit, forecast
+from rmutils.book.chapters.your_own_model.experiment import fit, forecast
 
 
 def models(sparsity, gain) -> pd.DataFrame:

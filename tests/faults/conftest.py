@@ -20,7 +20,7 @@ from tests.clock import PATIENCE
 DRY = """
 import sys
 from pathlib import Path
-from rmutils.site.build import only_build, run_graph
+from rmutils.book.site.build import only_build, run_graph
 root = Path(sys.argv[1])
 with only_build(root) as lock:
     run_graph(root, lock, {"profile": "embedded"}, "--dry-run", "--quiet", "progress")
@@ -56,7 +56,8 @@ class Project:
                        self.root / "notebooks" / f"{name}.ipynb")
 
     def start(self, *options: str) -> subprocess.Popen:
-        command = [sys.executable, "-u", "-m", "rmutils.site.build", "--project", str(self.root)]
+        command = [sys.executable, "-u", "-m", "rmutils.book.site.build",
+                   "--project", str(self.root)]
         environment = {k: v for k, v in os.environ.items() if k != "RMUTILS_BUILD"}
         return subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True,
                                 stderr=subprocess.STDOUT, env=environment, start_new_session=True)

@@ -25,6 +25,9 @@ from pathlib import Path
 import pandas as pd
 import torch
 
+from rmutils.book.jobs.jobs import STAGES, carry_out, record_of
+from rmutils.book.jobs.plan import Plan, plan
+from rmutils.book.jobs.studies import Evaluation, Study
 from rmutils.core import results as artifacts
 from rmutils.core.errors import UserError
 from rmutils.core.files import sha256
@@ -33,9 +36,6 @@ from rmutils.evaluation.helmet import EvaluateConfig
 from rmutils.models.fetch import fetch
 from rmutils.models.known_models import WheelFile
 from rmutils.pipeline.retmask import RetMaskConfig
-from rmutils.study.jobs import STAGES, carry_out, record_of
-from rmutils.study.plan import Plan, plan
-from rmutils.study.studies import Evaluation, Study
 from tests.faults.deaths import Deaths
 
 STUDY = "studies/faults"

@@ -11,10 +11,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from rmutils.book.site import build, steps
+from rmutils.book.site.dependencies import chapters
+from rmutils.book.site.steps import COMPLETE
 from rmutils.core.errors import UserError
-from rmutils.site import build, steps
-from rmutils.site.dependencies import chapters
-from rmutils.site.steps import COMPLETE
 from tests.clock import PATIENCE, until
 from tests.faults.conftest import kill, ran, read_until
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rmutils.book.claims.claim_list import load_claims
 from rmutils.core import files, paths
 from rmutils.core.errors import UserError
 from rmutils.core.results import Artifact, stored
@@ -16,7 +17,6 @@ from rmutils.models import loading
 from rmutils.models.fetch import cached_path
 from rmutils.models.known_models import REGISTRY
 from rmutils.paper import tables
-from rmutils.paper.claims import load_claims
 from rmutils.paper.tables import read_records
 
 RANDOM = random.Random(0)

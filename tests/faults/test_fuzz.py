@@ -28,6 +28,7 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from rmutils.attention.sharing_plans import load_sharing
+from rmutils.book.site.parameters import check_parameters
 from rmutils.core import paths
 from rmutils.core import server as core_server
 from rmutils.core.errors import UserError
@@ -46,7 +47,6 @@ from rmutils.paper.tables import PAPER, SCORE_BINS, read_records
 from rmutils.preference.instructions import Instruction, draw
 from rmutils.preference.judges import ServerJudge, rating
 from rmutils.preference.served import _response
-from rmutils.site.parameters import check_parameters
 from tests.evaluation.abilities.test_harness import KNOWN
 from tests.evaluation.helmet import helmet_files
 from tests.faults.damage import SCALARS, VALUES, damaged, damaged_further

@@ -10,7 +10,9 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from rmutils.cli import app
+from rmutils.__main__ import app
+from rmutils.book.site.notebooks import run_notebook
+from rmutils.book.site.parameters import check_parameters
 from rmutils.core import results
 from rmutils.core.config import digest
 from rmutils.core.errors import UserError
@@ -20,8 +22,6 @@ from rmutils.core.results import Artifact, find
 from rmutils.models.fetch import fetch
 from rmutils.models.known_models import WheelFile
 from rmutils.models.trained import load_adapter
-from rmutils.site.notebooks import run_notebook
-from rmutils.site.parameters import check_parameters
 from tests.notebooks.test_parameters import write
 
 TOKEN = "hf_never0shown0anywhere"

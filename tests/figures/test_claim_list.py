@@ -6,10 +6,10 @@ import pandas as pd
 import pytest
 from bs4 import BeautifulSoup
 
-from rmutils.figures.claims_figures import claim_list, effects_against, opposite_shown
-from rmutils.figures.training_figures import SIGNS
-from rmutils.paper.claims import Claim, Judged, Measure, Part, Saying
-from rmutils.paper.verdicts import AGAINST, BLIND, UNDECIDED, Effect, answers
+from rmutils.book.claims.claim_list import Claim, Judged, Measure, Part, Saying
+from rmutils.book.claims.plots import claim_list, effects_against, opposite_shown
+from rmutils.book.figures.training_figures import SIGNS
+from rmutils.book.verdicts import AGAINST, BLIND, UNDECIDED, Effect, answers
 
 EVIL = "<script>x</script> & \"quoted\""
 

@@ -7,8 +7,8 @@ import pandas as pd
 from IPython.core.formatters import DisplayFormatter
 from matplotlib.figure import Figure
 
-from rmutils.figures.head_figures import success_map
-from rmutils.figures.style import MOST_CELLS, carried, drawn_data
+from rmutils.book.figures.head_figures import success_map
+from rmutils.book.figures.style import MOST_CELLS, carried, drawn_data
 
 
 def panel(figure: Figure):

@@ -3,8 +3,8 @@
 import pandas as pd
 import pytest
 
-from rmutils.figures.forest import SIGNS, forest
-from rmutils.figures.style import WIDTH, drawn_data, to_svg, use_style
+from rmutils.book.figures.forest import SIGNS, forest
+from rmutils.book.figures.style import WIDTH, drawn_data, to_svg, use_style
 
 NAN = float("nan")
 ROWS = [("m", "a", 2.0, 1.0, 3.0), ("m", "b", -2.0, -3.0, -1.0), ("n", "a", 0.5, -1.0, 2.0),

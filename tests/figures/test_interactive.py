@@ -8,13 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from rmutils.book.chapters import interactive
+from rmutils.book.chapters.masking_sweep.experiment import count_at
+from rmutils.book.chapters.masking_sweep.plots import masking_sweep
+from rmutils.book.chapters.preliminaries.experiment import answer_case, trace
+from rmutils.book.figures import use_style
+from rmutils.book.figures.report import number
+from rmutils.book.figures.style import INK, to_svg
 from rmutils.corpora.niah import NiahBuilder, load_haystacks, load_needles
-from rmutils.experiments.masking_sweep import count_at
-from rmutils.experiments.preliminaries import answer_case, trace
-from rmutils.figures import interactive, use_style
-from rmutils.figures.masking_figures import masking_sweep
-from rmutils.figures.report import number
-from rmutils.figures.style import INK, to_svg
 from rmutils.heads.scores import HeadScores
 
 EVIL = "</script><script>alert('x')</script><!-- <img src=x onerror=alert(1)> ]]> & \"q\" \u2028 \\"

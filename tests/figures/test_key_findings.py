@@ -5,15 +5,15 @@ import math
 import pandas as pd
 import pytest
 
+from rmutils.book.chapters.masking_sweep.experiment import SweepConfig, scored, sweep_stored
+from rmutils.book.claims import plots as claims_figures
+from rmutils.book.claims.claim_list import Measure, Part
+from rmutils.book.claims.effects.masking_effects import needles_lost_beyond_others
+from rmutils.book.experiments import needles_left
+from rmutils.book.experiments.sweep_questions import HAYSTACK
+from rmutils.book.verdicts import Effect, PartVerdict
 from rmutils.core.paths import ROOT
-from rmutils.experiments import needles_left
-from rmutils.experiments.masking_sweep import SweepConfig, scored, sweep_stored
-from rmutils.experiments.sweep_questions import HAYSTACK
-from rmutils.figures import claims_figures
 from rmutils.models.known_models import tau_of
-from rmutils.paper.claims import Measure, Part
-from rmutils.paper.effects.masking_effects import needles_lost_beyond_others
-from rmutils.paper.verdicts import Effect, PartVerdict
 from rmutils.stats import Interval
 
 

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 
-from rmutils.experiments.masked_needles import ANYWHERE, COPY, MATCHED, TOP, WHOLE
-from rmutils.figures import head_maps
-from rmutils.figures.real_figures import how_asked, needles_by, needles_left_figure
-from rmutils.figures.style import drawn_data
+from rmutils.book.experiments.masked_needles import ANYWHERE, COPY, MATCHED, TOP, WHOLE
+from rmutils.book.experiments.planned_runs import Plan
+from rmutils.book.figures import head_maps
+from rmutils.book.figures.real_figures import how_asked, needles_by, needles_left_figure
+from rmutils.book.figures.style import drawn_data
 from rmutils.heads.scores import HeadScores
-from rmutils.pipeline.planned_runs import Plan
 
 
 def shares(model, score=COPY, needle_set="facts-literal"):

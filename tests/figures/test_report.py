@@ -9,9 +9,7 @@ import pandas as pd
 import pytest
 from IPython.core.formatters import DisplayFormatter
 
-from rmutils.core.results import Artifact
-from rmutils.corpora.niah import Needle, NiahCase
-from rmutils.figures.report import (
+from rmutils.book.figures.report import (
     comparisons,
     made_by,
     made_from,
@@ -24,8 +22,10 @@ from rmutils.figures.report import (
     table,
     what_we_found,
 )
-from rmutils.figures.training_figures import masked_heads_said, verdict_strip
-from rmutils.paper.verdicts import VERDICTS, Effect
+from rmutils.book.figures.training_figures import masked_heads_said, verdict_strip
+from rmutils.book.verdicts import VERDICTS, Effect
+from rmutils.core.results import Artifact
+from rmutils.corpora.niah import Needle, NiahCase
 
 EVIL = "<script>alert('x')</script> & <b>bold</b> \"quoted\""
 

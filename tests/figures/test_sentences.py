@@ -6,19 +6,21 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.evaluation.failure_prompts import OUTCOMES, FailurePrompt
-from rmutils.experiments import sweet_spot
-from rmutils.experiments.designs import design_stored, designs, points
-from rmutils.experiments.failure_modes import (
+from rmutils.book.chapters import sentences
+from rmutils.book.chapters.failure_modes.experiment import (
     WHOLE,
     FailureConfig,
     FailureModes,
     failure_modes_stored,
 )
-from rmutils.experiments.general_abilities import stored_abilities
-from rmutils.experiments.masking_sweep import Sweep
-from rmutils.experiments.sweep_questions import least_right, passing
-from rmutils.figures import masking_figures, report, sentences
+from rmutils.book.chapters.general_abilities.experiment import stored_abilities
+from rmutils.book.chapters.masking_sweep import plots as masking_figures
+from rmutils.book.chapters.masking_sweep import sweet_spot
+from rmutils.book.chapters.masking_sweep.experiment import Sweep
+from rmutils.book.chapters.score_distribution.designs import design_stored, designs, points
+from rmutils.book.experiments.sweep_questions import least_right, passing
+from rmutils.book.figures import report
+from rmutils.evaluation.failure_prompts import OUTCOMES, FailurePrompt
 from rmutils.heads import HeadScores
 from rmutils.heads.detection import DetectConfig, detect_stored, even_depths
 from rmutils.heads.masking import MATCHED

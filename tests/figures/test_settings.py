@@ -2,8 +2,8 @@
 
 import pytest
 
+from rmutils.book.figures.report import settings
 from rmutils.core.config import Config
-from rmutils.figures.report import settings
 from rmutils.heads import DetectConfig
 from rmutils.paper import load_text_numbers
 from rmutils.preference.responses import ResponseConfig

@@ -5,11 +5,8 @@ from types import SimpleNamespace
 import pandas as pd
 
 from rmutils.attention.select_attention import Select
-from rmutils.core.results import read_tables, stored
-from rmutils.experiments.heads_under_variants import needles_found
-from rmutils.experiments.run_costs import roofline
-from rmutils.figures.claims_figures import companion_claims
-from rmutils.figures.sharing_sentences import (
+from rmutils.book.chapters.retrieval_heads_under_change.experiment import needles_found
+from rmutils.book.chapters.share_attention.sentences import (
     beginnings,
     both_at_once,
     by_layer,
@@ -22,6 +19,9 @@ from rmutils.figures.sharing_sentences import (
     sharing_layer,
     took,
 )
+from rmutils.book.claims.plots import companion_claims
+from rmutils.book.experiments.run_costs import roofline
+from rmutils.core.results import read_tables, stored
 from rmutils.stats import Interval
 
 

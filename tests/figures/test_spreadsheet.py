@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from rmutils.book.figures.report import number
 from rmutils.core.files import to_csv
-from rmutils.figures.report import number
 
 
 def rows(frame: pd.DataFrame) -> list[list[str]]:

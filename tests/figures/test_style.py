@@ -4,9 +4,9 @@ import re
 
 import pandas as pd
 
-from rmutils.figures import use_style
-from rmutils.figures.masking_figures import by_length
-from rmutils.figures.style import DARK_PAPER, MODEL_COLOURS, new_axes, to_svg
+from rmutils.book.chapters.masking_sweep.plots import by_length
+from rmutils.book.figures import use_style
+from rmutils.book.figures.style import DARK_PAPER, MODEL_COLOURS, new_axes, to_svg
 
 COLOUR = re.compile(r"(?:fill|stroke): (#[0-9a-f]{6})")
 

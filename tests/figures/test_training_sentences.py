@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pandas as pd
 
-from rmutils.figures.training_sentences import (
+from rmutils.book.chapters.training_sentences import (
     abilities_kept,
     copied_and_known,
     drift_beside_others,
@@ -16,8 +16,8 @@ from rmutils.figures.training_sentences import (
     reasoning_kinds,
     strengths,
 )
+from rmutils.book.verdicts import Effect
 from rmutils.heads import HeadScores
-from rmutils.paper.verdicts import Effect
 from rmutils.stats import Interval
 
 

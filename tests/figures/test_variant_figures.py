@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from rmutils.book.experiments.under_variants import changes, dips, levels, perplexities
+from rmutils.book.figures.variant_figures import places, sweep
 from rmutils.core.errors import UserError
-from rmutils.experiments.under_variants import changes, dips, levels, perplexities
-from rmutils.figures.variant_figures import places, sweep
 
 RIGHT = {  # variant -> a row per question: right at places 0, 0.5, 1
     "plain": [(1, 0, 1), (1, 0, 1), (1, 0, 0), (1, 1, 1)],

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from rmutils.book.chapters.preliminaries.experiment import answer_case, attention_rows, trace
 from rmutils.corpora.niah import NiahBuilder, load_haystacks, load_needles
-from rmutils.experiments.preliminaries import answer_case, attention_rows, trace
 from rmutils.heads.copy_score import copy_counts
 
 

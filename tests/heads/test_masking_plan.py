@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from rmutils.book.chapters.masking_sweep.experiment import masking_plan
 from rmutils.core.errors import UserError
-from rmutils.experiments.masking_sweep import masking_plan
 from rmutils.heads import HeadScores
 
 MEANS = np.zeros(32)

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from rmutils.cli import app, heads_commands
+from rmutils.__main__ import app
+from rmutils.book.chapters.preliminaries.experiment import detect_stored_or_small
+from rmutils.cli import heads_commands
 from rmutils.core.catalog import stored_results
 from rmutils.core.errors import UserError
 from rmutils.core.paths import CORPORA
 from rmutils.core.results import Stage, find
 from rmutils.corpora.niah import load_needles
-from rmutils.experiments.preliminaries import detect_stored_or_small
 from rmutils.heads import DetectConfig, HeadScores, detect, detection
 from rmutils.heads.detection import DETECT, detect_stored, inputs_of
 from rmutils.models import identify

@@ -5,8 +5,7 @@ import pandas as pd
 import pytest
 
 from rmutils import load_model
-from rmutils.core.errors import UserError
-from rmutils.experiments.preliminaries import (
+from rmutils.book.chapters.preliminaries.experiment import (
     ACROSS,
     BEYOND,
     WITHIN,
@@ -15,6 +14,7 @@ from rmutils.experiments.preliminaries import (
     split,
     summarize,
 )
+from rmutils.core.errors import UserError
 from rmutils.heads import DetectConfig, HeadScores, detect
 
 

@@ -8,9 +8,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from rmutils import load_model
-from rmutils.core.errors import NotStored, UserError
-from rmutils.experiments import olmo3 as extension_store
-from rmutils.experiments.olmo3 import (
+from rmutils.book.chapters.olmo3_recipe import experiment as extension_store
+from rmutils.book.chapters.olmo3_recipe.experiment import (
     Extension,
     at_end,
     differences,
@@ -20,7 +19,7 @@ from rmutils.experiments.olmo3 import (
     loss_change,
     shares,
 )
-from rmutils.figures.olmo3_sentences import (
+from rmutils.book.chapters.olmo3_recipe.sentences import (
     ONE_RUN,
     found_at_longest,
     near_and_far,
@@ -28,6 +27,7 @@ from rmutils.figures.olmo3_sentences import (
     sliding_table,
     worth_of_tokens,
 )
+from rmutils.core.errors import NotStored, UserError
 from rmutils.longcontext.extension import (
     NONE,
     ExtensionConfig,

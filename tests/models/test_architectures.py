@@ -17,8 +17,8 @@ from transformers import (
 from typer.testing import CliRunner
 
 from rmutils import load_model, mask_heads
+from rmutils.__main__ import app
 from rmutils.attention.ms_poe import MsPoe
-from rmutils.cli import app
 from rmutils.core.errors import UserError
 from rmutils.core.paths import ROOT
 from rmutils.heads import detection

@@ -9,7 +9,7 @@ import pytest
 from rmutils.core.paths import SHIPPED_MODELS
 from rmutils.corpora.world.knowledge import instructions
 from rmutils.evaluation.answers import answer, find_needles
-from rmutils.experiments.teaching_models import DETECTION, NEEDLES, WANTED, read_card
+from rmutils.evaluation.teaching_card import DETECTION, NEEDLES, WANTED, read_card
 from rmutils.heads import detect, mask_heads
 from rmutils.heads.detection import detect_stored
 from rmutils.models import load_model

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from typer.testing import CliRunner
 
 from rmutils import load_model
-from rmutils.cli import app
+from rmutils.__main__ import app
 from rmutils.core import results
 from rmutils.core.errors import UserError
 from rmutils.models import identify

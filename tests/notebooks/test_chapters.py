@@ -7,8 +7,8 @@ import nbformat
 import pytest
 
 from rmutils.core import paths
-from rmutils.site.dependencies import chapters
-from rmutils.site.parameters import read_parameters
+from rmutils.book.site.dependencies import chapters
+from rmutils.book.site.parameters import read_parameters
 
 NOTEBOOKS = sorted(paths.NOTEBOOKS.glob("*.ipynb"))
 LONGEST_FUNCTION = 8
@@ -123,7 +123,7 @@ VERDICT = re.compile(
     r"|\bis not seen\b|\bneither (\w+ )?(helps?|gains?|differs?|falls?|rises?|is|does|strategy)\b"
     r"|\bthe same heads (at|in|for|lead|are|do|under)\b", re.IGNORECASE)
 """Words that say what was found. A page that says so by itself goes on saying it when the numbers
-have changed: such sentences are computed (`rmutils.figures.sentences`)."""
+have changed: such sentences are computed (`rmutils.book.chapters.sentences`)."""
 ASKED_OR_QUOTED = re.compile(r'"[^"]*"|[^.!?\n]*\?|^ +- [abc]\) .*$', re.MULTILINE)
 """The paper's words, questions, and the options of a quiz."""
 

@@ -22,12 +22,21 @@ import yaml
 
 from rmutils.core import paths
 from rmutils.core.errors import UserError
-from rmutils.site.classroom import (
-    KERNEL, OTTER, RELEASE, SETTINGS, SOURCE, make_variants, make_worksheets, read_exercises,
-    self_checking_points, without_solutions, worksheet,
+from rmutils.book.site.classroom import (
+    KERNEL,
+    OTTER,
+    RELEASE,
+    SETTINGS,
+    SOURCE,
+    make_variants,
+    make_worksheets,
+    read_exercises,
+    self_checking_points,
+    without_solutions,
+    worksheet,
 )
-from rmutils.site.graded import graded
-from rmutils.site.parameters import check_parameters
+from rmutils.book.site.graded import graded
+from rmutils.book.site.parameters import check_parameters
 from tests.notebooks.test_parameters import write
 
 CHAPTERS = [p for p in sorted(paths.NOTEBOOKS.glob("*.ipynb")) if p.stem != "provenance"]
@@ -181,7 +190,7 @@ def first_result(answer: str, checks: str, monkeypatch) -> list:
         return call
 
     with monkeypatch.context() as patch:
-        patch.setattr("rmutils.site.graded.graded", recorded)
+        patch.setattr("rmutils.book.site.graded.graded", recorded)
         run(answer, checks)
     return [] if re.search(r"def \w+\(\):\n.*\n    ### BEGIN", answer, re.DOTALL) else results[:1]
 

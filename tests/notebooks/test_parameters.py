@@ -5,8 +5,8 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from rmutils.core.errors import UserError
-from rmutils.site.notebooks import run_notebook
-from rmutils.site.parameters import check_parameters, describe, from_folder, read_parameters
+from rmutils.book.site.notebooks import run_notebook
+from rmutils.book.site.parameters import check_parameters, describe, from_folder, read_parameters
 
 CELL = '''
 from pathlib import Path

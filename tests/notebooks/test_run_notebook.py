@@ -12,10 +12,10 @@ import pytest
 from filelock import FileLock
 from typer.testing import CliRunner
 
-from rmutils.cli import app
+from rmutils.__main__ import app
 from rmutils.core.errors import UserError
-from rmutils.site import notebooks
-from rmutils.site.notebooks import NotebookFailed, ThisPython, run_notebook, write_page
+from rmutils.book.site import notebooks
+from rmutils.book.site.notebooks import NotebookFailed, ThisPython, run_notebook, write_page
 from tests.notebooks.test_parameters import CELL, write
 
 
@@ -180,7 +180,7 @@ def test_bad_command_line_exits_with_2(tmp_path, words):
 def test_help_and_version_answer_without_torch():
     import subprocess
 
-    code = ("import sys; from rmutils.cli import app\ntry: app(['--help'])\n"
+    code = ("import sys; from rmutils.__main__ import app\ntry: app(['--help'])\n"
             "except SystemExit: pass\nsys.exit('torch' in sys.modules or 'pandas' in sys.modules)")
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
     assert CliRunner().invoke(app, ["--version"]).output.startswith("rmutils ")

@@ -11,16 +11,13 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from rmutils.cli import app
-from rmutils.core.errors import NotStored, UserError
-from rmutils.heads.sparsity import statistics
-from rmutils.paper import claims as module
-from rmutils.paper.claims import CLAIMS, claim_table, judge, load_claims, part_table
-from rmutils.paper.effects import QUANTITIES
-from rmutils.paper.effects.real_effects import LARGER
-from rmutils.paper.effects.task_effects import EVALUATIONS
-from rmutils.paper.tables import PAPER, load_published_maps
-from rmutils.paper.verdicts import (
+from rmutils.__main__ import app
+from rmutils.book.claims import claim_list as module
+from rmutils.book.claims.claim_list import CLAIMS, claim_table, judge, load_claims, part_table
+from rmutils.book.claims.effects import QUANTITIES
+from rmutils.book.claims.effects.real_effects import LARGER
+from rmutils.book.claims.effects.task_effects import EVALUATIONS
+from rmutils.book.verdicts import (
     AGAINST,
     BLIND,
     EXCLUDED,
@@ -35,6 +32,9 @@ from rmutils.paper.verdicts import (
     Effect,
     Quantity,
 )
+from rmutils.core.errors import NotStored, UserError
+from rmutils.heads.sparsity import statistics
+from rmutils.paper.tables import PAPER, load_published_maps
 
 SECTIONS = ("Abstract", "Section 1", *(f"Section 4.{i}" for i in range(1, 7)),
             *(f"Section 5.{i}" for i in range(1, 4)), "Appendix B", "Appendix H")

@@ -8,13 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.core.errors import NotStored
-from rmutils.experiments.failure_modes import FailureModes
-from rmutils.experiments.masking_sweep import Sweep
-from rmutils.heads import HeadScores
-from rmutils.heads.masking import MATCHED
-from rmutils.paper.claims import load_claims
-from rmutils.paper.effects import (
+from rmutils.book.chapters.failure_modes.experiment import FailureModes
+from rmutils.book.chapters.masking_sweep.experiment import Sweep
+from rmutils.book.claims.claim_list import load_claims
+from rmutils.book.claims.effects import (
     QUANTITIES,
     head_effects,
     masking_effects,
@@ -22,8 +19,11 @@ from rmutils.paper.effects import (
     sparsity_effects,
     task_effects,
 )
-from rmutils.paper.verdicts import CannotShow
-from rmutils.pipeline.planned_runs import planned_runs
+from rmutils.book.experiments.planned_runs import planned_runs
+from rmutils.book.verdicts import CannotShow
+from rmutils.core.errors import NotStored
+from rmutils.heads import HeadScores
+from rmutils.heads.masking import MATCHED
 
 ARTIFACT = SimpleNamespace(name="stored-1")
 RNG = np.random.default_rng(0)

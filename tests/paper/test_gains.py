@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from rmutils.book.claims.gains import general_gains, score_gains, sparsity_gains
 from rmutils.paper import load_published_scores, load_tables
-from rmutils.paper.gains import general_gains, score_gains, sparsity_gains
 
 
 @pytest.fixture

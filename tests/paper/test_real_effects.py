@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.core.errors import NotStored, UserError
-from rmutils.experiments.masked_needles import (
+from rmutils.book.chapters.training_effect.real_training import RealTraining
+from rmutils.book.claims.effects import head_effects, masking_effects, real_effects, task_effects
+from rmutils.book.experiments.masked_needles import (
     ANYWHERE,
     COPY,
     EVERY,
@@ -17,14 +18,13 @@ from rmutils.experiments.masked_needles import (
     WHOLE,
     MaskedNeedles,
 )
-from rmutils.experiments.real_models import real_models
-from rmutils.experiments.real_tasks import CONTROL, States
-from rmutils.experiments.real_training import RealTraining
+from rmutils.book.experiments.planned_runs import BEFORE, RETMASK
+from rmutils.book.experiments.planned_runs import MATCHED as MATCHED_MASK
+from rmutils.book.experiments.real_models import real_models
+from rmutils.book.experiments.real_tasks import CONTROL, States
+from rmutils.book.verdicts import CannotShow
+from rmutils.core.errors import NotStored, UserError
 from rmutils.heads.scores import HeadScores
-from rmutils.paper.effects import head_effects, masking_effects, real_effects, task_effects
-from rmutils.paper.verdicts import CannotShow
-from rmutils.pipeline.planned_runs import BEFORE, RETMASK
-from rmutils.pipeline.planned_runs import MATCHED as MATCHED_MASK
 from tests.experiments.test_half_masked import run, scores
 
 MODEL = "gemma3-270m"

@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rmutils.core.errors import UserError
-from rmutils.paper.tables import load_tables
-from rmutils.paper.verdicts import (
+from rmutils.book.verdicts import (
     AGAINST,
     BLIND,
     EXCLUDED,
@@ -28,6 +26,8 @@ from rmutils.paper.verdicts import (
     tally,
     together,
 )
+from rmutils.core.errors import UserError
+from rmutils.paper.tables import load_tables
 from rmutils.stats import Interval
 
 

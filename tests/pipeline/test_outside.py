@@ -4,12 +4,12 @@ import sys
 
 import pytest
 
+from rmutils.book.jobs.plan import plan
+from rmutils.book.jobs.studies import Study
 from rmutils.core.errors import UserError
 from rmutils.pipeline.retmask import RetMaskConfig, run_retmask
 from rmutils.preference.responses import BACKENDS
 from rmutils.preference.strategies import STRATEGIES
-from rmutils.study.plan import plan
-from rmutils.study.studies import Study
 from rmutils.training.compute_backend import ComputeBackend
 from tests.pipeline.test_retmask import QUICK
 from tests.test_interface import snippets

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from rmutils.book.experiments import planned_runs as module
+from rmutils.book.experiments.planned_runs import load_plan, stored_runs
 from rmutils.core.errors import UserError
 from rmutils.heads import DetectConfig
-from rmutils.pipeline import planned_runs as module
-from rmutils.pipeline.planned_runs import load_plan, stored_runs
 from rmutils.pipeline.retmask import RetMaskConfig, run_retmask
 from rmutils.training import RECIPES
 

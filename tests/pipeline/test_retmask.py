@@ -11,13 +11,13 @@ import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from rmutils.cli import app
+from rmutils.__main__ import app
+from rmutils.book.experiments.planned_runs import retrain_missing
 from rmutils.core import results
 from rmutils.core.errors import UserError
 from rmutils.heads import choose, detect
 from rmutils.models import load_model
 from rmutils.pipeline import retmask
-from rmutils.pipeline.planned_runs import retrain_missing
 from rmutils.pipeline.retmask import RetMaskConfig, half_of, run_command, run_retmask
 from rmutils.preference.instructions import draw
 from rmutils.preference.responses import Transformers, respond

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
+from rmutils.book.experiments import planned_runs as module
+from rmutils.book.experiments.planned_runs import NoSnapshot, collect, find_snapshot
 from rmutils.core.errors import NotStored, UserError
 from rmutils.heads import DetectConfig
 from rmutils.models.teaching import TeachingRecipe, pretraining, steps_taken, train
-from rmutils.pipeline import planned_runs as module
-from rmutils.pipeline.planned_runs import NoSnapshot, collect, find_snapshot
 
 RECIPE = TeachingRecipe(family="llama", steps=40, num_hidden_layers=2, tokens_per_step=256)
 DETECT = DetectConfig(lengths=(200,), depths=(0.5,), needles=2, max_new_tokens=4)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.experiments.pair_statistics import (
+from rmutils.book.chapters.data_and_training.pair_statistics import (
     MatchedConfig,
     cut,
     describe,

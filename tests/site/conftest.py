@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from rmutils.book.site.build import build
+from rmutils.book.site.steps import HTML
 from rmutils.core import paths
-from rmutils.site.build import build
-from rmutils.site.steps import HTML
 
 BROWSERS = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
 FLAGS = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from huggingface_hub import RepoCard
 
+from rmutils.book.site.pdf import OUTPUT
+from rmutils.book.site.steps import HTML
+from rmutils.book.tools.archive import NAME, codemeta, write_archive
 from rmutils.core import paths
 from rmutils.core.errors import UserError
-from rmutils.site.archive import NAME, codemeta, write_archive
-from rmutils.site.pdf import OUTPUT
-from rmutils.site.steps import HTML
 
 FILES = {
     "README.md": "# A book\n", "Snakefile": "rule book:\n", "notebooks/one.ipynb": "{}\n",

@@ -8,9 +8,8 @@ import sys
 
 import pytest
 
-from rmutils.core import paths
-from rmutils.site import dependencies
-from rmutils.site.dependencies import (
+from rmutils.book.site import dependencies
+from rmutils.book.site.dependencies import (
     PAGES,
     chapters,
     code,
@@ -20,6 +19,7 @@ from rmutils.site.dependencies import (
     modules,
     sources,
 )
+from rmutils.core import paths
 
 IMPORTING = """
 import json, sys
@@ -41,17 +41,18 @@ def touched_by(monkeypatch, edited: str) -> set[str]:
 
 
 def test_a_module_that_nothing_imports_reruns_nothing(monkeypatch):
-    assert touched_by(monkeypatch, "doctor.py") == set()
+    assert touched_by(monkeypatch, "book/tools/doctor.py") == set()
 
 
 def test_a_module_reruns_the_chapters_that_import_it(monkeypatch):
     assert "01_preliminaries" in touched_by(monkeypatch, "heads/scores.py")
     monkeypatch.undo()
-    alone = touched_by(monkeypatch, "experiments/olmo3.py")
+    alone = touched_by(monkeypatch, "book/chapters/olmo3_recipe/experiment.py")
     assert "14_olmo3_recipe" in alone and "01_preliminaries" not in alone
 
 
-@pytest.mark.parametrize("edited", ["cli/project.py", "site/build.py", "site/gallery.py"])
+@pytest.mark.parametrize("edited", ["book/commands/project.py", "book/site/build.py",
+                                    "book/site/gallery.py"])
 def test_commands_and_the_build_rerun_no_chapter(monkeypatch, edited):
     assert touched_by(monkeypatch, edited) <= {"pages"}
 
@@ -59,7 +60,7 @@ def test_commands_and_the_build_rerun_no_chapter(monkeypatch, edited):
 def test_packages_and_imports_within_functions_count():
     found = modules(["rmutils.heads.detection"])
     assert {"rmutils", "rmutils.heads", "rmutils.models.known_models"} <= found
-    assert "rmutils.site.pages.generated" in modules(PAGES), "imported by a function"
+    assert "rmutils.book.site.pages.generated" in modules(PAGES), "imported by a function"
 
 
 def test_modules_named_in_quotes_count_where_their_package_is_asked_for_something():
@@ -114,6 +115,6 @@ def test_reference_is_built_again_for_docstrings_but_not_for_comments(tmp_path, 
 
 def test_builds_start_without_the_models_libraries():
     """Each step of a build is a process: with torch, it would take seconds to begin."""
-    asked = ("import sys, rmutils.site.build, rmutils.site.steps; "
+    asked = ("import sys, rmutils.book.site.build, rmutils.book.site.steps; "
              "sys.exit(bool({'torch', 'transformers'} & set(sys.modules)))")
     assert subprocess.run([sys.executable, "-c", asked]).returncode == 0

@@ -12,11 +12,11 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from PIL import Image
 
+from rmutils.book.chapters import interactive
+from rmutils.book.chapters.masking_sweep.plots import masking_sweep
+from rmutils.book.figures.head_figures import head_map
+from rmutils.book.figures.style import to_svg, use_style
 from rmutils.core import paths
-from rmutils.figures import interactive
-from rmutils.figures.head_figures import head_map
-from rmutils.figures.masking_figures import masking_sweep
-from rmutils.figures.style import to_svg, use_style
 from rmutils.heads.scores import HeadScores
 from tests.site.conftest import visiting
 from tests.site.test_browser import TOO_WIDE

@@ -11,9 +11,9 @@ import pytest
 import yaml
 from nbformat.v4 import new_markdown_cell, new_notebook
 
+from rmutils.book.site.pages.extras import address
 from rmutils.core import paths
 from rmutils.core.errors import UserError
-from rmutils.site.pages.extras import address
 
 GITHUB = {"GITHUB_REPOSITORY": "someone/theirs", "GITHUB_REF_NAME": "release",
           "GITHUB_REF_TYPE": "branch", "GITHUB_SERVER_URL": "https://github.com"}
@@ -40,7 +40,7 @@ def test_address_that_colab_cannot_open_is_refused(url):
 def test_this_book_invents_no_address():
     settings = yaml.safe_load((paths.BOOK / "_config.yml").read_text(encoding="utf-8"))
     assert address(settings, {}) is None
-    assert "rmutils.site.pages.extras" in settings["sphinx"]["config"]["extensions"]
+    assert "rmutils.book.site.pages.extras" in settings["sphinx"]["config"]["extensions"]
 
 
 def built(root: Path, repository: dict) -> dict[str, str]:
@@ -48,7 +48,7 @@ def built(root: Path, repository: dict) -> dict[str, str]:
     (root / "chapters").mkdir(parents=True)
     config = {"title": "T", "author": "A", "only_build_toc_files": True,
               "execute": {"execute_notebooks": "off"},
-              "sphinx": {"extra_extensions": ["rmutils.site.pages.extras"]},
+              "sphinx": {"extra_extensions": ["rmutils.book.site.pages.extras"]},
               "repository": repository}
     (root / "_config.yml").write_text(yaml.safe_dump(config))
     (root / "_toc.yml").write_text("format: jb-book\nroot: index\nchapters:\n- file: quickstart\n"

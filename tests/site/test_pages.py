@@ -6,11 +6,11 @@ import nbformat
 import pandas as pd
 from bs4 import BeautifulSoup
 
+from rmutils.book.figures.report import MOST_ROWS
+from rmutils.book.figures.style import WIDTH
+from rmutils.book.site.pages.frame import OPEN_TABLES
+from rmutils.book.site.pages.items import chapters, items
 from rmutils.core import paths
-from rmutils.figures.report import MOST_ROWS
-from rmutils.figures.style import WIDTH
-from rmutils.site.pages.frame import OPEN_TABLES
-from rmutils.site.pages.items import chapters, items
 from tests.site.conftest import visiting
 
 

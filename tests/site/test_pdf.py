@@ -6,10 +6,10 @@ from functools import partial
 import pytest
 from pypdf import PdfReader
 
+from rmutils.book.site import pdf
+from rmutils.book.site.pdf import join
 from rmutils.core import paths
 from rmutils.core.errors import UserError
-from rmutils.site import pdf
-from rmutils.site.pdf import join
 
 PAGE = """<!DOCTYPE html><title>{name}</title><link rel="stylesheet" href="{style}">
 <body class="bd-article"><main><article><section id="{name}"><h1>Title of {name}

@@ -10,9 +10,9 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Route
 
+from rmutils.book.site import playground
+from rmutils.book.site.slides import FOLDER, PLACE
 from rmutils.core import paths
-from rmutils.site import playground
-from rmutils.site.slides import FOLDER, PLACE
 from tests.site.conftest import visiting
 from tests.site.test_browser import TOO_WIDE
 

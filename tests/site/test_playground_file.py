@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
+from rmutils.book.site import playground
+from rmutils.book.site.dependencies import sources
 from rmutils.core.paths import ROOT
 from rmutils.heads.detection import detect_stored
 from rmutils.models import load_model
-from rmutils.site import playground
-from rmutils.site.dependencies import sources
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from rmutils.attention.decore import DeCoRe
 from rmutils.attention.ms_poe import MsPoe
 from rmutils.attention.select_attention import Select
 from rmutils.attention.variants import AttentionVariant, Plain
+from rmutils.book.site import playground
 from rmutils.core.paths import CORPORA, ROOT
 from rmutils.corpora.niah import NiahBuilder, NiahCase, load_haystacks, load_needles
 from rmutils.heads import mask_heads
@@ -24,7 +25,6 @@ from rmutils.heads.copy_score import copy_counts
 from rmutils.heads.detection import detect_stored
 from rmutils.heads.scores import Head
 from rmutils.models import load_model
-from rmutils.site import playground
 from tests.site.conftest import visiting
 
 HELD_OUT = {"tiny-llama": [("needles", 10, 20)],

@@ -6,11 +6,11 @@ from unicodedata import normalize
 
 from pypdf import PdfReader
 
-from rmutils.experiments.sweep_questions import HAYSTACK
-from rmutils.experiments.your_own_model import OwnModelConfig, examine
+from rmutils.book.chapters.your_own_model.experiment import OwnModelConfig, examine
+from rmutils.book.experiments.sweep_questions import HAYSTACK
+from rmutils.book.tools.model_report import findings, forecasts
+from rmutils.book.tools.model_report import page as document
 from rmutils.models.loading import trained_folder
-from rmutils.site.model_report import findings, forecasts
-from rmutils.site.model_report import page as document
 from tests.site.accessibility import barriers, faint
 from tests.site.conftest import visiting
 from tests.site.test_browser import TOO_WIDE

@@ -15,12 +15,12 @@ from bs4 import BeautifulSoup
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from typer.testing import CliRunner
 
-from rmutils.cli import app
+from rmutils.__main__ import app
+from rmutils.book.chapters.interactive import embed
+from rmutils.book.site.dependencies import sources
+from rmutils.book.site.gallery import SHIPPED, Run, files, headings, page, shown, write
+from rmutils.book.site.parameters import defaults
 from rmutils.core import paths
-from rmutils.figures.interactive import embed
-from rmutils.site.dependencies import sources
-from rmutils.site.gallery import SHIPPED, Run, files, headings, page, shown, write
-from rmutils.site.parameters import defaults
 from tests.clock import until
 
 EVIL = "<script>document.title = 'owned'</script><img src=x onerror=alert(1)> ```` | `"
@@ -68,7 +68,7 @@ class Book:
         kept = {key: real[key] for key in ("only_build_toc_files", "exclude_patterns", "execute")}
         (book / "_config.yml").write_text(yaml.safe_dump({
             "title": "T", "author": "A", **kept,
-            "sphinx": {"extra_extensions": ["rmutils.site.pages.extras"]}}))
+            "sphinx": {"extra_extensions": ["rmutils.book.site.pages.extras"]}}))
         (book / "_toc.yml").write_text(
             "format: jb-book\nroot: index\nparts:\n- caption: Chapters\n  chapters:\n"
             "  - file: chapters/first\n- caption: Runs\n  chapters:\n  - file: run_gallery\n")
@@ -203,7 +203,7 @@ def test_pages_of_runs_are_built_without_warnings_and_markup_stays_text(book):
     book.run("first/evil.1", executed(2, EVIL))
     book.run("gone/lost")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("GITHUB_", "RMUTILS_"))}
-    done = subprocess.run([sys.executable, "-m", "rmutils.site.steps", "pages"], cwd=book.root,
+    done = subprocess.run([sys.executable, "-m", "rmutils.book.site.steps", "pages"], cwd=book.root,
                           capture_output=True, text=True, env=environment)
     told = book.root / "book/_build/failures/pages.txt"
     assert done.returncode == 0, told.read_text() if told.exists() else done.stderr

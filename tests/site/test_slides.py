@@ -7,10 +7,10 @@ import pytest
 import yaml
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
+from rmutils.book.figures.report import what_we_found
+from rmutils.book.site.slides import FOLDER, PLACE, write_slides
 from rmutils.core import paths
 from rmutils.core.errors import UserError
-from rmutils.figures.report import what_we_found
-from rmutils.site.slides import FOLDER, PLACE, write_slides
 
 LESSONS = sorted((paths.BOOK / FOLDER).glob("*.yml"))
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="40" height="20"></svg>'

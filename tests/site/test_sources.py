@@ -5,8 +5,8 @@ import re
 import pytest
 import yaml
 
+from rmutils.book.site.pages.reference import modules, plain, promised
 from rmutils.core import paths
-from rmutils.site.pages.reference import modules, plain, promised
 
 TOC = yaml.safe_load((paths.BOOK / "_toc.yml").read_text(encoding="utf-8"))
 

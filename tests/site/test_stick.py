@@ -10,12 +10,12 @@ import zipfile
 
 import pytest
 
+from rmutils.book.tools import stick
 from rmutils.core import paths
 from rmutils.core.errors import UserError
 from rmutils.core.files import sha256
 from rmutils.models.fetch import fetch
 from rmutils.models.known_models import REGISTRY, ModelSpec, WheelFile
-from rmutils.site import stick
 
 INSTALL = paths.ROOT / ".ci/install.py"
 

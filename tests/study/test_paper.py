@@ -7,14 +7,9 @@ import sys
 
 import pytest
 
-from rmutils.core import results as artifacts
-from rmutils.core.errors import UserError
-from rmutils.heads.scores import HeadScores
-from rmutils.paper.tables import load_tables
-from rmutils.preference.strategies import STRATEGIES
-from rmutils.study import jobs as records
-from rmutils.study.plan import plan, read, write
-from rmutils.study.published_experiments import (
+from rmutils.book.jobs import jobs as records
+from rmutils.book.jobs.plan import plan, read, write
+from rmutils.book.jobs.published_experiments import (
     CHECKPOINTS,
     EXPERIMENTS,
     LLAMA,
@@ -23,7 +18,12 @@ from rmutils.study.published_experiments import (
     HelmetConfig,
     official_stored,
 )
-from rmutils.study.studies import Evaluation, PaperConfig, Study, paper, study_of
+from rmutils.book.jobs.studies import Evaluation, PaperConfig, Study, paper, study_of
+from rmutils.core import results as artifacts
+from rmutils.core.errors import UserError
+from rmutils.heads.scores import HeadScores
+from rmutils.paper.tables import load_tables
+from rmutils.preference.strategies import STRATEGIES
 from rmutils.training.compute_backend import ComputeBackend
 from tests.evaluation.helmet import helmet_files
 

@@ -6,16 +6,16 @@ from collections import Counter
 
 import pytest
 
+from rmutils.book.experiments.planned_runs import MODELS, planned_runs
+from rmutils.book.jobs import jobs as records
+from rmutils.book.jobs.plan import plan, read, write
+from rmutils.book.jobs.studies import STUDIES, Evaluation, Study, study_of
 from rmutils.core import results
 from rmutils.core.errors import UserError
 from rmutils.evaluation.helmet import EvaluateConfig
 from rmutils.heads.scores import HeadScores
 from rmutils.pipeline import retmask as pairing
-from rmutils.pipeline.planned_runs import MODELS, planned_runs
 from rmutils.pipeline.retmask import RetMaskConfig, run_retmask
-from rmutils.study import jobs as records
-from rmutils.study.plan import plan, read, write
-from rmutils.study.studies import STUDIES, Evaluation, Study, study_of
 
 RUN = RetMaskConfig().changed({
     "instructions": 6, "tau": 0.0, "seed": 3, "detect.lengths": "240", "detect.depths": "0,1",

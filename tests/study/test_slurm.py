@@ -15,9 +15,9 @@ import pandas as pd
 import pytest
 import yaml
 
+from rmutils.book.site.steps import RESULTS
 from rmutils.core import paths
 from rmutils.core.results import Artifact
-from rmutils.site.steps import RESULTS
 from tests.clock import PATIENCE, until
 from tests.faults.conftest import Project
 from tests.study.slurm import CONFIG, Cluster
@@ -110,8 +110,8 @@ TWO_NODES = """
 import sys
 from pathlib import Path
 
-from rmutils.study import jobs as running
-from rmutils.study import studies
+from rmutils.book.jobs import jobs as running
+from rmutils.book.jobs import studies
 from rmutils.training.compute_backend import ComputeBackend, Launch
 
 small = studies.smoke()

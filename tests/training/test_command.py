@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from rmutils.cli import app
+from rmutils.__main__ import app
 from rmutils.training import RECIPES
 
 

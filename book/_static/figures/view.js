@@ -1,7 +1,7 @@
 "use strict";
 
 /* Views of figures: what a chapter's picture shows, to be used with mouse, finger or keys. The data
-   stand as JSON behind the picture (rmutils.figures.interactive); text is only ever set as text. */
+   stand as JSON behind the picture (rmutils.book.chapters.interactive); text is only ever set as text. */
 (globalThis.Figures ??= {}).views ??= {};
 
 /* An element. children: texts and elements. */

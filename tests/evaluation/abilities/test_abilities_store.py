@@ -7,6 +7,8 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
+from rmutils.book.chapters.general_abilities import experiment as module
+from rmutils.book.chapters.general_abilities.experiment import evaluate_trainings, stored_abilities
 from rmutils.core import results as artifacts
 from rmutils.core.config import command_line
 from rmutils.core.errors import NotStored, UserError
@@ -19,8 +21,6 @@ from rmutils.evaluation.abilities.evaluate_abilities import (
     evaluate_general_stored,
 )
 from rmutils.evaluation.abilities.sandbox import Outcome
-from rmutils.experiments import general_abilities as module
-from rmutils.experiments.general_abilities import evaluate_trainings, stored_abilities
 from rmutils.heads import DetectConfig
 from rmutils.models import load_model, loading
 from rmutils.models.loading import base_of

@@ -9,10 +9,16 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from rmutils.cli import app
+from rmutils.__main__ import app
+from rmutils.book.chapters.general_abilities.experiment import ability_table
+from rmutils.book.jobs.jobs import STAGES
+from rmutils.book.jobs.plan import plan, read
+from rmutils.book.jobs.plan import write as write_plan
+from rmutils.book.jobs.published_experiments import CHECKPOINTS
+from rmutils.book.jobs.studies import PaperConfig, paper
+from rmutils.book.jobs.study_costs import estimate_paper
 from rmutils.core import results
 from rmutils.core.errors import UserError
-from rmutils.estimate.study_costs import estimate_paper
 from rmutils.evaluation.abilities import mt_bench as module
 from rmutils.evaluation.abilities.mt_bench import (
     MTBenchConfig,
@@ -22,15 +28,9 @@ from rmutils.evaluation.abilities.mt_bench import (
     read_questions,
 )
 from rmutils.evaluation.answers import answer
-from rmutils.experiments.general_abilities import ability_table
 from rmutils.models import load_model
 from rmutils.preference import judges
 from rmutils.preference.judges import ServerJudge
-from rmutils.study.jobs import STAGES
-from rmutils.study.plan import plan, read
-from rmutils.study.plan import write as write_plan
-from rmutils.study.published_experiments import CHECKPOINTS
-from rmutils.study.studies import PaperConfig, paper
 
 SMALL = MTBenchConfig(max_new_tokens=4)
 QUESTIONS = [

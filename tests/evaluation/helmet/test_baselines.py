@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from rmutils.book.claims.effects.task_effects import EVALUATIONS
 from rmutils.evaluation.helmet import evaluate_stored
 from rmutils.evaluation.helmet.evaluation import baselines, baselines_stored
-from rmutils.paper.effects.task_effects import EVALUATIONS
 
 
 def test_against_loops():

@@ -11,9 +11,9 @@ from IPython.core.formatters import DisplayFormatter
 from matplotlib.figure import Figure
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from rmutils.figures.report import how_made, say, table
-from rmutils.figures.style import carried, to_svg
-from rmutils.site.pages.extras import VARIABLE
+from rmutils.book.figures.report import how_made, say, table
+from rmutils.book.figures.style import carried, to_svg
+from rmutils.book.site.pages.extras import VARIABLE
 
 PARAMETERS = '''tau: float = 0.1  # heads at or above | this score count
 name: str | None = None  # of *what*'''
@@ -29,7 +29,7 @@ parts:
       - file: lists
 """
 CONFIG = {
-    "extensions": ["sphinx_external_toc", "myst_nb", "rmutils.site.pages"],
+    "extensions": ["sphinx_external_toc", "myst_nb", "rmutils.book.site.pages"],
     "external_toc_path": "_toc.yml", "nb_execution_mode": "off", "numfig": True,
     "numfig_format": {"table": "Tab. %s"}, "html_title": "A book",
     "exclude_patterns": ["**/.partial"], "nitpicky": True, "language": "en",

@@ -4,8 +4,8 @@ import pytest
 from docutils.utils import new_document
 from sphinx.addnodes import desc_annotation
 
+from rmutils.book.site.pages.extras import LONGEST, shorten
 from rmutils.core.paths import DATA
-from rmutils.site.pages.extras import LONGEST, shorten
 
 
 @pytest.mark.parametrize("given, shown", [

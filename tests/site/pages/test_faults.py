@@ -7,9 +7,9 @@ import pytest
 import yaml
 
 from benchmarks.mutation import MODULES, REASONS, source_of
+from rmutils.book.site.pages import FAULTS
+from rmutils.book.site.pages import generated as page
 from rmutils.core import paths
-from rmutils.site.pages import FAULTS
-from rmutils.site.pages import generated as page
 from tests.faults import table
 
 KINDS = {

@@ -6,8 +6,8 @@ import pandas as pd
 from docutils import nodes
 from docutils.utils import new_document
 
-from rmutils.figures import report
-from rmutils.site.pages.frame import OPEN_TABLES, arrange
+from rmutils.book.figures import report
+from rmutils.book.site.pages.frame import OPEN_TABLES, arrange
 
 
 def page(*sections, name="chapters/one"):

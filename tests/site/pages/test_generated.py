@@ -6,11 +6,11 @@ import pytest
 import yaml
 from bs4 import BeautifulSoup
 
+from rmutils.book.site.pages import inputs
+from rmutils.book.site.pages.generated import bibtex, changes, citation, errata, said
 from rmutils.core import paths
 from rmutils.core.errors import UserError
 from rmutils.paper import audit
-from rmutils.site.pages import inputs
-from rmutils.site.pages.generated import bibtex, changes, citation, errata, said
 from tests.site.pages.conftest import EVIL
 
 

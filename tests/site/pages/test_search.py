@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmutils.site.pages.extras import English, pieces
+from rmutils.book.site.pages.extras import English, pieces
 
 
 @pytest.mark.parametrize("word, found", [

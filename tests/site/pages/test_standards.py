@@ -6,9 +6,9 @@ import re
 import pytest
 import yaml
 
+from rmutils.book.site.pages import inputs, standards
+from rmutils.book.site.pages.standards import SIGNS, evidence, is_file, missing, read_standards
 from rmutils.core import paths
-from rmutils.site.pages import inputs, standards
-from rmutils.site.pages.standards import SIGNS, evidence, is_file, missing, read_standards
 
 REFORMS = [f"{module}{letter}" for module, count in enumerate((3, 5, 7, 3, 6, 3, 3, 2), 1)
            for letter in "abcdefg"[:count]]

@@ -8,10 +8,10 @@ import yaml
 from playwright.sync_api import expect
 
 import rmutils
+from rmutils.book.site.pages import CHANGELOG, CITATION
+from rmutils.book.site.pages.versions import LIST, has_later_changes, publish
 from rmutils.core import paths
 from rmutils.core.errors import UserError
-from rmutils.site.pages import CHANGELOG, CITATION
-from rmutils.site.pages.versions import LIST, has_later_changes, publish
 
 PAGE = """<!DOCTYPE html><html data-content_root="{root}"><meta charset="utf-8">
 <script src="{root}_static/version_list.js"></script>

@@ -5,9 +5,9 @@ import re
 import pytest
 from bs4 import BeautifulSoup
 
+from rmutils.book.site.pages.walk import PICTURE, picture, walk
 from rmutils.core import paths
 from rmutils.core.errors import UserError
-from rmutils.site.pages.walk import PICTURE, picture, walk
 
 CASE = {
     "prompt": ["<|start|>", *(f" far{n}" for n in range(20)), " The", " code", " is", " sev", "en",

@@ -1,0 +1,1 @@
+"""Chapters, a folder for each: the notebook's name without its number."""

@@ -1,0 +1,1 @@
+"""The chapter *Contrast without training* (`notebooks/contrast_without_training.ipynb`)."""

@@ -1,0 +1,358 @@
+"""Does training against a masked model add anything that decoding against it does not?
+
+`rmutils run contrast_without_training -p compute auto` makes the planned runs that are missing
+(`data/plans/contrast_without_training.yml`); it needs the weights of the trainings of
+`data_and_training.half_learned`. The answers of the trained models themselves, without DeCoRe,
+are stored by that experiment, on the same questions, and are not given again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from rmutils.attention.decore import DeCoRe
+from rmutils.attention.variants import Plain, Variant
+from rmutils.book.chapters.data_and_training import half_learned
+from rmutils.book.experiments.planned_runs import BEFORE, Plan, collect, planned_runs
+from rmutils.book.experiments.run_costs import CostsConfig, costs
+from rmutils.book.experiments.under_variants import TextsConfig, VariantConfig, measure
+from rmutils.core.config import Config, command_line
+from rmutils.core.results import Artifact, Compute, Stage, read_tables, write_tables
+from rmutils.evaluation.helmet import EvaluateConfig, evaluate
+from rmutils.heads.detection import DetectConfig, even_depths
+from rmutils.heads.masking import draw_layer_matched
+from rmutils.heads.scores import Head
+from rmutils.models import LanguageModel, load_model
+from rmutils.pipeline.retmask import run_retmask
+from rmutils.stats import DIFFERENCE, LEVEL, SHARE, compare, contrast, holm, interval
+
+CONTRASTED = Stage("contrasted", version=1)
+BASE, DECORE, RANDOM, RETMASK, BOTH = "base", "decore", "decore-random", "retmask", "both"
+SHORT = {BASE: "base", DECORE: "DeCoRe", RANDOM: "DeCoRe, other heads", RETMASK: "RetMask",
+         BOTH: "RetMask and DeCoRe"}
+"""Arms as figures name them."""
+COMPARED = ((RETMASK, DECORE), (DECORE, BASE), (DECORE, RANDOM), (RETMASK, BASE), (BOTH, DECORE))
+"""Arms and what each is compared with; the first pair is the primary outcome."""
+
+
+class ContrastConfig(Config):
+    """One run: a model, trained or not, and how it writes."""
+
+    model: str
+    """A teaching model, of which a snapshot is taken, or another one."""
+    arm: str
+    """A key of `SHORT`."""
+    seed: int
+    """Seed of the training, or of the draw of random heads."""
+    measured: VariantConfig
+    """Needles and texts."""
+    evaluation: EvaluateConfig | None
+    """Tasks."""
+    costs: CostsConfig | None
+    """Time for a token."""
+
+
+@dataclass(frozen=True)
+class Contrasts:
+    """The stored runs of the plan.
+
+    Attributes
+    ----------
+    tables : dict of str to DataFrame
+        `needles`, `texts` (see `experiments.under_variants.measure`), `tasks` (`category`,
+        `dataset`, `score`), `costs` (see `experiments.run_costs.costs`), with `model`,
+        `arm` and `seed`.
+    planned, done : int
+    deviations : list of str
+        What is not as the plan says.
+    """
+
+    tables: dict[str, pd.DataFrame]
+    planned: int
+    done: int
+    deviations: list[str]
+
+
+def snapshot_facts(model: str) -> dict:
+    """Return step, weights and retrieval heads of a stored snapshot."""
+    experiment = half_learned.HALF_LEARNED
+    before = experiment.runs()[model, BEFORE, 0]
+    artifact = experiment.obtain(before, compute="never")
+    tasks = read_tables(artifact.folder)["tasks"]
+    return artifact.manifest["facts"] | {"off_floor": half_learned.off_floor(tasks, before)}
+
+
+def planned(plan: Plan) -> list[ContrastConfig]:
+    """Return all runs of the plan.
+
+    Raises
+    ------
+    NotStored
+        A snapshot of the experiment with half-learned models is not.
+    """
+    p, runs = plan.content, []
+    for model in p["models"]:
+        facts = snapshot_facts(model)
+        heads = [tuple(head) for head in facts["heads"]]
+        needles = DetectConfig(lengths=tuple(p["needles"]["lengths"]),
+                               depths=even_depths(p["needles"]["depths"]))
+        tasks = EvaluateConfig(datasets=tuple(facts["off_floor"]), samples=p["tasks"]["samples"],
+                               lengths=tuple(p["tasks"]["lengths"]))
+        timed = CostsConfig(**p["time"], variants={BASE: Plain(), DECORE: DeCoRe(heads=heads)})
+        runs += _arms(model, heads, p["seeds"][model], p["draws"], needles, tasks, None, timed)
+    large = p["large"]
+    run = run_retmask(large["model"], planned_runs(large["model"])[0], compute="never")
+    return runs + _arms(large["model"], run.heads, [0], large["draws"],
+                        DetectConfig(**large["needles"]), None, TextsConfig(**large["texts"]), None)
+
+
+def _arms(
+    model: str, heads: list[Head], seeds: list[int], draws: list[int], needles: DetectConfig,
+    tasks: EvaluateConfig | None, texts: TextsConfig | None, timed: CostsConfig | None,
+) -> list[ContrastConfig]:
+    """The runs on a model, but those that the experiment with half-learned models has stored."""
+    def run(arm: str, seed: int, variant: Variant) -> ContrastConfig:
+        return ContrastConfig(
+            model=model, arm=arm, seed=seed, costs=timed if arm == BASE else None,
+            measured=VariantConfig(variant=variant, needles=needles, documents=None, texts=texts),
+            evaluation=tasks.changed({"variant": variant}) if tasks else None)
+
+    shape = (30, 9) if model == "smollm2-135m" else (4, 16)
+    decore = DeCoRe(heads=tuple(sorted(heads)))
+    return [run(BASE, 0, Plain()), run(DECORE, 0, decore),
+            *(run(RANDOM, draw, DeCoRe(heads=tuple(draw_layer_matched(
+                shape, heads, exclude=heads, seed=draw)))) for draw in draws),
+            *(run(RETMASK, seed, Plain()) for seed in seeds if timed is None),
+            *(run(BOTH, seed, decore) for seed in seeds)]
+
+
+def _load(config: ContrastConfig) -> LanguageModel:
+    """The model of a run, trained or not."""
+    untrained = config.arm not in (RETMASK, BOTH)
+    if config.model == "smollm2-135m":
+        run = run_retmask(config.model, planned_runs(config.model)[0], compute="never")
+        return load_model(config.model if untrained else run.training)
+    where = half_learned.snapshot_folder(config.model, snapshot_facts(config.model)["step"])
+    if untrained:
+        return load_model(str(where))
+    return half_learned.trained(
+        half_learned.HALF_LEARNED.runs()[config.model, RETMASK, config.seed], where)
+
+
+def run_stored(config: ContrastConfig, plan: Plan, *, compute: Compute = "auto") -> Artifact:
+    """Make one run, or look it up: the tables of `Contrasts`."""
+    def make(folder: Path) -> dict:
+        lm = _load(config)
+        tables = measure(lm, config.measured)
+        if config.evaluation:
+            tables["tasks"] = half_learned.task_means(evaluate(lm, config.evaluation))
+        if config.costs:
+            tables["costs"] = costs(lm, config.costs)["costs"]
+        write_tables({name: table.drop(columns="response", errors="ignore")
+                      for name, table in tables.items()}, folder)
+        return {"plan": plan.digest, "weights": lm.identity}
+
+    return CONTRASTED.obtain_folder(
+        config, {}, make, compute=compute, model=config.model,
+        label=f"{config.arm}-seed{config.seed}",
+        command=command_line("run", "contrast_without_training", "-p", "compute", "auto"))
+
+
+def contrasts(plan: Plan, *, compute: Compute = "never") -> Contrasts | None:
+    """Collect the stored runs, and make the missing ones unless `compute="never"`.
+
+    Returns
+    -------
+    Contrasts or None
+        None if none is stored.
+    """
+    configs = planned(plan)
+    runs, _ = collect(configs, lambda config: run_stored(config, plan, compute=compute))
+    if not runs:
+        return None
+    parts: dict[str, list[pd.DataFrame]] = {}
+    for config, artifact in runs:
+        for name, table in read_tables(artifact.folder).items():
+            parts.setdefault(name, []).append(
+                table.assign(model=config.model, arm=config.arm, seed=config.seed))
+    trained = half_learned.half_learned()
+    for model, seeds in plan.content["seeds"].items() if trained else ():
+        for name, table in (("needles", trained.cases.rename(columns={
+                "needle": "question", "depth": "place", "success": "correct"})),
+                ("tasks", trained.tasks)):
+            kept = table[(table["model"] == model) & table["seed"].isin(seeds)
+                         & (table["arm"] == "retmask")]
+            parts[name].append(kept.assign(arm=RETMASK).astype(
+                {"correct": float} if "correct" in kept else {}))
+    missing = len(configs) - len(runs)
+    return Contrasts(
+        {name: pd.concat(tables, ignore_index=True) for name, tables in parts.items()},
+        len(configs), len(runs),
+        [*plan.deviations(artifact for _, artifact in runs),
+         *([f"{missing} of {len(configs)} planned runs are missing."] if missing else [])])
+
+
+def compare_needles(needles: pd.DataFrame, pairs=COMPARED) -> pd.DataFrame:
+    """Compare arms model by model: needles found, each arm's mean over its seeds or draws.
+
+    Returns
+    -------
+    DataFrame
+        `model`, `arm`, `base`, `effect`, `low`, `high` (95 %, over needles and seeds), `p` (sign
+        flips of needles), `p_holm` (over the models), `needles`, `seeds`.
+    """
+    rows = []
+    for arm, base in pairs:
+        for model, part in needles.groupby("model", sort=False):
+            wide = [part[part["arm"] == one].pivot(
+                index=["question", "place"], columns="seed", values="correct")
+                for one in (arm, base)]
+            if wide[0].empty or wide[1].empty:
+                continue
+            if {arm, base} == {BOTH, RETMASK}:
+                difference = (wide[0] - wide[1]).dropna(axis=1)
+            else:
+                difference = wide[0].sub(wide[1].mean(axis=1), axis=0)
+            values = difference.to_numpy(float)
+            clusters = difference.index.get_level_values("question").to_numpy()
+            more = contrast(values, clusters, bounds=DIFFERENCE)
+            rows.append((model, arm, base, *more.columns.values(), more.clusters, more.seeds))
+    found = pd.DataFrame(rows, columns=["model", "arm", "base", "effect", "low", "high", "p",
+                                        "needles", "seeds"])
+    corrected = found.groupby(["arm", "base"], sort=False)["p"].transform(
+        lambda p: holm(p.tolist()))
+    found.insert(7, "p_holm", corrected)
+    return found
+
+
+def shares(needles: pd.DataFrame) -> pd.DataFrame:
+    """Share of needles found by each arm of each model, with its 95 % interval over needles."""
+    rows = []
+    for (model, arm), part in needles.groupby(["model", "arm"], sort=False):
+        by_case = part.groupby(["question", "place"])["correct"].mean()
+        questions = by_case.index.get_level_values("question")
+        rows.append((model, arm, *interval(
+            by_case, questions, bounds=SHARE, cases=questions.nunique())))
+    return pd.DataFrame(rows, columns=["model", "arm", "value", "low", "high"])
+
+
+def seconds_per_token(table: pd.DataFrame) -> pd.DataFrame:
+    """Time for a token under DeCoRe as a multiple of base, model by model, rounds paired."""
+    rows = []
+    for model, part in table.groupby("model", sort=False):
+        wide = part.pivot(index="question", columns="variant", values="step_seconds")
+        ratio, low, high = interval(np.log(wide[DECORE] / wide[BASE]))
+        rows.append((model, wide[BASE].median(), *np.exp([ratio, low, high])))
+    return pd.DataFrame(rows, columns=["model", "seconds", "ratio", "low", "high"])
+
+
+def verdict(found: pd.DataFrame, plan: Plan) -> str:
+    """Apply the plan's rule to the primary comparison."""
+    primary = found[(found["arm"] == RETMASK) & (found["base"] == DECORE)
+                    & found["model"].isin(plan.content["models"])]
+    size = plan.content["smallest_effect"]["share_of_needles"]
+    if len(primary) < len(plan.content["models"]):
+        return "Runs of the plan are missing, so there is no verdict yet."
+    clear = primary["p_holm"] < 1 - LEVEL
+    if (clear & (primary["low"] > 0)).all():
+        return "By the rule of the plan, training adds something that decoding does not."
+    if (clear & (primary["high"] < 0)).all():
+        return "By the rule of the plan, decoding does more than training."
+    if (primary["low"].gt(-size) & primary["high"].lt(size)).all():
+        return (f"Whether training adds anything to decoding stays open: by the rule of the plan, "
+                f"we can rule out only differences above {100 * size:.0f} points.")
+    return "By the rule of the plan, it remains undecided whether training adds anything."
+
+
+def finding(found: pd.DataFrame, plan: Plan) -> str:
+    """Say the plan's verdict, and the primary comparison model by model."""
+    told = sentence(found, RETMASK, DECORE, lambda row: f"; corrected p = {row.p_holm:.2g}")
+    return f"**{verdict(found, plan)}** {told}"
+
+
+def over_base(found: pd.DataFrame) -> str:
+    """Say whether either way finds more needles than the model as it is."""
+    part = found[found["arm"].isin([RETMASK, DECORE]) & (found["base"] == BASE)]
+    clear = [f"{SHORT[row.arm]} finds {'more' if row.low > 0 else 'fewer'} on `{row.model}`"
+             for row in part.itertuples() if row.low > 0 or row.high < 0]
+    lead = (f"Compared with the model as it is, {' and '.join(clear)}" if clear else
+            "Neither way is shown to find more needles than the model as it is, or fewer")
+    return f"**{lead}.** {sentence(found, RETMASK, BASE)} {sentence(found, DECORE, BASE)}"
+
+
+def _points(share: float) -> str:
+    return f"{round(100 * share, 1) + 0:+.1f}".replace("-", "\N{MINUS SIGN}")
+
+
+def sentence(found: pd.DataFrame, arm: str, base: str, more=lambda row: "") -> str:
+    """Say a comparison of `compare_needles` for all models; `more` goes into the brackets."""
+    part = found[(found["arm"] == arm) & (found["base"] == base)]
+    return f"{SHORT[arm]} minus {SHORT[base]}: " + ", ".join(
+        f"{_points(row.effect)} points on `{row.model}` (95% CI {_points(row.low)} to "
+        f"{_points(row.high)}{more(row)})" for row in part.itertuples()) + "."
+
+
+def task_changes(tasks: pd.DataFrame) -> pd.DataFrame:
+    """Compare arms on the tasks off the floor, mean over data sets, in points; over data sets.
+
+    Returns
+    -------
+    DataFrame
+        `model`, `arm`, `base`, `effect`, `low`, `high`, `datasets`.
+    """
+    rows = []
+    for model, part in tasks.groupby("model", sort=False):
+        means = part.groupby(["dataset", "arm"])["score"].mean().unstack("arm")
+        for arm, base in COMPARED:
+            if {arm, base} <= {*means}:
+                rows.append((model, arm, base, *interval(means[arm] - means[base]), len(means)))
+    return pd.DataFrame(rows, columns=["model", "arm", "base", "effect", "low", "high", "datasets"])
+
+
+def perplexity_changes(texts: pd.DataFrame) -> pd.DataFrame:
+    """Compare the perplexity of each arm with base: a share of it, passages paired."""
+    samples = texts.rename(columns={"arm": "strategy", "question": "sample", "nats": "score"})
+    found = compare(samples, BASE)[["strategy", "effect", "low", "high"]]
+    found[["effect", "low", "high"]] = np.expm1(found[["effect", "low", "high"]])
+    return found.rename(columns={"strategy": "arm"})
+
+
+def large_needles(needles: pd.DataFrame, plan: Plan) -> str:
+    """Say what the arms find on the large model, and whether that distinguishes them."""
+    name = plan.content["large"]["model"]
+    own = needles[needles["model"] == name]
+    found = ", ".join(
+        f"{SHORT[row.arm]} {100 * row.value:.0f} [{100 * row.low:.0f}, {100 * row.high:.0f}] %"
+        for row in shares(own).itertuples())
+    least = compare_needles(own)["p"].min()
+    told = ("too few to distinguish the arms" if least >= 1 - LEVEL else
+            "which distinguishes some of the arms")
+    asked = plan.content["large"]["needles"]
+    lengths = " and ".join(f"{length:,}" for length in asked["lengths"])
+    return (f"Needles that `{name}` finds, of {own['question'].nunique()}: {found}. These are "
+            f"needles of the invented world, at {lengths} tokens, with {asked['max_new_tokens']} "
+            "tokens to answer in; other chapters ask this model for other needles. "
+            f"The smallest p of the planned comparisons is {least:.2g}: {told}.")
+
+
+def plain_text(texts: pd.DataFrame, plan: Plan) -> str:
+    """Say what decoding and training do to the perplexity of plain text."""
+    name = plan.content["large"]["model"]
+    change = perplexity_changes(texts[texts["model"] == name]).set_index("arm")
+    trained, decoded = change.loc[RETMASK], change.loc[DECORE]
+    lead = ("The contrast disturbs plain text more than the training does"
+            if decoded["low"] > trained["high"] else
+            "The contrast is not shown to disturb plain text more than the training does")
+    draws = len(plan.content["large"]["draws"])
+    told = [f"{1 + row['effect']:.3g} (95% CI {1 + row['low']:.3g} to {1 + row['high']:.3g}) times "
+            f"as high {way}" for row, way in (
+                (decoded, "under DeCoRe"), (trained, "after RetMask's training"),
+                *((change.loc[arm], way) for arm, way in (
+                    (RANDOM, "under DeCoRe with other heads of the same layers "
+                             f"({draws} draw{'s' * (draws > 1)})"),
+                    (BOTH, "under both RetMask and DeCoRe")) if arm in change.index))]
+    return f"**{lead}.** On `{name}`, perplexity is {', '.join(told[:-1])} and {told[-1]}."

@@ -1,0 +1,393 @@
+"""Can RetMask teach what is half learned? An experiment on snapshots of the teaching models.
+
+A stopped run goes on, and weights stay in the user's cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from rmutils.book.experiments.planned_runs import (
+    BEFORE,
+    MATCHED,
+    RETMASK,
+    find_snapshot,
+    from_other_layers,
+    label_of_arm,
+    other_weights,
+    train_on_pairs,
+)
+from rmutils.core.config import Config
+from rmutils.core.experiment import Experiment, LeftOut, Plan
+from rmutils.core.paths import cache_dir
+from rmutils.core.results import Artifact, Compute, read_tables, write_tables
+from rmutils.evaluation.helmet import EvaluateConfig, evaluate
+from rmutils.heads import HeadScores
+from rmutils.heads.detection import even_depths, run_cases
+from rmutils.heads.head_change import needle_weights, over_trainings, weighted_means
+from rmutils.heads.scores import Head
+from rmutils.models import LanguageModel, identify, load_model
+from rmutils.models.known_models import tau_of
+from rmutils.models.teaching import RECIPES, train, train_further
+from rmutils.pipeline.retmask import RetMaskConfig
+from rmutils.stats import (
+    DIFFERENCE,
+    LEVEL,
+    POWER,
+    RESAMPLES,
+    TIE,
+    contrast,
+    holm,
+    interval,
+    interval_of,
+)
+
+FURTHER = "further"
+"""The arm of ordinary training."""
+SHORT = {RETMASK: "RetMask", MATCHED: "same layers", "random-mask": "random heads", "sft": "SFT",
+         FURTHER: "more steps"}
+"""Arms as figures name them."""
+
+
+class HalfLearnedConfig(Config):
+    """One run: a snapshot of a model's training, and what is done to it."""
+
+    model: str
+    """A teaching model with a recipe."""
+    arm: str
+    """A strategy, `further`, or `before`: the snapshot itself."""
+    retmask: RetMaskConfig
+    """Settings of the arms with pairs; its seed is every arm's, and its cases are the outcome."""
+    every: int
+    """Training steps between two looks."""
+    found: tuple[float, float]
+    """The first look with a share of needles in this range is the snapshot."""
+    further: int
+    """Steps of ordinary training."""
+    evaluation: EvaluateConfig
+    off_floor: tuple[float, float]
+    """Data sets that the snapshot scores in this range (of 100) are asked again after a training.
+    """
+
+
+@dataclass(frozen=True)
+class HalfLearned:
+    """The stored runs of the plan.
+
+    Attributes
+    ----------
+    cases : DataFrame
+        `model`, `arm`, `seed`, `needle`, `length`, `depth`, `success`, `retrieval` and `others`
+        (mean score of the snapshot's retrieval heads, and of the other heads in their layers).
+    tasks : DataFrame
+        `model`, `arm`, `seed`, `category`, `dataset`, `score` (0 to 100).
+    snapshots : DataFrame
+        `model`, `step`, `heads` (how many retrieve).
+    planned, done : int
+        Trainings; the snapshots themselves do not count.
+    deviations : list of str
+        What is not as the plan says.
+    """
+
+    cases: pd.DataFrame
+    tasks: pd.DataFrame
+    snapshots: pd.DataFrame
+    planned: int
+    done: int
+    deviations: list[str]
+
+
+def planned(plan: Plan) -> list[HalfLearnedConfig]:
+    """Return all runs in the order in which they are made, the snapshot of a model first."""
+    p = plan.content
+    shared = {"every": p["snapshot"]["every"], "found": tuple(p["snapshot"]["found"]),
+              "further": p["further"]["steps"], "off_floor": tuple(p["tasks"]["off_floor"]),
+              "evaluation": EvaluateConfig(lengths=tuple(p["tasks"]["lengths"]),
+                                           samples=p["tasks"]["samples"])}
+    training = p["training"]
+    method = RetMaskConfig().changed({
+        "instructions": p["pairs"]["instructions"],
+        "detect.lengths": tuple(p["needles"]["lengths"]),
+        "detect.depths": even_depths(p["needles"]["depths"]),
+        "recipe.max_steps": training["steps"],
+        "recipe.learning_rate": training["learning_rate"],
+        "recipe.min_learning_rate": training["min_learning_rate"]})
+    runs = []
+    for model in p["models"]:
+        own = method.changed({"tau": tau_of(model)})
+        runs.append(HalfLearnedConfig(model=model, arm=BEFORE, retmask=own, **shared))
+        runs += [HalfLearnedConfig(model=model, arm=arm, **shared, retmask=own.changed(
+                     {"seed": seed, "strategy": RETMASK if arm == FURTHER else arm}))
+                 for seed, arm in product(range(p["seeds"]), p["arms"])]
+    return runs
+
+
+def _make(config: HalfLearnedConfig, folder: Path) -> dict[str, Any]:
+    """Write the tables `cases` and `tasks`; the facts name the snapshot and its retrieval heads."""
+    if config.arm == BEFORE:
+        where, step = find_snapshot(
+            config.model, RECIPES[config.model], _home(config.model), config.retmask.detect,
+            every=config.every, found=config.found)
+        lm = load_model(str(where))
+        runs, cases = run_cases(lm, config.retmask.detect)
+        heads = HeadScores(runs[cases["success"]], lm.name).select(tau=config.retmask.tau)
+        if not heads:
+            raise LeftOut(f"no head of {config.model} retrieves at step {step}.")
+        chosen = config.evaluation
+    else:
+        before = HALF_LEARNED.obtain(config.changed({
+            "arm": BEFORE, "retmask.seed": 0, "retmask.strategy": RETMASK}))
+        facts, tasks = before.manifest["facts"], read_tables(before.folder)["tasks"]
+        step, heads = facts["step"], [tuple(head) for head in facts["heads"]]
+        where = snapshot_folder(config.model, step)
+        lm = trained(config, where)
+        runs, cases = run_cases(lm, config.retmask.detect)
+        chosen = config.evaluation.changed({"datasets": tuple(off_floor(tasks, config))})
+    write_tables({"cases": _cases(runs, cases, heads), "tasks": task_means(evaluate(lm, chosen))},
+                 folder)
+    return {"step": step, "weights": identify(str(where)), "heads": heads}
+
+
+HALF_LEARNED = Experiment[HalfLearnedConfig, Artifact](
+    name="half-learned", config=HalfLearnedConfig, plan="half_learned", planned=planned,
+    keys=("model", "arm", "retmask.seed"), make=_make, label=label_of_arm,
+    inputs=lambda run: {"recipe": RECIPES[run.model].digest()},
+    notebook="09_data_and_training", parameter="compute_half")
+
+
+def _home(model: str) -> Path:
+    return cache_dir() / "models" / f"half-{model}"
+
+
+def snapshot_folder(model: str, step: int) -> Path:
+    """Folder of a model's snapshot, which is trained if it is not there."""
+    return train(RECIPES[model], _home(model), until=step)
+
+
+def trained(config: HalfLearnedConfig, snapshot: Path) -> LanguageModel:
+    """Return the model after a run's training, which is looked up if it is stored."""
+    if config.arm == FURTHER:
+        lm = load_model(str(snapshot))
+        lm.model.load_state_dict(train_further(
+            RECIPES[config.model], snapshot, config.further,
+            seed=config.retmask.seed).state_dict())
+        return lm
+    return train_on_pairs(snapshot, config.retmask)
+
+
+def _cases(runs: np.ndarray, cases: pd.DataFrame, heads: Collection[Head]) -> pd.DataFrame:
+    """Each case with the mean score of some heads, and of the others in their layers."""
+    chosen = np.zeros(runs.shape[1:], bool)
+    chosen[tuple(zip(*heads, strict=True))] = True
+    others = ~chosen & chosen.any(1, keepdims=True)
+    return cases[["needle", "length", "depth", "success"]].assign(**{
+        name: [row[part].mean() if part.any() else np.nan for row in runs]
+        for name, part in (("retrieval", chosen), ("others", others))}).astype(
+        {"retrieval": "float32", "others": "float32"})
+
+
+def task_means(samples: pd.DataFrame) -> pd.DataFrame:
+    """Mean of each data set: the plain mean of its metrics."""
+    metrics = samples.groupby(["category", "dataset", "metric"], sort=False)["score"].mean()
+    return metrics.groupby(["category", "dataset"], sort=False).mean().reset_index()
+
+
+def off_floor(tasks: pd.DataFrame, config: HalfLearnedConfig) -> list[str]:
+    """Return the data sets whose score leaves room for a gain and for a loss."""
+    return tasks.loc[tasks["score"].between(*config.off_floor), "dataset"].tolist()
+
+
+def half_learned(plan: Plan | None = None, *, compute: Compute = "never") -> HalfLearned | None:
+    """Collect the stored runs, and make the missing ones unless `compute="never"`.
+
+    Returns
+    -------
+    HalfLearned or None
+        None if no training is stored.
+    """
+    runs = (HALF_LEARNED.by_plan(plan) if plan else HALF_LEARNED).collect(compute=compute)
+    facts = {model: artifact.manifest["facts"] for (model, arm, _), artifact in runs.stored.items()
+             if arm == BEFORE}
+    if len(runs.stored) == len(facts):
+        return None
+    crowded = [from_other_layers(model, one["heads"]) for model, one in facts.items()]
+    return HalfLearned(
+        runs.table("cases"), runs.table("tasks"), pd.DataFrame([
+            {"model": model, "step": one["step"], "heads": len(one["heads"])}
+            for model, one in facts.items()]),
+        planned=sum(arm != BEFORE for _, arm, _ in runs.planned),
+        done=len(runs.stored) - len(facts),
+        deviations=[*runs.deviations, *filter(None, crowded), *other_weights(runs)])
+
+
+def compare_arms(
+    cases: pd.DataFrame, arm: str = RETMASK, base: str = MATCHED, *, measure: str = "success"
+) -> pd.DataFrame:
+    """Compare two arms model by model, seeds paired.
+
+    Parameters
+    ----------
+    cases : DataFrame
+        As in `HalfLearned`.
+    base : str
+        An arm, or `before`, which stands against all seeds.
+    measure : {"success", "retrieval", "others"}
+        Scores of heads are compared in the cases that are found in both arms.
+
+    Returns
+    -------
+    DataFrame
+        `model`, `effect` with `low` and `high` (95 %, over needles and seeds; NaN for one seed),
+        `p` (sign flips of seeds), `p_holm` (over the models), `seeds`.
+    """
+    rows, places = [], ["needle", "length", "depth"]
+    for model, part in cases.groupby("model", sort=False):
+        ours, theirs = (part[part["arm"] == name] for name in (arm, base))
+        if base == BEFORE:
+            theirs = theirs.drop(columns="seed")
+        pairs = ours.merge(theirs, on=places if base == BEFORE else [*places, "seed"],
+                           suffixes=("", "_base"))
+        if measure != "success":
+            pairs = pairs[pairs["success"] & pairs["success_base"]]
+        if pairs.empty:
+            continue
+        pairs["difference"] = pairs[measure].astype(float) - pairs[f"{measure}_base"]
+        by_seed = pairs.groupby("seed")["difference"].mean().to_numpy()
+        low, high = _interval(pairs) if len(by_seed) > 1 else (np.nan, np.nan)
+        rows.append((model, by_seed.mean(), low, high, contrast(by_seed).p,
+                     len(by_seed)))
+    found = pd.DataFrame(rows, columns=["model", "effect", "low", "high", "p", "seeds"])
+    found.insert(5, "p_holm", holm(found["p"]))
+    return found
+
+
+def _interval(pairs: pd.DataFrame) -> tuple[float, float]:
+    """Over needles and seeds, though not every case counts in every seed."""
+    sums = pairs.pivot_table(index="needle", columns="seed", values="difference", fill_value=0,
+                             aggfunc=["sum", "count"])
+    table = np.stack([sums["sum"].to_numpy().T, sums["count"].to_numpy().T], axis=-1)
+    means = weighted_means(table, needle_weights(len(sums), RESAMPLES, 0))[..., 0]
+    found = interval_of(over_trainings(means, len(sums), 0), bounds=DIFFERENCE)
+    return found.low, found.high
+
+
+def changes(result: HalfLearned) -> pd.DataFrame:
+    """Compare each arm with its snapshot: needles, scores of heads, tasks off the floor.
+
+    Returns
+    -------
+    DataFrame
+        `measure` (with its unit), `label` (model and arm), `value`, `low`, `high` (as from
+        `compare_arms`; of the tasks over seeds).
+    """
+    parts, arms = [], [arm for arm in result.cases["arm"].unique() if arm != BEFORE]
+    for measure, told in (("success", "needles found (points of 100)"),
+                          ("retrieval", "score, retrieval heads (thousandths)"),
+                          ("others", "score, other heads (thousandths)")):
+        found = pd.concat([compare_arms(result.cases, arm, BEFORE, measure=measure).assign(arm=arm)
+                           for arm in arms]).rename(columns={"effect": "value"})
+        found[["value", "low", "high"]] *= 100 if measure == "success" else 1000
+        parts.append(found.assign(measure=told))
+    before = result.tasks[result.tasks["arm"] == BEFORE].drop(columns=["arm", "seed"])
+    both = result.tasks[result.tasks["arm"] != BEFORE].merge(
+        before, on=["model", "category", "dataset"], suffixes=("", "_before"))
+    both["gain"] = both["score"] - both["score_before"]
+    gains = both.groupby(["model", "arm", "seed"])["gain"].mean()
+    for (model, arm), gain in gains.groupby(level=["model", "arm"]):
+        value, low, high = interval(gain.to_numpy())
+        parts.append(pd.DataFrame([{"model": model, "arm": arm, "value": value, "low": low,
+                                    "high": high, "measure": "tasks (points of 100)"}]))
+    found = pd.concat(parts, ignore_index=True)
+    order = {arm: number for number, arm in enumerate(arms)}
+    found = found.assign(order=found["arm"].map(order)).sort_values(
+        ["model", "order"], kind="stable")
+    found["label"] = found["model"] + ", " + found["arm"].map(SHORT)
+    return found[["measure", "label", "value", "low", "high"]]
+
+
+def smallest_effect(
+    *, seeds: int, cases: int, within: float = 0.125, between: float = 0.05, models: int = 3,
+    experiments: int = 4000, seed: int = 0,
+) -> float:
+    """The smallest difference of two arms that the planned test is likely to detect, simulated.
+
+    Differences of seeds are drawn from a normal distribution. The effect is the first whole
+    hundredth at which four of five simulated experiments reach p < 0.05 / `models`, the first step
+    of Holm's method.
+
+    Parameters
+    ----------
+    within : float
+        Mean variance of a case: p (1 - p), over cases.
+    between : float
+        Standard deviation of the share found between trainings.
+    """
+    noise = np.sqrt(2 * (within / cases + between**2))
+    drawn = np.random.default_rng(seed).normal(0, noise, (experiments, seeds))
+    signs = np.array([(1, *rest) for rest in product((1, -1), repeat=seeds - 1)])  # half of them
+    flipped, moved = drawn @ signs.T, signs.sum(1)
+    for effect in np.arange(1, 101) / 100:
+        sums = abs(flipped + effect * moved)  # the first pattern is what was observed
+        p = (sums >= sums[:, :1] * (1 - TIE)).mean(1)
+        if (p < (1 - LEVEL) / models).mean() >= POWER:
+            return float(effect)
+    return float("nan")
+
+
+def finding(result: HalfLearned, plan: Plan) -> str:
+    """Say in a sentence or two what was found; a verdict only if no planned run is missing."""
+    table = compare_arms(result.cases)
+    told = (f"Needles found after RetMask, minus those found after masking as many other heads of "
+            f"the same layers: {_by_model(table, 100, 'points')}.") if len(table) else (
+                "No seed has both RetMask and its control yet.")
+    if result.done < result.planned:
+        return (f"{told} These are {result.done} of {result.planned} planned runs, so there is no "
+                f"verdict yet.")
+    return f"{told} {verdict(table, plan)}"
+
+
+def heads_finding(result: HalfLearned) -> str:
+    """Say what became of the scores of the masked heads, beside the same control."""
+    table = compare_arms(result.cases, measure="retrieval")
+    if table.empty:
+        return ""
+    told = (f"Scores of the heads that RetMask masks, minus the same heads' scores after that "
+            f"control: {_by_model(table, 1000, 'thousandths')}.")
+    lower = table.loc[table["high"] < 0, "model"]
+    if lower.empty or (table["low"] > 0).any():
+        return told
+    where = " and ".join(f"`{model}`" for model in lower)
+    return f"{told} They fall on {where} and show no clear rise in any model."
+
+
+def _by_model(table: pd.DataFrame, scale: int, unit: str) -> str:
+    """Effects as `compare_arms` returns them, in a list for a sentence."""
+    def said(value: float) -> str:
+        return f"{round(scale * value, 1) + 0:.1f}".replace("-", "−")
+
+    return "; ".join(
+        f"{said(row.effect)} {unit} on `{row.model}` " + (
+            "(one seed)" if np.isnan(row.low) else f"(95 % interval {said(row.low)} to "
+            f"{said(row.high)} over needles and {row.seeds} seeds)") for row in table.itertuples())
+
+
+def verdict(table: pd.DataFrame, plan: Plan) -> str:
+    """Apply the plan's rule to the comparison of all models and seeds."""
+    level, seen = plan.content["test"]["level"], plan.content["smallest_effect"]
+    clear = table[(table["p_holm"] < level) & ((table["low"] > 0) | (table["high"] < 0))]
+    signs = np.sign(clear["effect"])
+    if abs(signs).sum() == 1 or (signs > 0).sum() > 1 or (signs < 0).sum() > 1:
+        where = "in one model" if len(clear) == 1 else "in at least two models"
+        return (f"By the rule of the plan, RetMask teaches {'more' if signs.sum() > 0 else 'less'} "
+                f"of what is half learned than its control {where}.")
+    if clear.empty and (table["high"] < seen["share_of_needles"]).all():
+        return (f"By the rule of the plan, a gain of {100 * seen['share_of_needles']:.0f} points "
+                f"over the control is excluded.")
+    return "By the rule of the plan, it remains undecided whether RetMask teaches more."

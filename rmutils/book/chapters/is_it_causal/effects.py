@@ -1,0 +1,187 @@
+"""What exchanging heads returns and loses: the analyses of `is_it_causal.experiment`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import NamedTuple
+
+import pandas as pd
+
+from rmutils.book.chapters.is_it_causal.experiment import (
+    MATCHED,
+    NONE,
+    OWN,
+    REMOVE,
+    RESTORE,
+    SHIFTED,
+    TOP,
+    ZERO,
+    IsItCausal,
+    Leaders,
+)
+from rmutils.heads import HeadScores
+from rmutils.heads.scores import Head
+from rmutils.stats import ANY, DIFFERENCE, SHARE, Interval, contrast, holm, interval, smallest_p
+
+LEAST = 0.1
+"""Nats: a head that restores less of a token does not lead there. Set after the teaching models'
+results were seen: tokens that the text itself predicts have leaders by rounding only."""
+
+
+def changes(result: IsItCausal, way: str, column: str = "right") -> pd.DataFrame:
+    """Return what each exchange returns (`restore`) or loses: `sets` of one way with `change`.
+
+    Parameters
+    ----------
+    column : {"right", "whole", "nats"}
+    """
+    part = result.sets[result.sets["way"] == way]
+    value = part[column].astype(float)
+    none = value[part["policy"] == NONE].set_axis(part.loc[part["policy"] == NONE, "case"])
+    sign = 1 if way == RESTORE else -1
+    return part.assign(change=sign * (value - part["case"].map(none)))
+
+
+def _by_needle(part: pd.DataFrame) -> pd.DataFrame:
+    """(needles, draws)."""
+    return part.pivot_table(index="needle", columns="draw", values="change", aggfunc="mean")
+
+
+def effects(result: IsItCausal, column: str = "right") -> pd.DataFrame:
+    """Return what exchanging the top heads does, and how much of it is due to these heads.
+
+    Returns
+    -------
+    DataFrame
+        `way`, `kind`, `count`, `top` and `control` (by the top heads, and by as many others of the
+        same layers) and `difference`, each an `Interval` over needles (and draws); `p` (sign flips
+        of needles), `p_holm` (of the primary comparisons: the smallest number, `restore` and
+        `remove`; else NaN), `needles`, `least_p` (the smallest that `p_holm` could be, were all
+        needles of one sign).
+    """
+    return _effects(result, column).copy()
+
+
+@cache
+def _effects(result: IsItCausal, column: str) -> pd.DataFrame:
+    rows, bounds = [], ANY if column == "nats" else DIFFERENCE
+    for way in (RESTORE, REMOVE, ZERO):
+        part = changes(result, way, column)
+        part = part[part["policy"].isin([TOP, MATCHED])]
+        for (kind, count), group in part.groupby(["kind", "count"], sort=False):
+            top, others = (_by_needle(group[group["policy"] == policy]).to_numpy()
+                           for policy in (TOP, MATCHED))
+            more = contrast(top - others, bounds=bounds)
+            rows.append((way, kind, count, interval(top[:, 0], bounds=bounds),
+                         interval(others, seeds=True, bounds=bounds),
+                         more.interval, more.p, more.clusters))
+    table = pd.DataFrame(rows, columns=["way", "kind", "count", "top", "control", "difference",
+                                        "p", "needles"])
+    primary = (table["count"] == table["count"].min()) & (table["way"] != ZERO)
+    return table.assign(p_holm=holm(table["p"].where(primary)),
+                        least_p=primary.sum() * 2.0 ** (1 - table["needles"]))
+
+
+def room(result: IsItCausal) -> Interval:
+    """Return the share of the answers' tokens that only the needle makes right.
+
+    As in `effects`, every needle counts once, however many of its answers there are.
+    """
+    part = result.sets[(result.sets["way"] == RESTORE) & (result.sets["policy"] == NONE)]
+    return interval(1 - part.groupby("needle")["right"].mean(), bounds=SHARE)
+
+
+def imbalance(result: IsItCausal, kind: str, count: int) -> Interval:
+    """Return by how much more of the tokens removing the top heads loses than restoring returns."""
+    lost, returned = (
+        _by_needle(part[(part["policy"] == TOP) & (part["kind"] == kind) & (part["count"] == count)]
+                   )[0] for part in (changes(result, way) for way in (REMOVE, RESTORE)))
+    return interval(lost - returned, bounds=DIFFERENCE)
+
+
+class OwnHeads(NamedTuple):
+    """How much depends on restoring each token's own heads.
+
+    Attributes
+    ----------
+    more : Interval
+        The share of the tokens that own heads return beyond those of the token before it.
+    p : float
+        By sign flips of needles, corrected over the models that are compared.
+    shifted : float
+        The share of the tokens that is right with the heads of the token before it: near 1, own
+        heads cannot return more.
+    """
+
+    more: Interval
+    p: float
+    shifted: float
+
+
+def own_heads(results: Mapping[str, IsItCausal]) -> dict[str, OwnHeads]:
+    """Compare each token's own heads with those of the token before it, model by model."""
+    found = {model: _own_heads(result) for model, result in results.items()}
+    corrected = holm([one.p for one in found.values()])
+    return {model: one._replace(p=p) for (model, one), p in zip(found.items(), corrected,
+                                                                strict=True)}
+
+
+def _own_heads(result: IsItCausal) -> OwnHeads:
+    """Compare on one model, without answers of a single token."""
+    steps = result.singles.groupby("case")["step"].nunique()
+    part = result.sets[result.sets["case"].map(steps) > 1]
+    wide = part[part["policy"].isin([OWN, SHIFTED])].pivot_table(
+        index="needle", columns="policy", values="right", aggfunc="mean")
+    more = contrast(wide[OWN] - wide[SHIFTED], bounds=DIFFERENCE)
+    return OwnHeads(more.interval, more.p, float(wide[SHIFTED].mean()))
+
+
+def token_leaders(result: IsItCausal) -> pd.DataFrame:
+    """Return the head that restores most of each token: `case`, `needle`, `step`, `leader`.
+
+    Tokens of which no head restores as much as `LEAST` have none.
+    """
+    top = result.singles.loc[result.singles.groupby(["case", "step"])["restored"].idxmax()]
+    top = top[top["restored"] >= LEAST]
+    return top[["case", "needle", "step"]].assign(
+        leader=list(zip(top["layer"], top["head"], strict=True))).reset_index(drop=True)
+
+
+def copy_by_length(scores: HeadScores, heads: Sequence[Head]) -> pd.DataFrame:
+    """Compare two heads length by length, on the same needles.
+
+    Returns
+    -------
+    DataFrame
+        `length`, `first`, `second` (mean scores), `difference` (an `Interval` over needles), `p`
+        (sign flips of needles), `p_holm` (over the lengths).
+    """
+    rows = []
+    for length, _ in scores.cases.groupby("length"):
+        part = scores.where((scores.cases["length"] == length).to_numpy())
+        own = pd.DataFrame({i: part.runs[:, *head] for i, head in enumerate(heads)}).groupby(
+            part.clusters).mean()
+        less = contrast(own[0] - own[1], bounds=DIFFERENCE)
+        rows.append((length, own[0].mean(), own[1].mean(), less.interval, less.p))
+    table = pd.DataFrame(rows, columns=["length", "first", "second", "difference", "p"])
+    return table.assign(p_holm=holm(table["p"]))
+
+
+def compare_leaders(leaders: Leaders, heads: Sequence[Head]) -> pd.DataFrame:
+    """Compare what two heads restore alone, length by length.
+
+    Returns
+    -------
+    DataFrame
+        `length`, `answers`, `difference` (an `Interval` over needles, in nats), `p_holm` (over the
+        lengths), `least_p` (the smallest that `p_holm` could be).
+    """
+    rows = []
+    for length, part in leaders.table.groupby("length"):
+        wide = part.pivot(index="needle", columns=["layer", "head"], values="restored")
+        more = contrast(wide[heads[0]] - wide[heads[1]])
+        rows.append((length, more.clusters, more.interval, more.p))
+    table = pd.DataFrame(rows, columns=["length", "answers", "difference", "p"])
+    return table.assign(p_holm=holm(table["p"]),
+                        least_p=[len(table) * smallest_p(n) for n in table["answers"]])

@@ -1,0 +1,156 @@
+"""The paper's main tables measured here: long contexts before and after every training."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import pandas as pd
+
+from rmutils.book.experiments.planned_runs import BEFORE, planned_runs, stored_runs
+from rmutils.core.errors import NotStored
+from rmutils.core.results import Artifact
+from rmutils.evaluation.helmet import EvaluateConfig, averages, evaluate_stored
+from rmutils.evaluation.helmet.averages import OVERALL, samples_of
+from rmutils.evaluation.helmet.evaluation import evaluation_command
+from rmutils.pipeline.retmask import RetMaskRun
+from rmutils.preference.strategies import STRATEGIES
+from rmutils.stats import MORE_POINTS, compare, holm
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The stored evaluations of a model.
+
+    Attributes
+    ----------
+    model : str
+    scores : DataFrame
+        `strategy` (`before`, or a key of `STRATEGIES`), `seed`, and the columns of `evaluate`;
+        empty if the model before training is missing.
+    artifacts : tuple of Artifact
+    missing : tuple of str
+        A command line for each planned evaluation, or training, that is not stored.
+    sizes : DataFrame
+        `strategy`, `pairs` and `steps` of each stored training.
+    """
+
+    model: str
+    scores: pd.DataFrame
+    artifacts: tuple[Artifact, ...]
+    missing: tuple[str, ...]
+    sizes: pd.DataFrame
+
+
+def evaluated(
+    model: str, config: EvaluateConfig, strategies: Iterable[str] = STRATEGIES
+) -> Evaluated:
+    """Read what is stored of a model before training and after all its planned ones.
+
+    A strategy of which a seed is missing is left out: which seeds happen to be stored must not
+    decide what is shown. Without the model before training nothing is shown.
+    """
+    parts, artifacts, missing, sizes = [], [], [], []
+    for strategy in (BEFORE, *strategies):
+        names, lacking, runs = _planned(model, strategy)
+        sizes += [(strategy, len(run.pairs), len(run.curve)) for run in runs]
+        found = []
+        for seed, name in names:
+            try:
+                table, artifact = evaluate_stored(name, config, compute="never")
+                found.append((table.assign(strategy=strategy, seed=seed), artifact))
+            except NotStored:
+                lacking.append(evaluation_command(name, config))
+        missing += lacking
+        if names and not lacking:
+            parts += [table for table, _ in found]
+            artifacts += [artifact for _, artifact in found]
+    scores = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+    if parts and BEFORE not in set(scores["strategy"]):
+        scores = scores[:0]
+    return Evaluated(model, scores, tuple(artifacts), tuple(missing),
+                     pd.DataFrame(sizes, columns=["strategy", "pairs", "steps"]))
+
+
+def _planned(
+    model: str, strategy: str
+) -> tuple[list[tuple[int, str]], list[str], list[RetMaskRun]]:
+    """Seeds and names of the models to be evaluated, commands for trainings that are missing, and
+    the runs that are there."""
+    if strategy == BEFORE:
+        return [(0, model)], [], []
+    runs, lacking = stored_runs(model, [c for c in planned_runs(model) if c.strategy == strategy])
+    names = [(run.artifact.manifest["config"]["seed"], run.training) for run in runs]
+    return names, lacking, runs
+
+
+def levels(found: Evaluated) -> pd.DataFrame:
+    """HELMET's averages of each strategy, at each length, mean over its seeds.
+
+    Returns
+    -------
+    DataFrame
+        `strategy`, `length`, `name` (a category or `overall`), `value`, `missing`.
+    """
+    rows = [averages(part, resamples=0).assign(strategy=strategy, seed=seed)
+            for (strategy, seed), part in found.scores.groupby(["strategy", "seed"], sort=False)]
+    table = pd.concat(rows)
+    table = table[table["level"].isin(["category", OVERALL])]
+    keys = ["strategy", "length", "name"]
+    return table.groupby(keys, sort=False, as_index=False).agg(
+        value=("value", "mean"), missing=("missing", "first"))
+
+
+def gains(found: Evaluated, by: Sequence[str] = (), base: str = BEFORE) -> pd.DataFrame:
+    """Gains of each training over the model before it, in points of 0 to 100.
+
+    Parameters
+    ----------
+    by : sequence of {"length", "category"}
+        A comparison of its own for each; without `category`, the effect is the plain mean over the
+        seven. Holm's correction counts the strategies of a comparison.
+    base : str
+        Another training to compare with instead.
+
+    Returns
+    -------
+    DataFrame
+        The columns `by`, then those of `rmutils.stats.compare`.
+    """
+    samples = pd.concat([
+        samples_of(part).assign(strategy=strategy, seed=seed)
+        for (strategy, seed), part in found.scores.groupby(["strategy", "seed"], sort=False)])
+    samples["category"] = samples["stratum"]
+    groups = samples.groupby([*by], sort=False) if by else [((), samples)]
+    return pd.concat([
+        compare(part, base, bounds=MORE_POINTS).assign(**dict(zip(by, key, strict=True)))
+        for key, part in groups], ignore_index=True)
+
+
+def contrasts(found: Evaluated, by: Sequence[str] = (), minuend: str = "retmask") -> pd.DataFrame:
+    """Points by which one training gains more than each other one, seed by seed.
+
+    Returns
+    -------
+    DataFrame
+        As from `gains`; `strategy` is the training that is subtracted. Empty if the other
+        trainings, or the one itself, are not stored.
+    """
+    after = found.scores[found.scores["strategy"] != BEFORE] if len(found.scores) else found.scores
+    if after.empty or minuend not in set(after["strategy"]) or after["strategy"].nunique() < 2:
+        return pd.DataFrame()
+    table = gains(replace(found, scores=after), by, base=minuend)
+    return table.assign(effect=-table["effect"], low=-table["high"], high=-table["low"])
+
+
+def able_to_differ(table: pd.DataFrame, blind: Collection[str]) -> pd.DataFrame:
+    """Keep the categories of `contrasts` that could show a difference, `p_holm` over these.
+
+    Parameters
+    ----------
+    blind : collection of str
+        Categories in which the untrained model's score could not have moved.
+    """
+    few = table.loc[table["p"].isna(), "category"]
+    kept = table[~table["category"].isin({*few, *blind})]
+    return kept.assign(p_holm=holm(kept["p"]))

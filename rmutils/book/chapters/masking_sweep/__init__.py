@@ -1,0 +1,1 @@
+"""The chapter *How many heads to mask* (`notebooks/02_masking_sweep.ipynb`)."""

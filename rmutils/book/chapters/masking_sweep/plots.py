@@ -1,0 +1,217 @@
+"""Figures of what masking costs, head by head and along a sweep (chapter 2), and sentences that say
+what a sweep can and cannot tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
+from rmutils.book.chapters.masking_sweep import sweet_spot
+from rmutils.book.chapters.masking_sweep.experiment import Sweep
+from rmutils.book.chapters.masking_sweep.sweet_spot import PERPLEXITY, REPETITION, telling
+from rmutils.book.experiments.sweep_questions import least_right, passing
+from rmutils.book.figures.report import join, spell
+from rmutils.book.figures.style import BLUE, GREY, INK, ORANGE, RED, WIDTH, colour_of, new_axes
+from rmutils.heads.masking import MATCHED
+
+
+def heads_alone(losses: pd.DataFrame, tau: float) -> Figure:
+    """Needles lost without each head, layer by layer, with 95 % intervals.
+
+    Parameters
+    ----------
+    losses : DataFrame
+        From `teaching_models.ablation.losses`; sets of several heads are left out.
+    tau : float
+        Heads with at least this score are drawn as retrieval heads.
+    """
+    figure, axes = new_axes(size=(WIDTH, 3.2))
+    alone = losses[losses["draw"] < 0].reset_index(drop=True)
+    retrieval = alone["score"] >= tau
+    for part, colour, marker, label in ((~retrieval, BLUE, "o", "other heads"),
+                                        (retrieval, RED, "D", "retrieval heads")):
+        rows = alone[part]
+        axes.vlines(rows.index, rows["low"], rows["high"], color=colour, lw=0.9)
+        axes.plot(rows.index, rows["loss"], marker, ms=3.5, color=colour, label=label)
+    axes.axhline(0, color=GREY, lw=0.8)
+    layers = alone["heads"].str.split(".").str[0]
+    for layer, places in alone.groupby(layers).groups.items():
+        axes.axvline(max(places) + 0.5, color=GREY, lw=0.5)
+        axes.annotate(f"layer {layer}", (sum(places) / len(places), 0), xytext=(0, -14),
+                      xycoords=("data", "axes fraction"), textcoords="offset points", ha="center")
+    axes.set_xticks([])
+    axes.set(xlim=(-0.5, len(alone) - 0.5), ylabel="needles lost without the head")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2)
+    return figure
+
+
+LINES = {"retrieval": ("highest heads", RED, "o", "-"),
+         "non-retrieval": ("random others", GREY, "s", "--"),
+         MATCHED: ("others of the same layers", BLUE, "^", ":")}
+"""Policy -> label, colour, marker, line."""
+SHIFT = 1.04
+"""The second line stands this much to the right, so that no bar hides another."""
+
+
+def masking_sweep(
+    curves: Mapping[str, pd.DataFrame], marks: Mapping[float, int],
+    spot: tuple[float, float] | None = None,
+) -> Figure:
+    """A panel per measure: its mean against the number of masked heads.
+
+    Parameters
+    ----------
+    curves : mapping
+        Label -> curve, as from `masking_sweep.sweet_spot.curve`. Bars are 95 % intervals.
+    marks : mapping
+        tau -> number of heads that reach it; a dotted line each.
+    spot : tuple of float, optional
+        Numbers of heads between which the panels are shaded.
+    """
+    figure = Figure(figsize=(WIDTH, 0.7 + 1.75 * len(curves)))
+    panels = figure.subplots(len(curves), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, (name, one) in zip(panels, curves.items(), strict=True):
+        if spot:
+            axes.axvspan(*spot, color=ORANGE, alpha=0.25, lw=0)
+        for i, (policy, (label, colour, marker, line)) in enumerate(LINES.items()):
+            part = one[one["policy"] == policy]
+            if part.empty:
+                continue
+            errors = np.abs(part[["low", "high"]].to_numpy().T - part["value"].to_numpy())
+            axes.errorbar(part["count"] * SHIFT**i, part["value"], yerr=errors, label=label,
+                          color=colour, marker=marker, ls=line, ms=4, lw=1.4, capsize=2.5)
+        axes.set_ylabel(name)
+        if name == PERPLEXITY:
+            axes.set_yscale("log")
+        elif name == REPETITION:
+            axes.set_ylim(-0.01, max(0.1, axes.get_ylim()[1]))
+        else:
+            axes.set_ylim(-0.03, 1.05)
+        for count in marks.values():
+            axes.axvline(count, color=INK, lw=0.9, ls=":")
+    _count_axis(panels[-1], max(one["count"].max() for one in curves.values()))
+    _name_marks(panels[0], marks)
+    panels[-1].legend(loc="best", fontsize=9)
+    return figure
+
+
+def _count_axis(axes: Axes, most: int) -> None:
+    """Logarithmic, but with a place for 0; ticks at powers of two."""
+    axes.set_xscale("symlog", base=2, linthresh=1, linscale=0.6)
+    ticks = [0, *(2**i for i in range(int(np.log2(most)) + 1))]
+    axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set(xlabel="heads masked", xlim=(-0.15, most * 1.12))
+
+
+def _name_marks(axes: Axes, marks: Mapping[float, int]) -> None:
+    """Write each tau above its line; of two lines the left one is named to its left."""
+    for count in {*marks.values()}:
+        text = " and ".join(f"{tau:g}" for tau in sorted(marks) if marks[tau] == count)
+        left = count < max(marks.values())
+        axes.annotate(f"τ = {text}", (count, 1), xycoords=("data", "axes fraction"),
+                      xytext=(-3 if left else 3, 2), textcoords="offset points",
+                      ha="right" if left else "left", va="bottom", fontsize=9)
+
+
+def shares(table: pd.DataFrame, xlabel: str) -> Figure:
+    """A dot with a 95 % interval per row.
+
+    Parameters
+    ----------
+    table : DataFrame
+        `label`, `value`, `low`, `high`, all from 0 to 1.
+    """
+    figure, axes = new_axes(size=(WIDTH, 0.8 + 0.34 * len(table)))
+    rows = np.arange(len(table))
+    axes.hlines(rows, table["low"], table["high"], color=BLUE, lw=1.6)
+    axes.plot(table["value"], rows, "o", ms=5, color=BLUE)
+    axes.set_yticks(rows, table["label"])
+    axes.invert_yaxis()
+    axes.set(xlabel=xlabel, xlim=(-0.02, 1.02), ylim=(len(table) - 0.5, -0.5))
+    return figure
+
+
+def by_length(models: Mapping[str, pd.DataFrame], ylabel: str) -> Figure:
+    """A line per model over prompt lengths, with 95 % intervals and the name at its end.
+
+    Parameters
+    ----------
+    models : mapping
+        Model -> DataFrame of `length`, `value`, `low`, `high`.
+    """
+    figure, axes = new_axes(size=(WIDTH, 3.4))
+    for shift, (model, table) in enumerate(models.items()):
+        errors = np.abs(table[["low", "high"]].to_numpy().T - table["value"].to_numpy())
+        axes.errorbar(table["length"] * 1.03**shift, table["value"], yerr=errors, marker="o", ms=4,
+                      capsize=3, color=colour_of(model), label=model)
+    lengths = sorted({n for table in models.values() for n in table["length"]})
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(lengths, [f"{n:,}" for n in lengths])
+    axes.set(xlabel="prompt length (tokens)", ylabel=ylabel, ylim=(0, 1.03))
+    axes.legend(loc="lower left")
+    return figure
+
+
+def screening(result: Sweep) -> str:
+    """Say which kinds of questions a model was not shown to be able to answer."""
+    asked = result.screening
+    out = asked.loc[~asked["within_reach"], "task"].tolist()
+    return (f"**{len(out)} of {len(asked)} kinds of questions were not shown to be within reach**"
+            + (f" ({', '.join(out)})" if out else "") + ".")
+
+
+def screening_power(result: Sweep) -> str:
+    """Say what a screen with so few questions misses."""
+    asked = result.screening
+    few = asked[asked["samples"] == asked["samples"].min()]
+    count, chance = int(few["samples"].iloc[0]), few["chance"].median()
+    least = least_right(count, chance)
+    return (
+        f"They may still be within reach: the screening asks only {spell(count)} questions and "
+        f"needs {spell(least)} right. A model that is right half of the time passes it in "
+        f"{passing(count, least, 0.5):.0%} of all tries.")
+
+
+WHERE = {sweet_spot.YES: "lies inside the one by {}",
+         sweet_spot.FEWER: "masks too few heads for the one by {}",
+         sweet_spot.MORE: "masks too many heads for the one by {}",
+         sweet_spot.OPEN: "masks enough heads for the one by {}, which has no upper end, so "
+                          "whether they are too many stays open"}
+
+
+def spots_around(table: pd.DataFrame, tau: float) -> str:
+    """Say how many ways give a sweet spot, and where a threshold lies relative to these.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As from `rmutils.book.chapters.masking_sweep.sweet_spot.verdicts`.
+    """
+    named = table.dropna(subset="inside").groupby("inside")["sweet spot by"].apply(join)
+    count = table["inside"].notna().sum()
+    lead = (f"{spell(count).capitalize()} of {spell(len(table))} ways to look for a sweet spot "
+            f"{'find' if count != 1 else 'finds'} one")
+    where = [words.format(named[answer]) for answer, words in WHERE.items() if answer in named]
+    return f"{lead}: τ = {tau:g} {join(where)}." if where else f"{lead}."
+
+
+def random_heads_end(result: Sweep) -> str:
+    """Say why the line of random others ends before that of the highest heads, if it does."""
+    most = result.answers.groupby("policy")["count"].max()
+    end = most.get("non-retrieval", 0)
+    return "" if end >= most["retrieval"] else (
+        f"The lines of other heads end at {end}: where more are masked, too few are left to draw "
+        "as many others from.")
+
+
+def panels_left_out(curves: Mapping[str, pd.DataFrame]) -> str:
+    """Name the measures that `masking_sweep.sweet_spot.telling` leaves out, if any."""
+    left = [name for name in curves if name not in telling(curves)]
+    return f"Not drawn, because the intervals span most of the scale: {join(left)}." if left else ""

@@ -1,0 +1,221 @@
+"""Which part of the Olmo 3 recipe brings the gain? Fine-tunes without one of them.
+
+Each arm changes the documents of the whole recipe in one way and nothing else.
+`rmutils run 14_olmo3_recipe -p compute_parts auto` makes the missing runs of
+`data/plans/olmo3_ablations.yml` in the plan's order; stopped, it goes on with the run that it was
+making.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+from rmutils.book.chapters.olmo3_recipe.experiment import TABLES, run_method
+from rmutils.book.experiments.planned_runs import Plan, collect
+from rmutils.core.config import Config, command_line
+from rmutils.core.journal import one_thread, progress_bar
+from rmutils.core.results import Artifact, Compute, Stage, read_tables, write_tables
+from rmutils.longcontext.extension import Document, ExtensionConfig, instances, trained_window
+from rmutils.longcontext.packing import Packing, best_fit, concatenate_and_split
+from rmutils.longcontext.reach import ReachConfig
+from rmutils.models import LanguageModel, identify, load_model
+from rmutils.models.teaching import RECIPES, TeachingRecipe
+from rmutils.stats import compare
+
+RECIPE_PART = Stage("recipe-part", version=1)
+COMMAND = command_line("run", "14_olmo3_recipe", "-p", "compute_parts", "auto")
+
+
+@dataclass(frozen=True)
+class Arm:
+    """The recipe, or the recipe without a part.
+
+    Attributes
+    ----------
+    label : str
+        For figures.
+    part : str
+        What it leaves out, for sentences: without ...
+    without : tuple of str
+        Kinds of documents (`cwe`, `rex`) that lose their questions. What these leave is padding:
+        no document moves to another instance.
+    pack : callable
+    isolated : bool
+        Whether documents of an instance are masked from each other.
+    """
+
+    label: str
+    part: str = ""
+    without: tuple[str, ...] = ()
+    pack: Callable[[Sequence[int], int], Packing] = best_fit
+    isolated: bool = True
+
+
+RECIPE = "recipe"
+ARMS = {
+    RECIPE: Arm("the whole recipe"),
+    "no-rex": Arm("CWE alone", "REX", without=("rex",)),
+    "natural": Arm("no questions", "CWE and REX", without=("cwe", "rex")),
+    "split": Arm("concatenated and cut", "best fit", pack=concatenate_and_split),
+    "unmasked": Arm("no masks", "masks between documents", isolated=False),
+}
+"""By their names in the plan."""
+
+
+def arm_instances(
+    lm: LanguageModel, recipe: TeachingRecipe, config: ExtensionConfig, arm: str
+) -> list[list[Document]]:
+    """Return the documents of each step of an arm, a key of `ARMS`.
+
+    Unlike those of `instances`, long documents have no look-up questions behind them.
+    """
+    part = ARMS[arm]
+    packed = [[one.without_questions() if one.kind in part.without else one for one in documents]
+              for documents in instances(lm, recipe, config, look_ups=False, pack=part.pack)]
+    return packed if part.isolated else [[_as_one(documents)] for documents in packed]
+
+
+def _as_one(documents: Sequence[Document]) -> Document:
+    """One document, in which each token sees all before it. The first of each has no loss, as in
+    documents that are masked from each other."""
+    return Document("several", [i for one in documents for i in one.ids],
+                    [w for one in documents for w in (0.0, *one.weights[1:])])
+
+
+class PartConfig(Config):
+    """One run: an arm with a seed."""
+
+    model: str
+    """A teaching model with a recipe."""
+    arm: str
+    """A key of `ARMS`."""
+    extension: ExtensionConfig
+    """One method, its fine-tune and what is asked; `seed` is the run's."""
+
+
+@dataclass(frozen=True)
+class RecipeParts:
+    """The stored runs of the plan.
+
+    Attributes
+    ----------
+    found : DataFrame
+        `arm`, `seed`, `tokens` (of the fine-tune so far), `length`, `text`, `depth`, `found`.
+    losses : DataFrame
+        `arm`, `seed`, `tokens`, `text`, `position`, `loss` (nats per token).
+    done : list of (str, int)
+        Arm and seed of each run that is stored.
+    planned : int
+        Runs of the plan.
+    deviations : list of str
+        What is not as the plan says.
+    """
+
+    found: pd.DataFrame
+    losses: pd.DataFrame
+    done: list[tuple[str, int]]
+    planned: int
+    deviations: list[str]
+
+    @property
+    def complete(self) -> bool:
+        """True if no planned run is missing."""
+        return len(self.done) == self.planned
+
+
+def planned(plan: Plan) -> list[PartConfig]:
+    """Return all runs in the order in which they are made."""
+    p = plan.content
+    tuning, asked = p["fine_tune"], p["asked"]
+    config = ExtensionConfig(
+        methods=(p["method"],), studied=(p["method"],), steps=tuning["steps"],
+        factor=tuning["tokens_each"] / trained_window(RECIPES[p["model"]]),
+        learning_rate=tuning["learning_rate"],
+        checkpoints=tuple(share for share in tuning["checkpoints"] if share < 1),
+        reach=ReachConfig(lengths=(asked["length"],), texts=asked["texts"],
+                          questions=asked["questions"], seed=asked["seed"]))
+    return [PartConfig(model=p["model"], arm=arm, extension=config.changed({"seed": seed}))
+            for seed, arm in product(range(p["seeds"]), p["arms"])]
+
+
+def run_stored(config: PartConfig, plan: Plan, *, compute: Compute = "auto") -> Artifact:
+    """Make one run, or look it up: tables `found`, `losses` and `training`, as
+    `olmo3_recipe.experiment.Extension` has them, but for `method` and what is asked before the
+    fine-tune, which is the same for all.
+
+    Raises
+    ------
+    NotStored
+        It is not stored and `compute="never"`.
+    """
+    name, asked = config.model, config.extension
+    method, = asked.methods
+    after = [steps for steps in asked.asked_after(method) if steps]
+
+    def make(folder: Path) -> dict:
+        packed = arm_instances(load_model(name, dtype=torch.float32), RECIPES[name], asked,
+                               config.arm)
+        total = asked.steps + len(after) * asked.reach.texts * len(asked.reach.lengths)
+        with one_thread(), progress_bar(
+                f"{config.arm}, seed {asked.seed}", total, unit="steps and texts") as advance:
+            rows = run_method(name, method, asked, packed, advance, after)
+        write_tables({table: pd.DataFrame(rows[table]) for table in TABLES}, folder)
+        return {"plan": plan.digest, "steps": len(packed)}
+
+    inputs = {"model": identify(name, torch.float32), "recipe": RECIPES[name].digest()}
+    return RECIPE_PART.obtain_folder(config, inputs, make, compute=compute, command=COMMAND,
+                                     model=name, label=f"{config.arm}-seed{asked.seed}")
+
+
+def recipe_parts(plan: Plan, *, compute: Compute = "never") -> RecipeParts | None:
+    """Collect the stored runs, and make the missing ones unless `compute="never"`.
+
+    Returns
+    -------
+    RecipeParts or None
+        None if no run is stored.
+    """
+    configs = planned(plan)
+    runs, _ = collect(configs, lambda config: run_stored(config, plan, compute=compute))
+    if not runs:
+        return None
+    found, losses = (pd.concat([
+        read_tables(artifact.folder)[table].assign(arm=config.arm, seed=config.extension.seed)
+        for config, artifact in runs], ignore_index=True) for table in ("found", "losses"))
+    return RecipeParts(found, losses, [(one.arm, one.extension.seed) for one, _ in runs],
+                       len(configs), plan.deviations(artifact for _, artifact in runs))
+
+
+def arm_effects(parts: RecipeParts) -> pd.DataFrame:
+    """Compare each arm with the recipe, at all checkpoints.
+
+    Returns
+    -------
+    DataFrame
+        `measure` (`loss`: nats per token of the longest texts; `found`: share of facts), `tokens`,
+        `arm`, `effect` (the arm minus the recipe, on the same texts), `low`, `high` (95 %, over
+        texts and seeds), `p`, `p_holm` (over the arms), `smallest_effect`, `seeds` (that both
+        have). Empty if no seed has the recipe and another arm.
+    """
+    losses = parts.losses.groupby(["arm", "seed", "tokens", "text"], sort=False)["loss"].mean()
+    tables = {
+        "loss": losses.rename("score").reset_index().assign(sample=lambda table: table["text"]),
+        "found": parts.found.assign(score=parts.found["found"].astype(float),
+                                    sample=parts.found["depth"])}
+    seeds = {seed for arm, seed in parts.done if arm == RECIPE}
+    rows = []
+    for measure, table in tables.items():
+        table = table[table["seed"].isin(seeds)].rename(
+            columns={"arm": "strategy", "text": "cluster"})
+        rows += [compare(part, RECIPE).assign(measure=measure, tokens=tokens)
+                 for tokens, part in table.groupby("tokens") if part["strategy"].nunique() > 1]
+    columns = ["measure", "tokens", "arm", "effect", "low", "high", "p", "p_holm",
+               "smallest_effect", "seeds"]
+    return pd.concat(rows, ignore_index=True).rename(columns={"strategy": "arm"})[columns] if (
+        rows) else pd.DataFrame(columns=columns)

@@ -1,0 +1,251 @@
+"""Figures of the Olmo 3 recipe: positions, packing, slices of a sequence, and what an extension of
+the window is worth, by method, length, position and tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
+from rmutils.book.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, WIDTH, new_axes
+
+COLOURS = {"YaRN, full layers": RED, "YaRN, all layers": ORANGE, "YaRN": RED,
+           "interpolation": BLUE, "NTK-aware": GREEN, "larger base": PURPLE,
+           "no extension": GREY, "as trained": GREY, "CWE alone": ORANGE, "no questions": PURPLE,
+           "concatenated and cut": BLUE, "no masks": GREEN}
+"""By method, or by what is left out of the recipe."""
+POINTS = 500
+"""Lengths at which a curve is drawn, however many documents there are."""
+
+
+def wavelengths(models: Mapping[str, tuple[pd.DataFrame, int, int]]) -> Figure:
+    """Effective wavelength of each pair of dimensions by method, and how much longer it became.
+
+    Parameters
+    ----------
+    models : mapping
+        Title -> (DataFrame of pairs x methods with wavelengths in tokens, one column `as trained`;
+        window trained; window wanted).
+    """
+    figure = Figure(figsize=(WIDTH, 4.6))
+    grid = figure.subplots(2, len(models), sharex="col", sharey="row", squeeze=False,
+                           height_ratios=(3, 2))
+    for (above, below), (title, (table, trained, wanted)) in zip(grid.T, models.items(),
+                                                                 strict=True):
+        for method, waves in table.items():
+            style = {"color": COLOURS[method], "lw": 1.4,
+                     "ls": "--" if method == "as trained" else "-"}
+            above.plot(table.index, waves, label=method, **style)
+            below.plot(table.index, waves / table["as trained"], **style)
+        for window in (trained, wanted):
+            above.axhline(window, color=INK, lw=0.8, ls=":")
+            above.annotate(f"{window:,} tokens", (0, window), xytext=(0, 2),
+                           textcoords="offset points", fontsize=9)
+        above.set(yscale="log", title=title)
+        below.set(yscale="log", xlabel="pair of dimensions")
+    factors = [1, 2, 4, 8, 16]
+    grid[1, 0].set_yticks(factors, [f"{factor}x" for factor in factors])
+    grid[1, 0].yaxis.set_minor_locator(NullLocator())
+    grid[0, 0].set_ylabel("wavelength (tokens)")
+    grid[1, 0].set_ylabel("longer by")
+    figure.legend(*grid[0, 0].get_legend_handles_labels(), ncols=3, fontsize=9,
+                  loc="outside upper center")
+    return figure
+
+
+def piece_lengths(ways: Mapping[str, Sequence[int]], capacity: int) -> Figure:
+    """Share of all tokens that lie in pieces of at least so many tokens.
+
+    Parameters
+    ----------
+    ways : mapping
+        Label -> tokens of each piece.
+    capacity : int
+        Tokens of an instance.
+    """
+    figure, axes = new_axes(size=(WIDTH, 3.0))
+    left, right = max(capacity / 1000, 1), capacity * 6
+    grid = np.geomspace(left, right, POINTS)
+    for (label, lengths), colour in zip(ways.items(), (GREY, BLUE, ORANGE), strict=False):
+        pieces = np.sort(np.asarray(lengths))
+        shorter = np.concatenate([[0], pieces.cumsum()]) / pieces.sum()
+        axes.plot(grid, 1 - shorter[np.searchsorted(pieces, grid)], color=colour, label=label,
+                  lw=1.6)
+    axes.axvline(capacity, color=INK, lw=0.8, ls=":")
+    axes.annotate("an instance", (capacity, 1), xytext=(3, 0), textcoords="offset points",
+                  fontsize=9, va="top")
+    axes.set(xscale="log", xlim=(left, right), ylim=(0, 1.03),
+             xlabel="at least so many tokens in one piece", ylabel="share of all tokens")
+    axes.legend(loc="lower left", fontsize=9)
+    return figure
+
+
+def slices(sent: Mapping[str, pd.DataFrame], waiting: Mapping[str, pd.DataFrame],
+           used: int) -> Figure:
+    """Context parallelism by its number of ranks: what each receives, and who waits for whom.
+
+    Parameters
+    ----------
+    sent : mapping
+        Label -> DataFrame of `ranks`, `gigabytes` (received by a device in a forward pass).
+    waiting : mapping
+        Label -> DataFrame of `ranks`, `ratio` (work of the slowest slice over the mean).
+    used : int
+        The number of ranks of the recipe, which is marked.
+    """
+    figure, (left, right) = new_axes(columns=2, size=(WIDTH, 3.2))
+    for axes, tables, column, colours in ((left, sent, "gigabytes", (RED, PURPLE)),
+                                          (right, waiting, "ratio", (BLUE, GREEN, ORANGE))):
+        for (label, table), colour in zip(tables.items(), colours, strict=False):
+            axes.plot(table["ranks"], table[column], marker="o", ms=3, color=colour, label=label)
+        axes.axvline(used, color=INK, lw=0.8, ls=":")
+        axes.set_xscale("log", base=2)
+        ticks = sorted({n for table in tables.values() for n in table["ranks"]})[::2]
+        axes.set_xticks(ticks, [f"{n:,}" for n in ticks], fontsize=9)
+        axes.set_xlabel("slices")
+        axes.legend(fontsize=9)
+    left.set(ylabel="received by a device (GB)", ylim=(0, None))
+    right.set(ylabel="most work of a slice, times mean", ylim=(0, None))
+    return figure
+
+
+MARKERS = {"YaRN, all layers": "s", "interpolation": "^", "NTK-aware": "v", "larger base": "D",
+           "no extension": "x", "no questions": "s", "concatenated and cut": "^", "no masks": "D"}
+SPREAD = 1.025
+"""Each line stands this much to the right of the one before, so that no bar hides another."""
+
+
+def found_by_length(before: pd.DataFrame, after: pd.DataFrame, trained: int) -> Figure:
+    """Facts found by length and method, in two panels: before a fine-tune and after it.
+
+    Parameters
+    ----------
+    before, after : DataFrame
+        `method`, `length`, `value`, `low`, `high`.
+    trained : int
+        Window that the model was trained with, which is marked.
+    """
+    figure, panels = new_axes(columns=2, size=(WIDTH, 3.6), sharey=True)
+    for axes, table, title in zip(panels, (before, after), ("before the fine-tune", "after it"),
+                                  strict=True):
+        for i, (method, part) in enumerate(table.groupby("method", sort=False)):
+            _line(axes, part, "length", method, SPREAD**i)
+        axes.axvline(trained, color=INK, lw=0.8, ls=":")
+        lengths = sorted(table["length"].unique())
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(lengths, [f"{n:,}" for n in lengths], fontsize=9)
+        axes.set(title=title, xlabel="length (tokens)", ylim=(-0.02, 1.04))
+    panels[0].set_ylabel("facts found")
+    figure.legend(*panels[0].get_legend_handles_labels(), ncols=3, fontsize=9,
+                  loc="outside upper center")
+    return figure
+
+
+def against(table: pd.DataFrame, reference: str) -> Figure:
+    """Differences to a method by length, with intervals; left of 0, fewer facts are found.
+
+    Parameters
+    ----------
+    table : DataFrame
+        `method`, `length`, `value`, `low`, `high`.
+    """
+    lengths = sorted(table["length"].unique())
+    methods = list(table["method"].unique())
+    figure, panels = new_axes(columns=len(lengths), size=(WIDTH, 0.9 + 0.3 * len(methods)),
+                              sharex=True, sharey=True, squeeze=False)
+    for axes, length in zip(panels[0], lengths, strict=True):
+        part = table[table["length"] == length].set_index("method").loc[methods]
+        for y, (method, row) in enumerate(part.iterrows()):
+            axes.hlines(y, row["low"], row["high"], color=COLOURS[method], lw=1.6)
+            axes.plot(row["value"], y, "o", ms=4.5, color=COLOURS[method])
+        axes.axvline(0, color=GREY, lw=0.8)
+        axes.locator_params(axis="x", nbins=2)
+        axes.tick_params(axis="x", labelsize=9)
+        axes.set_title(f"{length:,} tokens", fontsize=9)
+    panels[0, 0].set_yticks(range(len(methods)), methods)
+    panels[0, 0].set_ylim(len(methods) - 0.5, -0.5)
+    figure.supxlabel(f"facts found, minus those of {reference}", fontsize=10)
+    return figure
+
+
+def loss_by_position(table: pd.DataFrame, trained: int, reference: str) -> Figure:
+    """Loss along the longest texts, less that of a method, with bands.
+
+    Parameters
+    ----------
+    table : DataFrame
+        `method`, `position`, `value`, `low`, `high`.
+    """
+    figure, axes = new_axes(size=(WIDTH, 3.2))
+    for method, part in table.groupby("method", sort=False):
+        axes.fill_between(part["position"], part["low"], part["high"], color=COLOURS[method],
+                          alpha=0.15, lw=0)
+        axes.plot(part["position"], part["value"], marker=MARKERS.get(method, "o"), ms=4, lw=1.4,
+                  color=COLOURS[method], label=method)
+    axes.axhline(0, color=GREY, lw=1.0, label=reference)
+    axes.axvline(trained, color=INK, lw=0.8, ls=":")
+    axes.set(xlabel="position in the text (tokens)",
+             ylabel=f"loss minus that of {reference}\n(nats per token)")
+    axes.legend(fontsize=9, ncols=2)
+    return figure
+
+
+def budget(table: pd.DataFrame) -> Figure:
+    """Facts found by tokens of the fine-tune: a panel for each length, a line for each method.
+
+    Parameters
+    ----------
+    table : DataFrame
+        `method`, `tokens`, `length`, `value`, `low`, `high`.
+    """
+    lengths = sorted(table["length"].unique())
+    figure, panels = new_axes(columns=len(lengths), size=(WIDTH, 3.0), sharey=True, squeeze=False)
+    for axes, length in zip(panels[0], lengths, strict=True):
+        for i, (method, part) in enumerate(
+                table[table["length"] == length].groupby("method", sort=False)):
+            part = part.assign(tokens=part["tokens"] / 1000 + 2 * i)
+            _line(axes, part, "tokens", method, 1.0)
+        axes.set_title(f"{length:,} tokens", fontsize=9)
+        axes.tick_params(axis="x", labelsize=9)
+        axes.locator_params(axis="x", nbins=3)
+        axes.set_ylim(-0.02, 1.04)
+    panels[0, 0].set_ylabel("facts found")
+    figure.supxlabel("tokens of the fine-tune (thousands)", fontsize=10)
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), ncols=3, fontsize=9,
+                  loc="outside upper center")
+    return figure
+
+
+def without_parts(effects: pd.DataFrame) -> Figure:
+    """Loss and facts found without each part of the recipe, minus the whole recipe, by tokens.
+
+    Parameters
+    ----------
+    effects : DataFrame
+        `measure` (`loss`, `found`), `tokens`, `arm` (as it is to be named), `value`, `low`, `high`.
+    """
+    figure, panels = new_axes(columns=2, size=(WIDTH, 3.4))
+    for axes, measure, name in zip(panels, ("loss", "found"), (
+            "loss (nats per token)", "facts found (share)"), strict=True):
+        arms = effects[effects["measure"] == measure].groupby("arm", sort=False)
+        for i, (arm, part) in enumerate(arms):
+            _line(axes, part.assign(tokens=part["tokens"] / 1000 + 3 * i), "tokens", arm, 1.0)
+        axes.axhline(0, color=INK, lw=0.8)
+        axes.set_title(name)
+    panels[0].set_ylabel("minus the whole recipe")
+    figure.supxlabel("tokens of the fine-tune (thousands)", fontsize=10)
+    figure.legend(*panels[0].get_legend_handles_labels(), ncols=4, fontsize=9,
+                  loc="outside upper center")
+    return figure
+
+
+def _line(axes: Axes, part: pd.DataFrame, x: str, method: str, shift: float) -> None:
+    """A method's values with 95 % intervals."""
+    errors = np.abs(part[["low", "high"]].to_numpy().T - part["value"].to_numpy())
+    axes.errorbar(part[x] * shift, part["value"], yerr=errors, color=COLOURS[method], ms=4,
+                  lw=1.2, capsize=2, marker=MARKERS.get(method, "o"), label=method)

@@ -1,0 +1,1 @@
+"""The chapter *Finding a needle: retrieval heads* (`notebooks/01_preliminaries.ipynb`)."""

@@ -1,0 +1,1 @@
+"""The chapter *Retrieval heads under change*."""

@@ -1,0 +1,1 @@
+"""The chapter *How retrieval is spread over the heads*."""

@@ -1,0 +1,205 @@
+"""Does RetMask help sparser models more? Gains of designs with equal parameters, and the answer.
+
+All designs are versions of one model (`score_distribution.sparser_versions`); the test is that of
+`data/plans/sparsity_and_gain.yml`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy.stats import norm
+
+from rmutils.book.chapters.score_distribution.designs import (
+    Heterogeneity,
+    correlation,
+    heterogeneity,
+    tau_squared,
+)
+from rmutils.book.chapters.score_distribution.sparser_versions import SparsityAndGain
+from rmutils.book.experiments.planned_runs import BEFORE, RETMASK, Plan
+from rmutils.heads import sparsity
+from rmutils.stats import LEVEL, POWER, SHARE, Interval
+
+PRIMARY = "hoyer"
+ASSUMED_ERROR = 2.0
+"""Standard error of a gain, in points, that the plan reckoned with."""
+
+
+def points(
+    result: SparsityAndGain, base: str = BEFORE, statistic: str = PRIMARY
+) -> pd.DataFrame:
+    """Sparsity before RetMask and the gain by it, design by design.
+
+    The squared standard error of a gain is the variance of its needles over their number, plus the
+    variance of its seeds, which is pooled over the designs, over theirs. All designs are asked for
+    the same needles, so their gains differ by less than these errors say, if at all.
+
+    Parameters
+    ----------
+    base : str
+        `before`, or the arm that RetMask's needles are compared with, seeds paired.
+    statistic : str
+        One of `rmutils.heads.sparsity.statistics`.
+
+    Returns
+    -------
+    DataFrame
+        `model`, `found` (share of needles, before), `sparsity` with `_low` and `_high` (95 %, over
+        needles), `gain` and `error` (points of 100), `gain_low` and `gain_high` (95 %).
+    """
+    rows, between = [], []
+    for model, part in result.cases.groupby("model", sort=False):
+        found = {arm: of_arm.pivot_table(index="needle", columns="seed", values="success",
+                                         aggfunc="mean") for arm, of_arm in part.groupby("arm")}
+        if BEFORE not in found or RETMASK not in found or base not in found:
+            continue
+        ours, theirs = found[RETMASK], found[base]
+        seeds = ours.columns if base == BEFORE else ours.columns.intersection(theirs.columns)
+        if len(seeds) < 2:
+            continue
+        gains = 100 * (ours[seeds].to_numpy() - (
+            theirs.to_numpy() if base == BEFORE else theirs[seeds].to_numpy()))
+        scores = result.scores[model]
+        spread = scores.statistic(sparsity.statistics()[statistic], bounds=SHARE)
+        between.append(gains.mean(0).var(ddof=1))
+        rows.append({
+            "model": model, "found": found[BEFORE].to_numpy().mean(),
+            "sparsity": spread.value, "sparsity_low": spread.low, "sparsity_high": spread.high,
+            "gain": gains.mean(), "of_needles": gains.mean(1).var(ddof=1) / len(gains),
+            "seeds": len(seeds)})
+    if not rows:
+        return pd.DataFrame()
+    table = pd.DataFrame(rows)
+    table["error"] = np.sqrt(table.pop("of_needles") + np.mean(between) / table.pop("seeds"))
+    reach = norm.ppf((1 + LEVEL) / 2) * table["error"]
+    table["gain_low"], table["gain_high"] = table["gain"] - reach, table["gain"] + reach
+    return table
+
+
+@dataclass(frozen=True)
+class AcrossDesigns:
+    """What the designs say together.
+
+    Attributes
+    ----------
+    spread : Heterogeneity
+        Of the gains.
+    tau : float
+        Standard deviation of the true gains, points.
+    r : Interval
+        Correlation of gain and sparsity.
+    """
+
+    spread: Heterogeneity
+    tau: float
+    r: Interval
+
+
+def answer(table: pd.DataFrame) -> AcrossDesigns:
+    """Test whether gains differ between designs, and correlate them with sparsity.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As from `points`.
+    """
+    gains, errors = table["gain"], table["error"]
+    return AcrossDesigns(heterogeneity(gains, errors), math.sqrt(tau_squared(gains, errors)),
+                         correlation(table["sparsity"], gains, errors))
+
+
+def verdict(found: AcrossDesigns, designs: int, plan: Plan) -> str:
+    """Apply the plan's rule to all planned runs."""
+    rule = "By the rule of the plan, "
+    if designs < plan.content["test"]["fewest_designs"]:
+        return f"{rule}{designs} designs are too few for a verdict."
+    if found.spread.p >= plan.content["test"]["level"]:
+        return (f"{rule}these designs could not have shown a relation: their gains do not differ "
+                f"more than chance explains.")
+    if found.r.low > 0:
+        return f"{rule}sparser designs gain more."
+    if found.r.high < 0:
+        return f"{rule}sparser designs gain less."
+    return f"{rule}it remains undecided whether sparser designs gain more."
+
+
+def finding(result: SparsityAndGain, plan: Plan) -> list[str]:
+    """Say what was found, a sentence each: the correlation first, the verdict last.
+
+    There is a verdict only if RetMask was run as planned.
+    """
+    done, wanted = result.done[RETMASK], result.planned[RETMASK]
+    complete, table = done == wanted, points(result)
+    if len(table) < plan.content["test"]["fewest_designs"]:
+        told = (f"{len(table)} of the planned designs could be run" if complete else
+                f"{len(table)} designs have a gain so far")
+        return [f"{told}, too few to say whether sparser designs gain more."]
+    found, error = answer(table), math.sqrt((table["error"] ** 2).mean())
+    differ = found.spread.p < plan.content["test"]["level"]
+    said = [
+        f"Over {len(table)} versions of one model, made more or less sparse, the gain by RetMask "
+        f"and the sparseness of the retrieval scores correlate at {_signed(found.r.value, 2)} "
+        f"(95 % interval {_signed(found.r.low, 2)} to {_signed(found.r.high, 2)}).",
+        f"The gains, from {_signed(table['gain'].min(), 1)} to {_signed(table['gain'].max(), 1)} "
+        f"points, differ {'more' if differ else 'no more'} than chance explains (Q = "
+        f"{found.spread.q:.1f} on {found.spread.freedom} degrees of freedom, p = "
+        f"{found.spread.p:.2g}; the standard deviation of the true gains is estimated at "
+        f"{found.tau:.1f} points)."]
+    if not differ and error > ASSUMED_ERROR:
+        visible = plan.content["smallest_effect"]["standard_deviation_of_gains"]
+        said.append(
+            f"Their standard errors are {error:.1f} points instead of the {ASSUMED_ERROR:g} that "
+            f"the plan assumed, so only gains with a standard deviation of about "
+            f"{visible * error / ASSUMED_ERROR:.0f} points were likely to be seen to differ.")
+    return [*said, verdict(found, len(table), plan) if complete else
+            f"These are {done} of {wanted} planned trainings, so there is no verdict yet."]
+
+
+def room_for_gain(table: pd.DataFrame) -> str:
+    """Say whether sparser designs began with more room for a gain.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As `points` returns it.
+    """
+    r = table["sparsity"].corr(table["found"])
+    return (f"Sparsity and the share of needles found before RetMask correlate at {_signed(r, 2)} "
+            f"over these versions: sparser ones have {'more' if r < 0 else 'less'} room for a "
+            "gain, so these data could not tell the two causes apart.")
+
+
+def _signed(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}".replace("-", "−")
+
+
+def smallest_effect(
+    *, designs: int, error: float, experiments: int = 400, seed: int = 0
+) -> float:
+    """The smallest spread of true gains that the planned test is likely to relate to sparsity.
+
+    Simulated: true gains lie on a line over sparsity, and normal errors are added. The result is
+    the first half point of their standard deviation at which four of five experiments both find
+    that gains differ and an interval of r above zero; NaN if 30 points are too few.
+
+    Parameters
+    ----------
+    error : float
+        Standard error of a gain, points.
+    """
+    draw = np.random.default_rng(seed)
+    x, noise = draw.normal(size=(2, experiments, designs))
+    x = (x - x.mean(1, keepdims=True)) / x.std(1, ddof=1, keepdims=True)
+    errors = np.full(designs, error)
+    for effect in np.arange(1, 61) / 2:
+        gains = effect * x + error * noise
+        shown = [heterogeneity(y, errors).p < 1 - LEVEL and
+                 correlation(one, y, errors, resamples=200).low > 0
+                 for one, y in zip(x, gains, strict=True)]
+        if np.mean(shown) >= POWER:
+            return float(effect)
+    return math.nan

@@ -1,0 +1,369 @@
+"""Sentences that say what was found, computed from the results: the finding first, its interval
+beside it, and never more than the interval allows.
+
+Pages write no finding by hand, so none outlives the numbers that it was made from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import pandas as pd
+import yaml
+from scipy.stats import pearsonr
+
+from rmutils.book.chapters.data_and_training.pair_statistics import difference_on_same
+from rmutils.book.chapters.failure_modes.experiment import WHOLE, FailureModes
+from rmutils.book.chapters.general_abilities.experiment import BEFORE, means_by_strategy
+from rmutils.book.chapters.masking_sweep.experiment import Sweep, count_at
+from rmutils.book.chapters.masking_sweep.sweet_spot import UNMASKED, mean_under
+from rmutils.book.chapters.preliminaries.experiment import COLLAPSED, OVERLAP, RANDOM
+from rmutils.book.chapters.score_distribution.designs import (
+    correlations,
+    designs,
+    heterogeneity,
+    standard_error,
+)
+from rmutils.book.experiments.sweep_questions import HAYSTACK
+from rmutils.book.figures.report import by_sign, join, number
+from rmutils.core.paths import DATA
+from rmutils.heads import HeadScores
+from rmutils.heads.masking import MATCHED, count_displaced, draw_layer_matched
+from rmutils.heads.sparsity import top_overlap
+from rmutils.stats import DIFFERENCE, Interval, interval
+
+PLAN = DATA / "plans" / "layer_matched.yml"
+
+
+_PLACES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth",
+           "tenth")
+
+
+def rank_in_words(rank: int) -> str:
+    """Name a place of a ranking, 1 the first: `seventh place`, `place 12`."""
+    return f"{_PLACES[rank - 1]} place" if rank <= len(_PLACES) else f"place {rank:,}"
+
+
+def heads_or_layers(control: Interval, cost: float, draws: int, displaced: int = 0) -> str:
+    """Apply the rule of the plan of the layer-matched controls.
+
+    Parameters
+    ----------
+    control : Interval
+        How much more is left by masking layer-matched others than by masking retrieval heads.
+    cost : float
+        What masking retrieval heads costs.
+    draws : int
+        Random choices of the others. One says nothing of another.
+    displaced : int
+        Heads of each draw that came from another layer: then the layers match in part only.
+    """
+    if draws < 2:
+        return "which a single draw of others cannot settle"
+    layers = "so the layers account for it, whichever of their heads are masked"
+    if control.low <= 0 <= control.high and control.high - control.low >= abs(cost) / 2:
+        return "which leaves open whether it is the heads or their layers"
+    heads = "a hint that" if displaced else "so"
+    return by_sign(control, f"{heads} it is these heads, and not only their layers", layers, layers)
+
+
+def missing_from_plan(chapter: str, model: str, draws: int) -> str:
+    """Say how many of the layer-matched draws planned for a model are stored, if not all are."""
+    plan = yaml.safe_load(PLAN.read_text(encoding="utf-8"))
+    part, = (part for part in plan["parts"] if part["chapter"] == chapter)
+    return "" if model not in part["models"] or draws >= part["draws"] else (
+        f" Of the {part['draws']} layer-matched draws that were planned for {model}, {draws} "
+        f"{'is' if draws == 1 else 'are'} stored.")
+
+
+# Chapter 1
+
+def leader_by_length(scores: HeadScores, top_k: int) -> str:
+    """Say whether the highest heads are the same at every prompt length."""
+    lengths = sorted(scores.cases["length"].unique())
+    parts = {n: scores.where((scores.cases["length"] == n).to_numpy()) for n in lengths}
+    parts = {n: part for n, part in parts.items() if len(part.runs)}
+    if len(parts) < 2:
+        return "Needles were found at one length only, so nothing can be said of others."
+    best, rank = scores.ranking()[0], {}
+    for n, part in parts.items():
+        rank[n] = part.ranking().index(best) + 1
+    high, low = min(parts), max(parts)  # the ends: lengths chosen by score would be biased
+    by_needle = [pd.Series(parts[n].runs[:, *best]).groupby(parts[n].clusters).mean()
+                 for n in (high, low)]
+    change = interval((by_needle[0] - by_needle[1]).dropna(), bounds=DIFFERENCE)
+    shared = min((Interval(*top_overlap(scores, part, top_k)) for part in parts.values()),
+                 key=lambda found: found.value)
+    name = f"{best[0]}-{best[1]} (layer {best[0]}, head {best[1]})"
+    others = [n for n in parts if rank[n] > 1]
+    lead = (f"**One head leads at every length**: {name}." if not others else
+            f"**The leader changes with the length.** Over the whole grid it is {name}; at "
+            f"{join(f'{n:,}' for n in others)} tokens another head leads, and at {max(others):,} "
+            f"it drops to {rank_in_words(rank[max(others)])}.")
+    told = by_sign(change, "lower by more than chance explains",
+                   "higher by more than chance explains", "not different beyond chance")
+    return (
+        f"{lead} It scores {number(*_at(parts[high], best))} at {high:,} tokens and "
+        f"{number(*_at(parts[low], best))} at {low:,}, which is {told} (difference on the same "
+        f"needles: {number(*change)}). The set of high heads changes less: at each length, at "
+        f"least {number(*shared)} of the top {top_k} are those of the whole grid.")
+
+
+def rank_at_longest(scores: HeadScores) -> str:
+    """Say where the highest head stands at the longest prompts in which a needle was found."""
+    length = scores.cases.loc[scores.cases["success"], "length"].max()
+    ranking = scores.where(scores.cases["length"] == length).ranking()
+    rank = ranking.index(scores.ranking()[0]) + 1
+    return (f"At {length:,} tokens it "
+            + (f"drops to {rank_in_words(rank)}." if rank > 1 else "still leads."))
+
+
+def real_depths(model: str, table: pd.DataFrame, excluded: float = -0.1) -> str:
+    """Apply the rule of `data/plans/collapsed_depths.yml` to a model's comparison.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As from `rmutils.book.chapters.preliminaries.experiment.compare_depths`.
+    excluded : float
+        A loss of so large a share of the top heads counts as excluded if the interval is above it.
+    """
+    row = table.set_index("quantity").loc[OVERLAP]
+    change = Interval(*row[["difference", "low", "high"]])
+    told = by_sign(change, "so start and end find these heads better than other places do",
+                   "so the place matters, and not just the smaller number of cases",
+                   "so a loss of a tenth of them by the place is excluded" if change.low > excluded
+                   else "which leaves open whether the place matters")
+    points = number(*(100 * end for end in change))
+    return (f"- **{model}**: with needles at the start and the end alone, as in the published "
+            f"runs, a detection finds {row[COLLAPSED]:.0%} of the top heads that ten real depths "
+            f"find. With as few cases at random places it finds {row[RANDOM]:.0%}; the difference "
+            f"is {points} percentage points, {told}.")
+
+
+def _at(scores: HeadScores, head: tuple[int, int]) -> Interval:
+    return Interval(scores.mean[head], *scores.interval()[head])
+
+
+# Chapter 2
+
+def matched_needles(model: str, result: Sweep, scores: HeadScores, tau: float) -> str:
+    """Say what layer-matched others cost in needles, beside retrieval heads and any others.
+
+    Parameters
+    ----------
+    tau : float
+        As many heads are masked as reach it.
+    """
+    count = count_at(scores, tau)
+    rows = result.answers[result.answers["task"] == HAYSTACK]
+    masks = {"the retrieval heads": ("retrieval", count), "any others": ("non-retrieval", count),
+             "others of the same layers": (MATCHED, count)}
+    there = rows.loc[rows["count"] == count].groupby("policy")["draw"].nunique()
+    if MATCHED not in there:
+        return (f"- **{model}**: not asked with others of the same layers masked."
+                + missing_from_plan("02_masking_sweep", model, 0))
+    left = {name: mean_under(rows, "correct", mask) for name, mask in masks.items()
+            if mask[0] in there}
+    control = mean_under(rows, "correct", (MATCHED, count), ("retrieval", count))
+    cost = mean_under(rows, "correct", UNMASKED, ("retrieval", count)).value
+    like = scores.ranking()[:count]
+    displaced = count_displaced(draw_layer_matched(scores.shape, like, exclude=like), like)
+    return (
+        f"- **{model}**, {count} heads masked: masking as many others of the same layers leaves "
+        f"{number(*control)} more of the needles found than masking the retrieval heads, "
+        f"{heads_or_layers(control, cost, there[MATCHED], displaced)}. Found with "
+        + ", ".join(f"{name} masked: {number(*found)}" for name, found in left.items()) + "."
+        + _displaced(displaced) + missing_from_plan("02_masking_sweep", model, there[MATCHED]))
+
+
+def _displaced(displaced: int) -> str:
+    return (f" In each draw, {displaced} of these heads had to come from another layer, since "
+            "their own has too few." if displaced else "")
+
+
+# Chapter 5
+
+def designs_can_tell(table: pd.DataFrame) -> str:
+    """Say whether the designed models can tell that gain follows sparsity.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As from `rmutils.book.chapters.score_distribution.designs.points`.
+    """
+    errors = standard_error(table["gain_low"], table["gain_high"])
+    spread, line = heterogeneity(table["gain"], errors), correlations(table).iloc[0]
+    found = Interval(*line[["value", "low", "high"]])
+    both = pearsonr(table["heads"], table["sparsity"])
+    mixed = Interval(both.statistic, *both.confidence_interval())
+    differ, sizes = spread.p < 0.05, {config.recipe.head_dim for config in designs().values()}
+    lead = ("cannot tell" if not differ else by_sign(
+        found, "show it", "show the contrary", "do not settle it"))
+    return (
+        f"**Does gain grow with sparsity? These {len(table)} models {lead}.** Their gains differ "
+        + ("more" if differ else "no more") + f" from each other than chance explains (Cochran's Q "
+        f"is {spread.q:.1f} on {spread.freedom} degrees of freedom, p = {spread.p:.2g})"
+        + ("" if differ else ", which does not show that they are equal: the experiment is too "
+           "noisy to show a link to sparsity or to rule one out")
+        + f". The correlation of gain and Gini coefficient is {number(*found)}. The number of "
+        f"heads and the Gini coefficient correlate at {number(*mixed)}"
+        + (", and all heads have the same size, so what looks like sparsity may as well be the "
+           "number of heads or of weights." if mixed.low > 0 and len(sizes) == 1 else "."))
+
+
+NEARLY_ALL = 0.9
+"""From this share of needles on, little is left to find."""
+
+
+def little_left(found: Mapping[str, float]) -> str:
+    """Say how many models find nearly all needles before a training, and what the others find.
+
+    Parameters
+    ----------
+    found : mapping
+        Model, or model and length -> share of needles.
+    """
+    others = {name: share for name, share in found.items() if round(share, 9) < NEARLY_ALL}
+    many = len(found) - len(others)
+    return (f"{many or 'none'} of {len(found)} find at least "
+            f"{NEARLY_ALL:.0%} of the needles before RetMask, which leaves little to gain"
+            + ("; not so " + join(f"{name} ({share:.0%})" for name, share in others.items())
+               if others else "") + ".")
+
+
+# Chapter 7
+
+def at_a_constant(samples: pd.DataFrame, constant: Mapping[str, float]) -> list[str]:
+    """List the tasks in which a model is not surely above a constant answer before training.
+
+    Parameters
+    ----------
+    samples : DataFrame
+        As in `rmutils.book.chapters.general_abilities.experiment.Abilities`.
+    constant : mapping
+        Task -> what a constant answer gets, in points.
+    """
+    before = means_by_strategy(samples[samples["strategy"] == BEFORE])
+    return [row.task for row in before.itertuples() if row.low <= constant[row.task]]
+
+
+def left_out(model: str, tasks: Sequence[str], of: int) -> str:
+    """Say which tasks could not have shown a loss, and what the mean is over."""
+    return (
+        f"- {model}: " + (
+            f"the mean is over {of - len(tasks)} of {of} tasks. Before training the model is not "
+            f"surely above a constant answer in {', '.join(tasks)}: these could not have shown a "
+            "loss." if tasks else f"the mean is over all {of} tasks; before training the model is "
+            "above a constant answer in each."))
+
+
+# Chapter 8
+
+def passed_by_repeating(modes: FailureModes) -> str:
+    """Say which kinds a parrot would pass, and what passing them therefore shows."""
+    repeated, whole = modes.repeated(), modes.shares().query("masked == @WHOLE").set_index("kind")
+    lines = []
+    for kind, share in repeated.items():
+        own = Interval(*whole.loc[kind, ["value", "low", "high"]])
+        lines.append(
+            f"- **{kind}**: repeating the prompt passes {share:.0%}. The whole model passes "
+            f"{number(*own)}, " + (
+                "so passing shows that the answer was copied, and nothing beyond that."
+                if share >= own.low else "which takes more than repeating."))
+    return "\n".join(lines)
+
+
+def matched_failures(model: str, modes: FailureModes, displaced: int) -> str:
+    """Say what masking layer-matched others costs, for each kind that was asked.
+
+    Parameters
+    ----------
+    displaced : int
+        As from `rmutils.heads.masking.count_displaced`.
+    """
+    losses = modes.losses().set_index(["kind", "more", "less"])
+    draws = modes.table.loc[modes.table["masked"] == MATCHED, "draw"].nunique()
+    lines = []
+    for kind in losses.index.unique("kind"):
+        if (kind, MATCHED, "retrieval") not in losses.index:
+            lines.append(f"- {kind}: planned with layer-matched heads masked, but not run.")
+            continue
+        control, cost, own = (Interval(*losses.loc[(kind, *pair), ["value", "low", "high"]])
+                              for pair in ((MATCHED, "retrieval"), (WHOLE, "retrieval"),
+                                           (WHOLE, MATCHED)))
+        lines.append(
+            f"- **{kind}**: masking as many others of the same layers loses {number(*own)} of the "
+            f"prompts, masking the retrieval heads {number(*cost)}. The difference is "
+            f"{number(*control)}, {heads_or_layers(control, cost.value, draws, displaced)}."
+            + ("" if kind == "entity name" else
+               " The plan asks about names only; this is beside it."))
+    return (f"{model}, {draws} layer-matched draws.{_displaced(displaced)}\n\n"
+            + "\n".join(lines))
+
+
+# Chapter 9
+
+EXPECTED = {"names_difference": ("names", "share of the instruction's names that only the chosen "
+                                          "response keeps"),
+            "gap_mean": ("likelihood", "gap in log-likelihood, nats per token")}
+
+
+def pairs_beside_controls(
+    model: str, own: pd.DataFrame, controls: Mapping[str, Iterable[pd.DataFrame]]
+) -> str:
+    """Say whether RetMask's pairs are what the chapter expects of them, beside other masks.
+
+    Parameters
+    ----------
+    own : DataFrame
+        Measures of RetMask's pairs by the id of the instruction
+        (`rmutils.book.chapters.data_and_training.pair_statistics`).
+    controls : mapping
+        Name -> the same of other masks, a table for each draw.
+    """
+    lines = []
+    for measure, (name, unit) in EXPECTED.items():
+        rows = {control: difference_on_same(own[measure], [t[measure] for t in tables])
+                for control, tables in controls.items()}
+        rows = {control: both for control, both in rows.items() if both is not None}
+        if not rows:
+            continue
+        held = [control for control, (_, _, less) in rows.items() if less.low > 0]
+        against = [control for control, (_, _, less) in rows.items() if less.high < 0]
+        lead = ("as expected" if len(held) == len(rows) else
+                "the contrary of what we expected" if against else
+                "not what we expected" if not held else "only in part as expected")
+        lines.append(f"- **{name}: {lead}** ({unit}). " + " ".join(
+            f"RetMask {number(*first)} and {control} {number(*second)} on the same instructions, "
+            f"which is {by_sign(less, 'more', 'less', 'not surely different')} "
+            f"({number(*less)})." for control, (first, second, less) in rows.items()))
+    return f"Pairs of {model}:\n\n" + "\n".join(lines)
+
+
+def names_beyond_controls(
+    model: str, own: pd.DataFrame, controls: Mapping[str, Sequence[pd.DataFrame]],
+    displaced: int = 0,
+) -> str:
+    """Say whether RetMask's pairs lose more names than those of other masks.
+
+    Parameters
+    ----------
+    own, controls
+        As for `pairs_beside_controls`.
+    displaced : int
+        Heads of a layer-matched control that came from another layer.
+    """
+    told: dict[str, list[str]] = {}
+    for name, tables in controls.items():
+        both = difference_on_same(own["names_difference"],
+                                  [table["names_difference"] for table in tables])
+        if both:
+            draws = f", {len(tables)} draws" if len(tables) > 1 else ""
+            told.setdefault(by_sign(both[2], "more names than those of",
+                                    "fewer names than those of",
+                                    "no measurably other number than those of"), []).append(
+                f"{name} ({number(*(100 * end for end in both[2]))} of 100{draws})")
+    return (f"On `{model}`, RetMask's pairs lose "
+            + ", but ".join(f"{how} {join(names)}" for how, names in told.items())
+            + f".{_displaced(displaced)}")

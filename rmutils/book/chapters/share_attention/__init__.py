@@ -1,0 +1,1 @@
+"""The chapter *Heads that share their weights: Share-Attention*."""

@@ -1,0 +1,303 @@
+"""Costs as measured by `python -m benchmarks`, beside other ways to do the same.
+
+Times are compared by their geometric means, so that swapping the two ways inverts their ratio.
+Intervals come from the measurements of one run on one machine: they say how much these scatter, not
+how another machine would do.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from rmutils.core import paths
+from rmutils.core.errors import NotStored
+from rmutils.stats import draws, interval_of
+
+__all__ = ["FOLDER", "REFERENCE", "Benchmark", "load", "middle", "ratio", "seconds_of"]
+
+
+FOLDER = paths.DATA / "benchmarks"
+REFERENCE = "two-phase"
+"""The way whose tokens and counts the others must have: the published algorithm."""
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """The results of one benchmark.
+
+    Attributes
+    ----------
+    rows : list of dict
+        A measurement each.
+    settings, environment : dict
+        What was asked for, and on which machine with which versions.
+    command : str
+        What makes it.
+    """
+
+    rows: list[dict]
+    settings: dict
+    environment: dict
+    command: str
+
+    def find(self, **key: object) -> list[dict]:
+        """Rows that have these values and did not fail."""
+        return [row for row in self.rows if key.items() <= row.items() and "failed" not in row]
+
+    @property
+    def made(self) -> dict[str, str]:
+        """For `rmutils.book.figures.report.how_made`."""
+        env = self.environment
+        others = {row["way"]: row["version"] for row in self.rows if "version" in row}
+        return {
+            "command": self.command,
+            "settings": ", ".join(f"{k} = {v}" for k, v in self.settings.items()),
+            "machine": env["hardware"],
+            "versions": ", ".join(f"{k} {v}" for k, v in (env["packages"] | others).items()),
+            "commit": env["commit"] or "unknown", "made": env["created"],
+        }
+
+
+def load(name: str, folder: Path = FOLDER) -> Benchmark:
+    """Read the results of a benchmark.
+
+    Raises
+    ------
+    NotStored
+        There are none; with the command that makes them.
+    """
+    path = folder / f"{name}.json"
+    if not path.exists():
+        raise NotStored(f"{name} is not measured yet. Measure it: `python -m benchmarks {name}`.")
+    record = json.loads(path.read_text(encoding="utf-8"))
+    return Benchmark(record["rows"], record["settings"], record["environment"], record["command"])
+
+
+def seconds_of(row: dict) -> list[float]:
+    """Seconds per case of each sample of a row: prefill and decoding together."""
+    return [a + b for a, b in zip(row["prefill"], row["decode"], strict=True)]
+
+
+def middle(samples: Sequence[float]) -> tuple[float, float, float]:
+    """Geometric mean with a 95 % interval, which is NaN for a single sample."""
+    return interval_of(np.exp(draws(np.log(samples))))
+
+
+def ratio(a: Sequence[float], b: Sequence[float]) -> tuple[float, float, float]:
+    """How many times as much `a` is as `b`, by geometric means, with a 95 % interval.
+
+    Samples are drawn independently of each other. NaN for the interval if one of the two is single.
+    """
+    return interval_of(np.exp(draws(np.log(a), seed=1) - draws(np.log(b), seed=2)))
+
+
+OURS, ALL_SCORES = "rmutils", "rmutils, five scores"
+SAME_PRODUCTS = "two-phase, products by oneDNN"
+"""The reference with the library for products that ours has (`rmutils.models.products`)."""
+VALUE = ["value", "low", "high"]
+_LINE = ["line", "x", *VALUE]
+
+
+def by_length(found: Benchmark, what: str = "seconds") -> pd.DataFrame:
+    """Seconds per case (`seconds`, or `prefill` or `decode` alone) of each way at each length.
+
+    Returns
+    -------
+    DataFrame
+        `line` (the way), `x` (tokens of the prompt), `value`, `low`, `high`.
+    """
+    rows = []
+    for row in found.rows:
+        if "failed" not in row and "prefill" in row:
+            value, low, high = middle(seconds_of(row) if what == "seconds" else row[what])
+            rows.append({"line": row["way"], "x": row["length"], "value": value, "low": low,
+                         "high": high})
+    return pd.DataFrame(rows, columns=_LINE)
+
+
+def differences(found: Benchmark) -> pd.DataFrame:
+    """Check that each way says and counts what the reference does.
+
+    Returns
+    -------
+    DataFrame
+        `way`, `length`, `failed` (why, or None), `answers` (how many differ), `heads` (how many
+        copy another number of needle tokens; NaN where heads are not looked at).
+    """
+    known = {row["length"]: row for row in found.find(way=REFERENCE)}
+    rows = []
+    for row in (r for r in found.rows if r["way"] != REFERENCE and r["length"] in known):
+        if "failed" in row:
+            rows.append({"way": row["way"], "length": row["length"], "failed": row["failed"]})
+        else:
+            same = known[row["length"]]
+            rows.append({
+                "way": row["way"], "length": row["length"], "failed": None,
+                "answers": sum(a != b for a, b in zip(row["said"], same["said"], strict=True)),
+                "heads": np.nan if row["copied"] is None else sum(
+                    row["copied"].get(head, 0) != same["copied"].get(head, 0)
+                    for head in {*row["copied"], *same["copied"]})})
+    return pd.DataFrame(rows, columns=["way", "length", "failed", "answers", "heads"])
+
+
+def memory(found: Benchmark) -> pd.DataFrame:
+    """MiB at the peak beyond what the process held before, which is the model and its libraries.
+
+    Columns as of `by_length`; one measurement each, so without intervals.
+    """
+    rows = [{"line": row["way"], "x": row["length"], "value": row["peak_mib"] - row["base_mib"],
+             "low": np.nan, "high": np.nan} for row in found.find() if "peak_mib" in row]
+    return pd.DataFrame(rows, columns=_LINE)
+
+
+def costs_at(found: Benchmark, length: int) -> pd.DataFrame:
+    """Seconds per case at one length, and how many times as long as here: `way`, `quantity`,
+    `value`, `low`, `high`."""
+    ours = found.find(way=OURS, length=length)
+    rows = []
+    for row in found.find(length=length):
+        both = seconds_of(row)
+        parts = {"prefill (s)": middle(row["prefill"]), "decoding (s)": middle(row["decode"]),
+                 "both (s)": middle(both)}
+        if ours and row["way"] != OURS:
+            parts["both, times rmutils"] = ratio(both, seconds_of(ours[0]))
+        rows += [{"way": row["way"], "quantity": name, **dict(zip(VALUE, triple, strict=True))}
+                 for name, triple in parts.items()]
+    return pd.DataFrame(rows, columns=["way", "quantity", *VALUE])
+
+
+def against_witness(found: Benchmark) -> pd.DataFrame:
+    """Return a row for each model of the benchmark `llama_cpp`, with the columns of its table."""
+    rows = []
+    for read in found.find(what="reading"):
+        agree, answers = (found.find(what=what, model=read["model"])[0]
+                          for what in ("agreement", "answers"))
+        ours, theirs = read["rmutils"], read["llama.cpp"]
+        rows.append({
+            "model": read["model"],
+            "same highest token": f"{agree['top']:.1%}",
+            "KL (nats)": f"{agree['kl']:.4f}",
+            "same answers": f"{answers['same']} of {answers['prompts']}",
+            "needles found (here, there)": "{}, {}".format(*answers["found"]),
+            "seconds, times llama.cpp": f"{ours['wall_seconds'] / theirs['wall_seconds']:.2f}",
+            "peak (GB; here, there)": "{:.1f}, {:.1f}".format(
+                *(side["peak_mib"] * 2**20 / 1e9 for side in (ours, theirs)))})
+    return pd.DataFrame(rows)
+
+
+def floor(found: Benchmark) -> pd.DataFrame:
+    """Return a case's seconds if reading its prompt were matrix products at the machine's rate.
+
+    Plain reading is the prefill of the reference, which looks at no head.
+
+    Returns
+    -------
+    DataFrame
+        `way`, `length`, `operations` of a prefill, `floor` (seconds), `share` (of the way's seconds
+        that the floor is; above 1 where cases share what they read) and `times` (the way's seconds
+        over those of plain reading), the last two with their intervals.
+    """
+    rate = middle(found.find(way="matrix products")[0]["rates"])[0]
+    rows = []
+    for plain in found.find(way=REFERENCE):
+        operations = float(np.mean(plain["arithmetic"]))
+        of_ways = {"plain reading": plain["prefill"], **{
+            row["way"]: seconds_of(row) for row in found.find(way=OURS, length=plain["length"])}}
+        for way, seconds in of_ways.items():
+            value, low, high = middle(seconds)
+            least = operations / rate
+            rows.append({"way": way, "length": plain["length"], "operations": operations,
+                         "floor": least, "share": (least / value, least / high, least / low),
+                         "times": ratio(seconds, plain["prefill"]) if way == OURS else None})
+    return pd.DataFrame(rows, columns=["way", "length", "operations", "floor", "share", "times"])
+
+
+def growth(found: Benchmark, by: str) -> pd.DataFrame:
+    """Seconds per case by `cases` that share a text, or of the decoding by `heads` of a layer.
+
+    Columns as of `by_length`.
+    """
+    rows = [{"line": row["way"], "x": row["count"], **dict(zip(VALUE, middle(
+        seconds_of(row) if by == "cases" else row["decode"]), strict=True))}
+        for row in found.find(by=by)]
+    return pd.DataFrame(rows, columns=_LINE)
+
+
+def grid_shares(found: Benchmark) -> pd.DataFrame:
+    """The measured shares of the grid.
+
+    Returns
+    -------
+    DataFrame
+        `needle`, `cases`, `sampled` (cases that the two-phase algorithm ran), `ours` and
+        `reference` (seconds of all cases of the share; those of the reference are the mean of each
+        length times its cases), `ratio`.
+    """
+    return pd.DataFrame(_shares(found), columns=[
+        "needle", "cases", "sampled", "ours", "reference", "ratio"])
+
+
+def _shares(found: Benchmark) -> Iterator[dict]:
+    for row in found.find(way=OURS):
+        share = {"needle": row["needle"]}
+        for other in found.find(way=REFERENCE, **share):
+            by_length = defaultdict(list)
+            for case, seconds in zip(other["cases"], seconds_of(other), strict=True):
+                by_length[_length(case)].append(seconds)
+            ours = float(np.mean(seconds_of(row))) * len(row["cases"])
+            reference = sum(float(np.mean(by_length[_length(case)])) for case in row["cases"])
+            yield {**share, "cases": len(row["cases"]), "sampled": len(other["cases"]),
+                   "ours": ours, "reference": reference, "ratio": reference / ours}
+
+
+def sample_ratios(found: Benchmark) -> pd.DataFrame:
+    """Ratios of processor seconds per case, over blocks of one length and needle.
+
+    Returns
+    -------
+    DataFrame
+        `what`, `value`, `low`, `high` (geometric means over blocks, 95 %), `aim` (empty: none) and
+        whether it is `reached`.
+    """
+    wide = pd.DataFrame(found.rows)
+    wide["each"] = wide["cpu_seconds"] / wide["cases"]
+    each = wide.pivot(index=["length", "needle"], columns="way", values="each")
+    plain = wide[wide["way"] == REFERENCE].set_index(["length", "needle"])["prefill"]
+    rows = []
+    for what, part, least, most in (
+            ("two-phase, times ours", each[REFERENCE] / each[OURS], 3.2, np.inf),
+            (f"{SAME_PRODUCTS}, times ours", each[SAME_PRODUCTS] / each[OURS], 0, np.inf),
+            ("ours, times reading the prompt plainly", each[OURS] / plain, 0, 1.15),
+            ("five scores, times copy alone", each[ALL_SCORES] / each[OURS], 0, 1.25)):
+        value, low, high = middle(part.to_numpy())
+        aim = f"at least {least}" if least else f"at most {most}" if most < np.inf else ""
+        rows.append((what, value, low, high, aim, least <= value <= most))
+    return pd.DataFrame(rows, columns=["what", *VALUE, "aim", "reached"])
+
+
+def _length(case: str) -> int:
+    """From `needle-length-depth`."""
+    return int(case.split("-")[1])
+
+
+def against_first(rows: list[dict], what: str = "seconds") -> pd.DataFrame:
+    """Samples of each way, and how many times as much they are as those of the first row's way.
+
+    Returns
+    -------
+    DataFrame
+        `way`, `quantity`, `value`, `low`, `high`.
+    """
+    first = rows[0]
+    times = f"{what}, times those of {first['way']}"
+    found = [(row["way"], what, middle(row[what])) for row in rows]
+    found += [(row["way"], times, ratio(row[what], first[what])) for row in rows[1:]]
+    return pd.DataFrame([{"way": way, "quantity": name, **dict(zip(VALUE, triple, strict=True))}
+                         for way, name, triple in found], columns=["way", "quantity", *VALUE])

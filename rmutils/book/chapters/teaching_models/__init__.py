@@ -1,0 +1,1 @@
+"""The chapter *Where retrieval heads come from: three teaching models*."""

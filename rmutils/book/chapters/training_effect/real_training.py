@@ -1,0 +1,234 @@
+"""RetMask on a model of half a billion parameters, against other heads of the same layers.
+
+Part 6 of `data/plans/real_models.yml`. `rmutils run 06_training_effect -p compute_real auto` makes
+what is missing, arm by arm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import product
+
+import pandas as pd
+
+from rmutils.book.chapters.training_effect.half_masked import mean_in_cases, success_of
+from rmutils.book.chapters.training_effect.layer_matched_training import LayerMatchedTraining
+from rmutils.book.experiments.planned_runs import BEFORE, MATCHED, RETMASK, planned_runs
+from rmutils.book.experiments.real_tasks import abilities, difference, tasks
+from rmutils.core.errors import NotStored
+from rmutils.core.paths import CORPORA
+from rmutils.core.results import Artifact, Compute
+from rmutils.corpora.niah import load_needles
+from rmutils.heads import DetectConfig
+from rmutils.heads.detection import detect_stored
+from rmutils.pipeline.retmask import RetMaskConfig, RetMaskRun, run_command, run_retmask
+from rmutils.stats import DIFFERENCE, POINTS, SHARE, Contrast, interval
+from rmutils.training.compute_backend import ComputeBackend
+
+MODEL = "qwen2.5-coder-0.5b"
+SEEDS = (1, 2)
+ARMS = (RETMASK, MATCHED)
+CHOOSING, ASKED = 16, 32
+"""Needles of a set that choose heads, and those that only masked or trained models are asked."""
+
+
+def asked_needles() -> DetectConfig:
+    """Return the 96 cases that are asked after training."""
+    needles = load_needles(CORPORA["book"] / "facts-literal")[CHOOSING:CHOOSING + ASKED]
+    return DetectConfig(lengths=(1024, 2048, 4096), depths=(0.5,), needles=tuple(needles),
+                        max_new_tokens=32, corpus="book")  # also where weights are not stored
+
+
+def config_of(arm: str, seed: int) -> RetMaskConfig:
+    """Return the configuration of a planned run."""
+    return next(config for config in planned_runs(MODEL)
+                if (config.strategy, config.seed) == (arm, seed))
+
+
+def train(
+    arm: str, seed: int, compute: Compute = "never", *, pairs_at_once: int | None = None,
+) -> RetMaskRun:
+    """Look a run up, or make it.
+
+    Parameters
+    ----------
+    pairs_at_once : int, optional
+        As many as memory has room for; without influence on the result.
+    """
+    return run_retmask(MODEL, config_of(arm, seed), compute=compute,
+                       compute_backend=ComputeBackend(pairs_at_once=pairs_at_once))
+
+
+def needles(trained: str | None = None, compute: Compute = "never") -> tuple[
+        pd.DataFrame, Artifact]:
+    """Return the asked needles' cases after a training, or of the untrained model."""
+    scores, artifact = detect_stored(trained or MODEL, asked_needles(), compute=compute)
+    return scores.cases, artifact
+
+
+OUTCOMES: Mapping[str, Callable[[str | None, Compute], tuple[pd.DataFrame, Artifact]]] = {
+    "needles": needles,
+    "tasks": lambda trained, compute: tasks(MODEL, compute=compute, trained=trained),
+    "abilities": lambda trained, compute: _samples(trained, compute),
+}
+"""What is asked after training, by name; of an untrained model if no training is named."""
+
+
+def _samples(trained: str | None, compute: Compute) -> tuple[pd.DataFrame, Artifact]:
+    result, artifact = abilities(MODEL, compute=compute, trained=trained)
+    return result.samples, artifact
+
+
+@dataclass(frozen=True)
+class RealTraining:
+    """What is stored of the plan.
+
+    Attributes
+    ----------
+    runs : dict
+        (arm, seed) -> run.
+    outcomes : dict
+        (outcome, arm or `before`, seed) -> table.
+    artifacts : list of Artifact
+    missing : list of str
+        Commands that make the missing runs.
+    """
+
+    runs: dict[tuple[str, int], RetMaskRun]
+    outcomes: dict[tuple[str, str, int], pd.DataFrame]
+    artifacts: list[Artifact]
+    missing: list[str]
+
+    @property
+    def pairs(self) -> list[tuple[RetMaskRun, RetMaskRun]]:
+        """RetMask and its control, of the seeds that have both."""
+        return [(self.runs[RETMASK, seed], self.runs[MATCHED, seed]) for seed in SEEDS
+                if {(RETMASK, seed), (MATCHED, seed)} <= self.runs.keys()]
+
+    def matched(self) -> LayerMatchedTraining:
+        """Return the same comparisons as for SmolLM2."""
+        return LayerMatchedTraining(self.pairs, len(SEEDS))
+
+    def scores(self) -> pd.DataFrame:
+        """Return the change of the mean score of the heads that RetMask masks.
+
+        Returns
+        -------
+        DataFrame
+            `against` (the control, over cases that both trained models answer, or the untrained
+            model), `seed` ("1", "2", or "both"), `value`, `low`, `high`, `p`, over needles.
+        """
+        rows = []
+        for against in (MATCHED, BEFORE):
+            tables = {str(own.artifact.manifest["config"]["seed"]): _case_scores(own, control,
+                                                                               against)
+                      for own, control in self.pairs}
+            for seed, parts in ({"both": [*tables.values()]} | {
+                    seed: [table] for seed, table in tables.items()}).items():
+                rows.append({"against": against, "seed": seed, **difference(
+                    parts, "score", "needle", bounds=DIFFERENCE).columns})
+        return pd.DataFrame(rows)
+
+    def answers(self) -> pd.DataFrame:
+        """Return what RetMask changes in the answers.
+
+        Returns
+        -------
+        DataFrame
+            `outcome`, `against` (the control, or `before`), `seed` ("1", "2", "both"), and the
+            `value`, `low`, `high`, `p`: in points of 100, over needles or questions.
+        """
+        rows = []
+        for outcome, against in product(OUTCOMES, (MATCHED, BEFORE)):
+            tables = {}
+            for seed in SEEDS:
+                other = (outcome, against, 0 if against == BEFORE else seed)
+                if {other, (outcome, RETMASK, seed)} <= self.outcomes.keys():
+                    tables[str(seed)] = (self.outcomes[outcome, RETMASK, seed],
+                                         self.outcomes[other])
+            if not tables:
+                continue
+            for seed, parts in ({"both": [*tables.values()]} | {
+                    seed: [table] for seed, table in tables.items()}).items():
+                rows.append({"outcome": outcome, "against": against, "seed": seed,
+                             **_compared(outcome, parts).columns})
+        return pd.DataFrame(rows)
+
+
+    def levels(self) -> pd.DataFrame:
+        """Return what each model reaches, arm by arm and seed by seed.
+
+        Returns
+        -------
+        DataFrame
+            `outcome` (with its unit), `arm` (as readers know it), `seed`, `value`, `low`, `high`
+            (95 %, over needles or questions). Scores are those of the heads that RetMask masks.
+        """
+        rows = []
+        for own, control in self.pairs:
+            seed = own.artifact.manifest["config"]["seed"]
+            for arm, scores in ((BEFORE, own.before), (MATCHED, control.after),
+                                (RETMASK, own.after)):
+                found = success_of(scores)
+                rows.append(("copy score of the masked heads", arm, seed, *interval(
+                    mean_in_cases(scores, own.heads, found),
+                    scores.cases["needle"].to_numpy()[found], bounds=SHARE)))
+        for (outcome, arm, seed), table in self.outcomes.items():
+            value, cluster, stratum = _COLUMNS[outcome]
+            found = 100.0 * table[value] if table[value].dtype == bool else table[value]
+            rows.append((UNITS[outcome], arm, seed, *interval(
+                found, table[cluster], table[stratum] if stratum else None, bounds=POINTS)))
+        table = pd.DataFrame(rows, columns=["outcome", "arm", "seed", "value", "low", "high"])
+        table["arm"] = table["arm"].map(NAMES)
+        trained = table["arm"] != NAMES[BEFORE]
+        table.loc[~trained, "seed"] = 0
+        return table.drop_duplicates(["outcome", "arm", "seed"])
+
+
+UNITS = {"needles": "needles found, %", "tasks": "tasks, points",
+         "abilities": "general abilities, points"}
+_COLUMNS = {"needles": ("success", "needle", None), "tasks": ("score", "sample", "dataset"),
+            "abilities": ("score", "sample", "task")}
+"""Values, what is drawn together, and strata of the outcomes' tables."""
+NAMES = {BEFORE: "before training", MATCHED: "other heads masked", RETMASK: "RetMask"}
+
+
+def _case_scores(
+    own: RetMaskRun, control: RetMaskRun, against: str
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return `needle` and `score` in the cases that both models answer, of RetMask and the other.
+    """
+    other = control.after if against == MATCHED else own.before
+    solved = success_of(own.after) & success_of(other)
+    cases = own.after.cases[["needle"]][solved]
+    return tuple(cases.assign(score=mean_in_cases(scores, own.heads, solved))
+                 for scores in (own.after, other))
+
+
+def _compared(outcome: str, parts: list[tuple[pd.DataFrame, pd.DataFrame]]) -> Contrast:
+    value, cluster, stratum = _COLUMNS[outcome]
+    found = [tuple(table.assign(**{value: 100.0 * table[value]}) for table in pair)
+             if value == "success" else pair for pair in parts]
+    return difference(found, value, cluster, stratum)
+
+
+def real_training(compute: Compute = "never") -> RealTraining:
+    """Collect what is stored, and make what is missing unless `compute="never"`."""
+    runs, outcomes, artifacts, missing = {}, {}, [], []
+    for seed, arm in product(SEEDS, ARMS):
+        try:
+            runs[arm, seed] = train(arm, seed, compute)
+        except NotStored:
+            missing.append(run_command(MODEL, config_of(arm, seed)))
+            continue
+        artifacts.append(runs[arm, seed].artifact)
+    trainings = [(BEFORE, 0, None), *((arm, seed, run.training)
+                                      for (arm, seed), run in runs.items())]
+    for outcome, (arm, seed, trained) in product(OUTCOMES, trainings):
+        try:
+            outcomes[outcome, arm, seed], artifact = OUTCOMES[outcome](trained, compute)
+        except NotStored:
+            continue
+        artifacts.append(artifact)
+    return RealTraining(runs, outcomes, artifacts, missing)

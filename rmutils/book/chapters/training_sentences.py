@@ -1,0 +1,427 @@
+"""What was found about trainings, in sentences computed from the results."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import pandas as pd
+
+from rmutils.book.chapters.main_tables.experiment import able_to_differ
+from rmutils.book.figures.report import by_sign, join, number, spell
+from rmutils.book.verdicts import ALPHA, SHOWN, Claimed, Effect, answers
+from rmutils.heads import HeadScores
+from rmutils.pipeline.retmask import RetMaskRun
+from rmutils.preference.strategies import STRATEGIES
+from rmutils.stats import ANY, SHARE, Bounds, Interval, interval
+
+
+def _interval(row: pd.Series) -> Interval:
+    return Interval(row["effect"], row["low"], row["high"])
+
+
+def _on_models(tables: Mapping[str, pd.DataFrame], strategy: str) -> str:
+    """List a strategy's effect on each model, where it is stored."""
+    found = {model: table.set_index("strategy").loc[strategy] for model, table in tables.items()
+             if strategy in set(table.get("strategy", ()))}
+    return join(f"{number(*_interval(row))} on `{model}`" for model, row in found.items())
+
+
+def _tally(tables: Sequence[pd.DataFrame], p: str | None = "p_holm") -> tuple[int, int, int]:
+    """Count what lies above zero, below zero, and in all: by the interval, and by a column p of the
+    tables as well."""
+    rows = pd.concat(tables)
+    sure = rows[p] <= ALPHA if p else rows["low"].notna()
+    return (int((sure & (rows["low"] > 0)).sum()), int((sure & (rows["high"] < 0)).sum()),
+            len(rows))
+
+
+def main_contrasts(
+    less: Mapping[str, pd.DataFrame], gained: Mapping[str, pd.DataFrame],
+    room: Mapping[str, Effect], control: str = "non-retrieval-mask",
+) -> list[str]:
+    """Say by how much RetMask gains more than other trainings, and over no training.
+
+    Parameters
+    ----------
+    less, gained : mapping
+        Model -> table as from `rmutils.book.chapters.main_tables.experiment.contrasts` and `gains`.
+    room : mapping
+        Model -> gain by RetMask over the categories with room for one
+        (`rmutils.book.claims.effects.task_effects.gain`); p is corrected over all of them.
+    control : str
+        The strategy that masks other heads.
+    """
+    less = {model: table for model, table in less.items() if len(table)}
+    if not less or not gained:
+        return ["No two trainings of one model are stored, so nothing can be compared."]
+    above, below, count = _tally(list(less.values()))
+    better, worse, _ = _tally(list(less.values()), p=None)
+    own_above, own_below, models = _tally(
+        [table[table["strategy"] == "retmask"] for table in gained.values()])
+    return [
+        f"**In {count - above - below} of {count} comparisons we cannot tell RetMask from another "
+        f"training{f'; it is better in {above} and worse in {below}' * bool(above + below)}**, "
+        "with p corrected for the comparisons of a model. By the intervals alone, it would be "
+        f"better in {better} and worse in {worse}.",
+        f"The difference from {STRATEGIES[control].name}, which masks as many *other* heads, in "
+        f"points: {_on_models(less, control)} (95 % intervals, before any correction).",
+        f"Compared with the model before training, RetMask measurably raises the mean score in "
+        f"{own_above} of {models} models and lowers it in {own_below}; the difference in points: "
+        f"{_on_models(gained, 'retmask')}." + "".join(
+            f" {_raised(model, table, room)}" for model, table in gained.items()
+            if _tally([table[table["strategy"] == "retmask"]])[0]),
+    ]
+
+
+def _raised(model: str, table: pd.DataFrame, room: Mapping[str, Effect]) -> str:
+    """Say what stands beside a gain by RetMask: the other trainings, and the categories with room.
+    """
+    above, _, count = _tally([table[table["strategy"] != "retmask"]])
+    also = f"{f'all {count}' if above == count else f'{above} of {count}'} other trainings"
+    told = f"On `{model}`, {also} raise it as well"
+    if model not in room:
+        return f"{told}."
+    judged = dict(zip(room, answers([(effect, Claimed(above=0)) for effect in room.values()]),
+                      strict=True))[model]
+    effect = room[model]
+    verdict = "shown" if judged.verdict == SHOWN else judged.verdict
+    return (f"{told}; over the categories with room for a gain, RetMask's gain is "
+            f"{verdict}: {_scaled(effect, 1)} "
+            f"(p = {judged.p:.2g}, corrected for {len(room)} models).")
+
+
+def strengths(
+    sizes: Mapping[str, pd.DataFrame],
+    controls: Sequence[str] = ("non-retrieval-mask", "random-mask"),
+) -> str:
+    """Say how many of RetMask's pairs and training steps the other masks have.
+
+    Parameters
+    ----------
+    sizes : mapping
+        Model -> `strategy`, `pairs` and `steps` of each training
+        (`rmutils.book.chapters.main_tables.experiment.Evaluated`).
+    """
+    lines = []
+    for model, table in sizes.items():
+        means = table.groupby("strategy").mean()
+        there = [control for control in controls if {control, "retmask"} <= {*means.index}]
+        shares = {control: means.loc[control] / means.loc["retmask"] for control in there}
+        told = join(f"{share['pairs']:.0%} and {share['steps']:.0%} for {STRATEGIES[control].name}"
+                    for control, share in shares.items()) if there else ""
+        lines += [f"on `{model}` {told}"] if told else []
+    return ("The trainings also differ in strength: where both answers are equal there is no pair. "
+            "Pairs and training steps under other masks, as shares of RetMask's: "
+            + "; ".join(lines) + "." if lines else
+            "No training under other masks is stored beside RetMask.")
+
+
+WITHOUT = {"rc-removed": "Removing the thoughts from the pairs",
+           "rc-un-generated": "Making the pairs without thoughts"}
+"""What was done to the pairs of a strategy."""
+
+
+def reasoning_kinds(
+    less: pd.DataFrame, gained: pd.DataFrame, blind: Collection[str] = ()
+) -> list[str]:
+    """Say what pairs without reasoning change, beside whole ones.
+
+    Parameters
+    ----------
+    less : DataFrame
+        As from `contrasts` by category: whole pairs minus each shortened kind.
+    gained : DataFrame
+        As from `gains`, over all categories.
+    blind : collection of str
+        Categories in which the untrained model's score could not have moved.
+    """
+    if less.empty or gained.empty:
+        return ["Trainings on all three kinds of pairs are not stored, so nothing can be compared."]
+    few = [*dict.fromkeys(less.loc[less["p"].isna(), "category"])]
+    able = able_to_differ(less, blind)
+    if able.empty:
+        return ["In no category could a difference have been shown."]
+    lines = []
+    for strategy, part in able.groupby("strategy", sort=False):
+        worse, better, count = _tally([part])
+        found = (f"does worse than whole pairs in {worse} and better in {better} of" if
+                 worse + better else "makes no detectable difference in any of")
+        sure, (below, above, _) = (worse, better), _tally([part], p=None)
+        lines.append(
+            f"**{WITHOUT.get(strategy, STRATEGIES[strategy].name)} {found} {count} categories that "
+            "could show one" + (".**" if sure == (below, above) else
+                                  f"**; by the intervals alone, it would be worse in {below} and "
+                                  f"better in {above}."))
+    left = [f"{join(names)}, {why}" for names, why in (
+        (sorted(blind), "where the untrained model's score could not have moved"),
+        (few, "with too few texts for a test")) if names]
+    lines[-1] += (f" Each p is corrected for these {len(able)} comparisons"
+                  + (f". Left out: {'; '.join(left)}." if left else "."))
+    each = join(f"{number(*_interval(row))} after {STRATEGIES[row['strategy']].name}"
+                for _, row in gained.iterrows())
+    return [*lines,
+            "Compared with the model before training, the mean score changes, in points, by "
+            f"{each} (95 % intervals)."]
+
+
+def abilities_kept(changed: Mapping[str, pd.DataFrame]) -> list[str]:
+    """Say what training does to the tasks that have nothing to do with retrieval.
+
+    Parameters
+    ----------
+    changed : mapping
+        Model -> rows of `general_abilities.experiment.changes` for the mean of all tasks.
+    """
+    tables = {model: table for model, table in changed.items()
+              if "retmask" in set(table["strategy"])}
+    if not tables:
+        return ["No training with RetMask is stored, so nothing can be said."]
+    own = {model: table.set_index("strategy").loc["retmask"] for model, table in tables.items()}
+    sure = {model: by_sign(_interval(row), "rises", "falls", "open")
+            if row["p_holm"] <= 0.05 else "open"  # corrected for the strategies of a model
+            for model, row in own.items()}
+    moved = ", ".join(f"`{model}` by {number(*_interval(own[model]))} points"
+                      for model, what in sure.items() if what != "open")
+    still = [row for model, row in own.items() if sure[model] == "open"]
+    counts = [*sure.values()]
+    others = [table[table["strategy"] != "retmask"] for table in tables.values()]
+    above, below, count = _tally(others, p=None)
+    lost = [f"{STRATEGIES[row.strategy].name} on `{model}`" for model, table in tables.items()
+            for row in table.itertuples()
+            if row.strategy != "retmask" and row.p_holm <= 0.05 and row.high < 0]
+    return [
+        (f"**After RetMask, the mean over tasks that could show a loss falls in "
+         f"{counts.count('falls')} of {len(own)} models and rises in {counts.count('rises')}**: on "
+         f"{moved}." if moved else
+         f"**After RetMask no loss is shown in any of {len(own)} models**, in the mean over the "
+         "tasks on which a model had something to lose.")
+        + (f" {'Where it does neither, it' if moved else 'The mean'} changes by "
+           f"{_range(still, 'effect')} points; the smallest "
+           f"detectable change is {_range(still, 'smallest_effect')} points." if still else ""),
+        f"Of the intervals of {count} other trainings, {above} lie above zero and {below} below "
+        "it, before any correction for their number"
+        + (f"; after it, a loss is shown for {join(lost)}." if lost else ".")]
+
+
+def other_trainings(less: Mapping[str, pd.DataFrame]) -> str:
+    """Say after which other trainings the mean over tasks is lower, or higher, than after RetMask.
+
+    Parameters
+    ----------
+    less : mapping
+        Model -> RetMask minus each other training, with the columns of `rmutils.stats.compare`.
+    """
+    above, below, count = _tally([*less.values()])
+    told = [f"**Compared with {count} other trainings, the mean after RetMask is shown to be "
+            f"higher than after {spell(above)} and lower than after {spell(below)}.**"]
+    for model, table in less.items():
+        sure = table[(table["p_holm"] <= ALPHA) & ((table["low"] > 0) | (table["high"] < 0))]
+        if len(sure):
+            once = ", one training of each" if sure["seeds"].max() == 1 else ""
+            told.append(
+                f"On `{model}` RetMask differs by " + join(
+                    f"{number(*_interval(row))} points from {STRATEGIES[row['strategy']].name}"
+                    for _, row in sure.iterrows())
+                + f" (p of at most {sure['p_holm'].max():.1g} after correction{once}).")
+    return " ".join(told)
+
+
+def copied_and_known(
+    changed: Mapping[str, Mapping[str, pd.DataFrame]], needles: Mapping[str, Effect]
+) -> str:
+    """Say what RetMask does to answers that are copied, to those by heart, and to needles.
+
+    Parameters
+    ----------
+    changed : mapping
+        Kind of answers -> model -> changes, with the columns of `rmutils.stats.compare`.
+    needles : mapping
+        Model -> change of the share of needles found.
+    """
+    told, ways = [], {1: "a gain", -1: "a loss"}
+    for which, tables in changed.items():
+        tables = {model: table for model, table in tables.items()
+                  if "retmask" in set(table["strategy"])}
+        if not tables:
+            continue
+        shown = {}
+        for model, table in tables.items():
+            row = table.set_index("strategy").loc["retmask"]
+            sign = by_sign(_interval(row), 1, -1, 0) if row["p_holm"] <= ALPHA else 0
+            shown |= {model: sign} if sign else {}
+        sure = (join(f"{ways[sign]} is shown on `{model}`" for model, sign in shown.items())
+                if shown else "no change is shown")
+        told.append(f"{which.capitalize()}: RetMask changes these answers, in points, by "
+                    f"{_on_models(tables, 'retmask')}; with p corrected, {sure}.")
+        told += [f"There, the share of needles found in long texts goes the other way: by "
+                 f"{_scaled(needles[model], 100)} points (chapter 6)."
+                 for model, sign in shown.items() if which == "copied"
+                 and sign * by_sign(_of(needles[model]), 1, -1, 0) < 0]
+    return " ".join(told)
+
+
+def drift_beside_others(drift: pd.DataFrame) -> str:
+    """Say in which models RetMask drifts less, or more, than every other training.
+
+    Parameters
+    ----------
+    drift : DataFrame
+        One measure of each `model` and `strategy`, with `value`, `low` and `high`.
+    """
+    told: dict[str, list[str]] = {"less than every other training": [],
+                                  "more than every other training": [], "within their range": []}
+    less, more, between = told
+    for model, rows in drift.groupby("model", sort=False):
+        own, others = (rows[(rows["strategy"] == "retmask") == is_own] for is_own in (True, False))
+        if own.empty or others.empty:
+            continue
+        value, low, high = own[["value", "low", "high"]].iloc[0]
+        ends = others["value"].min(), others["value"].max()
+        told[less if high < others["low"].min() else more if low > others["high"].max()
+             else between].append(f"`{model}` ({value:.2g}; others "
+                                  f"{' to '.join(f'{end:.2g}' for end in ends)})")
+    found = [f"{how} on {join(models)}" for how, models in told.items() if models]
+    return f"RetMask drifts {join(found)}." if found else ""
+
+
+def _range(rows: Sequence[pd.Series], column: str) -> str:
+    """Name the lowest and the highest of some values; one where they read alike."""
+    values = [row[column] for row in rows]
+    return " to ".join(dict.fromkeys(f"{end:.2g}" for end in (min(values), max(values))))
+
+
+def masked_heads(
+    model: str, effects: Mapping[str, Effect], elsewhere: Mapping[str, Effect],
+    needles: Mapping[str, Mapping[str, Effect]], again: tuple[int, Interval] | None = None,
+    layers: str = "",
+) -> list[str]:
+    """Say what RetMask does to the scores of the heads that it masks, and to the needles found.
+
+    Parameters
+    ----------
+    effects : mapping
+        As from `rmutils.book.claims.effects.head_effects.masked_heads_after`, with `retmask`.
+    elsewhere : mapping
+        Other models -> the effect of RetMask on them.
+    needles : mapping
+        Model -> strategy -> change of the share of needles found, for all of these models.
+    again : (int, Interval), optional
+        How often `model` was trained again, and what that changed.
+    layers : str
+        What controls of the same layers show.
+    """
+    own = effects["retmask"]
+    others = join(f"{_scaled(effect, 1000)} after {STRATEGIES[name].name}"
+                  for name, effect in effects.items() if name != "retmask")
+    return [
+        f"**After RetMask, the scores of the masked heads of `{model}` "
+        f"{by_sign(_of(own), 'rise', 'fall', 'do not measurably change')}**: by "
+        f"{_scaled(own, 1000)} thousandths (95 % interval over {own.clusters} needles; "
+        f"{own.note}). After its other trainings they change by {others}."
+        + (f" Trained again on {spell(again[0])} other sets of instructions, they change by "
+           f"{number(*(1000 * end for end in again[1]))}." if again else ""),
+        f"{layers} On the teaching models, with several seeds, RetMask changes them by ".lstrip()
+        + join(f"{_scaled(effect, 1000)} (`{name}`)" for name, effect in elsewhere.items()) + ".",
+        _needles_where_scores_rise({model: own, **elsewhere}, needles)]
+
+
+def _needles_where_scores_rise(
+    scores: Mapping[str, Effect], needles: Mapping[str, Mapping[str, Effect]]
+) -> str:
+    """Say what becomes of the needles found where RetMask raises scores, and after which other
+    trainings they rise as well."""
+    risen = [model for model, effect in scores.items() if effect.low > 0]
+    if not risen:
+        return "In no model do scores rise, so nothing follows about the needles found."
+    told, beside, also = [], [], {}
+    for model in risen:
+        own, others = needles[model]["retmask"], dict(needles[model])
+        del others["retmask"]
+        told.append(f"{by_sign(_of(own), 'rises', 'falls', 'does not measurably change')} on "
+                    f"`{model}` ({_scaled(own, 100)})")
+        if own.low <= 0:
+            continue
+        also[model] = [STRATEGIES[name].name for name, one in others.items() if one.low > 0]
+        if others:
+            beside.append(
+                f" After other trainings of `{model}` it changes by "
+                + join(f"{_scaled(one, 100)} ({STRATEGIES[name].name})"
+                       for name, one in others.items())
+                + (f", so it rises after {join(also[model])}, too" if also[model] else "") + ".")
+    lead = ("Needles found did not follow the scores"
+            if any(needles[model]["retmask"].high < 0 for model in risen) else
+            "More needles were found after other trainings, too" if any(also.values()) else
+            "Higher scores went with more needles, after no other training"
+            if len(also) == len(risen) else "Higher scores did not always go with more needles")
+    return (f"**{lead}.** Where RetMask raises scores, the share of needles found {join(told)}, in "
+            f"percentage points.{''.join(beside)}")
+
+
+def _of(effect: Effect) -> Interval:
+    return Interval(effect.value, effect.low, effect.high)
+
+
+def _scaled(effect: Effect, scale: float) -> str:
+    return number(*(scale * end for end in _of(effect)))
+
+
+def heads_by_detection(model: str, own: HeadScores, other: HeadScores, tau: float) -> str:
+    """Say how many heads the detection before a training selects, beside that of other chapters."""
+    ours, theirs = own.select(tau=tau), other.select(tau=tau)
+    prompts = [sorted(scores.cases["length"].unique()) for scores in (own, other)]
+    if {*ours} == {*theirs}:
+        return ""
+    first, second = (f"{len(lengths)} lengths from {lengths[0]:,} to {lengths[-1]:,} tokens"
+                     for lengths in prompts)
+    return (f"On `{model}`, trainings mask {len(ours)} heads, detected at {first} of the prompt; "
+            f"most other chapters count {len(theirs)}, detected at {second}. "
+            f"{len({*ours} & {*theirs})} heads are in both.")
+
+
+LAST_STEPS = 5
+"""Steps at the end of a training over which rewards are averaged: a single batch says little."""
+
+
+def method(runs: Mapping[str, Sequence[RetMaskRun]]) -> list[str]:
+    """Say how often masking changes an answer, where the loss begins, and which answer moves.
+
+    Parameters
+    ----------
+    runs : mapping
+        Model -> stored runs of RetMask, one per seed.
+    """
+    stored = {model: own for model, own in runs.items() if own}
+    if not stored:
+        return ["No run of RetMask is stored, so nothing can be said of its pairs."]
+
+    def over_runs(measure: Callable[[RetMaskRun], float], bounds: Bounds = ANY) -> str:
+        return join(f"{number(*interval(list(map(measure, own)), bounds=bounds))} on `{model}`"
+                    for model, own in stored.items())
+
+    def share(run: RetMaskRun) -> float:
+        return len(run.pairs) / int(run.artifact.manifest["config"]["instructions"])
+
+    def reward(side: str) -> Callable[[RetMaskRun], float]:
+        return lambda run: float(run.curve[f"{side}_reward"].tail(LAST_STEPS).mean())
+
+    every = [run for own in stored.values() for run in own]
+    exact, rounded = ([abs(run.curve["loss"][0] - math.log(2)) for run in every
+                       if (run.artifact.manifest["config"]["recipe"]["precision"]
+                           == "float32") == full] for full in (True, False))
+    chosen, rejected = reward("chosen"), reward("rejected")
+    falls = all(rejected(run) < -abs(chosen(run)) for run in every)
+    much = "most" if min(map(share, every)) > 0.5 else "some"
+    return [
+        f"**Masking the retrieval heads changes {much} answers.** The share of "
+        "instructions that become a pair, because both answers differ, is "
+        f"{over_runs(share, SHARE)} (95 % intervals over runs).",
+        "**Every training starts at a loss of log 2 = 0.6931**, because the model starts as its "
+        f"own reference: {len(exact)} stored trainings in float32 differ from it by "
+        f"{max(exact, default=0):.1g} at most"
+        + (f", {len(rounded)} in bfloat16, which rounds, by {max(rounded):.1g}." if rounded
+           else "."),
+        ("**Training mostly unlearns the rejected answers.** " if falls else "")
+        + "At the end of training the reward (β times the change of log-probability) of rejected "
+        f"answers is {over_runs(rejected)}; that of chosen answers is {over_runs(chosen)}.",
+    ]

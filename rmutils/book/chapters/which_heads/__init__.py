@@ -1,0 +1,1 @@
+"""The chapter *Which heads? Several scores, and what each is worth*."""

@@ -1,0 +1,253 @@
+"""RetMask with heads by another score: do they make better pairs than those by copy score?
+
+`rmutils run which_heads -p compute_pairs auto` makes the missing runs of
+`data/plans/pairs_from_other_heads.yml` in the plan's order.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import combinations, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from rmutils.book.experiments.planned_runs import MATCHED, RETMASK, Plan, planned_runs
+from rmutils.core.config import command_line
+from rmutils.core.errors import NotStored
+from rmutils.core.results import JOURNAL, Artifact, Compute, Stage
+from rmutils.heads import HeadScores, detect
+from rmutils.heads.detection import detect_stored, inputs_of, load, save
+from rmutils.heads.head_change import (
+    FOUND,
+    RETRIEVAL,
+    PairedDetection,
+    needles_found,
+    training_effect,
+)
+from rmutils.heads.scores import DECIMALS, Head
+from rmutils.models import identify
+from rmutils.models.loading import corpus_of
+from rmutils.pipeline.retmask import RetMaskConfig, RetMaskSteps, run_retmask
+from rmutils.preference.strategies import STRATEGIES
+from rmutils.stats import DIFFERENCE, LEVEL, Interval, contrast, holm
+from rmutils.training.compute_backend import ComputeBackend
+
+OTHER_PAIRS = Stage("other-pairs", version=1)
+COPY, UNDECIDED = "copy", "undecided"
+
+
+@dataclass(frozen=True)
+class Training:
+    """A trained model's copy scores, the heads that were masked for it, and where both are kept."""
+
+    after: HeadScores
+    heads: list[Head]
+    artifact: Artifact
+
+    @property
+    def machine(self) -> str:
+        """That of the last step, the detection after the training: a manifest knows no other."""
+        return str(self.artifact.manifest["environment"]["hardware"])
+
+
+@dataclass(frozen=True)
+class PairsFromOtherHeads:
+    """The stored trainings of the plan.
+
+    Attributes
+    ----------
+    before : HeadScores
+        Copy scores of the untrained model.
+    trainings : dict
+        (score, strategy, seed) -> Training.
+    planned, comparisons : int
+        Trainings and primary comparisons of the plan.
+    deviations : list of str
+        What is not as the plan says.
+    """
+
+    before: HeadScores
+    trainings: dict[tuple[str, str, int], Training]
+    planned: int
+    comparisons: int
+    deviations: list[str]
+
+    @property
+    def artifacts(self) -> list[Artifact]:
+        """The results that were read."""
+        return [training.artifact for training in self.trainings.values()]
+
+    @property
+    def repeated(self) -> list[Artifact]:
+        """Those of RetMask by copy score."""
+        return [training.artifact for (*arm, _), training in self.trainings.items()
+                if arm == [COPY, RETMASK]]
+
+    def heads(self) -> dict[str, list[Head]]:
+        """The heads that RetMask masks, by score."""
+        return {score: training.heads for (score, strategy, _), training in self.trainings.items()
+                if strategy == RETMASK}
+
+    def in_common(self) -> dict[tuple[str, str], int]:
+        """How many heads two scores have in common."""
+        by_score = self.heads()
+        return {(one, other): len({*by_score[one]} & {*by_score[other]})
+                for one, other in combinations(by_score, 2)}
+
+    def by_seed(self) -> pd.DataFrame:
+        """Needles found after each training, of 100.
+
+        Returns
+        -------
+        DataFrame
+            `heads by` (the score), `masked` (these heads, or others of their layers), and a column
+            for each seed, empty where the training is missing.
+        """
+        rows: dict[tuple[str, str], dict[str, float]] = {}
+        for (score, strategy, seed), training in self.trainings.items():
+            masked = "these" if strategy == RETMASK else "others of their layers"
+            rows.setdefault((score, masked), {})[f"seed {seed}"] = 100 * _found(training).mean()
+        return pd.DataFrame([{"heads by": score, "masked": masked, **found}
+                             for (score, masked), found in rows.items()])
+
+    def needles(self) -> pd.DataFrame:
+        """Needles found after a training, minus those after another one with the same seed.
+
+        Returns
+        -------
+        DataFrame
+            `primary` (whether the plan decides by it), `this` and `other` (score and strategy),
+            `seeds`, `apart` (seeds whose two trainings end on different machines), `value`, `low`,
+            `high` (share of the cases), `p` (corrected by Holm over the planned primary
+            comparisons, those that are missing included; NaN for others).
+        """
+        scores = list(self.heads())
+        asked = [(True, (score, RETMASK), (COPY, RETMASK)) for score in scores if score != COPY]
+        asked += [(False, (score, RETMASK), (score, MATCHED)) for score in scores]
+        rows = []
+        for primary, this, other in asked:
+            seeds = sorted(seed for *arm, seed in self.trainings
+                           if tuple(arm) == this and (*other, seed) in self.trainings)
+            if not seeds:
+                continue
+            gained = np.stack([_found(self.trainings[*this, seed])
+                               - _found(self.trainings[*other, seed]) for seed in seeds], axis=1)
+            needles = self.trainings[*this, seeds[0]].after.cases["needle"].to_numpy()
+            change = contrast(gained, needles, bounds=DIFFERENCE)
+            rows.append({"primary": primary, "this": this, "other": other, "seeds": len(seeds),
+                         "apart": sum(self.trainings[*this, seed].machine
+                                      != self.trainings[*other, seed].machine for seed in seeds),
+                         **change.columns})
+        table = pd.DataFrame(rows, columns=["primary", "this", "other", "seeds", "apart", "value",
+                                            "low", "high", "p"])
+        decided = table["primary"].astype(bool)
+        table["p"] = pd.Series(holm(table.loc[decided, "p"], self.comparisons),
+                               table.index[decided])
+        return table
+
+    def again(self) -> tuple[Interval, Interval]:
+        """What RetMask by copy score changes: the masked heads' scores, and needles found."""
+        own = [one for (*arm, _), one in self.trainings.items() if arm == [COPY, RETMASK]]
+        pairs = [PairedDetection(self.before, one.after, one.heads) for one in own]
+        effects = pd.concat([training_effect(pairs, cases="both"), needles_found(pairs)])
+        rows = effects.query("quantity == 'change'").set_index("group")
+        score, found = (Interval(*rows.loc[group, ["value", "low", "high"]])
+                        for group in (RETRIEVAL, FOUND))
+        return score, found
+
+
+def _found(training: Training) -> np.ndarray:
+    """(cases,): 1 where the trained model finds the needle."""
+    found: np.ndarray = training.after.cases["success"].to_numpy(float)
+    return found
+
+
+def planned(plan: Plan) -> list[RetMaskConfig]:
+    """Return the configurations of all runs, in the order in which they are made.
+
+    `detect.score` chooses the heads: those that reach its `tau` are as many as by copy score.
+    """
+    p = plan.content
+    base = planned_runs(p["model"])[0].changed({"tau": p["tau"]})
+    count = len(detect_stored(p["model"], base.detect)[0].select(tau=base.tau))
+    by_score = {}
+    for score in p["scores"]:
+        scores, _ = detect_stored(p["model"], base.detect.changed({"score": score}))
+        tau = float(scores.mean[scores.select(top_k=count)[-1]].round(DECIMALS))
+        by_score[score] = base if score == COPY else base.changed(
+            {"detect.score": score, "tau": tau})
+    return [by_score[score].changed({"strategy": strategy, "seed": seed})
+            for strategy, score, seed in product(p["arms"], p["scores"], p["seeds"])]
+
+
+def train_stored(config: RetMaskConfig, plan: Plan, *, compute: Compute = "auto") -> Training:
+    """Train on pairs from the heads of a score, and detect by copy score; or look that up.
+
+    Raises
+    ------
+    NotStored
+        It is not stored and `compute="never"`.
+    """
+    model = plan.content["model"]
+    if config.detect.score == COPY:
+        run = run_retmask(model, config, compute=compute)
+        return Training(run.after, run.heads, run.artifact)
+
+    def make(folder: Path) -> dict[str, Any]:
+        steps = RetMaskSteps(model, config, ComputeBackend())
+        heads = steps.mask()
+        lm, training = steps.train(steps.pair(heads)[0].table)
+        save(detect(lm, config.detect.changed({"score": COPY}), journal=folder / JOURNAL), folder)
+        return {"plan": plan.digest, "heads": heads, "training": training.key}
+
+    artifact = OTHER_PAIRS.obtain_folder(
+        config, inputs_of(identify(model), config.detect, corpus_of(model)), make, compute=compute,
+        model=model, label=f"{config.detect.score}-{config.strategy}-seed{config.seed}",
+        command=command_line("run", "which_heads", "-p", "compute_pairs", "auto"))
+    return Training(load(artifact.folder, model), [
+        tuple(head) for head in artifact.manifest["facts"]["heads"]], artifact)
+
+
+def pairs_from_other_heads(plan: Plan, *, compute: Compute = "never") -> PairsFromOtherHeads:
+    """Collect the stored trainings, and make the missing ones unless `compute="never"`."""
+    found, configs = {}, planned(plan)
+    for config in configs:
+        try:
+            found[config.detect.score, config.strategy, config.seed] = train_stored(
+                config, plan, compute=compute)
+        except NotStored:
+            continue
+    ours = [training.artifact for (score, *_), training in found.items() if score != COPY]
+    before, _ = detect_stored(plan.content["model"], configs[0].detect)
+    return PairsFromOtherHeads(before, found, len(configs), len(plan.content["scores"]) - 1,
+                               [*plan.deviations(ours), *_made_elsewhere(found)])
+
+
+def _made_elsewhere(trainings: dict[tuple[str, str, int], Training]) -> list[str]:
+    """Say which results were sealed on another machine than the first, where the plan has one for
+    all."""
+    made = {key: one.machine for key, one in trainings.items()}
+    first, seeds = next(iter(made.values()), ""), defaultdict(list)
+    for (score, strategy, seed), machine in made.items():
+        if machine != first:
+            seeds[f"{STRATEGIES[strategy].name} by {score}"].append(str(seed))
+    listed = "; ".join(f"{arm}, seeds {', '.join(of)}" for arm, of in seeds.items())
+    return [f"The plan has one machine for all. By their manifests, at least the last step (the "
+            f"detection after the training) was made on another: {listed}."] if listed else []
+
+
+def verdict(value: float, low: float, high: float, p: float) -> str:
+    """Apply the rule of the plan.
+
+    Examples
+    --------
+    >>> verdict(0.05, 0.01, 0.09, 0.02), verdict(0.05, 0.01, 0.09, 0.2)
+    ('these make better pairs', 'undecided')
+    """
+    if p > 1 - LEVEL or low <= 0 <= high:
+        return UNDECIDED
+    return f"these make {'better' if value > 0 else 'worse'} pairs"

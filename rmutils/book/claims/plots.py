@@ -1,0 +1,363 @@
+"""Chapter 10: the list of the paper's claims, those of the texts beside it, and the key findings.
+
+The README holds the key findings as text; a test compares it with what comes out here.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from IPython.display import HTML
+
+from rmutils.attention.select_attention import Select
+from rmutils.attention.share_attention import Share
+from rmutils.book.chapters.main_tables.experiment import contrasts, evaluated, gains
+from rmutils.book.chapters.masking_sweep.experiment import count_at, scored
+from rmutils.book.chapters.ms_poe import sentences as ms_poe_sentences
+from rmutils.book.chapters.olmo3_recipe import sentences as olmo3_sentences
+from rmutils.book.chapters.olmo3_recipe.ablations import recipe_parts
+from rmutils.book.chapters.olmo3_recipe.experiment import extension_stored
+from rmutils.book.chapters.retrieval_heads_under_change.experiment import needles_found
+from rmutils.book.chapters.share_attention import later_sharing
+from rmutils.book.chapters.share_attention import sentences as sharing_sentences
+from rmutils.book.chapters.share_attention.layer_choice import (
+    AgreementConfig,
+    LayersConfig,
+    early_and_later,
+    planned_recall,
+)
+from rmutils.book.chapters.share_attention.savings_curves import look_up, planned_sharing
+from rmutils.book.chapters.training_effect.layer_matched_training import layer_matched_training
+from rmutils.book.claims.claim_list import Judged, Part, judge, load_claims
+from rmutils.book.claims.effects.masking_effects import (
+    needles_lost_beyond_others,
+    needles_lost_beyond_same_layers,
+)
+from rmutils.book.claims.effects.task_effects import EVALUATIONS
+from rmutils.book.experiments.planned_runs import load_plan
+from rmutils.book.experiments.run_costs import roofline
+from rmutils.book.experiments.variant_questions import DocumentsConfig
+from rmutils.book.figures.report import by_sign, counted, number, sentence, spell
+from rmutils.book.figures.style import MODEL_COLOURS
+from rmutils.book.figures.training_figures import SIGNS
+from rmutils.book.verdicts import AGAINST, BLIND, Effect
+from rmutils.core.errors import NotStored
+from rmutils.heads import HeadScores
+from rmutils.heads.detection import DetectConfig
+from rmutils.longcontext.extension import ExtensionConfig
+from rmutils.models.known_models import tau_of
+from rmutils.models.loading import corpus_of
+from rmutils.paper.tables import load_published_maps
+from rmutils.stats import Interval
+
+WIDTH, STEP = 240, 7
+"""Width of a row's picture, and the height of an effect in it, in pixels."""
+
+
+def claim_list(judged: Sequence[Judged]) -> HTML:
+    """Show each claim with its verdict, its effects as dots, and behind a click what they are.
+
+    `book/_static/filters.js` adds the filters; without it, and on paper, all claims are listed.
+    Each picture has a scale of its own, from the smallest to the largest end of an interval or
+    bound; the upright line is the claimed bound. A paler dot is shown beside those that decide.
+
+    Parameters
+    ----------
+    judged : sequence of Judged
+        As from `rmutils.book.claims.claim_list.judge`.
+    """
+    rows = "".join(map(_claim_row, judged))
+    return HTML(f'<div class="rm-claims"><ol>{rows}</ol></div>')
+
+
+def _claim_row(one: Judged) -> str:
+    sign, kind = SIGNS[one.verdict]
+    said = one.claim.said[0]
+    known = [part for part in one.parts if part.effect]
+    models = sorted({word for part in known for word in map(str, part.of)
+                     if word in MODEL_COLOURS})
+    parts = "".join(f"<li>{_told(part)}</li>" for part in known) or (
+        f"<li>{html.escape(one.note or one.claim.untestable)}</li>")
+    return (
+        f'<li data-verdict="{one.verdict}" data-section="{html.escape(said.place)}" '
+        f'data-model="{html.escape("|".join(models))}"><details><summary>'
+        f'<span class="rm-sign rm-{kind}" title="{one.verdict}">{sign}</span>'
+        f"<q>{html.escape(said.as_printed)}</q>"
+        f"{_picture(known)}</summary>"
+        f"<p><strong>{html.escape(one.words.capitalize())}.</strong> {html.escape(said.place)}. "
+        f"The test: {html.escape(one.claim.test)}</p><ul>{parts}</ul></details></li>")
+
+
+def _told(part: Part) -> str:
+    effect = part.effect
+    sign, kind = SIGNS[part.answer.verdict]
+    mark = f'<span class="rm-sign rm-{kind}">{sign}</span>'
+    if np.isnan(effect.value):
+        of = html.escape(", ".join(map(str, part.of)))
+        return f"{mark} {of}: not computed ({html.escape(effect.blocked)})."
+    ends = (effect.value, effect.low, effect.high)
+    shown = counted(*(part.scale * end for end in ends))
+    text = part.sentence.format(effect=shown).replace("`", "")
+    text = text[0].upper() + text[1:]
+    beside = "" if part.measure.decides else ", shown beside"
+    why = f" {effect.blocked}." if effect.blocked else ""
+    claimed = part.measure.words_in_units(part.scale)
+    return (f"{mark} {html.escape(text)}. Claimed: {html.escape(claimed)}; "
+            f"{part.answer.verdict}{beside}.{html.escape(why)}")
+
+
+def _picture(parts: Sequence[Part]) -> str:
+    """The dots of a claim, drawn for any colours of the page."""
+    drawn = [part for part in parts if not np.isnan(part.effect.value)]
+    if not drawn:
+        return f'<svg viewBox="0 0 {WIDTH} {STEP}" aria-hidden="true"></svg>'
+    bounds = sorted({b for part in drawn for b in part.measure.bounds if np.isfinite(b)})
+    ends = [*bounds, *(e for part in drawn for e in (part.effect.low, part.effect.high))]
+    low, high = min(ends), max(ends)
+
+    def x(value: float) -> float:
+        return 6 + (WIDTH - 12) * (value - low) / ((high - low) or 1)
+
+    height = STEP * len(drawn) + 4
+    marks = [f'<line class="rm-bound" x1="{x(b):.1f}" x2="{x(b):.1f}" y1="0" y2="{height}"/>'
+             for b in bounds]
+    for place, part in enumerate(drawn):
+        y, effect = STEP * (place + 0.5) + 2, part.effect
+        pale = "" if part.measure.decides else " rm-pale"
+        marks.append(
+            f'<g class="rm-{SIGNS[part.answer.verdict][1]}{pale}">'
+            f'<line x1="{x(effect.low):.1f}" x2="{x(effect.high):.1f}" y1="{y}" y2="{y}"/>'
+            f'<circle cx="{x(effect.value):.1f}" cy="{y}" r="3"/></g>')
+    return (f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{len(drawn)} effects '
+            f'beside the claimed bound">{"".join(marks)}</svg>')
+
+
+CONTROLS = "same_layers"
+"""How the name of a quantity ends that compares with other heads of the same layers, by a plan."""
+
+
+def effects_against(parts: pd.DataFrame) -> str:
+    """Say how many of the effects that decide go against the paper, of those that could.
+
+    Parameters
+    ----------
+    parts : DataFrame
+        As from `rmutils.book.claims.claim_list.part_table`.
+    """
+    heard = parts[parts["decides"] & (parts["verdict"] != BLIND)]
+    blind, against = (parts["decides"] & (parts["verdict"] == BLIND)).sum(), (
+        heard["verdict"] == AGAINST).sum()
+    beside = parts[~parts["decides"] & (parts["verdict"] == AGAINST)
+                   & parts["quantity"].str.endswith(CONTROLS)]
+    one = len(beside) == 1
+    return (f"Of {len(heard)} deciding effects that could go either way, {against or 'none'} "
+            f"{'goes' if against == 1 else 'go'} against the paper, after correction for many "
+            f"comparisons; {blind} more could not have shown anything."
+            + (f" Beside the claims, {spell(len(beside))} planned comparison{'s' * (not one)} "
+               f"{'goes' if one else 'go'} the other way: "
+               + " ".join(map(_with_claim, beside.itertuples())) if len(beside) else ""))
+
+
+def _with_claim(row: Any) -> str:
+    return f"{sentence(row)} Claimed: {row.claimed_in_units}."
+
+
+def opposite_shown(parts: pd.DataFrame) -> str:
+    """List the effects on the other side of their bound, first those that decide.
+
+    Parameters
+    ----------
+    parts : DataFrame
+        As from `rmutils.book.claims.claim_list.part_table`.
+    """
+    against = parts[parts["verdict"] == AGAINST].sort_values("p")
+    lines = [f"- {_with_claim(row)}" for row in against.itertuples()]
+    own = [line for line, decides in zip(lines, against["decides"], strict=True) if decides]
+    beside = [line for line in lines if line not in own]
+    return "\n".join([*(own or ["No effect that decides a claim contradicts it."]),
+                      *(["", "Shown beside the claims, without deciding them:", "", *beside]
+                        if beside else [])])
+
+
+MS_POE, SHARE_SELECT, OLMO3 = ("Ms-PoE, the summary", "Taniguchi and others",
+                               "Olmo 3, the summary")
+LARGE, LAYERS = "smollm2-135m", 30
+FILTER = 14
+"""Its filter layer in chapter 13."""
+NONE = "Not stored."
+_PLACES = (0.0, 0.5, 1.0)
+ONE_LAYER = LayersConfig(
+    variant=Share(threshold=0.9), layers=(0, 3, 6, 9, 12, 15, 18, 21, 24, 27, 29),
+    needles=DetectConfig(lengths=(512,), depths=_PLACES, needles=3, max_new_tokens=24),
+    documents=DocumentsConfig(lengths=(512,), places=_PLACES, questions=4))
+"""What chapter 12 measured on it, layer by layer."""
+
+
+def companion_claims() -> pd.DataFrame:
+    """Compare claims of the companion texts with what is stored; nothing is computed.
+
+    Returns
+    -------
+    DataFrame
+        `text`, `place`, `claim` (translated), `chapter`, `here`.
+    """
+    rows = [(MS_POE, *row) for row in ms_poe_sentences.claims_of_the_summary()]
+    rows += [(SHARE_SELECT, *row) for row in _share_select()]
+    rows += [(OLMO3, *row) for row in _olmo3()]
+    found = pd.DataFrame(rows, columns=["text", "place", "claim", "chapter", "here"])
+    found["here"] = found["here"].str.replace(r"[*`]", "", regex=True)
+    return found
+
+
+def _share_select() -> Iterator[tuple]:
+    plan = load_plan("later_sharing")
+    planned, _, lacks = planned_sharing(plan)
+    yield ("Sections 3.1 and 4.1", "Heads of a layer that look alike can share their weights", 12,
+           sharing_sentences.alike_or_random(
+               later_sharing.primary(planned["needles"], plan), len(lacks)) if planned else NONE)
+    alone, _, _ = look_up(LARGE, ONE_LAYER, compute="never")
+    yield ("Section 5, Figure 6", "Sharing in one of layers 0 to 14 costs accuracy, in one of "
+           "15 to 31 little", 12,
+           sharing_sentences.by_layer(alone["needles"], LARGE, LAYERS) if alone else NONE)
+    agreed, _, _ = look_up(LARGE, AgreementConfig(), compute="never")
+    yield ("Section 3.2, Figures 3 and 4", "Later layers agree on tokens more than early ones; "
+           "over time the tokens change", 13, sharing_sentences.layers_agree(
+               early_and_later(agreed["layers"], FILTER - 3), agreed["overlap"], LARGE, FILTER)
+           if agreed else NONE)
+    model, layer, asked = planned_recall(load_plan("select_recall"))
+    seen, _, _ = look_up(model, asked, compute="never")
+    selecting = Select(filter_layer=1, p=0.99)
+    yield ("Sections 3.2 and 4.2", "Choosing at each step keeps what choosing once, from the "
+           "prompt, misses", 13, " ".join([
+               sharing_sentences.prompt_or_steps(seen["recall"], model, layer, 0.97),
+               sharing_sentences.each_step_elsewhere(needles_found(selecting), 1, 0.99)])
+           if seen else NONE)
+    table = roofline([8_000], [0.1])
+    yield ("Section 4.2", "The cache is half", 13, f"With the hidden states that have to be kept, "
+           f"{table['held_share'].iloc[0]:.0%} of it is left for Llama 3.1 8B; counted.")
+
+
+def _olmo3() -> Iterator[tuple]:
+    parts = recipe_parts(load_plan("olmo3_ablations"))
+    try:
+        ours, _ = extension_stored("tiny-olmo3", ExtensionConfig(), compute="never")
+    except NotStored:
+        ours = None
+    for place, claim, tell in (
+            ("Section 3.3, Figure 13a", "YaRN on the full layers alone does best",
+             olmo3_sentences.sliding_layers),
+            ("Section 7.2, Figure 13e", "Scores rise with the tokens of the extension",
+             olmo3_sentences.worth_of_tokens)):
+        yield place, claim, 14, (
+            f"{tell(ours)} {olmo3_sentences.seeds_beside(parts)}".strip() if ours else NONE)
+    yield ("Sections 5.4 and 6, Figures 13c and 13d", "CWE and REX in the texts help, and so do "
+           "best-fit packing and masks between documents", 14, olmo3_sentences.which_part(parts))
+
+
+MODELS = ("tiny-llama", "tiny-qwen3", "tiny-olmo3", LARGE)
+CONTROL = "non-retrieval-mask"
+"""Masks as many other heads, of any layer; it may have fewer pairs and steps than RetMask."""
+GAIN = "consistent-gain"
+"""The claim about the gain of every model, over what could have moved."""
+
+
+def key_findings() -> list[str]:
+    """Return the three findings of the first page, a bold sentence and its numbers each.
+
+    Raises
+    ------
+    NotStored
+        A result is missing.
+    """
+    scores, _ = scored(LARGE, compute="never")
+    tables = {model: evaluated(model, EVALUATIONS[corpus_of(model)], ["retmask", CONTROL])
+              for model in MODELS}
+    claim, = judge([claim for claim in load_claims() if claim.id == GAIN])
+    matched = layer_matched_training(load_plan("layer_matched_training"))
+    return [few_heads(needles_lost_beyond_others(LARGE), scores,
+                      {model: needles_lost_beyond_same_layers(model) for model in MODELS}),
+            training({model: gains(found) for model, found in tables.items()},
+                     {model: contrasts(found) for model, found in tables.items()},
+                     claim.deciding, matched.beyond_control(), bool(matched.made_elsewhere())),
+            copies(load_published_maps())]
+
+
+def few_heads(lost: Effect, scores: HeadScores, same_layers: Mapping[str, Effect]) -> str:
+    """Say what SmolLM2 misses without its retrieval heads, beside as many others.
+
+    Parameters
+    ----------
+    lost : Effect
+        Beside others of any layer.
+    same_layers : mapping
+        Model -> the same beside others of the same layers.
+    """
+    count, found = count_at(scores, tau_of(LARGE)), _points(lost)
+    lead = by_sign(found, "A few heads find the facts", "The highest heads find no facts",
+                   "Whether a few heads find the facts is open")
+    control = _points(same_layers[LARGE])
+    teaching = [_points(one).low > 0 for model, one in same_layers.items() if model != LARGE]
+    return (f"**{lead}.** Without {count} of SmolLM2's {scores.mean.size} attention heads, those "
+            f"that copy most, it misses {number(*found)} points more of the facts hidden in a long "
+            f"text than without {count} random others. Beside others of the same layers, that is "
+            + by_sign(control, "shown", "reversed", "open")
+            + f" on SmolLM2 ({number(*control)}) and shown in {sum(teaching) or 'none'} of "
+            f"{len(teaching)} teaching models.")
+
+
+def _points(effect: Effect) -> Interval:
+    return Interval(*(100 * end for end in (effect.value, effect.low, effect.high)))
+
+
+def training(
+    gained: Mapping[str, pd.DataFrame], less: Mapping[str, pd.DataFrame], parts: Sequence[Part],
+    heads: Interval, elsewhere: bool = False,
+) -> str:
+    """Say in how many models RetMask raises the score on long texts, and beats its control; and
+    what it does to the heads that it masks.
+
+    Parameters
+    ----------
+    gained, less : mapping
+        Model -> table as from `rmutils.book.chapters.main_tables.experiment.gains` and `contrasts`.
+    parts : sequence of Part
+        Of the claim `GAIN`: what decides it is over the categories with room to move.
+    heads : Interval
+        Scores of SmolLM2's masked heads, beside a control that masks others of their layers.
+    elsewhere : bool
+        The control was trained on another machine, a difference that was not meant.
+    """
+    own = {model: _effect(table, "retmask") for model, table in gained.items()}
+    more = {model: _effect(table, CONTROL) for model, table in less.items()}
+    raised, beats = (sum(found.low > 0 for found in one.values()) for one in (own, more))
+    room, = (part for part in parts if part.of == (LARGE,))
+    found = room.effect
+    return (f"**RetMask raises the score on long texts in {spell(raised) if raised else 'none'} of "
+            f"{spell(len(own))} models, and in {spell(beats) if beats else 'none'} measurably by "
+            "more than a training on pairs from other heads.** On SmolLM2 it gains "
+            f"{number(*own[LARGE])} of 100 points; over the categories with room to move, "
+            f"{number(found.value, found.low, found.high)}: {room.answer.verdict}. The heads that "
+            f"it masks score {by_sign(heads, 'higher', 'lower', 'not measurably other')} than if "
+            f"others of their layers are masked{' (on another machine)' * elsewhere}, by "
+            f"{number(*(1000 * end for end in heads))} thousandths.")
+
+
+def _effect(table: pd.DataFrame, strategy: str) -> Interval:
+    return Interval(*table.set_index("strategy").loc[strategy, ["effect", "low", "high"]])
+
+
+def copies(maps: pd.DataFrame) -> str:
+    """Say how many of the published detection runs are distinct, each model on its own.
+
+    Parameters
+    ----------
+    maps : DataFrame
+        As from `rmutils.paper.load_published_maps`.
+    """
+    distinct = int(maps.groupby("model")["map"].nunique().sum())
+    return (f"**Most of the authors' published detection runs are copies**: of {len(maps)} on "
+            f"{maps['model'].nunique()} models, only {distinct} differ.")

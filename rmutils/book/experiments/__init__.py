@@ -1,0 +1,1 @@
+"""Measurements and planned runs that several chapters show."""

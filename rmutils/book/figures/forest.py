@@ -1,0 +1,121 @@
+"""The one figure for a set of comparisons: a row for each, its interval coloured by its sign."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from rmutils.book.figures.report import number
+from rmutils.book.figures.style import BLUE, GREY, INK, RED, WIDTH
+
+SIGNS = {"above": (">", BLUE, "interval above {}"), "below": ("<", RED, "interval below {}"),
+         "open": ("o", GREY, "interval includes {}"), "none": ("D", INK, "no interval")}
+"""Marker, colour and words; each of the three says the same."""
+PANELS = 4
+"""Panels side by side; with more, names of rows are left without room."""
+
+
+def forest(
+    table: pd.DataFrame, xlabel: str, *, label: str = "label", value: str = "value",
+    group: str | None = None, panel: str | None = None, reference: float = 0,
+    sharex: bool = False,
+) -> Figure:
+    """Draw comparisons as dots with 95 % intervals, grouped, coloured by where the interval lies.
+
+    With one panel, the numbers stand at the right.
+
+    Parameters
+    ----------
+    table : DataFrame
+        `low`, `high`, NaN where there is no interval, and the columns named below. Labels, groups
+        and panels keep the order in which they come.
+    xlabel : str
+        What is compared, and its unit.
+    label, value : str
+        Columns with the name of a row and its value.
+    group, panel : str, optional
+        Columns whose values become headings above their rows, and panels side by side.
+    reference : float
+        What an interval lies above or below.
+    sharex : bool
+        Whether all panels have the scale of the widest.
+
+    Raises
+    ------
+    ValueError
+        There are more than four panels.
+    """
+    table = pd.DataFrame({
+        "label": table[label], "value": table[value], "low": table["low"], "high": table["high"],
+        "group": table[group] if group else "", "panel": table[panel] if panel else ""})
+    panels = list(table["panel"].unique())
+    if len(panels) > PANELS:
+        raise ValueError(f"{len(panels)} panels; a figure has room for {PANELS}")
+    places, ticks = _rows(table)
+    last = max(places.values(), default=0)
+    titles = [textwrap.fill(str(panel), 64 // len(panels)) for panel in panels]
+    lines = max((title.count("\n") + bool(title) for title in titles), default=0)
+    figure = Figure(figsize=(WIDTH, 1.0 + 0.23 * (last + 1) + 0.17 * lines))
+    grid = figure.subplots(1, len(panels), sharey=True, sharex=sharex, squeeze=False)[0]
+    found = set()
+    for axes, panel, title in zip(grid, panels, titles, strict=True):
+        part = table[table["panel"] == panel]
+        found |= _draw(axes, part, places, reference)
+        axes.set_title(title)
+        axes.axvline(reference, color=GREY, lw=0.8)
+        axes.locator_params(axis="x", nbins=8 // len(panels) + 1)
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+    first = grid[0]
+    first.set_ylim(last + 0.6, -0.6)
+    first.set_yticks(list(ticks), list(ticks.values()))
+    for text, place in zip(first.get_yticklabels(), ticks, strict=True):
+        text.set_fontweight("normal" if place in places.values() else "bold")
+    if len(panels) == 1:
+        _numbers(first, table, places)
+    figure.supxlabel(xlabel, fontsize=10)
+    figure.legend(handles=[
+        Line2D([], [], marker=marker, color=colour, ls="-" if sign != "none" else "", lw=1.6, ms=6,
+               label=words.format("zero" if reference == 0 else f"{reference:g}"))
+        for sign, (marker, colour, words) in SIGNS.items() if sign in found],
+        ncols=len(SIGNS), loc="outside upper center")
+    return figure
+
+
+def _rows(table: pd.DataFrame) -> tuple[dict[tuple[str, str], int], dict[int, str]]:
+    """Place of each group's label, and what is written at each place: labels and headings."""
+    places, ticks, place = {}, {}, 0
+    for group, part in table.groupby("group", sort=False):
+        if group:
+            ticks[place], place = str(group), place + 1
+        for label in part["label"].unique():
+            places[group, label] = place
+            ticks[place], place = str(label), place + 1
+    return places, ticks
+
+
+def _draw(axes: Axes, part: pd.DataFrame, places: dict[tuple[str, str], int],
+          reference: float) -> set[str]:
+    found = set()
+    for row in part.itertuples():
+        sign = ("none" if pd.isna(row.low) else "above" if row.low > reference
+                else "below" if row.high < reference else "open")
+        marker, colour, _ = SIGNS[sign]
+        place = places[row.group, row.label]
+        if sign != "none":
+            axes.hlines(place, row.low, row.high, color=colour, lw=1.8, label=row.group or None)
+        axes.plot(row.value, place, marker, ms=6, color=colour, label=row.group or None)
+        found.add(sign)
+    return found
+
+
+def _numbers(axes: Axes, table: pd.DataFrame, places: dict[tuple[str, str], int]) -> None:
+    beside = axes.secondary_yaxis("right")
+    beside.set_yticks([places[row.group, row.label] for row in table.itertuples()],
+                      [number(row.value, row.low, row.high) for row in table.itertuples()])
+    beside.tick_params(length=0)
+    beside.spines["right"].set_visible(False)

@@ -1,0 +1,289 @@
+"""Figures about needles and heads.
+
+Figures about how scores are spread over the heads.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.collections import QuadMesh
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from rmutils.book.figures.style import (
+    BLUE,
+    GREY,
+    ORANGE,
+    RED,
+    SEQUENTIAL,
+    WIDTH,
+    colour_of,
+    new_axes,
+)
+from rmutils.corpora.niah import NiahCase
+from rmutils.heads.scores import DECIMALS, Head, HeadScores
+from rmutils.paper.head_checks import stretches
+from rmutils.stats import SHARE, interval
+
+if TYPE_CHECKING:
+    from rmutils.attention.decoding import Answer
+
+
+def arg_max_rows(
+    case: NiahCase, answer: Answer, written: Sequence[str], heads: Mapping[str, Head]
+) -> Figure:
+    """Where heads look, token by token: a panel per head, a dot per written token.
+
+    Parameters
+    ----------
+    written : sequence of str
+        The answer's tokens as text.
+    heads : mapping
+        Panel title -> (layer, head).
+    """
+    figure, panels = new_axes(columns=len(heads), size=(WIDTH, 0.6 + 0.19 * len(written)),
+                              sharey=True, squeeze=False)
+    steps = np.arange(len(written))
+    for panel, (title, (layer, head)) in zip(panels[0], heads.items(), strict=True):
+        seen = answer.positions[:, layer, head]
+        start, end = case.needle_span
+        panel.axvspan(start - 0.5, end - 0.5, color=ORANGE, alpha=0.35, lw=0)
+        inside = (seen >= start) & (seen < end)
+        panel.scatter(seen[~inside], steps[~inside], s=14, color=GREY)
+        panel.scatter(seen[inside], steps[inside], s=18, color=BLUE)
+        panel.axvline(len(case.input_ids), color=GREY, lw=0.8, ls=":")
+        panel.set(title=title, xlabel="position looked at (tokens)",
+                  xlim=(-4, len(case.input_ids) + len(written)))
+    panels[0, 0].set(yticks=steps, yticklabels=[w.replace("$", r"\$") for w in written],
+                     ylabel="token written")
+    panels[0, 0].invert_yaxis()
+    panels[0, 0].tick_params(axis="y", labelsize=9)
+    return figure
+
+
+def success_map(cases: pd.DataFrame) -> Figure:
+    """Share of needles found, by prompt length and depth."""
+    grid = cases.pivot_table(index="depth", columns="length", values="success", aggfunc="mean")
+    figure, axes = new_axes(size=(WIDTH, 3.8))
+    image = _cells(axes, grid.to_numpy(), 1)
+    for (i, j), share in np.ndenumerate(grid.to_numpy()):
+        axes.text(j, i, f"{100 * share:.0f}", ha="center", va="center", fontsize=9,
+                  color="black" if share > 0.55 else "white")
+    axes.set_xticks(range(len(grid.columns)), grid.columns)
+    axes.set_yticks(range(len(grid.index)), [f"{100 * d:.0f} %" for d in grid.index])
+    axes.set(xlabel="prompt length (tokens)", ylabel="depth of the needle")
+    _scale(figure, image, label="needles found")
+    return figure
+
+
+def success_curves(cases: pd.DataFrame) -> Figure:
+    """Share of needles found by length and by depth, with 95 % intervals over needles."""
+    figure, panels = new_axes(columns=2, size=(WIDTH, 2.8), sharey=True)
+    labels = {"length": "prompt length (tokens)", "depth": "depth (0 start, 1 end)"}
+    for axes, (column, label) in zip(panels, labels.items(), strict=True):
+        x, centre, ends = [], [], []
+        for value, group in cases.groupby(column):
+            share, *around = interval(group["success"], group["needle"], bounds=SHARE)
+            x.append(value)
+            centre.append(share)
+            ends.append(around)
+        errors = np.abs(np.array(ends).T - np.array(centre))
+        axes.errorbar(x, centre, yerr=errors, marker="o", ms=4, capsize=3, color=BLUE)
+        axes.set(xlabel=label, ylim=(0, 1.03))
+    panels[0].set_ylabel("needles found")
+    return figure
+
+
+def head_map(scores: HeadScores, tau: float) -> Figure:
+    """Mean score of every head, layers x heads; those at or above `tau` are outlined."""
+    figure, axes = new_axes(size=(WIDTH, 0.9 + 0.24 * min(scores.shape)))
+    return scores.plot(tau=tau, axes=axes)
+
+
+def head_maps(detections: Mapping[str, HeadScores], tau: float) -> Figure:
+    """Maps of several models side by side on one scale; titles say how many heads reach `tau`."""
+    figure = Figure(figsize=(WIDTH, 4.2))
+    grid = figure.subplots(1, len(detections), squeeze=False, width_ratios=[
+        max(scores.shape[1], 7) for scores in detections.values()])[0]
+    for axes, (model, scores) in zip(grid, detections.items(), strict=True):
+        mesh = _cells(axes, scores.mean, 1)
+        reached = (scores.mean.round(DECIMALS) >= tau).sum()
+        axes.set_title(f"{textwrap.fill(model, 11)}\n{reached} of {scores.mean.size}")
+        axes.xaxis.set_major_locator(MaxNLocator(3, integer=True))
+    grid[0].set_ylabel("layer")
+    figure.supxlabel("head", fontsize=10)
+    _scale(figure, mesh, ax=grid, label="copy score")
+    return figure
+
+
+def _cells(axes: Axes, values: np.ndarray, highest: float) -> QuadMesh:
+    """A matrix as a map, its first row on top: of shapes, where `imshow` would put in pixels."""
+    rows, columns = map(np.arange, values.shape)
+    axes.invert_yaxis()
+    return axes.pcolormesh(columns, rows, values, cmap=SEQUENTIAL, vmin=0, vmax=highest,
+                           edgecolor="face", linewidth=0.3)  # without edges, gaps shine through
+
+
+def _scale(figure: Figure, mesh: QuadMesh, **kwargs) -> None:
+    """The scale of its colours, of shapes too."""
+    figure.colorbar(mesh, **kwargs).solids.set(rasterized=False, edgecolor="face")
+
+
+def agreement(small: HeadScores, large: HeadScores, top_k: int) -> Figure:
+    """Mean scores of a small against a large grid, a dot per head; the top heads are marked."""
+    figure, axes = new_axes(size=(WIDTH, 4.2))
+    axes.scatter(large.mean, small.mean, s=10, color=GREY)
+    colour = colour_of(large.model)
+    top = tuple(zip(*large.select(top_k=top_k), strict=True))
+    axes.scatter(large.mean[top], small.mean[top], s=26, color=colour,
+                 label=f"top {top_k} of the large grid")
+    axes.vlines(large.mean[top], *small.interval()[top].T, color=colour, lw=0.8)
+    axes.hlines(small.mean[top], *large.interval()[top].T, color=colour, lw=0.8)
+    limit = max(large.mean.max(), small.mean.max()) * 1.05
+    axes.plot([0, limit], [0, limit], color=GREY, lw=0.8, ls=":")
+    axes.set(xlabel="score on the large grid", ylabel="score on the small grid")
+    axes.legend(loc="upper left")
+    return figure
+
+
+BIN_COLOURS = ("#D9D9D9", "#A6BDDB", "#3690C0", "#E69F00", "#D55E00")
+
+
+def score_bins(shares: Mapping[str, list[float]], labels: list[str]) -> Figure:
+    """Stacked shares of heads per score bin, a bar per source.
+
+    Parameters
+    ----------
+    shares : mapping
+        Row label -> share of heads in each bin (0 to 1; NaN: not printed).
+    labels : list of str
+        The bins.
+    """
+    figure, axes = new_axes(size=(WIDTH, 0.9 + 0.42 * len(shares)))
+    rows = np.arange(len(shares))
+    table = np.array(list(shares.values()), dtype=float)
+    left = np.zeros(len(rows))
+    for column, (label, colour) in enumerate(zip(labels, BIN_COLOURS, strict=True)):
+        width = np.nan_to_num(table[:, column])
+        axes.barh(rows, width, left=left, color=colour, label=label, height=0.72)
+        for row in rows[width > 0.045]:
+            axes.text(left[row] + width[row] / 2, row, f"{100 * width[row]:.1f}", ha="center",
+                      va="center", fontsize=9, color="black")
+        left += width
+    axes.set_yticks(rows, list(shares), fontsize=9)
+    axes.invert_yaxis()
+    axes.set(xlabel="share of heads", xlim=(0, 1.0))
+    axes.legend(ncols=len(labels), loc="lower center", bbox_to_anchor=(0.3, 1.0), fontsize=9,
+                handlelength=0.8, columnspacing=0.8, handletextpad=0.4)
+    return figure
+
+
+def ranked_scores(models: Mapping[str, tuple[np.ndarray, np.ndarray]], tau: float) -> Figure:
+    """Scores in falling order against the share of heads, on one axis for models of any size.
+
+    Parameters
+    ----------
+    models : mapping
+        Model -> means (heads,) and intervals (heads, 2).
+    """
+    figure, axes = new_axes(size=(WIDTH, 3.8))
+    for model, (mean, ends) in models.items():
+        order = np.argsort(-mean, kind="stable")
+        share = (np.arange(len(mean)) + 1) / len(mean)
+        colour = colour_of(model)
+        axes.fill_between(share, *ends[order].T, color=colour, alpha=0.2, lw=0, step="mid")
+        axes.plot(share, mean[order], color=colour, lw=1.6, label=model)
+    axes.axhline(tau, color=GREY, lw=0.8, ls=":")
+    axes.annotate(f"τ = {tau:g}", (1, tau), xytext=(0, 2), textcoords="offset points",
+                  ha="right", fontsize=9)
+    axes.set(xscale="log", xlabel="share of heads, highest first", ylabel="retrieval score",
+             ylim=(0, None))
+    axes.legend()
+    return figure
+
+
+def scores_by_layer(parts: Mapping[str, HeadScores], full: np.ndarray, tau: float) -> Figure:
+    """Every head's score at its layer, a panel per part; layers that see everything are shaded.
+
+    Parameters
+    ----------
+    parts : mapping
+        Title of a panel -> scores, all of one model.
+    full : ndarray of bool
+        (layers,): True for a full layer, False for a sliding one.
+    """
+    figure, panels = new_axes(columns=len(parts), size=(WIDTH, 4.6), sharex=True, sharey=True,
+                              squeeze=False)
+    for axes, (title, scores) in zip(panels[0], parts.items(), strict=True):
+        layers, heads = scores.shape
+        rows = np.arange(layers)[:, None] + np.linspace(-0.3, 0.3, heads)
+        interval = scores.interval()
+        for kind, chosen, colour in (("full layer", full, RED), ("sliding layer", ~full, GREY)):
+            axes.hlines(rows[chosen].ravel(), *interval[chosen].reshape(-1, 2).T, color=colour,
+                        lw=0.8, alpha=0.6)
+            axes.plot(scores.mean[chosen].ravel(), rows[chosen].ravel(), "o", ms=2.5,
+                      color=colour, label=kind)
+        for layer in np.flatnonzero(full):
+            axes.axhspan(layer - 0.5, layer + 0.5, color=RED, alpha=0.08, lw=0)
+        axes.axvline(tau, color=GREY, lw=0.8, ls=":")
+        axes.set(xlabel=f"retrieval score\n{title}")
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    panels[0, 0].set(ylabel="layer", xlim=(0, None), ylim=(-0.7, layers - 0.3))
+    panels[0, -1].legend(fontsize=9, loc="lower right")
+    return figure
+
+
+def stability(tables: Mapping[str, pd.DataFrame]) -> Figure:
+    """Agreement with the full ranking as needles or runs are added; bands over draws.
+
+    Parameters
+    ----------
+    tables : mapping
+        Label, which begins with the model's name -> a result of `ranking_stability`.
+    """
+    figure, panels = new_axes(columns=2, size=(WIDTH, 3.0), sharex=True)
+    for label, frame in tables.items():
+        colour = colour_of(label.split()[0])
+        for axes, measure in zip(panels, ("overlap", "spearman"), strict=True):
+            axes.fill_between(frame["count"], frame[f"{measure}_low"], frame[f"{measure}_high"],
+                              color=colour, alpha=0.18, lw=0)
+            axes.plot(frame["count"], frame[measure], color=colour, marker="o", ms=3,
+                      label=label)
+    for axes, name in zip(panels, ("overlap of the top heads", "rank correlation"), strict=True):
+        axes.set(xscale="log", xlabel="needles or runs used", ylabel=name, ylim=(0, 1.03))
+    panels[0].legend(fontsize=9, loc="lower right")
+    return figure
+
+
+def copied_runs(maps: pd.DataFrame) -> Figure:
+    """Which published runs have the same scores: a row per model, a block per stretch of copies.
+
+    Parameters
+    ----------
+    maps : DataFrame
+        As from `rmutils.paper.tables.load_published_maps`.
+    """
+    blocks = stretches(maps)
+    models = list(maps["model"].unique())
+    figure = Figure(figsize=(WIDTH, 0.5 + 0.95 * len(models)), layout="constrained")
+    panels = figure.subplots(len(models), squeeze=False)
+    for row, model in zip(panels[:, 0], models, strict=True):
+        own = blocks[blocks["model"] == model]
+        several = (own["length"] > 1).cumsum()
+        shades = [RED if n == 1 else (BLUE, 1 - 0.45 * (i % 2))
+                  for i, n in zip(several, own["length"], strict=True)]
+        row.broken_barh(list(zip(own["start"], own["length"], strict=True)), (0, 1),
+                        facecolors=shades, edgecolor="none")
+        row.set(yticks=[], xlim=(0, own["length"].sum()))
+        row.set_title(f"{model}: {own['map'].nunique()} different maps in "
+                      f"{own['length'].sum()} runs", loc="left")
+        row.spines["left"].set_visible(False)
+    panels[-1, 0].set_xlabel("published run, in the order of the file (a block: equal maps; "
+                           "red: a run by itself)")
+    return figure

@@ -1,0 +1,245 @@
+"""Figures about preference pairs and trainings on them.
+
+Figures of what a training did to the scores of heads.
+
+Figures of the main tables: scores and gains by strategy.
+
+Scores before and after a training: the form of Table 6.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from IPython.display import HTML, Markdown
+from matplotlib.figure import Figure
+
+from rmutils.book import verdicts as rule
+from rmutils.book.figures import report
+from rmutils.book.figures.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    PURPLE,
+    RED,
+    WIDTH,
+    colour_of,
+    new_axes,
+)
+from rmutils.book.verdicts import Effect
+from rmutils.preference.strategies import STRATEGIES
+
+COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, GREY)
+CURVES = {"loss": "loss (nats)", "margin": "reward margin", "accuracy": "accuracy"}
+
+
+def training_curves(trainings: Mapping[str, Sequence[pd.DataFrame]]) -> Figure:
+    """Loss, margin and accuracy by step, each step on its own batch; dotted: ln 2.
+
+    Parameters
+    ----------
+    trainings : mapping
+        Label -> its trainings, which get one colour: as in `curve.csv`, for DPO.
+    """
+    figure = Figure(figsize=(WIDTH, 5.6))
+    panels = figure.subplots(3, 1, sharex=True)
+    for colour, (label, curves) in zip(COLOURS, trainings.items(), strict=False):
+        for number, curve in enumerate(curves):
+            for axes, column in zip(panels, CURVES, strict=True):
+                axes.plot(curve["step"], curve[column], color=colour, lw=1.4, marker="o", ms=2.5,
+                          label=None if number else label)
+    panels[0].axhline(math.log(2), color=GREY, lw=0.8, ls=":")
+    panels[1].axhline(0, color=GREY, lw=0.8, ls=":")
+    for axes, name in zip(panels, CURVES.values(), strict=True):
+        axes.set(ylabel=name)
+    panels[2].set(xlabel="training step", ylim=(-0.03, 1.03))
+    panels[0].legend(fontsize=9)
+    return figure
+
+
+def before_after(heads: pd.DataFrame, top: int) -> Figure:
+    """The layout of Figure 5: scores before and after in the order of the scores before.
+
+    Below them the change of each head, on a scale of its own. The dashed line is the threshold: to
+    its left are the retrieval heads, if these are the highest ones.
+
+    Parameters
+    ----------
+    heads : DataFrame
+        From `rmutils.heads.head_change.head_changes`.
+    top : int
+        How many heads are drawn, from the highest.
+    """
+    figure = Figure(figsize=(WIDTH, 5.0))
+    scores, changes = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    shown = heads.head(top)
+    size = 4 if len(shown) < 80 else 2.5
+    scores.fill_between(shown["rank"], shown["before_low"], shown["before_high"], color=GREY,
+                        alpha=0.25, lw=0)
+    scores.plot(shown["rank"], shown["before"], color=INK, lw=1.6, label="before", zorder=4)
+    for retrieval, colour in ((True, RED), (False, GREEN)):
+        part = shown[shown["retrieval"] == retrieval]
+        what = "retrieval heads" if retrieval else "others"
+        for axes, name in ((scores, "after"), (changes, "change")):
+            axes.vlines(part["rank"], part[f"{name}_low"], part[f"{name}_high"], color=colour,
+                        lw=0.9)
+            axes.plot(part["rank"], part[name], "o", ms=size, color=colour, alpha=0.6,
+                      label=f"after, {what}")
+    changes.axhline(0, color=GREY, lw=0.8)
+    count = int(heads["retrieval"].sum())
+    if heads["retrieval"].head(count).all():
+        for axes in (scores, changes):
+            axes.axvline(count + 0.5, color=RED, lw=1, ls="--")
+    scores.set(ylabel="retrieval score", ylim=(0, None), title="scores before and after")
+    changes.set(title="after minus before", xlabel="heads in order of their score before",
+                ylabel="change", xlim=(0, len(shown) + 1))
+    scores.legend()
+    return figure
+
+
+LOOKS = {"Before": (GREY, "o"), "RetMask": (RED, "D"), "Smaller-Model": (BLUE, "s"),
+         "Win-Lose-Pair": (ORANGE, "^"), "Non-Retrieval-Mask": (GREEN, "v"),
+         "Random-Mask": (PURPLE, "P"), "SFT": (INK, "X"),
+         "RC removed": (BLUE, "s"), "RC un-generated": (ORANGE, "^")}
+"""Colour and marker of a strategy; what is not in here has that of the text."""
+
+
+def scores_by_length(table: pd.DataFrame) -> Figure:
+    """A panel per model, a line per strategy, over input lengths.
+
+    Parameters
+    ----------
+    table : DataFrame
+        `group` (model), `row` (strategy), `column` (length), `value`: as the paper's tables.
+    """
+    groups = list(table["group"].unique())
+    figure, panels = new_axes(columns=len(groups), size=(WIDTH, 3.4), squeeze=False)
+    for axes, group in zip(panels[0], groups, strict=True):
+        part = table[table["group"] == group]
+        lengths = list(part["column"].unique())
+        for row, line in part.groupby("row", sort=False):
+            colour, marker = LOOKS.get(row, (INK, "x"))
+            axes.plot([lengths.index(c) for c in line["column"]], line["value"], marker=marker,
+                      ms=4, lw=1.2, color=colour, label=row)
+        axes.set_xticks(range(len(lengths)), lengths)
+        axes.set(title=group, xlabel="input length")
+    panels[0, 0].set_ylabel("HELMET score")
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    return figure
+
+
+COLUMNS = 3
+"""Panels side by side."""
+SHIFT = 0.13
+"""Before is drawn so much above a model's row, and after below."""
+
+
+def before_and_after(table: pd.DataFrame, xlabel: str) -> Figure:
+    """A panel for each benchmark, a row for each model: a grey dot before, a coloured one after.
+
+    Parameters
+    ----------
+    table : DataFrame
+        `benchmark`, `model`, `before`, `after`, and optionally the ends of their 95 % intervals:
+        `before_low`, `before_high`, `after_low`, `after_high`.
+    """
+    panels, models = (list(table[name].unique()) for name in ("benchmark", "model"))
+    lines = -(-len(panels) // COLUMNS)
+    figure = Figure(figsize=(WIDTH, lines * (0.75 + 0.3 * len(models)) + 0.3))
+    grid = figure.subplots(lines, min(COLUMNS, len(panels)), sharey=True, squeeze=False).ravel()
+    for axes, name in zip(grid, panels, strict=False):
+        for row in table[table["benchmark"] == name].itertuples():
+            y, colour = models.index(row.model), colour_of(row.model)
+            axes.plot((row.before, row.after), (y - SHIFT, y + SHIFT), color=colour, lw=1)
+            for when, tone, place in (("before", GREY, y - SHIFT), ("after", colour, y + SHIFT)):
+                if hasattr(row, f"{when}_low"):
+                    ends = getattr(row, f"{when}_low"), getattr(row, f"{when}_high")
+                    axes.hlines(place, *ends, color=tone, lw=1.2)
+                axes.plot(getattr(row, when), place, "o", ms=4.5, color=tone, zorder=3)
+        axes.set_title(name)
+        axes.locator_params(axis="x", nbins=4)
+        axes.tick_params(axis="y", labelsize=9)
+    for axes in grid[len(panels):]:
+        axes.remove()
+    for axes in grid[max(0, len(panels) - COLUMNS):len(panels)]:
+        axes.set_xlabel(xlabel)
+    grid[0].set_yticks(np.arange(len(models)), models)
+    grid[0].set_ylim(len(models) - 0.5, -0.5)
+    return figure
+
+
+def nothing(text: str) -> Figure:
+    """Stand-in for a figure that lacks its data: a figure that says so."""
+    figure, axes = new_axes(size=(WIDTH, 0.6))  # without axes a notebook draws nothing
+    axes.text(0.5, 0.5, text, ha="center", va="center", color=GREY)
+    axes.set_axis_off()
+    return figure
+
+
+def masked_heads_said(
+    effects: Mapping[str, Effect], model: str, over_all: Effect, elsewhere: Mapping[str, Effect]
+) -> Markdown:
+    """Say what RetMask does to the heads that it masks, beside the other trainings.
+
+    Parameters
+    ----------
+    effects : mapping
+        As from `rmutils.book.claims.effects.head_effects.masked_heads_after`, with `retmask`.
+    over_all : Effect
+        That of RetMask over all solved cases, as the published script counts.
+    elsewhere : mapping
+        Other models -> that of RetMask on them.
+    """
+    def shown(effect: Effect) -> str:
+        return report.number(*(1000 * end for end in (effect.value, effect.low, effect.high)))
+
+    own = effects["retmask"]
+    moved = "rise" if own.low > 0 else "fall" if own.high < 0 else "do not measurably change"
+    controls = {STRATEGIES[name].name: effect for name, effect in effects.items()
+                if name != "retmask"}
+    others = ", ".join(f"{shown(effect)} after {name}" for name, effect in controls.items())
+    still = [name for name, effect in controls.items() if effect.low <= 0 <= effect.high]
+    told = ("and no rise is shown after the other trainings" if len(still) == len(controls) else
+            f"but also after {', '.join(name for name in controls if name not in still)}")
+    return report.say(
+        f"**On `{model}`, the scores of the heads that RetMask masked {moved} after it"
+        + (f", {told}.**" if own.low > 0 else ".**")
+        + f" In thousandths: {shown(own)} after RetMask; {others}. In brackets: 95 % "
+        f"intervals over {own.clusters} needles ({own.note} with each strategy), over the cases "
+        f"that are solved both before and after; over all solved cases {shown(over_all)} after "
+        "RetMask. In other models: " + ", ".join(
+            f"{shown(effect)} on `{name}` ({effect.note})" for name, effect in elsewhere.items())
+        + ".")
+
+
+SIGNS = {rule.REACHED: ("✓✓", "for"), rule.SHOWN: ("✓", "for"), rule.PARTLY: ("½", "part"),
+         rule.EXCLUDED: ("&lt;", "small"), rule.AGAINST: ("✗", "against"),
+         rule.UNDECIDED: ("?", "open"), rule.BLIND: ("–", "blind"), rule.NOT_RUN: ("…", "blind"),
+         rule.UNTESTABLE: ("·", "blind")}
+"""Sign and colour of each verdict; the sign alone says it, too."""
+
+
+def verdict_strip(claims: pd.DataFrame) -> HTML:
+    """Show the verdict on each claim as a coloured cell with a sign, and what the signs mean.
+
+    Parameters
+    ----------
+    claims : DataFrame
+        As from `rmutils.book.claims.claim_list.claim_table`.
+    """
+    cells, legend = [], []
+    for verdict, (sign, kind) in SIGNS.items():
+        rows = claims[claims["verdict"] == verdict]
+        cells += [f'<li class="rm-{kind}" title="{html.escape(row.place)}: '
+                  f'“{html.escape(row.as_printed)}”: {verdict}">{sign}</li>'
+                  for row in rows.itertuples()]
+        if len(rows):
+            legend += [f'<span class="rm-{kind}">{sign}</span> {verdict}: {len(rows)}']
+    return HTML(f'<div class="rm-strip"><ol aria-label="Verdicts on {len(claims)} claims">'
+                f'{"".join(cells)}</ol><p>{" ".join(legend)}</p></div>')

@@ -1,0 +1,283 @@
+"""Figures of a model under variants of its attention, and what attention with less work saves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap, PowerNorm
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, NullLocator
+
+from rmutils.book.figures.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    PURPLE,
+    RED,
+    SEQUENTIAL,
+    WIDTH,
+)
+
+COLUMNS = 4
+
+
+def places(table: pd.DataFrame, base: str, xlabel: str, ylabel: str) -> Figure:
+    """A panel per variant: shares by place, beside those of the plain model.
+
+    Parameters
+    ----------
+    table : DataFrame
+        `variant`, `place`, `value`, `low`, `high`, as from
+        `rmutils.book.experiments.under_variants.levels`. Bars are 95 % intervals.
+    base : str
+        Name of the plain model.
+    """
+    names = [name for name in table["variant"].unique() if name != base]
+    rows = -(-len(names) // COLUMNS)
+    figure = Figure(figsize=(WIDTH, 0.8 + 1.45 * rows))
+    panels = figure.subplots(rows, min(COLUMNS, len(names)), sharex=True, sharey=True,
+                             squeeze=False).flat
+    for axes, name in zip(panels, names, strict=False):
+        _line(axes, table[table["variant"] == base], GREY, "s", "--", base)
+        _line(axes, table[table["variant"] == name], BLUE, "o", "-", "variant", shift=0.03)
+        axes.set_title(name, fontsize=9)
+        axes.set(ylim=(-0.05, 1.05), xlim=(-0.08, 1.11))
+        axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+        axes.tick_params(labelsize=9, labelbottom=True)
+    for axes in figure.axes[len(names):]:
+        axes.set_axis_off()
+    figure.supxlabel(xlabel, fontsize=9)
+    figure.supylabel(ylabel, fontsize=9)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center",
+                  ncols=2, fontsize=9)
+    return figure
+
+
+def _line(axes: Axes, part: pd.DataFrame, colour: str, marker: str, line: str, label: str,
+          shift: float = 0.0) -> None:
+    errors = np.abs(part[["low", "high"]].to_numpy().T - part["value"].to_numpy())
+    axes.errorbar(part["place"] + shift, part["value"], yerr=errors, color=colour, marker=marker,
+                  ls=line, ms=3, lw=1.1, capsize=2, elinewidth=0.9, label=label)
+
+
+def heads(
+    variants: Mapping[str, tuple[np.ndarray, np.ndarray]], retrieval: Sequence[tuple[int, int]]
+) -> Figure:
+    """A panel per variant: scores of all heads under plain attention and under the variant.
+
+    Parameters
+    ----------
+    variants : mapping
+        Name -> scores under plain attention and under the variant, (layers, heads) each.
+    retrieval : sequence of (layer, head)
+        Heads that are marked. On the dashed line nothing changes.
+    """
+    columns = min(3, len(variants))
+    rows = -(-len(variants) // columns)
+    figure = Figure(figsize=(WIDTH, 0.8 + 2.2 * rows))
+    panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat
+    for axes, (name, (before, after)) in zip(panels, variants.items(), strict=False):
+        marked = np.zeros(before.shape, dtype=bool)
+        marked[tuple(zip(*retrieval, strict=True))] = True
+        axes.plot([0, 1], [0, 1], color=GREY, lw=0.8, ls="--")
+        for part, colour, marker, label in ((~marked, GREY, "o", "other heads"),
+                                            (marked, RED, "D", "retrieval heads")):
+            axes.plot(before[part], after[part], marker, color=colour, ms=3.5, label=label)
+        axes.set_title(name, fontsize=9)
+        axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
+        axes.tick_params(labelsize=9, labelbottom=True)
+    for axes in figure.axes[len(variants):]:
+        axes.set_axis_off()
+    figure.supxlabel("retrieval score under plain attention", fontsize=9)
+    figure.supylabel("under the variant", fontsize=9)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center",
+                  ncols=2, fontsize=9)
+    return figure
+
+
+def sweep(
+    measures: Mapping[str, pd.DataFrame], xlabel: str, *, marks: Mapping[str, float] = {},
+    spot: tuple[float, float] | None = None,
+) -> Figure:
+    """A panel per measure over one setting of a variant.
+
+    Parameters
+    ----------
+    measures : mapping
+        Label -> `x` (above 0), `value`, `low`, `high`. Bars are 95 % intervals. A measure whose
+        values exceed 1 is drawn on a logarithmic axis.
+    marks : mapping
+        Text -> x: a dotted line.
+    spot : tuple of float, optional
+        Ends of a shaded part.
+    """
+    figure = Figure(figsize=(WIDTH, 0.7 + 1.45 * len(measures)))
+    panels = figure.subplots(len(measures), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, (name, part) in zip(panels, measures.items(), strict=True):
+        if spot:
+            axes.axvspan(*spot, color=ORANGE, alpha=0.25, lw=0)
+        for x in marks.values():
+            axes.axvline(x, color=INK, lw=0.9, ls=":")
+        errors = np.abs(part[["low", "high"]].to_numpy().T - part["value"].to_numpy())
+        axes.errorbar(part["x"], part["value"], yerr=errors, color=RED, marker="o", ms=4, lw=1.4,
+                      capsize=2.5)
+        axes.set_ylabel(name, fontsize=9)
+        if part["value"].max() > 1:
+            axes.set_yscale("log")
+            axes.yaxis.set_major_locator(MaxNLocator(4))
+            axes.yaxis.set_minor_locator(NullLocator())
+            axes.yaxis.set_major_formatter("{x:g}")
+        else:
+            axes.set_ylim(-0.03, 1.05)
+    ticks = sorted({*next(iter(measures.values()))["x"]})
+    panels[-1].set_xscale("log", base=2)
+    panels[-1].set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    panels[-1].xaxis.set_minor_locator(NullLocator())
+    panels[-1].set_xlabel(xlabel)
+    for text, x in marks.items():
+        panels[0].annotate(text, (x, 1), xycoords=("data", "axes fraction"), xytext=(3, 2),
+                           textcoords="offset points", ha="left", va="bottom", fontsize=9)
+    return figure
+
+
+LINES = ((BLUE, "o", "-"), (ORANGE, "s", "--"), (GREEN, "^", "-."), (PURPLE, "D", ":"),
+         (RED, "v", "-"), (GREY, "x", "--"))
+"""Colour, marker and line of each line, in their order."""
+SHIFT = 0.012
+"""Each line stands this share of the axis to the right of the one before it, so that no bar hides
+another."""
+WIDE = 10
+"""Where the highest value is so many times the lowest, the axis is logarithmic."""
+FAINT = 0.25
+"""Exponent of the colours of weights: most are far below the highest."""
+
+
+def panels(
+    measures: Mapping[str, pd.DataFrame], xlabel: str, *,
+    base: Mapping[str, tuple[float, float, float]] = {}, ticks: Mapping[float, str] = {},
+    columns: int = 1, base_label: str = "plain", sharex: bool = True,
+) -> Figure:
+    """A panel per measure, a line per method.
+
+    Parameters
+    ----------
+    measures : mapping
+        Label -> `line` (its name), `x`, `value`, `low`, `high`. Bars are 95 % intervals; none where
+        they are NaN.
+    base : mapping
+        Label -> value, low and high of the plain model: a dotted line in a grey band.
+    ticks : mapping
+        x -> what is written there. Default: numbers.
+    columns : int
+        Panels beside each other.
+    base_label : str
+        What the dotted line is called.
+    sharex : bool
+        Whether all panels have the same axis.
+    """
+    rows = -(-len(measures) // columns)
+    figure = Figure(figsize=(WIDTH, 0.9 + 1.7 * rows))
+    grid = figure.subplots(rows, columns, sharex=sharex, squeeze=False)
+    names = [*dict.fromkeys(name for part in measures.values() for name in part["line"])]
+    for axes, (label, part) in zip(grid.flat, measures.items(), strict=False):
+        if label in base:
+            value, low, high = base[label]
+            axes.axhspan(low, high, color=GREY, alpha=0.15, lw=0)
+            axes.axhline(value, color=INK, lw=0.9, ls=":", label=base_label)
+        _draw(axes, part, names)
+        axes.set_ylabel(label, fontsize=9)
+        axes.tick_params(labelsize=9)
+        if ticks:
+            axes.set_xticks([*ticks], ticks.values())
+        elif (part["x"] % 1 == 0).all():
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    for axes in [*grid.flat][len(measures):]:
+        axes.set_axis_off()
+    figure.supxlabel(xlabel, fontsize=9)
+    shown = {label: handle for axes in grid.flat for handle, label in zip(
+        *axes.get_legend_handles_labels(), strict=True)}
+    if len(shown) > 1:
+        figure.legend(shown.values(), shown.keys(), loc="outside upper center", fontsize=9,
+                      ncols=len(shown) if len(shown) < 6 else 3, columnspacing=1.2)
+    return figure
+
+
+def _draw(axes: Axes, part: pd.DataFrame, names: Sequence[str]) -> None:
+    step = SHIFT * (part["x"].max() - part["x"].min())
+    for i, (name, (colour, marker, line)) in enumerate(zip(names, LINES, strict=False)):
+        own = part[part["line"] == name].sort_values("x")
+        if len(own):
+            errors = np.abs(own[["low", "high"]].to_numpy().T - own["value"].to_numpy())
+            axes.errorbar(own["x"] + i * step, own["value"], yerr=errors, color=colour,
+                          marker=marker, ls=line, ms=3.5, lw=1.2, capsize=2, elinewidth=0.9,
+                          label=name)
+    least, most = part["value"].min(), part[["value", "high"]].max(axis=None)
+    if 0 <= least <= most <= 1:
+        axes.set_ylim(-0.04, 1.05)
+    elif least > 0 and most > WIDE * least:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_locator(NullLocator())
+    else:
+        axes.set_ylim(min(axes.get_ylim()[0], 0), None)
+
+
+def maps(weights: np.ndarray, heads: Sequence[int], columns: int = 4) -> Figure:
+    """Attention maps of some heads of a layer, on one scale of colours.
+
+    They alone are pixels within the SVG: a shape for each weight would be megabytes.
+
+    Parameters
+    ----------
+    weights : ndarray
+        (heads, rows, columns): 0 to 1.
+    heads : sequence of int
+        Which are shown.
+    """
+    rows, columns = -(-len(heads) // columns), min(columns, len(heads))
+    figure = Figure(figsize=(WIDTH, 0.3 + 6 / columns * rows))
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    for axes, head in zip(grid.flat, heads, strict=False):
+        drawn = axes.imshow(weights[head], cmap=SEQUENTIAL, norm=PowerNorm(FAINT, 0, 1),
+                            interpolation="nearest")
+        axes.set_title(f"head {head}", fontsize=9, pad=2)
+    for i, axes in enumerate(grid.flat):
+        axes.set(xticks=[], yticks=[])
+        if i >= len(heads):
+            axes.set_axis_off()
+    figure.supxlabel("key (first to last)", fontsize=9)
+    figure.supylabel("query (first on top)", fontsize=9)
+    figure.colorbar(drawn, ax=grid, ticks=[0, 0.001, 0.01, 0.1, 1], shrink=0.8, label="weight")
+    return figure
+
+
+def tokens_over_layers_and_time(
+    scores: np.ndarray, chosen: np.ndarray, layer: int
+) -> Figure:
+    """Scores of tokens by layer, and the tokens that a layer chooses at each step.
+
+    Parameters
+    ----------
+    scores : ndarray
+        (layers, tokens): 0 to 1.
+    chosen : ndarray
+        (queries, keys): True where a token is chosen.
+    layer : int
+        The layer that chooses.
+    """
+    figure = Figure(figsize=(WIDTH, 2.9))
+    left, right = figure.subplots(1, 2)
+    drawn = left.imshow(scores, cmap=SEQUENTIAL, norm=PowerNorm(FAINT, 0, 1), aspect="auto",
+                        interpolation="nearest")
+    left.set(xlabel="token", ylabel="layer", title="score of a token, by layer")
+    left.yaxis.set_major_locator(MaxNLocator(integer=True))
+    figure.colorbar(drawn, ax=left, ticks=[0, 0.001, 0.01, 0.1, 1])
+    right.imshow(chosen, cmap=ListedColormap(["white", ORANGE]), aspect="auto",
+                 interpolation="nearest")
+    right.set(xlabel="token (key)", ylabel="time (query)", title=f"chosen by layer {layer}")
+    return figure

@@ -1,0 +1,263 @@
+"""Cost of a notebook's run: recorded seconds, scaled by the counts that matter.
+
+`notebooks/costs.yml` lists the parts of each notebook with the seconds that they take with the
+notebook's own parameters and the counts that these seconds grow by. Memory and disk are those of
+recorded runs (`data/timings.json`). A fixed piece of work shows how fast this machine is compared
+with the one of the record.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from rmutils.book.site.notebooks import RUNS
+from rmutils.book.site.parameters import defaults
+from rmutils.core import paths
+from rmutils.core.config import Config
+from rmutils.core.errors import UserError
+from rmutils.core.files import numbered_lines
+from rmutils.models.costs import PEAK, TIMINGS, parameters, to_fetch, weight
+from rmutils.models.known_models import REGISTRY
+from rmutils.models.loading import window_of
+
+COSTS = paths.NOTEBOOKS / "costs.yml"
+START = "start, tables and figures"
+OWN_COPY = 2_000_000
+"""Bytes of the executed notebook, at most."""
+
+
+FUNCTIONS = {"len": len, "sum": sum, "min": min, "max": max, "weight": weight}
+"""Functions that `by` may call."""
+
+
+class Part(Config):
+    """One part of a run.
+
+    Attributes
+    ----------
+    what : str
+        What it does, in words.
+    seconds : float
+        With the notebook's own parameters, on one core of the recorded machine.
+    by : str
+        Arithmetic over the notebook's parameters that the seconds are proportional to.
+    when : str, optional
+        The parameter (auto, always, never) that says whether it is computed; without one, it always
+        is.
+    shipped : bool
+        Its result for the notebook's own parameters comes with the book.
+    ships_for : tuple of str
+        Models for which its result comes with the book.
+    also : tuple of str
+        Parameters, besides those in `by`, that a shipped result depends on.
+    """
+
+    what: str = START
+    seconds: float
+    by: str = "1"
+    when: str | None = None
+    shipped: bool = False
+    ships_for: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+
+    @property
+    def depends(self) -> list[str]:
+        """Parameters that its result depends on, as far as is declared."""
+        named = {node.id for node in ast.walk(ast.parse(self.by)) if isinstance(node, ast.Name)}
+        return sorted((named - set(FUNCTIONS)) | set(self.also))
+
+    def units(self, values: Mapping[str, Any]) -> float:
+        """Return `by` with these parameters."""
+        return float(eval(self.by, {"__builtins__": {}}, {**FUNCTIONS, **values}))
+
+
+class Measured(Config):
+    """A recorded run: parameters other than the notebook's own, processor seconds on one core, peak
+    memory, and what was added to the cache (bytes). `stored`: all results were there already."""
+
+    notebook: str
+    given: dict[str, Any] = {}
+    seconds: float
+    memory: int
+    disk: int
+    stored: bool = False
+
+
+@dataclass(frozen=True)
+class Costs:
+    """The parts of a notebook, and its recorded runs."""
+
+    notebook: Path
+    parts: tuple[Part, ...]
+    measured: tuple[Measured, ...]
+
+    @cached_property
+    def own(self) -> dict[str, Any]:
+        """The notebook's own parameters."""
+        return defaults(self.notebook)
+
+    def spared(self, part: Part, values: Mapping[str, Any], *, stored: bool | None = None
+               ) -> str | None:
+        """Return why a part is not computed; None if it is.
+
+        Parameters
+        ----------
+        stored : bool, optional
+            Whether an earlier run left its results. Without it, the cache tells.
+        """
+        choice = values[part.when] if part.when else "always"
+        if choice == "never":
+            return f"{part.when} is never"
+        if choice != "never" and any(values[name] in part.ships_for for name in part.depends
+                                     if isinstance(values[name], str)):
+            return "its result comes with the book"
+        if choice == "auto" and part.shipped and all(
+                values[name] == self.own[name] for name in part.depends):
+            return "its result comes with the book"
+        if choice == "auto" and (self._stored(part, values) if stored is None else stored):
+            return "its result is stored by an earlier run"
+        return None
+
+    def _stored(self, part: Part, values: Mapping[str, Any]) -> bool:
+        """An earlier run with the same parameters computed or found a part."""
+        switches = {p.when for p in self.parts}
+        for root in paths.caches():
+            file = root / RUNS
+            for _, line in numbered_lines(file) if file.exists() else ():
+                run = json.loads(line)
+                earlier = run["parameters"]
+                if run["notebook"] == self.notebook.stem and earlier.get(part.when) != "never" and (
+                        all(earlier.get(k) == v for k, v in values.items() if k not in switches)):
+                    return True
+        return False
+
+
+def load_costs(notebook: Path) -> Costs:
+    """Read what `notebooks/costs.yml` and the record say of a notebook.
+
+    Raises
+    ------
+    UserError
+        They do not name it.
+    """
+    known = yaml.safe_load(COSTS.read_text(encoding="utf-8"))
+    runs = [Measured(**run) for run in json.loads(TIMINGS.read_text(encoding="utf-8"))["runs"]
+            if run["notebook"] == notebook.stem]
+    if notebook.stem not in known or not runs:
+        raise UserError(f"nothing is known of what {notebook.stem} costs: {COSTS.name} names its "
+                        "parts, and `python benchmarks/notebooks.py` measures it")
+    return Costs(notebook, tuple(Part(**part) for part in known[notebook.stem]), tuple(runs))
+
+
+@dataclass(frozen=True)
+class Step:
+    """A part of the run, its seconds, and how they were found."""
+
+    what: str
+    seconds: float
+    why: str
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The cost of a run on this machine: seconds, and memory and disk in bytes."""
+
+    notebook: str
+    steps: tuple[Step, ...]
+    memory: int
+    disk: int
+    slowness: float
+
+    @property
+    def seconds(self) -> float:
+        return sum(step.seconds for step in self.steps)
+
+
+def estimate(
+    costs: Costs, changed: Mapping[str, Any], *, slowness: float = 1.0, stored: bool | None = None,
+) -> Estimate:
+    """Estimate the cost of a run with other parameters.
+
+    Parameters
+    ----------
+    costs : Costs
+    changed : mapping
+        Checked parameters that are not the notebook's own.
+    slowness : float
+        Seconds of this machine as a multiple of those recorded.
+    stored : bool, optional
+        Whether an earlier run left all results. Without it, the cache tells.
+    """
+    values = costs.own | dict(changed)
+    check(costs, values)
+    steps, computed = [], []
+    for part in costs.parts:
+        why = costs.spared(part, values, stored=stored)
+        grown = part.units(values) / part.units(costs.own)
+        computed += [] if why else [part]
+        steps.append(Step(part.what, 0.0 if why else part.seconds * grown * slowness,
+                          why or _derived(part, grown)))
+    added = max(r.disk for r in costs.measured) if any(part.when for part in computed) else 0
+    fetching = sum(map(to_fetch, models_of(costs, values)))
+    return Estimate(costs.notebook.stem, tuple(steps), _memory(costs, values),
+                    OWN_COPY + added + fetching, slowness)
+
+
+def check(costs: Costs, values: Mapping[str, Any]) -> None:
+    """Check that a run can be: its models exist, and their windows have room for its lengths.
+
+    Lengths of a part whose result ships are those of a large grid, which a chapter fits itself.
+
+    Raises
+    ------
+    UserError
+        It would fail; with what to change.
+    """
+    for name in sorted(models_of(costs, values)):
+        window = window_of(name)
+        parts = [part for part in costs.parts if not part.shipped and name in map(
+            values.get, part.depends) and costs.spared(part, values, stored=False) is None]
+        for part, key in product(parts, ("length", "lengths")):
+            longest = max(np.ravel(values[key])) if key in part.depends else 0
+            if window and longest >= window:
+                raise UserError(f"{key}: {longest:,} tokens and an answer do not fit into the "
+                                f"window of {name}, {window:,} tokens. Choose less.")
+
+
+def _derived(part: Part, grown: float) -> str:
+    scaled = f", times {grown:.3g} for {' '.join(part.by.split())}" if grown != 1 else ""
+    return f"{part.seconds:g} s were measured with the notebook's own parameters{scaled}"
+
+
+def models_of(costs: Costs, values: Mapping[str, Any]) -> set[str]:
+    """Names of the models that a run computes with, unless its results come with the book."""
+    return named_models({name: values[name] for part in costs.parts for name in part.depends
+                         if costs.spared(part, values, stored=False) is None})
+
+
+def named_models(values: Mapping[str, Any]) -> set[str]:
+    """Names of the models among parameters."""
+    return {value for name, value in values.items() if isinstance(value, str) and value
+            and (value in REGISTRY or name in ("model", "checkpoint"))}
+
+
+def _memory(costs: Costs, values: Mapping[str, Any]) -> int:
+    """The memory of the recorded run whose largest model is nearest in size, and the difference."""
+    def largest(values: Mapping[str, Any]) -> float:
+        return max((parameters(name) or 0 for name in models_of(costs, values)), default=0.0)
+
+    size = largest(values)
+    memory, nearest = min(
+        ((run.memory, largest(costs.own | run.given)) for run in costs.measured),
+        key=lambda found: (abs(found[1] - size), -found[0]))
+    return round(memory + PEAK * (size - nearest))

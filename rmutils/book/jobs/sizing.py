@@ -1,0 +1,94 @@
+"""A chapter with a large model: smaller counts, so that it ends in minutes.
+
+`notebooks/smaller.yml` has rows of smaller values for each notebook. They are taken in turn until
+the estimate is below `LIMIT`. What is given by hand is kept. Nothing is cut for models below
+`LARGE`, nor on a GPU. Neither what is stored nor how fast the machine is counts: the same command
+runs the same thing each time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from rmutils.book.jobs.notebook_costs import Costs, estimate, named_models
+from rmutils.core import paths
+from rmutils.core.config import DEVICE
+from rmutils.models.costs import parameters
+
+SMALLER = paths.NOTEBOOKS / "smaller.yml"
+LIMIT = 1200
+"""Seconds of one core of the recorded machine: ten minutes of two."""
+LARGE = 4e8
+"""Weights of a model from which chapters are cut; those of the book are smaller."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A run that ends in minutes.
+
+    Attributes
+    ----------
+    values : dict
+        The parameters to run with, besides the notebook's own.
+    cut : dict
+        Those among them that are smaller than the notebook's own.
+    own : dict
+        The notebook's own values of these.
+    seconds : float
+        The estimate.
+    """
+
+    values: dict[str, Any]
+    cut: dict[str, Any]
+    own: dict[str, Any]
+    seconds: float
+
+    def told(self) -> str:
+        """Say what was cut, in a sentence or two; empty if nothing was."""
+        if not self.cut:
+            return ""
+        changes = ", ".join(f"{name} {_short(value)} (not {_short(self.own[name])})"
+                            for name, value in self.cut.items())
+        name = next(iter(self.cut))
+        return (f"The model is large, so the run is smaller than this chapter's own: {changes}. "
+                f"What you give is kept, such as -p {name} {_short(self.own[name])}.")
+
+
+def _short(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def fitted(costs: Costs, given: Mapping[str, Any]) -> Fitted:
+    """Fit a run to `LIMIT`, if a large model makes it longer.
+
+    Parameters
+    ----------
+    costs : Costs
+    given : mapping
+        Checked parameters that are not the notebook's own; none of them is changed.
+    """
+    rows = yaml.safe_load(SMALLER.read_text(encoding="utf-8")).get(costs.notebook.stem, [])
+    cut: dict[str, Any] = {}
+
+    def seconds() -> float:
+        return estimate(costs, {**given, **cut}, stored=False).seconds
+
+    largest = max((parameters(name) or 0 for name in named_models(costs.own | dict(given))),
+                  default=0)
+    if largest >= LARGE and _on_a_cpu():
+        for row in rows:
+            if seconds() <= LIMIT and "compute" not in row:  # else there is nothing to show
+                break
+            cut |= {name: value for name, value in row.items() if name not in given}
+    return Fitted({**given, **cut}, cut, {name: costs.own[name] for name in cut}, seconds())
+
+
+def _on_a_cpu() -> bool:
+    import torch
+
+    return (os.environ.get(DEVICE) or ("cuda" if torch.cuda.is_available() else "cpu")) == "cpu"

@@ -1,0 +1,340 @@
+"""Runs of notebooks with other parameters, as pages beside the chapters.
+
+A page shows two executions of one notebook beside each other, output by output, as they were
+executed. Headings are the notebook's; its prose is about its own parameters and is left out.
+Figures lose their label, which the chapter has already. The pages are written into the copy of the
+book that is rendered.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import yaml
+from markdown_it import MarkdownIt
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from rmutils.book.site.parameters import as_word
+
+FOLDER = "gallery"
+"""Where the pages of runs stand in the book."""
+
+SHIPPED = Path("data/runs")
+"""Runs that ship with the book; `make gallery` makes them again."""
+
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
+"""Names that runs may have: they become names of files and parts of addresses."""
+
+PAGE = "run_gallery"
+"""The page of the book that explains runs; the pages of runs stand under it."""
+
+NONE = "There is none yet: the book has been built with the chapters' own parameters only.\n"
+
+SIDES = {"rm-default": "The chapter", "rm-run": "This run"}
+"""Tags of the cells that stand beside each other, which are CSS classes too, and what they hold."""
+
+SAME = {"code_prompt_show": "Show the output that is the same in both",
+        "code_prompt_hide": "Hide the output that is the same in both"}
+
+VIEW = 'class="rm-figure"'
+"""Marks the data of a view (`rmutils.book.chapters.interactive`)."""
+
+_FENCE = re.compile(r"\s*(`{3,}|~{3,}|:{3,})")
+_HEADING = re.compile(r"(#{1,6})\s+(.*\S)")
+_MARKDOWN = MarkdownIt("js-default", {"html": False})
+
+
+@dataclass(frozen=True)
+class Run:
+    """A notebook that was run to its end, and the chapter of that name if the book has it."""
+
+    file: Path
+    chapter: Path
+
+    @property
+    def notebook(self) -> str:
+        return self.file.parent.name
+
+    @property
+    def name(self) -> str:
+        return self.file.stem
+
+    @property
+    def page(self) -> str:
+        """Its page in the book, without an ending."""
+        return f"{FOLDER}/{self.notebook}/{self.name}"
+
+    @cached_property
+    def executed(self) -> nbformat.NotebookNode:
+        return nbformat.read(self.file, as_version=4)
+
+    @cached_property
+    def default(self) -> nbformat.NotebookNode | None:
+        """The executed chapter; None where the book no longer has such a notebook."""
+        return nbformat.read(self.chapter, as_version=4) if self.chapter.is_file() else None
+
+    @property
+    def record(self) -> dict[str, Any]:
+        return self.executed.metadata["rmutils"]
+
+    @property
+    def usual(self) -> dict[str, Any]:
+        """The chapter's parameters."""
+        record = self.default.metadata.get("rmutils", {}) if self.default else {}
+        return record.get("parameters", {})
+
+    @property
+    def changed(self) -> dict[str, Any]:
+        """Parameters that are not those of the chapter, or without one: those that were given."""
+        given = self.record["parameters"]
+        if not self.default:
+            return {name: given[name] for name in self.record["changed"]}
+        return {k: v for k, v in given.items() if k not in self.usual or self.usual[k] != v}
+
+    @property
+    def command(self) -> str:
+        """The command that repeats the run."""
+        given = self.record["parameters"]
+        pairs = [word for k in self.record["changed"] for word in ("-p", k, as_word(given[k]))]
+        return shlex.join(["rmutils", "run", self.notebook, *pairs, "--name", self.name])
+
+
+def files(root: Path) -> list[Path]:
+    """Return the notebooks of finished runs, not of those that failed or were interrupted.
+
+    A run of the reader's replaces one of the same name that ships.
+    """
+    found = {}
+    for folder in (root / SHIPPED, root / "book" / "runs"):
+        found |= {(f.parent.name, f.stem): f for f in folder.glob("*/*.ipynb")
+                  if NAME.fullmatch(f.stem) and NAME.fullmatch(f.parent.name) and _whole(f)}
+    return [found[place] for place in sorted(found)]
+
+
+def _whole(file: Path) -> bool:
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))["metadata"]["rmutils"]
+        return {"parameters", "changed", "started", "seconds"} <= set(record)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def title(notebook: NotebookNode | None) -> str | None:
+    """The text of a notebook's first heading."""
+    cells = notebook.cells if notebook else []
+    return next((text for cell in cells for _, text in headings(cell)), None)
+
+
+def headings(cell: NotebookNode) -> Iterator[tuple[int, str]]:
+    """Level and text of the headings of a Markdown cell; not of what stands between fences."""
+    if cell.cell_type != "markdown":
+        return
+    inside = ""
+    for line in cell.source.splitlines():
+        if fence := _FENCE.match(line):
+            if not inside:
+                inside = fence[1]
+            elif fence[1].startswith(inside) and not line.strip().strip(inside[0]):
+                inside = ""
+        elif not inside and (heading := _HEADING.fullmatch(line.strip())):
+            yield len(heading[1]), heading[2]
+
+
+def compared(run: NotebookNode, default: NotebookNode | None) -> list[NotebookNode]:
+    """Cells that show a run beside the default; without a default the run alone.
+
+    Outputs belong together if their cells have the same id. A pair without any difference is shown
+    once and folded away.
+    """
+    usual = {cell.id: shown(cell) for cell in default.cells} if default else None
+    made, waiting = [], {}
+    for cell in run.cells:
+        for level, text in headings(cell):
+            waiting = {k: v for k, v in waiting.items() if k < level} | {level: text}
+        own = shown(cell)
+        pair = [] if usual is None else usual.get(cell.id, [])
+        if own or pair:
+            made += [new_markdown_cell(f"{'#' * level} {text}")
+                     for level, text in waiting.items() if level > 1]
+            waiting = {}
+            made += _beside(cell, own, None if usual is None else pair)
+    return made
+
+
+def shown(cell: NotebookNode) -> list[NotebookNode]:
+    """Return the outputs of a cell that a reader sees.
+
+    Left out are warnings, which name files of a machine, and interactive views, which have no room
+    side by side.
+    """
+    removed = {"remove-output", "remove-cell"} & {*cell.metadata.get("tags", [])}
+    if cell.cell_type != "code" or removed:
+        return []
+    return [_rendered(NotebookNode(one)) for one in cell.outputs
+            if one.get("name") != "stderr" and VIEW not in one.get("data", {}).get("text/html", "")]
+
+
+def _rendered(output: NotebookNode) -> NotebookNode:
+    """Markdown becomes HTML here, where no HTML, role or directive in it has a meaning: a sentence
+    may quote a parameter or a model."""
+    if "text/markdown" not in output.get("data", {}):
+        return output
+    text = _MARKDOWN.render("".join(output.data["text/markdown"]))
+    return NotebookNode(output, data=NotebookNode({"text/html": text}))
+
+
+def _beside(cell: NotebookNode, own: list, usual: list | None) -> list[NotebookNode]:
+    image = {"image": cell.metadata.mystnb.image} if "image" in cell.metadata.get(
+        "mystnb", {}) else {}
+    caption = cell.metadata.get("mystnb", {}).get("figure", {}).get("caption")
+    if usual is None:
+        made = [_cell(cell, own, ["remove-input"], image)]
+    elif [_content(o) for o in own] == [_content(o) for o in usual]:
+        made = [_cell(cell, own, ["remove-input", "hide-output"], image | SAME)]
+        caption = None
+    else:
+        made = [_cell(cell, [_label(text), *outputs], ["remove-input", tag], image)
+                for (tag, text), outputs in zip(SIDES.items(), (usual, own), strict=True)]
+    return [*made, new_markdown_cell(caption)] if caption else made
+
+
+def _content(output: NotebookNode) -> dict:
+    return {key: output.get(key) for key in ("output_type", "name", "text", "data")}
+
+
+def _cell(cell: NotebookNode, outputs: list, tags: list[str], settings: dict) -> NotebookNode:
+    return new_code_cell(cell.source, outputs=outputs,
+                         metadata={"tags": tags, "mystnb": settings})
+
+
+def _label(text: str) -> NotebookNode:
+    return new_output("display_data", {"text/html": f'<p class="rm-side">{text}</p>'})
+
+
+def write(root: Path, book: Path) -> None:
+    """Write the pages of a project's runs into a copy of its book, and name them in its contents.
+
+    Parameters
+    ----------
+    root : Path
+        The project.
+    book : Path
+        A copy of its folder `book`, chapters included. Without the page `run_gallery` nothing is
+        written.
+    """
+    gallery = book / f"{PAGE}.md"
+    if not gallery.exists():
+        return
+    runs = [Run(f, book / "chapters" / f"{f.parent.name}.ipynb") for f in files(root)]
+    for run in runs:
+        target = book / f"{run.page}.ipynb"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        nbformat.write(page(run), target)
+        whole = book / FOLDER / "executed" / run.notebook / f"{run.name}.ipynb"
+        whole.parent.mkdir(parents=True, exist_ok=True)
+        nbformat.write(run.executed, whole)
+    with gallery.open("a", encoding="utf-8") as file:
+        file.write(f"\n{listing(runs) if runs else NONE}")
+    contents = book / "_toc.yml"
+    toc = yaml.safe_load(contents.read_text(encoding="utf-8"))
+    for entry in _entries(toc) if runs else []:
+        if entry["file"] == PAGE:
+            entry["sections"] = [{"file": run.page, "title": f"{run.notebook}: {run.name}"}
+                                 for run in runs]
+    contents.write_text(yaml.safe_dump(toc, sort_keys=False), encoding="utf-8")
+
+
+def _entries(node: Any) -> Iterator[dict]:
+    """All entries of a table of contents that name a file."""
+    if isinstance(node, dict) and "file" in node:
+        yield node
+    for child in node.values() if isinstance(node, dict) else node:
+        if isinstance(child, dict | list):
+            yield from _entries(child)
+
+
+def listing(runs: list[Run]) -> str:
+    """A table of all runs, as MyST text."""
+    rows = [f'<td><a href="{run.page}.html">{run.notebook}: {run.name}</a></td>'
+            f"<td>{', '.join(f'{k} = {_shown(v)}' for k, v in run.changed.items()) or 'none'}</td>"
+            f"<td>{_when(run)}</td>" for run in runs]
+    table = _table("The runs of this book", ["run", "changed parameters", "made"], rows)
+    return f"```{{raw}} html\n{table}\n```\n"
+
+
+def _shown(value: Any) -> str:
+    """A parameter's value on one line of HTML."""
+    return f"<code>{html.escape(json.dumps(value, ensure_ascii=False))}</code>"
+
+
+def _when(run: Run) -> str:
+    started = html.escape(str(run.record["started"])[:16].replace("T", " "))
+    return f"{started}, in {float(run.record['seconds']):,.0f} s"
+
+
+def _table(caption: str, names: list[str], rows: list[str]) -> str:
+    head = "".join(f"<th>{name}</th>" for name in names)
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    return (f'<div class="rm-scroll" tabindex="0" role="region" aria-label="{caption}">'
+            f'<p class="rm-caption">{caption}</p><table class="rm-table"><thead><tr>{head}</tr>'
+            f"</thead><tbody>{body}</tbody></table></div>")
+
+
+def page(run: Run) -> nbformat.NotebookNode:
+    """The page of a run: its parameters, and its outputs beside those of the chapter."""
+    about = new_output("display_data", {"text/html": _parameters(run)})
+    cells = [new_markdown_cell("\n\n".join(_introduction(run))),
+             new_code_cell("# parameters", outputs=[about], metadata={"tags": ["remove-input"]}),
+             *compared(run.executed, run.default)]
+    for number, cell in enumerate(cells):
+        cell.id = f"cell-{number}"
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    # Two columns need the room of the page's own contents.
+    return new_notebook(cells=cells, metadata={
+        "kernelspec": kernel, "html_theme.sidebar_secondary.remove": "true"})
+
+
+def _introduction(run: Run) -> Iterator[str]:
+    yield f"# {run.name}: {title(run.default) or run.notebook}"
+    file = f"/{FOLDER}/executed/{run.notebook}/{run.name}.ipynb"
+    whole = f"{{download}}`the executed notebook <{file}>`"
+    if run.default is None:
+        yield (f"A run of `{run.notebook}`, which is no chapter of this book any more: there is "
+               f"nothing to compare its outputs with. Its code and prose: {whole}.")
+        return
+    yield (f"{{doc}}`The chapter </chapters/{run.notebook}>` with other parameters, and what came "
+           "out beside what the chapter shows. The prose is the chapter's and is left out. All of "
+           f"the run: {whole}.")
+    if _code(run.executed) != _code(run.default):
+        yield ("**The chapter has changed since this run was made.** Differences may come from "
+               "that. Make the run again with the command below.")
+
+
+def _code(notebook: nbformat.NotebookNode) -> list[str]:
+    """Return what was executed, but for the parameters."""
+    own = {"parameters", "injected-parameters"}
+    return [cell.source for cell in notebook.cells
+            if cell.cell_type == "code" and not own & {*cell.metadata.get("tags", [])}]
+
+
+def _parameters(run: Run) -> str:
+    """A table of the parameters, changed ones marked, with time and command."""
+    rows = []
+    for name, value in run.record["parameters"].items():
+        usual = _shown(run.usual[name]) if name in run.usual else ""
+        new = f"<mark>{_shown(value)}</mark> changed" if name in run.changed else _shown(value)
+        rows.append(f"<td>{html.escape(name)}</td><td>{usual}</td><td>{new}</td>")
+    rows.sort(key=lambda row: "<mark>" not in row)
+    return (_table("Parameters", ["parameter", *SIDES.values()], rows)
+            + f'<p>Made {_when(run)}. Make it again:</p><div class="rm-scroll" tabindex="0" '
+            f'role="region" aria-label="Command"><pre>{html.escape(run.command)}</pre></div>')

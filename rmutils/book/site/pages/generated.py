@@ -1,0 +1,400 @@
+"""The directive `generated`: parts of pages that are computed when the book is built.
+
+A page of the book says what stands where; what is listed comes from the executed chapters (figures,
+tables, parameters, sentences), from the audit (errata) and from files of the project (faults,
+citation, changes).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+from docutils import nodes
+from docutils.statemachine import StringList
+from nbformat import NotebookNode
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from rmutils.book.chapters.speed import measurements as speed
+from rmutils.book.site.classroom import self_checking_points
+from rmutils.book.site.pages import CHANGELOG, CITATION, FAULTS, MUTATION
+from rmutils.book.site.pages.items import (
+    chapters,
+    folded,
+    items,
+    kind_of,
+    literal,
+    shown,
+    thumbnail,
+    title,
+)
+from rmutils.book.site.pages.standards import missing, standards
+from rmutils.book.site.pages.walk import walk
+from rmutils.book.site.parameters import read_parameters
+from rmutils.core.errors import UserError
+from rmutils.core.paths import NOTEBOOKS
+from rmutils.paper import audit, load_published_maps, load_tables
+from rmutils.paper.findings import ABOUT_SCORES, ABOUT_SENTENCES, beside_gains
+from rmutils.paper.head_checks import silent_runs
+from rmutils.stats import SHARE, Interval, interval
+
+COUNTS = ("tried", "kept", "lost")
+MOST_OPEN = 3
+"""So many pairs of the errata are open; a longer group is folded."""
+UNNOTICED = "None of the tests that were tried runs it.", "No test notices it yet."
+STRIP = '<div class="rm-strip">'
+TOUCHES = {
+    "bold is best": "which value of a table is marked as the best",
+    "caption": "which input lengths a table is about",
+    "fact stated twice": "what a reader would do to repeat the experiment",
+    "unique failure": "what the caption calls unique to masked retrieval heads",
+    "share masked": "the share of heads that section 5.2 says are masked",
+    "published scores": "what is said about retrieval scores",
+}
+"""Consequences of each kind of disagreement; those about scores and sentences are computed."""
+
+
+def in_all(book: Path) -> str:
+    """How many faults of how many kinds were injected, and whether anything was lost."""
+    rows = [row for run in _runs() for row in run["faults"]]
+    tried, kept, lost = (sum(row[name] for row in rows) for name in COUNTS)
+    kinds = len({row["kind"] for row in rows})
+    end = "None was lost." if not lost else f"**{lost:,} were lost:** " + "; ".join(
+        literal(f"{row['kind']}: {row['what']}") for row in rows if row["lost"]) + "."
+    return (f"{tried:,} faults of {kinds} kinds were injected, by {len({_test(r) for r in rows})} "
+            f"tests; {kept:,} were kept. {end}")
+
+
+def faults(book: Path) -> str:
+    """A folded table of the faults of each kind, the most tried first; and how it was made."""
+    runs = _runs()
+    rows = sorted((row for run in runs for row in run["faults"]), key=lambda row: row["kind"])
+    kinds = [(kind, [*group]) for kind, group in groupby(rows, lambda row: row["kind"])]
+    parts = []
+    for kind, group in sorted(kinds, key=lambda item: -sum(r["tried"] for r in item[1])):
+        tried, kept, lost = (sum(row[name] for row in group) for name in COUNTS)
+        line = (f"{kind[0].upper() + kind[1:]}: {tried:,} tried, {kept:,} kept"
+                + f", {lost:,} LOST" * (lost > 0))
+        parts += folded(["```{table}", ":class: rm-counts", ":width: 100%", ":widths: 73 9 9 9",
+                         "", f"| {literal(kind)}, and the test | tried | kept | lost |",
+                         "|:--|--:|--:|--:|", *map(_line, group), "```"], len(group), line)
+    parts += ["", f"````{{dropdown}} How this was made, in {len(runs)} runs"]
+    for run in runs:
+        made = run["environment"]
+        packages = ", ".join(f"{name} {made['packages'][name]}" for name in ("torch", "trl")
+                             if name in made["packages"])
+        parts += [f"- {len(run['faults'])} rows: `{run['command']}`, {made['created'][:10]}, "
+                  f"commit {made['commit']}, {literal(made['hardware'])}, Python "
+                  f"{made['python']}, {packages}"]
+    return "\n".join([*parts, "````"])
+
+
+def _runs() -> list[dict[str, Any]]:
+    return json.loads(FAULTS.read_text(encoding="utf-8"))["runs"]
+
+
+def _line(row: dict[str, Any]) -> str:
+    counts = " | ".join(f"{row[name]:,}" for name in COUNTS)
+    return f"| {literal(row['what'])}<br>`{_test(row)}` | {counts} |"
+
+
+def _test(row: dict[str, Any]) -> str:
+    return row["test"].removeprefix("tests/")
+
+
+def mutation(book: Path) -> str:
+    """How many small changes of each module its tests notice, and the changes that they do not."""
+    if not MUTATION.is_file():
+        return "No run of this is stored yet. The command below makes one."
+    found = json.loads(MUTATION.read_text(encoding="utf-8"))
+    rows = sorted(found["rows"], key=lambda row: row["module"])
+    first, tried = (sum(row[name] for row in rows) for name in ("first", "tried"))
+    value, low, high = (100 * share for share in _noticed_at_first(rows))
+    left = sum(not one["reason"] for row in rows for one in row["survivors"])
+    parts = [f"When these changes were drawn, before anybody had looked at them, the tests noticed "
+             f"**{value:.0f} %** of them (95 % interval {low:.0f} to {high:.0f}, mean over "
+             f"{len(rows)} modules): {first} of {tried}, and those that make no difference count "
+             f"as missed. Then tests were written for what had been missed. The table is of the "
+             f"run after that, which says nothing of other changes; missed, although they make a "
+             f"difference: {left or 'none'}.", ""]
+    table = ["```{table}", ":class: rm-counts", ":width: 100%", "",
+             "| module | possible | tried | noticed at first | noticed now | make no difference |",
+             "|:--|--:|--:|--:|--:|--:|"]
+    listed = []
+    for row in rows:
+        same = sum(bool(one["reason"]) for one in row["survivors"])
+        table += [f"| `{row['module']}` | {row['mutants']:,} | {row['tried']} | {row['first']} | "
+                  f"{row['killed']} | {same} |"]
+        listed += [f"- `{row['module']}`, line {one['line']}: {literal(one['change'])}. "
+                   f"{one['reason'] or UNNOTICED[one['tests'] > 0]}" for one in row["survivors"]]
+    made = found["environment"]
+    return "\n".join([
+        *parts, *folded([*table, "```"], len(rows)), "",
+        f"Made by `{found['command']}`, {made['created'][:10]}, commit "
+        f"{made['commit']}, with at most {found['settings']['most']} mutants of a module.", "",
+        "````{dropdown} Changes that no test noticed", *listed, "````"])
+
+
+def _noticed_at_first(rows: list[dict[str, Any]]) -> Interval:
+    """The share of changes that a test noticed when they were first tried, as a mean of modules."""
+    values = [value for row in rows
+              for value in [1] * row["first"] + [0] * (row["tried"] - row["first"])]
+    modules = [row["module"] for row in rows for _ in range(row["tried"])]
+    return interval(values, strata=modules, bounds=SHARE, cases=len(values))
+
+
+def figures_and_tables(book: Path) -> str:
+    """Picture, number, link and caption of all figures, and of all tables, by chapter."""
+    parts = []
+    for name, notebook in chapters(book):
+        lines = [f"- {thumbnail(notebook, item)}{{numref}}`{item.label}`: {item.caption}"
+                 for item in items(notebook, name)]
+        if lines:
+            parts += [f"## {title(notebook)}", "", "::::{div} rm-thumbs", *lines, "", "::::", ""]
+    return "\n".join(parts)
+
+
+def parameters(book: Path) -> str:
+    """All parameters by chapter: name, default, type, meaning."""
+    parts = []
+    for name, notebook in chapters(book):
+        lines = [f"- **`{p.name}`** = `{p.default!r}` (`{p.annotation}`): {literal(p.comment)}"
+                 for p in read_parameters(book / "chapters" / f"{name}.ipynb").values()]
+        if lines:
+            parts += [f"## {title(notebook)}", "", f"{{doc}}`chapters/{name}`", "", *lines, ""]
+    return "\n".join(parts)
+
+
+def said(book: Path, chapter: str, cell: str) -> str:
+    """Return what a cell of a chapter computed: its text or its table.
+
+    Raises
+    ------
+    UserError
+        There is no such cell, or it said nothing.
+    """
+    for name, notebook in chapters(book):
+        for one in notebook.cells if name == chapter else ():
+            texts = [*filter(None, map(_text, shown(one)))]
+            if one.get("id") == cell and texts:
+                return "\n\n".join(texts)
+    raise UserError(f"the chapter {chapter} has no cell {cell!r} that says something")
+
+
+def _text(output: NotebookNode) -> str | None:
+    """Markdown of a text, of a table's data, or of a strip of verdicts."""
+    if kind_of(output) != "table":
+        shown = output.data.get("text/html", "")
+        return shown if shown.startswith(STRIP) else output.data.get("text/markdown")
+    head, *rows = csv.reader(io.StringIO(output.metadata["rmutils"]["csv"]))
+    lines = [map(literal, head), ["---"] * len(head), *(map(literal, row) for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def errata(book: Path) -> str:
+    """All disagreements that the audit finds: both values with their places, what they touch."""
+    findings = audit()
+    wrong = findings[~findings["agrees"]]
+    gains = beside_gains(findings, load_tables()).set_index("model")
+    linked = _linked(wrong)
+    parts = [f"{len(wrong)} of {len(findings)} comparisons disagree. Pairs that share a table or a "
+             f"passage are listed together, {len(linked)} groups in all: one wrong number or one "
+             "changed run may explain several.", "",
+             "## Copies among the published runs", "", *_copies(load_published_maps()), ""]
+    number = 0
+    for where, rows in linked.items():
+        parts += [f"## {literal(where)}", ""]
+        if folded := len(rows) > MOST_OPEN:
+            parts += [f"::::{{dropdown}} {len(rows)} pairs: "
+                      f"{', '.join(dict.fromkeys(row.check for row in rows))}", ""]
+        for row in rows:
+            number += 1
+            parts += [f"**E{number}** {literal(row.what)}", "",
+                      f"- {_value(row.value_a)} ({literal(row.place_a)})",
+                      f"- {_value(row.value_b)} ({literal(row.place_b)})",
+                      f"- affects: {_touched(row, gains)}", ""]
+        parts += ["::::", ""] * folded
+    return "\n".join(parts)
+
+
+def _linked(wrong: pd.DataFrame) -> dict[str, list]:
+    """Pairs that are linked by the table or passage of one of their values, by these places."""
+    groups: list[tuple[set[str], list]] = []
+    for row in wrong.itertuples():
+        places, rows = {_place(row.place_a), _place(row.place_b)}, [row]
+        for other in [group for group in groups if group[0] & places]:
+            groups.remove(other)
+            places, rows = other[0] | places, other[1] + rows
+        groups.append((places, rows))
+    return {_named(places): rows for places, rows in groups}
+
+
+def _named(places: set[str]) -> str:
+    """Name the places of a group; a whole table is left out beside a part of it."""
+    papers = {"en ": "English ", "ja ": "Japanese "}
+    parts = [place for place in sorted(places)
+             if not any(other.startswith(f"{place}:") for other in places)]
+    return "; ".join(papers.get(part[:3], part[:3]) + part[3:] for part in parts)
+
+
+def _place(printed: str) -> str:
+    """The rows of one model in a table, a section or a figure; all published scores are one."""
+    part = printed.split(" / ")[0]
+    return part if part != printed else re.split("[:,]", printed)[0]
+
+
+def _copies(maps: pd.DataFrame) -> list[str]:
+    return ["Most of the per-run retrieval scores that the authors publish are copies of one "
+            "another ({numref}`fig-copies`); intervals over these runs are too narrow.", "",
+            *(f"- {literal(model)}: {own['map'].nunique()} different maps in {len(own)} runs"
+              for model, own in maps.groupby("model", sort=False)), "",
+            f"{silent_runs(maps)} The published script gives every head 0 if it does not find the "
+            "needle's tokens; whether that is the reason here is not known."]
+
+
+def _value(value: float | str) -> str:
+    if isinstance(value, str):
+        return literal(value)
+    return "–" if pd.isna(value) else f"{value:.6g}"
+
+
+def _touched(row: tuple, gains: pd.DataFrame) -> str:
+    model = row.what.split(",")[0].split(":")[0]
+    if row.check in ABOUT_SENTENCES:
+        return "the sentence that is quoted"
+    if row.check in ABOUT_SCORES and row.what.endswith("Average") and model in gains.index:
+        least, most = gains.loc[model, ["smallest_gain", "largest_gain"]]
+        return (f"an average of {literal(model)}; RetMask is reported to gain {least:.2f} to "
+                f"{most:.2f} points on it, this disagreement is {abs(row.difference):.2f}")
+    return TOUCHES.get(row.check, "the scores in this row")
+
+
+def bibtex(book: Path, *keys: str) -> str:
+    """Entries of the book's bibliography as they stand in its file.
+
+    Raises
+    ------
+    UserError
+        There is no such entry.
+    """
+    text = (book / "references.bib").read_text(encoding="utf-8")
+    entries = {found[1]: found[0] for found in re.finditer(r"^@\w+\{([^,]+),.*?^\}", text,
+                                                           re.MULTILINE | re.DOTALL)}
+    if unknown := set(keys) - set(entries):
+        raise UserError(f"references.bib has no entry {', '.join(sorted(unknown))}")
+    return "\n".join(["```bibtex", "\n\n".join(entries[key] for key in keys), "```"])
+
+
+def citation(book: Path) -> str:
+    """This project as `CITATION.cff` describes it: a line, and an entry for a bibliography."""
+    known = yaml.safe_load(CITATION.read_text(encoding="utf-8"))
+    authors = [one.get("name") or f"{one['family-names']}, {one['given-names']}"
+               for one in known["authors"]]
+    fields = {"title": f"{{{known['title']}}}", "author": " and ".join(f"{{{a}}}" for a in authors),
+              "version": known["version"], "license": known["license"],
+              "year": str(known.get("date-released", ""))[:4],
+              "doi": known.get("doi"), "url": known.get("url") or known.get("repository-code")}
+    entry = [f"  {name:<7} = {{{value}}}," for name, value in fields.items() if value]
+    return "\n".join([
+        f"{literal(', '.join(authors))}. *{literal(known['title'])}*, version "
+        f"{literal(str(known['version']))}. {literal(known['license'])}.", "",
+        "```bibtex", "@software{retmaskreproduced,", *entry, "}", "```"])
+
+
+def points(book: Path) -> str:
+    """The share of all points of the worksheets that is given by their checks."""
+    checked, whole = self_checking_points(NOTEBOOKS)
+    return (f"Checks give {checked} of all {whole} points ({checked / whole:.0%}); for a text, the "
+            "teacher's worksheet says what each point is given for.")
+
+
+def changes(book: Path) -> str:
+    """The project's changelog without its heading."""
+    return CHANGELOG.read_text(encoding="utf-8").partition("\n")[2]
+
+
+def playground_speed(book: Path) -> str:
+    """What the playground's real model takes, and how much of that the kernel alone would."""
+    found = speed.load("playground")
+
+    def typical(column: str, **key: object) -> float:
+        return float(np.median(found.find(**key)[0][column]))
+
+    memory, weights = found.find(what="memory")[0], found.find(what="weights")[0]
+    prompt, first = typical("tokens", what="first"), typical("seconds", what="first")
+    rates = {rows: typical("per_second", what="kernel", tokens=rows) for rows in (1, 32)}
+    reading = prompt * weights["layers"] / rates[32] + weights["words"] / rates[1]
+    writing = (weights["layers"] + weights["words"]) / rates[1]
+    step = 1 / typical("per_second", what="first")
+    return (
+        f"In headless Chromium on two cores ({found.environment['hardware'].split(',')[0]}), the "
+        f"model loads in {typical('seconds', what='load', **{'from': 'server'}):.1f} s from a web "
+        f"server and in {typical('seconds', what='load', **{'from': 'folder'}):.1f} s from a "
+        f"folder. A prompt of {prompt:.0f} tokens is read, and the first token of its answer "
+        f"written, within {first:.1f} s; then {1 / step:.1f} tokens follow in a second. Asked "
+        f"again about the same text, the model begins after "
+        f"{1000 * typical('seconds', what='again'):.0f} ms. The tab holds "
+        f"{memory['loaded'] / 1e6:.0f} MB with the model and {memory['answered'] / 1e6:.0f} MB "
+        "with both answers. One thread does all of this: faster cores help, more of them do not. "
+        f"How near is this to what the kernel gives? It does {rates[32] / 1e9:.0f} billion "
+        f"multiply-adds a second with 32 tokens at a time and {rates[1] / 1e9:.1f} billion with "
+        "one, where unpacking weights takes most of the time. The products alone would thus need "
+        f"{reading:.1f} s to the first token ({reading / first:.0%} of what it takes) and "
+        f"{1000 * writing:.0f} ms for each later one ({writing / step:.0%}). Measured by "
+        f"`{found.command}` on {found.environment['created'][:10]}.")
+
+
+WRITERS: dict[str, Callable[..., str]] = {
+    "playground-speed": playground_speed,
+    "figures-and-tables": figures_and_tables,
+    "parameters": parameters,
+    "said": said,
+    "errata": errata,
+    "bibtex": bibtex,
+    "citation": citation,
+    "changes": changes,
+    "points": points,
+    "faults": faults,
+    "faults-in-all": in_all,
+    "mutation": mutation,
+    "walk": walk,
+    "standards": standards,
+    "standards-no": missing,
+}
+"""Each is given the book's folder and the words after its name, and returns Markdown."""
+
+
+class Generated(SphinxDirective):
+    """`{generated} NAME WORDS ...`: what the writer of that name makes of the words."""
+
+    required_arguments = 1
+    optional_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self) -> list[nodes.Node]:
+        """Put the text where the directive stands; with headings it cannot be handed back."""
+        name, *rest = " ".join(self.arguments).split()
+        if name not in WRITERS:
+            raise self.error(f"nothing is generated as {name!r}; there is {', '.join(WRITERS)}")
+        try:
+            text = WRITERS[name](Path(self.env.srcdir), *rest)
+        except UserError as wrong:
+            raise self.error(str(wrong)) from wrong
+        self.state.nested_parse(StringList(text.splitlines(), name), 0, self.state_machine.node,
+                                match_titles=True)
+        return []
+
+
+def connect(app: Sphinx) -> None:
+    """Add this to a build."""
+    app.add_directive("generated", Generated)

@@ -1,0 +1,176 @@
+"""The moving picture of the front page: where a retrieval head looks while an answer is written."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from nbformat import NotebookNode
+
+from rmutils.book.site.parameters import load_notebook
+from rmutils.core.errors import UserError
+from rmutils.core.paths import BOOK
+
+CHAPTER, CELL = "01_preliminaries", "needle-view"
+"""Cell whose output carries the case, the answer and where heads look."""
+PICTURE = BOOK / "_static" / "walk.svg"
+"""The same picture for the README."""
+WIDTH, LETTER, LINE, SIZE = 620, 9.0, 26, 15
+"""Widths of the picture and a letter, height of a line, size of the letters; CSS pixels."""
+AROUND = 7
+"""Tokens of the prompt that are shown on either side of what the head looks at."""
+SECONDS, HOLD = 0.4, 8
+"""Each token of the answer takes so long; the whole answer stands for so many more."""
+GAP = "…"
+Placed = tuple[float, float, float, str]
+"""Left, line, width and text of a token."""
+
+
+def walk(book: Path) -> str:
+    """Return the picture as an HTML block, with a switch that stops it."""
+    case = _case(load_notebook(book / "chapters" / f"{CHAPTER}.ipynb"))
+    return ('<div class="rm-walk"><input type="checkbox" id="rm-walk-stop">'
+            f'<label for="rm-walk-stop">pause</label>{picture(case)}</div>')
+
+
+def _case(notebook: NotebookNode) -> dict[str, Any]:
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []) if cell.get("id") == CELL else ():
+            text = output.get("data", {}).get("text/html", "")
+            if found := re.search(r">(\{.*\})</script>", text):
+                return json.loads(found[1])
+    raise UserError(f"the chapter {CHAPTER} has no cell {CELL!r} with the data of a case")
+
+
+def picture(case: dict[str, Any]) -> str:
+    """Return the picture as SVG on one line.
+
+    The first head of the case is shown. Without motion (on paper, or where the reader prefers it)
+    all copied tokens are joined with their places at once.
+
+    Parameters
+    ----------
+    case : dict
+        As `rmutils.book.chapters.interactive.needle` gives it to the page.
+    """
+    head = case["heads"][0]
+    prompt, written, looks = case["prompt"], case["written"], head["looks"]
+    places = _lines(_excerpt(prompt, case["inserted"], looks), prompt, 1.6)
+    below = max(line for _, line, *_ in places.values()) + 2.6
+    answer = _lines([*range(len(written))], written, below)
+    height = (max(line for _, line, *_ in answer.values()) + 0.7) * LINE
+    name = head["name"].partition(":")[0]
+    parts = [_label(f"parts of the prompt of {len(prompt)} tokens; underlined: the answer", 0.5),
+             _label(f"the answer, word by word; blue: copied from where {name} looks", below - 1.1)]
+    parts += [_token(places[j], "needle" if _inside(j, case["needle"]) else "prompt")
+              for j in places]
+    rules = []
+    for step, (where, copied) in enumerate(zip(looks, head["copied"], strict=True)):
+        kind = "copied" if copied else "other"
+        parts.append(_token(answer[step], f"{kind} s{step}"))
+        if where in places:
+            parts.append(_look(places[where], answer[step], f"{kind} l{step}"))
+        rules.append(_motion(step, len(written)))
+    seconds = (len(written) + HOLD) * SECONDS
+    title = f"{name[0].upper()}{name[1:]} looks at each word of the hidden answer as it is written"
+    return (f'<svg class="rm-walking" viewBox="-3 0 {WIDTH + 6} {height:.0f}" role="img" '
+            f'xmlns="http://www.w3.org/2000/svg"><title>{html.escape(title)}</title>'
+            f"<style>{_style(seconds)}{''.join(rules)}}}</style>{''.join(parts)}</svg>")
+
+
+def _inside(place: int, span: Sequence[int]) -> bool:
+    return span[0] <= place < span[1]
+
+
+def _excerpt(prompt: Sequence[str], inserted: Sequence[int], looks: Sequence[int]) -> list[int]:
+    """The positions that are shown; -1 stands for a gap."""
+    near = {j for middle in {*looks, *range(*inserted)} - {0}
+            for j in range(middle - AROUND, middle + AROUND + 1) if 0 < j < len(prompt)}
+    chosen: list[int] = [0]
+    for j in sorted(near):
+        gap = j > chosen[-1] + 1
+        if re.fullmatch(r"<\|.*\|>", prompt[j]) or gap and not prompt[j].strip().isalnum():
+            continue
+        chosen += [-j, j] if gap else [j]
+    return chosen
+
+
+def _lines(which: Sequence[int], texts: Sequence[str], first: float) -> dict[int, Placed]:
+    """Set tokens in lines; words stay whole."""
+    placed: dict[int, Placed] = {}
+    left, line = 0.0, first
+    for at, j in enumerate(which):
+        text = GAP if j < 0 else "start" if j == 0 and texts[0].startswith("<|") else texts[j]
+        text = f" {text} " if j < 0 else text.replace("\n", " ")
+        word = len(text) + sum(len(texts[k]) for k in _rest(which[at + 1:], texts))
+        if left + word * LETTER > WIDTH and text.startswith(" "):
+            left, line = 0.0, line + 1
+        shown = text.lstrip() if left == 0 else text
+        indent = (len(shown) - len(shown.lstrip())) * LETTER
+        placed[j] = (left + indent, line, len(shown.strip()) * LETTER, shown.strip())
+        left += len(shown) * LETTER
+    return placed
+
+
+def _rest(following: Sequence[int], texts: Sequence[str]) -> list[int]:
+    """The tokens that end the word begun before."""
+    rest = []
+    for j in following:
+        if j < 0 or texts[j][:1].isspace():
+            break
+        rest.append(j)
+    return rest
+
+
+def _label(text: str, line: float) -> str:
+    return f'<text class="label" x="0" y="{line * LINE:.0f}">{html.escape(text)}</text>'
+
+
+def _token(place: Placed, kind: str) -> str:
+    left, line, width, text = place
+    return (f'<text class="{kind}" x="{left:.0f}" y="{line * LINE:.1f}" '
+            f'textLength="{width:.0f}" lengthAdjust="spacingAndGlyphs">{html.escape(text)}</text>')
+
+
+def _look(there: Placed, here: Placed, kind: str) -> str:
+    """A line from the token that is written to the one that the head looks at, and a frame."""
+    left, line, width, _ = there
+    top = line * LINE - SIZE
+    start, end = here[0] + here[2] / 2, left + width / 2
+    low, high = here[1] * LINE - SIZE - 1, top + SIZE + 6
+    middle = (low + high) / 2
+    return (f'<g class="{kind}"><rect x="{left - 2:.0f}" y="{top - 1:.1f}" width="{width + 4:.0f}" '
+            f'height="{SIZE + 7}" rx="3"/><path d="M{start:.0f} {low:.1f}C{start:.0f} {middle:.1f} '
+            f'{end:.0f} {middle:.1f} {end:.0f} {high:.1f}"/></g>')
+
+
+def _style(seconds: float) -> str:
+    """Rules for the still picture, then the beginning of those for the moving one."""
+    ink, quiet = "var(--pst-color-text-base,#222832)", "var(--pst-color-text-muted,#48566b)"
+    return (f".rm-walking text{{font:{SIZE}px ui-monospace,Menlo,Consolas,monospace;fill:{quiet}}}"
+            f".rm-walking .label{{font:13px system-ui,sans-serif;fill:{quiet}}}"
+            f".rm-walking text.needle,.rm-walking text.other{{fill:{ink}}}"
+            ".rm-walking text.needle{text-decoration:underline}"
+            ".rm-walking text.copied{fill:var(--rm-copied,#0b6aa8);font-weight:700}"
+            ".rm-walking g{fill:none;stroke-width:1.5}.rm-walking g.other{opacity:0}"
+            ".rm-walking g.copied{stroke:var(--rm-copied,#0b6aa8);opacity:.45}"
+            f".rm-walking g.other{{stroke:{quiet}}}"
+            "#rm-walk-stop:checked~.rm-walking *{animation-play-state:paused}"
+            "@media (prefers-color-scheme:dark){svg.rm-walking:root text{fill:#ced6dd}"
+            "svg.rm-walking:root text.copied{fill:#56b4e9}svg.rm-walking:root g.copied"
+            "{stroke:#56b4e9}}"
+            "@media screen and (prefers-reduced-motion:no-preference){"
+            f".rm-walking .copied,.rm-walking .other{{animation:{seconds:.1f}s step-end infinite}}")
+
+
+def _motion(step: int, steps: int) -> str:
+    """Rules of a token of the answer, which comes and stays, and of its look, which goes again."""
+    begin, end = (f"{100 * n / (steps + HOLD):.2f}%" for n in (step, step + 1))
+    return (f".rm-walking .s{step}{{animation-name:s{step}}}"
+            f".rm-walking .l{step}{{animation-name:l{step}}}"
+            f"@keyframes s{step}{{0%{{opacity:0}}{begin}{{opacity:1}}}}"
+            f"@keyframes l{step}{{0%{{opacity:0}}{begin}{{opacity:1}}{end}{{opacity:0}}}}")

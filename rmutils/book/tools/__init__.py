@@ -1,0 +1,1 @@
+"""Tools around the book: a report on a model, the archive, the stick, the doctor."""

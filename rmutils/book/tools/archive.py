@@ -1,0 +1,270 @@
+"""One file for good: `python -m rmutils.book.tools.archive`, called by `make archive`.
+
+The sources under version control, the built book and the PDF if it is printed, with hashes and
+metadata that other programs read: an RO-Crate (profile Workflow Run Crate: the book as what the
+Snakefile made, each stored result as an action of its manifest), Croissant for the tables and
+needles, CodeMeta for the package, CycloneDX for what it is built from. The same files give the same
+archive bit by bit.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import mimetypes
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from rmutils.book.site import pdf
+from rmutils.book.site.pages import CITATION
+from rmutils.book.site.steps import HTML
+from rmutils.core import paths
+from rmutils.core.errors import UserError
+from rmutils.core.files import sha256
+from rmutils.models.known_models import REGISTRY
+
+NAME = "retmask-reproduced"
+LICENCES = {"code": "https://spdx.org/licenses/Apache-2.0",
+            "text": "https://spdx.org/licenses/CC-BY-4.0"}
+WORKFLOW, LANGUAGE = "Snakefile", "https://w3id.org/workflowhub/workflow-ro-crate#snakemake"
+PROFILES = {
+    "https://w3id.org/ro/wfrun/process/0.5": ("Process Run Crate", "0.5"),
+    "https://w3id.org/ro/wfrun/workflow/0.5": ("Workflow Run Crate", "0.5"),
+    "https://w3id.org/workflowhub/workflow-ro-crate/1.0": ("Workflow RO-Crate", "1.0")}
+EPOCH = (1980, 1, 1, 0, 0, 0)
+"""The date of every file in the archive, the first that a ZIP can have."""
+CONTEXT = {
+    "@language": "en", "@vocab": "https://schema.org/", "sc": "https://schema.org/",
+    "cr": "http://mlcommons.org/croissant/", "dct": "http://purl.org/dc/terms/",
+    "rai": "http://mlcommons.org/croissant/RAI/", "conformsTo": "dct:conformsTo",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"}} | {
+    name: f"cr:{name}" for name in (
+        "citeAs", "column", "equivalentProperty", "extract", "field", "fileObject", "fileProperty",
+        "fileSet", "format", "includes", "isLiveDataset", "jsonPath", "key", "md5", "parentField",
+        "path", "recordSet", "references", "regex", "repeated", "replace", "samplingRate",
+        "separator", "source", "subField",
+        "transform")}
+"""Croissant's, version 1.0."""
+
+
+def about() -> dict[str, Any]:
+    """What `CITATION.cff` says of the project."""
+    return yaml.safe_load(CITATION.read_text(encoding="utf-8"))
+
+
+def codemeta() -> dict[str, Any]:
+    """The package, in the words of CodeMeta 3.0."""
+    known = about()
+    return {
+        "@context": "https://w3id.org/codemeta/3.0", "@type": "SoftwareSourceCode",
+        "name": known["title"], "description": known["abstract"], "version": known["version"],
+        "license": [*LICENCES.values()], "keywords": known["keywords"],
+        "datePublished": known["date-released"], "programmingLanguage": "Python",
+        "runtimePlatform": "Python 3.11 or newer",
+        "author": [{"@type": "Organization", "name": a["name"]} for a in known["authors"]],
+        "referencePublication": [{
+            "@type": "schema:ScholarlyArticle", "name": r["title"],
+            "author": [{"@type": "Person", "givenName": a["given-names"],
+                        "familyName": a["family-names"]} for a in r["authors"]]}
+            for r in known["references"]]}
+
+
+def croissant(root: Path) -> dict[str, Any]:
+    """The paper's tables and the needles, with columns, as Croissant 1.0 describes data sets."""
+    known = about()
+    files, records = [], []
+    found = [*sorted((root / "data/paper").glob("*.csv")),
+             *sorted((root / "data/corpus").glob("**/needles.jsonl"))]
+    for path in found:
+        name = str(path.relative_to(root))
+        tabular = path.suffix == ".csv"
+        with path.open(encoding="utf-8", newline="") as file:
+            fields = next(csv.reader(file)) if tabular else [*json.loads(file.readline())]
+        files.append({
+            "@type": "cr:FileObject", "@id": name, "name": name, "contentUrl": name,
+            "encodingFormat": "text/csv" if tabular else "application/jsonlines",
+            "sha256": sha256(path)})
+        records.append({
+            "@type": "cr:RecordSet", "@id": f"records/{name}", "name": f"records/{name}",
+            "field": [{
+                "@type": "cr:Field", "@id": f"records/{name}/{field}", "name": field,
+                "dataType": "sc:Text", "source": {"fileObject": {"@id": name}, "extract": {
+                    "column": field} if tabular else {"jsonPath": f"$.{field}"}}}
+                for field in fields]})
+    return {
+        "@context": CONTEXT, "@type": "sc:Dataset", "name": NAME,
+        "conformsTo": "http://mlcommons.org/croissant/1.0",
+        "description": "Tables, figures and numbers of the RetMask papers as transcribed, and the "
+                       "needles that the book hides in long texts.",
+        "license": LICENCES["text"], "version": known["version"], "url": f"{NAME}.zip",
+        "datePublished": known["date-released"], "citeAs": known["title"],
+        "creator": [{"@type": "sc:Organization", "name": a["name"]} for a in known["authors"]],
+        "distribution": files, "recordSet": records}
+
+
+def crate(root: Path, files: Mapping[str, Path]) -> dict[str, Any]:
+    """Metadata of an RO-Crate 1.1: all files, and how the book and each stored result were made."""
+    known, graph, actions = about(), [], [{
+        "@id": "#book", "@type": "CreateAction", "name": "The book",
+        "description": "make book: each chapter is run, then the pages are made.",
+        "instrument": {"@id": WORKFLOW}, "agent": {"@id": "#contributors"},
+        "actionStatus": "http://schema.org/CompletedActionStatus",
+        "object": [{"@id": name} for name in files if name.startswith("notebooks/")],
+        "result": [{"@id": name} for name in files if name.startswith("built/")]}]
+    for name, path in files.items():
+        kind = mimetypes.guess_type(name)[0] or "text/plain"
+        graph.append({"@id": name, "@type": "File", "name": Path(name).name,
+                      "encodingFormat": kind, "contentSize": str(path.stat().st_size),
+                      "sha256": sha256(path)})
+        if name == WORKFLOW:
+            graph[-1] |= {"@type": ["File", "SoftwareSourceCode", "ComputationalWorkflow"],
+                          "name": "The book as a graph of chapters and pages",
+                          "programmingLanguage": {"@id": LANGUAGE}}
+        if not (name.startswith("data/artifacts/") and path.name == "manifest.json"):
+            continue
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        folder = name.rpartition("/")[0]
+        actions.append({
+            "@id": f"#{folder}", "@type": "CreateAction", "name": folder.partition("artifacts/")[2],
+            "description": manifest.get("command") or "Computed by a chapter or a script.",
+            "endTime": manifest["environment"]["created"], "instrument": {"@id": "#rmutils"},
+            "actionStatus": "http://schema.org/CompletedActionStatus",
+            "object": [{"@id": name}], "agent": {"@id": "#contributors"},
+            "result": [{"@id": other} for other in files
+                       if other.startswith(f"{folder}/") and other != name]})
+    root_entity = {
+        "@id": "./", "@type": "Dataset", "name": known["title"], "description": known["abstract"],
+        "datePublished": known["date-released"], "license": {"@id": LICENCES["text"]},
+        "conformsTo": [{"@id": profile} for profile in PROFILES], "mainEntity": {"@id": WORKFLOW},
+        "author": {"@id": "#contributors"}, "hasPart": [{"@id": name} for name in files],
+        "mentions": [{"@id": action["@id"]} for action in actions]}
+    return {"@context": ["https://w3id.org/ro/crate/1.1/context", {
+        "sha256": "https://w3id.org/ro/terms/workflow-run#sha256"}], "@graph": [
+        {"@id": "ro-crate-metadata.json", "@type": "CreativeWork", "about": {"@id": "./"},
+         "conformsTo": [{"@id": "https://w3id.org/ro/crate/1.1"}, {"@id": [*PROFILES][-1]}]},
+        root_entity,
+        {"@id": "#contributors", "@type": "Organization", "name": known["authors"][0]["name"]},
+        {"@id": "#rmutils", "@type": "SoftwareApplication", "name": "rmutils",
+         "softwareVersion": known["version"]},
+        {"@id": LICENCES["text"], "@type": "CreativeWork", "name": "CC BY 4.0",
+         "description": "Text, figures, slides, exercises and haystacks. Code: Apache-2.0."},
+        {"@id": LANGUAGE, "@type": "ComputerLanguage", "name": "Snakemake",
+         "url": "https://snakemake.github.io"},
+        *({"@id": profile, "@type": "CreativeWork", "name": name, "version": version}
+          for profile, (name, version) in PROFILES.items()),
+        *actions, *graph]}
+
+
+def locked(lock: Path) -> dict[str, tuple[Requirement, str]]:
+    """Return name -> requirement, and its lines with the hashes, of a lock."""
+    found = {}
+    for block in re.findall(r"^(?!#)\S.*(?:\n +--hash.*)*", lock.read_text("utf-8"), re.M):
+        wanted = Requirement(block.partition(" \\")[0])
+        found[canonicalize_name(wanted.name)] = wanted, block
+    return found
+
+
+def sbom(root: Path) -> dict[str, Any]:
+    """What the project is built from, as CycloneDX 1.6: the lock, torch and the model.
+
+    Licences are those that installed packages declare as expressions.
+    """
+    known, model = about(), REGISTRY["smollm2-135m"]
+    project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
+    torch = next(r for r in map(Requirement, project["dependencies"]) if r.name == "torch")
+    wanted = [torch, *(one for one, _ in locked(root / "requirements.lock").values())]
+    components = []
+    for name, pin in sorted((canonicalize_name(one.name), str(one.specifier)) for one in wanted):
+        version = pin.removeprefix("==")
+        purl = f"pkg:pypi/{name}@{version}"
+        one = {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl}
+        with suppress(metadata.PackageNotFoundError):
+            if licence := metadata.metadata(name)["License-Expression"]:
+                one["licenses"] = [{"expression": licence}]
+        components.append(one)
+    components.append({
+        "type": "machine-learning-model", "bom-ref": model.name, "name": model.name,
+        "version": model.wheel.version, "licenses": [{"expression": model.licence}],
+        "purl": f"pkg:pypi/{model.wheel.distribution}@{model.wheel.version}",
+        "hashes": [{"alg": "SHA-256", "content": model.wheel.sha256}]})
+    return {
+        "bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1,
+        "metadata": {"component": {
+            "type": "application", "bom-ref": "rmutils", "name": "rmutils",
+            "version": known["version"], "licenses": [{"expression": project["license"]}]}},
+        "components": components,
+        "dependencies": [{"ref": "rmutils", "dependsOn": [c["bom-ref"] for c in components]}]}
+
+
+def tracked(root: Path) -> dict[str, Path]:
+    """Return the files under version control, by name.
+
+    Raises
+    ------
+    UserError
+        This is no git clone.
+    """
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True)
+    if listed.returncode:
+        raise UserError(f"{root} is no git clone, so there is no list of its files.")
+    return {name: root / name for name in listed.stdout.split("\0") if (root / name).is_file()}
+
+
+def write_archive(root: Path, output: Path) -> None:
+    """Write the archive.
+
+    Raises
+    ------
+    UserError
+        Git does not know the files, or the book is not built.
+    """
+    files = tracked(root)
+    if not (root / HTML).is_dir():
+        raise UserError("The book is not built yet: `make book`.")
+    files |= {f"built/{path.relative_to(root / HTML)}": path
+              for path in (root / HTML).rglob("*") if path.is_file() and path.name != ".complete"}
+    if (root / pdf.OUTPUT).is_file():
+        files[f"built/{pdf.OUTPUT.name}"] = root / pdf.OUTPUT
+    files = dict(sorted(files.items()))
+    made = {"codemeta.json": codemeta(), "croissant.json": croissant(root),
+            "sbom.cdx.json": sbom(root), "ro-crate-metadata.json": crate(root, files)}
+    texts = {name: json.dumps(value, indent=1, ensure_ascii=False) for name, value in made.items()}
+    sums = {name: sha256(path) for name, path in files.items()} | {
+        name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
+    texts["SHA256SUMS"] = "".join(f"{known}  {name}\n" for name, known in sums.items())
+    with zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in {**files, **texts}.items():
+            data = content.read_bytes() if isinstance(content, Path) else content.encode()
+            entry = zipfile.ZipInfo(f"{NAME}/{name}", EPOCH)
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, data, zipfile.ZIP_DEFLATED)
+
+
+def main() -> None:
+    """Write the archive and say where it is; exit status 2 if something is missing."""
+    output = paths.ROOT / HTML.parent / f"{NAME}-{about()['version']}.zip"
+    try:
+        write_archive(paths.ROOT, output)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        raise SystemExit(2) from None
+    print(f"{output} ({output.stat().st_size / 1e6:.0f} MB)")
+
+
+if __name__ == "__main__":
+    main()

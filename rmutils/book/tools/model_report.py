@@ -1,0 +1,237 @@
+"""The one-page report of `rmutils report`: everything about a model in one HTML file or as JSON.
+
+Names and all else that comes with a checkpoint are escaped; the page runs no script and loads
+nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import json
+from contextlib import suppress
+
+import pandas as pd
+from IPython.display import HTML
+from matplotlib.figure import Figure
+
+from rmutils import paper
+from rmutils.book.chapters.masking_sweep import sweet_spot as along
+from rmutils.book.chapters.masking_sweep.plots import masking_sweep
+from rmutils.book.chapters.score_distribution.designs import design_stored, designs, points
+from rmutils.book.chapters.score_distribution.plots import forecast_figure
+from rmutils.book.chapters.your_own_model.experiment import Forecast, OwnModel, forecast
+from rmutils.book.claims.gains import sparsity_gains
+from rmutils.book.experiments.sweep_questions import HAYSTACK, NEXT_WORDS
+from rmutils.book.figures import head_map, report, use_style
+from rmutils.book.figures.training_figures import nothing
+from rmutils.core.errors import NotStored
+
+SPARSITY = "gini"
+"""The measure by which gains are predicted: that of chapter 5, named there before its models were
+trained."""
+DESIGNED, PAPER = "models by design", "the paper's models"
+NO_CHAT = ("A model without a chat template cannot be given instructions, and RetMask trains on "
+           "answers to instructions. So nothing was masked, and no gain can be predicted.")
+MEASURES = {"share_zero": "share of heads at zero", "heads_at_least_0.1": "heads at 0.1 or above",
+            "gini": "Gini coefficient", "hoyer": "Hoyer's sparseness",
+            "effective_heads": "effective heads"}
+LIMITS = (
+    "Brackets: 95 % bootstrap intervals, over needles, questions and, for random heads, choices. "
+    "Gains are points of 100 over the seven categories of HELMET. The models by design are toys; "
+    "the paper's have 8 billion parameters and one training each. A forecast is given only where "
+    "four models or more are known, the slope's interval excludes zero, the line through the "
+    "others predicts a left-out model better on average than their mean does, and the model's "
+    "sparsity is among theirs. Sparsity depends on the grid of needles: with more needles, fewer "
+    "heads stay at zero.")
+STYLE = """
+@page { size: A4; margin: 11mm; }
+html { font-size: 14px; }
+body { margin: 0; background: #fff; color: #14181e; font: 1rem/1.4 'Liberation Sans', sans-serif; }
+main { max-width: 60rem; margin: 0 auto; padding: 1rem; }
+h1 { margin: 0 0 .6rem; font-size: 1.5rem; overflow-wrap: anywhere; }
+h2 { margin: .4rem 0 .2rem; font-size: 1rem; }
+.two { display: grid; grid-template-columns: minmax(14rem, 1fr) 2fr; gap: 0 1.5rem; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: 0 .8rem; margin: 0; }
+dt { color: #4a5560; } dd { margin: 0; overflow-wrap: anywhere; }
+ul { margin: 0; padding-left: 1.1rem; overflow-wrap: anywhere; }
+.figures { display: grid; grid-template-columns: 1fr 1fr; gap: .6rem 1.2rem; margin: .6rem 0;
+           align-items: start; }
+.figures figure:nth-child(2) { grid-row: span 2; }
+figure { margin: 0; break-inside: avoid; }
+figure img { display: block; width: 100%; max-height: 26rem; object-fit: contain; }
+figcaption, footer { color: #4a5560; font-size: .8rem; }
+table { width: 100%; border-collapse: collapse; font-size: .85rem; }
+th, td { padding: .1rem .4rem; border-bottom: 1px solid #c9d1d9; text-align: left; }
+footer p { margin: .4rem 0 0; overflow-wrap: anywhere; }
+@media (max-width: 40rem) {
+  .two, .figures { grid-template-columns: minmax(0, 1fr); }
+  .wide { overflow-x: auto; }
+}
+@media print {
+  html { font-size: 11px; } main { max-width: none; padding: 0; }
+  figure img { max-height: 88mm; }
+  .figures figure:nth-child(2) img { max-height: 130mm; }
+}
+"""
+
+
+def forecasts(own: OwnModel) -> dict[str, Forecast]:
+    """Predict a model's gain from the designed models and from the paper's, as far as they are
+    stored."""
+    found = {}
+    for name, config in designs().items():
+        with suppress(NotStored):
+            found[name] = design_stored(config, compute="never")
+    designed = points(found, SPARSITY) if found else pd.DataFrame()
+    return {kind: forecast(known, sparsity_of(own)) for kind, known in
+            ((DESIGNED, designed), (PAPER, sparsity_gains(SPARSITY)))}
+
+
+def findings(own: OwnModel, found: dict[str, Forecast]) -> list[str]:
+    """Return the findings in sentences, the forecast last."""
+    heads, cases = own.scores.mean.size, len(own.scores.cases)
+    told = [f"It finds the needle in {len(own.scores.runs)} of the {cases} cases of the detection. "
+            f"{own.reached} of its {heads} heads ({100 * own.reached / heads:.0f} %) reach "
+            f"τ = {own.tau:g}."]
+    if own.sweep is None:
+        return [*told, NO_CHAT]
+    if own.reached:
+        told.append(_without_heads(own))
+    else:
+        told.append("RetMask masks the heads that reach τ. Here there is none to mask, so RetMask "
+                    "cannot be run with this τ.")
+    return told + [predicted(kind, one) for kind, one in found.items()]
+
+
+def predicted(kind: str, one: Forecast) -> str:
+    """A forecast in words, or why there is none."""
+    if one.reasons:
+        gains = one.known["gain"]
+        return (f"The {kind.removeprefix('the ')} allow no forecast of RetMask's gain: "
+                f"{'; '.join(one.reasons)}." + (
+            f" All that can be said: their gains lie between {gains.min():.1f} and "
+            f"{gains.max():.1f} points." if len(gains) > 1 else ""))
+    return (f"Judged by {kind}, RetMask would change its long-context score by "
+            f"{report.number(one.value, one.low, one.high)} points (95 % prediction interval).")
+
+
+def _without_heads(own: OwnModel) -> str:
+    parts = []
+    for name, curve in curves(own).items():
+        at = curve[(curve["policy"] == "retrieval") & curve["count"].isin((0, own.reached))]
+        if len(at) == 2:
+            whole, masked = (report.number(*row) for row in
+                             at.sort_values("count")[["value", "low", "high"]].to_numpy())
+            parts.append(f"{name} from {whole} to {masked}")
+    asked = own.artifacts[-1].manifest["config"]
+    return (f"Without these {own.reached} heads: " + "; ".join(parts) + ". The sweep has other "
+            f"cases than the detection: {asked['needles'] * len(asked['depths'])} needles, in "
+            f"prompts of up to {asked['length']:,} tokens." if parts else
+            f"The sweep has no step at {own.reached} heads; see the figure for its neighbours.")
+
+
+def as_json(own: OwnModel, found: dict[str, Forecast]) -> str:
+    """Return all numbers of the page as JSON."""
+    interval = own.scores.interval()
+    reached = own.scores.ranking()[: own.reached]
+    return json.dumps({
+        "model": own.name, "facts": own.facts, "tau": own.tau,
+        "needles": {"asked": len(own.scores.cases), "found": len(own.scores.runs)},
+        "heads": [{"layer": layer, "head": head, "score": own.scores.mean[layer, head],
+                   "low": interval[layer, head, 0], "high": interval[layer, head, 1]}
+                  for layer, head in reached],
+        "sparsity": _records(own.sparsity[["statistic", "value", "low", "high"]]),
+        "sweep": {name: _records(curve) for name, curve in curves(own).items()},
+        "forecast": {} if own.sweep is None else {kind: {
+            "models": one.models, "gain": _records(pd.DataFrame(
+                [[one.value, one.low, one.high]], columns=["value", "low", "high"]))[0],
+            "is_forecast": not one.reasons, "reasons_against": list(one.reasons)}
+            for kind, one in found.items()},
+        "artifacts": [artifact.name for artifact in own.artifacts],
+    }, indent=1, ensure_ascii=False) + "\n"
+
+
+def curves(own: OwnModel) -> dict[str, pd.DataFrame]:
+    """The cost of masking: a curve (see `masking_sweep.sweet_spot.curve`) for needles found,
+    next words and repetition; none without a sweep."""
+    if own.sweep is None:
+        return {}
+    shares = along.share_curves(own.sweep)
+    kept = {"needles found": shares[HAYSTACK], NEXT_WORDS: shares[NEXT_WORDS]}
+    return kept | {along.REPETITION: along.speech_curves(own.sweep)[along.REPETITION]}
+
+
+def sparsity_of(own: OwnModel) -> tuple[float, float, float]:
+    """Return a model's sparsity with the ends of its 95 % interval."""
+    row = own.sparsity.set_index("statistic").loc[SPARSITY]
+    return row["value"], row["low"], row["high"]
+
+
+def _records(frame: pd.DataFrame) -> list[dict]:
+    return json.loads(frame.to_json(orient="records"))  # numbers that are none become null
+
+
+def page(own: OwnModel, found: dict[str, Forecast]) -> str:
+    """The report as an HTML document that stands alone and prints on one sheet of A4."""
+    use_style()
+    name = html.escape(own.name)
+    facts = "".join(f"<dt>{html.escape(k)}</dt><dd>{html.escape(v)}</dd>"
+                    for k, v in own.facts.items())
+    said = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in findings(own, found))
+    table = measures(own).to_html(index=False, border=0, escape=True)
+    made = "<br>".join(html.escape(f"{a.name}: {a.manifest['command']}") for a in own.artifacts)
+    figures = "".join(_figure(figure, caption) for caption, figure in _figures(own, found).items())
+    return (f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8">'
+            f'<meta name="color-scheme" content="light">'
+            f'<meta name="viewport" content="width=device-width">\n<title>Retrieval heads of {name}'
+            f"</title>\n<style>{STYLE}</style></head>\n<body><main>\n"
+            f"<h1>Retrieval heads of {name}</h1>\n"
+            f'<div class="two"><section><h2>The model</h2><dl>{facts}</dl></section>'
+            f"<section><h2>What was found</h2><ul>{said}</ul></section></div>\n"
+            f'<div class="figures">{figures}</div>\n'
+            f'<section><h2 id="measures">How concentrated retrieval is</h2><div class="wide" '
+            f'tabindex="0" role="region" aria-labelledby="measures">{table}</div></section>\n'
+            f"<footer><p>{LIMITS}</p><p>{made}</p></footer>\n</main></body>\n</html>\n")
+
+
+def _figures(own: OwnModel, found: dict[str, Forecast]) -> dict[str, Figure]:
+    none = nothing("No head reaches tau.")
+    figures = {"Retrieval score of each head, from 0 to 1. Outlined: those that reach τ.":
+               head_map(own.scores, own.tau) if own.reached else none}
+    if own.sweep is not None:
+        marks = {own.tau: own.reached} if own.reached else {}
+        figures["What masking costs: shares of right answers and repetition, with 95 % intervals. "
+                "Random heads stand for comparison."] = masking_sweep(curves(own), marks)
+        figures["Gain by RetMask against sparsity on models where both are known. Line and shade: "
+                "least squares with a 95 % prediction interval. Upright: this model."] = \
+            forecast_figure(found, sparsity_of(own), MEASURES[SPARSITY])
+    return figures
+
+
+def measures(own: OwnModel) -> pd.DataFrame:
+    """Return how concentrated retrieval is, beside the paper's models whose scores are published,
+    with 95 % intervals as text."""
+    tables = {"this model": own.sparsity} | dict(
+        [*paper.load_published_summary().groupby("model", sort=False)])
+    rows = {}
+    for model, part in tables.items():
+        ends = part.set_index("statistic").loc[list(MEASURES), ["value", "low", "high"]].to_numpy()
+        rows[model] = [str(part["heads"].iloc[0]), *(report.number(*row) for row in ends)]
+    frame = pd.DataFrame(rows, index=["heads", *MEASURES.values()]).rename_axis("measure")
+    return frame.reset_index()
+
+
+def framed(document: str) -> HTML:
+    """The page within a page of the book; nothing in it can run."""
+    return HTML(f'<div class="rm-page"><iframe sandbox title="A report" '
+                f'srcdoc="{html.escape(document)}"></iframe></div>')
+
+
+def _figure(figure: Figure, caption: str) -> str:
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="svg", metadata={"Date": None})
+    data, words = base64.b64encode(drawn.getvalue()).decode(), html.escape(caption)
+    return (f'<figure><img alt="{words}" src="data:image/svg+xml;base64,{data}">'
+            f"<figcaption>{words}</figcaption></figure>")
