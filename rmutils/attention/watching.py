@@ -139,8 +139,9 @@ def watch(
     Raises
     ------
     UserError
-        There is no such layer, or, while the model runs, no such row; the model's attention says
-        nothing of its weights; the cache has a fixed size.
+        There is nothing to watch; another `watch` takes the weights; there is no such layer, or,
+        while the model runs, no such row; the model's attention says nothing of its weights; the
+        cache has a fixed size.
 
     Examples
     --------
@@ -159,6 +160,9 @@ def watch(
     ' the'
     """
     check(lm)
+    for name, given in {"what": what, "layers": layers, "rows": rows}.items():
+        if given == ():
+            raise UserError(f"{name}: none are given, so there is nothing to watch.")
     known = lm.layers
     asked = known if layers is None else sorted({layers} if isinstance(layers, int) else {*layers})
     for layer in asked:
@@ -204,6 +208,9 @@ def _weights_of(
     They are computed beside an attention that is SDPA or like it, and taken from any other one.
     """
     own = model.config._attn_implementation
+    if str(own).startswith(WATCHED):
+        raise UserError("the weights of this model are being watched already. Watch all that you "
+                        "want at once, or leave the other `watch` first.")
     if own in {*ALIKE, NAME} and not needs_eager(model):
         with attached(model, WATCHED, dict.fromkeys(layers, watcher)):
             yield

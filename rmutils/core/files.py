@@ -55,6 +55,8 @@ def read_text(path: Path, largest: int = LARGEST) -> str:
     try:
         return path.read_text(encoding="utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
+        if error.object.startswith(b"\x1f\x8b"):
+            raise UserError(f"{path} is compressed. Unpack it first: `gunzip`.") from error
         raise UserError(f"{path} is not UTF-8 (byte {error.start}). Convert it: `iconv -f LATIN1 "
                         f"-t UTF-8 {path.name}`.") from error
 

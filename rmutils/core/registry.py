@@ -240,8 +240,6 @@ def load_plugins(*names: str) -> None:
     before = os.environ.get(PLUGINS, "").split(os.pathsep)
     given = [str(Path(name).absolute()) if _is_file(name) else name for name in names]
     wanted = [*dict.fromkeys(filter(None, [*before, *given]))]
-    if given:
-        os.environ[PLUGINS] = os.pathsep.join(wanted)
     for name in wanted:
         if name not in _loaded:
             _loaded[name] = None  # first: it may look up names itself, and so come here again
@@ -250,7 +248,11 @@ def load_plugins(*names: str) -> None:
             except UserError as error:
                 _loaded[name] = error
         if wrong := _loaded[name]:
+            if name not in before:  # it may be given again, or another one
+                del _loaded[name]
             raise wrong
+    if given:
+        os.environ[PLUGINS] = os.pathsep.join(wanted)
 
 
 def _import(name: str) -> None:

@@ -41,6 +41,10 @@ SHOWN = 300
 """Characters of a server's error that a message repeats."""
 
 
+BETWEEN = r"(?:(?:\x1b|\\x1b|\\u001b)\[[0-9;]*[A-Za-z]|\\x[0-9a-f]{2}|\\u[0-9a-f]{4}|\\|[^!-~])*"
+"""What may stand between the letters of a key, as it is or spelled out, and steers a terminal."""
+
+
 class ServerError(Exception):
     """A request that got no usable answer, in words.
 
@@ -133,7 +137,8 @@ class Client:
 
     def save(self, path: str, target: Path, largest: int) -> None:
         """Write the answer to a request to a file, up to a number of bytes. The time limit is for
-        each piece of it, and for all at `SLOWEST`.
+        each piece of it, and for all so far at `SLOWEST`; that number at `USUAL` takes no more than
+        a minute longer.
 
         Raises
         ------
@@ -156,7 +161,8 @@ class Client:
     def _without_key(self, text: str) -> str:
         """A text from the server, which may repeat what it was sent."""
         for form in (self._key, quote(self._key, safe=""), json.dumps(self._key)[1:-1]):
-            text = text.replace(form, "[the key]") if form else text
+            if form:
+                text = re.sub(BETWEEN.join(map(re.escape, form)), "[the key]", text)
         return text
 
     def _read(self, path: str, read: Callable[[Any], T], body: Mapping[str, Any] | None) -> T:
@@ -196,10 +202,12 @@ class Client:
                         raise too_long
                     file.write(part)
                     limit.deadline = self.timeout + min(
-                        anyio.current_time(), started + size / SLOWEST)
+                        anyio.current_time(), started + size / SLOWEST,
+                        started + MINUTE + largest / USUAL)
         if limit.cancelled_caught:
-            raise ServerError(f"it sends less than {SLOWEST / 1000:g} kB in a second, or nothing "
-                              f"for {self.timeout:g} s", final=True)
+            raise ServerError(f"it sends less than {SLOWEST / 1000:g} kB in a second, less than "
+                              f"{USUAL / 1000:g} kB in all of them, or nothing for "
+                              f"{self.timeout:g} s", final=True)
 
     @asynccontextmanager
     async def _answer(
@@ -216,6 +224,9 @@ class Client:
                 said = f"{reply.status_code} {reply.reason_phrase}: {await _text(reply)}"
                 raise ServerError(" ".join(self._without_key(said).split())[:SHOWN],
                                   reply.status_code)
+            if (packing := reply.headers.get("Content-Encoding", "identity")) != "identity":
+                raise ServerError(f"its answer is compressed ({packing[:SHOWN]}), which was not "
+                                  "asked for", final=True)
             yield reply
 
 
@@ -241,8 +252,8 @@ LINE = re.compile(
 """A file of a result: hash, name of the result, name of the file. None leads elsewhere."""
 STALLED = 10
 """Seconds without a byte, after which a server is given up."""
-SLOWEST = 10_000
-"""Bytes in a second."""
+SLOWEST, USUAL, MINUTE = 10_000, 100_000, 60.0
+"""Bytes in a second, at any time and in the mean; and seconds beyond the mean."""
 LONGEST_NAME = 200
 """Characters of the name of a file or a folder."""
 LARGEST_FILE = 2**28

@@ -8,6 +8,7 @@ import functools
 import inspect
 import json
 import operator
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import is_dataclass
@@ -18,6 +19,7 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Field,
     InstanceOf,
     PlainValidator,
     TypeAdapter,
@@ -100,7 +102,7 @@ def _readings(text: str) -> Iterator[Any]:
 
 
 def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
+    return [word.strip() for word in text.split(",")] if text.strip() else []
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
@@ -156,6 +158,19 @@ def _taken(annotation: Any) -> Any:
     return InstanceOf[annotation] if is_dataclass(annotation) else annotation  # type: ignore[misc]
 
 
+def head_of(text: str) -> tuple[int, int]:
+    """Return layer and head of `layer-head`, which has one spelling only.
+
+    Raises
+    ------
+    ValueError
+        It is none.
+    """
+    if not (found := re.fullmatch(r"(0|[1-9][0-9]*)-(0|[1-9][0-9]*)", text)):
+        raise ValueError(f"{_short(text)} is no head")
+    return int(found[1]), int(found[2])
+
+
 def heads_of(given: Any) -> tuple[tuple[int, int], ...]:
     """Return heads as pairs of whole numbers.
 
@@ -170,14 +185,16 @@ def heads_of(given: Any) -> tuple[tuple[int, int], ...]:
     (((18, 6), (3, 4)), ((18, 6),), ((18, 6),))
     """
     try:
-        pairs = [one.split("-") if isinstance(one, str) else map(operator.index, one)
+        pairs = [head_of(one) if isinstance(one, str) else map(operator.index, one)
                  for one in (_words(given) if isinstance(given, str) else given)]
-        return tuple((int(layer), int(head)) for layer, head in pairs)
+        return tuple((layer, head) for layer, head in pairs)
     except (TypeError, ValueError):
         raise ValueError(f"expected pairs (layer, head) or texts such as '18-6', got "
                          f"{_short(given)}") from None
 
 
+Count = Annotated[int, Field(ge=1)]
+"""At least one."""
 Heads = Annotated[Iterable[tuple[int, int]], PlainValidator(heads_of)]
 """Heads that a function takes: pairs (layer, head), or texts such as `18-6`."""
 FrozenHeads = Annotated[tuple[tuple[int, int], ...], BeforeValidator(heads_of)]

@@ -131,7 +131,7 @@ def detect(
     """
     lm = ModelRef(lm).load()
     scores = _detect_together(lm, config, journal)[config.score]
-    return replace(scores, about=about(lm.identity, config))
+    return replace(scores, about=about(lm.state, config))
 
 
 def _kinds(lm: LanguageModel, config: DetectConfig) -> dict[str, ScoreKind]:

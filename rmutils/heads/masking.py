@@ -346,7 +346,7 @@ def export_masked(
     """
     lm = ModelRef(lm).load()
     target, heads = check_free(folder), sorted(lm.checked_heads(heads))
-    record = {"model": lm.name, "identity": lm.identity,
+    record = {"model": lm.name, "identity": lm.state,
               "heads": [[int(layer), int(head)] for layer, head in heads], "how": how,
               "rmutils": __version__}
     try:

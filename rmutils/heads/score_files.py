@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from rmutils.core.errors import UserError
 from rmutils.core.files import read_text
-from rmutils.core.validation import parse_json
+from rmutils.core.validation import head_of, parse_json
 from rmutils.heads.stored_scores import read_stored, stored_detection
 
 FORMAT, VERSION = "rmutils.HeadScores", 2
@@ -34,6 +34,10 @@ Format = Literal["rmutils", "wu", "qrhead", "duo"]
 EXPECTED = 'Expected {"layer-head": [score, ...]}'
 SHARES, SLACK = ("copy", "anchor"), 1e-4
 """Kinds of score that go from 0 to 1, but for rounding."""
+LARGEST_PUBLISHED = 10
+"""The published code counts each copy, of 50 tokens that it lets a model write, and divides by the
+tokens of a needle, of which all of its needles have more than five. Where `max_new_tokens` and
+needles are one's own, a needle has one token at least."""
 Fields = Mapping[str, Any]
 """Fields of `HeadScores` by name."""
 
@@ -139,7 +143,7 @@ def read(
         raise UserError(f"{path} is no stored detection, so it has one kind of score. Leave "
                         "score out.")
     try:
-        if text and text.lstrip()[:1] not in ("{", "[", '"') and "\t" in text:
+        if text.strip() and text.lstrip()[0] not in '{["':
             return {"runs": _read_gates(text, path, shape, query_heads), "model": path.stem}
         record = parse_json(text)
         if not isinstance(record, dict | list):
@@ -154,17 +158,20 @@ def read(
     if isinstance(record, list):
         return found
     about = {"grid": {"definition": "wu"}}  # so that they are known once they are saved
-    return _checked({**found, "about": about}, path, published=True)
+    return _checked({**found, "about": about}, path)
 
 
-def _checked(found: dict[str, Any], path: Path, *, published: bool) -> dict[str, Any]:
+def _checked(found: dict[str, Any], path: Path) -> dict[str, Any]:
     """Refuse shares that are none. The published code counts each copy, so that scores above 1
     occur."""
-    kind, runs = found.get("score", "copy"), found["runs"]
-    highest, range_of = (math.inf, "not negative") if published else (1, "shares from 0 to 1")
+    kind, runs, grid = found.get("score", "copy"), found["runs"], found["about"].get("grid")
+    highest = 1
+    if isinstance(grid, dict) and grid.get("definition") == "wu":
+        longest = grid.get("max_new_tokens")
+        highest = longest if isinstance(longest, int) else LARGEST_PUBLISHED
     if kind in SHARES and runs.size and not (
             -SLACK <= np.nanmin(runs) <= np.nanmax(runs) <= highest + SLACK):
-        raise UserError(f"{path}: scores of the kind {kind} are {range_of}, and these go "
+        raise UserError(f"{path}: scores of the kind {kind} go from 0 to {highest}, and these "
                         f"from {np.nanmin(runs):.4g} to {np.nanmax(runs):.4g}.")
     return found
 
@@ -193,8 +200,8 @@ def _read_heads(
     try:
         items = record.items() if isinstance(record, dict) else [
             (key, [value]) for key, value in record]
-        table: dict[Any, Any] = {
-            _head_of(key): np.asarray(value, dtype=float) for key, value in items}
+        table = {head_of(key): np.asarray([_number(one) for one in values], dtype=float)
+                 for key, values in items}
         if len(table) < len(items):
             raise ValueError("a head occurs twice")
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
@@ -202,12 +209,10 @@ def _read_heads(
     return _as_array(table, path, shape, bare)
 
 
-def _head_of(key: str) -> tuple[int, int]:
-    """Layer and head of `layer-head`, which has one spelling only."""
-    layer, _, head = key.partition("-")
-    if key != f"{(found := (int(layer), int(head)))[0]}-{found[1]}":
-        raise ValueError(f"{key[:80]!r} is no head")
-    return found
+def _number(value: object) -> object:
+    if type(value) not in (int, float):
+        raise TypeError(f"{json.dumps(value)[:80]} is no number")
+    return value
 
 
 def _read_record(
@@ -235,14 +240,13 @@ def _read_record(
         raise UserError(f"{path}: damaged head scores ({error}).") from error
     if "format" not in record:  # by LOCOS, which has no name for the kind of score
         return found
-    grid = meta.get("grid")
-    return _checked(found, path, published=isinstance(grid, dict) and (
-        grid.get("definition") == "wu"))
+    return _checked(found, path)
 
 
 def check_model(path: Path, name: object, known: str, weights: str) -> None:
-    """Refuse scores of other weights than those of a model, in whatever precision these are."""
-    known, weights = (re.sub(r" (float32|bfloat16|float16)$", "", one) for one in (known, weights))
+    """Refuse scores of another model, in whatever precision, masked or changed, both are."""
+    known, weights = (re.sub(r"^changed \w+ of | (float32|bfloat16|float16)$", "", one)
+                      for one in (known, weights))
     if weights and known and known != weights:
         raise UserError(f"{path}: scores of another model, {name} ({known}). If you mean it, "
                         f"`rmutils heads convert {path} scores.json --to wu` writes them without "
@@ -260,7 +264,7 @@ def _as_array(
     bare: Iterable[int] = (),
 ) -> NDArray[np.float64]:
     """(runs, layers, heads) from a complete table of equally long rows; NaN in bare layers."""
-    if not table or any(len(key) != 2 or values.ndim != 1 for key, values in table.items()):
+    if not table:
         raise UserError(f"{path}: not head scores. {EXPECTED}.")
     width, length = max(head for _, head in table) + 1, len(next(iter(table.values())))
     nothing = {(layer, head): np.full(length, np.nan) for layer in bare for head in range(width)}

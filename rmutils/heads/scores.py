@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rmutils.core.errors import UserError
-from rmutils.core.validation import Heads, checked
+from rmutils.core.validation import Count, Heads, checked
 from rmutils.heads.score_files import Format, read, write
 from rmutils.stats import LEVEL, RESAMPLES, SHARE, Bounds, Interval, draws, interval, interval_of
 
@@ -304,7 +304,7 @@ class HeadScores:
 
     @checked
     def save(
-        self, path: Path | str, format: Format = "rmutils", *, key_heads: int | None = None
+        self, path: Path | str, format: Format = "rmutils", *, key_heads: Count | None = None
     ) -> Path:
         """Write the scores to a file, for `load` and for others.
 
@@ -343,7 +343,7 @@ class HeadScores:
     @checked
     def load(
         cls, path: Path | str, lm: LanguageModel | str | None = None, *,
-        shape: tuple[int, int] | None = None, query_heads: int | None = None,
+        shape: tuple[int, int] | None = None, query_heads: Count | None = None,
         score: str | None = None,
     ) -> HeadScores:
         """Read scores that `save` wrote, or LOCOS, or a detection that is stored.

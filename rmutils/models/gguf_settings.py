@@ -182,6 +182,14 @@ def _defaults(file: GgufFile, architecture: Architecture, said: _Metadata,
     if said.left.get("vocab_size", len(words)) != len(words):
         raise Refused(f"its vocabulary has {len(words)} tokens, and it says "
                       f"{said.left['vocab_size']!r:.40}")
+    if file.metadata.get("tokenizer.ggml.model") == "gpt2" and not file.metadata.get(
+            "tokenizer.ggml.merges"):
+        raise Refused("its vocabulary has no merges (tokenizer.ggml.merges)")
+    for key in TOKENS.values():
+        token = file.metadata.get(f"tokenizer.ggml.{key}", 0)
+        if token not in range(len(words)):
+            raise Refused(f"tokenizer.ggml.{key} is {token!r:.40}, and its vocabulary has "
+                          f"{len(words)} tokens")
     return {
         **architecture.settings, "model_type": architecture.model_type, "head_dim": size,
         "num_hidden_layers": said.left["block_count"],

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from rmutils.core.config import digest
 from rmutils.core.errors import UserError
 from rmutils.core.validation import HINTS, checked
+from rmutils.models.changes import tensors_of
 from rmutils.models.families import needs_eager
 from rmutils.models.known_models import check_architecture
 from rmutils.models.language_model import LanguageModel
@@ -31,9 +32,9 @@ def wrap(
 ) -> LanguageModel:
     """Make a `LanguageModel` of a Hugging Face model in memory.
 
-    Its `identity` is a hash of all tensors, settings and tokenizer as they are now: wrap the model
-    again after you change it. Worker processes and commands load models by name, so they cannot
-    take this one; write it to a folder for them (`export_masked(lm, [], folder)`).
+    Its `identity` is a hash of all tensors, settings and tokenizer as they are now. Worker
+    processes and commands load models by name, so they cannot take this one; write it to a folder
+    for them (`export_masked(lm, [], folder)`).
 
     Parameters
     ----------
@@ -65,7 +66,7 @@ def wrap(
     """
     config = model.config
     name = name or f"{Path(config._name_or_path or config.model_type).name} in memory"
-    if any(tensor.is_meta for tensor in _tensors(model).values()):
+    if any(tensor.is_meta for tensor in tensors_of(model).values()):
         raise UserError(f"the weights of {name} are not loaded: some are on the device 'meta'. "
                         "Load all of them before you wrap the model.")
     check_architecture(model, name)
@@ -86,7 +87,7 @@ def wrap(
 
 def content_hash(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> str:
     """Return a hash of tensors, configuration, generation settings and tokenizer."""
-    tensors = _tensors(model)
+    tensors = tensors_of(model)
     with ThreadPoolExecutor() as threads:  # hashing lets go of Python's lock
         hashes = dict(zip(tensors, threads.map(_hash, tensors.values()), strict=True))
     generation = model.generation_config
@@ -100,11 +101,6 @@ def content_hash(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> 
         tokenizer.chat_template,
         {k: str(v) for k, v in tokenizer.special_tokens_map.items()},
     ])
-
-
-def _tensors(model: PreTrainedModel) -> dict[str, Tensor]:
-    """Weights and buffers by name, those too that no checkpoint has; tied ones once."""
-    return dict(model.named_parameters()) | dict(model.named_buffers())
 
 
 def _hash(tensor: Tensor) -> list[object]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
@@ -14,7 +14,7 @@ from rmutils.core.errors import UserError
 from rmutils.core.paths import CORPORA
 from rmutils.core.validation import checked
 from rmutils.corpora.niah import load_haystacks
-from rmutils.models.changes import changes_of
+from rmutils.models.changes import changes_of, fingerprint
 from rmutils.models.chat_template import Frame, Message, frame_of, template_errors, written
 from rmutils.models.head_blocks import attentions
 from rmutils.models.rotary import constant_within
@@ -49,7 +49,8 @@ class LanguageModel:
     family : str
         transformers' `model_type`: `llama`, `qwen3`, `olmo3`, ...
     identity : str
-        What the weights are, for the key of stored results: a content hash, or hub id and commit.
+        What was loaded: a content hash, or hub id and commit. Stored results go by `state`, which
+        notices weights that are changed in memory.
     source : str
         What `load_model` takes for it from any folder; empty if it did not come from there.
 
@@ -71,6 +72,12 @@ class LanguageModel:
     family: str
     identity: str
     source: str = ""
+    made_with: str = field(default="", repr=False, compare=False)
+    """`fingerprint` of the weights that `identity` is about."""
+
+    def __post_init__(self) -> None:
+        if not self.made_with:
+            object.__setattr__(self, "made_with", fingerprint(self.model))
 
     def __repr__(self) -> str:
         layers, heads = self.shape
@@ -109,9 +116,18 @@ class LanguageModel:
 
     @property
     def state(self) -> str:
-        """What the model is for the time being: `identity`, and what is masked or changed in it."""
-        changes = changes_of(self.model)
-        return f"{self.identity}, changed {digest(changes)}" if changes else self.identity
+        """What the model is now: `identity`, and what has been masked or changed in memory."""
+        changes: list[object] = [*changes_of(self.model)]
+        if (now := fingerprint(self.model)) != self.made_with:
+            changes.append(now)
+        return f"changed {digest(changes)} of {self.identity}" if changes else self.identity
+
+    def check_as_loaded(self) -> None:
+        """Refuse a model that is changed in memory, where other processes load it by its name."""
+        if self.state != self.identity:
+            raise UserError(f"{self.name} has been changed in memory, and other processes would "
+                            "load it as it was. Write it to a folder, and give that: "
+                            "`rmutils.export_masked(lm, [], folder)`.")
 
     @property
     def window(self) -> int:

@@ -15,7 +15,7 @@ from rmutils.core.files import plain, read_text
 from rmutils.core.validation import parse_json
 from rmutils.models.hub import offline
 from rmutils.models.rotary import check_angles, check_rules
-from rmutils.models.settings import check_settings, check_sizes
+from rmutils.models.settings import check_finite, check_settings, check_sizes
 
 TOKENIZERS = "tokenizer.json", "*.model", "vocab.*", "*.tiktoken", "tekken.json"
 """Files of which a model's folder needs one: its vocabulary."""
@@ -62,6 +62,7 @@ def read_gguf(path: Path, dtype: torch.dtype):
     with _load_errors(str(path)):
         model, tokenizer, settings = gguf_model.load(plain(path), dtype)
         check_angles(model, settings)
+        check_finite(model)
         return model, tokenizer
 
 
@@ -99,6 +100,7 @@ def read_folder(name: str, dtype: torch.dtype):
             raise Refused(f"{len(surplus)} of its weights belong nowhere in a model as its "
                              f"config.json describes it, as {min(surplus)}")
         check_angles(model, settings)
+        check_finite(model)
         return model, AutoTokenizer.from_pretrained(**_at(name), trust_remote_code=False)
 
 

@@ -1,4 +1,4 @@
-"""Settings that no model has, and those that transformers keeps without applying them."""
+"""Settings and weights that no model has, and settings that transformers does not apply."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from rmutils.core.errors import Refused
 
 LARGEST = {
     "num_hidden_layers": 1024, "num_attention_heads": 4096, "num_key_value_heads": 4096,
-    "head_dim": 2**16, "hidden_size": 2**20, "intermediate_size": 2**24, "vocab_size": 2**24}
+    "head_dim": 2**16, "hidden_size": 2**20, "intermediate_size": 2**24, "vocab_size": 2**24,
+    "max_position_embeddings": 2**40}
 """Settings by name, and the largest values that are read. Beyond them a file is damaged: no model
 comes near, and transformers would build it for hours before it misses the weights."""
 EFFECTS: dict[str, tuple[Any, ...]] = {
@@ -48,6 +49,13 @@ def check_sizes(settings: Mapping[str, Any]) -> None:
     for name, most in LARGEST.items():
         if isinstance(size := settings.get(name), int) and not 0 < size <= most:
             raise Refused(f"{name} is {str(size)[:40]}, which no model has")
+
+
+def check_finite(model: PreTrainedModel) -> None:
+    """Refuse weights that are no numbers."""
+    for name, weights in model.named_parameters():
+        if weights.numel() and not all(end.isfinite() for end in weights.detach().aminmax()):
+            raise Refused(f"its {name} holds NaN or infinity")
 
 
 def check_settings(settings: Mapping[str, Any], config: PreTrainedConfig) -> None:

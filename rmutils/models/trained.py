@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from torch import nn
 from transformers import PreTrainedModel
@@ -20,12 +21,15 @@ from rmutils.core.files import read_text, sha256
 from rmutils.core.results import Artifact, Stage, find, stored
 from rmutils.core.validation import got, parse_json
 from rmutils.models.language_model import LanguageModel
+from rmutils.models.settings import check_finite
 
 TRAIN = Stage("train", version=1)
 RECORD = "training.json"
 """Record of what was trained on what, and how; written last."""
 SETTINGS, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 """Files of a LoRA adapter, as peft names them."""
+MISMATCH = re.compile(r"(?s)size mismatch for (\S+): .*?Size\((.*?)\).*?Size\((.*?)\)")
+"""torch's words for a weight of another shape."""
 _DTYPE = r" (float32|bfloat16|float16)(?= |$)"
 
 
@@ -151,13 +155,14 @@ def load_adapter(base: LanguageModel, folder: Path | str, *, own: bool = False) 
     weights = _weights(folder)
     if (folder / RECORD).is_file():
         record = _read(folder / RECORD)
-        if without_dtype(record["identity"]) != without_dtype(base.identity):
+        if without_dtype(record["identity"]) != without_dtype(base.state):
             raise UserError(f"the adapter in {folder} was trained on {record['model']} with other "
                             f"weights than those of {base.name}.")
     with _misfits(base, folder):
         model = _merge(base.model if own else copy.deepcopy(base.model), weights)
+        check_finite(model)
     return LanguageModel(model.eval(), base.tokenizer, folder.name, base.family,
-                         adapter_identity(base.identity, folder), str(folder.resolve()))
+                         adapter_identity(base.state, folder), str(folder.resolve()))
 
 
 @contextmanager
@@ -169,10 +174,11 @@ def _misfits(base: LanguageModel, folder: Path) -> Iterator[None]:
         cause = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise UserError(f"the adapter in {folder} cannot be read: {cause[:200]}.") from error
     except RuntimeError as error:
-        if "size mismatch" not in str(error):
+        if not (shapes := MISMATCH.search(str(error))):
             raise
-        raise UserError(f"the adapter in {folder} does not fit {base.name}: its weights have "
-                        "another shape. It was trained on another model.") from error
+        raise UserError(f"the adapter in {folder} does not fit {base.name}, or its settings not "
+                        f"its weights: {shapes[1]} has the shape {shapes[2]}, and {shapes[3]} is "
+                        "asked for.") from error
 
 
 def _merge(model: PreTrainedModel, weights: Path) -> PreTrainedModel:
@@ -182,13 +188,14 @@ def _merge(model: PreTrainedModel, weights: Path) -> PreTrainedModel:
     if kind != "LORA":
         raise ValueError(f"it is no LoRA adapter but {kind}")
     with safe_open(weights, "pt") as file:
-        found = {name: file.get_slice(name).get_shape() for name in file.offset_keys()}
-    _check_ranks(_read(weights.parent / SETTINGS), found)
+        found = {*file.offset_keys()}
     dtype = model.dtype
-    adapted = PeftModel.from_pretrained(model.float(), weights.parent)
+    with torch.device("meta"):  # ranks of settings take no memory before they meet the weights
+        adapted = PeftModel.from_pretrained(
+            model.float(), weights.parent, torch_device="cpu", low_cpu_mem_usage=True)
     known, wanted = ({*get_peft_model_state_dict(adapted, save_embedding_layers=embeddings)}
                      for embeddings in (True, False))
-    if wrong := {*found} - known | wanted - {*found}:  # peft would leave them out
+    if wrong := found - known | wanted - found:  # peft would leave them out
         raise ValueError(f"{len(wrong)} of its weights do not fit the model, as {min(wrong)}")
     _untie(model)
     try:
@@ -198,14 +205,6 @@ def _merge(model: PreTrainedModel, weights: Path) -> PreTrainedModel:
     for parameter in merged.parameters():  # and no buffers: rotary angles stay in float32
         parameter.data = parameter.data.to(dtype)
     return merged
-
-
-def _check_ranks(settings: dict[str, Any], shapes: dict[str, list[int]]) -> None:
-    """Refuse a larger rank than the weights have, before memory is taken for it."""
-    ranks = [settings.get("r", 0), *(settings.get("rank_pattern") or {}).values()]
-    most = max((min(shape) for name, shape in shapes.items() if ".lora_" in name), default=0)
-    if any(isinstance(rank, int) and rank > most for rank in ranks):
-        raise ValueError(f"its settings ask for the rank {max(ranks)}, and its weights have {most}")
 
 
 def _untie(model: PreTrainedModel) -> None:

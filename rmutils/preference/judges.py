@@ -189,7 +189,7 @@ class Proxy:
     def __init__(self, lm: LanguageModel, thinking: bool = True):
         self.lm, self.thinking, self.device = lm, thinking, lm.model.device
         self.name = f"the likelihood under {lm.name}"
-        self.identity = digest(["proxy", 1, BREAKS_OFF, lm.identity, thinking])
+        self.identity = digest(["proxy", 1, BREAKS_OFF, lm.state, thinking])
 
     def score(self, instruction: str, responses: Sequence[str]) -> list[float | None]:
         """Nats, at most 0."""

@@ -294,6 +294,7 @@ class Transformers(Backend):
 
     def elsewhere(self) -> Callable[[], Transformers]:
         """Return what makes the same backend in another process."""
+        self.lm.check_as_loaded()
         return partial(_load, self.named, self.batch_tokens)
 
     def respond(self, instructions: Sequence[Instruction], config: ResponseConfig,

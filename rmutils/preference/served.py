@@ -65,7 +65,7 @@ class Server(Backend):
             mask = _mask(lm, str(checkpoint))
             self._served[mask] = _Served(lm, address, _servable(str(checkpoint)), timeout)
         engines = sorted({server.engine for server in self._served.values()})
-        self.identity = f"{lm.identity}, served by {', '.join(engines)}"
+        self.identity = f"{lm.state}, served by {', '.join(engines)}"
 
     def respond(self, instructions: Sequence[Instruction], config: ResponseConfig,
                 done: Callable[[Response], None]) -> None:
@@ -124,9 +124,9 @@ def _mask(lm: LanguageModel, checkpoint: str) -> tuple[frozenset[Head], Ablation
             raise UserError(f"{record} is damaged ({type(error).__name__}: {error}).") from error
     else:
         identity, heads = identify(checkpoint, lm.model.dtype), frozenset()
-    if identity != lm.identity:
+    if identity != lm.state:
         raise UserError(f"{checkpoint} is a checkpoint of {identity}, not of {lm.name} "
-                        f"({lm.identity}).")
+                        f"({lm.state}).")
     return heads, how
 
 

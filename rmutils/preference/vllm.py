@@ -67,7 +67,7 @@ class VLLM(Backend):
         self.lm, self.settings, self.named = lm, engine, named
         self.workers = workers if named else 1
         self.together = TOGETHER if self.workers > 1 else None
-        self.name, self.identity = lm.name, f"{lm.identity}, {self.version()}"
+        self.name, self.identity = lm.name, f"{lm.state}, {self.version()}"
         self._engine, self._mask = None, (frozenset(), "zero")
 
     own_gpus = True
@@ -87,6 +87,7 @@ class VLLM(Backend):
 
     def elsewhere(self) -> Callable[[], VLLM]:
         """Return what makes the same backend in another process, on GPUs of its own."""
+        self.lm.check_as_loaded()
         return partial(_load, self.named, self.lm.model.dtype, self.settings)
 
     def respond(self, instructions: Sequence[Instruction], config: ResponseConfig,

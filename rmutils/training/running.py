@@ -105,7 +105,7 @@ def train(
     check_pairs(pairs)
     model = str(model) if isinstance(model, Path) else model
     lm = _loaded(model) if isinstance(model, str) else model
-    record = {"model": lm.name, "identity": lm.identity, "recipe": recipe.model_dump(mode="json"),
+    record = {"model": lm.name, "identity": lm.state, "recipe": recipe.model_dump(mode="json"),
               "pairs": digest_of(pairs)}
     main = os.environ.get("RANK", "0") == "0"  # of the processes of `accelerate launch`
     with one_process(folder / ".lock", f"training into {folder.name}") if main else nullcontext():
@@ -272,6 +272,7 @@ def train_stored(
     """
     def make(folder: Path) -> dict:
         if means:
+            lm.check_as_loaded()
             device = lm.model.device
             lm.model.to("cpu")  # its GPU is wanted
             torch.cuda.empty_cache()
@@ -282,7 +283,7 @@ def train_stored(
         return {"pairs": len(pairs)}
 
     pairs = without_conversations(pairs)
-    inputs = {"model": lm.identity, "pairs": digest_of(pairs)}
+    inputs = {"model": lm.state, "pairs": digest_of(pairs)}
     artifact = TRAIN.obtain_folder(recipe, inputs, make, compute=compute, command=command,
                                    model=named or lm.name,
                                    label=label or f"{recipe.objective}-seed{recipe.seed}")

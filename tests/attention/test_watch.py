@@ -160,13 +160,23 @@ def test_other_attentions(llama):
     ({"what": "values"}, "what: expected one of weights, outputs"),
     ({"layers": 4}, "random-llama has no heads in a layer 4: those that have are 0, 1, 2, 3"),
     ({"layers": -1}, "no heads in a layer -1"),
-    ({"rows": 1.5}, "rows: expected a whole number"),
+    ({"what": ()}, "what: none are given"), ({"layers": ()}, "layers: none are given"),
+    ({"rows": ()}, "rows: none are given"), ({"rows": 1.5}, "rows: expected a whole number"),
     ({"rows": (-1, -41)}, "row -41 cannot be watched: this pass reads 40 tokens. Row -1 is in"),
     ({"rows": 40, "what": "outputs"}, "row 40 cannot be watched"),
 ])
 def test_what_cannot_be_watched(call, said, llama):
     with pytest.raises(UserError, match=re.escape(said)), watched(llama, **call):
         llama.model(torch.tensor([PROMPTS[0]]))
+
+
+def test_weights_are_watched_once(lm):
+    with watched(lm, "weights") as seen, watched(lm, "outputs") as other:
+        lm.model(torch.tensor([PROMPTS[0]]))
+        with pytest.raises(UserError, match="being watched already"), watched(lm, "weights"):
+            pytest.fail("entered")
+        lm.model(torch.tensor([PROMPTS[0]]))
+    assert len(seen.weights) == len(other.outputs) == 2
 
 
 def test_a_cache_of_a_fixed_size_is_refused(llama):

@@ -50,7 +50,9 @@ def test_heads_by_name(tiny, tmp_path):
     for words, said in {("4-0",): "has no head 4-0", ("",): "at least 1 value",
                         ("3-1", "--top-k", "2"): "--heads names the heads to mask",
                         ("3-1", "--policy", "random"): "--heads names the heads to mask",
-                        ("3:1",): "expected pairs (layer, head)"}.items():
+                        ("3:1",): "expected pairs (layer, head)",
+                        ("3-01",): "expected pairs (layer, head)",
+                        ("3-1,",): "expected pairs (layer, head)"}.items():
         done = rmutils(tiny, "--out", tmp_path / "other", "--heads", *words)
         assert done.exit_code == 2 and said in done.stderr, done.output
 

@@ -160,6 +160,15 @@ def test_what_never_ends_is_not_read(tmp_path, monkeypatch, name, what):
     assert done.exit_code == 2 and f"{name} cannot be read: it is {what}." in done.stderr
 
 
+def test_a_plug_in_is_answered_for_by_itself(tmp_path):
+    """Not by one that was given before; and may be given again once it is mended."""
+    with pytest.raises(UserError, match="ZeroDivisionError"):
+        load(tmp_path, "1 / 0")
+    with pytest.raises(UserError, match="there is no plug-in"):
+        registry.load_plugins(str(tmp_path / "other.py"))
+    load(tmp_path, "")
+
+
 def test_a_file_that_is_given_twice_and_a_cell_that_runs_again(tmp_path):
     """The same content counts once; only a notebook's cell may replace what it has added."""
     load(tmp_path, ADD.format("mine", "Mine"))

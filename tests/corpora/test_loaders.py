@@ -1,10 +1,12 @@
 """Own haystacks and needles: what is read, and what is refused."""
 
+import gzip
 import json
 
 import pytest
 
 from rmutils.core.errors import UserError
+from rmutils.core.files import read_text
 from rmutils.corpora.niah import load_haystacks, load_needles, needle_of
 
 RECORD = {"needle": "The key is red.", "question": "What is the key?", "real_needle": "red"}
@@ -38,6 +40,9 @@ def test_haystack_errors(tmp_path):
     with pytest.raises(UserError, match="a.txt is empty"):
         load_haystacks(tmp_path)
     (tmp_path / "a.txt").write_bytes("Café".encode("latin-1"))
+    (tmp_path / "b.txt").write_bytes(gzip.compress(b"text"))
+    with pytest.raises(UserError, match="b.txt is compressed. Unpack it first: `gunzip`"):
+        read_text(tmp_path / "b.txt")
     with pytest.raises(UserError, match=r"a.txt is not UTF-8 \(byte 3\).*iconv"):
         load_haystacks(tmp_path)
 

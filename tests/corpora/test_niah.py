@@ -2,6 +2,7 @@
 
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from torch.nn import Module
 from transformers import PreTrainedTokenizerFast
 
 from rmutils.core.errors import UserError
@@ -48,7 +49,7 @@ TOKENIZERS = {
 
 def as_lm(inner: Tokenizer, template: str | None = TEMPLATE) -> LanguageModel:
     wrapped = PreTrainedTokenizerFast(tokenizer_object=inner, chat_template=template)
-    return LanguageModel(None, wrapped, "no model", "llama", "none")
+    return LanguageModel(Module(), wrapped, "no model", "llama", "none")
 
 
 @pytest.fixture(scope="module", params=TOKENIZERS)

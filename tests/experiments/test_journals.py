@@ -7,10 +7,12 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from rmutils.book.chapters.is_it_causal.experiment import LeadersConfig, leaders_by_length
 from rmutils.book.chapters.share_attention.layer_choice import RecallConfig, recall
 from rmutils.book.experiments.under_variants import TextsConfig, VariantConfig, measure
+from rmutils.core.errors import UserError
 from rmutils.evaluation.abilities.evaluate_abilities import GeneralConfig, evaluate_general
 from rmutils.evaluation.abilities.mt_bench import MTBenchConfig, Question, mt_bench
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate
@@ -19,7 +21,7 @@ from rmutils.heads.masking import scaled_outputs
 from rmutils.models import LanguageModel, load_model
 from rmutils.models.engine.implementations import GROUPED, using
 from rmutils.models.loading import ModelRef
-from rmutils.preference.responses import ResponseConfig, respond
+from rmutils.preference.responses import ResponseConfig, Transformers, respond
 from rmutils.preference.sources import synthesize
 
 GRID = DetectConfig(lengths=(256,), depths=(0.5,), needles=2, max_new_tokens=12)
@@ -81,6 +83,32 @@ def test_masks_needles_and_other_models(tiny, tmp_path):
     assert tiny.state == tiny.identity
     with using(tiny.model, GROUPED):
         assert tiny.state != tiny.identity
+
+
+CHANGES = {  # how researchers change weights in place; version counters miss the first
+    "data": lambda weight: weight.data[:, :32].zero_(),
+    "no_grad": lambda weight: weight.detach().mul_(2),
+    "swapped": lambda weight: weight.data.copy_(weight.data[:, torch.arange(512).view(-1, 2).flip(1)
+                                                            .flatten()]),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_weights_changed_in_place_are_noticed(tiny, change, tmp_path):
+    weight = tiny.model.model.layers[3].self_attn.o_proj.weight
+    before, whole = weight.detach().clone(), tiny.state
+    try:
+        CHANGES[change](weight)
+        changed = tiny.state
+        assert changed not in (whole, tiny.identity)
+        with mask_heads(tiny, [(0, 1)]):  # restores what it found
+            assert tiny.state != changed
+        assert tiny.state == changed == ModelRef(tiny).identity
+        with pytest.raises(UserError, match="changed in memory.*export_masked"):
+            Transformers(tiny, named="tiny-llama", workers=2).elsewhere()
+    finally:
+        weight.data.copy_(before)
+    assert tiny.state == whole == tiny.identity
 
 
 def test_a_masked_model_does_not_find_the_results_of_the_whole_one(llama):

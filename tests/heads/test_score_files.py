@@ -73,6 +73,7 @@ def test_gates_are_of_key_heads(scores, tmp_path):
         np.testing.assert_array_equal(found, gates.repeat(2, 1))
     for known, message in (({}, "gates of 2 key heads, which are no query heads"),
                            ({"query_heads": 5}, "5 query heads cannot share the gates of 2"),
+                           ({"query_heads": -8}, "query_heads: expected at least 1, got -8"),
                            ({"shape": (2, 5)}, "5 query heads cannot share the gates of 2")):
         with pytest.raises(UserError, match=message):
             HeadScores.load(tmp_path / "d.tsv", **known)
@@ -81,6 +82,24 @@ def test_gates_are_of_key_heads(scores, tmp_path):
             scores.save(tmp_path / "e.tsv", "duo", key_heads=key_heads)
     with pytest.warns(UserWarning, match="outside of 0 to 1"):
         HeadScores(RUNS[:1] - 1, "m").save(tmp_path / "f.tsv", "duo", key_heads=4)
+
+
+def test_gates_of_a_single_key_head(tmp_path):
+    """Without a tab in the file."""
+    (tmp_path / "d.tsv").write_text("0.5\n0.25\n")
+    assert HeadScores.load(tmp_path / "d.tsv", query_heads=2).mean.tolist() == [
+        [0.5, 0.5], [0.25, 0.25]]
+    with pytest.raises(UserError, match="gates of 1 key head.*how many"):
+        HeadScores.load(tmp_path / "d.tsv")
+
+
+@pytest.mark.parametrize(("score", "message"), [
+    ("1e9", r"from 0 to 10, and these from 0 to 1e\+09"), ('"1.2"', '"1.2" is no number'),
+    ("true", "true is no number"), ("-0.5", "from 0 to 10"), ("[0.5]", "is no number")])
+def test_published_scores_that_are_none(tmp_path, score, message):
+    (tmp_path / "wu.json").write_text(f'{{"0-0": [{score}, 0.0], "0-1": [0.5, 0.5]}}')
+    with pytest.raises(UserError, match=message):
+        HeadScores.from_wu_json(tmp_path / "wu.json")
 
 
 def test_published_scores_count_a_token_twice(scores, tmp_path):
@@ -95,7 +114,7 @@ def test_published_scores_count_a_token_twice(scores, tmp_path):
         if fits:
             assert HeadScores.load(path).mean.max() > 1
         else:
-            with pytest.raises(UserError, match="shares from 0 to 1, and these go from 0 to 2"):
+            with pytest.raises(UserError, match="copy go from 0 to 1, and these from 0 to 2"):
                 HeadScores.load(path)
     record = json.loads((tmp_path / "own.json").read_text())  # as of LOCOS, whatever its detector
     (tmp_path / "locos.json").write_text(json.dumps({

@@ -276,14 +276,15 @@ GOOD = {"0-0": [0.1, 0.2], "0-1": [0.3, 0], "1-0": [1, 1], "1-1": [0, 0]}
     (json.dumps({**GOOD, "1-1": [0.5]}), r"different numbers of runs \(1 to 2\)"),
     pytest.param(json.dumps({**GOOD, "1-0": [float("nan"), 1]}), "head 1-0 is not finite",
                  marks=pytest.mark.fault("NaN in a score file", "as a score")),
-    pytest.param(json.dumps({**GOOD, "1-0": [float("inf"), 1], "0-0": [None, 1]}),
+    pytest.param(json.dumps({**GOOD, "1-0": [float("inf"), 1], "0-0": [float("nan"), 1]}),
                  "head 0-0, 1-0 are not finite",
                  marks=pytest.mark.fault("NaN in a score file", "infinity, or nothing")),
+    (json.dumps({**GOOD, "1-0": [None, 1]}), "null is no number"),
     ('{"0-0": [0.1], "0-0": [0.2]}', "'0-0' occurs twice"),
     ('[["0-0", 0.1], ["0-0", 0.2]]', "a head occurs twice"),
     ('{"00-0": [0.1]}', "'00-0' is no head"), ('{"0-1_0": [0.1]}', "'0-1_0' is no head"),
     ('{"0--0": [0.1]}', "not head scores"), ('{"\u0660-0": [0.1]}', "is no head"),
-    ('{"0-0": [-0.1]}', "are not negative"),
+    ('{"0-0": [-0.1]}', "go from 0 to 10"),
 ])
 def test_malformed_json_is_told(tmp_path, text, message):
     (tmp_path / "heads.json").write_text(text)

@@ -145,7 +145,8 @@ def test_a_window_of_its_own_for_each_layer(tokenizer, path):
     ({"rope_freqs.weight": np.ones(4), "rope_factors_long.weight": np.ones(4)}, "do not go with"),
     ({"rope_factors_short.weight": np.ones(4)}, "do not go with its other settings"),
     ({"rope_freqs.weight": np.zeros(4)}, "other angles"),
-], ids=["renamed", "surplus", "transposed", "short", "angles", "both", "half", "zeros"])
+    ({"output_norm.weight": np.array([1.0] * 31 + [np.nan])}, "model.norm.weight holds NaN or inf"),
+], ids=["renamed", "surplus", "transposed", "short", "angles", "both", "half", "zeros", "NaN"])
 def test_tensors_that_do_not_fit_are_refused(change, named, llama, path):
     with pytest.raises(UserError, match=named) as error:
         load_model(write_gguf(llama, path, tensors=change))
@@ -187,6 +188,9 @@ def test_a_file_without_tensors_is_refused(llama, path):
     ({"tokenizer.ggml.tokens": None}, "no vocabulary"),
     ({"tokenizer.ggml.tokens": ["a", "b"]}, "vocabulary has 2 tokens"),
     ({"tokenizer.ggml.model": "plamo"}, "plamo"),
+    ({"tokenizer.ggml.merges": None}, "no merges"),
+    ({"tokenizer.ggml.eos_token_id": 999999}, "tokenizer.ggml.eos_token_id is 999999, and its"),
+    ({"llama.context_length": 0}, "max_position_embeddings is 0, which no model has"),
 ], ids=lambda value: next(iter(value)) if isinstance(value, dict) else "")
 def test_settings_that_are_not_applied_are_refused(change, named, llama, path):
     """What is refused is named, in one sentence."""

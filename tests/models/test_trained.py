@@ -3,6 +3,7 @@
 An adapter's weights are merged by hand here: W + (alpha / r) B A.
 """
 
+import copy
 import json
 import shutil
 
@@ -183,7 +184,7 @@ def test_what_an_adapter_lacks_is_told(tiny, adapter, tokenizer, tmp_path):
         ({"base_model_name_or_path": None}, "does not say which model it was trained on"),
         ({"peft_type": "LOHA"}, "cannot be read: it is no LoRA adapter but LOHA"),
         ({"base_model_name_or_path": "tiny-qwen3"}, "adapter.*do(es)? not fit"),
-        ({"base_model_name_or_path": "tiny-llama"}, "adapter.*does not fit.*another shape"),
+        ({"base_model_name_or_path": "tiny-llama"}, "adapter.*does not fit.*has the shape"),
     ):
         settings.write_text(json.dumps(told | change))
         with pytest.raises(UserError, match=message) as error:
@@ -208,12 +209,24 @@ def test_an_adapter_of_itself_is_refused(adapter, tmp_path, between):
 
 
 @pytest.mark.parametrize("change", [{"r": 2**31 - 1}, {"rank_pattern": {"q_proj": 2**31 - 1}}])
-def test_a_rank_beyond_the_weights_is_refused(adapter, change):
+def test_a_rank_that_is_not_the_weights_is_refused(adapter, change):
     """peft would take a terabyte for it."""
     settings = json.loads((adapter / "adapter_config.json").read_text())
     (adapter / "adapter_config.json").write_text(json.dumps(settings | change))
-    with pytest.raises(UserError, match="rank 2147483647, and its weights have 2"):
+    with pytest.raises(UserError, match=r"lora_A.* the shape \[2, 32\], and \[2147483647, 32\]"):
         load_model(str(adapter))
+
+
+def test_ranks_by_module(tiny, tmp_path):
+    """Also where no module has the rank `r`."""
+    lm = load_model(tiny)
+    adapted = get_peft_model(copy.deepcopy(lm.model), LoraConfig(
+        task_type="CAUSAL_LM", r=8, rank_pattern={"q_proj": 3}, target_modules=["q_proj"],
+        init_lora_weights=False))
+    adapted.save_pretrained(tmp_path)
+    merged, ids = load_adapter(lm, tmp_path), torch.tensor([[1, 2, 3]])
+    torch.testing.assert_close(merged.model(ids).logits, adapted(ids).logits)
+    assert not torch.allclose(merged.model(ids).logits, lm.model(ids).logits)
 
 
 def test_a_bias_that_cannot_be_merged_is_refused(tiny, tmp_path):

@@ -27,8 +27,8 @@ from rmutils.core.errors import UserError
 from rmutils.core.validation import parse_json
 from rmutils.evaluation.abilities import inside
 
-WALL_SECONDS = 20.0
-"""Ours: ten times the processor time that the code has, for machines with other work."""
+WALL_SECONDS = 8.0
+"""Ours: four times the processor time that the code has, for machines with other work."""
 LONGEST = 2**16
 """Bytes that results may take."""
 REFUSED = ("programs that a model wrote are run only in a sandbox of Linux's namespaces and "

@@ -169,6 +169,7 @@ def test_endless_programs_lose_their_processor_time(changed, code):
 def test_a_program_that_waits_is_killed():
     outcome = call("import time\n" + body("time.sleep(600)"), "f", [[2]], wall=1.0)
     assert outcome == Outcome(problem="took too long")
+    assert sandbox.WALL_SECONDS < 10
 
 
 @needs_sandbox

@@ -218,7 +218,7 @@ def matched_pairs_stored(
         said = respond(Transformers(lm), asked, settings.changed({"heads": heads}), journal)
         return {"pairs": make_pairs(chosen, said).table}
 
-    inputs = {"model": lm.identity, "run": run.artifact.key, "heads": digest(heads)}
+    inputs = {"model": lm.state, "run": run.artifact.key, "heads": digest(heads)}
     tables, artifact = MATCHED_PAIRS.obtain(config, inputs, make, compute=compute, command=command,
                                             model=lm.name, label=f"draw{config.seed}")
     return tables["pairs"], artifact
