@@ -82,8 +82,8 @@ class Runs(Generic[R, T]):
         Key -> run, in the order of the plan.
     stored : dict
         Key -> its result: an `Artifact`, or something that has one as `artifact`.
-    missing : list of str
-        The command for each missing run.
+    missing : dict
+        Key -> the command that computes the run.
     left_out : dict
         Model -> why its runs are left out.
     deviations : list of str
@@ -93,7 +93,7 @@ class Runs(Generic[R, T]):
     names: tuple[str, ...]
     planned: dict[Key, R]
     stored: dict[Key, T]
-    missing: list[str]
+    missing: dict[Key, str]
     left_out: dict[str, str]
     deviations: list[str]
 
@@ -110,11 +110,13 @@ class Runs(Generic[R, T]):
 
     def table(self, name: str) -> pd.DataFrame:
         """Return a table of all runs that have it, with the parts of their keys as columns."""
-        found = [(key, artifact.path(f"{name}.parquet"))
-                 for key, artifact in zip(self.stored, self.artifacts, strict=True)]
-        return pd.concat([
-            pd.read_parquet(path).assign(**dict(zip(self.names, key, strict=True)))
-            for key, path in found if path.exists()], ignore_index=True)
+        parts = []
+        for key, artifact in zip(self.stored, self.artifacts, strict=True):
+            if (path := artifact.path(f"{name}.parquet")).exists():
+                rows = pd.read_parquet(path)
+                parts.append(rows.assign(**{column: [part] * len(rows) for column, part
+                                            in zip(self.names, key, strict=True)}))
+        return pd.concat(parts, ignore_index=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,9 +195,14 @@ class Experiment(Generic[R, T]):
             raise UserError(f"data/plans/{plan.name}.yml: {error} is missing.") from error
         return found
 
-    def command(self, run: R) -> str:
-        """Return the line that computes a run."""
+    @property
+    def command(self) -> str:
+        """The line that computes all missing runs."""
         return run_notebook(self.notebook, {self.parameter: "auto"})
+
+    def command_of(self, run: R) -> str:
+        """Return the line that computes a run."""
+        return self.command
 
     def obtain(self, run: R, *, compute: Compute = "auto") -> T:
         """Look a run up, or compute it.
@@ -211,8 +218,8 @@ class Experiment(Generic[R, T]):
         assert make
         artifact: Any = self.stage.obtain_folder(
             run.config if isinstance(run, Run) else run,  # type: ignore[arg-type]
-            self.inputs(run), lambda folder: facts | make(run, folder), compute=compute,
-            command=self.command(run), model=attrgetter("model")(run), label=self.label(run))
+            self.inputs(run), lambda folder: make(run, folder) | facts, compute=compute,
+            command=self.command_of(run), model=attrgetter("model")(run), label=self.label(run))
         if reason := artifact.manifest["facts"].get("left_out"):
             raise LeftOut(reason)
         found: T = artifact
@@ -225,7 +232,7 @@ class Experiment(Generic[R, T]):
     def collect(self, *, compute: Compute = "never") -> Runs[R, T]:
         """Look all planned runs up, and compute the missing ones unless `compute="never"`."""
         planned = self.runs()
-        found = Runs[R, T](tuple(name.rpartition(".")[2] for name in self.keys), planned, {}, [],
+        found = Runs[R, T](tuple(name.rpartition(".")[2] for name in self.keys), planned, {}, {},
                            {}, [])
         for key, run in planned.items():
             if (model := attrgetter("model")(run)) in found.left_out:
@@ -233,7 +240,7 @@ class Experiment(Generic[R, T]):
             try:
                 found.stored[key] = self.obtain(run, compute=compute)
             except NotStored:
-                found.missing.append(self.command(run))
+                found.missing[key] = self.command_of(run)
             except LeftOut as reason:
                 found.left_out[model] = str(reason)
         return replace(found, deviations=[*self.deviations(found.artifacts),

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from rmutils.book.chapters.contrast_without_training.experiment import CONTRASTED, ContrastConfig
-from rmutils.book.chapters.data_and_training.half_learned import HALF_LEARNED, HalfLearnedConfig
+from rmutils.book.chapters.contrast_without_training.experiment import CONTRASTED
+from rmutils.book.chapters.data_and_training.half_learned import HALF_LEARNED
 from rmutils.book.chapters.data_and_training.pair_statistics import MATCHED_PAIRS, MatchedConfig
 from rmutils.book.chapters.failure_modes.experiment import FAILURE_MODES, FailureConfig
 from rmutils.book.chapters.is_it_causal.experiment import (
@@ -15,15 +15,12 @@ from rmutils.book.chapters.is_it_causal.experiment import (
     LeadersConfig,
 )
 from rmutils.book.chapters.masking_sweep.experiment import SWEEP, SweepConfig
-from rmutils.book.chapters.ms_poe.experiment import POSITIONS, PositionsConfig
-from rmutils.book.chapters.olmo3_recipe.ablations import RECIPE_PART, PartConfig
+from rmutils.book.chapters.ms_poe.experiment import POSITIONS
+from rmutils.book.chapters.olmo3_recipe.ablations import RECIPE_PARTS
 from rmutils.book.chapters.olmo3_recipe.experiment import EXTENSION
 from rmutils.book.chapters.retrieval_heads_under_change.experiment import HEADS, HeadsConfig
 from rmutils.book.chapters.score_distribution.designs import DESIGN, DesignConfig
-from rmutils.book.chapters.score_distribution.sparser_versions import (
-    SPARSITY_AND_GAIN,
-    SparsityConfig,
-)
+from rmutils.book.chapters.score_distribution.sparser_versions import SPARSITY_AND_GAIN
 from rmutils.book.chapters.share_attention.savings_curves import MEASUREMENTS
 from rmutils.book.chapters.teaching_models.ablation import ABLATION, AblationConfig
 from rmutils.book.chapters.which_heads.experiment import WHICH_HEADS, WhichHeadsConfig
@@ -47,18 +44,20 @@ from rmutils.preference.responses import RESPONSES, ResponseConfig
 from rmutils.training.recipes import TrainRecipe
 
 STAGES = {stage.name: (stage, config) for stage, config in (
-    (ABLATION, AblationConfig), (BASELINES, EvaluateConfig), (CONTRASTED, ContrastConfig),
+    (ABLATION, AblationConfig), (BASELINES, EvaluateConfig),
     (DESIGN, DesignConfig), (DETECT, DetectConfig),
     (EVALUATION, EvaluateConfig), (EXTENSION, ExtensionConfig), (FAILURE_MODES, FailureConfig),
-    (FORMATION, FormationConfig), (GENERAL, GeneralConfig), (HALF_LEARNED.stage, HalfLearnedConfig),
+    (FORMATION, FormationConfig), (GENERAL, GeneralConfig),
     (HEADS, HeadsConfig), (INSTRUCTIONS, DrawConfig), (IS_IT_CAUSAL, IsItCausalConfig),
     (LEADERS, LeadersConfig), (LIKELIHOODS, LikelihoodConfig),
     (MASKED_NEEDLES, MaskedNeedlesConfig), (MATCHED_PAIRS, MatchedConfig),
-    (OTHER_PAIRS, RetMaskConfig), (POSITIONS, PositionsConfig), (RECIPE_PART, PartConfig),
+
     (RESPONSES, ResponseConfig), (RETMASK, RetMaskConfig),
-    (SPARSITY_AND_GAIN, SparsityConfig), (SWEEP, SweepConfig), (TOGETHER, DetectConfig),
+    (SWEEP, SweepConfig), (TOGETHER, DetectConfig),
     (TRAIN, TrainRecipe), (VARIANT, VariantConfig), (WHICH_HEADS, WhichHeadsConfig),
-    *((one.stage, one.config) for one in MEASUREMENTS.values()))}
+    *((one.stage, one.config) for one in (
+        *MEASUREMENTS.values(), CONTRASTED, HALF_LEARNED, OTHER_PAIRS, POSITIONS, RECIPE_PARTS,
+        SPARSITY_AND_GAIN)))}
 
 
 @pytest.fixture(scope="module")

@@ -91,7 +91,7 @@ def test_the_large_model_is_told_by_needles_and_by_times_of_perplexity():
 def test_what_is_stored_is_of_the_plan():
     """Heads, seeds and cases are those that the plan names; random heads are others of the same
     layers."""
-    stored = contrasts(PLAN)
+    stored = contrasts()
     assert stored is not None and not any("was made by plan" in one for one in stored.deviations)
     small = stored.tables["needles"].query("model in @PLAN.content['models']")
     assert (small.groupby(["model", "arm", "seed"]).size() == 100).all()

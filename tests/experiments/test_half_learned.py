@@ -75,7 +75,8 @@ def test_a_run_and_what_is_collected(cache, monkeypatch, one_tokenizer):
     assert list(tables["tasks"]["dataset"]) == ["choice"] and len(tables["cases"]) == 3
     small.obtain(CONFIG.changed({"arm": FURTHER}))
     other = dataclasses.replace(PLAN, digest="0" * 16)
-    found = half_learned(other)
+    monkeypatch.setattr(module, "HALF_LEARNED", small.by_plan(other))
+    found = half_learned()
     assert (found.done, found.planned) == (2, 3)
     assert len(found.deviations) == 4  # other plans, and tau of 0 leaves no other head
     assert set(found.cases["arm"]) == {BEFORE, "retmask", FURTHER}

@@ -30,10 +30,10 @@ def result() -> LayerMatchedTraining:
 
 
 def test_runs_are_those_of_the_main_tables_in_the_order_of_the_plan():
-    assert [(c.seed, c.strategy) for c in planned(PLAN)[:2]] == [
+    assert [(run.config.seed, run.config.strategy) for run in planned(PLAN)[:2]] == [
         (1, "retmask"), (1, "layer-matched-non-retrieval-mask")]
     assert len(planned(PLAN)) == 6
-    runs = layer_matched_training(PLAN).runs
+    runs = layer_matched_training().runs
     assert all(own.artifact.model == "smollm2-135m" for own, _ in runs)
 
 

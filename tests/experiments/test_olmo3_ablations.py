@@ -11,7 +11,6 @@ from rmutils.book.chapters.olmo3_recipe.ablations import (
     arm_effects,
     planned,
     recipe_parts,
-    run_stored,
 )
 from rmutils.book.chapters.olmo3_recipe.sentences import parts_table, seeds_beside, which_part
 from rmutils.book.experiments.planned_runs import Plan, load_plan
@@ -37,21 +36,24 @@ def test_stored_runs_are_collected_and_missing_ones_counted(cache, monkeypatch):
         "fine_tune": {"steps": 2, "tokens_each": 704, "learning_rate": 1e-3,
                       "checkpoints": [0.5, 1]},
         "asked": {"length": 400, "texts": 2, "questions": 2, "seed": 1}})
-    assert recipe_parts(small) is None
+    parts = experiment.RECIPE_PARTS.by_plan(small)
+    monkeypatch.setattr(experiment, "RECIPE_PARTS", parts)
+    assert recipe_parts() is None
     first, second = planned(small)
     with pytest.raises(NotStored, match="-p compute_parts auto"):
-        run_stored(first, small, compute="never")
-    run_stored(first, small)
+        parts.obtain(first, compute="never")
+    parts.obtain(first)
     with monkeypatch.context() as patch:  # what is stored is not made again
         patch.setattr(experiment, "load_model", None)
-        assert run_stored(first, small).manifest["facts"]["plan"] == small.digest
-    parts = recipe_parts(small)
-    assert parts.done == [("recipe", 0)] and parts.planned == 2 and not parts.complete
-    assert parts.deviations == [] != recipe_parts(replace(small, digest="other")).deviations
-    assert sorted(parts.found["tokens"].unique()) == [704, 1408]
-    assert len(parts.found) == 2 * 2 * 2 and set(parts.losses["text"]) == {0, 1}
-    run_stored(second, small)
-    effects = arm_effects(recipe_parts(small))
+        assert parts.obtain(first).manifest["facts"]["plan"] == small.digest
+    found = recipe_parts()
+    assert found.done == [("recipe", 0)] and found.planned == 2 and not found.complete
+    assert found.deviations == []
+    assert parts.by_plan(replace(small, digest="other")).collect().deviations
+    assert sorted(found.found["tokens"].unique()) == [704, 1408]
+    assert len(found.found) == 2 * 2 * 2 and set(found.losses["text"]) == {0, 1}
+    parts.obtain(second)
+    effects = arm_effects(recipe_parts())
     assert list(effects["arm"]) == ["unmasked"] * 4 and (effects["effect"] != 0).any()
 
 

@@ -22,11 +22,11 @@ PATCHING = "patching", RETMASK
 
 @pytest.fixture(scope="module")
 def stored() -> PairsFromOtherHeads:
-    return pairs_from_other_heads(PLAN)
+    return pairs_from_other_heads()
 
 
 def test_as_many_heads_are_masked_whatever_score_chooses_them(stored):
-    configs = planned(PLAN)
+    configs = [run.config for run in planned(PLAN)]
     assert [(c.strategy, c.detect.score, c.seed) for c in configs] == [
         *product([RETMASK, MATCHED], ["copy", "locos", "patching"], range(1, 6))]
     chosen = [detect_stored("smollm2-135m", config.detect, compute="never")[0].select(

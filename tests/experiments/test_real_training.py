@@ -10,8 +10,8 @@ from rmutils.book.chapters.training_effect import real_training
 from rmutils.book.chapters.training_effect.real_training import (
     RealTraining,
     asked_needles,
-    config_of,
 )
+from rmutils.book.experiments import planned_runs as planned
 from rmutils.book.experiments import real_tasks
 from rmutils.book.experiments.planned_runs import BEFORE, MATCHED, RETMASK, load_plan, planned_runs
 from rmutils.book.experiments.real_models import detection, real_models
@@ -46,7 +46,7 @@ def test_grids_are_those_of_the_plan():
     assert {c.responses.max_new_tokens for c in configs} == {64}
     small = planned_runs("smollm2-135m")[0]
     assert {c.recipe for c in configs} == {small.recipe} and configs[0].source == small.source
-    assert config_of(MATCHED, 2) == configs[3]
+    assert [*real_training.REAL_TRAINING.runs()] == [(c.strategy, c.seed) for c in configs]
 
 
 def test_states(monkeypatch):
@@ -160,7 +160,7 @@ def test_what_is_missing_is_named(monkeypatch):
     def never(*given, **_):
         raise NotStored("no")
 
-    monkeypatch.setattr(real_training, "run_retmask", never)
+    monkeypatch.setattr(planned, "run_retmask", never)
     monkeypatch.setattr(real_training, "OUTCOMES", {"needles": never})
     found = real_training.real_training()
     assert len(found.missing) == 4 and not found.outcomes

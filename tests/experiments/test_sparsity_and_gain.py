@@ -14,7 +14,6 @@ from rmutils.book.chapters.score_distribution.sparser_versions import (
     SparsityAndGain,
     make_design,
     planned,
-    run_stored,
     sparsity_and_gain,
 )
 from rmutils.book.chapters.score_distribution.sparsity_and_gain import (
@@ -82,18 +81,21 @@ def test_a_run_and_what_is_collected(cache, monkeypatch):
     monkeypatch.setattr(detection, "SUCCESS_ROUGE", -1.0)  # every answer is a success
     monkeypatch.setattr("rmutils.evaluation.answers.SUCCESS_ROUGE", -1.0)
     lost = CONFIG.changed({"found": (-1.0, -0.5), "kept": ((1, 1),), "factors": ()})
-    monkeypatch.setattr(module, "planned", lambda plan: [
+    small = dataclasses.replace(module.SPARSITY_AND_GAIN, planned=lambda plan: [
         CONFIG, *(CONFIG.changed({"arm": arm, "retmask.strategy": arm})
                   for arm in (RETMASK, MATCHED)),
         lost, lost.changed({"arm": RETMASK})])
-    assert sparsity_and_gain(PLAN) is None
+    monkeypatch.setattr(module, "SPARSITY_AND_GAIN", small)
+    assert sparsity_and_gain() is None
     with pytest.raises(NotStored, match="-p compute_sparsity auto"):
-        run_stored(CONFIG, PLAN, compute="never")
+        small.obtain(CONFIG, compute="never")
     for _ in range(2):  # that it is left out is stored
         with pytest.raises(UserError, match="1 of 12 heads never found"):
-            run_stored(lost, PLAN)
-    run_stored(CONFIG.changed({"arm": RETMASK}), PLAN)
-    found = sparsity_and_gain(dataclasses.replace(PLAN, digest="0" * 16))
+            small.obtain(lost)
+    small.obtain(CONFIG.changed({"arm": RETMASK}))
+    monkeypatch.setattr(module, "SPARSITY_AND_GAIN", small.by_plan(
+        dataclasses.replace(PLAN, digest="0" * 16)))
+    found = sparsity_and_gain()
     assert found.done == {RETMASK: 1} and found.planned == {RETMASK: 1, MATCHED: 1}
     assert len(found.deviations) == 3 and set(found.cases["arm"]) == {BEFORE, RETMASK}
     assert len(found.cases) == 6 and found.facts["factor"].tolist() == [1]

@@ -146,7 +146,7 @@ def test_the_summary_of_the_chapter_agrees_with_what_is_stored():
     """The chapter closes with what three models could not show, and with no gain within a length.
     """
     words = (NOTEBOOKS / "11_ms_poe.ipynb").read_text(encoding="utf-8")
-    tables, _, missing = strained_positions.positions(PLAN)
+    tables, runs = strained_positions.positions()
     models = {*tables["needles"].query("cause != ''")["model"]}
     could_not = "could not be tested" in told.verdict_on_causes(
         strained_positions.tested(tables["needles"], PLAN), PLAN, len(models))

@@ -437,7 +437,7 @@ def test_correlation_at_equal_size(monkeypatch, designed):
     """It waits for all planned runs, and for eight designs."""
     found = SimpleNamespace(done={"retmask": 5}, planned={"retmask": 6}, artifacts=[ARTIFACT])
     table = designed.assign(error=0.25)
-    monkeypatch.setattr(sparsity_effects, "sparsity_and_gain", lambda plan: found)
+    monkeypatch.setattr(sparsity_effects, "sparsity_and_gain", lambda: found)
     monkeypatch.setattr(sparsity_effects, "gains_by_design", lambda result, statistic: table)
     with pytest.raises(NotStored, match="compute_sparsity auto"):
         sparsity_effects.gain_over_sparsity_at_equal_size("hoyer")

@@ -1,14 +1,12 @@
 """Snapshots: the search goes on where it was stopped; runs are collected."""
 
 import functools
-from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
 from rmutils.book.experiments import planned_runs as module
-from rmutils.book.experiments.planned_runs import NoSnapshot, collect, find_snapshot
-from rmutils.core.errors import NotStored, UserError
+from rmutils.book.experiments.planned_runs import NoSnapshot, find_snapshot
 from rmutils.heads import DetectConfig
 from rmutils.models.teaching import TeachingRecipe, pretraining, steps_taken, train
 
@@ -50,20 +48,3 @@ def test_the_first_look_in_the_range_is_the_snapshot(looks, tmp_path):
 def test_a_stopped_search_goes_on_from_between_two_looks(looks, tmp_path):
     train(RECIPE, tmp_path / "m", until=3)  # a checkpoint after the look at step 2
     assert search(tmp_path / "m", (0.0, 0.07))[1] == 4 and looks == [4]
-
-
-def test_models_without_a_snapshot_are_left_out():
-    def run(model, arm):
-        return SimpleNamespace(model=model, arm=arm)
-
-    def obtain(config):
-        if config.model == "lost":
-            raise UserError("it is left out.")
-        if config.arm == "missing":
-            raise NotStored("no")
-        return config.arm
-
-    runs = [run("lost", "before"), run("lost", "retmask"), run("m", "before"), run("m", "missing")]
-    assert collect(runs, obtain) == ([(runs[2], "before")], {"lost": "it is left out."})
-    with pytest.raises(UserError):
-        collect([run("lost", "retmask")], obtain)

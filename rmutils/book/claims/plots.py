@@ -242,7 +242,7 @@ def _share_select() -> Iterator[tuple]:
 
 
 def _olmo3() -> Iterator[tuple]:
-    parts = recipe_parts(load_plan("olmo3_ablations"))
+    parts = recipe_parts()
     try:
         ours, _ = extension_stored("tiny-olmo3", ExtensionConfig(), compute="never")
     except NotStored:
@@ -277,7 +277,7 @@ def key_findings() -> list[str]:
     tables = {model: evaluated(model, EVALUATIONS[corpus_of(model)], ["retmask", CONTROL])
               for model in MODELS}
     claim, = judge([claim for claim in load_claims() if claim.id == GAIN])
-    matched = layer_matched_training(load_plan("layer_matched_training"))
+    matched = layer_matched_training()
     return [few_heads(needles_lost_beyond_others(LARGE), scores,
                       {model: needles_lost_beyond_same_layers(model) for model in MODELS}),
             training({model: gains(found) for model, found in tables.items()},

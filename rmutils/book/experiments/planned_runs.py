@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Protocol, TypeVar
-
-import pandas as pd
+from typing import Protocol
 
 from rmutils.core.errors import NotStored, UserError
 from rmutils.core.experiment import Experiment, LeftOut, Plan, Run, Runs, load_plan
@@ -120,7 +118,7 @@ def stored_runs(
 class RetMaskExperiment(Experiment[Run, RetMaskRun]):
     """An experiment whose runs are those of `rmutils retmask`."""
 
-    def command(self, run: Run) -> str:
+    def command_of(self, run: Run) -> str:
         return run_command(*run)
 
     def obtain(self, run: Run, *, compute: Compute = "auto") -> RetMaskRun:
@@ -218,42 +216,6 @@ class ArmOfModel(Protocol):
     def arm(self) -> str: ...
     @property
     def retmask(self) -> RetMaskConfig: ...
-
-
-R = TypeVar("R", bound=ArmOfModel)
-
-
-def collect(
-    configs: Iterable[R], obtain: Callable[[R], Artifact]
-) -> tuple[list[tuple[R, Artifact]], dict[str, str]]:
-    """Look runs up, or make them; a model whose snapshot fails is left out.
-
-    Returns
-    -------
-    list of (configuration, Artifact), dict of str to str
-        The runs that are stored now; the models that were left out, and why.
-    """
-    runs: list[tuple[R, Artifact]] = []
-    lost: dict[str, str] = {}
-    for config in configs:
-        if config.model in lost:
-            continue
-        try:
-            runs.append((config, obtain(config)))
-        except NotStored:
-            continue
-        except UserError as error:
-            if config.arm != BEFORE:
-                raise
-            lost[config.model] = str(error)
-    return runs, lost
-
-
-def join_tables(runs: Iterable[tuple[ArmOfModel, Artifact]], name: str) -> pd.DataFrame:
-    """A table of all runs, with `model`, `arm` and `seed`."""
-    return pd.concat([pd.read_parquet(artifact.path(f"{name}.parquet")).assign(
-        model=config.model, arm=config.arm, seed=config.retmask.seed)
-        for config, artifact in runs], ignore_index=True)
 
 
 def from_other_layers(model: str, heads: Iterable[list[int]]) -> str:

@@ -1,9 +1,7 @@
 """Does training against a masked model add anything that decoding against it does not?
 
-`rmutils run contrast_without_training -p compute auto` makes the planned runs that are missing
-(`data/plans/contrast_without_training.yml`); it needs the weights of the trainings of
-`data_and_training.half_learned`. The answers of the trained models themselves, without DeCoRe,
-are stored by that experiment, on the same questions, and are not given again.
+The runs need the weights of the trainings of `data_and_training.half_learned`. That experiment has
+stored the answers of the trained models themselves, without DeCoRe, to the same questions.
 """
 
 from __future__ import annotations
@@ -17,11 +15,12 @@ import pandas as pd
 from rmutils.attention.decore import DeCoRe
 from rmutils.attention.variants import Plain, Variant
 from rmutils.book.chapters.data_and_training import half_learned
-from rmutils.book.experiments.planned_runs import BEFORE, Plan, collect, planned_runs
+from rmutils.book.experiments.planned_runs import BEFORE, planned_runs
 from rmutils.book.experiments.run_costs import CostsConfig, costs
 from rmutils.book.experiments.under_variants import TextsConfig, VariantConfig, measure
-from rmutils.core.config import Config, command_line
-from rmutils.core.results import Artifact, Compute, Stage, read_tables, write_tables
+from rmutils.core.config import Config
+from rmutils.core.experiment import Experiment, Plan
+from rmutils.core.results import Artifact, Compute, read_tables, write_tables
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate
 from rmutils.heads.detection import DetectConfig, even_depths
 from rmutils.heads.masking import draw_layer_matched
@@ -30,7 +29,6 @@ from rmutils.models import LanguageModel, load_model
 from rmutils.pipeline.retmask import run_retmask
 from rmutils.stats import DIFFERENCE, LEVEL, SHARE, compare, contrast, holm, interval
 
-CONTRASTED = Stage("contrasted", version=1)
 BASE, DECORE, RANDOM, RETMASK, BOTH = "base", "decore", "decore-random", "retmask", "both"
 SHORT = {BASE: "base", DECORE: "DeCoRe", RANDOM: "DeCoRe, other heads", RETMASK: "RetMask",
          BOTH: "RetMask and DeCoRe"}
@@ -143,26 +141,26 @@ def _load(config: ContrastConfig) -> LanguageModel:
         half_learned.HALF_LEARNED.runs()[config.model, RETMASK, config.seed], where)
 
 
-def run_stored(config: ContrastConfig, plan: Plan, *, compute: Compute = "auto") -> Artifact:
-    """Make one run, or look it up: the tables of `Contrasts`."""
-    def make(folder: Path) -> dict:
-        lm = _load(config)
-        tables = measure(lm, config.measured)
-        if config.evaluation:
-            tables["tasks"] = half_learned.task_means(evaluate(lm, config.evaluation))
-        if config.costs:
-            tables["costs"] = costs(lm, config.costs)["costs"]
-        write_tables({name: table.drop(columns="response", errors="ignore")
-                      for name, table in tables.items()}, folder)
-        return {"plan": plan.digest, "weights": lm.identity}
-
-    return CONTRASTED.obtain_folder(
-        config, {}, make, compute=compute, model=config.model,
-        label=f"{config.arm}-seed{config.seed}",
-        command=command_line("run", "contrast_without_training", "-p", "compute", "auto"))
+def _make(config: ContrastConfig, folder: Path) -> dict[str, str]:
+    """Write the tables of `Contrasts`."""
+    lm = _load(config)
+    tables = measure(lm, config.measured)
+    if config.evaluation:
+        tables["tasks"] = half_learned.task_means(evaluate(lm, config.evaluation))
+    if config.costs:
+        tables["costs"] = costs(lm, config.costs)["costs"]
+    write_tables({name: table.drop(columns="response", errors="ignore")
+                  for name, table in tables.items()}, folder)
+    return {"weights": lm.identity}
 
 
-def contrasts(plan: Plan, *, compute: Compute = "never") -> Contrasts | None:
+CONTRASTED = Experiment[ContrastConfig, Artifact](
+    name="contrasted", config=ContrastConfig, plan="contrast_without_training", planned=planned,
+    keys=("model", "arm", "seed"), make=_make, label=lambda run: f"{run.arm}-seed{run.seed}",
+    notebook="contrast_without_training", parameter="compute")
+
+
+def contrasts(*, compute: Compute = "never") -> Contrasts | None:
     """Collect the stored runs, and make the missing ones unless `compute="never"`.
 
     Returns
@@ -170,30 +168,24 @@ def contrasts(plan: Plan, *, compute: Compute = "never") -> Contrasts | None:
     Contrasts or None
         None if none is stored.
     """
-    configs = planned(plan)
-    runs, _ = collect(configs, lambda config: run_stored(config, plan, compute=compute))
-    if not runs:
+    runs = CONTRASTED.collect(compute=compute)
+    if not runs.stored:
         return None
-    parts: dict[str, list[pd.DataFrame]] = {}
-    for config, artifact in runs:
-        for name, table in read_tables(artifact.folder).items():
-            parts.setdefault(name, []).append(
-                table.assign(model=config.model, arm=config.arm, seed=config.seed))
+    tables = {name: [runs.table(name)] for name in ("needles", "texts", "tasks", "costs")}
     trained = half_learned.half_learned()
-    for model, seeds in plan.content["seeds"].items() if trained else ():
+    for model, seeds in CONTRASTED.read_plan().content["seeds"].items() if trained else ():
         for name, table in (("needles", trained.cases.rename(columns={
                 "needle": "question", "depth": "place", "success": "correct"})),
                 ("tasks", trained.tasks)):
             kept = table[(table["model"] == model) & table["seed"].isin(seeds)
                          & (table["arm"] == "retmask")]
-            parts[name].append(kept.assign(arm=RETMASK).astype(
+            tables[name].append(kept.assign(arm=RETMASK).astype(
                 {"correct": float} if "correct" in kept else {}))
-    missing = len(configs) - len(runs)
+    missing = [f"{len(runs.missing)} of {len(runs.planned)} planned runs are missing."]
     return Contrasts(
-        {name: pd.concat(tables, ignore_index=True) for name, tables in parts.items()},
-        len(configs), len(runs),
-        [*plan.deviations(artifact for _, artifact in runs),
-         *([f"{missing} of {len(configs)} planned runs are missing."] if missing else [])])
+        {name: pd.concat(parts, ignore_index=True) for name, parts in tables.items()},
+        len(runs.planned), len(runs.stored),
+        [*runs.deviations, *(missing if runs.missing else [])])
 
 
 def compare_needles(needles: pd.DataFrame, pairs=COMPARED) -> pd.DataFrame:

@@ -204,7 +204,7 @@ def off_floor(tasks: pd.DataFrame, config: HalfLearnedConfig) -> list[str]:
     return tasks.loc[tasks["score"].between(*config.off_floor), "dataset"].tolist()
 
 
-def half_learned(plan: Plan | None = None, *, compute: Compute = "never") -> HalfLearned | None:
+def half_learned(*, compute: Compute = "never") -> HalfLearned | None:
     """Collect the stored runs, and make the missing ones unless `compute="never"`.
 
     Returns
@@ -212,7 +212,7 @@ def half_learned(plan: Plan | None = None, *, compute: Compute = "never") -> Hal
     HalfLearned or None
         None if no training is stored.
     """
-    runs = (HALF_LEARNED.by_plan(plan) if plan else HALF_LEARNED).collect(compute=compute)
+    runs = HALF_LEARNED.collect(compute=compute)
     facts = {model: artifact.manifest["facts"] for (model, arm, _), artifact in runs.stored.items()
              if arm == BEFORE}
     if len(runs.stored) == len(facts):

@@ -1,8 +1,6 @@
 """Where Ms-PoE can help: beyond the trained length, and two causes of a loss in the middle.
 
-The plan is `data/plans/ms_poe.yml`. The models of the two causes stay in the user's cache: their
-weights follow from the recipe, and `rmutils run 11_ms_poe -p compute_planned auto` makes them
-again.
+The models of the two causes stay in the user's cache; their weights follow from the recipe.
 """
 
 from __future__ import annotations
@@ -21,7 +19,6 @@ from rmutils.attention.ms_poe import MsPoe
 from rmutils.attention.rope import inverse_frequencies, layers_of, turn, turned_states
 from rmutils.attention.variants import PLAIN, AttachedModel, AttentionVariant, Plain
 from rmutils.book.chapters.data_and_training.half_learned import snapshot_folder
-from rmutils.book.experiments.planned_runs import Plan
 from rmutils.book.experiments.under_variants import (
     Compared,
     TextsConfig,
@@ -30,11 +27,11 @@ from rmutils.book.experiments.under_variants import (
     measure,
 )
 from rmutils.book.experiments.variant_questions import DocumentsConfig
-from rmutils.core.config import Config, command_line
-from rmutils.core.errors import NotStored
+from rmutils.core.config import Config
+from rmutils.core.experiment import Experiment, Plan, Runs
 from rmutils.core.journal import Journal
 from rmutils.core.paths import cache_dir
-from rmutils.core.results import Artifact, Compute, Stage, Tables, read_tables, write_tables
+from rmutils.core.results import Artifact, Compute, write_tables
 from rmutils.heads import DetectConfig
 from rmutils.heads.detection import depends_on
 from rmutils.heads.scores import Head
@@ -51,7 +48,6 @@ AT_ONCE = 3
 """Variants of a measurement of a cause: a part of the plan is stored without the rest."""
 LOOKS_BACK = 0.4
 """Mean attention to the token before, from which on a head is spared."""
-POSITIONS = Stage[Tables]("positions", version=1, read=read_tables)
 
 
 class PositionsConfig(Config):
@@ -147,45 +143,32 @@ def planned(plan: Plan) -> list[PositionsConfig]:
         for cause in CAUSES]
 
 
-def positions_stored(
-    config: PositionsConfig, plan: Plan, *, compute: Compute = "auto"
-) -> tuple[Tables, Artifact]:
-    """Measure, or look it up; a stopped run goes on with the next variant.
+def _make(config: PositionsConfig, folder: Path) -> dict[str, Any]:
+    """Write `needles` and `texts` as from `experiments.under_variants.measure`, with
+    `variant` and without the answers; a stopped run goes on with the next variant."""
+    lm = load_model(str(_trained(config)) if config.cause else config.model)
+    kept = Journal(folder / ".done.jsonl", depends_on(lm, config, config.needles))
+    for name in config.variants:
+        if name not in kept:
+            how = variant(name, lm, config.trained, config.yarn)
+            kept[name] = {table: rows.assign(variant=name).to_dict("records") for table, rows in
+                          measure(lm, VariantConfig(
+                              variant=how, needles=config.needles, documents=None,
+                              texts=config.texts)).items()}
+    write_tables({table: pd.concat([pd.DataFrame(kept[name][table]) for name in
+                                    config.variants]).drop(columns=["response", "kept"],
+                                                           errors="ignore")
+                  for table in ("needles", "texts")}, folder)
+    return {"spared": previous_token_heads(lm)}
 
-    Returns
-    -------
-    dict of str to DataFrame, Artifact
-        `needles` and `texts` as from `experiments.under_variants.measure`, with `variant`
-        and without the answers. The facts name the spared heads.
 
-    Raises
-    ------
-    NotStored
-        Nothing stored and `compute="never"`.
-    """
-    def make(folder: Path) -> dict[str, Any]:
-        lm = load_model(str(_trained(config)) if config.cause else config.model)
-        kept = Journal(folder / ".done.jsonl", depends_on(lm, config, config.needles))
-        for name in config.variants:
-            if name not in kept:
-                how = variant(name, lm, config.trained, config.yarn)
-                kept[name] = {table: rows.assign(variant=name).to_dict("records") for table, rows in
-                              measure(lm, VariantConfig(
-                                  variant=how, needles=config.needles, documents=None,
-                                  texts=config.texts)).items()}
-        write_tables({table: pd.concat([pd.DataFrame(kept[name][table]) for name in
-                                        config.variants]).drop(columns=["response", "kept"],
-                                                               errors="ignore")
-                      for table in ("needles", "texts")}, folder)
-        return {"plan": plan.digest, "spared": previous_token_heads(lm)}
-
-    inputs = ({"recipe": RECIPES[config.model].digest()} if config.cause
-              else {"model": identify(config.model)})
-    artifact = POSITIONS.obtain_folder(
-        config, inputs, make, compute=compute, model=config.model,
-        label=f"cause-{config.cause.lower()}" if config.cause else "strained",
-        command=command_line("run", "11_ms_poe", "-p", "compute_planned", "auto"))
-    return read_tables(artifact.folder), artifact
+POSITIONS = Experiment[PositionsConfig, Artifact](
+    name="positions", config=PositionsConfig, plan="ms_poe", planned=planned,
+    keys=("model", "cause", "variants"), make=_make,
+    label=lambda run: f"cause-{run.cause.lower()}" if run.cause else "strained",
+    inputs=lambda run: ({"recipe": RECIPES[run.model].digest()} if run.cause
+                        else {"model": identify(run.model)}),
+    notebook="11_ms_poe", parameter="compute_planned")
 
 
 def _trained(config: PositionsConfig) -> Path:
@@ -221,31 +204,18 @@ def within_length(model: str, *, compute: Compute = "never") -> Compared:
         texts=TextsConfig(count=16)), compute=compute)
 
 
-def positions(
-    plan: Plan, *, compute: Compute = "never"
-) -> tuple[Mapping[str, pd.DataFrame], list[Artifact], list[str]]:
+def positions(*, compute: Compute = "never") -> tuple[
+        dict[str, pd.DataFrame], Runs[PositionsConfig, Artifact]]:
     """Collect what is stored, and make what is missing unless `compute="never"`.
 
     Returns
     -------
-    dict of str to DataFrame, list of Artifact, list of str
-        `needles` and `texts` with `model` and `cause` (empty: the model as it is stored); and what
-        is planned and missing.
+    dict of str to DataFrame, Runs
+        `needles` and `texts` with `model` and `cause` (empty: the model as it is stored).
     """
-    parts: dict[str, list[pd.DataFrame]] = {"needles": [], "texts": []}
-    artifacts, missing = [], []
-    for config in planned(plan):
-        try:
-            tables, artifact = positions_stored(config, plan, compute=compute)
-        except NotStored:
-            missing.append(f"{config.cause} of {config.model} under {', '.join(config.variants)}"
-                           if config.cause else config.model)
-            continue
-        artifacts.append(artifact)
-        for table, rows in tables.items():
-            parts[table].append(rows.assign(model=config.model, cause=config.cause))
-    return ({table: pd.concat(rows, ignore_index=True) for table, rows in parts.items() if rows},
-            artifacts, missing)
+    runs = POSITIONS.collect(compute=compute)
+    return {name: runs.table(name).drop(columns="variants") for name in ("needles", "texts")
+            if runs.stored}, runs
 
 
 PARTS = {"all places": (0.0, 1.0), "middle": (0.2, 0.8)}

@@ -297,7 +297,7 @@ def claims_of_the_summary() -> list[tuple[str, str, int, str]]:
         Place (its heading), claim (translated), chapter, and what was found here.
     """
     plan = load_plan("ms_poe")
-    tables, _, _ = positions(plan)
+    tables, _ = positions()
     if not tables:
         return []
     table = gains(tables["needles"])

@@ -1,9 +1,6 @@
 """Which part of the Olmo 3 recipe brings the gain? Fine-tunes without one of them.
 
 Each arm changes the documents of the whole recipe in one way and nothing else.
-`rmutils run 14_olmo3_recipe -p compute_parts auto` makes the missing runs of
-`data/plans/olmo3_ablations.yml` in the plan's order; stopped, it goes on with the run that it was
-making.
 """
 
 from __future__ import annotations
@@ -17,19 +14,16 @@ import pandas as pd
 import torch
 
 from rmutils.book.chapters.olmo3_recipe.experiment import TABLES, run_method
-from rmutils.book.experiments.planned_runs import Plan, collect
-from rmutils.core.config import Config, command_line
+from rmutils.core.config import Config
+from rmutils.core.experiment import Experiment, Plan
 from rmutils.core.journal import one_thread, progress_bar
-from rmutils.core.results import Artifact, Compute, Stage, read_tables, write_tables
+from rmutils.core.results import Artifact, Compute, write_tables
 from rmutils.longcontext.extension import Document, ExtensionConfig, instances, trained_window
 from rmutils.longcontext.packing import Packing, best_fit, concatenate_and_split
 from rmutils.longcontext.reach import ReachConfig
 from rmutils.models import LanguageModel, identify, load_model
 from rmutils.models.teaching import RECIPES, TeachingRecipe
 from rmutils.stats import compare
-
-RECIPE_PART = Stage("recipe-part", version=1)
-COMMAND = command_line("run", "14_olmo3_recipe", "-p", "compute_parts", "auto")
 
 
 @dataclass(frozen=True)
@@ -144,36 +138,31 @@ def planned(plan: Plan) -> list[PartConfig]:
             for seed, arm in product(range(p["seeds"]), p["arms"])]
 
 
-def run_stored(config: PartConfig, plan: Plan, *, compute: Compute = "auto") -> Artifact:
-    """Make one run, or look it up: tables `found`, `losses` and `training`, as
-    `olmo3_recipe.experiment.Extension` has them, but for `method` and what is asked before the
-    fine-tune, which is the same for all.
-
-    Raises
-    ------
-    NotStored
-        It is not stored and `compute="never"`.
-    """
+def _make(config: PartConfig, folder: Path) -> dict[str, int]:
+    """Write the tables of `olmo3_recipe.experiment.Extension`, but for `method` and what is asked
+    before the fine-tune, which is the same for all."""
     name, asked = config.model, config.extension
     method, = asked.methods
     after = [steps for steps in asked.asked_after(method) if steps]
-
-    def make(folder: Path) -> dict:
-        packed = arm_instances(load_model(name, dtype=torch.float32), RECIPES[name], asked,
-                               config.arm)
-        total = asked.steps + len(after) * asked.reach.texts * len(asked.reach.lengths)
-        with one_thread(), progress_bar(
-                f"{config.arm}, seed {asked.seed}", total, unit="steps and texts") as advance:
-            rows = run_method(name, method, asked, packed, advance, after)
-        write_tables({table: pd.DataFrame(rows[table]) for table in TABLES}, folder)
-        return {"plan": plan.digest, "steps": len(packed)}
-
-    inputs = {"model": identify(name, torch.float32), "recipe": RECIPES[name].digest()}
-    return RECIPE_PART.obtain_folder(config, inputs, make, compute=compute, command=COMMAND,
-                                     model=name, label=f"{config.arm}-seed{asked.seed}")
+    packed = arm_instances(load_model(name, dtype=torch.float32), RECIPES[name], asked, config.arm)
+    total = asked.steps + len(after) * asked.reach.texts * len(asked.reach.lengths)
+    with one_thread(), progress_bar(
+            f"{config.arm}, seed {asked.seed}", total, unit="steps and texts") as advance:
+        rows = run_method(name, method, asked, packed, advance, after)
+    write_tables({table: pd.DataFrame(rows[table]) for table in TABLES}, folder)
+    return {"steps": len(packed)}
 
 
-def recipe_parts(plan: Plan, *, compute: Compute = "never") -> RecipeParts | None:
+RECIPE_PARTS = Experiment[PartConfig, Artifact](
+    name="recipe-part", config=PartConfig, plan="olmo3_ablations", planned=planned,
+    keys=("arm", "extension.seed"), make=_make,
+    label=lambda run: f"{run.arm}-seed{run.extension.seed}",
+    inputs=lambda run: {"model": identify(run.model, torch.float32),
+                        "recipe": RECIPES[run.model].digest()},
+    notebook="14_olmo3_recipe", parameter="compute_parts")
+
+
+def recipe_parts(*, compute: Compute = "never") -> RecipeParts | None:
     """Collect the stored runs, and make the missing ones unless `compute="never"`.
 
     Returns
@@ -181,15 +170,9 @@ def recipe_parts(plan: Plan, *, compute: Compute = "never") -> RecipeParts | Non
     RecipeParts or None
         None if no run is stored.
     """
-    configs = planned(plan)
-    runs, _ = collect(configs, lambda config: run_stored(config, plan, compute=compute))
-    if not runs:
-        return None
-    found, losses = (pd.concat([
-        read_tables(artifact.folder)[table].assign(arm=config.arm, seed=config.extension.seed)
-        for config, artifact in runs], ignore_index=True) for table in ("found", "losses"))
-    return RecipeParts(found, losses, [(one.arm, one.extension.seed) for one, _ in runs],
-                       len(configs), plan.deviations(artifact for _, artifact in runs))
+    runs = RECIPE_PARTS.collect(compute=compute)
+    return RecipeParts(runs.table("found"), runs.table("losses"), [*runs.stored],
+                       len(runs.planned), runs.deviations) if runs.stored else None
 
 
 def arm_effects(parts: RecipeParts) -> pd.DataFrame:

@@ -1,8 +1,6 @@
 """Versions of one model, made sparser by hand, and RetMask on each of them.
 
-`rmutils run 05_score_distribution -p compute_sparsity auto` makes the planned runs that are
-missing, in the order of `data/plans/sparsity_and_gain.yml`. A stopped run goes on, and weights stay
-in the user's cache.
+A stopped run goes on, and weights stay in the user's cache.
 """
 
 from __future__ import annotations
@@ -20,15 +18,14 @@ from rmutils.book.experiments.planned_runs import (
     BEFORE,
     RETMASK,
     NoSnapshot,
-    Plan,
-    collect,
-    join_tables,
+    label_of_arm,
+    other_weights,
     train_on_pairs,
 )
-from rmutils.core.config import Config, command_line
-from rmutils.core.errors import UserError
+from rmutils.core.config import Config
+from rmutils.core.experiment import Experiment, Plan
 from rmutils.core.paths import cache_dir
-from rmutils.core.results import Artifact, Compute, Stage, write_tables
+from rmutils.core.results import Artifact, Compute, write_tables
 from rmutils.evaluation.answers import find_needles
 from rmutils.heads import HeadScores, mask_heads
 from rmutils.heads.detection import even_depths, load, run_cases, save
@@ -37,7 +34,6 @@ from rmutils.heads.scores import Head
 from rmutils.models import identify, load_model
 from rmutils.pipeline.retmask import RetMaskConfig
 
-SPARSITY_AND_GAIN = Stage("sparsity-and-gain", version=1)
 CASE = ["needle", "length", "depth", "success"]
 
 
@@ -125,52 +121,38 @@ def planned(plan: Plan) -> list[SparsityConfig]:
     return runs
 
 
-def run_stored(config: SparsityConfig, plan: Plan, *, compute: Compute = "auto") -> Artifact:
-    """Make one run, or look it up.
+def _make(config: SparsityConfig, folder: Path) -> dict[str, Any]:
+    """Write a design's detection, or the table `cases` after a training.
 
-    A design's files are those of a detection. A training's is the table `cases` of
-    `SparsityAndGain`. The facts name the plan, and the factor, weights and retrieval heads of the
-    design, or why it is left out, which is stored, too.
-
-    Raises
-    ------
-    NotStored
-        It is not stored and `compute="never"`.
-    UserError
-        The design is left out.
+    The facts name factor, weights and retrieval heads of the design, or why it is left out.
     """
-    def design(folder: Path) -> dict[str, Any]:
-        try:
-            where, factor = make_design(config)
-        except NoSnapshot as error:
-            write_tables({"cases": pd.DataFrame(columns=CASE)}, folder)
-            return {"plan": plan.digest, "left_out": str(error)}
-        lm = load_model(str(where))
-        runs, cases = run_cases(lm, config.retmask.detect)
-        scores = HeadScores(runs[cases["success"]], lm.name, cases=cases)
-        save(scores, folder)
-        heads = scores.select(tau=config.retmask.tau)
-        facts = {"plan": plan.digest, "factor": factor, "weights": identify(str(where)),
-                 "heads": heads}
-        return facts if heads else facts | {
-            "left_out": f"The design with {config.model} has no retrieval head: it is left out."}
-
-    def training(folder: Path) -> dict[str, Any]:
+    if config.arm != BEFORE:
         before = config.changed({"arm": BEFORE, "retmask.seed": 0, "retmask.strategy": RETMASK})
-        facts = run_stored(before, plan).manifest["facts"]
+        facts = SPARSITY_AND_GAIN.obtain(before).manifest["facts"]
         where, _ = make_design(before)
         cases = find_needles(train_on_pairs(where, config.retmask), config.retmask.detect)
         write_tables({"cases": cases[CASE]}, folder)
-        return facts | {"plan": plan.digest, "weights": identify(str(where))}
+        return facts | {"weights": identify(str(where))}
+    try:
+        where, factor = make_design(config)
+    except NoSnapshot as error:
+        write_tables({"cases": pd.DataFrame(columns=CASE)}, folder)
+        return {"left_out": str(error)}
+    lm = load_model(str(where))
+    runs, cases = run_cases(lm, config.retmask.detect)
+    scores = HeadScores(runs[cases["success"]], lm.name, cases=cases)
+    save(scores, folder)
+    heads = scores.select(tau=config.retmask.tau)
+    facts = {"factor": factor, "weights": identify(str(where)), "heads": heads}
+    return facts if heads else facts | {
+        "left_out": f"The design with {config.model} has no retrieval head: it is left out."}
 
-    artifact = SPARSITY_AND_GAIN.obtain_folder(
-        config, {"model": identify(config.base)}, design if config.arm == BEFORE else training,
-        compute=compute, model=config.model,
-        label=config.arm if config.arm == BEFORE else f"{config.arm}-seed{config.retmask.seed}",
-        command=command_line("run", "05_score_distribution", "-p", "compute_sparsity", "auto"))
-    if reason := artifact.manifest["facts"].get("left_out"):
-        raise UserError(reason)
-    return artifact
+
+SPARSITY_AND_GAIN = Experiment[SparsityConfig, Artifact](
+    name="sparsity-and-gain", config=SparsityConfig, plan="sparsity_and_gain", planned=planned,
+    keys=("model", "arm", "retmask.seed"), make=_make, label=label_of_arm,
+    inputs=lambda run: {"model": identify(run.base)},
+    notebook="05_score_distribution", parameter="compute_sparsity")
 
 
 def make_design(config: SparsityConfig) -> tuple[Path, float]:
@@ -207,7 +189,7 @@ def make_design(config: SparsityConfig) -> tuple[Path, float]:
                      f"needles: it is left out.")
 
 
-def sparsity_and_gain(plan: Plan, *, compute: Compute = "never") -> SparsityAndGain | None:
+def sparsity_and_gain(*, compute: Compute = "never") -> SparsityAndGain | None:
     """Collect the stored runs, and make the missing ones unless `compute="never"`.
 
     Returns
@@ -215,22 +197,17 @@ def sparsity_and_gain(plan: Plan, *, compute: Compute = "never") -> SparsityAndG
     SparsityAndGain or None
         None if no training is stored.
     """
-    configs = planned(plan)
-    runs, lost = collect(configs, lambda config: run_stored(config, plan, compute=compute))
-    before = {config.model: artifact for config, artifact in runs if config.arm == BEFORE}
-    done = Counter(config.arm for config, _ in runs if config.arm != BEFORE)
+    runs = SPARSITY_AND_GAIN.collect(compute=compute)
+    before = {model: one for (model, arm, _), one in runs.stored.items() if arm == BEFORE}
+    done = Counter(arm for _, arm, _ in runs.stored if arm != BEFORE)
     if not done:
         return None
     facts = {model: artifact.manifest["facts"] for model, artifact in before.items()}
-    scores = {model: load(artifact.folder, model) for model, artifact in before.items()}
-    strangers = [f"{artifact.name} began with other weights than its design has."
-                 for config, artifact in runs if config.model in facts and
-                 artifact.manifest["facts"]["weights"] != facts[config.model]["weights"]]
     return SparsityAndGain(
-        join_tables(runs, "cases")[["model", "arm", "seed", *CASE]], scores, pd.DataFrame([
+        runs.table("cases")[["model", "arm", "seed", *CASE]],
+        {model: load(artifact.folder, model) for model, artifact in before.items()}, pd.DataFrame([
             {"model": model, "factor": one["factor"], "retrieval_heads": len(one["heads"])}
-            for model, one in facts.items()]),
-        [artifact for _, artifact in runs],
-        Counter(config.arm for config in configs
-                if config.arm != BEFORE and config.model not in lost), done,
-        [*plan.deviations(artifact for _, artifact in runs), *strangers, *lost.values()])
+            for model, one in facts.items()]), runs.artifacts,
+        Counter(arm for model, arm, _ in runs.planned
+                if arm != BEFORE and model not in runs.left_out), done,
+        [*runs.deviations, *other_weights(runs)])

@@ -133,7 +133,7 @@ HALF_MASKED = RetMaskExperiment(
     keys=("config.half",), notebook="06_training_effect", parameter="compute_half_masked")
 
 
-def half_masked(plan: Plan | None = None, *, compute: Compute = "never") -> HalfMasked:
+def half_masked(*, compute: Compute = "never") -> HalfMasked:
     """Collect the stored runs, and make the missing ones unless `compute="never"`.
 
     Raises
@@ -147,7 +147,7 @@ def half_masked(plan: Plan | None = None, *, compute: Compute = "never") -> Half
     pairs = {int(split): tuple(runs.stored[f"{split}{side}",] for side in "ab") for split in splits
              if {(f"{split}a",), (f"{split}b",)} <= runs.stored.keys()}
     whole = run_retmask(model, config.changed({"half": None}), compute="never")
-    return HalfMasked(whole, pairs, len(splits), runs.missing)
+    return HalfMasked(whole, pairs, len(splits), [*runs.missing.values()])
 
 
 MORE, ALIKE = "masked heads rise more", "heads that copy rise, masked or not"

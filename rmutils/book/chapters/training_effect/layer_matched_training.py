@@ -1,8 +1,7 @@
 """RetMask on SmolLM2, against a control that masks other heads of the same layers.
 
-`rmutils run 06_training_effect -p compute_matched auto` makes the missing runs of
-`data/plans/layer_matched_training.yml` in the plan's order; with `-p compute_one_machine auto` it
-trains RetMask of seed 1 again from its stored pairs, where its control was trained: on a processor.
+RetMask of seed 1 is also trained again from its stored pairs, where its control was trained: on a
+processor.
 """
 
 from __future__ import annotations
@@ -14,9 +13,10 @@ from typing import Any
 
 import pandas as pd
 
-from rmutils.book.experiments.planned_runs import MATCHED, RETMASK, Plan, planned_runs
-from rmutils.core.config import command_line
+from rmutils.book.experiments.planned_runs import MATCHED, RETMASK, RetMaskExperiment, planned_runs
+from rmutils.core.config import run_notebook
 from rmutils.core.errors import NotStored
+from rmutils.core.experiment import Plan, Run
 from rmutils.core.results import JOURNAL, Artifact, Compute, Stage
 from rmutils.heads import HeadScores, detect
 from rmutils.heads.detection import load, save
@@ -33,7 +33,6 @@ from rmutils.pipeline.retmask import (
     RetMaskRun,
     RetMaskSteps,
     label_of,
-    run_retmask,
 )
 from rmutils.stats import Interval
 from rmutils.training.compute_backend import ComputeBackend
@@ -124,45 +123,44 @@ def repeated(model: str, run: RetMaskRun, *, compute: Compute = "never") -> tupl
     artifact = REPEATED.obtain_folder(
         config, {"run": run.artifact.key}, make, compute=compute, model=model,
         label=label_of(config),
-        command=command_line("run", "06_training_effect", "-p", "compute_one_machine", "auto"))
+        command=run_notebook("06_training_effect", {"compute_one_machine": "auto"}))
     return load(artifact.folder, f"{model}, trained again"), artifact
 
 
-def on_one_machine(plan: Plan, *, compute: Compute = "never") -> LayerMatchedTraining | None:
-    """Return RetMask and its control with both trained on a processor, or None if that is not
-    stored: the pairs are those of the stored runs."""
-    config = planned(plan)[0].changed({"seed": ONE_MACHINE_SEED})
-    model = plan.content["model"]
-    try:
-        own, control = (run_retmask(model, config.changed({"strategy": arm}), compute="never")
-                        for arm in (RETMASK, MATCHED))
-        after, artifact = repeated(model, own, compute=compute)
-    except NotStored:
-        return None
-    return LayerMatchedTraining([(replace(own, after=after, artifact=artifact), control)], 1)
-
-
-def planned(plan: Plan) -> list[RetMaskConfig]:
-    """Return the configurations of all runs, in the order in which they are made."""
+def planned(plan: Plan) -> list[Run]:
+    """Return all runs in the order in which they are made."""
     p = plan.content
     base = planned_runs(p["model"])[0]
-    return [base.changed({"strategy": arm, "seed": seed})
+    return [Run(p["model"], base.changed({"strategy": arm, "seed": seed}))
             for seed, arm in product(p["seeds"], p["arms"])]
 
 
-def layer_matched_training(plan: Plan, *, compute: Compute = "never") -> LayerMatchedTraining:
+LAYER_MATCHED = RetMaskExperiment(
+    name="layer-matched-training", config=RetMaskConfig, plan="layer_matched_training",
+    planned=planned, keys=("config.seed", "config.strategy"), notebook="06_training_effect",
+    parameter="compute_matched")
+
+
+def layer_matched_training(*, compute: Compute = "never") -> LayerMatchedTraining:
     """Collect the stored runs, and make the missing ones unless `compute="never"`."""
-    found = {}
-    for config in planned(plan):
-        try:
-            found[config.seed, config.strategy] = run_retmask(plan.content["model"], config,
-                                                              compute=compute)
-        except NotStored:
-            continue
-    seeds = plan.content["seeds"]
+    runs = LAYER_MATCHED.collect(compute=compute)
+    seeds = [*dict.fromkeys(seed for seed, _ in runs.planned)]
     return LayerMatchedTraining(
-        [(found[seed, RETMASK], found[seed, MATCHED]) for seed in seeds
-         if {(seed, RETMASK), (seed, MATCHED)} <= found.keys()], len(seeds))
+        [(runs.stored[seed, RETMASK], runs.stored[seed, MATCHED]) for seed in seeds
+         if {(seed, RETMASK), (seed, MATCHED)} <= runs.stored.keys()], len(seeds))
+
+
+def on_one_machine(*, compute: Compute = "never") -> LayerMatchedTraining | None:
+    """Return RetMask and its control with both trained on a processor, or None if that is not
+    stored: the pairs are those of the stored runs."""
+    runs = LAYER_MATCHED.runs()
+    try:
+        own, control = (LAYER_MATCHED.obtain(runs[ONE_MACHINE_SEED, arm], compute="never")
+                        for arm in (RETMASK, MATCHED))
+        after, artifact = repeated(runs[ONE_MACHINE_SEED, RETMASK].model, own, compute=compute)
+    except NotStored:
+        return None
+    return LayerMatchedTraining([(replace(own, after=after, artifact=artifact), control)], 1)
 
 
 def verdict(beyond: Interval, rise: Interval) -> str:

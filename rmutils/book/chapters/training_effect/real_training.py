@@ -1,7 +1,6 @@
 """RetMask on a model of half a billion parameters, against other heads of the same layers.
 
-Part 6 of `data/plans/real_models.yml`. `rmutils run 06_training_effect -p compute_real auto` makes
-what is missing, arm by arm.
+Part 6 of `data/plans/real_models.yml`.
 """
 
 from __future__ import annotations
@@ -14,21 +13,26 @@ import pandas as pd
 
 from rmutils.book.chapters.training_effect.half_masked import mean_in_cases, success_of
 from rmutils.book.chapters.training_effect.layer_matched_training import LayerMatchedTraining
-from rmutils.book.experiments.planned_runs import BEFORE, MATCHED, RETMASK, planned_runs
+from rmutils.book.experiments.planned_runs import (
+    BEFORE,
+    MATCHED,
+    RETMASK,
+    RetMaskExperiment,
+    planned_runs,
+)
 from rmutils.book.experiments.real_tasks import abilities, difference, tasks
 from rmutils.core.errors import NotStored
+from rmutils.core.experiment import Run
 from rmutils.core.paths import CORPORA
 from rmutils.core.results import Artifact, Compute
 from rmutils.corpora.niah import load_needles
 from rmutils.heads import DetectConfig
 from rmutils.heads.detection import detect_stored
-from rmutils.pipeline.retmask import RetMaskConfig, RetMaskRun, run_command, run_retmask
+from rmutils.pipeline.retmask import RetMaskConfig, RetMaskRun
 from rmutils.stats import DIFFERENCE, POINTS, SHARE, Contrast, interval
-from rmutils.training.compute_backend import ComputeBackend
 
 MODEL = "qwen2.5-coder-0.5b"
 SEEDS = (1, 2)
-ARMS = (RETMASK, MATCHED)
 CHOOSING, ASKED = 16, 32
 """Needles of a set that choose heads, and those that only masked or trained models are asked."""
 
@@ -40,24 +44,11 @@ def asked_needles() -> DetectConfig:
                         max_new_tokens=32, corpus="book")  # also where weights are not stored
 
 
-def config_of(arm: str, seed: int) -> RetMaskConfig:
-    """Return the configuration of a planned run."""
-    return next(config for config in planned_runs(MODEL)
-                if (config.strategy, config.seed) == (arm, seed))
-
-
-def train(
-    arm: str, seed: int, compute: Compute = "never", *, pairs_at_once: int | None = None,
-) -> RetMaskRun:
-    """Look a run up, or make it.
-
-    Parameters
-    ----------
-    pairs_at_once : int, optional
-        As many as memory has room for; without influence on the result.
-    """
-    return run_retmask(MODEL, config_of(arm, seed), compute=compute,
-                       compute_backend=ComputeBackend(pairs_at_once=pairs_at_once))
+REAL_TRAINING = RetMaskExperiment(
+    name="real-training", config=RetMaskConfig, plan="real_models",
+    planned=lambda plan: [Run(MODEL, config) for config in planned_runs(MODEL)],
+    keys=("config.strategy", "config.seed"), notebook="06_training_effect",
+    parameter="compute_real")
 
 
 def needles(trained: str | None = None, compute: Compute = "never") -> tuple[
@@ -215,20 +206,14 @@ def _compared(outcome: str, parts: list[tuple[pd.DataFrame, pd.DataFrame]]) -> C
 
 def real_training(compute: Compute = "never") -> RealTraining:
     """Collect what is stored, and make what is missing unless `compute="never"`."""
-    runs, outcomes, artifacts, missing = {}, {}, [], []
-    for seed, arm in product(SEEDS, ARMS):
-        try:
-            runs[arm, seed] = train(arm, seed, compute)
-        except NotStored:
-            missing.append(run_command(MODEL, config_of(arm, seed)))
-            continue
-        artifacts.append(runs[arm, seed].artifact)
+    found, outcomes = REAL_TRAINING.collect(compute=compute), {}
+    artifacts = found.artifacts
     trainings = [(BEFORE, 0, None), *((arm, seed, run.training)
-                                      for (arm, seed), run in runs.items())]
+                                      for (arm, seed), run in found.stored.items())]
     for outcome, (arm, seed, trained) in product(OUTCOMES, trainings):
         try:
             outcomes[outcome, arm, seed], artifact = OUTCOMES[outcome](trained, compute)
         except NotStored:
             continue
         artifacts.append(artifact)
-    return RealTraining(runs, outcomes, artifacts, missing)
+    return RealTraining(found.stored, outcomes, artifacts, [*found.missing.values()])

@@ -1,8 +1,4 @@
-"""RetMask with heads by another score: do they make better pairs than those by copy score?
-
-`rmutils run which_heads -p compute_pairs auto` makes the missing runs of
-`data/plans/pairs_from_other_heads.yml` in the plan's order.
-"""
+"""RetMask with heads by another score: do they make better pairs than those by copy score?"""
 
 from __future__ import annotations
 
@@ -15,10 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rmutils.book.experiments.planned_runs import MATCHED, RETMASK, Plan, planned_runs
-from rmutils.core.config import command_line
-from rmutils.core.errors import NotStored
-from rmutils.core.results import JOURNAL, Artifact, Compute, Stage
+from rmutils.book.experiments.planned_runs import MATCHED, RETMASK, planned_runs
+from rmutils.core.experiment import Experiment, Plan, Run
+from rmutils.core.results import JOURNAL, Artifact, Compute
 from rmutils.heads import HeadScores, detect
 from rmutils.heads.detection import detect_stored, inputs_of, load, save
 from rmutils.heads.head_change import (
@@ -36,7 +31,6 @@ from rmutils.preference.strategies import STRATEGIES
 from rmutils.stats import DIFFERENCE, LEVEL, Interval, contrast, holm
 from rmutils.training.compute_backend import ComputeBackend
 
-OTHER_PAIRS = Stage("other-pairs", version=1)
 COPY, UNDECIDED = "copy", "undecided"
 
 
@@ -166,8 +160,8 @@ def _found(training: Training) -> np.ndarray:
     return found
 
 
-def planned(plan: Plan) -> list[RetMaskConfig]:
-    """Return the configurations of all runs, in the order in which they are made.
+def planned(plan: Plan) -> list[Run]:
+    """Return all runs in the order in which they are made.
 
     `detect.score` chooses the heads: those that reach its `tau` are as many as by copy score.
     """
@@ -180,51 +174,50 @@ def planned(plan: Plan) -> list[RetMaskConfig]:
         tau = float(scores.mean[scores.select(top_k=count)[-1]].round(DECIMALS))
         by_score[score] = base if score == COPY else base.changed(
             {"detect.score": score, "tau": tau})
-    return [by_score[score].changed({"strategy": strategy, "seed": seed})
+    return [Run(p["model"], by_score[score].changed({"strategy": strategy, "seed": seed}))
             for strategy, score, seed in product(p["arms"], p["scores"], p["seeds"])]
 
 
-def train_stored(config: RetMaskConfig, plan: Plan, *, compute: Compute = "auto") -> Training:
-    """Train on pairs from the heads of a score, and detect by copy score; or look that up.
-
-    Raises
-    ------
-    NotStored
-        It is not stored and `compute="never"`.
-    """
-    model = plan.content["model"]
-    if config.detect.score == COPY:
-        run = run_retmask(model, config, compute=compute)
-        return Training(run.after, run.heads, run.artifact)
-
-    def make(folder: Path) -> dict[str, Any]:
-        steps = RetMaskSteps(model, config, ComputeBackend())
-        heads = steps.mask()
-        lm, training = steps.train(steps.pair(heads)[0].table)
-        save(detect(lm, config.detect.changed({"score": COPY}), journal=folder / JOURNAL), folder)
-        return {"plan": plan.digest, "heads": heads, "training": training.key}
-
-    artifact = OTHER_PAIRS.obtain_folder(
-        config, inputs_of(identify(model), config.detect, corpus_of(model)), make, compute=compute,
-        model=model, label=f"{config.detect.score}-{config.strategy}-seed{config.seed}",
-        command=command_line("run", "which_heads", "-p", "compute_pairs", "auto"))
-    return Training(load(artifact.folder, model), [
-        tuple(head) for head in artifact.manifest["facts"]["heads"]], artifact)
+def _make(run: Run, folder: Path) -> dict[str, Any]:
+    """Train on pairs from the heads of a score, and write the detection by copy score."""
+    steps = RetMaskSteps(run.model, run.config, ComputeBackend())
+    heads = steps.mask()
+    lm, training = steps.train(steps.pair(heads)[0].table)
+    save(detect(lm, run.config.detect.changed({"score": COPY}), journal=folder / JOURNAL), folder)
+    return {"heads": heads, "training": training.key}
 
 
-def pairs_from_other_heads(plan: Plan, *, compute: Compute = "never") -> PairsFromOtherHeads:
+class _OtherPairs(Experiment[Run, Training]):
+    """Runs by copy score are those of `rmutils retmask`."""
+
+    def obtain(self, run: Run, *, compute: Compute = "auto") -> Training:
+        if run.config.detect.score == COPY:
+            own = run_retmask(*run, compute=compute)
+            return Training(own.after, own.heads, own.artifact)
+        artifact: Any = super().obtain(run, compute=compute)
+        return Training(load(artifact.folder, run.model), [
+            tuple(head) for head in artifact.manifest["facts"]["heads"]], artifact)
+
+    def deviations(self, artifacts: list[Artifact]) -> list[str]:
+        return super().deviations([one for one in artifacts if one.stage == self.name])
+
+
+OTHER_PAIRS = _OtherPairs(
+    name="other-pairs", config=RetMaskConfig, plan="pairs_from_other_heads", planned=planned,
+    keys=("config.detect.score", "config.strategy", "config.seed"), make=_make,
+    inputs=lambda run: inputs_of(identify(run.model), run.config.detect, corpus_of(run.model)),
+    label=lambda run: f"{run.config.detect.score}-{run.config.strategy}-seed{run.config.seed}",
+    notebook="which_heads", parameter="compute_pairs")
+
+
+def pairs_from_other_heads(*, compute: Compute = "never") -> PairsFromOtherHeads:
     """Collect the stored trainings, and make the missing ones unless `compute="never"`."""
-    found, configs = {}, planned(plan)
-    for config in configs:
-        try:
-            found[config.detect.score, config.strategy, config.seed] = train_stored(
-                config, plan, compute=compute)
-        except NotStored:
-            continue
-    ours = [training.artifact for (score, *_), training in found.items() if score != COPY]
-    before, _ = detect_stored(plan.content["model"], configs[0].detect)
-    return PairsFromOtherHeads(before, found, len(configs), len(plan.content["scores"]) - 1,
-                               [*plan.deviations(ours), *_made_elsewhere(found)])
+    runs = OTHER_PAIRS.collect(compute=compute)
+    model, config = next(iter(runs.planned.values()))
+    scores = {score for score, *_ in runs.planned}
+    return PairsFromOtherHeads(detect_stored(model, config.detect)[0], runs.stored,
+                               len(runs.planned), len(scores) - 1,
+                               [*runs.deviations, *_made_elsewhere(runs.stored)])
 
 
 def _made_elsewhere(trainings: dict[tuple[str, str, int], Training]) -> list[str]:

@@ -19,7 +19,7 @@ from rmutils.book.chapters.score_distribution.sparser_versions import sparsity_a
 from rmutils.book.chapters.score_distribution.sparsity_and_gain import points as gains_by_design
 from rmutils.book.claims.effects.masking_effects import answers_lost_at_tau
 from rmutils.book.claims.effects.task_effects import gain
-from rmutils.book.experiments.planned_runs import RETMASK, load_plan
+from rmutils.book.experiments.planned_runs import RETMASK
 from rmutils.book.experiments.sweep_questions import HAYSTACK
 from rmutils.book.verdicts import ALPHA, MODELS, CannotShow, Effect, quantity
 from rmutils.core.errors import NotStored
@@ -50,7 +50,7 @@ def gain_over_sparsity_at_equal_size(statistic: str) -> Effect:
     """Correlation (Pearson's) of the needles gained by RetMask with a measure of sparsity
     (`rmutils.heads.sparsity.statistics`), over the versions of one model of
     `rmutils.book.chapters.score_distribution.sparsity_and_gain`; Fisher's interval."""
-    found = sparsity_and_gain(load_plan("sparsity_and_gain"))
+    found = sparsity_and_gain()
     if found is None or found.done[RETMASK] < found.planned[RETMASK]:
         raise NotStored("not all trainings of versions of one model are stored. They are made by "
                         " `rmutils run 05_score_distribution -p compute_sparsity auto`.")
