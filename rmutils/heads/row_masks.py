@@ -18,15 +18,11 @@ from transformers import DynamicCache
 
 from rmutils.heads.scores import Head
 from rmutils.models import LanguageModel
-from rmutils.models.engine.caches import Trunk, bytes_per_token, keep_rows, stack_caches, view_of
-from rmutils.models.engine.generation import in_batches, suiting
-from rmutils.models.engine.implementations import writing
+from rmutils.models.engine.caches import Trunk, view_of
+from rmutils.models.engine.generation import in_batches
+from rmutils.models.engine.rows import rows_at_once, write_rows
 from rmutils.models.head_blocks import projections
 
-BATCH_BYTES = {"cpu": 2 * 2**30, "cuda": 6 * 2**30}
-"""Keys and values held at once by kind of device: it bounds the memory."""
-IDLE = 0.5
-"""Share of the rows that may have ended before they are taken out of the batch."""
 Masks = NDArray[np.bool_]
 """(rows, layers, heads): True where a head is masked."""
 
@@ -106,15 +102,17 @@ def answer_masked(
     def answers() -> Iterator[list[str]]:
         """Answer the prompts that are read."""
         rows = [(prompt, mask) for prompt in range(len(read)) for mask in range(len(masks))]
-        size = _rows_at_once(lm, read[0][0], longest + max_new_tokens)
+        size = rows_at_once(lm, read[0][0], longest + max_new_tokens)
         texts = [text for _, part in in_batches(rows, size, write, "mask") for text in part]
         for start in range(0, len(texts), len(masks)):
             yield texts[start : start + len(masks)]
 
     def write(rows: Sequence[tuple[int, int]]) -> list[str]:
         caches = [view_of(read[prompt][mask if everywhere else 0]) for prompt, mask in rows]
-        return _write(lm, [part[prompt] for prompt, _ in rows], caches,
-                      masks[[mask for _, mask in rows]], max_new_tokens)
+        own = masks[[mask for _, mask in rows]]
+        return [str(lm.tokenizer.decode(tokens, skip_special_tokens=True)).strip()
+                for tokens in write_rows(lm, [part[prompt] for prompt, _ in rows], caches,
+                                         lambda going: mask_rows(lm, own[going]), max_new_tokens)]
 
     longest = max(map(len, prompts), default=0)
     part: list[Sequence[int]] = []
@@ -124,57 +122,8 @@ def answer_masked(
                 trunks[i] = Trunk(lm.model, prompt[:-1], before=trunks[i])
         part.append(prompt)
         read.append([trunk.cache for trunk in trunks])
-        if len(read) + 1 > _rows_at_once(lm, read[0][0], longest + max_new_tokens) / len(masks):
+        if len(read) + 1 > rows_at_once(lm, read[0][0], longest + max_new_tokens) / len(masks):
             yield from answers()
             part, read = [], []
     if read:
         yield from answers()
-
-
-def _rows_at_once(lm: LanguageModel, cache: DynamicCache, tokens: int) -> int:
-    """Return how many rows of so many tokens memory is given to."""
-    size = bytes_per_token(cache) * tokens
-    return max(int(suiting(lm, BATCH_BYTES) / size), 1) if size else 1
-
-
-@torch.inference_mode()
-def _write(
-    lm: LanguageModel, prompts: Sequence[Sequence[int]], caches: list[DynamicCache], masks: Masks,
-    room: int,
-) -> list[str]:
-    """Write greedy answers, one in each row.
-
-    Parameters
-    ----------
-    prompts : sequence of sequences of int
-        The prompt of each row.
-    caches : list of DynamicCache
-        All tokens of them but the last. They are emptied.
-    """
-    device, said = lm.model.device, [list[int]() for _ in masks]
-    cache, rows = stack_caches(caches, room), np.arange(len(masks))
-    before = cache.get_seq_length()
-    pads = torch.tensor([before + 1 - len(prompt) for prompt in prompts], device=device)[:, None]
-    newest = torch.tensor([prompt[-1] for prompt in prompts], device=device)[:, None]
-    columns = torch.arange(before + room, device=device)
-    padded, steps = bool(pads.any()), 0
-    while len(rows):
-        ended: set[int] = set()
-        with writing(lm.model), mask_rows(lm, masks[rows]):
-            while len(ended) <= IDLE * len(rows):
-                visible = columns[: before + steps + 1] >= pads if padded else None
-                newest = lm.model(
-                    input_ids=newest, attention_mask=visible, position_ids=before + steps - pads,
-                    past_key_values=cache, use_cache=True).logits[:, -1].argmax(-1, keepdim=True)
-                steps += 1
-                for place, token in enumerate(newest[:, 0].tolist()):
-                    if place in ended:
-                        continue
-                    if token not in lm.stop_ids:
-                        said[rows[place]].append(token)
-                    if token in lm.stop_ids or steps == room:
-                        ended.add(place)
-        going = [place for place in range(len(rows)) if place not in ended]
-        rows, newest, pads = rows[going], newest[going], pads[going]
-        keep_rows(cache, going)
-    return [str(lm.tokenizer.decode(tokens, skip_special_tokens=True)).strip() for tokens in said]

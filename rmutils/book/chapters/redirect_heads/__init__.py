@@ -1,0 +1,1 @@
+"""The page *Which passage is answered?*"""

@@ -1,0 +1,273 @@
+"""Which of two contradicting sentences is answered when heads are pointed at one of them.
+
+All conditions of a text share one reading of it: the bias acts from its last token on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+import torch
+from pydantic import Field
+from transformers import DynamicCache
+
+from rmutils.attention.redirect import redirect_rows
+from rmutils.book.chapters.redirect_heads.texts import Prompt, Variant, contradictions, prompts
+from rmutils.book.experiments import real_models
+from rmutils.book.experiments.masked_needles import COPY, count_at, heads_in, spared_by_controls
+from rmutils.core.config import Config, digest
+from rmutils.core.experiment import Experiment, Plan, Run
+from rmutils.core.journal import Journal, progress_bar
+from rmutils.core.results import JOURNAL, Artifact, write_tables
+from rmutils.heads.detection import DetectConfig, detect_stored, inputs_of
+from rmutils.heads.masking import count_displaced, draw_layer_matched
+from rmutils.heads.scores import Head, HeadScores
+from rmutils.models import LanguageModel
+from rmutils.models.engine.caches import Trunk, stack_caches, view_of
+from rmutils.models.engine.generation import in_batches
+from rmutils.models.engine.rows import rows_at_once, write_rows
+from rmutils.models.loading import ModelRef
+
+PLAIN, TOP, MATCHED, ANYWHERE, EVERY, MOVED = (
+    "plain", "top heads", "same layers", "anywhere", "all heads", "moved")
+ALL = -1
+"""The `pair` of conditions that are asked of all texts."""
+KEY = ["score", "policy", "count", "strength", "draw"]
+AT_ONCE = 16
+"""Answers whose surprise is computed at once: it bounds the memory."""
+
+
+class RedirectConfig(Config):
+    """Which heads are pointed at which sentences of which texts."""
+
+    detect: DetectConfig
+    """Cases by which heads are ranked."""
+    shares: tuple[float, ...]
+    """Shares of all heads, rounded: the highest by copy score."""
+    strengths: tuple[float, ...]
+    """Biases."""
+    share: float
+    """Share of the heads in all comparisons, one of `shares`."""
+    strength: float
+    """Their bias, one of `strengths`."""
+    scores: tuple[str, ...] = ()
+    """Other scores, by which as many heads are chosen for comparison."""
+    same_layers: Annotated[int, Field(ge=1)]
+    """Random choices, for each pair, of as many other heads of the same layers."""
+    anywhere: Annotated[int, Field(ge=0)]
+    """Random choices, for each pair, of as many other heads of any layer."""
+    tau: float = 0.1
+    """Heads whose copy score reaches it are in no control."""
+    seed: int = 42
+    """Seed of the sentences, and of the first choice; the next ones follow."""
+    pairs: Annotated[int, Field(ge=1)]
+    """Pairs of sentences."""
+    variants: tuple[Variant, ...]
+    length: int
+    """Tokens of a prompt, at most."""
+    max_new_tokens: int
+
+
+@dataclass(frozen=True)
+class Redirected:
+    """What is answered under each condition.
+
+    Attributes
+    ----------
+    conditions : DataFrame
+        `score`, `policy` (`plain`, `top heads`, `same layers`, `anywhere`, `all heads`), `count`,
+        `strength`, `draw`, `pair` (of whose texts a control is drawn; -1: of all), `heads` (`16-0
+        16-2`, say), `displaced` (heads of a control that come from a neighbouring layer).
+    answers : DataFrame
+        `score`, `policy` (also `moved`), `count`, `strength`, `draw`, `pair`, `kind`, `variant`,
+        `first` (the sentence that stands first), `target` (the sentence that is pointed at, or was
+        moved; -1: none), `follows` (`0`, `1`, `both`, `neither`), `surprise` (nats per token of the
+        answer in the plain model that has read the same prompt), `response`.
+    """
+
+    conditions: pd.DataFrame
+    answers: pd.DataFrame
+
+
+def conditions_of(scores: Mapping[str, HeadScores], config: RedirectConfig) -> pd.DataFrame:
+    """Return all conditions: the table `Redirected.conditions`, the plain model first.
+
+    Parameters
+    ----------
+    scores : mapping
+        Kind -> scores: those of the configuration, and the copy score.
+    """
+    copy, main, seed = scores[COPY], config.strength, config.seed
+    total = copy.mean.size
+    counts = {share: max(round(share * total), 1) for share in (*config.shares, config.share)}
+    asked = counts[config.share]
+    rows: list[tuple[str, str, int, float, int, int, list[Head], int]] = [
+        ("", PLAIN, 0, 0.0, 0, ALL, [], 0)]
+    rows += [(COPY, TOP, count, strength, 0, ALL, copy.ranking()[:count], 0)
+             for count in sorted({*counts.values()}) for strength in config.strengths]
+    rows += [(name, TOP, asked, main, 0, ALL, scores[name].ranking()[:asked], 0)
+             for name in config.scores]
+    rows.append(("", EVERY, total, main, 0, ALL, copy.heads, 0))
+    top = copy.ranking()[:asked]
+    spared = spared_by_controls(top, copy.ranking()[: count_at(copy, config.tau)], total) or top
+    for pair in range(config.pairs):
+        for draw in range(pair * config.same_layers, (pair + 1) * config.same_layers):
+            heads = draw_layer_matched(copy.shape, top, exclude=spared, seed=seed + draw)
+            rows.append((COPY, MATCHED, asked, main, draw, pair, heads,
+                         count_displaced(heads, top)))
+        for draw in range(pair * config.anywhere, (pair + 1) * config.anywhere):
+            rows.append((COPY, ANYWHERE, asked, main, draw, pair, copy.select_random(
+                asked, exclude=spared, seed=seed + draw), 0))
+    return pd.DataFrame(
+        [(*row[:6], " ".join(f"{i}-{j}" for i, j in sorted(row[6])), row[7]) for row in rows],
+        columns=[*KEY, "pair", "heads", "displaced"])
+
+
+def asked_of(prompt: Prompt, conditions: pd.DataFrame, config: RedirectConfig) -> pd.DataFrame:
+    """Return the conditions of a prompt, once for each sentence that is pointed at (`target`).
+
+    Texts in which a sentence is moved are asked of the plain model alone; those with one sentence,
+    or with distractors, also with the heads of the main comparison and of one control.
+    """
+    chosen = conditions[conditions["pair"].isin([ALL, prompt.pair.pair])]
+    plain = chosen["policy"] == PLAIN
+    if prompt.variant.startswith("moved"):
+        return chosen[plain].assign(policy=MOVED, target=int(prompt.variant[-1]))
+    if prompt.variant != "two":
+        matched = chosen["policy"] == MATCHED
+        top = ((chosen["policy"] == TOP) & (chosen["score"] == COPY)
+               & (chosen["strength"] == config.strength)
+               & (chosen["count"] == chosen.loc[matched, "count"].iloc[0]))
+        chosen = chosen[plain | top | matched & ~chosen["policy"].duplicated()]
+    parts = [chosen[chosen["policy"] == PLAIN].assign(target=-1)]
+    parts += [chosen[chosen["policy"] != PLAIN].assign(target=i)
+              for i in range(len(prompt.spans))]
+    return pd.concat(parts, ignore_index=True)
+
+
+def redirected_answers(
+    lm: LanguageModel, config: RedirectConfig, *, journal: Path | None = None
+) -> Redirected:
+    """Ask all texts under all conditions; a stopped run goes on text by text."""
+    scores = {name: detect_stored(lm, config.detect.changed({"score": name}))[0]
+              for name in {*config.scores, COPY}}
+    conditions = conditions_of(scores, config)
+    texts = prompts(lm, contradictions(config.pairs, config.seed), config.length, config.variants)
+    kept, trunk, parts = Journal(journal), Trunk(lm.model, []), []
+    with progress_bar(f"redirected heads of {lm.name}", len(texts), unit="texts") as advance:
+        for text in texts:
+            asked = asked_of(text, conditions, config)
+            key = f"{text.id} {digest([text.ids, asked.to_dict('list')])[:16]}"
+            if key not in kept:
+                trunk = Trunk(lm.model, text.ids[:-1], before=trunk)
+                kept[key] = _answers(lm, text, trunk, asked, config.max_new_tokens)
+            parts.append(asked[[*KEY, "target"]].assign(
+                pair=text.pair.pair, kind=text.pair.kind, variant=text.variant, first=text.first,
+                follows=[text.follows(said) for said, _ in kept[key]],
+                surprise=[nats for _, nats in kept[key]],
+                response=[said for said, _ in kept[key]]))
+            advance(1)
+    answers = pd.concat(parts, ignore_index=True)
+    return Redirected(conditions, answers[[
+        *KEY, "pair", "kind", "variant", "first", "target", "follows", "surprise", "response"]])
+
+
+def _answers(
+    lm: LanguageModel, text: Prompt, trunk: Trunk, asked: pd.DataFrame, room: int
+) -> list[tuple[str, float]]:
+    """The answers under the conditions of a prompt that is read, each with its surprise."""
+    spans = [text.spans[max(target, 0)] for target in asked["target"]]
+    biases = torch.zeros(len(asked), *lm.shape)
+    for bias, row in zip(biases, asked.itertuples(), strict=True):
+        for head in heads_in(row.heads):
+            bias[head] = row.strength
+
+    def write(rows: Sequence[int]) -> list[list[int]]:
+        def under(going: Sequence[int]) -> Any:
+            own = [rows[i] for i in going]
+            return redirect_rows(lm, [spans[i] for i in own], biases[own])
+
+        return write_rows(lm, [text.ids] * len(rows), [view_of(trunk.cache) for _ in rows], under,
+                          room)
+
+    size = rows_at_once(lm, trunk.cache, len(text.ids) + room)
+    said = [tokens for _, part in in_batches([*range(len(asked))], size, write, "answer")
+            for tokens in part]
+    known = [*{tuple(tokens) for tokens in said}]
+    nats = dict(zip(known, _surprise(lm, text.ids[-1], trunk.cache, known), strict=True))
+    return [(str(lm.tokenizer.decode(tokens, skip_special_tokens=True)).strip(),
+             nats[tuple(tokens)]) for tokens in said]
+
+
+@torch.inference_mode()
+def _surprise(
+    lm: LanguageModel, last: int, cache: DynamicCache, answers: Sequence[tuple[int, ...]]
+) -> list[float]:
+    """Nats per token of answers to a prompt that is read but for its last token; 0 if empty."""
+    found: list[float] = []
+    for start in range(0, len(answers), AT_ONCE):
+        part = answers[start : start + AT_ONCE]
+        longest = max(max(map(len, part)), 1)
+        ids = torch.tensor([[last, *answer, *[0] * (longest - len(answer))] for answer in part],
+                           device=lm.model.device)
+        logits = lm.model(ids[:, :-1], use_cache=True, past_key_values=stack_caches(
+            [view_of(cache) for _ in part], longest)).logits
+        nats = torch.nn.functional.cross_entropy(
+            logits.transpose(1, 2), ids[:, 1:], reduction="none").cpu().numpy()
+        found += [float(np.mean(own[: len(answer)])) if answer else 0.0
+                  for own, answer in zip(nats, part, strict=True)]
+    return found
+
+
+VARIED, FEW_PAIRS = 18, {"qwen2.5-coder-1.5b": 12}
+"""Pairs whose texts have variants; pairs of models that have fewer, and no variants."""
+COPY_ALONE = ("gemma3-270m",)
+"""Models without other scores that are stored."""
+CONTRADICTIONS, VARIANTS = "contradictions", "variants"
+
+
+def planned(plan: Plan) -> Iterator[Run]:
+    """Yield the parts of each model in the order in which they are made."""
+    p, c, texts = plan.content, plan.content["conditions"], plan.content["texts"]
+    for model in p["models"]:
+        config = RedirectConfig(
+            detect=real_models.detection(real_models.real_models()),
+            shares=tuple(c["copy"]["shares"]), strengths=tuple(c["copy"]["strengths"]),
+            share=c["main"]["share"], strength=c["main"]["strength"],
+            scores=() if model in COPY_ALONE else tuple(c["other_scores"]),
+            same_layers=c["same_layers"], anywhere=c["anywhere"],
+            pairs=FEW_PAIRS.get(model, texts["pairs"]), variants=("two",),
+            length=texts["length"], max_new_tokens=texts["max_new_tokens"])
+        yield Run(model, config)
+        if model not in FEW_PAIRS:
+            yield Run(model, config.changed({
+                "pairs": VARIED, "scores": (), "anywhere": 0, "same_layers": 1,
+                "variants": ("alone", "distractors", "moved 0", "moved 1")}))
+
+
+def part_of(run: Run) -> str:
+    """Return which part of the plan a run is."""
+    return CONTRADICTIONS if run.config.variants == ("two",) else VARIANTS
+
+
+def _inputs(run: Run) -> dict[str, str]:
+    ref, config = ModelRef(run.model), run.config
+    return inputs_of(ref.identity, config.detect, ref.corpus) | {
+        "pairs": digest([vars(pair) for pair in contradictions(config.pairs, config.seed)])}
+
+
+def _make(run: Run, folder: Path) -> dict[str, Any]:
+    found = redirected_answers(ModelRef(run.model).load(), run.config, journal=folder / JOURNAL)
+    write_tables(found, folder)
+    return {"conditions": len(found.conditions), "answers": len(found.answers)}
+
+
+REDIRECT = Experiment[Run, Artifact](
+    name="redirect", config=RedirectConfig, plan="redirect", planned=planned,
+    keys=("model", "config.variants"), make=_make, inputs=_inputs, label=part_of,
+    notebook="redirect_heads", parameter="compute_redirected")
