@@ -68,8 +68,8 @@ class Contradiction:
 
 def contradictions(count: int, seed: int) -> list[Contradiction]:
     """Make pairs of sentences, the kinds in turn."""
-    world = World(f"contradictions {seed}", "held_out")
-    return [_pair(world, i, [*KINDS][i % len(KINDS)]) for i in range(count)]
+    return [_pair(World(f"contradictions {seed} {i}", "held_out"), i, [*KINDS][i % len(KINDS)])
+            for i in range(count)]
 
 
 def _pair(world: World, number: int, name: str) -> Contradiction:
