@@ -57,9 +57,11 @@ class RedirectConfig(Config):
     """Their bias, one of `strengths`."""
     scores: tuple[str, ...] = ()
     """Other scores, by which as many heads are chosen for comparison."""
-    same_layers: Annotated[int, Field(ge=1)]
+    all_heads: bool = False
+    """Point all heads of the model, too."""
+    same_layers: Annotated[int, Field(ge=0)] = 0
     """Random choices, for each pair, of as many other heads of the same layers."""
-    anywhere: Annotated[int, Field(ge=0)]
+    anywhere: Annotated[int, Field(ge=0)] = 0
     """Random choices, for each pair, of as many other heads of any layer."""
     tau: float = 0.1
     """Heads whose copy score reaches it are in no control."""
@@ -112,7 +114,7 @@ def conditions_of(scores: Mapping[str, HeadScores], config: RedirectConfig) -> p
              for count in sorted({*counts.values()}) for strength in config.strengths]
     rows += [(name, TOP, asked, main, 0, ALL, scores[name].ranking()[:asked], 0)
              for name in config.scores]
-    rows.append(("", EVERY, total, main, 0, ALL, copy.heads, 0))
+    rows += [("", EVERY, total, main, 0, ALL, copy.heads, 0)] * config.all_heads
     top = copy.ranking()[:asked]
     spared = spared_by_controls(top, copy.ranking()[: count_at(copy, config.tau)], total) or top
     for pair in range(config.pairs):
@@ -224,35 +226,36 @@ def _surprise(
     return found
 
 
-VARIED, FEW_PAIRS = 18, {"qwen2.5-coder-1.5b": 12}
-"""Pairs whose texts have variants; pairs of models that have fewer, and no variants."""
 COPY_ALONE = ("gemma3-270m",)
 """Models without other scores that are stored."""
-CONTRADICTIONS, VARIANTS = "contradictions", "variants"
+CONTRADICTIONS, CONDITIONS, VARIANTS = "contradictions", "conditions", "variants"
+"""Parts of the plan."""
 
 
 def planned(plan: Plan) -> Iterator[Run]:
     """Yield the parts of each model in the order in which they are made."""
-    p, c, texts = plan.content, plan.content["conditions"], plan.content["texts"]
+    p, texts = plan.content, plan.content["texts"]
+    c, more, variants = p["contradictions"], p["conditions"], p["variants"]
+    base = RedirectConfig(
+        detect=real_models.detection(real_models.real_models()), shares=tuple(c["shares"]),
+        strengths=(c["strength"],), share=c["main_share"], strength=c["strength"],
+        same_layers=c["same_layers"], pairs=c["pairs"], variants=("two",),
+        length=texts["length"], max_new_tokens=texts["max_new_tokens"])
     for model in p["models"]:
-        config = RedirectConfig(
-            detect=real_models.detection(real_models.real_models()),
-            shares=tuple(c["copy"]["shares"]), strengths=tuple(c["copy"]["strengths"]),
-            share=c["main"]["share"], strength=c["main"]["strength"],
-            scores=() if model in COPY_ALONE else tuple(c["other_scores"]),
-            same_layers=c["same_layers"], anywhere=c["anywhere"],
-            pairs=FEW_PAIRS.get(model, texts["pairs"]), variants=("two",),
-            length=texts["length"], max_new_tokens=texts["max_new_tokens"])
-        yield Run(model, config)
-        if model not in FEW_PAIRS:
-            yield Run(model, config.changed({
-                "pairs": VARIED, "scores": (), "anywhere": 0, "same_layers": 1,
-                "variants": ("alone", "distractors", "moved 0", "moved 1")}))
+        scores = () if model in COPY_ALONE else tuple(more["scores"])
+        yield Run(model, base)
+        yield Run(model, base.changed({
+            "strengths": (more["strength"],), "scores": scores, "same_layers": 0,
+            "anywhere": more["anywhere"], "all_heads": True, "pairs": more["pairs"]}))
+        yield Run(model, base.changed({
+            "pairs": variants["pairs"], "variants": tuple(variants["texts"])}))
 
 
 def part_of(run: Run) -> str:
     """Return which part of the plan a run is."""
-    return CONTRADICTIONS if run.config.variants == ("two",) else VARIANTS
+    config = run.config
+    return VARIANTS if "two" not in config.variants else (
+        CONDITIONS if config.all_heads else CONTRADICTIONS)
 
 
 def _inputs(run: Run) -> dict[str, str]:
@@ -269,5 +272,5 @@ def _make(run: Run, folder: Path) -> dict[str, Any]:
 
 REDIRECT = Experiment[Run, Artifact](
     name="redirect", config=RedirectConfig, plan="redirect", planned=planned,
-    keys=("model", "config.variants"), make=_make, inputs=_inputs, label=part_of,
+    keys=("model", "config.all_heads", "config.variants"), make=_make, inputs=_inputs, label=part_of,
     notebook="redirect_heads", parameter="compute_redirected")
