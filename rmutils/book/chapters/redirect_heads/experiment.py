@@ -272,5 +272,5 @@ def _make(run: Run, folder: Path) -> dict[str, Any]:
 
 REDIRECT = Experiment[Run, Artifact](
     name="redirect", config=RedirectConfig, plan="redirect", planned=planned,
-    keys=("model", "config.all_heads", "config.variants"), make=_make, inputs=_inputs, label=part_of,
-    notebook="redirect_heads", parameter="compute_redirected")
+    keys=("model", "config.all_heads", "config.variants"), make=_make, inputs=_inputs,
+    label=part_of, notebook="redirect_heads", parameter="compute_redirected")
