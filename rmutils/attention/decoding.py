@@ -69,10 +69,7 @@ class ArgMaxRecorder:
     def among(self, places: Tensor) -> ArgMaxRecorder:
         """Return a view of this recorder for layers that have the keys of some places only.
 
-        Parameters
-        ----------
-        places : Tensor
-            (keys,): where each key stands in the text.
+        `places`: (keys,): where each key stands in the text.
         """
         part = ArgMaxRecorder(self.rows)
         part._layers, part._places = self._layers, places
@@ -83,14 +80,8 @@ class ArgMaxRecorder:
     ) -> None:
         """Take what plain attention knows of a layer, in the rows that are watched.
 
-        Parameters
-        ----------
-        products, weights : Tensor
-            As of `newest_products`, before and after softmax.
-        value : Tensor
-            (batch, key heads, keys, head size).
-        output : Tensor
-            (batch, rows, heads, head size).
+        `value`: (batch, key heads, keys, head size).
+        `output`: (batch, rows, heads, head size).
         """
         self.record(layer, products.argmax(-1).flatten(1, 2))
 
@@ -127,19 +118,11 @@ def retrieval_capture(
     Without a `recorder` (prefill) it is SDPA and nothing else. The recorder travels as a keyword
     argument of the model's `forward`.
 
-    Parameters
-    ----------
-    query : Tensor
-        (batch, heads, queries, head size).
-    key, value : Tensor
-        (batch, key heads, keys, head size); query head h reads key head h // (heads / key heads).
-    attention_mask : Tensor or None
-        (batch, 1, queries, keys): True where a key may be seen.
-
-    Returns
-    -------
-    Tensor, None
-        (batch, queries, heads, head size), as transformers expects.
+    `query`: (batch, heads, queries, head size).
+    `key`, `value`: (batch, key heads, keys, head size); query head h reads key head h // (heads /
+    key heads).
+    `attention_mask`: (batch, 1, queries, keys): True where a key may be seen.
+    Result: (batch, queries, heads, head size), as transformers expects.
     """
     if recorder is None:
         return sdpa_attention_forward(
@@ -163,11 +146,8 @@ def newest_products(
 
     Shapes are those of `retrieval_capture`.
 
-    Returns
-    -------
-    Tensor
-        (batch, key heads, heads that share each, rows, keys); minus infinity where nothing may be
-        seen.
+    Result: (batch, key heads, heads that share each, rows, keys); minus infinity where nothing may
+    be seen.
     """
     # float32: in bfloat16 neighbouring scores tie. Grouped by key head: no copy of the keys.
     batch, key_heads, keys, size = key.shape
@@ -190,11 +170,6 @@ def capturing(model: PreTrainedModel) -> Iterator[ArgMaxRecorder]:
     variant of attention that takes a recorder (`recording_by_layer`) stays as it is. So does any
     other attention, as one of your own, one that caps its scores (Gemma 2) or one with sinks
     (GPT-OSS): the weights that it returns beside its output are watched.
-
-    Raises
-    ------
-    UserError
-        While the model reads: its attention returns no weights.
     """
     own = model.config._attn_implementation
     if own in RECORDING or own in ALIKE and not needs_eager(model):
@@ -318,18 +293,7 @@ def decode(
     stay aligned and any attention gets the masks that it expects. What was read in vain is
     overwritten: the cache keeps all positions, also in layers with a sliding window.
 
-    Parameters
-    ----------
-    prompts : sequence of sequences of int
-        B prompts of any length.
-    caches : list of DynamicCache
-        Their prefilled caches (all tokens but the last), one for each prompt or for all, padded on
-        the left. They are emptied, to save memory. A hybrid needs none.
-    stop_ids : collection of int
-        Tokens that end an answer; empty: every answer has `max_new_tokens` tokens.
-    forced : sequence of sequences of int, optional
-        B answers, of any length, to be written in place of the model's own choice (teacher
-        forcing). The other two parameters are then ignored.
+    `stop_ids`: Tokens that end an answer; empty: every answer has `max_new_tokens` tokens.
     """
     answers = [None] * len(prompts) if forced is None else forced
     if keeps_states(model):

@@ -175,12 +175,9 @@ def looked_at(
 
     In a layer with a window, of the keys that the query sees.
 
-    Parameters
-    ----------
-    query, key : Tensor
-        (1, heads, tokens, head size), turned by the model.
-    attention_mask : Tensor or None
-        (1, 1, tokens, tokens): True where a key may be seen. None: all before and the newest.
+    `query`, `key`: (1, heads, tokens, head size), turned by the model.
+    `attention_mask`: (1, 1, tokens, tokens): True where a key may be seen. None: all before and the
+    newest.
     """
     places = torch.arange(key.shape[2], device=key.device)
     last = turn(query[:, :, -1:], -places[-1:], frequencies).float()
@@ -218,27 +215,7 @@ def spare(ratios: Tensor, layer: int, config: MsPoe) -> Tensor:
 def rescaled(
     model: PreTrainedModel, config: MsPoe = MsPoe(), prompt: Sequence[int] = ()
 ) -> Iterator[dict[int, HeadScales]]:
-    """Switch a model to Ms-PoE; on exit its own attention comes back, also after an error.
-
-    Parameters
-    ----------
-    model : PreTrainedModel
-        With rotary positions.
-    config : MsPoe
-    prompt : sequence of int
-        Token ids by which the heads are ordered, for the orders that depend on a prompt. One pass
-        reads it whole; then ratios stay.
-
-    Yields
-    ------
-    dict of int to HeadScales
-        Layer -> the ratios of its heads.
-
-    Raises
-    ------
-    UserError
-        The model has no rotary positions, there are no such layers, or the prompt is missing.
-    """
+    """Switch a model to Ms-PoE; on exit its own attention comes back, also after an error."""
     layers = layers_of(model)
     last = len(layers) - 1 if config.last_layer < 0 else config.last_layer
     if not config.first_layer <= last < len(layers):

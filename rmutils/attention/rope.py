@@ -38,13 +38,7 @@ _CHECKED: WeakKeyDictionary[PreTrainedModel, set[int]] = WeakKeyDictionary()
 
 
 def inverse_frequencies(model: PreTrainedModel, layer: int) -> Tensor:
-    """Angle per position of each pair of dimensions in a layer, (head size / 2,).
-
-    Raises
-    ------
-    UserError
-        The model has no rotary positions, or turns a part of each head only.
-    """
+    """Angle per position of each pair of dimensions in a layer, (head size / 2,)."""
     rope = getattr(model.base_model, "rotary_emb", None)
     found: Tensor | None = getattr(rope, f"{_kind(model, layer)}_inv_freq",
                                    getattr(rope, "inv_freq", None))
@@ -77,11 +71,6 @@ def check_turns(model: PreTrainedModel, layers: Iterable[int]) -> None:
 
     A text of one token gives the same hidden states wherever it stands, so its queries at two
     positions differ by the rotation alone.
-
-    Raises
-    ------
-    UserError
-        A layer has no rotary positions, or pairs other dimensions.
     """
     known = _CHECKED.setdefault(model, set())
     frequencies = {i: inverse_frequencies(model, i) for i in layers if i not in known}
@@ -104,15 +93,8 @@ def turned_states(
 ) -> dict[int, tuple[Tensor, Tensor]]:
     """Queries and keys of layers, turned by the model, when it reads some texts.
 
-    Parameters
-    ----------
-    ids, positions : Tensor
-        (texts, tokens).
-
-    Returns
-    -------
-    dict of int to (Tensor, Tensor)
-        Layer -> (texts, heads, tokens, head size), and the same for the key heads.
+    `ids`, `positions`: (texts, tokens).
+    Result: Layer -> (texts, heads, tokens, head size), and the same for the key heads.
     """
     seen: dict[int, list[tuple[Tensor, Tensor]]] = {i: [] for i in layers}
     with torch.inference_mode(), attached(model, NAME, seen):
@@ -136,12 +118,8 @@ def position_embeddings(
 ) -> tuple[Tensor, Tensor]:
     """Cosines and sines that a layer of the model turns by, as the model itself computes them.
 
-    Parameters
-    ----------
-    hidden : Tensor
-        (batch, tokens, hidden size): for its kind of numbers.
-    positions : Tensor
-        (batch, tokens).
+    `hidden`: (batch, tokens, hidden size): for its kind of numbers.
+    `positions`: (batch, tokens).
     """
     rope: Any = model.base_model.rotary_emb
     kind = _kind(model, layer)
@@ -153,19 +131,8 @@ def position_embeddings(
 def turn(states: Tensor, positions: Tensor, frequencies: Tensor) -> Tensor:
     """Turn queries or keys by so many positions more.
 
-    Parameters
-    ----------
-    states : Tensor
-        (batch, heads, tokens, head size), already turned by the model or not at all.
-    positions : Tensor
-        (heads, tokens) or (tokens,): not necessarily whole numbers.
-    frequencies : Tensor
-        (head size / 2,), as from `inverse_frequencies`.
-
-    Returns
-    -------
-    Tensor
-        Like `states`.
+    `states`: (batch, heads, tokens, head size), already turned by the model or not at all.
+    `positions`: (heads, tokens) or (tokens,): not necessarily whole numbers.
     """
     angles = positions[..., None].float() * frequencies.float().to(positions.device)
     cos, sin = (torch.cat([part, part], dim=-1) for part in (angles.cos(), angles.sin()))
@@ -201,19 +168,8 @@ def extended_frequencies(
 ) -> tuple[Tensor, float]:
     """Inverse frequencies after an extension, and the factor on queries and keys.
 
-    Parameters
-    ----------
-    frequencies : Tensor
-        (pairs,): those of the model, base^(-i / pairs) for pair i.
-    base : float
-    trained : int
-        Window that the model was trained for, in tokens.
-    how : RopeExtension
-
-    Returns
-    -------
-    Tensor, float
-        (pairs,), and 0.1 ln(factor) + 1 with YaRN, else 1.
+    `frequencies`: (pairs,): those of the model, base^(-i / pairs) for pair i.
+    Result: (pairs,), and 0.1 ln(factor) + 1 with YaRN, else 1.
 
     References
     ----------
@@ -260,14 +216,7 @@ def wavelengths(frequencies: Tensor) -> Tensor:
 
 
 def extend(model: PreTrainedModel, how: RopeExtension = RopeExtension()) -> PreTrainedModel:
-    """Make a model's positions reach further, in place; its configuration tells transformers.
-
-    Raises
-    ------
-    UserError
-        The model has no rotary positions, or extended ones already; or transformers does not do
-        what is asked in some layer, as in versions that applied YaRN to all layers of Olmo 3.
-    """
+    """Make a model's positions reach further, in place; its configuration tells transformers."""
     config = model.config
     trained = how.trained or config.max_position_embeddings
     before = [inverse_frequencies(model, i).clone() for i in range(config.num_hidden_layers)]

@@ -144,11 +144,6 @@ def selecting(model: PreTrainedModel, config: Select) -> Iterator[Selection]:
 
     Passes are to be those of one prompt and its answer: the prompt whole, then token by token, with
     a cache, batch 1.
-
-    Raises
-    ------
-    UserError
-        There is no layer behind the filter layer.
     """
     layers = layers_of(model)
     first = config.filter_layer + 1
@@ -194,15 +189,7 @@ def answer_selecting(
     lm: LanguageModel, prompt: Sequence[int], config: Select, *, max_new_tokens: int,
     stop_ids: Collection[int] | None = None, recorder: ArgMaxRecorder | None = None,
 ) -> tuple[list[int], Selection]:
-    """Answer a prompt greedily; also return what was chosen.
-
-    Parameters
-    ----------
-    stop_ids : collection of int, optional
-        Tokens that end the answer; default: the model's.
-    recorder : ArgMaxRecorder, optional
-        Where to keep what `Selection.looked` holds; without one, nothing is recorded.
-    """
+    """Answer a prompt greedily; also return what was chosen."""
     cache, ids = DynamicCache(), list(prompt)
     said: list[int] = []
     stop_ids = lm.stop_ids if stop_ids is None else stop_ids

@@ -216,13 +216,7 @@ def share_attention(
 
 
 def shared_layers(model: PreTrainedModel, sharing: Sharing) -> dict[int, Shared]:
-    """Return what the attention of each layer is given in which heads share.
-
-    Raises
-    ------
-    UserError
-        The sharing is that of a model with other layers or heads.
-    """
+    """Return what the attention of each layer is given in which heads share."""
     layers, count = model.config.num_hidden_layers, model.config.num_attention_heads
     shared, workspace = {}, Workspace()
     for i, layer in sharing.items():

@@ -39,13 +39,7 @@ ANSWER_TOKENS = 32
 
 
 def calibration_prompts(lm: LanguageModel, count: int, tokens: int) -> list[list[int]]:
-    """Return prompts of at most so many tokens, with room for an answer.
-
-    Raises
-    ------
-    UserError
-        The length is over the model's window, or too short for a question.
-    """
+    """Return prompts of at most so many tokens, with room for an answer."""
     check_window(lm, tokens)
     asked = document_questions_at(lm, tokens, (0.5,), CALIBRATION)
     return [document_prompt(lm, question.prompt)
@@ -64,18 +58,6 @@ def document_questions_at(
     """Yield questions without end, each with its document at all places.
 
     Worlds that ask for more room than there is are left out.
-
-    Parameters
-    ----------
-    length : int
-        Most tokens of prompt and answer together.
-    places : sequence of float
-        As for `rmutils.corpora.world.document_questions.document_question_at`.
-
-    Raises
-    ------
-    UserError
-        Several worlds in a row do not fit.
     """
     taken, count = len(document_prompt(lm, "")) + ANSWER_TOKENS + MARGIN, counter(lm)
     misfits = 0
@@ -128,13 +110,7 @@ def sharing_json(sharing: Sharing) -> str:
 
 
 def load_sharing(path: Path) -> Sharing:
-    """Read a file of the form of `sharing_json`.
-
-    Raises
-    ------
-    UserError
-        The file cannot be read, or is of another form.
-    """
+    """Read a file of the form of `sharing_json`."""
     try:
         return {int(i): {int(head): [*map(int, layer["share_to"].get(str(head), []))]
                          for head in layer["essential_heads"]}
@@ -148,15 +124,8 @@ def load_sharing(path: Path) -> Sharing:
 def distances(maps: Tensor) -> Distances:
     """Equation 9: root of the summed squared differences of two maps, over that of their length.
 
-    Parameters
-    ----------
-    maps : Tensor
-        (heads, tokens, tokens): attention weights.
-
-    Returns
-    -------
-    ndarray
-        (heads, heads).
+    `maps`: (heads, tokens, tokens): attention weights.
+    Result: (heads, heads).
     """
     _, tokens, _ = maps.shape
     flat = maps.double().flatten(1)
@@ -170,16 +139,7 @@ def clusters(distance: Distances, threshold: float) -> dict[int, list[int]]:
 
     The paper names the threshold and no way of clustering; this one is ours.
 
-    Parameters
-    ----------
-    distance : ndarray
-        (heads, heads).
-    threshold : float
-
-    Returns
-    -------
-    dict of int to list of int
-        Essential head, the one nearest to all others of its cluster -> those others.
+    `distance`: (heads, heads).
     """
     tree = linkage(squareform(distance, checks=False), method="complete")
     label = fcluster(tree, threshold, criterion="distance")
@@ -192,13 +152,7 @@ def clusters(distance: Distances, threshold: float) -> dict[int, list[int]]:
 
 
 def mean_distances(model: PreTrainedModel, prompts: Sequence[Sequence[int]]) -> Distances:
-    """`distances` in each layer, averaged over prompts, (layers, heads, heads).
-
-    Parameters
-    ----------
-    prompts : sequence of sequence of int
-        Token ids. Memory grows with the square of their length.
-    """
+    """`distances` in each layer, averaged over prompts, (layers, heads, heads)."""
     found = []
     with using(model, "eager"), torch.inference_mode():
         for prompt in prompts:
@@ -212,13 +166,7 @@ def mean_distances(model: PreTrainedModel, prompts: Sequence[Sequence[int]]) -> 
 def sharing_at(apart: Distances, threshold: float | Sequence[float]) -> Sharing:
     """Decide which heads share.
 
-    Parameters
-    ----------
-    apart : ndarray
-        (layers, heads, heads), as from `mean_distances`.
-    threshold : float or sequence of float
-        Largest distance within a cluster, of all layers or layer by layer (the paper shares less in
-        first and last layers).
+    `apart`: (layers, heads, heads), as from `mean_distances`.
     """
     each = [threshold] * len(apart) if isinstance(threshold, (int, float)) else list(threshold)
     if len(each) != len(apart):
@@ -240,14 +188,7 @@ def threshold_for(
     The paper names retention rates, but not all of the thresholds that they come from. Where even
     one head for each layer is more, it is the largest threshold.
 
-    Parameters
-    ----------
-    apart : ndarray
-        (layers, heads, heads), as from `mean_distances`.
-    kept : float
-        Retention rate, 0 to 1.
-    layers : collection of int, optional
-        In which heads share; default: all.
+    `apart`: (layers, heads, heads), as from `mean_distances`.
     """
     step = bisect_left(range(int(FURTHEST * STEPS)), -kept, key=lambda i: -retention(
         sharing_at(apart, in_layers(i / STEPS, layers, len(apart)))))

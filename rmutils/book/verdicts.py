@@ -143,18 +143,7 @@ def blind_spot(
 ) -> str:
     """Return why a score could not have moved; empty if it could.
 
-    Parameters
-    ----------
-    before : float
-        Score of the untrained model, 0 to 100.
-    chance : float
-        That of answers that ignore the question.
-    what : str
-        What is scored.
-    same : float
-        Share of questions that get the same answer, `answer`.
-    ceiling : bool
-        Whether a score near 100 is blind, too: not where a loss is looked for.
+    `before`: Score of the untrained model, 0 to 100.
     """
     if before - chance >= MARGIN and (before <= 100 - MARGIN or not ceiling):
         return ""
@@ -213,13 +202,7 @@ Measured = Callable[..., Effect]
 
 
 def quantity(sentence: str, *, scale: float = 1) -> Callable[[Measured], Measured]:
-    """Return a decorator: claims can be decided by what the function measures, under its name.
-
-    Parameters
-    ----------
-    sentence, scale
-        As for `Quantity`.
-    """
+    """Return a decorator: claims can be decided by what the function measures, under its name."""
     def register(function: Measured) -> Measured:
         QUANTITIES.add(function.__name__, Quantity(function, sentence, scale))
         return function

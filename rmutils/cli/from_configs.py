@@ -26,21 +26,8 @@ Parameters = Annotated[list[str] | None, typer.Option(
 class Part:
     """Configurations among the options of a command.
 
-    Parameters
-    ----------
-    *defaults : Config
-        One; or several that the command chooses from (`raw`).
-    prefix : str
-        Precedes the names of its options: `compute_backend.`.
-    skip : sequence of str
-        Fields that are no options.
-    names : mapping
-        Further names of options, by dotted name of the field.
-    old_prefix : str
-        The same in older commands, which `-p` still takes.
-    raw : bool
-        The command gets a dictionary of what is given, as `Config.changed` takes it, instead of the
-        configuration with it.
+    `raw`: The command gets a dictionary of what is given, as `Config.changed` takes it, instead of
+    the configuration with it.
     """
 
     def __init__(self, *defaults: Config, prefix: str = "", skip: Sequence[str] = (),
@@ -65,11 +52,6 @@ class Part:
 
 def configured(**given: Any) -> Callable[[Callable], Callable]:
     """Give a command the options of configurations.
-
-    Parameters
-    ----------
-    **given : Config or Part
-        By the command's parameter that takes each.
 
     Examples
     --------
@@ -137,13 +119,7 @@ def _shared_out(changes: dict[str, str], parts: dict[str, Part]) -> dict[str, An
 
 
 def pairs(words: list[str] | None) -> dict[str, str]:
-    """Return what `-p NAME VALUE` gives, by name.
-
-    Raises
-    ------
-    UserError
-        A value is missing, or a name comes twice.
-    """
+    """Return what `-p NAME VALUE` gives, by name."""
     found = dict(word.partition("=")[::2] for word in words or [] if "=" in word)
     if len(found) < len(words or []):
         raise UserError(f"cannot read {' '.join(words or [])!r}: give each parameter once, as "

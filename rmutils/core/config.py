@@ -173,16 +173,6 @@ class _Added:
 def added(default: Any, *, before: Any = ..., **limits: Any) -> Any:
     """Declare a field that comes to a configuration of which results are stored.
 
-    Parameters
-    ----------
-    default
-        Its value where none is given.
-    before
-        The value that leaves results as they were when there was no such field: by it, stored
-        results stay theirs. It never changes; the default may. Left out: the default.
-    **limits
-        As for `pydantic.Field`.
-
     Examples
     --------
     >>> class Old(Config):
@@ -205,23 +195,10 @@ def command_line(
     """The command that makes a result: `rmutils`, the words, and an option for each value that is
     not the default.
 
-    Parameters
-    ----------
-    *words : str
-        Command and subject. Paths are written relative to the working directory.
-    config : Config, optional
-    default : Config, optional
-        What the command does without options. Left out: the defaults of the configuration.
-    **parts : Config, optional
-        More configurations, whose options begin with that name and a dot.
-
-    Returns
-    -------
-    str
-        Options are spelled as the fields, with hyphens, those of configurations within with a dot:
-        `--detect.lengths 256,512`. Booleans are `--thinking` or `--no-thinking`, tuples have commas
-        between their values, everything else that is no text is JSON. `Config.changed` reads all of
-        these values.
+    Result: Options are spelled as the fields, with hyphens, those of configurations within with a
+    dot: `--detect.lengths 256,512`. Booleans are `--thinking` or `--no-thinking`, tuples have
+    commas between their values, everything else that is no text is JSON. `Config.changed` reads all
+    of these values.
 
     Examples
     --------

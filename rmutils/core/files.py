@@ -43,13 +43,7 @@ NO_ROOM = 64 * 1024
 
 
 def read_text(path: Path, largest: int = LARGEST) -> str:
-    """Return the text of a file from elsewhere, without a byte order mark.
-
-    Raises
-    ------
-    UserError
-        As `plain`; or it is larger than so many bytes, or no UTF-8.
-    """
+    """Return the text of a file from elsewhere, without a byte order mark."""
     if plain(path).stat().st_size > largest:
         raise UserError(f"{path} is larger than {largest / 2**20:.0f} MiB.")
     try:
@@ -66,24 +60,12 @@ def numbered_lines(path: Path) -> list[tuple[int, str]]:
 
     A line ends at a line feed and nowhere else: JSON may hold U+2028 or U+0085 within a string,
     where `str.splitlines` would cut it.
-
-    Raises
-    ------
-    UserError
-        As `read_text`.
     """
     return [(n, line) for n, line in enumerate(read_text(path).split("\n"), 1) if line.strip()]
 
 
 def plain(path: Path) -> Path:
-    """Return the path of a file that is to be read, before it is opened: a pipe never ends.
-
-    Raises
-    ------
-    UserError
-        There is no such file, it is something else than a file (a folder, a pipe, a link that
-        loops), or may not be read.
-    """
+    """Return the path of a file that is to be read, before it is opened: a pipe never ends."""
     try:
         mode = path.stat().st_mode
         wrong = "it is a folder" if stat.S_ISDIR(mode) else "it is a pipe or a device"
@@ -130,11 +112,6 @@ def differs(path: Path, known: str) -> str:
 
 def intact(path: Path) -> Path:
     """Return a file that is to be read. If it ships with the project, it must be as it was shipped.
-
-    Raises
-    ------
-    UserError
-        It has changed; with the command that brings it back.
     """
     file = Path(os.path.abspath(path))
     name = os.path.relpath(file, DATA)
@@ -157,11 +134,6 @@ def one_process(lock_file: Path, doing: str) -> Iterator[None]:
     """Hold a lock; a second process says what it waits for, and waits.
 
     The lock ends with the process that holds it, also after a kill.
-
-    Raises
-    ------
-    UserError
-        The lock's folder, which is in the user's cache, cannot be written.
     """
     lock, folder = FileLock(lock_file), lock_file.parent
     with keeping(folder, doing):
@@ -182,20 +154,7 @@ def one_process(lock_file: Path, doing: str) -> Iterator[None]:
 def keeping(
     folder: Path, doing: str, *, only_full: bool = False, elsewhere: str | None = None,
 ) -> Iterator[None]:
-    """Explain errors of a folder that cannot be written: a full disk, or one that is read-only.
-
-    Parameters
-    ----------
-    only_full : bool
-        Other errors stay as they are: what is done there may write elsewhere, too.
-    elsewhere : str
-        What to do if no room can be made. Default: name another cache, or another folder, if it
-        is not in the cache.
-
-    Raises
-    ------
-    UserError
-    """
+    """Explain errors of a folder that cannot be written: a full disk, or one that is read-only."""
     cached = cache_dir() in (folder, *folder.parents)
     elsewhere = elsewhere or ("name a folder on another disk: `export RMUTILS_CACHE=FOLDER`"
                               if cached else "choose a folder on another disk")
@@ -218,13 +177,7 @@ def keeping(
 
 
 def check_disk(folder: Path, needed: int, doing: str) -> None:
-    """Refuse to begin what the disk of a folder in the cache has no room for.
-
-    Raises
-    ------
-    UserError
-        It has not so many bytes left.
-    """
+    """Refuse to begin what the disk of a folder in the cache has no room for."""
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise UserError(
@@ -268,18 +221,7 @@ def write_table(table: pd.DataFrame, path: Path) -> None:
 
 
 def read_table(path: Path, text: Sequence[str] = ()) -> pd.DataFrame:
-    """Read a table in the format that the file's ending names.
-
-    Parameters
-    ----------
-    text : sequence of str
-        Columns that stay text even if it looks like numbers.
-
-    Raises
-    ------
-    UserError
-        The ending names no format, there is no such file, or it is in another format.
-    """
+    """Read a table in the format that the file's ending names."""
     kind = check_table(path).suffix[1:]
     plain(path)
     try:

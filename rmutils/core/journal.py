@@ -48,16 +48,12 @@ class Journal(UserDict[str, Any]):
     """Results by name. Each is written to a file when it is set, as a line of JSON, a checksum, and
     what it is a result of.
 
-    Parameters
-    ----------
-    path : Path or None
-        What is there already is read; a line that was being written when a run stopped, or that is
-        damaged, is left out, and so done again. What workers have written beside it
-        (`worker_part`) is moved into it. None: results are kept in memory only.
-    of : JSON-able, optional
-        All that the results depend on: the model as it is, the configuration, the texts. Lines of
-        something else, or that do not say of what, as those of version 1.0, are left out, too.
-        None: all lines are taken.
+    `path`: What is there already is read; a line that was being written when a run stopped, or that
+    is damaged, is left out, and so done again. What workers have written beside it (`worker_part`)
+    is moved into it. None: results are kept in memory only.
+    `of`: All that the results depend on: the model as it is, the configuration, the texts. Lines of
+    something else, or that do not say of what, as those of version 1.0, are left out, too. None:
+    all lines are taken.
     """
 
     def __init__(self, path: Path | None, of: Any = None):
@@ -115,28 +111,7 @@ def side_by_side(
     work: Work, journal: Path, workers: int, doing: str, total: int, *, of: Any,
     unit: str = "answers",
 ) -> list[Any]:
-    """Fill a journal by several processes, and return what `work` returned, share by share.
-
-    Parameters
-    ----------
-    work : callable
-        Is sent to each process: a function of a module, or a `partial` of one.
-    journal : Path
-        What is there already, also of workers that were stopped, is not done again.
-    workers : int
-        Processes. On GPUs each takes the next one.
-    doing : str
-        For the progress bar.
-    total : int
-        Results in the end.
-    of : JSON-able
-        As for `Journal`.
-
-    Raises
-    ------
-    UserError
-        As `work`; or a worker was stopped.
-    """
+    """Fill a journal by several processes, and return what `work` returned, share by share."""
     kept = Journal(journal, of)
     parts = [worker_part(journal, k) for k in range(workers)]
     seen = 0
@@ -233,16 +208,7 @@ def progress_bar(
 
     Bars within a bar stand below it, in the same display.
 
-    Parameters
-    ----------
-    description : str
-        What is going on.
-    total : float
-        Amount of work, in `unit`.
-    unit : str
-        `"bytes"` is shown as sizes, anything else as a count.
-    done : float
-        Work done by an earlier run. It counts as done, but not in the estimate of time left.
+    `unit`: `"bytes"` is shown as sizes, anything else as a count.
     """
     if sys.stderr.isatty():
         with _display() as display:

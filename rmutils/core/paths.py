@@ -48,11 +48,6 @@ def caches() -> list[Path]:
 
     The second is named by `RMUTILS_SHARED_CACHE` and is only read: a teacher fills it once for a
     class. What is not there is made in the user's own.
-
-    Raises
-    ------
-    UserError
-        The folder that the variable names does not exist, or it or a folder in it is closed.
     """
     shared = os.environ.get("RMUTILS_SHARED_CACHE")
     if not shared:

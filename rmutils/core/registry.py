@@ -230,13 +230,7 @@ class Origin(NamedTuple):
 
 
 def load_plugins(*names: str) -> None:
-    """Import the plug-ins of `RMUTILS_PLUGINS`, after adding these to it.
-
-    Raises
-    ------
-    UserError
-        There is no such file or module; it raises an error; it registers a name that exists.
-    """
+    """Import the plug-ins of `RMUTILS_PLUGINS`, after adding these to it."""
     before = os.environ.get(PLUGINS, "").split(os.pathsep)
     given = [str(Path(name).absolute()) if _is_file(name) else name for name in names]
     wanted = [*dict.fromkeys(filter(None, [*before, *given]))]

@@ -326,13 +326,7 @@ def unchecked(name: str) -> Iterator[Artifact]:
 
 
 def find(name: str) -> Artifact | None:
-    """Return the stored result of a key or a name, checked; None if there is none.
-
-    Raises
-    ------
-    UserError
-        It is there, but does not match its manifest.
-    """
+    """Return the stored result of a key or a name, checked; None if there is none."""
     return next((artifact for artifact in unchecked(name)
                  if _names(name, artifact.checked().key)), None)
 
@@ -347,13 +341,7 @@ def stored(stage: str | None = None) -> Iterator[Artifact]:
 
 
 def remove(artifact: Artifact) -> None:
-    """Remove a result from the user's cache, in one step for others who look it up.
-
-    Raises
-    ------
-    UserError
-        It is not the user's own, or a process is computing it.
-    """
+    """Remove a result from the user's cache, in one step for others who look it up."""
     root, folder = cache_dir() / "artifacts", artifact.folder
     if root not in folder.parents:
         whose = "came with the project" if artifact.shipped else "is shared"

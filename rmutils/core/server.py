@@ -71,24 +71,8 @@ class Client:
     Connections are direct, whatever proxy the environment names, and no redirect is followed: what
     is sent, the key among it, reaches this server only. Where all is public, both are as usual.
 
-    Parameters
-    ----------
-    url : str
-        With `/v1` at its end or without.
-    timeout : float
-        Seconds for a whole answer.
-    tries : int
-        How often a request is sent at most.
-    key : str, optional
-        Sent as bearer token.
-    public : bool
-        Nothing that is sent is a secret: the environment's proxy is used, redirects are followed.
-
-    Raises
-    ------
-    UserError
-        The URL is none, or holds more than an address; or the key cannot be sent. Neither a key nor
-        an address that may hold one is shown.
+    `public`: Nothing that is sent is a secret: the environment's proxy is used, redirects are
+    followed.
     """
 
     def __init__(self, url: str, *, timeout: float, tries: int, key: str | None = None,
@@ -118,20 +102,8 @@ class Client:
              body: Mapping[str, Any] | None = None) -> T:
         """Return what `read` takes from the answer to a request.
 
-        Parameters
-        ----------
-        path : str
-            Below the URL, such as `/v1/completions`.
-        read : callable
-            Takes the answer's JSON, or None where the answer is no JSON. An answer on which it
-            fails is asked for again.
-        body : mapping, optional
-            Sent as JSON by POST; without it the request is a GET.
-
-        Raises
-        ------
-        ServerError
-            The server refused, or the last try failed, too.
+        `read`: Takes the answer's JSON, or None where the answer is no JSON. An answer on which it
+        fails is asked for again.
         """
         return self._tried(lambda: self._read(path, read, body))
 
@@ -139,11 +111,6 @@ class Client:
         """Write the answer to a request to a file, up to a number of bytes. The time limit is for
         each piece of it, and for all so far at `SLOWEST`; that number at `USUAL` takes no more than
         a minute longer.
-
-        Raises
-        ------
-        ServerError
-            As `call`; or the answer is longer, or comes too slowly.
         """
         self._tried(lambda: self._ask(self._save, path, target, largest))
 
@@ -265,11 +232,6 @@ Copy = Callable[[str, Path, int], object]
 def opened(where: str) -> Copy:
     """Return what copies a file of a release, by its name there, to a path, if it is no larger
     than so many bytes.
-
-    Parameters
-    ----------
-    where : str
-        A path, or an address that begins with `file://`, `http://` or `https://`.
     """
     if where.startswith(("http://", "https://")):
         client = Client(where, timeout=STALLED, tries=3, public=True)
@@ -288,19 +250,6 @@ def fetch_results(where: str, text: str = "") -> list[Artifact]:
     """Bring the results of a release that are not here yet into the user's cache.
 
     A call that was cut off is gone on with by the next one.
-
-    Parameters
-    ----------
-    where : str
-        As for `opened`.
-    text : str
-        Only those whose name has this text.
-
-    Raises
-    ------
-    UserError
-        `where` is no release or does not answer, no result there is called so, or a file is not as
-        its hashes say; nothing damaged is kept.
     """
     copy, root = opened(where), cache_dir() / "artifacts"
     work = root / ".fetched"

@@ -40,14 +40,7 @@ HINTS: dict[type, str] = {}
 
 
 def parse_json(text: str) -> Any:
-    """Read JSON from elsewhere.
-
-    Raises
-    ------
-    ValueError
-        It is none, is nested more than 200 levels deep, holds a name twice in one object, or
-        half a character (a lone surrogate), which no file could be written with.
-    """
+    """Read JSON from elsewhere."""
     from_json(text.encode())
     return json.loads(text, object_pairs_hook=_once_each)
 
@@ -159,13 +152,7 @@ def _taken(annotation: Any) -> Any:
 
 
 def head_of(text: str) -> tuple[int, int]:
-    """Return layer and head of `layer-head`, which has one spelling only.
-
-    Raises
-    ------
-    ValueError
-        It is none.
-    """
+    """Return layer and head of `layer-head`, which has one spelling only."""
     if not (found := re.fullmatch(r"(0|[1-9][0-9]*)-(0|[1-9][0-9]*)", text)):
         raise ValueError(f"{_short(text)} is no head")
     return int(found[1]), int(found[2])
@@ -173,11 +160,6 @@ def head_of(text: str) -> tuple[int, int]:
 
 def heads_of(given: Any) -> tuple[tuple[int, int], ...]:
     """Return heads as pairs of whole numbers.
-
-    Raises
-    ------
-    ValueError
-        They are neither pairs (layer, head) nor texts with a hyphen between both.
 
     Examples
     --------
@@ -212,11 +194,6 @@ def models_in(annotation: Any, inside: bool = True) -> Iterator[type[BaseModel]]
 
 def explain(error: ValidationError, model: type[BaseModel], before: str = "") -> str:
     """Say in plain words what is wrong with each value of a model.
-
-    Parameters
-    ----------
-    before : str, optional
-        Precedes the names: `recipe.` for what is wrong within a recipe.
 
     Examples
     --------

@@ -31,16 +31,6 @@ def load_haystacks(folder: Path | str | None = None) -> list[Haystack]:
 
     A folder holds `.txt` files, each a part; or subfolders, each a part made of its `.txt` files
     (the layout of `haystack_for_detect` in Wu et al.'s repository).
-
-    Parameters
-    ----------
-    folder : Path, optional
-        Default: the text that ships with the project.
-
-    Raises
-    ------
-    UserError
-        The folder is missing or holds no text; a file is empty, not UTF-8, or not as shipped.
     """
     folder = Path(folder or HAYSTACK)
     if not folder.is_dir():
@@ -89,11 +79,6 @@ class Needle:
         """Characters of `needle` that are the answer, `(start, end)`.
 
         Case is ignored: a published needle has "Because" where its answer has "because".
-
-        Raises
-        ------
-        ValueError
-            The answer does not stand in the needle, or more than once.
         """
         places = places_of(self.real_needle, self.needle, re.IGNORECASE)
         if not places:
@@ -106,11 +91,6 @@ class Needle:
 
 def places_of(words: str, text: str, flags: int = 0) -> list[tuple[int, int]]:
     """Return where words stand in a text, `(start, end)`: as whole words, if they do so anywhere.
-
-    Parameters
-    ----------
-    flags : int
-        Of `re`.
 
     Examples
     --------
@@ -130,12 +110,6 @@ def _within_word(text: str, place: int) -> bool:
 
 def needle_of(given: Any) -> Needle:
     """Return a needle of a mapping with its three fields, or of the three texts in their order.
-
-    Raises
-    ------
-    ValueError
-        They are not three non-empty texts, or the answer does not stand word for word and once in
-        the needle (its place could then not be known).
 
     Examples
     --------
@@ -157,15 +131,7 @@ def needle_of(given: Any) -> Needle:
 
 
 def load_needles(path: Path | str | None = None) -> list[Needle]:
-    """Read a needle set: a `.jsonl` file (or a folder holding one) with a record per line.
-
-    Raises
-    ------
-    UserError
-        The file is missing, empty or not as shipped, a line is no record of three non-empty
-        strings, or an answer does not stand word for word and once in its needle (its place could
-        then not be known).
-    """
+    """Read a needle set: a `.jsonl` file (or a folder holding one) with a record per line."""
     path = Path(path or NEEDLES)
     if path.is_dir():
         path = next(iter(sorted(path.glob("*.jsonl"))), path / "needles.jsonl")
@@ -249,15 +215,8 @@ class NiahCase:
 class NiahBuilder:
     """Builds cases for one model: renders its template once and tokenizes each haystack once.
 
-    Parameters
-    ----------
-    lm : LanguageModel
-    haystacks : sequence of Haystack
-        Needle i stands in haystack i modulo their number (each needle has its own haystack in the
-        published detection script).
-    buffered : bool
-        False: the whole prompt has at most `length` tokens. True: haystack and needle have
-        `length - 200` tokens, whatever the rest, as in `retrieval_head_detection.py`.
+    `buffered`: False: the whole prompt has at most `length` tokens. True: haystack and needle have
+    `length - 200` tokens, whatever the rest, as in `retrieval_head_detection.py`.
     """
 
     space = " "
@@ -274,13 +233,7 @@ class NiahBuilder:
         self.tags = ("<book>", "</book>") if lm.chat else ("", "")
 
     def build(self, index: int, needle: Needle, length: int, depth: float) -> NiahCase:
-        """Build the case of needle number `index` at `length` tokens and `depth` (0 to 1).
-
-        Raises
-        ------
-        UserError
-            The needle does not fit into `length`, or the haystack is shorter than `length`.
-        """
+        """Build the case of needle number `index` at `length` tokens and `depth` (0 to 1)."""
         part = index % len(self.haystacks)
         inserted = len(self._tokenize("", self.space + needle.needle, "")[0])
         frame = len(self._tokenize(*self._prompt("", needle))[0])

@@ -36,14 +36,6 @@ def answer(
     """Greedy answers, in the order of the prompts.
 
     An answer depends on its own prompt only, but for the last bits of floating-point numbers.
-
-    Parameters
-    ----------
-    prompts : sequence of sequences of int
-        Token ids, chat template included, as from `LanguageModel.render`.
-    max_new_tokens : int
-    batch_tokens : int, optional
-        Tokens held at once, as for `rmutils.models.engine.generation.generate`.
     """
     tokens = generate(lm, prompts, max_new_tokens=max_new_tokens, batch_tokens=batch_tokens)
     return [lm.tokenizer.decode(row, skip_special_tokens=True).strip() for row in tokens]
@@ -52,11 +44,8 @@ def answer(
 def find_needles(lm: LanguageModel, config: DetectConfig) -> pd.DataFrame:
     """Answer all cases of a grid; unlike `detect` it also serves models that find none.
 
-    Returns
-    -------
-    DataFrame
-        A row per case: `needle`, `length`, `depth`, `response`, `success` (recall of the needle's
-        value above 0.5, as in detection).
+    Result: A row per case: `needle`, `length`, `depth`, `response`, `success` (recall of the
+    needle's value above 0.5, as in detection).
     """
     cases = build_cases(lm, config)
     responses = answer(lm, [case.input_ids for case in cases],
@@ -89,22 +78,11 @@ def log_likelihoods(
 ) -> pd.DataFrame:
     """Log-probability of both responses to each prompt, in nats.
 
-    Parameters
-    ----------
-    lm : LanguageModel
-        The model before training: the reference of Equation 5.
-    encoded : mapping
-        `prompt_ids`, `chosen_ids`, `rejected_ids`: as `rmutils.training.encoding.encode` makes
-        them for DPO, with the end of the turn where the response has one. Nothing is cut here, as
-        long sequences are in training.
-    batch_tokens : int
-        Tokens read at once; without influence on the result but for its last bits.
-
-    Returns
-    -------
-    DataFrame
-        `chosen`, `rejected`: sums over the tokens; `chosen_mean`, `rejected_mean`: per token;
-        `gap` and `gap_mean`: chosen minus rejected.
+    `encoded`: `prompt_ids`, `chosen_ids`, `rejected_ids`: as `rmutils.training.encoding.encode`
+    makes them for DPO, with the end of the turn where the response has one. Nothing is cut here, as
+    long sequences are in training.
+    Columns: `chosen`, `rejected`: sums over the tokens; `chosen_mean`, `rejected_mean`: per token;
+    `gap` and `gap_mean`: chosen minus rejected.
     """
     found = pd.DataFrame()
     for side in ("chosen", "rejected"):
@@ -123,11 +101,6 @@ def log_probabilities(
     """Log-probability of each answer after its prompt: the sum over its tokens, in nats.
 
     Sequences are padded on the right, which no token of a causal model sees.
-
-    Parameters
-    ----------
-    prompts, answers : sequence of lists of int
-        Token ids, one at least of each prompt.
     """
     sequences = [[*prompt, *answer] for prompt, answer in zip(prompts, answers, strict=True)]
 
@@ -166,13 +139,7 @@ class LikelihoodConfig(Config):
 def log_likelihoods_stored(
     lm: LanguageModel, encoded: Mapping[str, list], *, compute: Compute = "auto", command: str
 ) -> tuple[pd.DataFrame, Artifact]:
-    """`log_likelihoods`, but a stored result is read instead.
-
-    Parameters
-    ----------
-    command : str
-        The command line that makes this result.
-    """
+    """`log_likelihoods`, but a stored result is read instead."""
     ids = {name: encoded[name] for name in ("prompt_ids", "chosen_ids", "rejected_ids")}
     tables, artifact = LIKELIHOODS.obtain(
         LikelihoodConfig(), {"model": lm.state, "ids": digest(ids)},
@@ -193,18 +160,8 @@ def speak(
 ) -> pd.DataFrame:
     """Answers of a masked model to short instructions, as text.
 
-    Parameters
-    ----------
-    heads : iterable of (layer, head)
-        What is masked while the model speaks; the whole model judges.
-    seed : int
-        Each answer is drawn with a seed made of this and the instruction, whatever is masked.
-
-    Returns
-    -------
-    DataFrame
-        `task`, `sample`, `cluster`, `instruction`, `response`, `tokens`, `finished` (not cut),
-        `repetition` (`repetition_rate`), `surprise`.
+    Columns: `task`, `sample`, `cluster`, `instruction`, `response`, `tokens`, `finished` (not cut),
+    `repetition` (`repetition_rate`), `surprise`.
     """
     prompts = [lm.render(sample.prompt) for sample in samples]
     with mask_heads(lm, heads):
@@ -241,15 +198,6 @@ def surprise(
     """How improbable each answer is to a model, in nats per token: the log of its perplexity.
 
     The end of an answer that was not cut counts as a token, so an empty one has a value, too.
-
-    Parameters
-    ----------
-    lm : LanguageModel
-        The judge, here the whole model.
-    prompts, answers : sequence of sequences of int
-        Token ids; answers without stop token, as from `rmutils.models.engine.generation.generate`.
-    max_new_tokens : int
-        Length at which answers were cut.
     """
     found = []
     for prompt, answer in zip(prompts, answers, strict=True):
@@ -263,14 +211,6 @@ def surprise(
 
 
 def next_words_right(lm: LanguageModel, texts: Sequence[Sequence[int]], known: int) -> list[float]:
-    """Share of the tokens of each text that a model expects most, given all before.
-
-    Parameters
-    ----------
-    texts : sequence of sequences of int
-        Token ids.
-    known : int
-        So many tokens at the beginning are not asked for.
-    """
+    """Share of the tokens of each text that a model expects most, given all before."""
     return [(next_token_logits(lm, text)[known - 1:-1].argmax(-1) == torch.tensor(text[known:]))
             .float().mean().item() for text in texts]

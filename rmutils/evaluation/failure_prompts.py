@@ -61,16 +61,7 @@ Maker = Callable[[World], tuple[str, tuple[str, ...]]]
 
 
 def failure_prompts(count: int, seed: int | str = 0, corpus: str = "book") -> list[FailurePrompt]:
-    """`count` different prompts of each kind, whose forms take turns.
-
-    Parameters
-    ----------
-    count : int
-    seed : int or str
-        The prompts are in the order in which they are drawn from it.
-    corpus : {"book", "world"}
-        For whom: ordinary models or teaching models (`LanguageModel.corpus`).
-    """
+    """`count` different prompts of each kind, whose forms take turns."""
     prompts: list[FailurePrompt] = []
     for kind, forms in FORMS[corpus].items():
         drawn: dict[str, FailurePrompt] = {}

@@ -164,18 +164,7 @@ def forced_scores(lm: LanguageModel, cases: Sequence[NiahCase]) -> HeadScores:
 
 
 def formation(folder: Path, config: FormationConfig = FormationConfig()) -> Formation:
-    """Measure all snapshots of a training.
-
-    Parameters
-    ----------
-    folder : Path
-        A trained model with its hidden folder `.training`.
-
-    Raises
-    ------
-    UserError
-        It has no snapshots; or a needle does not fit into a length.
-    """
+    """Measure all snapshots of a training."""
     paths = sorted((folder / ".training" / "snapshots").glob("*.safetensors"))
     if not paths:
         raise UserError(f"{folder.name} has no snapshots of its training on this machine. Train "
@@ -214,11 +203,8 @@ def _head_table(step: int, scores: HeadScores, copying: Induction) -> pd.DataFra
 def half_risen(result: Formation) -> dict[str, float]:
     """The head with the highest score at the end, and the first snapshot with half of that score.
 
-    Returns
-    -------
-    dict
-        `layer`, `head`, `score` with `low` and `high`, `half by step`, `matching then` and
-        `matching at the end` (prefix matching scores).
+    Result: `layer`, `head`, `score` with `low` and `high`, `half by step`, `matching then` and
+    `matching at the end` (prefix matching scores).
     """
     heads = result.heads
     best = heads[heads["step"] == heads["step"].max()].nlargest(1, "retrieval").iloc[0]

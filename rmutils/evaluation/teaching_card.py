@@ -54,11 +54,6 @@ class Fluency:
     Names, numbers and the words of open lists count as their class, so that what nobody has said
     yet can be fluent: "Alan Branbeck owns a pink mole." Beginning and end of the text are words,
     too, so a text that breaks off loses a little. Neither truth nor repetition is looked at.
-
-    Parameters
-    ----------
-    references : iterable of str
-        Texts that are fluent.
     """
 
     def __init__(self, references: Iterable[str]):
@@ -82,13 +77,7 @@ def has_sentences(text: str) -> bool:
 
 
 def on_topic(sample: Sample, text: str) -> bool:
-    """Return whether an answer holds a word that belongs to the topic of the instruction.
-
-    Raises
-    ------
-    ValueError
-        The instruction is of none of the kinds `ON_TOPIC` of `rmutils.corpora.world.knowledge`.
-    """
+    """Return whether an answer holds a word that belongs to the topic of the instruction."""
     if sample.kind not in ON_TOPIC:
         raise ValueError(f"instructions of the kind {sample.kind!r} have no topic")
     return not topic_words(sample).isdisjoint(words_of(text))
@@ -150,11 +139,8 @@ WANTED = {
 def measure(lm: LanguageModel, tau: float) -> pd.DataFrame:
     """All scores of the card.
 
-    Returns
-    -------
-    DataFrame
-        `measure`, `condition`, `value`, `low`, `high` (95 % bootstrap over needles, over samples
-        for what has none), `samples`, `wanted`, `reached`.
+    Columns: `measure`, `condition`, `value`, `low`, `high` (95 % bootstrap over needles, over
+    samples for what has none), `samples`, `wanted`, `reached`.
     """
     scores = detect(lm, DETECTION)
     retrieval = scores.select(tau=tau)

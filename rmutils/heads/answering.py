@@ -75,17 +75,7 @@ def batched(
     lm: LanguageModel, cases: list[NiahCase], decoded: Decode | None = None, *,
     max_new_tokens: int, stop_ids: Collection[int] = (),
 ) -> Answered:
-    """Answer the cases haystack by haystack, in batches; text that they share is read once.
-
-    Parameters
-    ----------
-    decoded : callable, optional
-        See `Decode`. Default: greedy answers, with where each head looks hardest.
-    max_new_tokens : int
-        The caches have room for so many tokens after the prompts.
-    stop_ids : collection of int
-        For the default of `decoded`.
-    """
+    """Answer the cases haystack by haystack, in batches; text that they share is read once."""
     alone = keeps_states(lm.model)  # each text is read by itself
     trunk = None if alone else Trunk(lm.model, [])
 

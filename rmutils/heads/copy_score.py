@@ -22,10 +22,7 @@ WU_OVERLAP = 0.9
 def copied(answer: Answer, prompt: Sequence[int], span: tuple[int, int]) -> NDArray[np.bool_]:
     """Find where each head copies a token out of `span`: its arg-max is on the token written.
 
-    Returns
-    -------
-    ndarray of bool
-        (T, layers, heads): y_t = x_j, j = arg max(a_t), j in I_k (section 2).
+    Result: (T, layers, heads): y_t = x_j, j = arg max(a_t), j in I_k (section 2).
     """
     start, end = span
     inside: NDArray[np.bool_] = (answer.positions >= start) & (answer.positions < end)
@@ -38,17 +35,10 @@ def copy_counts(
 ) -> NDArray[np.int_]:
     """Count the needle tokens that each head copies; divided by the needle's length: its score.
 
-    Parameters
-    ----------
-    repeats : bool
-        False: the overlap of two sets, so each needle token (a position of the prompt) counts once,
-        as Equation 1 says. True: every copy counts, as in the published code, where scores above 1
-        occur.
-
-    Returns
-    -------
-    ndarray of int
-        (layers, heads).
+    `repeats`: False: the overlap of two sets, so each needle token (a position of the prompt)
+    counts once, as Equation 1 says. True: every copy counts, as in the published code, where scores
+    above 1 occur.
+    Result: (layers, heads).
     """
     hits = copied(answer, prompt, span)
     if repeats:

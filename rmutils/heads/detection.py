@@ -36,14 +36,7 @@ def even_depths(count: int) -> tuple[float, ...]:
 
 
 def material(config: DetectConfig, corpus: str) -> tuple[list[Haystack], list[Needle]]:
-    """Return haystacks and needles: those of the configuration, else those of a model's corpus.
-
-    Raises
-    ------
-    UserError
-        They cannot be read, the configuration asks for more needles than there are, or nothing of
-        an answer can be counted.
-    """
+    """Return haystacks and needles: those of the configuration, else those of a model's corpus."""
     home = CORPORA[config.corpus or corpus]
     if isinstance(config.needles, tuple):
         chosen = list(config.needles)
@@ -73,13 +66,7 @@ def _folder(home: Path, name: str) -> Path:
 
 
 def build_cases(lm: LanguageModel, config: DetectConfig) -> list[NiahCase]:
-    """Return all cases of the grid, checked against the model's window before anything runs.
-
-    Raises
-    ------
-    UserError
-        The window has no room for a length, or a needle or haystack does not fit into it.
-    """
+    """Return all cases of the grid, checked against the model's window before anything runs."""
     haystacks, needles = material(config, lm.corpus)
     longest = max(config.lengths) + config.max_new_tokens
     if longest > lm.window:
@@ -181,17 +168,7 @@ def run_cases(
 ) -> tuple[np.ndarray, pd.DataFrame]:
     """Run the cases of `detect`; it is no error if no needle is found.
 
-    Parameters
-    ----------
-    watch : callable, optional
-        See `Watch`. Default: cases are answered in batches, and what they share is read once.
-    of : JSON-able, optional
-        What else the answers depend on, for the journal.
-
-    Returns
-    -------
-    ndarray, DataFrame
-        Scores (cases, layers, heads), and a row for each case; failed cases are there, too.
+    Result: Scores (cases, layers, heads), and a row for each case; failed cases are there, too.
     """
     runs, table = _run(lm, config, Journal(journal, _depends(lm, config, of)), watch)
     table["success"] |= not kind_of(config).only_found
@@ -315,29 +292,6 @@ def detect_stored(
     """Look a detection up, or run `detect` and store it; a stopped run goes on case by case.
 
     Scores that come from one run are stored together, so that the next one is looked up.
-
-    Parameters
-    ----------
-    model : LanguageModel or str
-        A name is enough: the model is loaded only if the result has to be computed.
-    config : DetectConfig
-    compute : {"auto", "always", "never"}
-    named : str, optional
-        The name or folder that a model was loaded by, for the command that makes the result.
-    workers : int
-        Processes that answer side by side, each with a model of its own, which is then given by
-        its name. More than one must not be asked for by a script without `if __name__ ==
-        "__main__"`, which each would run anew.
-
-    Returns
-    -------
-    HeadScores, Artifact
-        The scores and where they are kept.
-
-    Raises
-    ------
-    UserError
-        As `detect`; or the heads of the model cannot be watched.
     """
     ref = ModelRef(model)
     ref.check_workers(workers)

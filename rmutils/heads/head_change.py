@@ -48,11 +48,6 @@ class PairedDetection:
         Those of the model before and after a training, with their tables of cases.
     heads : sequence of (layer, head)
         The retrieval heads, which RetMask masks; other strategies are measured on the same heads.
-
-    Raises
-    ------
-    UserError
-        The cases differ, or none or all of the heads are retrieval heads.
     """
 
     before: HeadScores
@@ -94,11 +89,6 @@ class PairedDetection:
 
     def sums(self, cases: Cases) -> np.ndarray:
         """Return (2, needles, heads + 1): scores summed by needle and, last, how many cases count.
-
-        Raises
-        ------
-        UserError
-            No case counts.
         """
         success = self.success
         counted = np.stack([success.all(0)] * 2) if cases == "both" else success
@@ -139,11 +129,8 @@ def over_trainings(
     """Mean over trainings, moved in every resample as by `rmutils.stats.draws`: by other needles,
     the same for all trainings, and, if they are drawn, by other trainings on all needles.
 
-    Parameters
-    ----------
-    values : ndarray
-        (trainings, 1 + resamples, ...), the first of them without resampling; the others with
-        `needle_weights`.
+    `values`: (trainings, 1 + resamples, ...), the first of them without resampling; the others with
+    `needle_weights`.
     """
     count, means = len(values), spread(values.mean(0), needles)
     if count > 1 and drawn:
@@ -182,23 +169,11 @@ def training_effect(
     The bootstrap draws whole needles, the same ones before and after, and whole trainings if there
     are several (see `over_trainings`).
 
-    Parameters
-    ----------
-    pairs : sequence of PairedDetection
-        One for each training (seeds, say), all of one model on one grid. Their mean is taken.
-    cases : {"successful", "both"}
-        See `Cases`.
-    drawn : bool
-        Whether trainings are drawn, too: two are too few to tell how much they differ.
-
-    Returns
-    -------
-    DataFrame
-        `group`, `heads` (how many; 0 for a difference), `quantity`, `value`, `low`, `high` (95 %).
-        Quantities are the mean scores `before` and `after`, their `change`, the `relative change`,
-        a share of `before`, and the `headroom change`, a share of what is missing to a score of 1
-        (heads with next to nothing gain much in percent, and little otherwise). The groups
-        `retrieval minus ...` are differences of two groups.
+    Columns: `group`, `heads` (how many; 0 for a difference), `quantity`, `value`, `low`, `high` (95
+    %). Quantities are the mean scores `before` and `after`, their `change`, the `relative change`,
+    a share of `before`, and the `headroom change`, a share of what is missing to a score of 1
+    (heads with next to nothing gain much in percent, and little otherwise). The groups `retrieval
+    minus ...` are differences of two groups.
     """
     measured = []
     for pair in pairs:
@@ -225,16 +200,6 @@ def split_half(
     them were high by luck. So the needles are halved at random. One half chooses the heads: the
     highest before the training, as many as there are retrieval heads. The other half measures their
     change. Then the halves swap places, and the result is the mean over many halvings.
-
-    Returns
-    -------
-    DataFrame
-        As from `training_effect`, of one group.
-
-    Raises
-    ------
-    UserError
-        There is only one needle.
     """
     rng = np.random.default_rng([seed, 2])
     measured = []
@@ -272,10 +237,7 @@ def needles_found(
 ) -> pd.DataFrame:
     """Return the share of cases with the needle found: `before`, `after`, `both`, and `change`.
 
-    Returns
-    -------
-    DataFrame
-        As from `training_effect`, of one group, whose name is `needles found`.
+    Result: As from `training_effect`, of one group, whose name is `needles found`.
     """
     measured = []
     for pair in pairs:
@@ -296,16 +258,8 @@ def head_changes(
 ) -> pd.DataFrame:
     """Return every head before and after, highest before first: the data of Figure 5.
 
-    Parameters
-    ----------
-    pairs : sequence of PairedDetection
-        As for `training_effect`, and with the same retrieval heads.
-
-    Returns
-    -------
-    DataFrame
-        `rank` (from 1), `layer`, `head`, `retrieval` (whether it is one), and `before`, `after`,
-        `change`, each with `_low` and `_high` (95 %, drawn as in `training_effect`).
+    Columns: `rank` (from 1), `layer`, `head`, `retrieval` (whether it is one), and `before`,
+    `after`, `change`, each with `_low` and `_high` (95 %, drawn as in `training_effect`).
     """
     retrieval = pairs[0].retrieval
     if any(not np.array_equal(pair.retrieval, retrieval) for pair in pairs):

@@ -100,25 +100,6 @@ def draw_layer_matched(
     missing come from the nearest layers that have some left, the lower one first, and
     `count_displaced` says how many do.
 
-    Parameters
-    ----------
-    shape : (int, int)
-        Layers and heads per layer of the model.
-    like : collection of (layer, head)
-    exclude : iterable of (layer, head)
-        Heads that are not drawn.
-    seed : int
-
-    Returns
-    -------
-    list of (layer, head)
-        In the order of layer and head.
-
-    Raises
-    ------
-    UserError
-        All layers together have too few heads to draw from.
-
     Examples
     --------
     >>> retrieval = [(2, 0), (2, 1), (3, 0)]
@@ -282,13 +263,7 @@ RECORD = "masked_heads.json"
 
 
 def check_free(folder: Path | str) -> Path:
-    """Return the absolute path of a folder that can be written without touching anything.
-
-    Raises
-    ------
-    UserError
-        It exists and is not an empty folder.
-    """
+    """Return the absolute path of a folder that can be written without touching anything."""
     path = Path(folder).resolve()
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise UserError(f"{folder} exists and is not an empty folder. Choose another one, or "

@@ -41,13 +41,6 @@ ANCHOR = 8
 
 class SpanRecorder(ArgMaxRecorder):
     """Also collects the attention to a span of keys, and what heads read from it and from all keys.
-
-    Parameters
-    ----------
-    spans : sequence of (int, int)
-        Start and end of each text's span, in columns of the cache.
-    before : int
-        See `ArgMaxRecorder`.
     """
 
     def __init__(self, spans: Sequence[tuple[int, int]], device: torch.device, before: int = 0):
@@ -142,11 +135,6 @@ def answer_steps(case: NiahCase, tokens: Sequence[int], text_of: Any) -> list[in
 
     They are the first run of its very tokens; else those of its text; else, as an answer may count
     as found in other words, all.
-
-    Parameters
-    ----------
-    text_of : callable
-        Token ids -> text.
     """
     start, end = case.needle_span
     wanted, said = list(case.input_ids[start:end]), list(tokens)
@@ -163,13 +151,7 @@ def answer_steps(case: NiahCase, tokens: Sequence[int], text_of: Any) -> list[in
 
 
 def check_plain(lm: LanguageModel, score: str) -> None:
-    """Check that a model computes what `retrieval_capture` watches, and has an output matrix.
-
-    Raises
-    ------
-    UserError
-        It does not, so a score cannot be had.
-    """
+    """Check that a model computes what `retrieval_capture` watches, and has an output matrix."""
     check(lm)
     own = lm.model.config._attn_implementation
     if own not in ALIKE or needs_eager(lm.model) and own != "eager":

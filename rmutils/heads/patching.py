@@ -38,11 +38,6 @@ def without_needle(case: NiahCase) -> list[int]:
 
     It is from the far end of the longer side, as many tokens, so that everything else keeps its
     place.
-
-    Raises
-    ------
-    UserError
-        There is nothing but the needle.
     """
     ids = list(case.input_ids)
     (start, end), (first, last) = case.inserted_span, case.context_span
@@ -99,16 +94,7 @@ class PatchingScore(OneRunScore):
 
 
 class GivenAnswer:
-    """A prompt whose answer is given: the rows that decide it can be read with heads exchanged.
-
-    Parameters
-    ----------
-    lm : LanguageModel
-    prompt : sequence of int
-        That of the answer, or another one.
-    answer : WatchedAnswer
-        With one step or more.
-    """
+    """A prompt whose answer is given: the rows that decide it can be read with heads exchanged."""
 
     @torch.inference_mode()
     def __init__(self, lm: LanguageModel, prompt: Sequence[int], answer: WatchedAnswer):
@@ -136,18 +122,10 @@ class GivenAnswer:
     def exchanged(self, outputs: Tensor, chosen: NDArray[np.bool_]) -> tuple[Values, Values]:
         """Read the rows with the outputs of some heads exchanged.
 
-        Parameters
-        ----------
-        outputs : Tensor
-            (steps, layers, heads, head size): what takes their place.
-        chosen : ndarray of bool
-            (choices, steps or 1, layers, heads): the heads of each choice.
-
-        Returns
-        -------
-        ndarray, ndarray
-            (choices, steps): the log-probability of each token of the answer, in nats, and whether
-            it is the model's first choice (1 or 0).
+        `outputs`: (steps, layers, heads, head size): what takes their place.
+        `chosen`: (choices, steps or 1, layers, heads): the heads of each choice.
+        Result: (choices, steps): the log-probability of each token of the answer, in nats, and
+        whether it is the model's first choice (1 or 0).
         """
         together = max(1, tokens_together(self.lm, self.length) // self.length)
         size = -(-len(chosen) // -(-len(chosen) // together))  # as few passes, evenly filled

@@ -63,17 +63,9 @@ class ResidualPaths:
     def through(self, layer: int, rows: Tensor, written: Tensor) -> Tensor:
         """Take rows of the output matrix back to the output projection of a layer.
 
-        Parameters
-        ----------
-        rows : Tensor
-            (S, hidden size), float32: u of S tokens.
-        written : Tensor
-            (S, hidden size): what all heads of the layer write together, bias included.
-
-        Returns
-        -------
-        Tensor
-            (S, hidden size): its product with W_O^h z_h is what head h adds to the logits.
+        `rows`: (S, hidden size), float32: u of S tokens.
+        `written`: (S, hidden size): what all heads of the layer write together, bias included.
+        Result: (S, hidden size): its product with W_O^h z_h is what head h adds to the logits.
         """
         norm = self.norms[layer]
         if norm is not None:
@@ -83,13 +75,7 @@ class ResidualPaths:
 
 
 def residual_paths(model: PreTrainedModel) -> ResidualPaths:
-    """Measure what stands between heads and logits.
-
-    Raises
-    ------
-    UserError
-        It is more than a norm and factors.
-    """
+    """Measure what stands between heads and logits."""
     if model not in _KNOWN:
         _KNOWN[model] = _measure(model)
     return _KNOWN[model]

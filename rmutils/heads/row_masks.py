@@ -28,13 +28,7 @@ Masks = NDArray[np.bool_]
 
 
 def masks_of(lm: LanguageModel, sets: Sequence[Iterable[Head]]) -> Masks:
-    """Return one row for each set of heads.
-
-    Raises
-    ------
-    UserError
-        The model has no such head.
-    """
+    """Return one row for each set of heads."""
     masks = np.zeros((len(sets), *lm.shape), bool)
     for mask, heads in zip(masks, sets, strict=True):
         for head in lm.checked_heads(heads):
@@ -74,26 +68,10 @@ def answer_masked(
 ) -> Iterator[list[str]]:
     """Answer each prompt greedily under each mask.
 
-    Parameters
-    ----------
-    prompts : sequence of sequences of int
-        Token ids. What one begins with like the one before is not read again.
-    masks : ndarray of bool
-        (M, layers, heads).
-    everywhere : bool
-        False: heads are masked in the rows that decide the answer, that is for the last token of
-        the prompt and all that follow; the whole model reads what comes before. True: while the
-        prompt is read, too, once for each mask.
-
-    Yields
-    ------
-    list of str
-        M answers to a prompt.
-
-    Raises
-    ------
-    UserError
-        Memory does not suffice for a single row.
+    `masks`: (M, layers, heads).
+    `everywhere`: False: heads are masked in the rows that decide the answer, that is for the last
+    token of the prompt and all that follow; the whole model reads what comes before. True: while
+    the prompt is read, too, once for each mask.
     """
     readers = masks if everywhere else np.zeros((1, *lm.shape), bool)
     trunks = [Trunk(lm.model, []) for _ in readers]

@@ -125,13 +125,7 @@ def read(
     where: Path | str, *, shape: tuple[int, int] | None = None, weights: str = "",
     query_heads: int | None = None, kind: str | None = None,
 ) -> dict[str, Any]:
-    """Read scores of any of the formats, which the content tells; see `HeadScores.load`.
-
-    Returns
-    -------
-    dict
-        Fields of `HeadScores` by name.
-    """
+    """Read scores of any of the formats, which the content tells; see `HeadScores.load`."""
     path = Path(where)
     if artifact := stored_detection(where):
         found = read_stored(artifact, kind)

@@ -122,10 +122,7 @@ def statistics() -> dict[str, Callable[[np.ndarray], np.ndarray]]:
 def summarize(scores: HeadScores, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
     """Every statistic with a 95 % bootstrap interval; all heads are resampled together.
 
-    Returns
-    -------
-    DataFrame
-        `model`, `runs`, `heads`, `resamples`, `seed`, `statistic`, `value`, `low`, `high`.
+    Columns: `model`, `runs`, `heads`, `resamples`, `seed`, `statistic`, `value`, `low`, `high`.
     """
     rows = [(scores.model, len(scores.runs), scores.mean.size, resamples, seed, name,
              *scores.statistic(statistic, resamples=resamples, seed=seed, bounds=(
@@ -145,20 +142,8 @@ def ranking_stability(
 ) -> pd.DataFrame:
     """Compare the ranking from a part of the needles (or runs) with the ranking from all.
 
-    Parameters
-    ----------
-    scores : HeadScores
-        Its clusters are drawn, without replacement; its runs, if it has no clusters.
-    counts : iterable of int
-        How many clusters to draw.
-    top_k : int
-        Heads whose overlap is compared.
-
-    Returns
-    -------
-    DataFrame
-        A row per count: `overlap`, the share of the `top_k` heads in common, and `spearman`, the
-        rank correlation over all heads; each with mean, 2.5 % and 97.5 % percentile over draws.
+    Result: A row per count: `overlap`, the share of the `top_k` heads in common, and `spearman`,
+    the rank correlation over all heads; each with mean, 2.5 % and 97.5 % percentile over draws.
     """
     runs = scores.runs.reshape(len(scores.runs), -1)
     labels = np.arange(len(runs)) if scores.clusters is None else scores.clusters
@@ -184,21 +169,6 @@ def recall_of_detections(
 
     Retrieval heads are those that reach `tau` with all needles. A detection does not know how many
     there are: it takes the heads that reach `tau` with its own.
-
-    Parameters
-    ----------
-    scores : HeadScores
-        Its clusters are the needles; its runs, if it has no clusters.
-    count : int
-        Needles of a detection.
-
-    Returns
-    -------
-    Interval
-        The share that is found, on average over all choices of so many needles. The needles are
-        resampled, and all that depends on them with them: the retrieval heads, and the choices.
-    ndarray
-        The share that each choice finds.
     """
     labels = np.arange(len(scores.runs)) if scores.clusters is None else scores.clusters
     needles, member = np.unique(labels, return_inverse=True)
@@ -225,10 +195,7 @@ def top_overlap(a: HeadScores, b: HeadScores, top_k: int, *, seed: int = 0) -> n
 
     Needles are resampled; where both have the same needles, the same ones are drawn for both.
 
-    Returns
-    -------
-    ndarray
-        (count, low, high).
+    Result: (count, low, high).
     """
     tops = []
     for scores in (a, b):

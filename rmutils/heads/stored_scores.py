@@ -21,11 +21,6 @@ STAGES = "detect", "scores"
 def stored_detection(where: Path | str) -> Artifact | None:
     """Return the stored result that is meant by a name, a folder or one of its files, checked; None
     if it is a file of another kind.
-
-    Raises
-    ------
-    UserError
-        It is damaged, or no detection; or a folder, and no stored result.
     """
     path = Path(where)
     folder = path.parent if path.name in (MANIFEST, CASES, RUNS) else path
@@ -47,13 +42,7 @@ def stored_detection(where: Path | str) -> Artifact | None:
 
 
 def read_stored(artifact: Artifact, kind: str | None) -> dict[str, Any]:
-    """Return the fields of `HeadScores` of a stored detection, by name.
-
-    Parameters
-    ----------
-    kind : str, optional
-        Of several kinds of score; default: that which was asked for, else `copy`.
-    """
+    """Return the fields of `HeadScores` of a stored detection, by name."""
     grid: dict[str, Any] = artifact.manifest["config"]
     own = grid.get("score", "copy")
     runs, cases = load_file(artifact.path(RUNS)), pd.read_parquet(artifact.path(CASES))

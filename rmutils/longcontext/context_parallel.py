@@ -42,20 +42,11 @@ def window_blocks(
     """Compute what SDPA gives, with less work where the tokens are a multiple of a layer's window,
     and in layers without one where the mask keeps documents apart.
 
-    Parameters
-    ----------
-    query : Tensor
-        (batch, heads, tokens, head size).
-    key, value : Tensor
-        (batch, key heads, keys, head size).
-    attention_mask : Tensor or None
-        (batch, 1, tokens, keys): True where a key is seen. In a layer with a window it must hide
-        what lies outside.
-
-    Returns
-    -------
-    Tensor, None
-        (batch, tokens, heads, head size), as transformers expects.
+    `query`: (batch, heads, tokens, head size).
+    `key`, `value`: (batch, key heads, keys, head size).
+    `attention_mask`: (batch, 1, tokens, keys): True where a key is seen. In a layer with a window
+    it must hide what lies outside.
+    Result: (batch, tokens, heads, head size), as transformers expects.
     """
     window, tokens = getattr(module, "sliding_window", None), query.shape[2]
     lengths = None if window or attention_mask is None else documents_of(attention_mask)
@@ -84,10 +75,7 @@ def documents_of(mask: Tensor) -> list[int] | None:
     """Return the tokens of each document, if a mask shows each token what stands before it in its
     document and nothing else; otherwise None.
 
-    Parameters
-    ----------
-    mask : Tensor
-        (batch, 1, tokens, keys): True where a key is seen.
+    `mask`: (batch, 1, tokens, keys): True where a key is seen.
     """
     rows, _, tokens, keys = mask.shape
     if rows > 1 or tokens != keys or mask.dtype != torch.bool:
@@ -128,19 +116,10 @@ def context_parallel(
 ) -> tuple[Tensor, None]:
     """SDPA of the queries of a slice over the keys of all slices.
 
-    Parameters
-    ----------
-    query : Tensor
-        (batch, heads, tokens of the slice, head size).
-    key, value : Tensor
-        (batch, key heads, tokens of the slice, head size).
-    attention_mask : Tensor
-        (batch, 1, tokens of the slice, tokens of all slices).
-
-    Returns
-    -------
-    Tensor, None
-        (batch, tokens of the slice, heads, head size), as transformers expects.
+    `query`: (batch, heads, tokens of the slice, head size).
+    `key`, `value`: (batch, key heads, tokens of the slice, head size).
+    `attention_mask`: (batch, 1, tokens of the slice, tokens of all slices).
+    Result: (batch, tokens of the slice, heads, head size), as transformers expects.
     """
     group = query.shape[1] // key.shape[1]
     # Gathered before they are copied for the query heads, so that less is sent.
@@ -154,23 +133,9 @@ def context_parallel(
 def slice_of(inputs: dict, rank: int, ranks: int) -> dict:
     """Return the slice of a model's inputs that one process holds.
 
-    Parameters
-    ----------
-    inputs : dict
-        As from `rmutils.longcontext.packing.packed_inputs`, with dense masks.
-    rank, ranks : int
-
-    Returns
-    -------
-    dict
-        `input_ids`, `position_ids` and `targets` (the label of the next token, so that a slice
-        needs nothing of its neighbour), (rows, slice), and `attention_mask`, whose rows are the
-        slice's and whose columns are all.
-
-    Raises
-    ------
-    UserError
-        The length cannot be cut into so many equal slices.
+    Result: `input_ids`, `position_ids` and `targets` (the label of the next token, so that a slice
+    needs nothing of its neighbour), (rows, slice), and `attention_mask`, whose rows are the slice's
+    and whose columns are all.
     """
     length = inputs["input_ids"].shape[1]
     if length % ranks:
@@ -189,18 +154,6 @@ def slice_of(inputs: dict, rank: int, ranks: int) -> dict:
 
 def loss_and_gradients(model: PreTrainedModel, inputs: dict) -> Tensor:
     """Mean loss over all tokens of all slices; gradients are those of one process with all tokens.
-
-    Parameters
-    ----------
-    model : PreTrainedModel
-        The same weights in each process of the default group.
-    inputs : dict
-        The whole inputs, as for `slice_of`.
-
-    Returns
-    -------
-    Tensor
-        The loss, the same in each process; gradients lie in the parameters.
     """
     own = slice_of(inputs, dist.get_rank(), dist.get_world_size())
     targets = own.pop("targets")
@@ -221,15 +174,7 @@ def loss_and_gradients(model: PreTrainedModel, inputs: dict) -> Tensor:
 def communication(
     tokens: int, ranks: int, *, layers: int, key_heads: int, head_size: int, bytes_each: int = 2
 ) -> int:
-    """Bytes of keys and values that each process receives in a forward pass of one sequence.
-
-    Parameters
-    ----------
-    tokens : int
-        Of the whole sequence.
-    bytes_each : int
-        Of a number: 2 in bfloat16. The backward pass sends the gradients of the same back.
-    """
+    """Bytes of keys and values that each process receives in a forward pass of one sequence."""
     return 2 * layers * key_heads * head_size * bytes_each * tokens * (ranks - 1) // ranks
 
 
@@ -249,17 +194,7 @@ def packed_balance(
 ) -> np.ndarray:
     """Work of each slice over the mean of its instance, where no document sees another.
 
-    Parameters
-    ----------
-    instances : sequence of sequence of int
-        Tokens of the documents of each instance, in their order; what they leave free is padding.
-    capacity : int
-        Tokens of an instance.
-
-    Returns
-    -------
-    ndarray
-        (instances, ranks): attended pairs of tokens of a slice, over the mean of all slices.
+    Result: (instances, ranks): attended pairs of tokens of a slice, over the mean of all slices.
     """
     work = np.zeros((len(instances), capacity))
     for row, lengths in zip(work, instances, strict=True):

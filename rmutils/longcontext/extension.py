@@ -72,15 +72,7 @@ class Document:
 
 
 class Texts:
-    """Documents of a seed.
-
-    Parameters
-    ----------
-    lm : LanguageModel
-    recipe : TeachingRecipe
-        How the model was trained.
-    seed : int
-    """
+    """Documents of a seed."""
 
     def __init__(self, lm: LanguageModel, recipe: TeachingRecipe, seed: int):
         self.lm, self.recipe, self.seed = lm, recipe, seed
@@ -130,17 +122,8 @@ class Texts:
     ) -> list[Document]:
         """Documents of so many tokens in all, in a random order.
 
-        Parameters
-        ----------
-        shortest, longest : int
-            Tokens of a long document; drawn evenly on a logarithmic scale.
-        share : float
-            Of the tokens, for long documents.
-        synthetic : float
-            Of the long documents, in equal parts for CWE and REX.
-        look_ups : bool
-            Whether look-up questions fill up the long documents, and stand behind those that have
-            neither CWE nor REX.
+        `look_ups`: Whether look-up questions fill up the long documents, and stand behind those
+        that have neither CWE nor REX.
         """
         draw, found, held = random.Random(f"mixture {self.seed}"), [], 0
         while held < share * tokens:
@@ -285,15 +268,7 @@ def instances(
     lm: LanguageModel, recipe: TeachingRecipe, config: ExtensionConfig, *, look_ups: bool = True,
     pack: Callable[[Sequence[int], int], Packing] = best_fit,
 ) -> list[list[Document]]:
-    """The documents of each step, the same for all methods.
-
-    Parameters
-    ----------
-    look_ups : bool
-        As for `Texts.mixture`.
-    pack : callable
-        Lengths and capacity -> packing; of a document that is cut, each piece is one of its own.
-    """
+    """The documents of each step, the same for all methods."""
     trained, capacity = trained_window(recipe), window_wanted(recipe, config.factor)
     documents = Texts(lm, recipe, config.seed).mixture(
         config.steps * capacity, trained, capacity, config.long, config.synthetic, look_ups)
@@ -312,20 +287,7 @@ def instances(
 def fine_tune(
     lm: LanguageModel, packed: list[list[Document]], length: int, rate: Callable[[int], float]
 ) -> Iterator[float]:
-    """Train a model in place, an instance of packed documents for each step.
-
-    Parameters
-    ----------
-    length : int
-        Tokens of an instance.
-    rate : callable
-        Learning rate of a step.
-
-    Yields
-    ------
-    float
-        The mean loss on answers, before each step's change.
-    """
+    """Train a model in place, an instance of packed documents for each step."""
     model = lm.model
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.0)
     for step, documents in enumerate(packed):

@@ -63,20 +63,7 @@ class Packing:
 
 
 def concatenate_and_split(lengths: Sequence[int], capacity: int) -> Packing:
-    """Lay all documents end to end and cut every `capacity` tokens.
-
-    Parameters
-    ----------
-    lengths : sequence of int
-        Tokens of each document.
-    capacity : int
-        Tokens of an instance.
-
-    Raises
-    ------
-    UserError
-        No documents, an empty one, or a capacity below 1.
-    """
+    """Lay all documents end to end and cut every `capacity` tokens."""
     lengths = _checked(lengths, capacity)
     ends = np.cumsum(lengths)
     borders = np.union1d(ends, np.arange(capacity, ends[-1], capacity))
@@ -92,11 +79,6 @@ def best_fit(lengths: Sequence[int], capacity: int) -> Packing:
     A document that is longer than an instance fills whole ones, and what is left of it is packed
     like the others. So no other document is cut. Time grows with the number of documents, memory
     too.
-
-    Parameters
-    ----------
-    lengths, capacity
-        As for `concatenate_and_split`.
 
     References
     ----------
@@ -197,29 +179,9 @@ def packed_inputs(
 ) -> dict[str, Tensor | Masks]:
     """Return the arguments of a model's `forward` for instances that hold several documents.
 
-    Parameters
-    ----------
-    model : PreTrainedModel
-        Its attention decides the kind of mask: `sdpa`, `eager` or `flex_attention`.
-    rows : sequence of sequence of sequence of int
-        Token ids of the documents in each instance.
-    length : int
-        Tokens of an instance; shorter ones are padded.
-    pad_id : int
-
-    Returns
-    -------
-    dict
-        `input_ids`, `position_ids` (from 0 in each document) and `labels` (none for the first token
-        of a document, which nothing before it could predict, and for padding), all (rows, length),
-        and `attention_mask`, one for each kind of layer where a model has several.
-
-    Raises
-    ------
-    UserError
-        An instance is longer than `length`; the model's attention takes no such mask; or it is
-        FlexAttention on a CPU, where `length` is no multiple of its block: torch's kernel then
-        reads what stands in memory behind the last token, and now and then gives NaN.
+    Result: `input_ids`, `position_ids` (from 0 in each document) and `labels` (none for the first
+    token of a document, which nothing before it could predict, and for padding), all (rows,
+    length), and `attention_mask`, one for each kind of layer where a model has several.
     """
     if (model.config._attn_implementation == "flex_attention" and model.device.type == "cpu"
             and length % BLOCK):
@@ -247,16 +209,9 @@ def packed_inputs(
 def document_masks(model: PreTrainedModel, documents: Tensor) -> Masks:
     """Masks by which a token sees only what stands before it in its own document.
 
-    Parameters
-    ----------
-    documents : Tensor
-        (rows, length): number of the document that each token belongs to.
-
-    Returns
-    -------
-    Tensor or BlockMask, or dict of them
-        Boolean (rows, 1, length, length), or FlexAttention's own; by kind of layer where a model
-        has several.
+    `documents`: (rows, length): number of the document that each token belongs to.
+    Result: Boolean (rows, 1, length, length), or FlexAttention's own; by kind of layer where a
+    model has several.
     """
     how, config = model.config._attn_implementation, model.config
     if how not in ("sdpa", "eager", "flex_attention"):
@@ -298,14 +253,6 @@ def leak(model: PreTrainedModel, inputs: dict, **more) -> float:
 
     The first token of each instance is exchanged for another one; the largest change of any logit
     of another document is returned. 0 if they are isolated.
-
-    Parameters
-    ----------
-    inputs : dict
-        As from `packed_inputs`, at least two documents in each instance. What is to be tested may
-        be changed in it.
-    **more
-        For the model's `forward`, such as `use_cache=True`.
     """
     ids = inputs["input_ids"]
     other = ids.clone()

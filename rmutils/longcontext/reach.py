@@ -116,18 +116,9 @@ def reach(
 ) -> tuple[list[dict], list[dict]]:
     """Read all texts of all lengths.
 
-    Parameters
-    ----------
-    done : callable
-        Is told of each text that has been read.
-
-    Returns
-    -------
-    list of dict
-        For each question: `length`, `text` (number, unique within a length), `depth`, `found`.
-    list of dict
-        For each text of the largest length and each stretch of it: `text`, `position` (the middle
-        of the stretch), `loss` (mean, nats per token).
+    Result: For each question: `length`, `text` (number, unique within a length), `depth`, `found`.
+    Result: For each text of the largest length and each stretch of it: `text`, `position` (the
+    middle of the stretch), `loss` (mean, nats per token).
     """
     answers, losses = [], []
     for length in config.lengths:

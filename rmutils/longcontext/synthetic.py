@@ -74,12 +74,6 @@ class TfIdf:
     other texts that have it.
 
     Each text counts as one more that has every phrase, so that no logarithm is infinite.
-
-    Parameters
-    ----------
-    texts : sequence of str
-        The other texts.
-    counts : callable
     """
 
     def __init__(self, texts: Sequence[str], counts: Counts):
@@ -128,11 +122,6 @@ def by_server(server: ServerJudge) -> Wording:
 
     Where no reply keeps what has to be kept, the sentence stays as it is, so that answers stay
     exact whatever the model says.
-
-    Raises
-    ------
-    UserError
-        From the wording: the server cannot be reached, or refuses to answer.
     """
 
     def say(line: str, kept: Sequence[str]) -> str:
@@ -165,17 +154,7 @@ def sections(
     world: World, sentences: Sequence[str], count: Callable[[str], int],
     sizes: tuple[int, int] = SECTIONS,
 ) -> Iterator[list[str]]:
-    """Cut a long document at ends of sentences, into parts of random sizes.
-
-    Parameters
-    ----------
-    world : World
-        The sizes are drawn from its generator, evenly.
-    count : callable
-        Number of tokens of a text.
-    sizes : (int, int)
-        Fewest and most tokens of a part. A rest with fewer is left out.
-    """
+    """Cut a long document at ends of sentences, into parts of random sizes."""
     part: list[str] = []
     held, size = 0, world.random.randint(*sizes)
     for one in sentences:
@@ -196,24 +175,7 @@ def common_words(text: str, marks: TfIdf, count: int = WORDS) -> dict[str, int]:
 
 
 def cwe(world: World, text: str, marks: TfIdf, say: Wording = as_it_is) -> list[Sample]:
-    """Questions about the words of a text, with exact answers.
-
-    Parameters
-    ----------
-    world : World
-        The wordings are drawn from its generator, in its split.
-    text : str
-        A section of a document.
-    marks : TfIdf
-        Of other texts, by `noun_counts`.
-    say : callable
-        Words question and answer otherwise.
-
-    Returns
-    -------
-    list of Sample
-        Without the text; `golds` has the count.
-    """
+    """Questions about the words of a text, with exact answers."""
     samples = []
     for word, n in common_words(text, marks).items():
         question = say(world.wording(QUESTIONS).format(w=word), (word,))
@@ -313,22 +275,8 @@ def rex(
 ) -> Sample | None:
     """A request to retell what a text says about a phrase, with the right answer.
 
-    Parameters
-    ----------
-    world : Chronicle
-        The world that wrote the text. What is left open is drawn from its generator.
-    marks : TfIdf
-        Of other texts, by `name_counts`.
-    form : str, optional
-        A key of `FORMATS`; default: one at random.
-    say : callable
-        Words request and facts otherwise.
-
-    Returns
-    -------
-    Sample or None
-        Without the text. `support` has the snippets, `key_points` the facts, `golds` their values.
-        None if no name stands in two sentences.
+    Result: Without the text. `support` has the snippets, `key_points` the facts, `golds` their
+    values. None if no name stands in two sentences.
     """
     counts = Counter({name: n for name, n in name_counts(text).items() if n >= FEWEST_SNIPPETS})
     if not counts:

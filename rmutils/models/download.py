@@ -77,15 +77,7 @@ class Fetching:
             raise error
 
     def download(self, url: str, partial: Path, size: int, part: str = "") -> None:
-        """Download to `partial`, going on after the bytes that are already there.
-
-        Parameters
-        ----------
-        size : int
-            Bytes that it counts for in the progress bar.
-        part : str
-            What of the model it is.
-        """
+        """Download to `partial`, going on after the bytes that are already there."""
         what = f"fetching {self.name}" + (f" ({part})" if part else "")
         have = partial.stat().st_size if partial.exists() else 0
         request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})

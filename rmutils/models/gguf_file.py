@@ -72,13 +72,7 @@ class GgufFile:
 
 
 def read(path: Path) -> GgufFile:
-    """Read all but the weights.
-
-    Raises
-    ------
-    Refused
-        It is no GGUF file, cut short, or holds what no model needs.
-    """
+    """Read all but the weights."""
     if not path.stat().st_size:
         raise Refused("it is empty")
     with (open(path, "rb") as file,

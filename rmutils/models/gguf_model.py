@@ -53,13 +53,7 @@ class _Weights:
 
 
 def load(path: Path, dtype: torch.dtype):
-    """Return the model of a GGUF file, with whole weights, its tokenizer and its settings.
-
-    Raises
-    ------
-    Exception
-        It is damaged, no file of a causal language model, or says something that is not applied.
-    """
+    """Return the model of a GGUF file, with whole weights, its tokenizer and its settings."""
     file = gguf_file.read(path)
     architecture, settings = settings_of(file)
     check_sizes(settings)
@@ -80,13 +74,7 @@ def load(path: Path, dtype: torch.dtype):
 
 def _weights(file: GgufFile, architecture: Architecture, model: Any,
              dtype: torch.dtype) -> dict[str, _Weights]:
-    """Return what each of the model's weights is made of.
-
-    Raises
-    ------
-    Refused
-        A tensor is missing, left over or of another shape.
-    """
+    """Return what each of the model's weights is made of."""
     config = model.config
     tied = model.all_tied_weights_keys if config.tie_word_embeddings else ()
     named = {name: _names(file, config.num_hidden_layers, name)

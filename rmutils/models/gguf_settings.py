@@ -129,13 +129,7 @@ def _one(key: str, value: Any) -> Any:
 
 
 def settings_of(file: GgufFile) -> tuple[Architecture, dict[str, Any]]:
-    """Return a file's architecture, and its settings.
-
-    Raises
-    ------
-    Refused
-        It lacks one, or has one that cannot be applied.
-    """
+    """Return a file's architecture, and its settings."""
     name = file.metadata.get("general.architecture")
     if name not in ARCHITECTURES:
         raise Refused(f"its architecture is {name!r:.60}, and GGUF files are read of "

@@ -32,12 +32,6 @@ def attentions(model: PreTrainedModel) -> dict[int, nn.Module]:
 def projections(model: PreTrainedModel) -> dict[int, nn.Linear]:
     """Return the output projection of each layer that has heads: head h wrote what its h-th block
     of columns reads.
-
-    Raises
-    ------
-    UserError
-        One is more than a matrix, as under an adapter that is not merged; or its blocks are not the
-        heads.
     """
     found = {i: _projection(attention) for i, attention in attentions(model).items()}
     for i, projection in found.items():
@@ -61,13 +55,7 @@ def keeps_states(model: PreTrainedModel) -> bool:
 
 
 def check_attention_alone(model: PreTrainedModel) -> None:
-    """Check that nothing but attention carries text from token to token.
-
-    Raises
-    ------
-    UserError
-        The model is a hybrid.
-    """
+    """Check that nothing but attention carries text from token to token."""
     if keeps_states(model):
         raise UserError(
             f"{model.config.model_type} is a hybrid: some of its layers keep a state of the text, "

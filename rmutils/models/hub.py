@@ -25,13 +25,7 @@ def offline() -> bool:
 
 
 def fetch_hub(hub_id: str) -> Path:
-    """Download a model into the hub's own cache; what is there is not fetched again.
-
-    Raises
-    ------
-    UserError
-        It cannot be reached, or not without a token.
-    """
+    """Download a model into the hub's own cache; what is there is not fetched again."""
     try:
         return Path(snapshot_download(hub_id, allow_patterns=FILES))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
@@ -68,20 +62,7 @@ def find_in_cache(filename: str, known: str) -> Path | None:
 
 
 def url_of(place: str, filename: str, known: str) -> str:
-    """Return where the hub has a file now.
-
-    Parameters
-    ----------
-    place : str
-        `org/model@revision`.
-    known : str
-        Its SHA-256.
-
-    Raises
-    ------
-    ConnectionError
-        The hub does not answer within seconds, or has no such file; with the cause in a few words.
-    """
+    """Return where the hub has a file now."""
     repository, _, revision = place.partition("@")
     try:
         found = get_hf_file_metadata(hf_hub_url(

@@ -228,24 +228,13 @@ REGISTRY: dict[str, ModelSpec] = {
 
 
 def tau_of(model: str) -> float:
-    """Masking threshold of a model: that of its family, or `TAU` if the family is not known.
-
-    Parameters
-    ----------
-    model : str
-        A name here or on the hub, a folder, or a stored training.
-    """
+    """Masking threshold of a model: that of its family, or `TAU` if the family is not known."""
     family = family_named_by(model)
     return family_of(family).tau if family else TAU
 
 
 def family_named_by(model: str) -> str | None:
     """Return the family of a model by its name, without loading it; None if nothing here tells it.
-
-    Parameters
-    ----------
-    model : str
-        As for `tau_of`.
     """
     began = origin(model).partition("@")[0]
     named = (spec.family for spec in REGISTRY.values() if began in (spec.name, spec.hub_id))
@@ -265,13 +254,7 @@ def _model_type(name: str) -> str | None:
 
 
 def check_architecture(model: PreTrainedModel, name: str) -> None:
-    """Check that a model is built so that this project can work with it.
-
-    Raises
-    ------
-    UserError
-        It is not; with what it lacks.
-    """
+    """Check that a model is built so that this project can work with it."""
     family = model.config.model_type
     if lacks := family_of(family).lacks(model):
         raise UserError(f"{name} is of the family {family}, which lacks {lacks}. {EXAMINED}")
@@ -279,13 +262,7 @@ def check_architecture(model: PreTrainedModel, name: str) -> None:
 
 
 def check(lm: LanguageModel) -> None:
-    """Check that the heads of a model can be watched and masked.
-
-    Raises
-    ------
-    UserError
-        They cannot; with what the model lacks.
-    """
+    """Check that the heads of a model can be watched and masked."""
     check_architecture(lm.model, lm.name)
     if not lm.tokenizer.is_fast:
         raise UserError(f"the tokenizer of {lm.name} does not say which characters a token stands "

@@ -276,19 +276,7 @@ def counter(lm: LanguageModel) -> Callable[[str], int]:
 
 
 def passages(lm: LanguageModel, count: int, tokens: int) -> tuple[list[list[int]], int]:
-    """Plain text that no model of this book was trained on: stretches of its corpus's haystack.
-
-    Returns
-    -------
-    list of lists of int, int
-        Token ids, each stretch after the beginning of a user turn, where the model knows turns; and
-        how many tokens that beginning has.
-
-    Raises
-    ------
-    UserError
-        The haystacks are too short for so many.
-    """
+    """Plain text that no model of this book was trained on: stretches of its corpus's haystack."""
     turn = lm.tokenizer(lm.user_turn()[0] if lm.chat else "", add_special_tokens=False)["input_ids"]
     texts = [lm.encode(haystack.text)
              for haystack in load_haystacks(CORPORA[lm.corpus] / "haystack")]

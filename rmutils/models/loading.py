@@ -156,11 +156,6 @@ def corpus_of(name: str, base: str | None = None) -> str:
 
 def window_of(name: str) -> int | None:
     """`LanguageModel.window` of a name, without loading the weights; None where only those tell it.
-
-    Raises
-    ------
-    UserError
-        There is no such model.
     """
     kind, where = _source(name)
     if kind == "adapter":
@@ -184,14 +179,7 @@ def dtype_of(
 
 
 def base_of(trained: str) -> str:
-    """Return the model that a stored training, or the adapter in a folder, began with.
-
-    Raises
-    ------
-    UserError
-        The training is not stored on this machine, or began with a folder whose place is not
-        known; an adapter names no base, or one that is not there.
-    """
+    """Return the model that a stored training, or the adapter in a folder, began with."""
     folder = stored_training(trained).folder if is_training(trained) else Path(trained)
     check_chain(folder)
     name = recorded_base(folder)
@@ -207,13 +195,7 @@ def base_of(trained: str) -> str:
 
 @contextmanager
 def loaded_in(device: str | None, dtype: str | None) -> Iterator[None]:
-    """Load all models on a device and in a precision, in other processes, too; None: as before.
-
-    Raises
-    ------
-    UserError
-        There is no such device.
-    """
+    """Load all models on a device and in a precision, in other processes, too; None: as before."""
     given = {name: value for name, value in ((DEVICE, device), (DTYPE, dtype)) if value}
     before = {name: os.environ.get(name) for name in given}
     if device:
@@ -236,13 +218,7 @@ def checkpoint_of(name: str) -> str | None:
 
 
 def with_revision(name: str, revision: str | None) -> str:
-    """Return the name of one revision of a model of the hub: `org/model@revision`.
-
-    Raises
-    ------
-    UserError
-        It is no model of the hub.
-    """
+    """Return the name of one revision of a model of the hub: `org/model@revision`."""
     if revision is None:
         return name
     if _source(name)[0] != "hub":
@@ -253,16 +229,7 @@ def with_revision(name: str, revision: str | None) -> str:
 
 @dataclass(frozen=True)
 class ModelRef:
-    """A model that is loaded, or that is named and loaded only if a result has to be computed.
-
-    Parameters
-    ----------
-    given : LanguageModel or str
-        A name may also be that of a stored training, whose results can be read where its weights
-        are not.
-    base : str, optional
-        The model that such a training began with. Default: the one that it names itself.
-    """
+    """A model that is loaded, or that is named and loaded only if a result has to be computed."""
 
     given: LanguageModel | str | Path
     base: str | None = None
@@ -313,13 +280,7 @@ def find_trained(name: str) -> Path | None:
 
 
 def trained_folder(name: str) -> Path:
-    """`find_trained`, which must find it.
-
-    Raises
-    ------
-    UserError
-        It is not there; with the command that trains it. Or a file of a shipped one has changed.
-    """
+    """`find_trained`, which must find it."""
     if folder := find_trained(name):
         for file in folder.iterdir():
             intact(file)

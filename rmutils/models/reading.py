@@ -67,13 +67,7 @@ def read_gguf(path: Path, dtype: torch.dtype):
 
 
 def read_folder(name: str, dtype: torch.dtype):
-    """Return the model and the tokenizer of a folder or of the hub.
-
-    Raises
-    ------
-    UserError
-        They are not there, incomplete or damaged.
-    """
+    """Return the model and the tokenizer of a folder or of the hub."""
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig
 
     with _load_errors(name):

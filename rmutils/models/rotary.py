@@ -39,18 +39,7 @@ TOLERANCE = 1e-4
 
 
 def check_angles(model: PreTrainedModel, settings: Mapping[str, Any]) -> None:
-    """Compare the angles of a model with those that its files ask for.
-
-    Parameters
-    ----------
-    settings : mapping
-        As in its config.json.
-
-    Raises
-    ------
-    Refused
-        They differ, for a kind of layer; or the files contradict themselves.
-    """
+    """Compare the angles of a model with those that its files ask for."""
     config, rope = model.config.get_text_config(), getattr(model.base_model, "rotary_emb", None)
     if rope is None:
         return
@@ -80,13 +69,7 @@ def _turns_parts(rope: nn.Module, config: PreTrainedConfig, kind: str) -> bool:
 
 
 def check_rules(settings: Mapping[str, Any]) -> None:
-    """Refuse a rule that lacks a number, or has something else in its place.
-
-    Raises
-    ------
-    Refused
-        It does.
-    """
+    """Refuse a rule that lacks a number, or has something else in its place."""
     for said in (settings.get("rope_parameters"), settings.get("rope_scaling")):
         for rope in [said, *said.values()] if isinstance(said, dict) else []:
             if not isinstance(rope, dict):
@@ -109,13 +92,7 @@ def _is_number(value: Any) -> bool:
 
 
 def asked(settings: Mapping[str, Any], config: PreTrainedConfig) -> dict[str, dict[str, Any]]:
-    """Return how each kind of layer is to turn: what the files say, completed by defaults.
-
-    Raises
-    ------
-    Refused
-        They contradict themselves, or say what no rule reads.
-    """
+    """Return how each kind of layer is to turn: what the files say, completed by defaults."""
     known = getattr(config, "rope_parameters", None) or {}
     kinds = {kind: own for kind, own in known.items()
              if isinstance(own, dict) and kind in (getattr(config, "layer_types", None) or ())}

@@ -59,13 +59,7 @@ def check_finite(model: PreTrainedModel) -> None:
 
 
 def check_settings(settings: Mapping[str, Any], config: PreTrainedConfig) -> None:
-    """Refuse settings that would change what a model computes, if its family read them.
-
-    Raises
-    ------
-    Refused
-        There is one.
-    """
+    """Refuse settings that would change what a model computes, if its family read them."""
     own = {each.name for each in dataclasses.fields(config)} | {*config.attribute_map}
     for key, value in settings.items():
         if key in own or key in ELSEWHERE or value is None or key.startswith("_"):

@@ -36,16 +36,7 @@ class Encoded(NamedTuple):
 
 
 class TextEncoder:
-    """Encodes texts for one tokenizer.
-
-    Parameters
-    ----------
-    tokenizer : PreTrainedTokenizerFast
-    written : str
-        What the chat template writes: added tokens in it control, besides the special ones.
-    ends : iterable of int
-        Tokens that end an answer.
-    """
+    """Encodes texts for one tokenizer."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, written: str, ends: Iterable[int]):
         self.tokenizer, ends = tokenizer, {*ends}
@@ -67,20 +58,7 @@ class TextEncoder:
         return self._spelled.sub(lambda found: self._names[found[0]], text)
 
     def encode(self, text: str, *, begin: bool = False, offsets: bool = False) -> Encoded:
-        """Encode a text whose parts from elsewhere are covered.
-
-        Parameters
-        ----------
-        begin : bool
-            Write the token with which the tokenizer begins a text, if any.
-        offsets : bool
-            Tell the characters of each token, too.
-
-        Raises
-        ------
-        UserError
-            The tokenizer cannot take a control token as text; with the place.
-        """
+        """Encode a text whose parts from elsewhere are covered."""
         if self._covers.search(text):
             return self._as_text(text, begin)
         found = self.tokenizer(text, add_special_tokens=begin, return_offsets_mapping=offsets,

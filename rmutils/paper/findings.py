@@ -59,13 +59,7 @@ class Cell:
 
 
 def load_cells(folder: Path) -> list[Cell]:
-    """All cells of the tables, in the order of the file.
-
-    Raises
-    ------
-    UserError
-        A file is malformed, or `table_info.csv` does not say what a table holds.
-    """
+    """All cells of the tables, in the order of the file."""
     info = {(r["source"], r["table"]): r for r in read_records(TABLE_INFO, folder)}
     tau = {r["group"]: Printed.read(r["value"]).value for r in read_records(TEXT_NUMBERS, folder)
            if r["column"] == "threshold tau"}
@@ -193,15 +187,7 @@ ABOUT_SCORES = ("mean of tasks", "same cell", "English against Japanese")
 def sentences(findings: pd.DataFrame) -> pd.DataFrame:
     """How often each sentence of the papers was compared with a table, and how often it agrees.
 
-    Parameters
-    ----------
-    findings : DataFrame
-        From `audit`.
-
-    Returns
-    -------
-    DataFrame
-        `sentence` (with its place), `comparisons`, `disagree`; in the order of the audit.
+    Columns: `sentence` (with its place), `comparisons`, `disagree`; in the order of the audit.
     """
     held = findings[findings.check.isin(ABOUT_SENTENCES)]
     # `statement` and `order of gains` quote the sentence in brackets, the others give its place.
@@ -214,17 +200,10 @@ def sentences(findings: pd.DataFrame) -> pd.DataFrame:
 def beside_gains(findings: pd.DataFrame, tables: pd.DataFrame) -> pd.DataFrame:
     """Disagreements about a model's HELMET scores beside what RetMask is reported to gain on it.
 
-    Parameters
-    ----------
-    findings, tables : DataFrame
-        From `audit` and `load_tables`.
-
-    Returns
-    -------
-    DataFrame
-        `model`; `smallest_gain`, `largest_gain`: RetMask minus the model before training, over the
-        input lengths of Tables 1 and 4 (English paper); `disagreements`, `largest`: how many, and
-        the largest (NaN if there is none). In HELMET points.
+    `findings`, `tables`: From `audit` and `load_tables`.
+    Columns: `model`; `smallest_gain`, `largest_gain`: RetMask minus the model before training, over
+    the input lengths of Tables 1 and 4 (English paper); `disagreements`, `largest`: how many, and
+    the largest (NaN if there is none). In HELMET points.
     """
     scores = findings[findings.check.isin(ABOUT_SCORES)
                       & findings.what.str.endswith(("Average", *TASKS)) & ~findings.agrees]

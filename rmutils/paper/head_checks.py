@@ -43,10 +43,7 @@ from rmutils.paper.tables import (
 def map_numbers(scores: HeadScores) -> np.ndarray:
     """Number the distinct maps of a detection.
 
-    Returns
-    -------
-    ndarray
-        (runs,): 0 for the first run's map, the next number for each map not seen before.
+    Result: (runs,): 0 for the first run's map, the next number for each map not seen before.
     """
     known: dict[bytes, int] = {}
     return np.array([known.setdefault(run.tobytes(), len(known)) for run in scores.runs])
@@ -68,15 +65,7 @@ def map_table(scores: HeadScores) -> pd.DataFrame:
 def stretches(maps: pd.DataFrame) -> pd.DataFrame:
     """Join consecutive runs with the same map.
 
-    Parameters
-    ----------
-    maps : DataFrame
-        As from `map_table`, of any number of models.
-
-    Returns
-    -------
-    DataFrame
-        `model`, `start` (first run), `length` (runs), `map`, a row per stretch.
+    Columns: `model`, `start` (first run), `length` (runs), `map`, a row per stretch.
     """
     rows = []
     for model, own in maps.groupby("model", sort=False):
@@ -89,13 +78,7 @@ def stretches(maps: pd.DataFrame) -> pd.DataFrame:
 
 
 def silent_runs(maps: pd.DataFrame) -> str:
-    """Say in how many of the published runs no head scores.
-
-    Parameters
-    ----------
-    maps : DataFrame
-        As from `map_table`, of any number of models.
-    """
+    """Say in how many of the published runs no head scores."""
     silent = maps[maps["heads"] == 0].groupby("model", sort=False).size()
     return (f"In {silent.sum()} of the {len(maps):,} runs that count as successful, no head scores "
             f"at all: {', '.join(f'{count} of {model}' for model, count in silent.items())}.")
@@ -111,13 +94,7 @@ TOP_K = 40
 
 
 def derive(folder: Path) -> dict[Schema, pd.DataFrame]:
-    """All derived tables from a folder of per-run scores.
-
-    Raises
-    ------
-    UserError
-        No JSON in `folder`, or a file that is not head scores.
-    """
+    """All derived tables from a folder of per-run scores."""
     files = sorted(Path(folder).glob("*.json"))
     if not files:
         raise UserError(f"{folder}: no *.json with head scores. They are in the repository "

@@ -42,13 +42,7 @@ class Printed:
 
     @classmethod
     def read(cls, text: str) -> Printed:
-        """Read digits as they are printed: ``46.40``, ``5e-7``, ``294K`` (thousands).
-
-        Raises
-        ------
-        ValueError
-            `text` is not a finite number.
-        """
+        """Read digits as they are printed: ``46.40``, ``5e-7``, ``294K`` (thousands)."""
         digits, unit = (text[:-1], 1000) if text.endswith("K") else (text, 1)
         try:
             decimal = Decimal(digits)
@@ -182,14 +176,7 @@ PUBLISHED_MAPS = _schema("published_maps.csv", "model run map heads", integers="
 
 
 def read_records(schema: Schema, folder: Path = PAPER) -> list[dict[str, str]]:
-    """Rows of a file as text, digits as printed, each checked against the schema.
-
-    Raises
-    ------
-    UserError
-        The file is missing, not UTF-8, not as shipped, has other columns, or a row that does not
-        fit; the message names file and line.
-    """
+    """Rows of a file as text, digits as printed, each checked against the schema."""
     path = Path(folder) / schema.file
     fix = f"Restore it with: {restore(path)}"
     try:
@@ -280,13 +267,7 @@ def load_tables(folder: Path | str = PAPER) -> pd.DataFrame:
 
 
 def printed_table(source: str, table: int, folder: Path = PAPER) -> pd.DataFrame:
-    """One table in its own layout and with its own digits: text, empty where nothing is printed.
-
-    Raises
-    ------
-    UserError
-        The paper has no such table.
-    """
+    """One table in its own layout and with its own digits: text, empty where nothing is printed."""
     records = pd.DataFrame(read_records(TABLES, folder))
     chosen = records[(records.source == source) & (records.table == str(table))]
     if chosen.empty:
@@ -310,10 +291,8 @@ def load_score_bins(folder: Path = PAPER) -> pd.DataFrame:
 def load_published_scores(folder: Path = PAPER, *, distinct: bool = False) -> pd.DataFrame:
     """Score of each head over the runs that the authors published, with a 95 % interval.
 
-    Parameters
-    ----------
-    distinct : bool
-        Count each distinct map once: most of the runs are copies (`rmutils.paper.head_checks`).
+    `distinct`: Count each distinct map once: most of the runs are copies
+    (`rmutils.paper.head_checks`).
     """
     return _frame(DISTINCT_SCORES if distinct else PUBLISHED_SCORES, folder)
 
@@ -321,15 +300,7 @@ def load_published_scores(folder: Path = PAPER, *, distinct: bool = False) -> pd
 def load_published_summary(
     folder: Path = PAPER, *, distinct: bool = False, scoring: bool = False
 ) -> pd.DataFrame:
-    """Whole-model statistics of the published scores, with 95 % intervals over runs.
-
-    Parameters
-    ----------
-    distinct : bool
-        Count each distinct map once.
-    scoring : bool
-        Likewise, and leave out the map in which no head scores.
-    """
+    """Whole-model statistics of the published scores, with 95 % intervals over runs."""
     return _frame(SCORING_SUMMARY if scoring else DISTINCT_SUMMARY if distinct
                   else PUBLISHED_SUMMARY, folder)
 
@@ -354,17 +325,9 @@ def load_companions(folder: Path = PAPER) -> pd.DataFrame:
     """The tables and lists of the texts that this book reads beside the paper: Ms-PoE, Share- and
     Select-Attention, Olmo 3.
 
-    Returns
-    -------
-    DataFrame
-        `source` (`ms-poe`: a summary, in Japanese, of Zhang et al., 2024; `share-select`:
-        Taniguchi et al., undated, in Japanese; `olmo3`: a text, in Japanese, on
-        how Olmo 3 was extended to long contexts), `table` (its number, or the heading that it
-        stands under), `group`, `row`, `column`, `value` (float).
-
-    Raises
-    ------
-    UserError
-        The file is missing or malformed.
+    Columns: `source` (`ms-poe`: a summary, in Japanese, of Zhang et al., 2024; `share-select`:
+    Taniguchi et al., undated, in Japanese; `olmo3`: a text, in Japanese, on how Olmo 3 was extended
+    to long contexts), `table` (its number, or the heading that it stands under), `group`, `row`,
+    `column`, `value` (float).
     """
     return pd.DataFrame(read_records(COMPANIONS, folder)).astype({"value": float})

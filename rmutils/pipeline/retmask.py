@@ -101,18 +101,7 @@ class RetMaskRun:
 
 
 class RetMaskSteps:
-    """The steps of one run. Each keeps its own result and reads it where it is stored.
-
-    Parameters
-    ----------
-    model : str
-        Name, folder or hub id of the model to be trained.
-    config : RetMaskConfig
-    compute_backend : ComputeBackend
-    compute : {"auto", "always", "never"}
-    workers : int
-        Processes that answer side by side.
-    """
+    """The steps of one run. Each keeps its own result and reads it where it is stored."""
 
     def __init__(
         self, model: str, config: RetMaskConfig, compute_backend: ComputeBackend, *,
@@ -139,13 +128,7 @@ class RetMaskSteps:
         return detect_stored(self.lm, self.config.detect, named=self.model)
 
     def mask(self, scores: HeadScores | None = None) -> list[Head]:
-        """Choose the heads that are masked on the rejected side; none for some strategies.
-
-        Parameters
-        ----------
-        scores : HeadScores, optional
-            Of the model that answers, where they are at hand.
-        """
+        """Choose the heads that are masked on the rejected side; none for some strategies."""
         if self.strategy.policy is None:
             return []
         if scores is None:
@@ -213,22 +196,7 @@ def run_retmask(
     model: str, config: RetMaskConfig = RetMaskConfig(), *, compute: Compute = "auto",
     workers: int = 1, compute_backend: ComputeBackend = ComputeBackend(),
 ) -> RetMaskRun:
-    """Do all steps, or read them where they are stored. A stopped run goes on.
-
-    Parameters
-    ----------
-    model : str
-        Name, folder or hub id of the model to be trained.
-    workers : int
-        Processes that answer side by side (see `rmutils.preference.responses.Transformers`).
-    compute_backend : ComputeBackend
-        Who answers, and how the training is shared.
-
-    Raises
-    ------
-    UserError
-        As the steps do.
-    """
+    """Do all steps, or read them where they are stored. A stopped run goes on."""
     config = resolved(model, config)
     inputs = inputs_of(identify(model), config.detect, corpus_of(model))
     inputs |= {role: identify(name) for role in ("synthesizer", "smaller")
@@ -275,11 +243,6 @@ def _run(steps: RetMaskSteps, folder: Path) -> dict:
 
 def half_of(heads: Iterable[Head], half: str) -> list[Head]:
     """Return a random half of some heads, whatever their order, in that of layer and head.
-
-    Parameters
-    ----------
-    half : str
-        The seed of the split, then `a` for the larger half or `b` for the other one.
 
     Examples
     --------

@@ -133,21 +133,8 @@ Source = Callable[[int, int, LanguageModel | None], Drawn]
 def draw(source: str, count: int, *, seed: int = 0, lm: LanguageModel | None = None) -> Drawn:
     """Draw `count` different instructions.
 
-    Parameters
-    ----------
-    source : str
-        `world`: the short instructions of this project's invented world. `self`: the model writes
-        them. `lmsys`, `wildchat`, `guru`: data sets of the hub. Or a path that ends in `.jsonl`.
-    count : int
-    seed : int
-        The same seed draws the same instructions.
-    lm : LanguageModel, optional
-        The model that writes them, for `self`.
-
-    Raises
-    ------
-    UserError
-        Unknown source, one that cannot be read or reached, or one with fewer instructions.
+    `source`: `world`: the short instructions of this project's invented world. `self`: the model
+    writes them. `lmsys`, `wildchat`, `guru`: data sets of the hub. Or a path that ends in `.jsonl`.
     """
     if source.endswith(".jsonl"):
         return sieve(_read_jsonl(Path(source), seed), count, source)
@@ -192,11 +179,6 @@ def sieve(candidates: Iterable[Candidate], count: int, source: str) -> Drawn:
 
     Case and spacing do not make a duplicate different. The paper is silent on that; the authors'
     code compares Japanese translations (`duplicate_user_instruction_ja`).
-
-    Raises
-    ------
-    UserError
-        There are not so many.
     """
     kept: dict[str, Instruction] = {}
     dropped: Counter[str] = Counter()
@@ -267,16 +249,6 @@ def draw_stored(
     """`draw`, but instructions of the source `self` are kept, and a stopped run goes on.
 
     The other sources are files at hand or in the hub's own cache, and cost nothing to read again.
-
-    Returns
-    -------
-    Drawn, tuple of Artifact
-        The instructions; and where they are kept, if they are.
-
-    Raises
-    ------
-    UserError
-        As `draw`.
     """
     if source != "self":
         return draw(source, count, seed=seed, lm=lm), ()

@@ -83,19 +83,6 @@ class ServerJudge:
     rating after three questions is unscored, and so is at once what the server calls a bad request,
     such as one longer than the model's window. A server in trouble is given some time; responses
     that it never replied to are not called unscored.
-
-    Parameters
-    ----------
-    url : str
-        With `/v1` at its end or without.
-    model : str
-        The name under which the server has the model.
-
-    Raises
-    ------
-    UserError
-        The URL is none; from `score`: the server cannot be reached, does not have the model, wants
-        a key, or has trouble each time.
     """
 
     at_once = 32
@@ -173,15 +160,6 @@ class Proxy:
 
     It knows neither truth nor usefulness, and prefers what is usual. A response without tokens, or
     one that does not fit into the model's window, is unscored.
-
-    Parameters
-    ----------
-    lm : LanguageModel
-        The whole model that gave the responses.
-    thinking : bool
-        True if the prompts left room for a chain of thought (`ResponseConfig.thinking`).
-
-    Scores are made where the model is when the judge is.
     """
 
     at_once = 1
@@ -226,19 +204,8 @@ def judge_stored(
 ) -> tuple[pd.DataFrame, Artifact]:
     """A judge's scores of two responses to each instruction; a stopped run goes on.
 
-    Parameters
-    ----------
-    judge : Judge
-    first, second : DataFrame
-        As from `rmutils.preference.responses.respond`, on the same instructions.
-    compute : {"auto", "always", "never"}
-    command : str, optional
-        The command line that makes these scores, for the manifest.
-
-    Returns
-    -------
-    DataFrame, Artifact
-        `id`, `first`, `second`: the scores, NaN where the judge gave none; and where they are kept.
+    Columns: `id`, `first`, `second`: the scores, NaN where the judge gave none; and where they are
+    kept.
     """
     inputs = {"judge": judge.identity, "instructions": digest(first["id"].tolist()),
               "first": digest(first["text"].tolist()), "second": digest(second["text"].tolist())}

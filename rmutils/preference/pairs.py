@@ -121,24 +121,7 @@ def longreward_pairs(lm: LanguageModel, count: int | None = None, seed: int = 0)
     README. It stays whole; training cuts it (`TrainRecipe.max_prompt_length`). The paper does not
     say how these pairs were cut.
 
-    Parameters
-    ----------
-    lm : LanguageModel
-        Its tokenizer counts the tokens of the responses.
-    count : int, optional
-        Rows that are drawn, at most; default: all. The data card speaks of 10,000.
-    seed : int
-        Order of the rows.
-
-    Returns
-    -------
-    Pairs
-        Rows without context or query are dropped as `empty`, repeated prompts as `duplicate`.
-
-    Raises
-    ------
-    UserError
-        The data set cannot be reached or read, or no pair is left.
+    Result: Rows without context or query are dropped as `empty`, repeated prompts as `duplicate`.
     """
     kept: dict[Instruction, tuple[str, str]] = {}
     dropped: Counter[str] = Counter()

@@ -234,15 +234,7 @@ def respond_stored(
     backend: Backend, instructions: Sequence[Instruction], config: ResponseConfig, *,
     compute: Compute = "auto", command: str | None = None,
 ) -> tuple[pd.DataFrame, Artifact]:
-    """`respond`, but a stored result is read instead, and a stopped run goes on.
-
-    Parameters
-    ----------
-    compute : {"auto", "always", "never"}
-    command : str, optional
-        The command line that makes these responses, for the manifest. Only the caller knows where
-        the instructions come from.
-    """
+    """`respond`, but a stored result is read instead, and a stopped run goes on."""
 
     inputs = {"model": backend.identity, "instructions": digest([i.id for i in instructions])}
     inputs |= BACKENDS.origins(name for name, kind in BACKENDS.items() if kind is type(backend))
@@ -262,19 +254,7 @@ as 64."""
 
 @BACKENDS.register("transformers")
 class Transformers(Backend):
-    """The model itself, on this machine.
-
-    Parameters
-    ----------
-    lm : LanguageModel
-    batch_tokens : int, optional
-        Tokens of prompts and responses held at once, as for `generate`.
-    named : str, optional
-        What `load_model` takes for it, if other processes are to answer, too.
-    workers : int
-        How many of them. A script that asks for more than one needs `if __name__ == "__main__"`:
-        each of them imports it.
-    """
+    """The model itself, on this machine."""
 
     def __init__(self, lm: LanguageModel, batch_tokens: int | None = None, *,
                  named: str | None = None, workers: int = 1):

@@ -39,22 +39,9 @@ class Server(Backend):
     Prompts go there as token ids of the model's own chat template, as with the other backends. The
     server counts the tokens of a response.
 
-    Parameters
-    ----------
-    lm : LanguageModel
-        The whole model. Only its tokenizer and settings are used: what is served elsewhere can be
-        loaded with `device="meta"` and the precision (`dtype`) that it has there.
-    served : mapping of str to (str or Path)
-        What each server serves, by its address, as `{"http://127.0.0.1:8000": "masked-model"}`: a
-        folder that `export_masked` or `rmutils mask` wrote (of a copy, `masked_heads.json` is
-        enough), or, for a model without masked heads, what `load_model` takes.
-    timeout : float
-        Seconds for a response.
-
-    Raises
-    ------
-    UserError
-        A server does not answer, serves something else, or serves another model's weights.
+    `served`: What each server serves, by its address, as `{"http://127.0.0.1:8000":
+    "masked-model"}`: a folder that `export_masked` or `rmutils mask` wrote (of a copy,
+    `masked_heads.json` is enough), or, for a model without masked heads, what `load_model` takes.
     """
 
     def __init__(self, lm: LanguageModel, served: Mapping[str, str | Path], *,

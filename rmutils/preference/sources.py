@@ -85,13 +85,7 @@ def stream(dataset: HubDataset, seed: int) -> Iterator[Candidate]:
 
 
 def rows(dataset: HubDataset, seed: int) -> Iterator[dict]:
-    """Yield the rows, shuffled; only what is taken is downloaded.
-
-    Raises
-    ------
-    UserError
-        No access, no network, or files that cannot be read.
-    """
+    """Yield the rows, shuffled; only what is taken is downloaded."""
     from datasets import load_dataset
 
     folder = dataset.folder
@@ -181,26 +175,8 @@ def synthesize(
     Magpie's script also ends a turn at its first line break, here only the model ends it; and what
     Magpie filters later with reward models and neighbours stays here, but for the faults below.
 
-    Parameters
-    ----------
-    lm : LanguageModel
-        With a chat template.
-    count : int
-    seed : int
-        Every turn has a random generator of its own, made of `seed` and its number.
-    journal : Path, optional
-        Takes the turns as they come; those that are there already are not written again.
-
-    Yields
-    ------
-    str, str or None
-        Text, and the reason if it is not a usable instruction: `unfinished`, `too short`,
-        `repetition` or `garbled`.
-
-    Raises
-    ------
-    UserError
-        The model has no chat template.
+    Result: Text, and the reason if it is not a usable instruction: `unfinished`, `too short`,
+    `repetition` or `garbled`.
     """
     if not lm.chat:
         raise UserError(f"{lm.name} has no chat template, so it cannot write user turns. Choose "

@@ -43,23 +43,6 @@ class VLLM(Backend):
 
     On a GPU, load the model with `device="cpu"`: it is only exported. On a CPU the engine starts
     processes; a script that calls this must begin its work under `if __name__ == "__main__":`.
-
-    Parameters
-    ----------
-    lm : LanguageModel
-        Its precision is the engine's. The authors' scripts run in bfloat16; the paper is silent.
-    named : str, optional
-        What `load_model` takes for it, if other processes are to answer, too.
-    workers : int
-        How many of them, each with an engine of its own (data parallelism). On GPUs each takes as
-        many as `tensor_parallel_size` says.
-    **engine
-        vLLM's own settings (`vllm.EngineArgs`), such as `tensor_parallel_size`.
-
-    Raises
-    ------
-    UserError
-        vLLM is not installed.
     """
 
     def __init__(self, lm: LanguageModel, *, named: str | None = None, workers: int = 1,
@@ -189,22 +172,7 @@ def _load(named: str, dtype: torch.dtype, settings: dict[str, Any]) -> VLLM:
 
 
 def own_gpus(worker: int, each: int, visible: str | None, count: int) -> str:
-    """Return the GPUs that a worker's engine takes, as `CUDA_VISIBLE_DEVICES` has it.
-
-    Parameters
-    ----------
-    worker, each : int
-        Which worker it is, and how many GPUs each of them takes.
-    visible : str or None
-        `CUDA_VISIBLE_DEVICES` of all workers.
-    count : int
-        How many GPUs they have.
-
-    Raises
-    ------
-    UserError
-        There are not so many.
-    """
+    """Return the GPUs that a worker's engine takes, as `CUDA_VISIBLE_DEVICES` has it."""
     names = visible.split(",") if visible else [str(gpu) for gpu in range(count)]
     own = names[worker * each : (worker + 1) * each]
     if len(own) < each:

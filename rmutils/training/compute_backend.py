@@ -106,19 +106,7 @@ TASK = ".task.json"
 def launch(
     model: str, pairs: pd.DataFrame, recipe: TrainRecipe, folder: Path, how: Launch
 ) -> None:
-    """As `rmutils.training.running.train`, in a process for each GPU; a stopped one goes on.
-
-    Parameters
-    ----------
-    model : str
-        What `load_model` takes: each process loads it.
-    how : Launch
-
-    Raises
-    ------
-    UserError
-        A process failed, whose message is above; or several nodes are wanted outside of SLURM.
-    """
+    """As `rmutils.training.running.train`, in a process for each GPU; a stopped one goes on."""
     folder.mkdir(parents=True, exist_ok=True)
     table, task = folder / ".pairs.parquet", folder / TASK
     pairs.to_parquet(table, index=False)
@@ -132,16 +120,7 @@ def launch(
 
 
 def command(task: Path, how: Launch, first: str | None = None) -> list[str]:
-    """The command line of a training.
-
-    Parameters
-    ----------
-    task : Path
-        What is to be trained.
-    first : str, optional
-        The first node, if there are several. They are started by SLURM's `srun`, which tells each
-        its number.
-    """
+    """The command line of a training."""
     words = [sys.executable, "-m", "accelerate.commands.launch",
              "--config_file", str(SETTINGS / f"{how.settings}.yaml"),
              "--num_machines", str(how.nodes),

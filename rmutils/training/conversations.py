@@ -22,11 +22,6 @@ Messages = list[dict[str, str]]
 def without_conversations(pairs: pd.DataFrame) -> pd.DataFrame:
     """Return pairs with answers as texts, and prompts as texts if each is one turn of a user, else
     as lists of messages. Pairs of texts come back as they are.
-
-    Raises
-    ------
-    UserError
-        A conversation is not of a form that can be trained on; with the row.
     """
     columns = [name for name in ("prompt", *SIDES) if name in pairs]
     if not any(map(is_conversation, pairs[columns].to_numpy().ravel())):

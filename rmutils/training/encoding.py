@@ -25,14 +25,7 @@ FINISHED = {"chosen": "chosen_finished", "rejected": "rejected_finished"}
 
 
 def check_pairs(pairs: pd.DataFrame) -> None:
-    """Refuse a table that does not hold pairs.
-
-    Raises
-    ------
-    UserError
-        A column is missing, there is no row, a text is missing or empty, or both sides of a pair
-        are the same, so that there is nothing to prefer; with the rows.
-    """
+    """Refuse a table that does not hold pairs."""
     if missing := [column for column in COLUMNS if column not in pairs]:
         raise UserError(f"the pairs have no column {', '.join(missing)}. They need the columns "
                         f"{', '.join(COLUMNS)}, as `rmutils pairs` writes them.")
@@ -67,26 +60,11 @@ def encode(lm: LanguageModel, pairs: pd.DataFrame, recipe: TrainRecipe) -> dict[
     An answer that was cut at the longest allowed gets no end, so that no model learns to break off;
     TRL, as the authors' script uses it, ends them all.
 
-    Parameters
-    ----------
-    lm : LanguageModel
-    pairs : DataFrame
-        Columns `prompt`, the text of the user turn or a list of messages; `chosen` and `rejected`,
-        what was answered, without special tokens. If there are columns `chosen_finished` and
-        `rejected_finished`, they tell which answers have an end.
-    recipe : TrainRecipe
-
-    Returns
-    -------
-    dict
-        `row`, the number of the pair; for DPO `prompt_ids`, `chosen_ids` and `rejected_ids`, of
-        which only the prompts are cut; for SFT `input_ids` and `labels`, -100 on the prompt.
-
-    Raises
-    ------
-    UserError
-        The model has no chat template, or one that does not tell the end of an answer; or answers
-        begin with thoughts that the prompts rule out.
+    `pairs`: Columns `prompt`, the text of the user turn or a list of messages; `chosen` and
+    `rejected`, what was answered, without special tokens. If there are columns `chosen_finished`
+    and `rejected_finished`, they tell which answers have an end.
+    Result: `row`, the number of the pair; for DPO `prompt_ids`, `chosen_ids` and `rejected_ids`, of
+    which only the prompts are cut; for SFT `input_ids` and `labels`, -100 on the prompt.
     """
     if not lm.chat:
         raise UserError(f"{lm.name} has no chat template, so there is no telling how its prompts "

@@ -247,28 +247,8 @@ def train_stored(
 ) -> tuple[LanguageModel, Artifact]:
     """`train`, but a training that is stored already is read instead; a stopped one goes on.
 
-    Parameters
-    ----------
-    lm : LanguageModel
-        Stays as it is.
-    pairs : DataFrame
-        Columns `prompt`, `chosen`, `rejected`.
-    recipe : TrainRecipe
-    command : str
-        The command line that makes this result.
-    named : str, optional
-        What `load_model` takes for the model, if other processes are to train it.
-    means : Launch, optional
-        How they share the training. None: it takes this process.
-    at_once : int, optional
-        As for `train`.
-    label : str, optional
-        How it differs from others, for the name of its folder. Default: objective and seed.
-
-    Returns
-    -------
-    LanguageModel, Artifact
-        The trained model, and where its weights (or adapter) and its curve are kept.
+    `pairs`: Columns `prompt`, `chosen`, `rejected`.
+    `means`: How they share the training. None: it takes this process.
     """
     def make(folder: Path) -> dict:
         if means:

@@ -116,13 +116,7 @@ def build(
     recipe: TrainRecipe, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast,
     data: datasets.Dataset, args: DPOConfig | SFTConfig, reference: PreTrainedModel | None,
 ) -> WatchedDPO | WatchedSFT:
-    """The trainer of a recipe. For DPO this computes the reference log-probabilities.
-
-    Parameters
-    ----------
-    reference : PreTrainedModel or None
-        The reference model where `model` cannot be asked before the training, as under FSDP.
-    """
+    """The trainer of a recipe. For DPO this computes the reference log-probabilities."""
     lora = LoraConfig(
         r=recipe.lora_rank, lora_alpha=recipe.lora_scale * recipe.lora_rank, lora_dropout=0.0,
         target_modules="all-linear", task_type="CAUSAL_LM",
@@ -142,13 +136,7 @@ def build(
 
 
 def arguments(recipe: TrainRecipe, folder: Path) -> DPOConfig | SFTConfig:
-    """TRL's settings of a recipe; checkpoints go into `folder`.
-
-    Raises
-    ------
-    UserError
-        The batch cannot be shared out evenly among the processes.
-    """
+    """TRL's settings of a recipe; checkpoints go into `folder`."""
     at_once = recipe.per_device_batch * int(os.environ.get("WORLD_SIZE", 1))
     if recipe.batch % at_once:
         raise UserError(f"a batch of {recipe.batch} cannot be shared out among {at_once} places "

@@ -147,14 +147,7 @@ class Judged:
 
 
 def load_claims(folder: Path = PAPER) -> tuple[Claim, ...]:
-    """All claims, in the order of the file.
-
-    Raises
-    ------
-    UserError
-        The file is missing, malformed or not as shipped, two claims have one id, or a quantity does
-        not exist.
-    """
+    """All claims, in the order of the file."""
     path = Path(folder) / CLAIMS
     fix = f"Restore it with: {restore(path)}"
     try:
@@ -246,16 +239,13 @@ def claim_table(judged: Sequence[Judged]) -> pd.DataFrame:
 def part_table(judged: Sequence[Judged]) -> pd.DataFrame:
     """A row per part of a claim whose result is stored.
 
-    Returns
-    -------
-    DataFrame
-        `id`, `quantity`, `of`, `claimed`, `claimed_in_units` (of the sentence), `value`, `low`,
-        `high` (95 %), `unit`, `clusters`, `p` (of the direction, corrected; NaN if the part has no
-        say), `verdict`, `decides` (False: only shown beside), `telling` (True for the part that
-        says most), `size_excluded`, `smallest` (the smallest difference from a bound that would
-        likely have been detected), `over` (what it is an average of, and other things to know),
-        `blocked` (why it has no say), `sentence` (with `{effect}` for the number), `scale` (to the
-        units of the sentence), `artifacts`.
+    Columns: `id`, `quantity`, `of`, `claimed`, `claimed_in_units` (of the sentence), `value`,
+    `low`, `high` (95 %), `unit`, `clusters`, `p` (of the direction, corrected; NaN if the part has
+    no say), `verdict`, `decides` (False: only shown beside), `telling` (True for the part that says
+    most), `size_excluded`, `smallest` (the smallest difference from a bound that would likely have
+    been detected), `over` (what it is an average of, and other things to know), `blocked` (why it
+    has no say), `sentence` (with `{effect}` for the number), `scale` (to the units of the
+    sentence), `artifacts`.
     """
     rows = [{"id": j.claim.id, "quantity": part.measure.quantity,
              "of": ", ".join(map(str, part.of)), "claimed": part.measure.words,

@@ -34,18 +34,12 @@ def score_gains(model: str = "Llama-3.1-8B-Instruct", folder: Path = PAPER) -> p
     The section gives gains, but not what the masked heads had before. That is taken from the
     authors' published scores: their highest heads, as many as were masked.
 
-    Returns
-    -------
-    DataFrame
-        `quantity`, `value`, `low`, `high` (the range that the printed digits leave open), `source`.
-
-        - `gain of the mean`: after less before.
-        - `gain of the mean from both groups`: the gains of masked and other heads, weighted.
-        - `relative gain of the mean`, a share of the mean before.
-        - `share of the gain in masked heads`, of the gain added up over all heads.
-        - `share of the scores in masked heads`, of all scores added up, before.
-        - `relative gain of masked heads`, `relative gain of other heads`: shares of what each group
-          had before.
+    Columns: `quantity`, `value`, `low`, `high` (the range that the printed digits leave open),
+    `source`. - `gain of the mean`: after less before. - `gain of the mean from both groups`: the
+    gains of masked and other heads, weighted. - `relative gain of the mean`, a share of the mean
+    before. - `share of the gain in masked heads`, of the gain added up over all heads. - `share of
+    the scores in masked heads`, of all scores added up, before. - `relative gain of masked heads`,
+    `relative gain of other heads`: shares of what each group had before.
     """
     rows = [(name, *map(float, (n.value, n.low, n.high)), source)
             for name, n, source in _quantities(model, folder)]
@@ -88,15 +82,8 @@ def general_gains(source: str = "en", folder: Path = PAPER) -> pd.DataFrame:
     makes chance smaller; a single training, sampled answers or answers that are found differently
     in a response make it larger.
 
-    Parameters
-    ----------
-    source : {"en", "ja"}
-
-    Returns
-    -------
-    DataFrame
-        `model`, `benchmark`, `before`, `after`, `gain`, `low` and `high` (what the printed digits
-        leave open), `questions` and `chance` (missing for MT-Bench, whose marks are no shares).
+    Columns: `model`, `benchmark`, `before`, `after`, `gain`, `low` and `high` (what the printed
+    digits leave open), `questions` and `chance` (missing for MT-Bench, whose marks are no shares).
     """
     cells = {(r["group"], r["column"], r["row"]): Printed.read(r["value"]) * 100
              for r in read_records(TABLES, folder)
@@ -126,17 +113,9 @@ GAIN_TABLES = (1, 4)
 def sparsity_gains(statistic: str = "gini") -> pd.DataFrame:
     """Sparsity of the published retrieval scores, and the printed gain by RetMask.
 
-    Parameters
-    ----------
-    statistic : str
-        One of `rmutils.heads.sparsity.statistics`.
-
-    Returns
-    -------
-    DataFrame
-        `model`, `sparsity`, with `sparsity_low` and `sparsity_high` (over runs; missing where no
-        scores are published), `gain` (mean over the input lengths of Tables 1 and 4, English
-        edition; one training each, so no interval).
+    Columns: `model`, `sparsity`, with `sparsity_low` and `sparsity_high` (over runs; missing where
+    no scores are published), `gain` (mean over the input lengths of Tables 1 and 4, English
+    edition; one training each, so no interval).
     """
     tables = load_tables()
     rows = tables[(tables["source"] == "en") & tables["table"].isin(GAIN_TABLES)

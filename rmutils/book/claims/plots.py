@@ -64,11 +64,6 @@ def claim_list(judged: Sequence[Judged]) -> HTML:
     `book/_static/filters.js` adds the filters; without it, and on paper, all claims are listed.
     Each picture has a scale of its own, from the smallest to the largest end of an interval or
     bound; the upright line is the claimed bound. A paler dot is shown beside those that decide.
-
-    Parameters
-    ----------
-    judged : sequence of Judged
-        As from `rmutils.book.claims.claim_list.judge`.
     """
     rows = "".join(map(_claim_row, judged))
     return HTML(f'<div class="rm-claims"><ol>{rows}</ol></div>')
@@ -141,13 +136,7 @@ CONTROLS = "same_layers"
 
 
 def effects_against(parts: pd.DataFrame) -> str:
-    """Say how many of the effects that decide go against the paper, of those that could.
-
-    Parameters
-    ----------
-    parts : DataFrame
-        As from `rmutils.book.claims.claim_list.part_table`.
-    """
+    """Say how many of the effects that decide go against the paper, of those that could."""
     heard = parts[parts["decides"] & (parts["verdict"] != BLIND)]
     blind, against = (parts["decides"] & (parts["verdict"] == BLIND)).sum(), (
         heard["verdict"] == AGAINST).sum()
@@ -167,13 +156,7 @@ def _with_claim(row: Any) -> str:
 
 
 def opposite_shown(parts: pd.DataFrame) -> str:
-    """List the effects on the other side of their bound, first those that decide.
-
-    Parameters
-    ----------
-    parts : DataFrame
-        As from `rmutils.book.claims.claim_list.part_table`.
-    """
+    """List the effects on the other side of their bound, first those that decide."""
     against = parts[parts["verdict"] == AGAINST].sort_values("p")
     lines = [f"- {_with_claim(row)}" for row in against.itertuples()]
     own = [line for line, decides in zip(lines, against["decides"], strict=True) if decides]
@@ -200,10 +183,7 @@ ONE_LAYER = LayersConfig(
 def companion_claims() -> pd.DataFrame:
     """Compare claims of the companion texts with what is stored; nothing is computed.
 
-    Returns
-    -------
-    DataFrame
-        `text`, `place`, `claim` (translated), `chapter`, `here`.
+    Columns: `text`, `place`, `claim` (translated), `chapter`, `here`.
     """
     rows = [(MS_POE, *row) for row in ms_poe_sentences.claims_of_the_summary()]
     rows += [(SHARE_SELECT, *row) for row in _share_select()]
@@ -266,13 +246,7 @@ GAIN = "consistent-gain"
 
 
 def key_findings() -> list[str]:
-    """Return the three findings of the first page, a bold sentence and its numbers each.
-
-    Raises
-    ------
-    NotStored
-        A result is missing.
-    """
+    """Return the three findings of the first page, a bold sentence and its numbers each."""
     scores, _ = scored(LARGE, compute="never")
     tables = {model: evaluated(model, EVALUATIONS[corpus_of(model)], ["retmask", CONTROL])
               for model in MODELS}
@@ -287,15 +261,7 @@ def key_findings() -> list[str]:
 
 
 def few_heads(lost: Effect, scores: HeadScores, same_layers: Mapping[str, Effect]) -> str:
-    """Say what SmolLM2 misses without its retrieval heads, beside as many others.
-
-    Parameters
-    ----------
-    lost : Effect
-        Beside others of any layer.
-    same_layers : mapping
-        Model -> the same beside others of the same layers.
-    """
+    """Say what SmolLM2 misses without its retrieval heads, beside as many others."""
     count, found = count_at(scores, tau_of(LARGE)), _points(lost)
     lead = by_sign(found, "A few heads find the facts", "The highest heads find no facts",
                    "Whether a few heads find the facts is open")
@@ -319,17 +285,6 @@ def training(
 ) -> str:
     """Say in how many models RetMask raises the score on long texts, and beats its control; and
     what it does to the heads that it masks.
-
-    Parameters
-    ----------
-    gained, less : mapping
-        Model -> table as from `rmutils.book.chapters.main_tables.experiment.gains` and `contrasts`.
-    parts : sequence of Part
-        Of the claim `GAIN`: what decides it is over the categories with room to move.
-    heads : Interval
-        Scores of SmolLM2's masked heads, beside a control that masks others of their layers.
-    elsewhere : bool
-        The control was trained on another machine, a difference that was not meant.
     """
     own = {model: _effect(table, "retmask") for model, table in gained.items()}
     more = {model: _effect(table, CONTROL) for model, table in less.items()}
@@ -351,13 +306,7 @@ def _effect(table: pd.DataFrame, strategy: str) -> Interval:
 
 
 def copies(maps: pd.DataFrame) -> str:
-    """Say how many of the published detection runs are distinct, each model on its own.
-
-    Parameters
-    ----------
-    maps : DataFrame
-        As from `rmutils.paper.load_published_maps`.
-    """
+    """Say how many of the published detection runs are distinct, each model on its own."""
     distinct = int(maps.groupby("model")["map"].nunique().sum())
     return (f"**Most of the authors' published detection runs are copies**: of {len(maps)} on "
             f"{maps['model'].nunique()} models, only {distinct} differ.")

@@ -182,13 +182,7 @@ SHOWN = {  # measurement: column of names; what is shown, table, column
 
 
 def summaries(name: str, tables: Tables, variant: str) -> dict[str, pd.DataFrame]:
-    """Return means with intervals of a measurement's tables, by what they are of.
-
-    Parameters
-    ----------
-    variant : str
-        For tables of a single one, which do not name it.
-    """
+    """Return means with intervals of a measurement's tables, by what they are of."""
     by, shown = SHOWN[name]
     found = {}
     for title, table, column in shown:

@@ -116,11 +116,6 @@ def maskings_of(scores: Mapping[str, HeadScores], config: MaskedNeedlesConfig) -
     Controls have none of the heads that they are compared with, and none whose copy score reaches
     `tau`. Where too few others are left in the whole model, the latter are allowed, and where there
     are too few even so, there is no control.
-
-    Parameters
-    ----------
-    scores : mapping
-        Kind -> scores: those of the configuration, and the copy score.
     """
     copy = scores[COPY]
     reached, total = copy.ranking()[: count_at(copy, config.tau)], copy.mean.size
@@ -184,13 +179,7 @@ def masked_needles(
 
 
 def _asked(config: MaskedNeedlesConfig, name: str, corpus: str) -> DetectConfig:
-    """The grid of the needles of a set that are asked.
-
-    Raises
-    ------
-    UserError
-        The set has fewer.
-    """
+    """The grid of the needles of a set that are asked."""
     grid = config.asked.changed({"needle_set": name})
     needles = material(grid, corpus)[1][config.skipped :][: config.needles]
     if len(needles) < config.needles:

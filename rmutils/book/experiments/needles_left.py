@@ -79,11 +79,8 @@ def stored(part: str, models: Collection[str] | None = None) -> Stored:
 def shares_found(answers: pd.DataFrame) -> pd.DataFrame:
     """Return the share of needles found under each policy and number of masked heads.
 
-    Returns
-    -------
-    DataFrame
-        `model`, `set`, `length`, `position`, `score`, `policy`, `count`, `value`, `low`, `high`
-        (95 %, over needles and draws), `needles`, `draws`.
+    Columns: `model`, `set`, `length`, `position`, `score`, `policy`, `count`, `value`, `low`,
+    `high` (95 %, over needles and draws), `needles`, `draws`.
     """
     rows = []
     for key, part in answers.groupby([*PLACE, "score", "policy", "count"], sort=False):
@@ -103,12 +100,10 @@ def _by_needle(part: pd.DataFrame) -> np.ndarray:
 def compare_controls(answers: pd.DataFrame, control: str = MATCHED) -> pd.DataFrame:
     """Compare top heads with as many others, needle by needle.
 
-    Returns
-    -------
-    DataFrame
-        `model`, `set`, `length`, `position`, `score`, `count`; `whole`, `top`, `control` (shares of
-        needles found), `difference`, `low`, `high` (control minus top heads, 95 % over needles and
-        draws), `p` (sign flips of needles), `draws`, `readable` (the whole model finds a third).
+    Columns: `model`, `set`, `length`, `position`, `score`, `count`; `whole`, `top`, `control`
+    (shares of needles found), `difference`, `low`, `high` (control minus top heads, 95 % over
+    needles and draws), `p` (sign flips of needles), `draws`, `readable` (the whole model finds a
+    third).
     """
     rows = []
     keys = [*PLACE, "score", "count"]
@@ -140,15 +135,7 @@ def decided(table: pd.DataFrame, compared: int) -> pd.DataFrame:
 def primary(answers: pd.DataFrame, plan: Plan, heads: Mapping[str, int]) -> pd.DataFrame:
     """Apply the plan's rule for masking: at 12 % of the heads, newest position, 1,024 tokens.
 
-    Parameters
-    ----------
-    heads : mapping
-        Model -> number of its heads.
-
-    Returns
-    -------
-    DataFrame
-        Rows of `compare_controls`, one for each model, with `p_holm` and `shown`.
+    Result: Rows of `compare_controls`, one for each model, with `p_holm` and `shown`.
     """
     table = compare_controls(by_copy(answers, plan))
     wanted = table["model"].map(lambda model: round(PRIMARY_SHARE * heads[model]))
@@ -183,11 +170,8 @@ def by_set(answers: pd.DataFrame, models: int) -> pd.DataFrame:
 def compare_scores(answers: pd.DataFrame) -> pd.DataFrame:
     """Compare the top heads by copy score with those by each other score, on the same needles.
 
-    Returns
-    -------
-    DataFrame
-        `model`, `length`, `score`, `difference`, `low`, `high` (share of needles found without the
-        heads by the other score, minus that without the heads by copy score), `p`.
+    Columns: `model`, `length`, `score`, `difference`, `low`, `high` (share of needles found without
+    the heads by the other score, minus that without the heads by copy score), `p`.
     """
     rows = []
     tops = answers[answers["policy"] == TOP]
@@ -204,12 +188,9 @@ def compare_scores(answers: pd.DataFrame) -> pd.DataFrame:
 def halving(answers: pd.DataFrame, heads: Mapping[str, int]) -> pd.DataFrame:
     """Return how many top heads halve the share of needles that the whole model finds.
 
-    Returns
-    -------
-    DataFrame
-        `model`, `length`, `whole`, `count` (the smallest number tried without which at most half as
-        many are found, NaN if there is none), `before` (the largest number tried below it), `share`
-        (`count` as a share of all heads).
+    Columns: `model`, `length`, `whole`, `count` (the smallest number tried without which at most
+    half as many are found, NaN if there is none), `before` (the largest number tried below it),
+    `share` (`count` as a share of all heads).
     """
     rows = []
     for (model, length), own in by_copy(answers).groupby(["model", "length"], sort=False):
@@ -226,10 +207,7 @@ def halving(answers: pd.DataFrame, heads: Mapping[str, int]) -> pd.DataFrame:
 def displaced(results: Mapping[str, MaskedNeedles]) -> pd.DataFrame:
     """Return how many heads of the same-layer controls come from a neighbouring layer, on average.
 
-    Returns
-    -------
-    DataFrame
-        `model`, `score`, `count`, `displaced`.
+    Columns: `model`, `score`, `count`, `displaced`.
     """
     parts = [result.maskings[result.maskings["policy"] == MATCHED].groupby(
         ["score", "count"], sort=False)["displaced"].mean().reset_index().assign(model=model)
@@ -246,11 +224,6 @@ def common_heads(rankings: Mapping[str, Sequence], count: int, base: str) -> dic
 @cache
 def common_by_set(model: str) -> dict[str, int]:
     """Return how many of the top 5 % of the heads by each set are among those by `facts-literal`.
-
-    Raises
-    ------
-    NotStored
-        A detection is missing.
     """
     grids = real_models.kind_detections(real_models.real_models())
     del grids[real_models.JAPANESE]

@@ -61,13 +61,7 @@ __all__ = ["Plan", "load_plan"]  # until all import them from where they are
 
 
 def planned_runs(model: str) -> list[RetMaskConfig]:
-    """The configurations of all runs on a model, those of a strategy side by side by seed.
-
-    Raises
-    ------
-    UserError
-        No runs are planned on it.
-    """
+    """The configurations of all runs on a model, those of a strategy side by side by seed."""
     if model == "smollm2-135m":
         return [_REAL.changed({"strategy": strategy}) for strategy in _MASKS]
     if model in LARGER_MODELS:
@@ -87,25 +81,7 @@ def planned_runs(model: str) -> list[RetMaskConfig]:
 def stored_runs(
     model: str, configs: Iterable[RetMaskConfig]
 ) -> tuple[list[RetMaskRun], list[str]]:
-    """Read what is stored, and compute nothing.
-
-    Parameters
-    ----------
-    model : str
-        Name, folder or hub id of the model that was trained.
-    configs : iterable of RetMaskConfig
-        Named before looking: seeds, say. What is stored besides them is not used.
-
-    Returns
-    -------
-    list of RetMaskRun, list of str
-        The stored runs, and a command line for each one that is missing.
-
-    Raises
-    ------
-    UserError
-        A model is not known, or a stored result is damaged.
-    """
+    """Read what is stored, and compute nothing."""
     found, missing = [], []
     for config in configs:
         try:
@@ -158,21 +134,7 @@ def find_snapshot(
 
     A training that was stopped goes on, with the first look that it has not passed yet.
 
-    Parameters
-    ----------
-    name : str
-        Of the model, for messages.
-    home : Path
-        Folder of the training.
-    every : int
-        Training steps between two looks.
-    found : (float, float)
-        The range, from 0 to 1.
-
-    Raises
-    ------
-    NoSnapshot
-        The model passes the range between two looks, or never reaches it.
+    `found`: (float, float), The range, from 0 to 1.
     """
     for step in range(every, recipe.steps, every):
         if step < steps_taken(home):

@@ -186,13 +186,7 @@ ITEMS: dict[str, Callable[..., list[Artifact]]] = {
 
 
 def make(item: str, model: str, compute: Compute = "auto") -> list[Artifact]:
-    """Make a part of the plan for a model, or look it up.
-
-    Raises
-    ------
-    UserError
-        The plan has no such part or model.
-    """
+    """Make a part of the plan for a model, or look it up."""
     models: list[Any] = real_models().content["models"]
     if item not in ITEMS:
         raise UserError(unknown(f"part {item!r} of the plan", ITEMS))

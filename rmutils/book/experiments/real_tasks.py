@@ -43,13 +43,7 @@ CHANGE: Bounds = (-100.0, 100.0)
 
 
 def heads_without(model: str, state: str, compute: Compute = "never") -> tuple[Head, ...]:
-    """Return the heads that are masked in a state.
-
-    Raises
-    ------
-    NotStored
-        The detection is not stored and `compute="never"`.
-    """
+    """Return the heads that are masked in a state."""
     if state == WHOLE:
         return ()
     if compute != "never":  # all kinds of score in one run, which the plan's other parts want
@@ -76,13 +70,7 @@ def pilot(model: str, compute: Compute = "never") -> tuple[pd.Series, Artifact]:
 
 
 def measured(model: str, compute: Compute = "never") -> tuple[str, ...]:
-    """Return the data sets that the pilot leaves.
-
-    Raises
-    ------
-    UserError
-        None.
-    """
+    """Return the data sets that the pilot leaves."""
     means, _ = pilot(model, compute)
     low, high = ROOM
     if not (chosen := tuple(means.index[means.between(low, high)])):
@@ -93,18 +81,7 @@ def measured(model: str, compute: Compute = "never") -> tuple[str, ...]:
 def tasks(
     model: str, state: str = WHOLE, compute: Compute = "never", *, trained: str | None = None,
 ) -> tuple[pd.DataFrame, Artifact]:
-    """Return the scores of a model in a state, or after a training, on the measured data sets.
-
-    Parameters
-    ----------
-    trained : str, optional
-        A stored training of the model.
-
-    Returns
-    -------
-    DataFrame, Artifact
-        As `by_question`, and where it is stored.
-    """
+    """Return the scores of a model in a state, or after a training, on the measured data sets."""
     config = EvaluateConfig(
         datasets=measured(model, compute), lengths=(LENGTH,), samples=QUESTIONS, per_text=1,
         masked=heads_without(model, state, compute))
@@ -120,13 +97,7 @@ def by_question(table: pd.DataFrame) -> pd.DataFrame:
 def abilities(
     model: str, state: str = WHOLE, compute: Compute = "never", *, trained: str | None = None,
 ) -> tuple[General, Artifact]:
-    """Return the general abilities of a model in a state, or after a training.
-
-    Raises
-    ------
-    UserError
-        The model has no chat template, as gemma3-270m.
-    """
+    """Return the general abilities of a model in a state, or after a training."""
     config = GeneralConfig(masked=heads_without(model, state, compute))
     look = partial(evaluate_general_stored, trained or model, base=model if trained else None)
     try:
@@ -140,15 +111,7 @@ def difference(
     pairs: Sequence[tuple[pd.DataFrame, pd.DataFrame]], value: str, cluster: str,
     stratum: str | None = None, bounds: Bounds = CHANGE,
 ) -> Contrast:
-    """Compare tables of the same questions, the first of each pair minus the second.
-
-    Parameters
-    ----------
-    pairs : sequence of (DataFrame, DataFrame)
-        Several, for several trainings: whose mean is taken. The interval is over clusters alone.
-    value, cluster, stratum : str
-        Columns. Means of strata are averaged.
-    """
+    """Compare tables of the same questions, the first of each pair minus the second."""
     keys = [cluster, *([stratum] if stratum else [])]
     parts = []
     for one, other in pairs:
@@ -182,11 +145,8 @@ class States:
     def effects(self) -> pd.DataFrame:
         """Return the planned comparisons.
 
-        Returns
-        -------
-        DataFrame
-            `what` ("same layers minus top heads", the primary one; "top heads minus whole", "same
-            layers minus whole"), `of` ("mean", or a data set), `value`, `low`, `high`, `p`.
+        Columns: `what` ("same layers minus top heads", the primary one; "top heads minus whole",
+        "same layers minus whole"), `of` ("mean", or a data set), `value`, `low`, `high`, `p`.
         """
         rows = []
         for one, other in ((CONTROL, TOP), (TOP, WHOLE), (CONTROL, WHOLE)):

@@ -62,20 +62,12 @@ def costs(
     pass of its own, where they are executed; in SDPA those that its causal shortcut skips count,
     too, as they do in code without it.
 
-    Returns
-    -------
-    dict of str to DataFrame
-        `costs`: `question` (the round), `variant`, `tokens` (of the prompt), `prefill_seconds` (of
-        processor time, for the prompt), `step_seconds` (mean for a token of the answer),
-        `prefill_work`, `step_work` (multiply-adds), `prefill_attention`, `step_attention` (those of
-        scores and weighted sums), `cache_bytes` (keys and values at the end), `hidden_bytes`
-        (hidden states that Select-Attention keeps in their place), `kept` (share of heads or
-        tokens, as in `rmutils.attention.variants.AttachedModel`).
-
-    Raises
-    ------
-    UserError
-        The model is on a GPU.
+    Result: `costs`: `question` (the round), `variant`, `tokens` (of the prompt), `prefill_seconds`
+    (of processor time, for the prompt), `step_seconds` (mean for a token of the answer),
+    `prefill_work`, `step_work` (multiply-adds), `prefill_attention`, `step_attention` (those of
+    scores and weighted sums), `cache_bytes` (keys and values at the end), `hidden_bytes` (hidden
+    states that Select-Attention keeps in their place), `kept` (share of heads or tokens, as in
+    `rmutils.attention.variants.AttachedModel`).
     """
     if lm.model.device.type != "cpu":
         raise UserError("costs are counted in time of the processor. Set CUDA_VISIBLE_DEVICES to "
@@ -179,13 +171,7 @@ class _PartTimer(TorchDispatchMode):
 def seconds_by_part(
     lm: LanguageModel, variants: Mapping[str, AttentionVariant], length: int, rounds: int = 5
 ) -> pd.DataFrame:
-    """Time what reading a prompt is made of, in one thread: medians over rounds.
-
-    Returns
-    -------
-    DataFrame
-        Seconds of processor time: a row for each variant, a column for each part.
-    """
+    """Time what reading a prompt is made of, in one thread: medians over rounds."""
     case, = build_cases(lm, DetectConfig(lengths=(length,), depths=(0.5,), needles=1))
     ids, rows = torch.tensor([case.input_ids]), []
     with one_thread(), left_to_pytorch():
@@ -249,20 +235,8 @@ BYTES = 2
 def step(sizes: Sizes, gpu: Gpu, tokens: int, kept: float = 1, filtered: int = 0) -> pd.Series:
     """Return the bounds of one step for a single text.
 
-    Parameters
-    ----------
-    tokens : int
-        Of the text so far.
-    kept : float
-        Share of them that later layers see.
-    filtered : int
-        How many layers stand behind the filter; 0: plain attention.
-
-    Returns
-    -------
-    Series
-        `memory` and `arithmetic` (seconds), `bound` (the larger), `held` (bytes of what is kept of
-        the text).
+    Result: `memory` and `arithmetic` (seconds), `bound` (the larger), `held` (bytes of what is kept
+    of the text).
     """
     seen, first = round(kept * tokens), sizes.layers - filtered
     cached = first * sizes.key_values * tokens
@@ -284,11 +258,8 @@ def roofline(
 ) -> pd.DataFrame:
     """`step` at several lengths and shares of tokens, beside the plain step.
 
-    Returns
-    -------
-    DataFrame
-        `tokens`, `kept`, the columns of `step`, and `times` and `held_share`: bound and bytes as
-        multiples of the plain step's.
+    Columns: `tokens`, `kept`, the columns of `step`, and `times` and `held_share`: bound and bytes
+    as multiples of the plain step's.
     """
     rows = []
     for tokens in lengths:

@@ -88,10 +88,7 @@ def by_heart_samples(count: int, seed: str) -> list[Sample]:
 def ask(lm: LanguageModel, questions: Sequence[Question], max_new_tokens: int) -> pd.DataFrame:
     """Greedy answers and whether they are right.
 
-    Returns
-    -------
-    DataFrame
-        `task`, `sample` (number within the task), `cluster`, `correct` (0 or 1), `response`.
+    Columns: `task`, `sample` (number within the task), `cluster`, `correct` (0 or 1), `response`.
     """
     rows = []
     for short in (False, True):  # in one batch, short prompts are padded to the length of long ones
@@ -107,11 +104,8 @@ def ask(lm: LanguageModel, questions: Sequence[Question], max_new_tokens: int) -
 def read_on(lm: LanguageModel, count: int) -> pd.DataFrame:
     """Next words of plain text, which takes neither a long context nor reasoning.
 
-    Returns
-    -------
-    DataFrame
-        As from `ask`, a row per passage of a haystack; `correct` is the share of tokens that the
-        model expects most.
+    Result: As from `ask`, a row per passage of a haystack; `correct` is the share of tokens that
+    the model expects most.
     """
     texts, turn = passages(lm, count, PASSAGE)
     shares = next_words_right(lm, texts, turn + KNOWN_TOKENS)
@@ -130,16 +124,8 @@ def screen(
 ) -> pd.DataFrame:
     """Which tasks a model can do at all: those that are surely better than chance (`_above`).
 
-    Parameters
-    ----------
-    samples : mapping
-        Task -> its samples.
-
-    Returns
-    -------
-    DataFrame
-        `task`, `samples` (how many), `value` (share of right answers) with `low` and `high`,
-        `chance`, `within_reach`.
+    Columns: `task`, `samples` (how many), `value` (share of right answers) with `low` and `high`,
+    `chance`, `within_reach`.
     """
     rows = []
     for name, of_task in samples.items():

@@ -73,26 +73,11 @@ class VariantConfig(Config):
 def measure(lm: LanguageModel, config: VariantConfig, *, journal: Path | None = None) -> Tables:
     """Ask a model under a variant.
 
-    Parameters
-    ----------
-    journal : Path, optional
-        A file that takes each answer when it is given. What is there already, because an earlier
-        run was stopped, is not asked again.
-
-    Returns
-    -------
-    dict of str to DataFrame
-        `needles`: `length`, `question` (number of the needle), `place` (0 is the start of the
-        context, 1 its end), `recall`, `correct`, `response`, `kept` (see
-        `rmutils.attention.variants.AttachedModel`). `documents`: the same without `recall`, and
-        `document` (number of the one that holds the answer), `documents` (how many there are).
-        `texts`: `question` (number of the passage), `nats` (negative log-likelihood per token),
-        `kept`.
-
-    Raises
-    ------
-    UserError
-        Variant, masked heads or lengths do not fit the model.
+    Result: `needles`: `length`, `question` (number of the needle), `place` (0 is the start of the
+    context, 1 its end), `recall`, `correct`, `response`, `kept` (see
+    `rmutils.attention.variants.AttachedModel`). `documents`: the same without `recall`, and
+    `document` (number of the one that holds the answer), `documents` (how many there are). `texts`:
+    `question` (number of the passage), `nats` (negative log-likelihood per token), `kept`.
     """
     grids = [config.needles] if config.needles else []
     kept, found = Journal(journal, depends_on(lm, config, *grids)), {}
@@ -115,18 +100,7 @@ def answers(
     model: AttachedModel, name: str, part: Questions, kept: Journal,
     advance: Callable[[float], None],
 ) -> pd.DataFrame:
-    """Have the questions answered that are not yet, and judge all answers.
-
-    Parameters
-    ----------
-    name : str
-        The name of these answers in the journal `kept`.
-
-    Returns
-    -------
-    DataFrame
-        One of the tables of `measure`.
-    """
+    """Have the questions answered that are not yet, and judge all answers."""
     def key(i: int) -> str:
         return f"{name} {i}"
 
@@ -171,19 +145,7 @@ def measure_stored(
     model: LanguageModel | str, config: VariantConfig = VariantConfig(), *,
     base: str | None = None, compute: Compute = "auto",
 ) -> tuple[Tables, Artifact]:
-    """`measure`, but a result that is stored already is read instead; a stopped run goes on.
-
-    Parameters
-    ----------
-    model : LanguageModel or str
-        A name is enough: the model is loaded only if the result has to be computed. It may also be
-        that of a stored training (`train-...`).
-    config : VariantConfig
-    base : str, optional
-        The model that such a training began with. Default: the one that it tells itself, which it
-        can only where its weights are.
-    compute : {"auto", "always", "never"}
-    """
+    """`measure`, but a result that is stored already is read instead; a stopped run goes on."""
     ref = ModelRef(model, base)
     return VARIANT.obtain(
         config, inputs_of(ref.identity, config.needles or DetectConfig(), ref.corpus),
@@ -242,17 +204,7 @@ UNBOUNDED = {"nats", "distance", "prefill_seconds", "step_seconds"}
 def levels(table: pd.DataFrame, value: str, by: Sequence[str] = ()) -> pd.DataFrame:
     """Mean of a column under each variant.
 
-    Parameters
-    ----------
-    table : DataFrame
-        One of `rmutils.book.experiments.under_variants.Compared.tables`.
-    by : sequence of str
-        Columns, such as `place`: a mean for each of their values.
-
-    Returns
-    -------
-    DataFrame
-        `variant`, the columns `by`, `value`, `low`, `high`, `samples`.
+    Columns: `variant`, the columns `by`, `value`, `low`, `high`, `samples`.
     """
     rows, bounds = [], POSITIVE if value in UNBOUNDED else SHARE
     for keys, part in table.groupby(["variant", *by], sort=False):
@@ -263,10 +215,7 @@ def levels(table: pd.DataFrame, value: str, by: Sequence[str] = ()) -> pd.DataFr
 def changes(table: pd.DataFrame, value: str, base: str = PLAIN) -> pd.DataFrame:
     """Each variant less the plain model, on the same samples.
 
-    Returns
-    -------
-    DataFrame
-        As from `rmutils.stats.compare`, with `variant` in place of `strategy`.
+    Result: As from `rmutils.stats.compare`, with `variant` in place of `strategy`.
     """
     parts = [name for name in ("length", "question", "place") if name in table]
     samples = pd.DataFrame({
@@ -279,21 +228,8 @@ def changes(table: pd.DataFrame, value: str, base: str = PLAIN) -> pd.DataFrame:
 def dips(table: pd.DataFrame, base: str = PLAIN) -> pd.DataFrame:
     """How deep a curve over places sags: `correct` at both ends less `correct` between them.
 
-    Parameters
-    ----------
-    table : DataFrame
-        With three places or more; only the first and the last are ends.
-
-    Returns
-    -------
-    DataFrame
-        `variant`, `value`, `low`, `high`, and `change`, `change_low`, `change_high` against `base`
-        on the same questions.
-
-    Raises
-    ------
-    UserError
-        Fewer than three places.
+    Columns: `variant`, `value`, `low`, `high`, and `change`, `change_low`, `change_high` against
+    `base` on the same questions.
     """
     if (places := table["place"].unique()).size < 3:
         raise UserError("a curve sags between its ends: `places` has to name three places or more, "
@@ -313,11 +249,8 @@ def dips(table: pd.DataFrame, base: str = PLAIN) -> pd.DataFrame:
 def perplexities(texts: pd.DataFrame, base: str = PLAIN) -> pd.DataFrame:
     """Perplexity under each variant: the exponential of the mean of `nats` over texts.
 
-    Returns
-    -------
-    DataFrame
-        `variant`, `value`, `low`, `high`, `samples`, and `change`, `change_low`, `change_high`: the
-        increase over `base` as a share of it.
+    Columns: `variant`, `value`, `low`, `high`, `samples`, and `change`, `change_low`,
+    `change_high`: the increase over `base` as a share of it.
     """
     found = levels(texts, "nats")
     found[["value", "low", "high"]] = np.exp(found[["value", "low", "high"]])

@@ -89,11 +89,6 @@ def document_questions(lm: LanguageModel, config: DocumentsConfig) -> Questions:
 
     Liu et al. give no demonstrations either. Column of the result: `correct` (the value stands in
     the answer).
-
-    Raises
-    ------
-    UserError
-        A length is over the model's window, or too short.
     """
     check_window(lm, max(config.lengths))
     found = [_asked(lm, length, i, place, question) for length in config.lengths

@@ -28,26 +28,8 @@ def forest(
 
     With one panel, the numbers stand at the right.
 
-    Parameters
-    ----------
-    table : DataFrame
-        `low`, `high`, NaN where there is no interval, and the columns named below. Labels, groups
-        and panels keep the order in which they come.
-    xlabel : str
-        What is compared, and its unit.
-    label, value : str
-        Columns with the name of a row and its value.
-    group, panel : str, optional
-        Columns whose values become headings above their rows, and panels side by side.
-    reference : float
-        What an interval lies above or below.
-    sharex : bool
-        Whether all panels have the scale of the widest.
-
-    Raises
-    ------
-    ValueError
-        There are more than four panels.
+    `table`: `low`, `high`, NaN where there is no interval, and the columns named below. Labels,
+    groups and panels keep the order in which they come.
     """
     table = pd.DataFrame({
         "label": table[label], "value": table[value], "low": table["low"], "high": table["high"],

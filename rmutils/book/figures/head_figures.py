@@ -38,15 +38,7 @@ if TYPE_CHECKING:
 def arg_max_rows(
     case: NiahCase, answer: Answer, written: Sequence[str], heads: Mapping[str, Head]
 ) -> Figure:
-    """Where heads look, token by token: a panel per head, a dot per written token.
-
-    Parameters
-    ----------
-    written : sequence of str
-        The answer's tokens as text.
-    heads : mapping
-        Panel title -> (layer, head).
-    """
+    """Where heads look, token by token: a panel per head, a dot per written token."""
     figure, panels = new_axes(columns=len(heads), size=(WIDTH, 0.6 + 0.19 * len(written)),
                               sharey=True, squeeze=False)
     steps = np.arange(len(written))
@@ -158,12 +150,7 @@ BIN_COLOURS = ("#D9D9D9", "#A6BDDB", "#3690C0", "#E69F00", "#D55E00")
 def score_bins(shares: Mapping[str, list[float]], labels: list[str]) -> Figure:
     """Stacked shares of heads per score bin, a bar per source.
 
-    Parameters
-    ----------
-    shares : mapping
-        Row label -> share of heads in each bin (0 to 1; NaN: not printed).
-    labels : list of str
-        The bins.
+    `shares`: Row label -> share of heads in each bin (0 to 1; NaN: not printed).
     """
     figure, axes = new_axes(size=(WIDTH, 0.9 + 0.42 * len(shares)))
     rows = np.arange(len(shares))
@@ -185,13 +172,7 @@ def score_bins(shares: Mapping[str, list[float]], labels: list[str]) -> Figure:
 
 
 def ranked_scores(models: Mapping[str, tuple[np.ndarray, np.ndarray]], tau: float) -> Figure:
-    """Scores in falling order against the share of heads, on one axis for models of any size.
-
-    Parameters
-    ----------
-    models : mapping
-        Model -> means (heads,) and intervals (heads, 2).
-    """
+    """Scores in falling order against the share of heads, on one axis for models of any size."""
     figure, axes = new_axes(size=(WIDTH, 3.8))
     for model, (mean, ends) in models.items():
         order = np.argsort(-mean, kind="stable")
@@ -211,12 +192,7 @@ def ranked_scores(models: Mapping[str, tuple[np.ndarray, np.ndarray]], tau: floa
 def scores_by_layer(parts: Mapping[str, HeadScores], full: np.ndarray, tau: float) -> Figure:
     """Every head's score at its layer, a panel per part; layers that see everything are shaded.
 
-    Parameters
-    ----------
-    parts : mapping
-        Title of a panel -> scores, all of one model.
-    full : ndarray of bool
-        (layers,): True for a full layer, False for a sliding one.
+    `full`: (layers,): True for a full layer, False for a sliding one.
     """
     figure, panels = new_axes(columns=len(parts), size=(WIDTH, 4.6), sharex=True, sharey=True,
                               squeeze=False)
@@ -240,13 +216,7 @@ def scores_by_layer(parts: Mapping[str, HeadScores], full: np.ndarray, tau: floa
 
 
 def stability(tables: Mapping[str, pd.DataFrame]) -> Figure:
-    """Agreement with the full ranking as needles or runs are added; bands over draws.
-
-    Parameters
-    ----------
-    tables : mapping
-        Label, which begins with the model's name -> a result of `ranking_stability`.
-    """
+    """Agreement with the full ranking as needles or runs are added; bands over draws."""
     figure, panels = new_axes(columns=2, size=(WIDTH, 3.0), sharex=True)
     for label, frame in tables.items():
         colour = colour_of(label.split()[0])
@@ -262,13 +232,7 @@ def stability(tables: Mapping[str, pd.DataFrame]) -> Figure:
 
 
 def copied_runs(maps: pd.DataFrame) -> Figure:
-    """Which published runs have the same scores: a row per model, a block per stretch of copies.
-
-    Parameters
-    ----------
-    maps : DataFrame
-        As from `rmutils.paper.tables.load_published_maps`.
-    """
+    """Which published runs have the same scores: a row per model, a block per stretch of copies."""
     blocks = stretches(maps)
     models = list(maps["model"].unique())
     figure = Figure(figsize=(WIDTH, 0.5 + 0.95 * len(models)), layout="constrained")

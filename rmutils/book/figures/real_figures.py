@@ -27,15 +27,7 @@ MARKS = {WHOLE: ("whole model", INK, "o", -0.2), TOP: ("without the top heads", 
 
 
 def needles_left_figure(shares: pd.DataFrame, heads: Mapping[str, int]) -> Figure:
-    """Needles found against the share of masked heads, a panel for each model.
-
-    Parameters
-    ----------
-    shares : DataFrame
-        From `rmutils.book.experiments.needles_left.shares_found`: one length, position and score.
-    heads : mapping
-        Model -> number of its heads; the panels have this order.
-    """
+    """Needles found against the share of masked heads, a panel for each model."""
     figure = Figure(figsize=(WIDTH, 5.4), layout="constrained")
     grid = figure.subplots(2, 2, sharex=True, sharey=True)
     for axes, (model, total) in zip(grid.flat, heads.items(), strict=False):
@@ -70,17 +62,7 @@ def _curves(axes: Axes, own: pd.DataFrame, total: int) -> None:
 
 
 def needles_by(shares: pd.DataFrame, column: str, names: Mapping[str, str]) -> Figure:
-    """Needles found whole and without heads, a panel for each model and a row for each name.
-
-    Parameters
-    ----------
-    shares : DataFrame
-        From `rmutils.book.experiments.needles_left.shares_found`.
-    column : str
-        `set` or `score`, whose values become rows.
-    names : mapping
-        Value -> name of its row, from top to bottom.
-    """
+    """Needles found whole and without heads, a panel for each model and a row for each name."""
     models = [*shares["model"].unique()]
     figure = Figure(figsize=(WIDTH, 1.1 + 0.42 * len(names)), layout="constrained")
     grid = figure.subplots(1, len(models), sharex=True, sharey=True, squeeze=False)[0]

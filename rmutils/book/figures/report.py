@@ -51,13 +51,7 @@ def counted(value: float, low: float, high: float) -> str:
 
 
 def sentence(row: Any) -> str:
-    """Say what was measured for a part of a claim, with interval and units.
-
-    Parameters
-    ----------
-    row : namedtuple
-        A row of `rmutils.book.claims.claim_list.part_table`.
-    """
+    """Say what was measured for a part of a claim, with interval and units."""
     if isnan(row.value):
         return f"Not computed: {row.blocked}."
     shown = counted(*(row.scale * end for end in (row.value, row.low, row.high)))
@@ -102,21 +96,7 @@ MOST_FOUND = 3
 
 
 def what_we_found(question: str, *findings: str) -> HTML:
-    """Show a chapter's question and what was found: the book puts the box below the title.
-
-    Parameters
-    ----------
-    question : str
-        Of the chapter, in a sentence. Markdown, like the findings.
-    *findings : str
-        One to three sentences with numbers, computed from results
-        (`rmutils.book.chapters.sentences`), the one that matters most first.
-
-    Raises
-    ------
-    ValueError
-        There is no finding, or there are more than three.
-    """
+    """Show a chapter's question and what was found: the book puts the box below the title."""
     if not 1 <= len(findings) <= MOST_FOUND:
         raise ValueError(f"{len(findings)} findings: a chapter shows one to {MOST_FOUND}")
     inline = MarkdownIt("js-default").renderInline
@@ -132,14 +112,6 @@ def table(
 
     What is shown has three digits or all before the point; the CSV that its output carries has all.
     A table of more than twelve rows is folded: a click on its number of rows opens it.
-
-    Parameters
-    ----------
-    folded : bool
-        Fold a shorter one, too: one that repeats a figure in numbers.
-    by : str, optional
-        A column whose values become headings within the table, each above all rows that it holds
-        for, in the order in which they appear first.
     """
     if by:
         frame = frame.sort_values(by, key=lambda names: pd.factorize(names)[0], kind="stable")
@@ -307,16 +279,8 @@ def settings(**configs: Config) -> pd.DataFrame:
     The fields have docstrings that say so. They are read here, so that no table of the book repeats
     them by hand.
 
-    Parameters
-    ----------
-    **configs : Config
-        By the name of the column that shows its values.
-
-    Returns
-    -------
-    DataFrame
-        `setting`; the values, as text; `set_by`: `paper` where the field's docstring quotes it,
-        else `authors' code` where it names that, else `–`; `words`, the docstring.
+    Columns: `setting`; the values, as text; `set_by`: `paper` where the field's docstring quotes
+    it, else `authors' code` where it names that, else `–`; `words`, the docstring.
     """
     first = next(iter(configs.values()))
     rows = []

@@ -118,15 +118,12 @@ def drawn_data(figure: Figure) -> pd.DataFrame:
     They are those of the drawing, with all digits: marks that are moved a little, so that none
     hides another, are where they were moved to, and a scale that is logarithmic changes nothing.
 
-    Returns
-    -------
-    DataFrame
-        `panel`: its title, or its number from 1; `horizontal`, `vertical`: names of its axes;
-        `mark`: point, line, span, area, box, cell or text; `number`: the how-manieth of its panel,
-        alike for all points of one line; `series`: what the legend or the text says; `colour`;
-        `x`, `y`; `x name`, `y name`: what the axis calls the place, where it has names;
-        `x to`, `y to`: the other end, of spans and boxes; `value`: of a cell. The points of an area
-        go around it. Columns that would be empty are left out.
+    Columns: `panel`: its title, or its number from 1; `horizontal`, `vertical`: names of its axes;
+    `mark`: point, line, span, area, box, cell or text; `number`: the how-manieth of its panel,
+    alike for all points of one line; `series`: what the legend or the text says; `colour`; `x`,
+    `y`; `x name`, `y name`: what the axis calls the place, where it has names; `x to`, `y to`: the
+    other end, of spans and boxes; `value`: of a cell. The points of an area go around it. Columns
+    that would be empty are left out.
     """
     panels = [axes for axes in figure.axes if axes.get_label() != "<colorbar>"]
     rows = [{"panel": axes.get_title() or str(i), "horizontal": axes.get_xlabel(),
@@ -138,13 +135,7 @@ def drawn_data(figure: Figure) -> pd.DataFrame:
 
 
 def carried(figure: Figure) -> tuple[dict, dict]:
-    """The output of a figure in a notebook, besides the picture: its data as CSV.
-
-    Returns
-    -------
-    data, metadata : dict
-        As from `_repr_mimebundle_`.
-    """
+    """The output of a figure in a notebook, besides the picture: its data as CSV."""
     data = drawn_data(figure)
     return {}, {} if data.empty else {"rmutils": {"csv": to_csv(data)}}
 

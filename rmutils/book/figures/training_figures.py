@@ -40,13 +40,7 @@ CURVES = {"loss": "loss (nats)", "margin": "reward margin", "accuracy": "accurac
 
 
 def training_curves(trainings: Mapping[str, Sequence[pd.DataFrame]]) -> Figure:
-    """Loss, margin and accuracy by step, each step on its own batch; dotted: ln 2.
-
-    Parameters
-    ----------
-    trainings : mapping
-        Label -> its trainings, which get one colour: as in `curve.csv`, for DPO.
-    """
+    """Loss, margin and accuracy by step, each step on its own batch; dotted: ln 2."""
     figure = Figure(figsize=(WIDTH, 5.6))
     panels = figure.subplots(3, 1, sharex=True)
     for colour, (label, curves) in zip(COLOURS, trainings.items(), strict=False):
@@ -68,13 +62,6 @@ def before_after(heads: pd.DataFrame, top: int) -> Figure:
 
     Below them the change of each head, on a scale of its own. The dashed line is the threshold: to
     its left are the retrieval heads, if these are the highest ones.
-
-    Parameters
-    ----------
-    heads : DataFrame
-        From `rmutils.heads.head_change.head_changes`.
-    top : int
-        How many heads are drawn, from the highest.
     """
     figure = Figure(figsize=(WIDTH, 5.0))
     scores, changes = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
@@ -113,10 +100,7 @@ LOOKS = {"Before": (GREY, "o"), "RetMask": (RED, "D"), "Smaller-Model": (BLUE, "
 def scores_by_length(table: pd.DataFrame) -> Figure:
     """A panel per model, a line per strategy, over input lengths.
 
-    Parameters
-    ----------
-    table : DataFrame
-        `group` (model), `row` (strategy), `column` (length), `value`: as the paper's tables.
+    `table`: `group` (model), `row` (strategy), `column` (length), `value`: as the paper's tables.
     """
     groups = list(table["group"].unique())
     figure, panels = new_axes(columns=len(groups), size=(WIDTH, 3.4), squeeze=False)
@@ -143,11 +127,8 @@ SHIFT = 0.13
 def before_and_after(table: pd.DataFrame, xlabel: str) -> Figure:
     """A panel for each benchmark, a row for each model: a grey dot before, a coloured one after.
 
-    Parameters
-    ----------
-    table : DataFrame
-        `benchmark`, `model`, `before`, `after`, and optionally the ends of their 95 % intervals:
-        `before_low`, `before_high`, `after_low`, `after_high`.
+    `table`: `benchmark`, `model`, `before`, `after`, and optionally the ends of their 95 %
+    intervals: `before_low`, `before_high`, `after_low`, `after_high`.
     """
     panels, models = (list(table[name].unique()) for name in ("benchmark", "model"))
     lines = -(-len(panels) // COLUMNS)
@@ -185,17 +166,7 @@ def nothing(text: str) -> Figure:
 def masked_heads_said(
     effects: Mapping[str, Effect], model: str, over_all: Effect, elsewhere: Mapping[str, Effect]
 ) -> Markdown:
-    """Say what RetMask does to the heads that it masks, beside the other trainings.
-
-    Parameters
-    ----------
-    effects : mapping
-        As from `rmutils.book.claims.effects.head_effects.masked_heads_after`, with `retmask`.
-    over_all : Effect
-        That of RetMask over all solved cases, as the published script counts.
-    elsewhere : mapping
-        Other models -> that of RetMask on them.
-    """
+    """Say what RetMask does to the heads that it masks, beside the other trainings."""
     def shown(effect: Effect) -> str:
         return report.number(*(1000 * end for end in (effect.value, effect.low, effect.high)))
 
@@ -226,13 +197,7 @@ SIGNS = {rule.REACHED: ("✓✓", "for"), rule.SHOWN: ("✓", "for"), rule.PARTL
 
 
 def verdict_strip(claims: pd.DataFrame) -> HTML:
-    """Show the verdict on each claim as a coloured cell with a sign, and what the signs mean.
-
-    Parameters
-    ----------
-    claims : DataFrame
-        As from `rmutils.book.claims.claim_list.claim_table`.
-    """
+    """Show the verdict on each claim as a coloured cell with a sign, and what the signs mean."""
     cells, legend = [], []
     for verdict, (sign, kind) in SIGNS.items():
         rows = claims[claims["verdict"] == verdict]

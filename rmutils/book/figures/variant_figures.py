@@ -29,13 +29,8 @@ COLUMNS = 4
 def places(table: pd.DataFrame, base: str, xlabel: str, ylabel: str) -> Figure:
     """A panel per variant: shares by place, beside those of the plain model.
 
-    Parameters
-    ----------
-    table : DataFrame
-        `variant`, `place`, `value`, `low`, `high`, as from
-        `rmutils.book.experiments.under_variants.levels`. Bars are 95 % intervals.
-    base : str
-        Name of the plain model.
+    `table`: `variant`, `place`, `value`, `low`, `high`, as from
+    `rmutils.book.experiments.under_variants.levels`. Bars are 95 % intervals.
     """
     names = [name for name in table["variant"].unique() if name != base]
     rows = -(-len(names) // COLUMNS)
@@ -68,15 +63,7 @@ def _line(axes: Axes, part: pd.DataFrame, colour: str, marker: str, line: str, l
 def heads(
     variants: Mapping[str, tuple[np.ndarray, np.ndarray]], retrieval: Sequence[tuple[int, int]]
 ) -> Figure:
-    """A panel per variant: scores of all heads under plain attention and under the variant.
-
-    Parameters
-    ----------
-    variants : mapping
-        Name -> scores under plain attention and under the variant, (layers, heads) each.
-    retrieval : sequence of (layer, head)
-        Heads that are marked. On the dashed line nothing changes.
-    """
+    """A panel per variant: scores of all heads under plain attention and under the variant."""
     columns = min(3, len(variants))
     rows = -(-len(variants) // columns)
     figure = Figure(figsize=(WIDTH, 0.8 + 2.2 * rows))
@@ -106,15 +93,8 @@ def sweep(
 ) -> Figure:
     """A panel per measure over one setting of a variant.
 
-    Parameters
-    ----------
-    measures : mapping
-        Label -> `x` (above 0), `value`, `low`, `high`. Bars are 95 % intervals. A measure whose
-        values exceed 1 is drawn on a logarithmic axis.
-    marks : mapping
-        Text -> x: a dotted line.
-    spot : tuple of float, optional
-        Ends of a shaded part.
+    `measures`: Label -> `x` (above 0), `value`, `low`, `high`. Bars are 95 % intervals. A measure
+    whose values exceed 1 is drawn on a logarithmic axis.
     """
     figure = Figure(figsize=(WIDTH, 0.7 + 1.45 * len(measures)))
     panels = figure.subplots(len(measures), 1, sharex=True, squeeze=False)[:, 0]
@@ -164,21 +144,8 @@ def panels(
 ) -> Figure:
     """A panel per measure, a line per method.
 
-    Parameters
-    ----------
-    measures : mapping
-        Label -> `line` (its name), `x`, `value`, `low`, `high`. Bars are 95 % intervals; none where
-        they are NaN.
-    base : mapping
-        Label -> value, low and high of the plain model: a dotted line in a grey band.
-    ticks : mapping
-        x -> what is written there. Default: numbers.
-    columns : int
-        Panels beside each other.
-    base_label : str
-        What the dotted line is called.
-    sharex : bool
-        Whether all panels have the same axis.
+    `measures`: Label -> `line` (its name), `x`, `value`, `low`, `high`. Bars are 95 % intervals;
+    none where they are NaN.
     """
     rows = -(-len(measures) // columns)
     figure = Figure(figsize=(WIDTH, 0.9 + 1.7 * rows))
@@ -232,12 +199,7 @@ def maps(weights: np.ndarray, heads: Sequence[int], columns: int = 4) -> Figure:
 
     They alone are pixels within the SVG: a shape for each weight would be megabytes.
 
-    Parameters
-    ----------
-    weights : ndarray
-        (heads, rows, columns): 0 to 1.
-    heads : sequence of int
-        Which are shown.
+    `weights`: (heads, rows, columns): 0 to 1.
     """
     rows, columns = -(-len(heads) // columns), min(columns, len(heads))
     figure = Figure(figsize=(WIDTH, 0.3 + 6 / columns * rows))
@@ -261,14 +223,8 @@ def tokens_over_layers_and_time(
 ) -> Figure:
     """Scores of tokens by layer, and the tokens that a layer chooses at each step.
 
-    Parameters
-    ----------
-    scores : ndarray
-        (layers, tokens): 0 to 1.
-    chosen : ndarray
-        (queries, keys): True where a token is chosen.
-    layer : int
-        The layer that chooses.
+    `scores`: (layers, tokens): 0 to 1.
+    `chosen`: (queries, keys): True where a token is chosen.
     """
     figure = Figure(figsize=(WIDTH, 2.9))
     left, right = figure.subplots(1, 2)

@@ -258,28 +258,7 @@ def run_study(
     profile: str, *, root: Path = paths.ROOT, on: str = "local", book: bool = True,
     changes: Mapping[str, str] | None = None,
 ) -> None:
-    """Do what is left of a study; one that was stopped goes on.
-
-    Parameters
-    ----------
-    profile : str
-        A name of `rmutils.book.jobs.studies.STUDIES`, and of a profile of the notebooks.
-    root : Path
-        The project whose notebooks and book are made.
-    on : str
-        A Snakemake profile: the name of a folder in `profiles/`, or a folder of your own.
-    book : bool
-        Run the notebooks and build the pages afterwards.
-    changes : mapping, optional
-        Parameters of the study.
-
-    Raises
-    ------
-    UserError
-        There is no such study or profile, or a notebook is not usable; nothing was started.
-    BuildFailed
-        A job failed. What the others gave is kept.
-    """
+    """Do what is left of a study; one that was stopped goes on."""
     where = _where(on)
     chapters(root, profile)
     jobs, folder = plan(study_of(profile, changes)), home(profile)

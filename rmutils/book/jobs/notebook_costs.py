@@ -108,13 +108,7 @@ class Costs:
 
     def spared(self, part: Part, values: Mapping[str, Any], *, stored: bool | None = None
                ) -> str | None:
-        """Return why a part is not computed; None if it is.
-
-        Parameters
-        ----------
-        stored : bool, optional
-            Whether an earlier run left its results. Without it, the cache tells.
-        """
+        """Return why a part is not computed; None if it is."""
         choice = values[part.when] if part.when else "always"
         if choice == "never":
             return f"{part.when} is never"
@@ -143,13 +137,7 @@ class Costs:
 
 
 def load_costs(notebook: Path) -> Costs:
-    """Read what `notebooks/costs.yml` and the record say of a notebook.
-
-    Raises
-    ------
-    UserError
-        They do not name it.
-    """
+    """Read what `notebooks/costs.yml` and the record say of a notebook."""
     known = yaml.safe_load(COSTS.read_text(encoding="utf-8"))
     runs = [Measured(**run) for run in json.loads(TIMINGS.read_text(encoding="utf-8"))["runs"]
             if run["notebook"] == notebook.stem]
@@ -186,18 +174,7 @@ class Estimate:
 def estimate(
     costs: Costs, changed: Mapping[str, Any], *, slowness: float = 1.0, stored: bool | None = None,
 ) -> Estimate:
-    """Estimate the cost of a run with other parameters.
-
-    Parameters
-    ----------
-    costs : Costs
-    changed : mapping
-        Checked parameters that are not the notebook's own.
-    slowness : float
-        Seconds of this machine as a multiple of those recorded.
-    stored : bool, optional
-        Whether an earlier run left all results. Without it, the cache tells.
-    """
+    """Estimate the cost of a run with other parameters."""
     values = costs.own | dict(changed)
     check(costs, values)
     steps, computed = [], []
@@ -217,11 +194,6 @@ def check(costs: Costs, values: Mapping[str, Any]) -> None:
     """Check that a run can be: its models exist, and their windows have room for its lengths.
 
     Lengths of a part whose result ships are those of a large grid, which a chapter fits itself.
-
-    Raises
-    ------
-    UserError
-        It would fail; with what to change.
     """
     for name in sorted(models_of(costs, values)):
         window = window_of(name)

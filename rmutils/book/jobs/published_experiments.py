@@ -109,11 +109,6 @@ experiments with the reasoning mode turned off" (appendix F)."""
 def training_data(model: str, source: str) -> dict[str, float]:
     """Table 12: `Samples`, `Avg. Input Length` and `Avg. Output Length` (tokens) of what a model is
     trained on.
-
-    Raises
-    ------
-    KeyError
-        The paper has not used these data.
     """
     tables = _printed()
     row = PRINTED[model] + (" (non-reason)" if source == "guru" else "")
@@ -154,23 +149,8 @@ def official_stored(
 
     Both keep what they have finished, so that a stopped run goes on.
 
-    Parameters
-    ----------
-    model : str
-        As for `rmutils.models.load_model`.
-    config : HelmetConfig or HarnessConfig
-    compute : {"auto", "always", "never"}
-
-    Returns
-    -------
-    DataFrame, Artifact
-        As from `rmutils.evaluation.helmet.official_results.collect` or
-        `rmutils.evaluation.abilities.harness.read_results`; and where it is kept.
-
-    Raises
-    ------
-    UserError
-        HELMET or the harness is not there, or fails, also at a part of what was asked.
+    Result: As from `rmutils.evaluation.helmet.official_results.collect` or
+    `rmutils.evaluation.abilities.harness.read_results`; and where it is kept.
     """
     inputs = {"model": identify(model)}
     work = cache_dir() / "official" / OFFICIAL.key(config, inputs)

@@ -64,14 +64,7 @@ def _short(value: Any) -> str:
 
 
 def fitted(costs: Costs, given: Mapping[str, Any]) -> Fitted:
-    """Fit a run to `LIMIT`, if a large model makes it longer.
-
-    Parameters
-    ----------
-    costs : Costs
-    given : mapping
-        Checked parameters that are not the notebook's own; none of them is changed.
-    """
+    """Fit a run to `LIMIT`, if a large model makes it longer."""
     rows = yaml.safe_load(SMALLER.read_text(encoding="utf-8")).get(costs.notebook.stem, [])
     cut: dict[str, Any] = {}
 

@@ -112,18 +112,7 @@ CHANGEABLE = ("paper",)
 
 
 def study_of(profile: str, changes: Mapping[str, str] | None = None) -> Study:
-    """The study of a profile.
-
-    Parameters
-    ----------
-    changes : mapping, optional
-        Of the profile's parameters: see `rmutils.book.jobs.studies.PaperConfig`.
-
-    Raises
-    ------
-    UserError
-        It has none, or no such parameters.
-    """
+    """The study of a profile."""
     if profile not in STUDIES:
         raise UserError(f"there is no study {profile!r}.{did_you_mean(profile, STUDIES)} "
                         f"Studies: {', '.join(STUDIES)}.")

@@ -206,13 +206,10 @@ class PaperEstimate:
     def beside_paper(self) -> pd.DataFrame:
         """A row for each step and model of which the paper tells hours.
 
-        Returns
-        -------
-        DataFrame
-            `step`, `model` (as printed), `paper`, `derived` and `floor` (hours; the floor is what
-            the published rates allow if all of them is reached, and every text is in work at once
-            that fits), `unit`, `place`, `as_printed`, `why`. Generation: both sides of RetMask on
-            LMSYS-Chat-1M, as also the training.
+        Columns: `step`, `model` (as printed), `paper`, `derived` and `floor` (hours; the floor is
+        what the published rates allow if all of them is reached, and every text is in work at once
+        that fits), `unit`, `place`, `as_printed`, `why`. Generation: both sides of RetMask on
+        LMSYS-Chat-1M, as also the training.
         """
         told = load_text_numbers()
         told = told[(told["source"] == "en") & (told["place"] == "Appendix A")]
@@ -253,13 +250,7 @@ def estimate_paper(
     config: PaperConfig = PaperConfig(), accelerator: str = "h100",
     assumed: Assumptions = Assumptions(),
 ) -> PaperEstimate:
-    """Estimate the cost of the paper's study, or of a part of it.
-
-    Parameters
-    ----------
-    accelerator : str
-        A key of `rmutils.book.chapters.scale.work.MACHINES`.
-    """
+    """Estimate the cost of the paper's study, or of a part of it."""
     rates = Rates(MACHINES[accelerator], assumed)
     pricing, jobs = Pricing.of(config, rates), plan(paper(config))
     return PaperEstimate(jobs, price(jobs, pricing), rates, pricing)

@@ -35,15 +35,7 @@ class BuildFailed(Exception):
 
 
 def build(root: Path = paths.ROOT, *, profile: str = "embedded") -> None:
-    """Bring the book up to date; a second build of the same project waits for the first.
-
-    Raises
-    ------
-    UserError
-        A notebook or a profile is not usable; nothing was started.
-    BuildFailed
-        A notebook raised or a page has a warning. Results of the other notebooks are kept.
-    """
+    """Bring the book up to date; a second build of the same project waits for the first."""
     share_cores()
     chapters(root, profile)
     started = time.monotonic()
@@ -62,24 +54,7 @@ def _stamp(root: Path) -> str | None:
 def run_graph(
     root: Path, lock: FileLock, config: dict[str, str], *options: str, where: Path = LOCAL
 ) -> None:
-    """Have Snakemake run what must run, in a project whose lock is held.
-
-    Parameters
-    ----------
-    lock : FileLock
-        What `only_build` yields.
-    config : dict
-        Read by `Snakefile`.
-    *options
-        A target, and further options of Snakemake.
-    where : Path
-        Folder of a Snakemake profile: for this machine, or for a cluster.
-
-    Raises
-    ------
-    BuildFailed
-        A step failed; with what the steps say.
-    """
+    """Have Snakemake run what must run, in a project whose lock is held."""
     shutil.rmtree(root / FAILURES, ignore_errors=True)
     shutil.rmtree(root / "book/chapters/.partial", ignore_errors=True)
     into_the_present(root, *([Path(config["plan"]).parent] if "plan" in config else []))

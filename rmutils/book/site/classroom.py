@@ -155,14 +155,7 @@ class Exercise:
 
 
 def read_exercises(notebook: Path) -> list[Exercise]:
-    """All exercises of a chapter, in its order.
-
-    Raises
-    ------
-    UserError
-        A label, a solution, stars, or one of the parts of an exercise that asks for code is
-        missing.
-    """
+    """All exercises of a chapter, in its order."""
     text = "\n\n".join(cell.source for cell in load_notebook(notebook).cells
                        if cell.cell_type == "markdown")
     found = list(_DIRECTIVE.finditer(text))
@@ -208,21 +201,7 @@ def _parts(body: str) -> tuple[str, str, str]:
 
 
 def make_worksheets(notebooks: Path, course: Path) -> list[str]:
-    """Write both worksheets of every chapter that has exercises; return the chapters' names.
-
-    Parameters
-    ----------
-    notebooks : Path
-        Folder of the chapters.
-    course : Path
-        `source/`, `release/` and `otter/` in it are replaced; settings of nbgrader are added if it
-        has none.
-
-    Raises
-    ------
-    UserError
-        An exercise is not complete.
-    """
+    """Write both worksheets of every chapter that has exercises; return the chapters' names."""
     read = {notebook: read_exercises(notebook) for notebook in sorted(notebooks.glob("*.ipynb"))}
     chapters = {notebook: exercises for notebook, exercises in read.items() if exercises}
     for kind in (SOURCE, RELEASE, OTTER):
@@ -243,22 +222,7 @@ def make_worksheets(notebooks: Path, course: Path) -> list[str]:
 
 
 def make_variants(notebooks: Path, course: Path, students: Sequence[str], seed: int) -> Path:
-    """Write a worksheet of each chapter for each student; return the table of what was drawn.
-
-    Parameters
-    ----------
-    notebooks, course : Path
-        As of `make_worksheets`; `variants/` and `variants.csv` are replaced.
-    students : sequence of str
-        Their names, as nbgrader knows them.
-    seed : int
-        Another one draws anew. The same gives the same, also if the class has grown.
-
-    Raises
-    ------
-    UserError
-        A name cannot be that of a folder, or is given twice.
-    """
+    """Write a worksheet of each chapter for each student; return the table of what was drawn."""
     for name in students:
         if not NAME.fullmatch(name) or students.count(name) > 1:
             raise UserError(f"{name!r} cannot be the name of a student's folder, or is there "

@@ -63,11 +63,6 @@ def chapters(root: Path, profile: str) -> list[Chapter]:
     `notebooks/profiles.yaml` maps profile -> notebook -> parameters; what is not mentioned there
     keeps the notebook's own default. A notebook names the data that it reads in its metadata:
     `{"rmutils": {"data": ["data/paper/*.csv"]}}`, and may name other executed chapters in this way.
-
-    Raises
-    ------
-    UserError
-        There is no such profile, parameter or notebook, or no data of such a name.
     """
     notebooks = sorted((root / "notebooks").glob("*.ipynb"))
     settings = _profile(root, profile)

@@ -223,14 +223,6 @@ def _label(text: str) -> NotebookNode:
 
 def write(root: Path, book: Path) -> None:
     """Write the pages of a project's runs into a copy of its book, and name them in its contents.
-
-    Parameters
-    ----------
-    root : Path
-        The project.
-    book : Path
-        A copy of its folder `book`, chapters included. Without the page `run_gallery` nothing is
-        written.
     """
     gallery = book / f"{PAGE}.md"
     if not gallery.exists():

@@ -72,14 +72,6 @@ def run_notebook(
     The copy appears under its name only when it is whole. Its metadata (`rmutils`) says what
     was run: all parameters with their values, start (UTC), seconds, processor seconds
     and peak memory in bytes.
-
-    Raises
-    ------
-    UserError
-        Unknown or ill-typed parameter, no place for the copy, or another process that is making it;
-        nothing was started. Or the disk became full.
-    NotebookFailed
-        A cell raised. The notebook as far as it got stays in `.partial/` beside the output.
     """
     checked = check_parameters(notebook, parameters)
     partial = output.parent / ".partial" / output.name

@@ -49,11 +49,6 @@ class Parameter:
 
         Text is read as on a command line: `0.05`, `true`, `null`, `256,512` or `[256, 512]`.
         Any other value must have the type already.
-
-        Raises
-        ------
-        ValueError
-            If the value does not fit the type.
         """
         adapter = TypeAdapter(self.type, config=ConfigDict(allow_inf_nan=False))
         if not isinstance(value, str):
@@ -78,14 +73,7 @@ def _readings(text: str) -> list[Any]:
 
 
 def read_parameters(notebook: Path) -> dict[str, Parameter]:
-    """The parameters that a notebook declares, in its order.
-
-    Raises
-    ------
-    UserError
-        If the file is no notebook, or a line of its parameters cell is not the assignment of a
-        value with a type, or of one that tells its type.
-    """
+    """The parameters that a notebook declares, in its order."""
     cells = [c for c in load_notebook(notebook).cells if "parameters" in c.metadata.get("tags", [])]
     if not cells:
         return {}

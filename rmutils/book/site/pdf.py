@@ -146,13 +146,7 @@ def _page(browser: Browser) -> Iterator[Page]:
 
 
 def chromium() -> str:
-    """Where Chromium is.
-
-    Raises
-    ------
-    UserError
-        Nowhere.
-    """
+    """Where Chromium is."""
     if found := next(filter(None, map(shutil.which, BROWSERS)), None):
         return found
     raise UserError("a PDF is printed by Chromium, and none is installed. Install it, on Debian or "
@@ -269,13 +263,7 @@ Place = tuple[int, float, float]
 def join(
     printed: Sequence[PrintedPage], output: Path, print_html: Callable[[list[str]], list[BytesIO]]
 ) -> int:
-    """Write one PDF; returns the number of its pages.
-
-    Parameters
-    ----------
-    print_html : callable
-        Prints HTML documents.
-    """
+    """Write one PDF; returns the number of its pages."""
     readers = [PdfReader(one.pdf) if one.pdf else None for one in printed]
     starts, total = [], 0
     for reader in readers:

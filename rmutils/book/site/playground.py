@@ -63,18 +63,7 @@ def inputs() -> list[Path]:
 
 
 def write(pages: Path) -> None:
-    """Put the scripts and their data beside the built page.
-
-    Parameters
-    ----------
-    pages : Path
-        Folder of the HTML.
-
-    Raises
-    ------
-    NotStored
-        The detection of the heads did not come with the project.
-    """
+    """Put the scripts and their data beside the built page."""
     import torch
 
     from rmutils.models import load_model

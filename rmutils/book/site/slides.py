@@ -41,20 +41,7 @@ _MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
 
 
 def write_slides(book: Path, pages: Path) -> list[Path]:
-    """Make the slides of all lessons.
-
-    Parameters
-    ----------
-    book : Path
-        With `slides/*.yml`, and the executed chapters in `chapters/`.
-    pages : Path
-        Folder of the HTML.
-
-    Raises
-    ------
-    UserError
-        A slide asks for what no executed chapter has.
-    """
+    """Make the slides of all lessons."""
     lessons = sorted((book / FOLDER).glob("*.yml"))
     if not lessons:
         return []

@@ -212,13 +212,7 @@ def sbom(root: Path) -> dict[str, Any]:
 
 
 def tracked(root: Path) -> dict[str, Path]:
-    """Return the files under version control, by name.
-
-    Raises
-    ------
-    UserError
-        This is no git clone.
-    """
+    """Return the files under version control, by name."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True)
     if listed.returncode:
         raise UserError(f"{root} is no git clone, so there is no list of its files.")
@@ -226,13 +220,7 @@ def tracked(root: Path) -> dict[str, Path]:
 
 
 def write_archive(root: Path, output: Path) -> None:
-    """Write the archive.
-
-    Raises
-    ------
-    UserError
-        Git does not know the files, or the book is not built.
-    """
+    """Write the archive."""
     files = tracked(root)
     if not (root / HTML).is_dir():
         raise UserError("The book is not built yet: `make book`.")

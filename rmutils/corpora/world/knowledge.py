@@ -303,13 +303,7 @@ KINDS: dict[str, Callable[[World], Sample]] = {f.__name__: f for f in (
 
 
 def instruction(world: World, kind: str | None = None) -> Sample:
-    """A short instruction and its answer.
-
-    Parameters
-    ----------
-    kind : str, optional
-        One of `KINDS`. Default: a random one.
-    """
+    """A short instruction and its answer."""
     return KINDS[kind or world.random.choice(list(KINDS))](world)
 
 

@@ -99,26 +99,7 @@ def fit(
     build: Callable[[list[Piece]], Sample], more: Iterator[Piece], length: int, count: Count,
     joint: str = " ",
 ) -> Sample:
-    """The sample filled up to a length.
-
-    Parameters
-    ----------
-    build : callable
-        The sample with these pieces in its context besides those it cannot do without.
-    more : iterator
-        Further pieces, as many as there are.
-    length : int
-        Most tokens of the whole user turn.
-    count : callable
-        Number of tokens of a text. It sees single sentences, and the whole text only twice or so.
-    joint : str
-        What stands before a piece.
-
-    Raises
-    ------
-    TooShort
-        If the sample is too long without any piece.
-    """
+    """The sample filled up to a length."""
     sample = build([])
     room = length - count(sample.prompt)
     if room < 0:
@@ -147,13 +128,7 @@ def fit(
 
 
 def write(world: World, facts: Sequence[Fact], fillers: float = 0.2) -> list[str]:
-    """Sentences that tell the facts in this order, with fillers strewn in.
-
-    Parameters
-    ----------
-    fillers : float
-        Mean number of fillers before a fact, below 1.
-    """
+    """Sentences that tell the facts in this order, with fillers strewn in."""
     sentences = []
     for fact in facts:
         if world.random.random() < fillers:
@@ -178,15 +153,7 @@ def woven(world: World, lines: Sequence[str]) -> Callable[[list[Piece]], str]:
 def padding(
     world: World, room: int, count: Callable[[str], int], *, avoid: Collection[str] = ()
 ) -> list[str]:
-    """Sentences that tell new facts and fill at most `room` tokens.
-
-    Parameters
-    ----------
-    count : callable
-        Number of tokens of a text.
-    avoid : collection of str
-        Relations that are not told, so that a question about them has one answer.
-    """
+    """Sentences that tell new facts and fill at most `room` tokens."""
     sentences: list[str] = []
     while True:
         told = write(world, [world.new_fact(avoid=avoid)])

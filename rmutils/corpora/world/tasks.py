@@ -124,25 +124,7 @@ TASKS: dict[str, Callable[[World, int, Count], Sample]] = {
 """Kind -> maker(world, length, count)."""
 
 def task(kind: str, world: World, length: int, count: Count) -> Sample:
-    """A task of a kind.
-
-    Parameters
-    ----------
-    kind : str
-        A key of `TASKS`.
-    world : World
-        Its generator makes all random choices, in the words of its split. Give each task a world
-        of its own: one that has used up its towns raises LookupError.
-    length : int
-        Most tokens of the whole user turn, which is filled as far as whole sentences allow.
-    count : callable
-        Number of tokens of a text. It is called for each sentence: give one with a cache.
-
-    Raises
-    ------
-    UserError
-        If the length is too short for the kind; the message names a sufficient one.
-    """
+    """A task of a kind."""
     needed = []
     for _ in range(DRAWS):
         try:

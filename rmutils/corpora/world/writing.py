@@ -102,24 +102,7 @@ def ask_all(
     build: Callable[[list[Piece]], str], more: Iterator[Piece], length: int, count: Count,
     joint: str = " ",
 ) -> list[Question]:
-    """Questions about one text, which is filled up so that the longest of them fits.
-
-    Parameters
-    ----------
-    before : str
-        What stands before the text.
-    afters : sequence of str
-        What stands behind it, for each question.
-    build : callable
-        The text with these pieces in it.
-    more, length, count, joint
-        As for `rmutils.corpora.world.samples.fit`.
-
-    Returns
-    -------
-    list of Question
-        Without answers.
-    """
+    """Questions about one text, which is filled up so that the longest of them fits."""
     longest = max(afters, key=count)
     sample = fit(lambda pieces: Sample(kind, before, "", build(pieces), longest), more, length,
                  count, joint)

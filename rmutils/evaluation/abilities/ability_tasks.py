@@ -68,13 +68,7 @@ TASKS: Registry[Task] = Registry("ability task", "rmutils.abilities")
 
 
 def ability(name: str, corpus: str, **settings: Any) -> Callable[[Make], Make]:
-    """Return a decorator that registers a task, whose items the function makes.
-
-    Parameters
-    ----------
-    name, corpus, **settings
-        The fields of `Task`.
-    """
+    """Return a decorator that registers a task, whose items the function makes."""
     def register(make: Make) -> Make:
         TASKS.add(f"{corpus}/{name}", Task(name, corpus, make, **settings))
         return make
@@ -108,13 +102,7 @@ OWN = {"world": ("short instructions", "multiple choice"),
 
 
 def tasks_of(corpus: str, names: Iterable[str] = ()) -> dict[str, Task]:
-    """The project's tasks for a corpus, or those for it that are named.
-
-    Raises
-    ------
-    UserError
-        It has no task of that name.
-    """
+    """The project's tasks for a corpus, or those for it that are named."""
     tasks = {task.name: task for task in TASKS.values() if task.corpus == corpus}
     names = list(names) or OWN[corpus]
     if unknown := [name for name in names if name not in tasks]:

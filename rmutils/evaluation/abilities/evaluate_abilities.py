@@ -72,13 +72,7 @@ class GeneralConfig(Config):
                 if task.sandboxed and missing()]
 
     def possible(self, corpus: str) -> GeneralConfig:
-        """Return the same without the tasks that are skipped; warns of them.
-
-        Raises
-        ------
-        UserError
-            None is left.
-        """
+        """Return the same without the tasks that are skipped; warns of them."""
         if not (skipped := self.skipped(corpus)):
             return self
         told = f"{', '.join(skipped)}: skipped, because {missing()}."
@@ -120,19 +114,6 @@ def evaluate_general(
     Answers are greedy and without a chain of thought. An answer with options is the one whose
     log-probability per character is highest, which lm-evaluation-harness calls `acc_norm`. Tasks
     for which this machine has no sandbox are skipped, with a warning.
-
-    Parameters
-    ----------
-    base : LanguageModel, optional
-        The model that it was trained from.
-    journal : Path, optional
-        A file that takes each answer as it comes; a run that was stopped goes on from there.
-
-    Raises
-    ------
-    UserError
-        An unknown task, one that has to be skipped and no other, a model without a chat template,
-        or a base with another vocabulary.
     """
     config = config.possible(lm.corpus)
     if not lm.chat:
@@ -214,20 +195,7 @@ def _odds(lm: LanguageModel, prompt: list[int], options: Sequence[str]) -> list[
 def ask_side_by_side(
     model: str, config: GeneralConfig, base: str | None, journal: Path, workers: int
 ) -> None:
-    """Fill the journal of `evaluate_general`; each process takes every n-th task and passage.
-
-    Parameters
-    ----------
-    model, base : str
-        As for `rmutils.models.load_model`.
-    workers : int
-        Processes. Each has models of its own.
-
-    Raises
-    ------
-    UserError
-        As of `evaluate_general`; or a worker was stopped.
-    """
+    """Fill the journal of `evaluate_general`; each process takes every n-th task and passage."""
     corpus = corpus_of(model, base)
     of = _depends(ModelRef(model, base).identity, config.possible(corpus), corpus,
                   base and identify(base))
@@ -262,27 +230,6 @@ def evaluate_general_stored(
 
     A stored result is read with all its tasks. Where it has to be computed and a task to be
     skipped, it is that of a configuration without the task.
-
-    Parameters
-    ----------
-    model : str
-        Registry name, folder, hub id, or the name of a stored training (as in `RetMaskRun.training`
-        and `rmutils retmask`), whose weights are needed only if the result has to be computed.
-    base : str, optional
-        The model that it was trained from. Default: the one that its training says, if it is one.
-    compute : {"auto", "always", "never"}
-    command : str, optional
-        The command line that makes this result, if it is another than `rmutils abilities MODEL`.
-    workers : int
-        Processes that answer side by side: the result is the same, byte for byte. More than one
-        must not be asked for by a script without `if __name__ == "__main__"`, which each would run
-        anew.
-
-    Raises
-    ------
-    UserError
-        Nothing stored and `compute="never"`, the training is not stored, or as of
-        `evaluate_general`.
     """
     if base is None and (is_training(model) or recorded_base(Path(model))):
         base = base_of(model)
@@ -327,24 +274,9 @@ def passage_drift(
 ) -> dict[str, float]:
     """Sums over the tokens of a text from `known` on.
 
-    Parameters
-    ----------
-    text : sequence of int
-        Token ids, the same for both models.
-    known : int
-        Tokens at the beginning that are not asked for.
-
-    Returns
-    -------
-    dict
-        `tokens`; `base_nats` and `nats`: minus the log-probability that the base model and the
-        trained one give the text; `from_base`: sum of p ln(p / q) with the base model's p and the
-        trained model's q for the next token; `from_trained`: the same with p and q exchanged.
-
-    Raises
-    ------
-    UserError
-        The models have different vocabularies.
+    Result: `tokens`; `base_nats` and `nats`: minus the log-probability that the base model and the
+    trained one give the text; `from_base`: sum of p ln(p / q) with the base model's p and the
+    trained model's q for the next token; `from_trained`: the same with p and q exchanged.
     """
     mine, theirs = (next_token_logits(model, text)[known - 1:-1].double().log_softmax(-1)
                     for model in (lm, base))
@@ -362,16 +294,10 @@ def passage_drift(
 def drift_table(passages: pd.DataFrame) -> pd.DataFrame:
     """Means per token, with intervals.
 
-    Parameters
-    ----------
-    passages : DataFrame
-        `passage`, optionally `seed` (of several trainings), and the columns of `passage_drift`.
-
-    Returns
-    -------
-    DataFrame
-        `measure`, `value`, `low`, `high` (95 %, over passages and seeds). Divergences and the
-        change of the loss are in nats per token.
+    `passages`: `passage`, optionally `seed` (of several trainings), and the columns of
+    `passage_drift`.
+    Columns: `measure`, `value`, `low`, `high` (95 %, over passages and seeds). Divergences and the
+    change of the loss are in nats per token.
     """
     of_seeds = passages if "seed" in passages else passages.assign(seed=0)
     sums = np.stack([of_seeds.pivot(index="passage", columns="seed", values=name)

@@ -94,13 +94,6 @@ class HarnessConfig(Config):
 
 def checkpoint(model: str, folder: Path) -> str:
     """Return what the harness can load, a hub id or a folder; write a folder if there is neither.
-
-    Parameters
-    ----------
-    model : str
-        As for `rmutils.models.load_model`.
-    folder : Path
-        Takes a model that only this project can load.
     """
     if known := checkpoint_of(model):
         return known
@@ -123,19 +116,7 @@ def command(
     model: str, out: Path, config: HarnessConfig = HarnessConfig(), *,
     known: Mapping[str, Benchmark] = BENCHMARKS, include: Path | None = None,
 ) -> list[str]:
-    """The command line, which can also be given on another machine.
-
-    Parameters
-    ----------
-    model : str
-        Folder or hub id.
-    out : Path
-        Folder for the results.
-    known : mapping
-        The benchmarks, by name.
-    include : Path, optional
-        A folder with further tasks of the harness.
-    """
+    """The command line, which can also be given on another machine."""
     benchmarks = chosen(config, known)
     arguments = [f"pretrained={model}"]
     if config.thinking is not None:
@@ -156,13 +137,7 @@ def command(
 
 
 def run_harness(words: Sequence[str]) -> None:
-    """Run the command of `command`, on the screen of this program.
-
-    Raises
-    ------
-    UserError
-        The harness is not installed, or it fails, such as when its data is missing.
-    """
+    """Run the command of `command`, on the screen of this program."""
     places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     program = shutil.which(words[0], path=places)
     if program is None:
@@ -243,24 +218,9 @@ def read_results(
 ) -> tuple[pd.DataFrame, dict[str, str]]:
     """Scores of single questions, checked against the means that the harness wrote.
 
-    Parameters
-    ----------
-    folder : Path
-        Where `--output_path` pointed to, or a folder within. Of several results the newest count.
-    known : mapping
-        The benchmarks to be read, by name; those that were not run are left out.
-
-    Returns
-    -------
-    DataFrame, dict
-        `task` (the benchmark's name), `kind` (the harness's task, of a group), `sample`, `score`
-        (0 to 100), `response`; and `model`, `version` (of the harness), `date`, `versions` (of the
-        tasks).
-
-    Raises
-    ------
-    UserError
-        There are no results, they are not of a form that is known here, or samples are missing.
+    Result: `task` (the benchmark's name), `kind` (the harness's task, of a group), `sample`,
+    `score` (0 to 100), `response`; and `model`, `version` (of the harness), `date`, `versions` (of
+    the tasks).
     """
     path = find_results(folder)
     if path is None:

@@ -66,13 +66,7 @@ def main() -> None:
 
 
 def enclose(folder: str) -> None:
-    """Go on in a process that the kernel keeps in; an empty folder becomes its root.
-
-    Raises
-    ------
-    OSError
-        This system does not have or does not allow one of the walls.
-    """
+    """Go on in a process that the kernel keeps in; an empty folder becomes its root."""
     import resource
 
     seccomp, libc = ctypes.CDLL("libseccomp.so.2"), ctypes.CDLL(None, use_errno=True)

@@ -97,13 +97,7 @@ class Question:
 
 
 def read_questions(path: Path) -> list[Question]:
-    """Questions from a file, one JSON object in a line.
-
-    Raises
-    ------
-    UserError
-        It is missing or empty, or a line is not of the form.
-    """
+    """Questions from a file, one JSON object in a line."""
     if not path.exists():
         raise UserError(f"{path}: no such file. The questions of MT-Bench are in FastChat's "
                         f"repository: fastchat/llm_judge/data/mt_bench/question.jsonl.")
@@ -128,12 +122,9 @@ def mt_bench(
 ) -> pd.DataFrame:
     """Answer the questions turn by turn and have every answer rated.
 
-    Returns
-    -------
-    DataFrame
-        A row per answer: `task`, `kind` (category), `sample` (number of the question), `turn` (from
-        1), `score` (ten times the rating, so that it ends at 100; NaN where the judge gave none:
-        such answers are unscored, not bad), `response` (without thoughts, as the judge sees it).
+    Result: A row per answer: `task`, `kind` (category), `sample` (number of the question), `turn`
+    (from 1), `score` (ten times the rating, so that it ends at 100; NaN where the judge gave none:
+    such answers are unscored, not bad), `response` (without thoughts, as the judge sees it).
     """
     kept = Journal(journal, [lm.state, config.identity(), [asdict(one) for one in questions],
                              judge.identity, PROMPT])
@@ -206,13 +197,7 @@ def mt_bench_stored(
     lm: LanguageModel, path: Path, judge: ServerJudge, config: MTBenchConfig = MTBenchConfig(), *,
     compute: Compute = "auto", command: str,
 ) -> tuple[pd.DataFrame, Artifact]:
-    """`mt_bench` on the questions of a file, but stored ratings are read instead.
-
-    Parameters
-    ----------
-    command : str
-        The command line that makes this result.
-    """
+    """`mt_bench` on the questions of a file, but stored ratings are read instead."""
     questions = read_questions(path)
     inputs = {"model": lm.state, "questions": sha256(path), "judge": judge.identity,
               "wording": digest(PROMPT)}

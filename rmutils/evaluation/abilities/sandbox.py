@@ -64,24 +64,7 @@ def missing() -> str:
 def call(
     code: str, function: str, calls: Sequence[Sequence[Any]], *, wall: float = WALL_SECONDS
 ) -> Outcome:
-    """Define a function and call it.
-
-    Parameters
-    ----------
-    code : str
-        Source that defines it.
-    function : str
-        Its name.
-    calls : sequence of sequences
-        The arguments of each call, all of kinds that JSON has.
-    wall : float
-        Seconds after which all is killed.
-
-    Raises
-    ------
-    UserError
-        The system has no sandbox.
-    """
+    """Define a function and call it."""
     if sys.platform != "linux":
         raise UserError(f"{REFUSED} (on Windows, WSL has them)")
     job = json.dumps({"code": code, "function": function, "calls": list(map(list, calls))})

@@ -158,15 +158,7 @@ _ALIKE: list[list[str]] = [
 
 
 def reading(count: int, seed: int, *, form: Form) -> list[Item]:
-    """A passage of four facts of one kind and a question about one; the values are the options.
-
-    Parameters
-    ----------
-    form : {"values", "letters", "written"}
-        Without the options in the prompt, the likeliest value is the answer (as in the harness's
-        ARC); with them, the likeliest letter (as in its MMLU), or the letter that is written (as
-        in its MMLU-Pro).
-    """
+    """A passage of four facts of one kind and a question about one; the values are the options."""
     return different((_read(i % 4, draw, form)
                       for i, draw in enumerate(draws("reading", count, seed))), count)
 

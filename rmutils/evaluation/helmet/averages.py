@@ -29,20 +29,10 @@ def averages(
 
     The bootstrap draws texts with all that is asked about each, independently for each data set.
 
-    Parameters
-    ----------
-    table : DataFrame
-        As from `rmutils.evaluation.helmet.evaluate`.
-    suite : mapping of str to sequence of str
-        Category -> data sets that it should have.
-
-    Returns
-    -------
-    DataFrame
-        `length`, `level` ("data set", "category" or "overall"), `name`, `value` (0 to 100) with
-        `low` and `high` (95 %; NaN where single samples are not known), `samples`, `texts` (how
-        many they are about), `unscored` (how many of them have a metric without a score, and are
-        left out of it), `missing` (what is not in the mean, with commas between).
+    Columns: `length`, `level` ("data set", "category" or "overall"), `name`, `value` (0 to 100)
+    with `low` and `high` (95 %; NaN where single samples are not known), `samples`, `texts` (how
+    many they are about), `unscored` (how many of them have a metric without a score, and are left
+    out of it), `missing` (what is not in the mean, with commas between).
     """
     rows = []
     for length, part in table.groupby("length"):
@@ -53,19 +43,7 @@ def averages(
 def draws(
     table: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> dict[str, np.ndarray]:
-    """Value of each data set, followed by its values under resampling of texts.
-
-    Parameters
-    ----------
-    table : DataFrame
-        Of one length.
-
-    Returns
-    -------
-    dict of str to ndarray
-        Data set -> (1 + resamples,); two tables of the same samples have the same texts in each
-        draw, so that differences are paired.
-    """
+    """Value of each data set, followed by its values under resampling of texts."""
     wide = table.pivot(index=["dataset", "cluster", "sample"], columns="metric",
                        values="score").sort_index()
     scores, clusters = wide.to_numpy(float), wide.index.get_level_values("cluster").to_numpy()
@@ -79,11 +57,8 @@ def draws(
 def samples_of(table: pd.DataFrame) -> pd.DataFrame:
     """The rows of `rmutils.evaluation.helmet.evaluate` as samples with one score each.
 
-    Returns
-    -------
-    DataFrame
-        `stratum` (the category), `cluster` (a text with its questions, at all lengths), `sample`,
-        `length`, `score` (mean over its metrics).
+    Columns: `stratum` (the category), `cluster` (a text with its questions, at all lengths),
+    `sample`, `length`, `score` (mean over its metrics).
     """
     keys = ["category", "dataset", "length", "sample", "cluster"]
     found = table.groupby(keys, as_index=False, sort=False)["score"].mean()

@@ -43,11 +43,8 @@ def score(
     The readings are the response without a prefix at its beginning, and what follows the prefix on
     its line, or the first line.
 
-    Parameters
-    ----------
-    grade : callable, optional
-        In the metric's place: (response, question) -> 0 to 1, or None for no score. It sees one
-        reading, and no empty ones, which get what the metric gives them.
+    `grade`: In the metric's place: (response, question) -> 0 to 1, or None for no score. It sees
+    one reading, and no empty ones, which get what the metric gives them.
     """
     readings = {"raw": response.strip().removeprefix(dataset.prefix),
                 "parsed": parse(response, dataset.prefix)}
@@ -64,10 +61,7 @@ def rows(
 ) -> Iterator[dict]:
     """A row per sample and metric. A thought that never ends is not scored; HELMET would score it.
 
-    Parameters
-    ----------
-    score_of : callable
-        (question, metric, response with the prefix where that ended the prompt) -> score.
+    `score_of`: (question, metric, response with the prefix where that ended the prompt) -> score.
     """
     d = prompter.dataset
     for ask, text in zip(asked, responses, strict=True):
@@ -198,23 +192,7 @@ def _key(prompter: Prompter, ask: Asked) -> str:
 def evaluate_side_by_side(
     model: str, config: EvaluateConfig, journal: Path, workers: int
 ) -> pd.DataFrame:
-    """`evaluate` without a judge, by processes that each take every n-th data set and length.
-
-    Parameters
-    ----------
-    model : str
-        As for `rmutils.models.load_model`.
-    journal : Path
-        Takes each answer when it is given. What is there already, also from workers that were
-        stopped, is not asked again.
-    workers : int
-        Processes, each with a model of its own.
-
-    Raises
-    ------
-    UserError
-        As of `evaluate`; or a worker was stopped.
-    """
+    """`evaluate` without a judge, by processes that each take every n-th data set and length."""
     shares = side_by_side(partial(_work, model, config), journal, workers, f"evaluation of {model}",
                           config.parts * config.samples,
                           of=_depends(ModelRef(model).identity, config))
@@ -248,32 +226,7 @@ def evaluate_stored(
     model: LanguageModel | str, config: EvaluateConfig = EvaluateConfig(), *,
     judge: GradingJudge | None = None, compute: Compute = "auto", workers: int = 1,
 ) -> tuple[pd.DataFrame, Artifact]:
-    """`evaluate`, but a result that is stored already is read instead; a stopped run goes on.
-
-    Parameters
-    ----------
-    model : LanguageModel or str
-        A name is enough: the model is loaded only if the result has to be computed. It may also be
-        that of a stored training (`train-...`, as `rmutils retmask` prints it), whose evaluation
-        can be read where its weights are not.
-    config : EvaluateConfig
-    judge : GradingJudge, optional
-    compute : {"auto", "always", "never"}
-    workers : int
-        Processes that answer side by side, for a model that is given by its name; not more than
-        there are data sets and lengths: the result is the same, byte for byte. More than one must
-        not be asked for by a script without `if __name__ == "__main__"`, which each would run anew.
-
-    Returns
-    -------
-    DataFrame, Artifact
-        As from `evaluate`, and where it is kept.
-
-    Raises
-    ------
-    UserError
-        Not stored and `compute="never"`; the judge could not be asked; or as of `evaluate`.
-    """
+    """`evaluate`, but a result that is stored already is read instead; a stopped run goes on."""
     ref, several = ModelRef(model), min(workers, config.parts) > 1
     ref.check_workers(workers)
 
@@ -307,19 +260,11 @@ BASELINES = Stage[Tables]("baselines", version=1)
 def baselines(scores: np.ndarray, texts: np.ndarray) -> tuple[float, float]:
     """Score every answer against the other questions.
 
-    Parameters
-    ----------
-    scores : ndarray
-        (questions, answers): score of each answer to each question, 0 to 100.
-    texts : ndarray
-        (questions,): number of the text that a question is about.
-
-    Returns
-    -------
-    float, float
-        Of answers to questions about other texts (a shuffled context), and of the best constant
-        answer, which is not scored on the question that it was given to. NaN if there is no other
-        text, or no other question.
+    `scores`: (questions, answers): score of each answer to each question, 0 to 100.
+    `texts`: (questions,): number of the text that a question is about.
+    Result: Of answers to questions about other texts (a shuffled context), and of the best constant
+    answer, which is not scored on the question that it was given to. NaN if there is no other text,
+    or no other question.
 
     Examples
     --------
@@ -337,20 +282,9 @@ def baselines_stored(
 ) -> tuple[pd.DataFrame, Artifact]:
     """Compare a stored evaluation with answers that do not depend on their question.
 
-    Parameters
-    ----------
-    model : str
-        Its evaluation must be stored; its tokenizer draws the questions again.
-    config : EvaluateConfig
-        Of that evaluation.
-    compute : {"auto", "always", "never"}
-
-    Returns
-    -------
-    DataFrame, Artifact
-        A row per data set and length: `category`, `dataset`, `length`, `questions`, `texts`,
-        `score`, `shuffled`, `constant` (0 to 100, see `baselines`), `commonest` (the commonest
-        answer), `times` (how often it is given).
+    Result: A row per data set and length: `category`, `dataset`, `length`, `questions`, `texts`,
+    `score`, `shuffled`, `constant` (0 to 100, see `baselines`), `commonest` (the commonest answer),
+    `times` (how often it is given).
     """
     table, evaluation = evaluate_stored(model, config, compute="never")
     responses = table.drop_duplicates(["dataset", "length", "sample"]).set_index(

@@ -321,12 +321,6 @@ class GradingJudge:
     `answer_score` is then the judge's fluency times its correctness; in `key_point_f1` fluency is
     the judge's, and the key points stay those of the knowledge base.
 
-    Parameters
-    ----------
-    server : ServerJudge
-        Says where the judge is. Where its reply is no grade, again and again, the sample is
-        unscored; where it cannot be reached, refuses or has trouble, so are all from then on.
-
     Attributes
     ----------
     trouble : str

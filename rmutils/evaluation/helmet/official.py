@@ -174,31 +174,7 @@ def write(
 ) -> Path:
     """Write a configuration for each category, and the script that runs them.
 
-    Parameters
-    ----------
-    model : str
-        A hub id, or a folder with weights.
-    folder : Path
-        Takes the files.
-    chat : bool, optional
-        False for models without a chat template. None: as HELMET has it.
-    thinking : bool
-        HELMET's `--thinking`: 32,768 more tokens for thoughts.
-    vllm : bool
-        HELMET's `--use_vllm`: vLLM answers, over all GPUs that it sees.
-    name : str, optional
-        Of the folder of results in the clone's `output`. HELMET leaves out what it finds there, for
-        whichever model and settings that was. Default: the last part of the model's name.
-
-    Returns
-    -------
-    Path
-        The script, to be run in a clone of HELMET.
-
-    Raises
-    ------
-    UserError
-        A length that HELMET does not have.
+    `chat`: False for models without a chat template. None: as HELMET has it.
     """
     if wrong := [length for length in lengths if length not in LENGTHS]:
         raise UserError(f"HELMET has no data of {', '.join(map(str, wrong))} tokens. It has "

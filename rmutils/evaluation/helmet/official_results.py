@@ -40,23 +40,9 @@ def collect(folder: Path) -> tuple[pd.DataFrame, str]:
     and `averages` says so. Of Cite, HELMET keeps no single scores of citations, so there are only
     means of it, without intervals.
 
-    Parameters
-    ----------
-    folder : Path
-        HELMET's output folder of a model.
-
-    Returns
-    -------
-    DataFrame, str
-        As from `rmutils.evaluation.helmet.evaluate`, where `sample` is -1 in rows that stand
-        for a whole data set, and samples with the same question are of one `cluster`; and the
-        model's name.
-
-    Raises
-    ------
-    UserError
-        A file is cut short, or none of HELMET's, or of another version; two results of one data
-        set and length; results of several models.
+    Result: As from `rmutils.evaluation.helmet.evaluate`, where `sample` is -1 in rows that stand
+    for a whole data set, and samples with the same question are of one `cluster`; and the model's
+    name.
     """
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder. Give HELMET's output folder of a model.")

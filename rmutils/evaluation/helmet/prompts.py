@@ -224,11 +224,6 @@ class Prompter:
 
     def fitted(self, sample: Question) -> list[int]:
         """Token ids of a prompt; one that is too long loses the end of its context, nothing else.
-
-        Raises
-        ------
-        UserError
-            It is too long without its context, too.
         """
         most = self.length - self.dataset.max_new_tokens
         while (surplus := len(ids := self.ids(sample)) - most) > 0:
@@ -255,18 +250,7 @@ class Prompter:
 def draw(
     dataset: Dataset, world: Callable[[], Chronicle], room: int, count: Count, questions: int
 ) -> list[Question]:
-    """Questions about one text: as many as are wanted, or as fit beside their text.
-
-    Parameters
-    ----------
-    world : callable
-        Makes the world, each time the same.
-
-    Raises
-    ------
-    TooShort
-        There is no room for a single one.
-    """
+    """Questions about one text: as many as are wanted, or as fit beside their text."""
     for number in range(questions, 1, -1):
         try:
             return dataset.make(world(), room, count, number)
@@ -320,11 +304,6 @@ def prompter_of(
 def questions(prompter: Prompter, samples: int) -> list[Asked]:
     """The first samples of a data set; those of a short run are the first ones of a long run, if
     both are spread over texts, or none is.
-
-    Raises
-    ------
-    UserError
-        The length is too short for the data set.
     """
     drawn = zip(range(samples), _endless(prompter), strict=False)
     return [Asked(i, cluster, question, prompter.fitted(question))

@@ -87,16 +87,7 @@ def filled(cache: DynamicCache, columns: int) -> DynamicCache:
 
 
 def stack_caches(caches: list[DynamicCache], room: int) -> DynamicCache:
-    """Caches of several lengths below each other, padded on the left.
-
-    Parameters
-    ----------
-    caches : list of DynamicCache
-        Each with one row or more. One that holds nothing yet is that of one row. They are emptied
-        layer by layer, to save memory. A single one with room enough is returned as it is.
-    room : int
-        Tokens that can be added to the result.
-    """
+    """Caches of several lengths below each other, padded on the left."""
     if len(caches) == 1 and all(isinstance(layer, _RoomyLayer) and layer.has_room(room)
                                 for layer in caches[0].layers):
         return caches.pop()
@@ -159,16 +150,7 @@ def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
 
 
 class Trunk:
-    """The cached keys and values of a text that many prompts begin with.
-
-    Parameters
-    ----------
-    model : PreTrainedModel
-    ids : sequence of int
-        Token ids.
-    before : Trunk, optional
-        What it shares with this one is not read again, if that is worth it.
-    """
+    """The cached keys and values of a text that many prompts begin with."""
 
     def __init__(self, model: PreTrainedModel, ids: Sequence[int], before: Trunk | None = None):
         self.model = model
@@ -252,13 +234,6 @@ def families(prompts: Sequence[Sequence[int]]) -> list[tuple[list[int], int]]:
 
     Neighbours in alphabetical order are of one family if neither shares much more with its other
     neighbour.
-
-    Returns
-    -------
-    list of (list of int, int)
-        Indices of the prompts of a family, the longest prompt first, and the number of tokens that
-        all of them begin with, which is 0 where it is not worth a reading of its own. The family
-        with the longest prompt comes first.
     """
     order = sorted(range(len(prompts)), key=lambda i: tuple(prompts[i]))
     shared = [common_prefix(prompts[a], prompts[b])

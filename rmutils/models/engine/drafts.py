@@ -19,11 +19,6 @@ class Pace:
 
     Where drafts are right, passes stay wide; where they are not, a pass soon costs hardly more than
     a step of one token.
-
-    Parameters
-    ----------
-    most : int
-        Tokens that a pass reads at most beside its first.
     """
 
     def __init__(self, most: int):
@@ -49,14 +44,8 @@ def draft(text: np.ndarray, most: int, least: int = 1) -> np.ndarray:
 
     Of equally long ones the latest counts.
 
-    Parameters
-    ----------
-    text : ndarray of int
-        (n,) token ids.
-    most : int
-        The draft has at most so many tokens.
-    least : int
-        It is empty if the longest n-gram is shorter; so it is if the last token is new.
+    `text`: (n,) token ids.
+    `least`: It is empty if the longest n-gram is shorter; so it is if the last token is new.
 
     Examples
     --------
@@ -97,14 +86,8 @@ class Row:
     def accept(self, start: int, read: np.ndarray, chosen: np.ndarray, looked: np.ndarray) -> None:
         """Say what the model chooses after what it has read, as long as that was right.
 
-        Parameters
-        ----------
-        read : ndarray
-            What `ahead` returned.
-        chosen : ndarray
-            (columns,): the token that the model chooses after each of them.
-        looked : ndarray
-            (layers, heads, columns).
+        `chosen`: (columns,): the token that the model chooses after each of them.
+        `looked`: (layers, heads, columns).
         """
         for column in range(self.said - start, len(read)):
             known = self.size + self.said

@@ -44,22 +44,7 @@ def suiting(lm: LanguageModel, sizes: Mapping[str, int]) -> int:
 
 
 def halve(error: RuntimeError, at_once: int, what: str) -> int:
-    """Say, after an error in a batch, how many to take at once from now on.
-
-    Parameters
-    ----------
-    at_once : int
-        Items of the batch.
-    what : str
-        One of them in a word.
-
-    Raises
-    ------
-    RuntimeError
-        The error itself, if it is another one.
-    UserError
-        There was only one item.
-    """
+    """Say, after an error in a batch, how many to take at once from now on."""
     if not (isinstance(error, torch.OutOfMemoryError) or NO_MEMORY in str(error)):
         raise error
     if at_once == 1:
@@ -75,18 +60,7 @@ def halve(error: RuntimeError, at_once: int, what: str) -> int:
 def in_batches(
     items: Sequence, size: int, act: Callable[[Sequence], Any], what: str
 ) -> Iterator[tuple[Sequence, Any]]:
-    """Call `act` on batches of a size, and on smaller ones once memory does not suffice.
-
-    Yields
-    ------
-    sequence, object
-        Items in their order, and what `act` returned for them.
-
-    Raises
-    ------
-    UserError
-        Memory does not suffice for a single item.
-    """
+    """Call `act` on batches of a size, and on smaller ones once memory does not suffice."""
     start = 0
     while start < len(items):
         batch = items[start : start + size]

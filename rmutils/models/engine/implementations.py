@@ -44,15 +44,7 @@ def register_by_layer(
     name: str, attention: Callable[..., tuple[Tensor, None]], *,
     otherwise: Callable[..., tuple[Tensor, None]] = sdpa_attention_forward,
 ) -> None:
-    """`register` an attention for the layers that `attached` gives something to.
-
-    Parameters
-    ----------
-    attention : callable
-        Takes what `grouped_query` takes, and what its layer was given as `given`.
-    otherwise : callable
-        The attention of all other layers.
-    """
+    """`register` an attention for the layers that `attached` gives something to."""
     def of_layer(module, query, key, value, attention_mask, **kwargs):
         given = getattr(module, name, None)
         if given is None:
@@ -109,19 +101,11 @@ def grouped_query(
     The query heads that share a key head take the place of query positions. transformers copies
     the keys for each of them, which takes most of a step's time on a CPU.
 
-    Parameters
-    ----------
-    query : Tensor
-        (batch, heads, queries, head size).
-    key, value : Tensor
-        (batch, key heads, keys, head size); query head h reads key head h // (heads / key heads).
-    attention_mask : Tensor or None
-        (batch, 1, queries, keys): True where a key may be seen.
-
-    Returns
-    -------
-    Tensor, None
-        (batch, queries, heads, head size), as transformers expects.
+    `query`: (batch, heads, queries, head size).
+    `key`, `value`: (batch, key heads, keys, head size); query head h reads key head h // (heads /
+    key heads).
+    `attention_mask`: (batch, 1, queries, keys): True where a key may be seen.
+    Result: (batch, queries, heads, head size), as transformers expects.
     """
     batch, heads, queries, size = query.shape
     if queries > 1:

@@ -160,15 +160,6 @@ def train_further(recipe: TeachingRecipe, folder: Path, count: int, *, seed: int
 
     Optimizers, rates and the lengths of the texts go on where the training stopped. The folder
     stays as it is.
-
-    Parameters
-    ----------
-    folder : Path
-        What `train` left there.
-    seed : int
-        The recipe's own gives the steps that its training would take.
-    changes : mapping
-        Other values of the recipe from here on.
     """
     with tempfile.TemporaryDirectory() as scratch, one_thread():
         tokenizer = build_tokenizer(recipe.vocab_size, thinking=recipe.thinking)
@@ -271,12 +262,8 @@ class _Run:
 def losses(logits: Tensor, ids: Tensor, weights: Tensor) -> tuple[Tensor, float, float]:
     """Weighted mean cross-entropy of the next token, and its plain mean over answers and prompts.
 
-    Parameters
-    ----------
-    logits : Tensor
-        (rows, length - 1, vocabulary).
-    ids, weights : Tensor
-        (rows, length); weight 1 marks an answer, 0 padding.
+    `logits`: (rows, length - 1, vocabulary).
+    `ids`, `weights`: (rows, length); weight 1 marks an answer, 0 padding.
     """
     each = functional.cross_entropy(logits.transpose(1, 2), ids[:, 1:], reduction="none")
     weights = weights[:, 1:]

@@ -147,13 +147,6 @@ def build_tokenizer(vocabulary: int, *, thinking: bool) -> PreTrainedTokenizerFa
 
     Digits stand alone, so that years and codes are copied digit by digit. Held-out names are
     unknown as words but their syllables are known.
-
-    Parameters
-    ----------
-    vocabulary : int
-        Entries, special tokens included.
-    thinking : bool
-        Whether the chat template knows `enable_thinking`, with Qwen3's meaning.
     """
     inner = Tokenizer(models.BPE())
     inner.pre_tokenizer = pre_tokenizers.Sequence([
@@ -202,13 +195,7 @@ PLAIN_WORDS = words.THINGS + words.CROPS + words.MATERIALS + words.COLOURS + wor
 
 
 class Stream:
-    """Batches of rows of tokens with a loss weight for each.
-
-    Parameters
-    ----------
-    recipe : TeachingRecipe
-    tokenizer : PreTrainedTokenizerFast
-    """
+    """Batches of rows of tokens with a loss weight for each."""
 
     def __init__(self, recipe: TeachingRecipe, tokenizer: PreTrainedTokenizerFast):
         self.recipe, self.tokenizer = recipe, tokenizer

@@ -197,18 +197,7 @@ def needles_found_change(model: str, strategy: str = RETMASK) -> Effect:
 
 @cache
 def trainings(model: str, strategy: str, **changes: object) -> list[RetMaskRun]:
-    """All runs of a strategy that were planned, by seed. They are read once.
-
-    Parameters
-    ----------
-    **changes
-        What is other than planned, as for `Config.changed`.
-
-    Raises
-    ------
-    NotStored
-        Some are not stored; with the command that makes the first of them.
-    """
+    """All runs of a strategy that were planned, by seed. They are read once."""
     configs = [config.changed(changes) for config in planned_runs(model)
                if config.strategy == strategy]
     runs, missing = stored_runs(model, configs)

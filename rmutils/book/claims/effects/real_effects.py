@@ -49,11 +49,6 @@ def detection_of(model: str) -> tuple[HeadScores, Artifact, float]:
 def needles_lost(model: str, control: str) -> Effect:
     """Needles found without a control's heads minus those found without all heads at or above tau,
     masked at the newest position.
-
-    Raises
-    ------
-    CannotShow
-        More than half of all heads reach tau, so that there is no control.
     """
     scores, detected, tau = detection_of(model)
     result, artifact = masking_stored(model, compute="never")
@@ -104,13 +99,7 @@ def _collected() -> RealTraining:
 
 
 def trained(model: str) -> RealTraining:
-    """Return the runs and what was asked after them.
-
-    Raises
-    ------
-    NotStored
-        A planned run is missing; with the command that makes the first.
-    """
+    """Return the runs and what was asked after them."""
     found = _collected()
     if len(found.pairs) < len(SEEDS):
         raise NotStored(f"{len(found.missing)} of the runs planned on {model} have not been made. "
@@ -127,13 +116,7 @@ def masked_heads_beyond(model: str, strategy: str) -> Effect:
 
 
 def task_change(model: str, strategy: str, base: str, length: int | None = None) -> Effect:
-    """Score on tasks after a training minus that before it, or after another.
-
-    Raises
-    ------
-    UserError
-        Nothing like it was planned.
-    """
+    """Score on tasks after a training minus that before it, or after another."""
     if length not in (None, LENGTH):
         raise UserError(f"tasks of {model} are asked at {LENGTH:,} tokens, not at {length:,}.")
     parts = _outcome(model, "tasks", strategy, base)
@@ -162,13 +145,7 @@ def general_change(model: str) -> Effect:
 def _outcome(
     model: str, outcome: str, strategy: str, base: str
 ) -> list[tuple[pd.DataFrame, pd.DataFrame]]:
-    """Tables of both models, a pair for each seed.
-
-    Raises
-    ------
-    NotStored
-        One is missing; with the command that makes it.
-    """
+    """Tables of both models, a pair for each seed."""
     found = trained(model).outcomes
     keys = [[(outcome, _arm(arm), 0 if arm == BEFORE else seed) for arm in (strategy, base)]
             for seed in SEEDS]

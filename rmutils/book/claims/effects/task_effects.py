@@ -46,22 +46,8 @@ def scores_of(
 ) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """Long-context scores of a model before and after trainings, for all planned seeds.
 
-    Parameters
-    ----------
-    strategies : sequence of str
-        `before`, keys of `rmutils.preference.strategies.STRATEGIES`, or `FEWER_PAIRS`.
-    config : EvaluateConfig, optional
-        The evaluation; None: that of the main tables.
-
-    Returns
-    -------
-    DataFrame, tuple of str
-        `strategy`, `seed`, and the columns of `samples_of`; names of the stored results.
-
-    Raises
-    ------
-    NotStored
-        Some of them are not stored; with the command that makes the first of these.
+    `config`: The evaluation; None: that of the main tables.
+    Columns: `strategy`, `seed`, and the columns of `samples_of`; names of the stored results.
     """
     parts = [_scores(model, strategy, config) for strategy in strategies]
     return pd.concat([table for table, _ in parts]), tuple(n for _, names in parts for n in names)
@@ -93,17 +79,8 @@ def _trained(model: str, strategy: str) -> list[tuple[int, str]]:
 def general_scores_of(model: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """Scores on tasks without long contexts, before and after RetMask, for all planned seeds.
 
-    Returns
-    -------
-    DataFrame, tuple of str
-        `strategy` (`before` or `retmask`), `seed`, and the columns of
-        `rmutils.evaluation.abilities.evaluate_abilities.General.samples`; names of the stored
-        results.
-
-    Raises
-    ------
-    NotStored
-        Some of them are not stored; with the command that makes them.
+    Columns: `strategy` (`before` or `retmask`), `seed`, and the columns of
+    `rmutils.evaluation.abilities.evaluate_abilities.General.samples`; names of the stored results.
     """
     config, tables, names = planned_abilities(model), [], []
     trained = [(RETMASK, run.artifact.manifest["config"]["seed"], run.training)

@@ -84,20 +84,7 @@ def connect(app: Sphinx) -> None:
 
 
 def address(settings: dict, environment: dict[str, str]) -> tuple[str, str] | None:
-    """The repository's address and branch; None if neither settings nor environment name it.
-
-    Parameters
-    ----------
-    settings : dict
-        The content of `book/_config.yml`.
-    environment : dict
-        Where GitHub's workflows set `GITHUB_REPOSITORY` and `GITHUB_REF_NAME`.
-
-    Raises
-    ------
-    UserError
-        The settings name a place that is not on github.com, which Colab cannot open.
-    """
+    """The repository's address and branch; None if neither settings nor environment name it."""
     known = settings.get("repository") or {}
     if url := known.get("url"):
         if not (found := re.fullmatch(r"(https://github\.com/[\w.-]+/[\w.-]+?)(\.git)?/?", url)):

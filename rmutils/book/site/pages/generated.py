@@ -176,13 +176,7 @@ def parameters(book: Path) -> str:
 
 
 def said(book: Path, chapter: str, cell: str) -> str:
-    """Return what a cell of a chapter computed: its text or its table.
-
-    Raises
-    ------
-    UserError
-        There is no such cell, or it said nothing.
-    """
+    """Return what a cell of a chapter computed: its text or its table."""
     for name, notebook in chapters(book):
         for one in notebook.cells if name == chapter else ():
             texts = [*filter(None, map(_text, shown(one)))]
@@ -280,13 +274,7 @@ def _touched(row: tuple, gains: pd.DataFrame) -> str:
 
 
 def bibtex(book: Path, *keys: str) -> str:
-    """Entries of the book's bibliography as they stand in its file.
-
-    Raises
-    ------
-    UserError
-        There is no such entry.
-    """
+    """Entries of the book's bibliography as they stand in its file."""
     text = (book / "references.bib").read_text(encoding="utf-8")
     entries = {found[1]: found[0] for found in re.finditer(r"^@\w+\{([^,]+),.*?^\}", text,
                                                            re.MULTILINE | re.DOTALL)}

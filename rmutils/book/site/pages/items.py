@@ -58,15 +58,7 @@ def shown(cell: NotebookNode) -> list[NotebookNode]:
 
 
 def items(notebook: NotebookNode, name: str) -> list[Item]:
-    """All figures and tables of a chapter, in its order.
-
-    Parameters
-    ----------
-    notebook : NotebookNode
-        Executed.
-    name : str
-        Of the chapter: labels begin with it, for what has no name of its own.
-    """
+    """All figures and tables of a chapter, in its order."""
     found: list[Item] = []
     counts = {"figure": 0, "table": 0}
     code = 0
@@ -146,13 +138,7 @@ def title(notebook: NotebookNode) -> str:
 
 
 def folded(table: list[str], rows: int, line: str = "") -> list[str]:
-    """Markdown of a table, folded like those of the chapters if it has more than twelve rows.
-
-    Parameters
-    ----------
-    line : str
-        Opens a table, whatever its length.
-    """
+    """Markdown of a table, folded like those of the chapters if it has more than twelve rows."""
     if rows <= MOST_ROWS and not line:
         return table
     begin, end = fold("\0", rows, line).split("\0")

@@ -21,13 +21,7 @@ SIGNS = {"yes": "✓ yes", "no": "✗ no", "not applicable": "– not applicable
 
 
 def read_standards() -> list[dict[str, Any]]:
-    """All standards, with answers and reasons whose facts are filled in.
-
-    Raises
-    ------
-    KeyError
-        An answer or a reason names what is no fact.
-    """
+    """All standards, with answers and reasons whose facts are filled in."""
     known = facts()
     found = yaml.safe_load(STANDARDS.read_text(encoding="utf-8"))
     for item in (item for standard in found for item in standard["items"]):

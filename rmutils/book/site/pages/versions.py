@@ -53,20 +53,7 @@ def has_later_changes(changelog: str) -> bool:
 
 
 def publish(html: Path, folder: Path, version: str = __version__) -> list[str]:
-    """Put a built book beside its other versions; return all versions, the newest first.
-
-    Parameters
-    ----------
-    html : Path
-        The pages. They take the place of an earlier build of the same version.
-    folder : Path
-        Holds a folder for each version and `index.html`, which leads to the newest.
-
-    Raises
-    ------
-    UserError
-        The book is not built.
-    """
+    """Put a built book beside its other versions; return all versions, the newest first."""
     if not (html / "index.html").is_file():
         raise UserError("The book is not built yet: `make book`.")
     shutil.rmtree(folder / version, ignore_errors=True)

@@ -51,11 +51,6 @@ def picture(case: dict[str, Any]) -> str:
 
     The first head of the case is shown. Without motion (on paper, or where the reader prefers it)
     all copied tokens are joined with their places at once.
-
-    Parameters
-    ----------
-    case : dict
-        As `rmutils.book.chapters.interactive.needle` gives it to the page.
     """
     head = case["heads"][0]
     prompt, written, looks = case["prompt"], case["written"], head["looks"]
