@@ -41,12 +41,7 @@ def embed(view: str, data: Mapping[str, Any]) -> HTML:
 
     Text of any kind may be in the data: nothing of it can end the element or begin another.
 
-    Parameters
-    ----------
-    view : str
-        Which view: `heads`, `needle` or `sweep`.
-    data : mapping
-        Fit for JSON; no NaN.
+    `data`: Fit for JSON; no NaN.
     """
     text = json.dumps({"view": view, **data}, allow_nan=False, separators=(",", ":"))
     for sign in "<>&":
@@ -75,13 +70,7 @@ def head_map(scores: HeadScores, tau: float) -> HTML:
 
 
 def needle(lm: LanguageModel, case: NiahCase, answer: Answer, heads: Mapping[str, Head]) -> HTML:
-    """Data for the view of `rmutils.book.figures.head_figures.arg_max_rows`: where heads look.
-
-    Parameters
-    ----------
-    heads : mapping
-        Name -> (layer, head). The reader chooses one of them; the first one is shown first.
-    """
+    """Data for the view of `rmutils.book.figures.head_figures.arg_max_rows`: where heads look."""
     rows = attention_rows(lm, case, answer, [*heads.values()])
     hits = copied(answer, case.input_ids, case.needle_span)
     found = [{
@@ -98,17 +87,7 @@ def needle(lm: LanguageModel, case: NiahCase, answer: Answer, heads: Mapping[str
 
 
 def masking_sweep(figure: Figure, curves: Mapping[str, pd.DataFrame], scores: HeadScores) -> HTML:
-    """Data for the view of `masking_sweep.plots.masking_sweep`: all values at a count.
-
-    Parameters
-    ----------
-    figure : Figure
-        That picture: the view draws its line on it.
-    curves : mapping
-        What the picture was made from.
-    scores : HeadScores
-        Of the model: they say which tau masks so many heads.
-    """
+    """Data for the view of `masking_sweep.plots.masking_sweep`: all values at a count."""
     counts = sorted({int(n) for one in curves.values() for n in one["count"]})
     there = {policy for one in curves.values() for policy in one["policy"]}
     lines = {policy: label for policy, (label, *_) in LINES.items() if policy in there}

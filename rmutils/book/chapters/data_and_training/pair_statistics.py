@@ -36,24 +36,11 @@ _FIRST_WORD = re.compile(r"(?:^|[.!?:\n])\W*[^\W\d_]\w*")
 def describe(lm: LanguageModel, pairs: pd.DataFrame) -> pd.DataFrame:
     """Measures of each pair that need its texts only.
 
-    Parameters
-    ----------
-    lm : LanguageModel
-        The model that is trained. Table 12: "The average input/output length is calculated after
-        tokenizing with the corresponding tokenizer". Of the prompt the instruction is counted
-        without the chat template; on that the paper is silent.
-    pairs : DataFrame
-        `rmutils.preference.pairs.Pairs.table`.
-
-    Returns
-    -------
-    DataFrame
-        With the index of `pairs`. `input_tokens`, `chosen_tokens`, `rejected_tokens` and
-        `length_difference` (chosen minus rejected); `edit_distance`, words to change as a share of
-        the words of the longer response; `chosen_names`, `rejected_names`, the shares of the
-        instruction's names and numbers that occur in the response, and `names_difference` (NaN
-        where the instruction has none); `chosen_unfinished`, `rejected_unfinished`, and `long` of
-        the pairs, as 0 or 1.
+    Result: With the index of `pairs`. `input_tokens`, `chosen_tokens`, `rejected_tokens` and
+    `length_difference` (chosen minus rejected); `edit_distance`, words to change as a share of the
+    words of the longer response; `chosen_names`, `rejected_names`, the shares of the instruction's
+    names and numbers that occur in the response, and `names_difference` (NaN where the instruction
+    has none); `chosen_unfinished`, `rejected_unfinished`, and `long` of the pairs, as 0 or 1.
     """
     tokens = {side: _count(lm, pairs[side]) for side in SIDES}
     words = {side: pairs[side].map(_WORD.findall) for side in SIDES}
@@ -75,10 +62,7 @@ def describe(lm: LanguageModel, pairs: pd.DataFrame) -> pd.DataFrame:
 def summarize(measures: pd.DataFrame) -> pd.DataFrame:
     """Mean of each column over the pairs that have it, with a 95 % bootstrap interval over them.
 
-    Returns
-    -------
-    DataFrame
-        `pairs`, `value`, `low`, `high`, by measure. A single pair has no interval: NaN.
+    Columns: `pairs`, `value`, `low`, `high`, by measure. A single pair has no interval: NaN.
     """
     rows = {}
     for name in measures:
@@ -94,19 +78,9 @@ def difference_on_same(
 ) -> tuple[Interval, Interval, Interval] | None:
     """Compare a measure of some pairs with that of others on the same instructions.
 
-    Parameters
-    ----------
-    own : Series
-        By the id of the instruction, named as the measure.
-    others : sequence of Series
-        The same of other pairs, one for each random choice of heads.
-
-    Returns
-    -------
-    tuple of Interval, optional
-        The mean of `own`, that of `others`, and their paired difference, with 95 % bootstrap
-        intervals over instructions, and over choices where there are several. None if fewer than
-        two instructions have all values.
+    Result: The mean of `own`, that of `others`, and their paired difference, with 95 % bootstrap
+    intervals over instructions, and over choices where there are several. None if fewer than two
+    instructions have all values.
     """
     table = pd.concat([own, *others], axis=1, join="inner").dropna().to_numpy(float)
     if len(table) < 2:
@@ -153,11 +127,8 @@ def _count(lm: LanguageModel, texts: pd.Series) -> np.ndarray:
 def cut(encoded: Mapping[str, list], max_length: int) -> pd.DataFrame:
     """Which sequences DPO cuts to their last `max_length` tokens, as 0 or 1.
 
-    Returns
-    -------
-    DataFrame
-        `chosen_cut`, `rejected_cut`: something is missing; `chosen_alone`, `rejected_alone`: all of
-        the prompt is.
+    Columns: `chosen_cut`, `rejected_cut`: something is missing; `chosen_alone`, `rejected_alone`:
+    all of the prompt is.
     """
     prompt = np.array([len(ids) for ids in encoded["prompt_ids"]])
     answer = {side: np.array([len(ids) for ids in encoded[f"{side}_ids"]]) for side in SIDES}
@@ -195,16 +166,6 @@ def matched_pairs_stored(
     """Pairs of a run of RetMask, but rejected without as many other heads of the same layers.
 
     The chosen responses are those of the run, and the rejected ones are sampled as there.
-
-    Parameters
-    ----------
-    command : str
-        The command line that makes this result.
-
-    Returns
-    -------
-    DataFrame
-        As `rmutils.preference.pairs.Pairs.table`.
     """
     table = run.pairs.head(config.pairs)
     settings = RetMaskConfig.from_identity(run.artifact.manifest["config"]).responses

@@ -91,14 +91,7 @@ def failure_modes(
     Responses are greedy, so that nothing but the heads differs. Where the model can think, it does
     for reasoning chains and for nothing else.
 
-    Parameters
-    ----------
-    masks : mapping
-        Policy -> the heads to mask, for each draw.
-    config : FailureConfig
-        Only `prompts`, `seed`, `max_new_tokens` and `kinds` are of use here.
-    journals : Path, optional
-        Folder that keeps each response as it comes; a run that was stopped goes on from there.
+    `config`: Only `prompts`, `seed`, `max_new_tokens` and `kinds` are of use here.
     """
     prompts = failure_prompts(config.prompts, config.seed, lm.corpus)
     backend, tables = Transformers(lm), []
@@ -126,19 +119,6 @@ def failure_modes_stored(
 
     Responses are kept, not what came out of them: they are checked when they are read. The
     detection of `config.grid` is looked up likewise, and run if it is not stored.
-
-    Parameters
-    ----------
-    name : str
-    config : FailureConfig
-    compute : {"auto", "always", "never"}
-        Of the responses; "never" holds for the detection, too.
-
-    Raises
-    ------
-    UserError
-        No head reaches `config.tau`, too few heads are left to mask others, or nothing is stored
-        and `compute="never"`; with the command that makes it.
     """
     scores, _ = detect_stored(name, config.grid, compute="never" if compute == "never" else "auto")
     masks, prompts = config.masks(scores), failure_prompts(config.prompts, config.seed,
@@ -186,13 +166,7 @@ class FailureModes:
         return cls(tuple(prompts), responses.assign(outcome=found, passed=found == first))
 
     def beside(self, other: FailureModes) -> FailureModes:
-        """These responses and those of other masks to the same prompts.
-
-        Raises
-        ------
-        UserError
-            The other ones answer other prompts.
-        """
+        """These responses and those of other masks to the same prompts."""
         if self.prompts != other.prompts:
             raise UserError("the responses answer different prompts.")
         return FailureModes(self.prompts, pd.concat([self.table, other.table], ignore_index=True))
@@ -200,17 +174,8 @@ class FailureModes:
     def shares(self, result: str | None = None, by: str = "kind") -> pd.DataFrame:
         """Share of each masked model's responses that pass, or have another outcome.
 
-        Parameters
-        ----------
-        result : str, optional
-            One of `OUTCOMES`. Default: the one that passes.
-        by : {"kind", "form"}
-
-        Returns
-        -------
-        DataFrame
-            The column `by`, `masked`, `prompts`, `value`, `low`, `high` (95 % bootstrap over
-            prompts and over draws of heads).
+        Result: The column `by`, `masked`, `prompts`, `value`, `low`, `high` (95 % bootstrap over
+        prompts and over draws of heads).
         """
         counted = self.table["outcome"] == result if result else self.table["passed"]
         rows = []
@@ -229,11 +194,8 @@ class FailureModes:
     def losses(self) -> pd.DataFrame:
         """Paired differences in the share that passes: `more` less `less`, the same prompts.
 
-        Returns
-        -------
-        DataFrame
-            `kind`, `more`, `less` (what is masked), `value`, `low`, `high`. Layer-matched masks
-            come last, if there are any.
+        Columns: `kind`, `more`, `less` (what is masked), `value`, `low`, `high`. Layer-matched
+        masks come last, if there are any.
         """
         compared = [(WHOLE, "retrieval"), (WHOLE, "non-retrieval"), ("non-retrieval", "retrieval"),
                     (WHOLE, MATCHED), (MATCHED, "retrieval")]

@@ -30,17 +30,10 @@ ALL = "mean of the tasks"
 def ability_table(samples: pd.DataFrame, by: str = "task") -> pd.DataFrame:
     """Mean scores.
 
-    Parameters
-    ----------
-    samples : DataFrame
-        `task`, `sample`, `score`, and the column `by`. Unscored samples (NaN) are left out and
-        counted.
-
-    Returns
-    -------
-    DataFrame
-        The column `by`, `samples` (scored ones), `unscored`, `value`, `low`, `high` (95 % bootstrap
-        over samples; NaN if none is scored).
+    `samples`: `task`, `sample`, `score`, and the column `by`. Unscored samples (NaN) are left out
+    and counted.
+    Result: The column `by`, `samples` (scored ones), `unscored`, `value`, `low`, `high` (95 %
+    bootstrap over samples; NaN if none is scored).
     """
     rows = []
     for name, part in samples.groupby(by, sort=False):
@@ -54,15 +47,7 @@ def ability_table(samples: pd.DataFrame, by: str = "task") -> pd.DataFrame:
 def means_by_strategy(samples: pd.DataFrame) -> pd.DataFrame:
     """Mean score of each task under each strategy, with intervals over samples and seeds.
 
-    Parameters
-    ----------
-    samples : DataFrame
-        As in `rmutils.book.chapters.general_abilities.experiment.Abilities`.
-
-    Returns
-    -------
-    DataFrame
-        `strategy`, `task`, `seeds`, `value`, `low`, `high`.
+    Columns: `strategy`, `task`, `seeds`, `value`, `low`, `high`.
     """
     rows = []
     for (strategy, task), part in samples.groupby(["strategy", "task"], sort=False):
@@ -75,18 +60,8 @@ def means_by_strategy(samples: pd.DataFrame) -> pd.DataFrame:
 def changes(samples: pd.DataFrame, base: str) -> pd.DataFrame:
     """Changes of each task, and of their plain mean, under each strategy.
 
-    Parameters
-    ----------
-    samples : DataFrame
-        As in `rmutils.book.chapters.general_abilities.experiment.Abilities`.
-    base : str
-        The strategy to compare with.
-
-    Returns
-    -------
-    DataFrame
-        `task` and the columns of `rmutils.stats.compare`; its `p_holm` is corrected over
-        strategies and tasks, and over strategies for the mean of the tasks.
+    Columns: `task` and the columns of `rmutils.stats.compare`; its `p_holm` is corrected over
+    strategies and tasks, and over strategies for the mean of the tasks.
     """
     per_task = pd.concat([compare(part, base, bounds=MORE_POINTS).assign(task=task)
                           for task, part in samples.groupby("task", sort=False)])

@@ -30,12 +30,7 @@ results were seen: tokens that the text itself predicts have leaders by rounding
 
 
 def changes(result: IsItCausal, way: str, column: str = "right") -> pd.DataFrame:
-    """Return what each exchange returns (`restore`) or loses: `sets` of one way with `change`.
-
-    Parameters
-    ----------
-    column : {"right", "whole", "nats"}
-    """
+    """Return what each exchange returns (`restore`) or loses: `sets` of one way with `change`."""
     part = result.sets[result.sets["way"] == way]
     value = part[column].astype(float)
     none = value[part["policy"] == NONE].set_axis(part.loc[part["policy"] == NONE, "case"])
@@ -51,14 +46,11 @@ def _by_needle(part: pd.DataFrame) -> pd.DataFrame:
 def effects(result: IsItCausal, column: str = "right") -> pd.DataFrame:
     """Return what exchanging the top heads does, and how much of it is due to these heads.
 
-    Returns
-    -------
-    DataFrame
-        `way`, `kind`, `count`, `top` and `control` (by the top heads, and by as many others of the
-        same layers) and `difference`, each an `Interval` over needles (and draws); `p` (sign flips
-        of needles), `p_holm` (of the primary comparisons: the smallest number, `restore` and
-        `remove`; else NaN), `needles`, `least_p` (the smallest that `p_holm` could be, were all
-        needles of one sign).
+    Columns: `way`, `kind`, `count`, `top` and `control` (by the top heads, and by as many others of
+    the same layers) and `difference`, each an `Interval` over needles (and draws); `p` (sign flips
+    of needles), `p_holm` (of the primary comparisons: the smallest number, `restore` and `remove`;
+    else NaN), `needles`, `least_p` (the smallest that `p_holm` could be, were all needles of one
+    sign).
     """
     return _effects(result, column).copy()
 
@@ -151,11 +143,8 @@ def token_leaders(result: IsItCausal) -> pd.DataFrame:
 def copy_by_length(scores: HeadScores, heads: Sequence[Head]) -> pd.DataFrame:
     """Compare two heads length by length, on the same needles.
 
-    Returns
-    -------
-    DataFrame
-        `length`, `first`, `second` (mean scores), `difference` (an `Interval` over needles), `p`
-        (sign flips of needles), `p_holm` (over the lengths).
+    Columns: `length`, `first`, `second` (mean scores), `difference` (an `Interval` over needles),
+    `p` (sign flips of needles), `p_holm` (over the lengths).
     """
     rows = []
     for length, _ in scores.cases.groupby("length"):
@@ -171,11 +160,8 @@ def copy_by_length(scores: HeadScores, heads: Sequence[Head]) -> pd.DataFrame:
 def compare_leaders(leaders: Leaders, heads: Sequence[Head]) -> pd.DataFrame:
     """Compare what two heads restore alone, length by length.
 
-    Returns
-    -------
-    DataFrame
-        `length`, `answers`, `difference` (an `Interval` over needles, in nats), `p_holm` (over the
-        lengths), `least_p` (the smallest that `p_holm` could be).
+    Columns: `length`, `answers`, `difference` (an `Interval` over needles, in nats), `p_holm` (over
+    the lengths), `least_p` (the smallest that `p_holm` could be).
     """
     rows = []
     for length, part in leaders.table.groupby("length"):

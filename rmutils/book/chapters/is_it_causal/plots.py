@@ -38,11 +38,6 @@ VERDICTS = {(True, True): "sufficient and necessary beyond the control",
 def exchanged_sets(results: Mapping[str, IsItCausal]) -> Figure:
     """Tokens of the answer that are right by how many heads are restored, or removed, with 95 %
     intervals.
-
-    Parameters
-    ----------
-    results : mapping
-        Model -> result.
     """
     figure = Figure(figsize=(WIDTH, 4.6), layout="constrained")
     panels = figure.subplots(2, len(results), sharey=True, squeeze=False)
@@ -77,13 +72,7 @@ def exchanged_sets(results: Mapping[str, IsItCausal]) -> Figure:
 
 
 def necessary_against_sufficient(results: Mapping[str, IsItCausal], named: int = 1) -> Figure:
-    """Each head alone: nats of an answer that it restores, and that removing it loses.
-
-    Parameters
-    ----------
-    named : int
-        So many of the heads that restore most are named, by layer and head.
-    """
+    """Each head alone: nats of an answer that it restores, and that removing it loses."""
     figure = Figure(figsize=(WIDTH, 2.6), layout="constrained")
     panels = figure.subplots(1, len(results), squeeze=False)[0]
     for axes, (model, result) in zip(panels, results.items(), strict=True):
@@ -112,11 +101,6 @@ def restored_by_token(result: IsItCausal, model: str, top: int = 8) -> Figure:
     """One answer token by token: what each head restores alone. A dot marks the token's leader.
 
     It is the answer with most tokens, the first of those that are alike.
-
-    Parameters
-    ----------
-    top : int
-        Heads that restore most of the answer, and all leaders.
     """
     case = result.singles.groupby("case", sort=False)["step"].nunique().idxmax()
     part = result.singles[result.singles["case"] == case]
@@ -244,13 +228,7 @@ def leaders_told(model: str, result: IsItCausal) -> str:
 
 
 def copy_scores_by_length(table: pd.DataFrame, heads: Sequence[Head]) -> Figure:
-    """Copy scores of two heads over the length of the prompt, and their difference.
-
-    Parameters
-    ----------
-    table : DataFrame
-        As from `rmutils.book.chapters.is_it_causal.effects.copy_by_length`.
-    """
+    """Copy scores of two heads over the length of the prompt, and their difference."""
     figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
     scores, less = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     for (layer, head), column, colour, marker in zip(
@@ -273,13 +251,7 @@ def copy_scores_by_length(table: pd.DataFrame, heads: Sequence[Head]) -> Figure:
 def leaders_by_length_told(
     table: pd.DataFrame, heads: Sequence[Head], leaders: Leaders | None, level: float
 ) -> str:
-    """Say at which lengths each of two heads leads, and which restores more there.
-
-    Parameters
-    ----------
-    table : DataFrame
-        As from `rmutils.book.chapters.is_it_causal.effects.copy_by_length`.
-    """
+    """Say at which lengths each of two heads leads, and which restores more there."""
     first, second = (f"{layer}-{head}" for layer, head in heads)
     names = []
     for rows in (table, table[table["p_holm"] < level]):

@@ -165,10 +165,7 @@ RECIPE_PARTS = Experiment[PartConfig, Artifact](
 def recipe_parts(*, compute: Compute = "never") -> RecipeParts | None:
     """Collect the stored runs, and make the missing ones unless `compute="never"`.
 
-    Returns
-    -------
-    RecipeParts or None
-        None if no run is stored.
+    Result: None if no run is stored.
     """
     runs = RECIPE_PARTS.collect(compute=compute)
     return RecipeParts(runs.table("found"), runs.table("losses"), [*runs.stored],
@@ -178,13 +175,10 @@ def recipe_parts(*, compute: Compute = "never") -> RecipeParts | None:
 def arm_effects(parts: RecipeParts) -> pd.DataFrame:
     """Compare each arm with the recipe, at all checkpoints.
 
-    Returns
-    -------
-    DataFrame
-        `measure` (`loss`: nats per token of the longest texts; `found`: share of facts), `tokens`,
-        `arm`, `effect` (the arm minus the recipe, on the same texts), `low`, `high` (95 %, over
-        texts and seeds), `p`, `p_holm` (over the arms), `smallest_effect`, `seeds` (that both
-        have). Empty if no seed has the recipe and another arm.
+    Columns: `measure` (`loss`: nats per token of the longest texts; `found`: share of facts),
+    `tokens`, `arm`, `effect` (the arm minus the recipe, on the same texts), `low`, `high` (95 %,
+    over texts and seeds), `p`, `p_holm` (over the arms), `smallest_effect`, `seeds` (that both
+    have). Empty if no seed has the recipe and another arm.
     """
     losses = parts.losses.groupby(["arm", "seed", "tokens", "text"], sort=False)["loss"].mean()
     tables = {

@@ -57,15 +57,7 @@ EXTENSION = Stage.of_tables("extension", 1, Extension, lambda result: {
 def extension(
     name: str, config: ExtensionConfig = ExtensionConfig(), *, journal: Path | None = None
 ) -> Extension:
-    """Extend, fine-tune and ask, method by method.
-
-    Parameters
-    ----------
-    name : str
-        A teaching model, a key of `rmutils.models.teaching.RECIPES`.
-    journal : Path, optional
-        A file that takes each method when it is done. What is there already is not done again.
-    """
+    """Extend, fine-tune and ask, method by method."""
     lm = load_model(name, dtype=torch.float32)
     kept = Journal(journal, [lm.state, RECIPES[name].digest(), config.identity()])
     packed = instances(lm, RECIPES[name], config)
@@ -90,11 +82,6 @@ def extension_stored(
     compute: Compute = "auto",
 ) -> tuple[Extension, Artifact]:
     """`extension`, but a stored result is read instead; a stopped run goes on with the next method.
-
-    Raises
-    ------
-    NotStored
-        Nothing stored and `compute="never"`.
     """
 
     inputs = {"model": identify(name, torch.float32), "recipe": RECIPES[name].digest()}
@@ -108,17 +95,7 @@ def run_method(
     name: str, method: str, config: ExtensionConfig, packed: list[list[Document]],
     advance: Callable[[float], None], asked: Collection[int],
 ) -> dict[str, list[dict]]:
-    """One method, from the model as it was trained: the rows of `TABLES`, but for `method`.
-
-    Parameters
-    ----------
-    packed : list of list of Document
-        What is read in each step.
-    advance : callable
-        Is told of each step and each text.
-    asked : collection of int
-        Steps after which facts and losses are measured; 0 is before the fine-tune.
-    """
+    """One method, from the model as it was trained: the rows of `TABLES`, but for `method`."""
     lm = extended(load_model(name, dtype=torch.float32), method, config.factor, RECIPES[name])
     capacity = window_wanted(RECIPES[name], config.factor)
     rows: dict[str, list[dict]] = {table: [] for table in TABLES}
@@ -143,15 +120,7 @@ ENDS = ["value", "low", "high"]
 def shares(found: pd.DataFrame) -> pd.DataFrame:
     """Share of facts found.
 
-    Parameters
-    ----------
-    found : DataFrame
-        As in `rmutils.book.chapters.olmo3_recipe.experiment.Extension`.
-
-    Returns
-    -------
-    DataFrame
-        `method`, `tokens`, `length`, `value`, `low`, `high`; methods in the order of `found`.
+    Columns: `method`, `tokens`, `length`, `value`, `low`, `high`; methods in the order of `found`.
     """
     return _means(found, ["method", "tokens", "length"], "found", SHARE)
 
@@ -169,15 +138,7 @@ def at_end(table: pd.DataFrame) -> pd.DataFrame:
 def differences(found: pd.DataFrame, to: str) -> pd.DataFrame:
     """How much more each other method finds than this one, on the same facts.
 
-    Parameters
-    ----------
-    found : DataFrame
-        As from `at_start` or `at_end`.
-
-    Returns
-    -------
-    DataFrame
-        `method`, `length`, `value` (share), `low`, `high`.
+    Columns: `method`, `length`, `value` (share), `low`, `high`.
     """
     shares = found.set_index(["method", "length", "text", "depth"])["found"].astype(float)
     return _less(shares, to, ["length"], DIFFERENCE)
@@ -193,10 +154,7 @@ def _less(values: pd.Series, to: str, by: Sequence[str], bounds: Bounds = ANY) -
 def gained(found: pd.DataFrame, method: str) -> pd.DataFrame:
     """How much more a method finds after its fine-tune than before it, on the same facts.
 
-    Returns
-    -------
-    DataFrame
-        `length`, `value` (share), `low`, `high`.
+    Columns: `length`, `value` (share), `low`, `high`.
     """
     own = found[found["method"] == method]
     fact = ["length", "text", "depth"]
@@ -213,17 +171,7 @@ def loss_change(
 
     The texts are the same, so what makes one harder than another cancels.
 
-    Parameters
-    ----------
-    losses : DataFrame
-        As from `at_start` or `at_end`.
-    by : sequence of str
-        Columns of `losses`; none for the mean over all positions.
-
-    Returns
-    -------
-    DataFrame
-        `method`, those columns, `value` (nats per token), `low`, `high`.
+    Columns: `method`, those columns, `value` (nats per token), `low`, `high`.
     """
     return _less(losses.set_index(["method", "text", "position"])["loss"], to, by)
 

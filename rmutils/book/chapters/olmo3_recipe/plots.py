@@ -24,14 +24,7 @@ POINTS = 500
 
 
 def wavelengths(models: Mapping[str, tuple[pd.DataFrame, int, int]]) -> Figure:
-    """Effective wavelength of each pair of dimensions by method, and how much longer it became.
-
-    Parameters
-    ----------
-    models : mapping
-        Title -> (DataFrame of pairs x methods with wavelengths in tokens, one column `as trained`;
-        window trained; window wanted).
-    """
+    """Effective wavelength of each pair of dimensions by method, and how much longer it became."""
     figure = Figure(figsize=(WIDTH, 4.6))
     grid = figure.subplots(2, len(models), sharex="col", sharey="row", squeeze=False,
                            height_ratios=(3, 2))
@@ -59,15 +52,7 @@ def wavelengths(models: Mapping[str, tuple[pd.DataFrame, int, int]]) -> Figure:
 
 
 def piece_lengths(ways: Mapping[str, Sequence[int]], capacity: int) -> Figure:
-    """Share of all tokens that lie in pieces of at least so many tokens.
-
-    Parameters
-    ----------
-    ways : mapping
-        Label -> tokens of each piece.
-    capacity : int
-        Tokens of an instance.
-    """
+    """Share of all tokens that lie in pieces of at least so many tokens."""
     figure, axes = new_axes(size=(WIDTH, 3.0))
     left, right = max(capacity / 1000, 1), capacity * 6
     grid = np.geomspace(left, right, POINTS)
@@ -87,17 +72,7 @@ def piece_lengths(ways: Mapping[str, Sequence[int]], capacity: int) -> Figure:
 
 def slices(sent: Mapping[str, pd.DataFrame], waiting: Mapping[str, pd.DataFrame],
            used: int) -> Figure:
-    """Context parallelism by its number of ranks: what each receives, and who waits for whom.
-
-    Parameters
-    ----------
-    sent : mapping
-        Label -> DataFrame of `ranks`, `gigabytes` (received by a device in a forward pass).
-    waiting : mapping
-        Label -> DataFrame of `ranks`, `ratio` (work of the slowest slice over the mean).
-    used : int
-        The number of ranks of the recipe, which is marked.
-    """
+    """Context parallelism by its number of ranks: what each receives, and who waits for whom."""
     figure, (left, right) = new_axes(columns=2, size=(WIDTH, 3.2))
     for axes, tables, column, colours in ((left, sent, "gigabytes", (RED, PURPLE)),
                                           (right, waiting, "ratio", (BLUE, GREEN, ORANGE))):
@@ -123,12 +98,7 @@ SPREAD = 1.025
 def found_by_length(before: pd.DataFrame, after: pd.DataFrame, trained: int) -> Figure:
     """Facts found by length and method, in two panels: before a fine-tune and after it.
 
-    Parameters
-    ----------
-    before, after : DataFrame
-        `method`, `length`, `value`, `low`, `high`.
-    trained : int
-        Window that the model was trained with, which is marked.
+    `before`, `after`: `method`, `length`, `value`, `low`, `high`.
     """
     figure, panels = new_axes(columns=2, size=(WIDTH, 3.6), sharey=True)
     for axes, table, title in zip(panels, (before, after), ("before the fine-tune", "after it"),
@@ -149,10 +119,7 @@ def found_by_length(before: pd.DataFrame, after: pd.DataFrame, trained: int) -> 
 def against(table: pd.DataFrame, reference: str) -> Figure:
     """Differences to a method by length, with intervals; left of 0, fewer facts are found.
 
-    Parameters
-    ----------
-    table : DataFrame
-        `method`, `length`, `value`, `low`, `high`.
+    `table`: `method`, `length`, `value`, `low`, `high`.
     """
     lengths = sorted(table["length"].unique())
     methods = list(table["method"].unique())
@@ -176,10 +143,7 @@ def against(table: pd.DataFrame, reference: str) -> Figure:
 def loss_by_position(table: pd.DataFrame, trained: int, reference: str) -> Figure:
     """Loss along the longest texts, less that of a method, with bands.
 
-    Parameters
-    ----------
-    table : DataFrame
-        `method`, `position`, `value`, `low`, `high`.
+    `table`: `method`, `position`, `value`, `low`, `high`.
     """
     figure, axes = new_axes(size=(WIDTH, 3.2))
     for method, part in table.groupby("method", sort=False):
@@ -198,10 +162,7 @@ def loss_by_position(table: pd.DataFrame, trained: int, reference: str) -> Figur
 def budget(table: pd.DataFrame) -> Figure:
     """Facts found by tokens of the fine-tune: a panel for each length, a line for each method.
 
-    Parameters
-    ----------
-    table : DataFrame
-        `method`, `tokens`, `length`, `value`, `low`, `high`.
+    `table`: `method`, `tokens`, `length`, `value`, `low`, `high`.
     """
     lengths = sorted(table["length"].unique())
     figure, panels = new_axes(columns=len(lengths), size=(WIDTH, 3.0), sharey=True, squeeze=False)
@@ -224,10 +185,8 @@ def budget(table: pd.DataFrame) -> Figure:
 def without_parts(effects: pd.DataFrame) -> Figure:
     """Loss and facts found without each part of the recipe, minus the whole recipe, by tokens.
 
-    Parameters
-    ----------
-    effects : DataFrame
-        `measure` (`loss`, `found`), `tokens`, `arm` (as it is to be named), `value`, `low`, `high`.
+    `effects`: `measure` (`loss`, `found`), `tokens`, `arm` (as it is to be named), `value`, `low`,
+    `high`.
     """
     figure, panels = new_axes(columns=2, size=(WIDTH, 3.4))
     for axes, measure, name in zip(panels, ("loss", "found"), (

@@ -115,11 +115,8 @@ def near_and_far(ours: Extension) -> str:
 def sliding_table(ours: Extension) -> pd.DataFrame:
     """YaRN on all layers minus YaRN on full layers: loss by position, then facts by length.
 
-    Returns
-    -------
-    DataFrame
-        `measure`, `tokens` (position, or length of the text), the difference with its interval, and
-        whether that says that all layers are worse.
+    Columns: `measure`, `tokens` (position, or length of the text), the difference with its
+    interval, and whether that says that all layers are worse.
     """
     loss = loss_change(at_end(ours.losses), FULL).rename(columns={"position": "at"})
     facts = differences(at_end(ours.found), FULL).rename(columns={"length": "at"})
@@ -193,11 +190,8 @@ def at_last(effects: pd.DataFrame) -> pd.DataFrame:
 def parts_table(effects: pd.DataFrame) -> pd.DataFrame:
     """Each arm minus the whole recipe after all tokens.
 
-    Returns
-    -------
-    DataFrame
-        `arm`, `without`, `seeds`, and for the loss and for the facts found the difference with its
-        interval, p after Holm's correction, and the smallest effect that was likely to be shown.
+    Columns: `arm`, `without`, `seeds`, and for the loss and for the facts found the difference with
+    its interval, p after Holm's correction, and the smallest effect that was likely to be shown.
     """
     rows = []
     for arm, part in at_last(effects).groupby("arm", sort=False):

@@ -97,13 +97,7 @@ class Redirected:
 
 
 def conditions_of(scores: Mapping[str, HeadScores], config: RedirectConfig) -> pd.DataFrame:
-    """Return all conditions: the table `Redirected.conditions`, the plain model first.
-
-    Parameters
-    ----------
-    scores : mapping
-        Kind -> scores: those of the configuration, and the copy score.
-    """
+    """Return all conditions: the table `Redirected.conditions`, the plain model first."""
     copy, main, seed = scores[COPY], config.strength, config.seed
     total = copy.mean.size
     counts = {share: max(round(share * total), 1) for share in (*config.shares, config.share)}

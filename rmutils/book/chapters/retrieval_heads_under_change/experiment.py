@@ -55,18 +55,7 @@ def traits(
     *Distance to the nearest head* is that of Share-Attention (Equation 9) to the head of the same
     layer whose map is most alike: heads with low distances share first.
 
-    Parameters
-    ----------
-    prompts : sequence of sequence of int
-        For the first measure. For the second, those that Share-Attention is calibrated on.
-    questions : sequence of int
-        Of each of these prompts the number of what it asks for: prompts may differ in the place
-        of the answer only.
-
-    Returns
-    -------
-    DataFrame
-        `trait`, `prompt`, `question`, `layer`, `head`, `value`.
+    Columns: `trait`, `prompt`, `question`, `layer`, `head`, `value`.
     """
     looked = []
     for prompt in prompts:
@@ -93,18 +82,9 @@ def set_apart(
 ) -> pd.DataFrame:
     """Test whether a measure sets retrieval heads apart from other heads of the same layer.
 
-    Parameters
-    ----------
-    traits : DataFrame
-        As from the function of that name.
-    retrieval : sequence of (layer, head)
-
-    Returns
-    -------
-    DataFrame
-        `trait`; `value`: how often a retrieval head has more of it than another head of its layer,
-        ties counted half (0.5: no difference), with `low` and `high` over questions; `p`,
-        two-sided: how often as many heads, drawn in each layer anew, are set apart as far.
+    Columns: `trait`; `value`: how often a retrieval head has more of it than another head of its
+    layer, ties counted half (0.5: no difference), with `low` and `high` over questions; `p`,
+    two-sided: how often as many heads, drawn in each layer anew, are set apart as far.
     """
     rows, rng = [], np.random.default_rng(seed)
     for trait, part in traits.groupby("trait", sort=False):
@@ -165,31 +145,12 @@ def heads(
 ) -> Tables:
     """Score the heads and count the needles under each variant.
 
-    Parameters
-    ----------
-    scores : HeadScores
-        They say which are the retrieval heads: those at or above `config.tau`, which is to be set.
-    journal : Path, optional
-        A file that takes each answer when it is given, and the beginning of the names of others.
-        What is there already, because an earlier run was stopped, is not asked again.
-    load : callable
-        Name of a training -> the model.
-
-    Returns
-    -------
-    dict of str to DataFrame
-        `cases`: `variant`, then the columns of `HeadScores.cases`. `scores`: `variant`, `case`,
-        `layer`, `head`, `score` (share of the needle that the head copied, in failed cases, too).
-        `needles`: `variant`, `subject` (`whole`, `retrieval` or `non-retrieval` for heads that are
-        masked, `trained`), `draw` (of the masked heads, or number of the training), `question`
-        (number of the needle), `length`, `place`, `correct`. `retrieval`: `layer`, `head` of the
-        retrieval heads. `traits`: see `retrieval_heads_under_change.experiment.traits`.
-
-    Raises
-    ------
-    UserError
-        A variant or a length does not fit the model; or there is no retrieval head, or there are
-        more than others.
+    Result: `cases`: `variant`, then the columns of `HeadScores.cases`. `scores`: `variant`, `case`,
+    `layer`, `head`, `score` (share of the needle that the head copied, in failed cases, too).
+    `needles`: `variant`, `subject` (`whole`, `retrieval` or `non-retrieval` for heads that are
+    masked, `trained`), `draw` (of the masked heads, or number of the training), `question` (number
+    of the needle), `length`, `place`, `correct`. `retrieval`: `layer`, `head` of the retrieval
+    heads. `traits`: see `retrieval_heads_under_change.experiment.traits`.
     """
     scores.select(tau=config.tau)  # says so if there is none
     of = [*depends_on(lm, config, config.needles), scores.mean.tolist()]
@@ -247,11 +208,6 @@ def heads_stored(
 ) -> tuple[Tables, Artifact]:
     """`heads` of a model by its name, but a stored result is read instead, and a stopped run goes
     on. Trainings whose weights are not stored are trained again first.
-
-    Raises
-    ------
-    NotStored
-        Nothing is stored and `compute="never"`.
     """
     config = config.changed({"tau": tau_of(model) if config.tau is None else config.tau})
     scores, _ = scored(model, compute="never" if compute == "never" else "auto")
@@ -277,11 +233,8 @@ def heads_command(model: str, config: HeadsConfig) -> str:
 def needles_found(variant: Variant) -> pd.DataFrame:
     """Count the needles that whole models find with a variant and without, as far as it is stored.
 
-    Returns
-    -------
-    DataFrame
-        Of each model the measurement with most needles: `model`, `found` with the variant, `plain`,
-        `asked`.
+    Result: Of each model the measurement with most needles: `model`, `found` with the variant,
+    `plain`, `asked`.
     """
     rows = []
     for artifact in sorted(stored(HEADS.name), key=lambda one: one.name):

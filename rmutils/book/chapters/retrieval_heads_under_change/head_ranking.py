@@ -84,13 +84,10 @@ def pairs_of(tables: Tables) -> dict[str, PairedDetection]:
 def agreement(pair: PairedDetection, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
     """How far two rankings of heads agree, on the cases that were successful both times.
 
-    Returns
-    -------
-    DataFrame
-        `quantity`, `value`, `low`, `high` (NaN where one needle only was found both times, from
-        which there is nothing to draw). `rank correlation`: Spearman's, over all heads.
-        `overlap`: share of the highest heads of plain attention, as many as there are retrieval
-        heads, that are among as many highest ones of the variant.
+    Columns: `quantity`, `value`, `low`, `high` (NaN where one needle only was found both times,
+    from which there is nothing to draw). `rank correlation`: Spearman's, over all heads. `overlap`:
+    share of the highest heads of plain attention, as many as there are retrieval heads, that are
+    among as many highest ones of the variant.
     """
     sums, count = pair.sums("both"), len(pair.retrieval)
     weights = needle_weights(sums.shape[1], resamples, seed)
@@ -117,11 +114,8 @@ def _several(sums: np.ndarray) -> bool:
 def agreements(tables: Tables) -> pd.DataFrame:
     """`agreement` of each variant with plain attention.
 
-    Returns
-    -------
-    DataFrame
-        `variant`, `quantity`, `value`, `low`, `high`; a variant without a needle found both times
-        has no rows.
+    Columns: `variant`, `quantity`, `value`, `low`, `high`; a variant without a needle found both
+    times has no rows.
     """
     return pd.concat([agreement(pair).assign(variant=name)
                       for name, pair in pairs_of(tables).items()] or [_none()])[COLUMNS]
@@ -131,10 +125,8 @@ def moves(tables: Tables) -> pd.DataFrame:
     """By how much mean scores change from plain attention to each variant, on the cases that were
     successful both times.
 
-    Returns
-    -------
-    DataFrame
-        As from `agreements`. `quantity` is a group of `rmutils.heads.head_change.training_effect`.
+    Result: As from `agreements`. `quantity` is a group of
+    `rmutils.heads.head_change.training_effect`.
     """
     rows = [training_effect([pair], cases="both").query("quantity == 'change'").assign(
         variant=name, **({} if _several(pair.sums("both")) else {"low": np.nan, "high": np.nan}))
@@ -155,12 +147,9 @@ KEYS = ["length", "question", "place"]
 def masking(needles: pd.DataFrame, base: str = PLAIN) -> pd.DataFrame:
     """Needles that masking loses, as shares of all cases.
 
-    Returns
-    -------
-    DataFrame
-        `variant`, `quantity`, `value`, `low`, `high`. Quantities: `found` by the whole model;
-        `retrieval masked`, `others masked`: lost then; `excess`: the former less the latter;
-        `excess, change`: less that of `base`, in the same cases.
+    Columns: `variant`, `quantity`, `value`, `low`, `high`. Quantities: `found` by the whole model;
+    `retrieval masked`, `others masked`: lost then; `excess`: the former less the latter; `excess,
+    change`: less that of `base`, in the same cases.
     """
     cases = {name: _cases(part) for name, part in needles.groupby("variant", sort=False)}
     lost = {name: {"found": own[WHOLE], "retrieval masked": own[WHOLE] - own[MASKED],
@@ -174,11 +163,8 @@ def masking(needles: pd.DataFrame, base: str = PLAIN) -> pd.DataFrame:
 def training(needles: pd.DataFrame, base: str = PLAIN) -> pd.DataFrame:
     """Needles that trained models find; no rows where none were asked.
 
-    Returns
-    -------
-    DataFrame
-        `variant`, `quantity`, `value`, `low`, `high`. Quantities: found by `trained` models;
-        `gain` over the untrained in the same cases; `gain, change`: less that of `base`.
+    Columns: `variant`, `quantity`, `value`, `low`, `high`. Quantities: found by `trained` models;
+    `gain` over the untrained in the same cases; `gain, change`: less that of `base`.
     """
     cases = {name: _cases(part) for name, part in needles.groupby("variant", sort=False)}
     gained = {name: {"trained": own[TRAINED], "gain": own[TRAINED] - own[WHOLE]}
@@ -226,19 +212,11 @@ YES, NO, OPEN, NO_ROOM = "yes", "no", "open", "no room"
 def verdicts(tables: Mapping[str, Tables]) -> pd.DataFrame:
     """Answer the three questions, and say what could have been shown.
 
-    Parameters
-    ----------
-    tables : mapping
-        Model -> its tables.
-
-    Returns
-    -------
-    DataFrame
-        `question`, `model`, `variant`; `value`, `low`, `high` (overlap, excess or gain: shares);
-        `smallest`: the least excess or gain likely to be shown (`rmutils.stats.smallest_effect`);
-        `verdict`: `yes`, `no`, `open`, or `no room` where no needle was found both times, the model
-        finds fewer than half of the needles that masking could lose, or what is left to be gained
-        is less than could be shown.
+    Columns: `question`, `model`, `variant`; `value`, `low`, `high` (overlap, excess or gain:
+    shares); `smallest`: the least excess or gain likely to be shown
+    (`rmutils.stats.smallest_effect`); `verdict`: `yes`, `no`, `open`, or `no room` where no needle
+    was found both times, the model finds fewer than half of the needles that masking could lose, or
+    what is left to be gained is less than could be shown.
     """
     rows = []
     for model, one in tables.items():
@@ -273,13 +251,7 @@ def _verdict(row: pd.Series, level: float, room: bool) -> str:
 
 
 def sets_apart(row: pd.Series) -> str:
-    """Test whether a trait sets retrieval heads apart.
-
-    Parameters
-    ----------
-    row : Series
-        Of `rmutils.book.chapters.retrieval_heads_under_change.experiment.set_apart`.
-    """
+    """Test whether a trait sets retrieval heads apart."""
     if row["p"] >= ALPHA or row["low"] <= HALF <= row["high"]:
         return "it does not set retrieval heads apart"
     more, less = MEANING[row["trait"]]

@@ -36,15 +36,7 @@ ENDS = ["value", "low", "high"]
 
 
 def matrix(table: pd.DataFrame, variants: Sequence[str]) -> Figure:
-    """A cell for each question, model and variant: verdict, value, and what could be shown.
-
-    Parameters
-    ----------
-    table : DataFrame
-        As from `rmutils.book.chapters.retrieval_heads_under_change.head_ranking.verdicts`.
-    variants : sequence of str
-        Columns.
-    """
+    """A cell for each question, model and variant: verdict, value, and what could be shown."""
     lines: list[tuple[str, str]] = []
     for question in table["question"].unique():
         part = table[table["question"] == question]
@@ -140,11 +132,6 @@ def _in_words(variant: str) -> str:
 def masking_under(tables: Tables, model: str, variant: str) -> str:
     """Say what a variant leaves of a model's needles, of its ranking of heads, and of the cost of
     masking.
-
-    Parameters
-    ----------
-    variant : str
-        One under which needles are found.
     """
     lost = masking(tables["needles"]).set_index(["quantity", "variant"])
     overlap, = agreements(tables).query(

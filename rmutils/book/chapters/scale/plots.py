@@ -31,12 +31,8 @@ def short(tokens: float) -> str:
 def memory(curves: Mapping[str, pd.DataFrame], rooms: Mapping[str, float]) -> Figure:
     """Bytes of weights with keys and values by the length of a text, and what machines hold.
 
-    Parameters
-    ----------
-    curves : mapping
-        Model -> DataFrame of `tokens`, `bytes`.
-    rooms : mapping
-        Label -> bytes.
+    `curves`: Model -> DataFrame of `tokens`, `bytes`.
+    `rooms`: Label -> bytes.
     """
     figure, axes = new_axes(size=(WIDTH, 3.8))
     for k, ((model, table), colour) in enumerate(zip(curves.items(), COLOURS, strict=False)):
@@ -56,10 +52,7 @@ def memory(curves: Mapping[str, pd.DataFrame], rooms: Mapping[str, float]) -> Fi
 def work(curves: Mapping[str, pd.DataFrame]) -> Figure:
     """Attention's share of the work of reading, and seconds of one accelerator, by length.
 
-    Parameters
-    ----------
-    curves : mapping
-        Model -> DataFrame of `tokens`, `share`, `seconds`.
+    `curves`: Model -> DataFrame of `tokens`, `share`, `seconds`.
     """
     figure, (left, right) = new_axes(columns=2, size=(WIDTH, 3.4))
     for (model, table), colour in zip(curves.items(), COLOURS, strict=False):
@@ -76,14 +69,7 @@ def work(curves: Mapping[str, pd.DataFrame]) -> Figure:
 
 
 def exchange(ways: Mapping[str, pd.DataFrame]) -> Figure:
-    """Time to send over time to compute by the number of accelerators, for both ways to share.
-
-    Parameters
-    ----------
-    ways : mapping
-        Label (a length of the text) -> DataFrame of `gpus`, `tensor parallel`,
-        `context parallel`.
-    """
+    """Time to send over time to compute by the number of accelerators, for both ways to share."""
     figure, panels = new_axes(columns=2, size=(WIDTH, 3.2), sharey=True)
     for axes, way in zip(panels, ("tensor parallel", "context parallel"), strict=True):
         for (label, table), colour in zip(ways.items(), COLOURS, strict=False):
@@ -102,12 +88,8 @@ def exchange(ways: Mapping[str, pd.DataFrame]) -> Figure:
 def predicted_times(times: pd.DataFrame, lines: Mapping[str, pd.DataFrame]) -> Figure:
     """Measured seconds by length, and what formulas predict from the shorter texts.
 
-    Parameters
-    ----------
-    times : DataFrame
-        `length`, `seconds`, a row for each round.
-    lines : mapping
-        Label -> DataFrame of `length`, `seconds`.
+    `times`: `length`, `seconds`, a row for each round.
+    `lines`: Label -> DataFrame of `length`, `seconds`.
     """
     figure, axes = new_axes(size=(WIDTH, 3.0))
     for (label, table), colour, style in zip(lines.items(), (GREEN, ORANGE), ("-", "--"),
@@ -136,13 +118,6 @@ def _tokens(axes: Axes, tokens: Sequence[float], every: int = 1) -> None:
 def derived_and_measured(shape: Shape, cost: Cost, machine: Machine, found: Benchmark) -> str:
     """Put the derived time of the paper's detection beside the measured one; empty if a model of
     another shape was measured.
-
-    Parameters
-    ----------
-    cost : Cost
-        Of the detection, on one accelerator.
-    found : Benchmark
-        `gpu`.
     """
     if Shape.of(LlamaConfig(**found.settings["shape"])) != shape:
         return ""
@@ -159,10 +134,7 @@ def derived_and_measured(shape: Shape, cost: Cost, machine: Machine, found: Benc
 def first_to_fail(model: str, gpus: int, tokens: pd.Series) -> str:
     """Say which limits of a model are passed by an empty text, and which is the next as it grows.
 
-    Parameters
-    ----------
-    tokens : Series
-        Shortest text that passes a limit, by what it limits; 0: any does, NaN: none does.
+    `tokens`: Shortest text that passes a limit, by what it limits; 0: any does, NaN: none does.
     """
     at_once, later = tokens.index[tokens == 0], tokens[tokens > 0].sort_values()
     place = f"{model} on {gpus} accelerator{'s' * (gpus > 1)}"

@@ -121,13 +121,6 @@ def detecting(shape: Shape, lengths: list[int], answer: int, at_once: int, rates
     """Prefill of each case, then its answer.
 
     What cases share is read once by this project, which is left out here.
-
-    Parameters
-    ----------
-    at_once : int
-        Prompt tokens that are answered together.
-    share : int
-        Accelerators that share the model.
     """
     seconds = sum(reading(shape, max(1, n), rates, share) for n in lengths)
     spent = sum(writing(shape, n + answer // 2, max(1, at_once // max(1, n)), rates, share) * answer
@@ -156,15 +149,6 @@ def generating(shape: Shape, count: int, prompt: float, answer: float, rates: Ra
 def training(shape: Shape, sharing: work.Sharing, gpus: int, *, pairs: int, tokens: int,
              epochs: int, sides: int, per_device: int, rates: Rates) -> Cost:
     """Epochs over pairs, and before them the reference model once over all where both sides count.
-
-    Parameters
-    ----------
-    tokens : int
-        Of a sequence of prompt and answer, after it was cut.
-    sides : int
-        2 for DPO, 1 for SFT.
-    per_device : int
-        Pairs in a GPU's memory at once.
     """
     sequences = pairs * sides
     learned = epochs * sequences * work.training(shape, tokens)
@@ -197,15 +181,6 @@ def retmask(shape: Shape, cases: list[int], count: int, prompt: float, answer: f
 
     As many accelerators share the model as hold it with room for texts, and as hold the states of
     its training under FSDP.
-
-    Parameters
-    ----------
-    cases : list of int
-        Prompt tokens of each case of the detection.
-    count : int
-        Instructions.
-    prompt, answer : float
-        Their tokens, and those of a response.
     """
     room = rates.assumed.reserve * rates.machine.memory
     share = next(g for g in GROUPS if work.weights(shape) < FULL * g * room)
@@ -239,11 +214,6 @@ call it too slow. Both are ours."""
 def reaches(need: Callable[[int], float], limit: float) -> int | None:
     """The shortest text that needs more than the limit, by bisection; 0 if an empty one does; None
     if none does.
-
-    Parameters
-    ----------
-    need : callable
-        Of a number of tokens; never falls.
     """
     if need(0) > limit:
         return 0
@@ -262,10 +232,7 @@ def limits(shape: Shape, gpus: int, rates: Rates) -> pd.DataFrame:
     Weights, keys and values, work and a training's states are shared evenly by all. Keys and values
     stand beside the weights, and stored attention, in float32, beside both.
 
-    Returns
-    -------
-    DataFrame
-        `what`, `tokens` (0: at once, NaN: never), in the order in which they run out.
+    Columns: `what`, `tokens` (0: at once, NaN: never), in the order in which they run out.
     """
     room = gpus * rates.assumed.reserve * rates.machine.memory
     held = work.weights(shape)
@@ -300,11 +267,8 @@ def equal_work(shape: Shape) -> int | None:
 def shares(shape: Shape, tokens: int, gpus: list[int], rates: Rates) -> pd.DataFrame:
     """Time to send beside time to compute, for a text that is read by several accelerators.
 
-    Returns
-    -------
-    DataFrame
-        `gpus`; `tensor parallel`, `context parallel`: seconds to send over seconds to compute, by
-        each, were nothing sent while it computes.
+    Columns: `gpus`; `tensor parallel`, `context parallel`: seconds to send over seconds to compute,
+    by each, were nothing sent while it computes.
     """
     rows = []
     for count in gpus:
@@ -326,10 +290,7 @@ def reading_times(
 
     The first round, in which much is done for the first time, is not counted.
 
-    Returns
-    -------
-    DataFrame
-        `round`, `length`, `seconds`, `cache` (bytes of keys and values at the end).
+    Columns: `round`, `length`, `seconds`, `cache` (bytes of keys and values at the end).
     """
     draw, rows = np.random.default_rng(seed), []
     count = lm.model.config.vocab_size
@@ -351,19 +312,6 @@ def prediction_ratio(
 ) -> tuple[float, np.ndarray, float]:
     """Predict the time to read the longest text from the times of the shorter ones, as a fixed part
     and a part that grows with the work; compare it with the measured time.
-
-    Parameters
-    ----------
-    times : DataFrame
-        As from `reading_times`, with three lengths or more.
-    work : dict
-        Length -> operations.
-
-    Returns
-    -------
-    float, ndarray, float
-        Measured time of the longest text over the predicted one; its 95 % interval over rounds; and
-        the operations per second that the shorter texts show.
     """
     table = times.pivot(index="round", columns="length", values="seconds")
     ratios, rates = _ratio(draws(table.to_numpy()), [*table.columns], work)

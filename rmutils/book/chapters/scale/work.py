@@ -122,13 +122,7 @@ part), and two larger Llamas. Read from the `config.json` that each is published
 
 
 def shape_of(name: str) -> Shape:
-    """The shape of a model by its name, or by the `config.json` of its folder.
-
-    Raises
-    ------
-    UserError
-        Neither tells.
-    """
+    """The shape of a model by its name, or by the `config.json` of its folder."""
     if name in SHAPES:
         return SHAPES[name]
     file = Path(name) / "config.json"
@@ -199,15 +193,7 @@ class Assumptions(Config):
 
 
 def seen(new: int, cached: int = 0, window: int | None = None) -> int:
-    """Pairs of a token and one that it sees, itself or before it.
-
-    Parameters
-    ----------
-    new, cached : int
-        Tokens that are read, and tokens before them whose keys are kept.
-    window : int, optional
-        Tokens that each sees at most.
-    """
+    """Pairs of a token and one that it sees, itself or before it."""
     if window is None or cached + new <= window:
         return new * cached + new * (new + 1) // 2
     growing = max(0, window - cached)  # so many see less than a whole window, or just one
@@ -229,10 +215,7 @@ def attention(shape: Shape, new: int, cached: int = 0) -> float:
 def forward(shape: Shape, new: int, cached: int = 0, logits: int | None = None) -> float:
     """Operations of a forward pass: twice the weights of each matrix per token, and attention.
 
-    Parameters
-    ----------
-    logits : int, optional
-        For how many tokens the next one is predicted; None: for all. Generation needs one.
+    `logits`: For how many tokens the next one is predicted; None: for all. Generation needs one.
     """
     matrices = 2 * new * shape.layers * shape.layer_weights
     output = 2 * (new if logits is None else logits) * shape.output_weights
@@ -308,12 +291,9 @@ def logits(shape: Shape, tokens: int) -> float:
 def stored_attention(shape: Shape, tokens: int, how: Literal["all", "row", "place"]) -> float:
     """Bytes that a detection keeps of the attention of all heads, in float32.
 
-    Parameters
-    ----------
-    how : {"all", "row", "place"}
-        Weights of all tokens to all (`generate(output_attentions=True)`); those of the token at
-        hand (the algorithm of Wu et al., decoding); or only where each head looks most (this
-        project), 8 bytes.
+    `how`: Weights of all tokens to all (`generate(output_attentions=True)`); those of the token at
+    hand (the algorithm of Wu et al., decoding); or only where each head looks most (this project),
+    8 bytes.
     """
     heads = shape.layers * shape.heads
     return float(heads * {"all": SINGLE * tokens * tokens, "row": SINGLE * tokens,

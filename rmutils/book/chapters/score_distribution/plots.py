@@ -34,17 +34,7 @@ from rmutils.stats import LEVEL, RESAMPLES
 
 
 def gain_over_sparsity(designed: pd.DataFrame, paper: pd.DataFrame, name: str) -> Figure:
-    """Designed models with a line and its 95 % band, and beside them the paper's.
-
-    Parameters
-    ----------
-    designed : DataFrame
-        As from `rmutils.book.chapters.score_distribution.designs.points`.
-    paper : DataFrame
-        As from `rmutils.book.claims.gains.sparsity_gains`.
-    name : str
-        Of the measure of sparsity.
-    """
+    """Designed models with a line and its 95 % band, and beside them the paper's."""
     figure, (left, right) = new_axes(columns=2, size=(WIDTH, 3.2))
     seaborn.regplot(data=designed, x="sparsity", y="gain", ax=left, ci=100 * LEVEL,
                     n_boot=RESAMPLES, seed=0, color=BLUE, scatter=False, truncate=True)
@@ -64,15 +54,7 @@ def gain_over_sparsity(designed: pd.DataFrame, paper: pd.DataFrame, name: str) -
 
 
 def gain_by_design(panels: Mapping[str, pd.DataFrame], name: str) -> Figure:
-    """Gain over sparsity, a panel per comparison, with a label of each design.
-
-    Parameters
-    ----------
-    panels : mapping
-        What the gain is, with its unit -> as from `score_distribution.sparsity_and_gain.points`.
-    name : str
-        Of the measure of sparsity.
-    """
+    """Gain over sparsity, a panel per comparison, with a label of each design."""
     figure, axes = new_axes(columns=len(panels), size=(WIDTH, 3.2), squeeze=False)
     for one, (title, table) in zip(axes[0], panels.items(), strict=True):
         _points(one, table, BLUE)
@@ -92,17 +74,7 @@ def _points(axes: Axes, table: pd.DataFrame, colour: str) -> None:
 
 def forecast_figure(found: Mapping[str, Forecast], sparsity: tuple[float, float, float], name: str
               ) -> Figure:
-    """A panel per kind of models: each with its gain, the line with its 95 % prediction band.
-
-    Parameters
-    ----------
-    found : mapping
-        Kind of models -> what they predict.
-    sparsity : tuple of float
-        Of the model in question, with its 95 % interval: the upright line and its shade.
-    name : str
-        Of the measure of sparsity.
-    """
+    """A panel per kind of models: each with its gain, the line with its 95 % prediction band."""
     figure, panels = new_axes(columns=len(found), size=(WIDTH, 2.9), squeeze=False)
     value, low, high = sparsity
     for axes, colour, (kind, one) in zip(panels[0], (BLUE, RED), found.items(), strict=False):
@@ -176,10 +148,7 @@ def plot_formation(result: Formation) -> Figure:
 def curve(logged: pd.DataFrame, live: pd.DataFrame, model: str) -> Figure:
     """Loss on answers by step: logged as a line (median of 20 steps), recomputed as dots.
 
-    Parameters
-    ----------
-    logged, live : DataFrame
-        `step` (from 0), `answer_loss`.
+    `logged`, `live`: `step` (from 0), `answer_loss`.
     """
     figure, axes = new_axes(size=(WIDTH, 3.0))
     smooth = logged["answer_loss"].rolling(20, center=True, min_periods=1).median()

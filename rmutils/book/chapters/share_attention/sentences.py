@@ -28,15 +28,7 @@ RULE = {1: "sharing costs fewer needles if the heads are alike", -1: "random hea
 
 
 def alike_or_random(found: pd.DataFrame, missing: int) -> str:
-    """Say by the plan's rule what each model shows, and the largest difference at a lowest rate.
-
-    Parameters
-    ----------
-    found : DataFrame
-        As from `rmutils.book.chapters.share_attention.later_sharing.primary`.
-    missing : int
-        Planned measurements that are not stored.
-    """
+    """Say by the plan's rule what each model shows, and the largest difference at a lowest rate."""
     lowest = found.sort_values("rate").groupby("model", sort=False).head(1).sort_index()
     verdict = shown_by(found)
     by_rule = [f"{_on(verdict.index[verdict == sign], len(verdict))} {words}"
@@ -59,16 +51,7 @@ def alike_or_random(found: pd.DataFrame, missing: int) -> str:
 
 
 def place_matters(found: pd.DataFrame, keeps_up: pd.DataFrame) -> str:
-    """Say in how many models the place of the sharing matters if heads are alike.
-
-    Parameters
-    ----------
-    found : DataFrame
-        As from `share_attention.later_sharing.compare_arms`: alike heads in later layers minus
-        alike heads in all layers, by one threshold, at one rate.
-    keeps_up : DataFrame
-        The same for one threshold minus random heads in later layers.
-    """
+    """Say in how many models the place of the sharing matters if heads are alike."""
     counts = [[(table["readable"] & clear).sum() for clear in (table["low"] > 0, table["high"] < 0)]
               for table in (found, keeps_up)]
     (later, everywhere), (better, worse) = counts
@@ -91,15 +74,6 @@ def _unread(found: pd.DataFrame) -> str:
 def by_layer(table: pd.DataFrame, model: str, layers: int, asked: str = "needles") -> str:
     """Say what sharing in one layer costs in each half of the model, and how much of it one layer
     makes.
-
-    Parameters
-    ----------
-    table : DataFrame
-        Of `rmutils.book.chapters.share_attention.layer_choice.layers`.
-    layers : int
-        Of the model.
-    asked : {"needles", "questions"}
-        What its `correct` is about.
     """
     done = {"needles": "needles found", "questions": "questions answered"}[asked]
     half = by_half(table, layers).set_index("variant")["effect"]
@@ -140,15 +114,7 @@ def took(planned: Sequence[Artifact], others: Sequence[Artifact]) -> str:
 
 
 def sharing_layer(each: pd.DataFrame, model: str, layers: int) -> str:
-    """Say which single layers cannot share, and where an answer begins otherwise.
-
-    Parameters
-    ----------
-    each : DataFrame
-        Needles of `share_attention.layer_choice.layers`, with heads sharing in one layer.
-    layers : int
-        Of the model.
-    """
+    """Say which single layers cannot share, and where an answer begins otherwise."""
     right = each.groupby("variant", sort=False)["correct"].agg(["sum", "size"]).astype(int)
     plain, own = right.loc[PLAIN, "sum"], right.drop(index=PLAIN)["sum"]
     lost = own[own < plain / 2]
@@ -164,13 +130,6 @@ def nearest_heads(
     heads: Sequence[int], apart: float, layer: int, model: str, threshold: float
 ) -> str:
     """Say which heads of a layer are within a threshold of each other, or how far the nearest are.
-
-    Parameters
-    ----------
-    heads : sequence of int
-        The heads within the threshold, or the two nearest ones.
-    apart : float
-        Largest distance between two of them (Equation 9).
     """
     if apart <= threshold:
         return (f"In layer {layer} of {model}, heads {', '.join(map(str, heads))} lie within the "
@@ -182,13 +141,6 @@ def nearest_heads(
 
 def beginnings(documents: pd.DataFrame, model: str, words: int = 3) -> str:
     """Say how often an answer begins as the plain model's does, by the layer in which heads share.
-
-    Parameters
-    ----------
-    documents : DataFrame
-        Documents of `rmutils.book.chapters.share_attention.layer_choice.layers`.
-    words : int
-        How many words are a beginning.
     """
     wide = documents.assign(start=[" ".join(text.split()[:words]) for text in
                                    documents["response"]]).pivot(
@@ -207,13 +159,6 @@ def beginnings(documents: pd.DataFrame, model: str, words: int = 3) -> str:
 def prompt_or_steps(recall: pd.DataFrame, model: str, layer: int, p: float) -> str:
     """Say what choosing once would miss of the needle, and what choosing at each step holds, by the
     rule of `data/plans/select_recall.yml`.
-
-    Parameters
-    ----------
-    recall : DataFrame
-        Of `rmutils.book.chapters.share_attention.layer_choice.recall`.
-    p : float
-        The largest p that is told.
     """
     part = recall[(recall["layer"] == layer) & (recall["p"] <= p)].assign(variant="x")
     once, later = (levels(part, column, ["p"]).set_index("p") for column in ("prompt", "next"))
@@ -237,13 +182,7 @@ def prompt_or_steps(recall: pd.DataFrame, model: str, layer: int, p: float) -> s
 
 
 def each_step_elsewhere(found: pd.DataFrame, layer: int, p: float) -> str:
-    """Say how many needles models find that choose at each step; empty if none is stored.
-
-    Parameters
-    ----------
-    found : DataFrame
-        Of `rmutils.book.chapters.retrieval_heads_under_change.experiment.needles_found`.
-    """
+    """Say how many needles models find that choose at each step; empty if none is stored."""
     if found.empty:
         return ""
     return (f"Where tokens really are selected at each step (p = {p:g}, behind layer {layer}), "
@@ -257,15 +196,7 @@ def _shares(values: pd.Series) -> str:
 
 
 def prompt_time(own: Interval, fused: Interval, model: str, rate: float) -> str:
-    """Say what reading a prompt costs under Share-Attention.
-
-    Parameters
-    ----------
-    own, fused : Interval
-        Time as a multiple of that of the same code without sharing, and of SDPA.
-    rate : float
-        Share of the heads that compute.
-    """
+    """Say what reading a prompt costs under Share-Attention."""
     lead = "No time is shown to be saved" if own.high >= 1 else (
         "Sharing saves time" if fused.high < 1 else "Sharing is faster than the same code without "
         "it, but " + ("slower than" if fused.low > 1 else "not shown to be faster than")
@@ -276,15 +207,7 @@ def prompt_time(own: Interval, fused: Interval, model: str, rate: float) -> str:
 
 
 def layers_agree(pairs: dict[str, Interval], overlap: pd.DataFrame, model: str, layer: int) -> str:
-    """Say whether later layers agree more on tokens than early ones, and whether tokens stay.
-
-    Parameters
-    ----------
-    pairs : dict of str to Interval
-        As from `rmutils.book.chapters.share_attention.layer_choice.early_and_later`.
-    overlap : DataFrame
-        Of `rmutils.book.chapters.share_attention.layer_choice.agreement`.
-    """
+    """Say whether later layers agree more on tokens than early ones, and whether tokens stay."""
     common = levels(overlap.assign(variant=""), "common", ["steps"]).set_index("steps")[ENDS]
     lead = by_sign(pairs["difference"], "Later layers agree on tokens more than early ones do",
                    "Early layers agree on tokens more than later ones do",
@@ -310,13 +233,6 @@ def gpu_cost(table: pd.DataFrame) -> str:
 def both_at_once(needles: pd.DataFrame, model: str, rate: float, p: float) -> str:
     """Say how many needles survive sharing and selecting, by the rule of
     `data/plans/share_and_select.yml`.
-
-    Parameters
-    ----------
-    needles : DataFrame
-        As from `rmutils.book.chapters.share_attention.savings_curves.share_and_select`.
-    rate : float
-        Share of the heads that compute.
     """
     right = needles.groupby("variant", sort=False)["correct"].agg(["sum", "size"]).astype(int)
     lead = by_sign(remaining(needles), "Sharing and selecting at once keep four fifths of the "

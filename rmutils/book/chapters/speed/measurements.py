@@ -66,13 +66,7 @@ class Benchmark:
 
 
 def load(name: str, folder: Path = FOLDER) -> Benchmark:
-    """Read the results of a benchmark.
-
-    Raises
-    ------
-    NotStored
-        There are none; with the command that makes them.
-    """
+    """Read the results of a benchmark."""
     path = folder / f"{name}.json"
     if not path.exists():
         raise NotStored(f"{name} is not measured yet. Measure it: `python -m benchmarks {name}`.")
@@ -108,10 +102,7 @@ _LINE = ["line", "x", *VALUE]
 def by_length(found: Benchmark, what: str = "seconds") -> pd.DataFrame:
     """Seconds per case (`seconds`, or `prefill` or `decode` alone) of each way at each length.
 
-    Returns
-    -------
-    DataFrame
-        `line` (the way), `x` (tokens of the prompt), `value`, `low`, `high`.
+    Columns: `line` (the way), `x` (tokens of the prompt), `value`, `low`, `high`.
     """
     rows = []
     for row in found.rows:
@@ -125,11 +116,8 @@ def by_length(found: Benchmark, what: str = "seconds") -> pd.DataFrame:
 def differences(found: Benchmark) -> pd.DataFrame:
     """Check that each way says and counts what the reference does.
 
-    Returns
-    -------
-    DataFrame
-        `way`, `length`, `failed` (why, or None), `answers` (how many differ), `heads` (how many
-        copy another number of needle tokens; NaN where heads are not looked at).
+    Columns: `way`, `length`, `failed` (why, or None), `answers` (how many differ), `heads` (how
+    many copy another number of needle tokens; NaN where heads are not looked at).
     """
     known = {row["length"]: row for row in found.find(way=REFERENCE)}
     rows = []
@@ -197,12 +185,9 @@ def floor(found: Benchmark) -> pd.DataFrame:
 
     Plain reading is the prefill of the reference, which looks at no head.
 
-    Returns
-    -------
-    DataFrame
-        `way`, `length`, `operations` of a prefill, `floor` (seconds), `share` (of the way's seconds
-        that the floor is; above 1 where cases share what they read) and `times` (the way's seconds
-        over those of plain reading), the last two with their intervals.
+    Columns: `way`, `length`, `operations` of a prefill, `floor` (seconds), `share` (of the way's
+    seconds that the floor is; above 1 where cases share what they read) and `times` (the way's
+    seconds over those of plain reading), the last two with their intervals.
     """
     rate = middle(found.find(way="matrix products")[0]["rates"])[0]
     rows = []
@@ -233,12 +218,9 @@ def growth(found: Benchmark, by: str) -> pd.DataFrame:
 def grid_shares(found: Benchmark) -> pd.DataFrame:
     """The measured shares of the grid.
 
-    Returns
-    -------
-    DataFrame
-        `needle`, `cases`, `sampled` (cases that the two-phase algorithm ran), `ours` and
-        `reference` (seconds of all cases of the share; those of the reference are the mean of each
-        length times its cases), `ratio`.
+    Columns: `needle`, `cases`, `sampled` (cases that the two-phase algorithm ran), `ours` and
+    `reference` (seconds of all cases of the share; those of the reference are the mean of each
+    length times its cases), `ratio`.
     """
     return pd.DataFrame(_shares(found), columns=[
         "needle", "cases", "sampled", "ours", "reference", "ratio"])
@@ -260,11 +242,8 @@ def _shares(found: Benchmark) -> Iterator[dict]:
 def sample_ratios(found: Benchmark) -> pd.DataFrame:
     """Ratios of processor seconds per case, over blocks of one length and needle.
 
-    Returns
-    -------
-    DataFrame
-        `what`, `value`, `low`, `high` (geometric means over blocks, 95 %), `aim` (empty: none) and
-        whether it is `reached`.
+    Columns: `what`, `value`, `low`, `high` (geometric means over blocks, 95 %), `aim` (empty: none)
+    and whether it is `reached`.
     """
     wide = pd.DataFrame(found.rows)
     wide["each"] = wide["cpu_seconds"] / wide["cases"]
@@ -290,10 +269,7 @@ def _length(case: str) -> int:
 def against_first(rows: list[dict], what: str = "seconds") -> pd.DataFrame:
     """Samples of each way, and how many times as much they are as those of the first row's way.
 
-    Returns
-    -------
-    DataFrame
-        `way`, `quantity`, `value`, `low`, `high`.
+    Columns: `way`, `quantity`, `value`, `low`, `high`.
     """
     first = rows[0]
     times = f"{what}, times those of {first['way']}"

@@ -45,12 +45,9 @@ def ablate(
 ) -> pd.DataFrame:
     """Ask for the same needles of the whole model, without each head, and without sets of others.
 
-    Returns
-    -------
-    DataFrame
-        `heads` (as `3.7`, several with a blank between, none for the whole model), `draw` (of a
-        set, else -1), `score` (the highest retrieval score among them), `needle`, `length`,
-        `depth`, `success`.
+    Columns: `heads` (as `3.7`, several with a blank between, none for the whole model), `draw` (of
+    a set, else -1), `score` (the highest retrieval score among them), `needle`, `length`, `depth`,
+    `success`.
     """
     layers, heads = lm.shape
     plan: dict[str, tuple[int, list[Head]]] = {"": (-1, [])}
@@ -96,11 +93,8 @@ def ablate_stored(
 def losses(cases: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
     """Needles lost by each masking, as a share of all.
 
-    Returns
-    -------
-    DataFrame, ndarray
-        A row per masking: `heads`, `draw`, `score`, `loss`, `low`, `high` (95 %, over needles);
-        and the losses followed by draws of them, (1 + resamples, maskings), in the same order.
+    Result: A row per masking: `heads`, `draw`, `score`, `loss`, `low`, `high` (95 %, over needles);
+    and the losses followed by draws of them, (1 + resamples, maskings), in the same order.
     """
     order = cases["heads"].drop_duplicates()
     found = cases.pivot_table(index=["needle", "length", "depth"], columns="heads",
@@ -118,11 +112,8 @@ def together(cases: pd.DataFrame) -> pd.DataFrame:
     If both agree, the loss is made of many small ones; if more is lost together, the heads can
     replace one another.
 
-    Returns
-    -------
-    DataFrame
-        Rows `together` and `sum of each alone`; columns `value`, `low`, `high`: the mean over the
-        sets with its 95 % interval.
+    Result: Rows `together` and `sum of each alone`; columns `value`, `low`, `high`: the mean over
+    the sets with its 95 % interval.
     """
     table, drawn = losses(cases)
     place = {name: i for i, name in enumerate(table["heads"])}

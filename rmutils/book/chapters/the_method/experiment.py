@@ -15,13 +15,7 @@ from rmutils.models import LanguageModel
 
 
 def log_probability(model: PreTrainedModel, prompt: list[int], answer: list[int]) -> Tensor:
-    """Return log pi(y | x) of one answer, in nats: a scalar that gradients flow through.
-
-    Parameters
-    ----------
-    prompt, answer : list of int
-        Token ids, at least one each.
-    """
+    """Return log pi(y | x) of one answer, in nats: a scalar that gradients flow through."""
     ids = torch.tensor([[*prompt, *answer]], device=model.device)
     odds: Tensor = model(input_ids=ids).logits[0, len(prompt) - 1:-1].float().log_softmax(-1)
     return odds.gather(1, ids[0, len(prompt):, None]).sum()
@@ -33,18 +27,10 @@ def train_on_one_pair(
 ) -> pd.DataFrame:
     """Take a few plain gradient steps of Equation 5 on the first pair, with a copy of the model.
 
-    Parameters
-    ----------
-    encoded : mapping
-        `prompt_ids`, `chosen_ids`, `rejected_ids`, as from `rmutils.training.encoding.encode`.
-    beta : float
-        Of Equation 5.
-
-    Returns
-    -------
-    DataFrame
-        A row per step, 0 being the model before training: `chosen` and `rejected`, the
-        log-probabilities of both answers in nats; `margin`, the argument of the sigmoid; `loss`.
+    `encoded`: `prompt_ids`, `chosen_ids`, `rejected_ids`, as from
+    `rmutils.training.encoding.encode`.
+    Result: A row per step, 0 being the model before training: `chosen` and `rejected`, the
+    log-probabilities of both answers in nats; `margin`, the argument of the sigmoid; `loss`.
     """
     prompt, chosen, rejected = (encoded[f"{name}_ids"][0] for name in (
         "prompt", "chosen", "rejected"))

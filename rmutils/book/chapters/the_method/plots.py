@@ -28,17 +28,7 @@ GROUND = to_hex(colormaps[SEQUENTIAL](0.0))
 
 def overview(shape: tuple[int, int], heads: Collection[Head], prompt: str, chosen: str,
              rejected: str) -> Figure:
-    """Draw the four steps of RetMask with the heads of a real model and its two answers.
-
-    Parameters
-    ----------
-    shape : (int, int)
-        Layers and heads per layer.
-    heads : collection of (layer, head)
-        Retrieval heads.
-    prompt, chosen, rejected : str
-        An instruction, and what the whole and the masked model answered.
-    """
+    """Draw the four steps of RetMask with the heads of a real model and its two answers."""
     figure = Figure(figsize=(WIDTH, 3.3))
     figure.set_layout_engine("none")  # all is placed by hand
     axes = figure.add_axes((0, 0, 1, 1))
@@ -100,12 +90,7 @@ def attention_over_haystack(case: NiahCase, rows: np.ndarray, prompt: Sequence[s
                             written: Sequence[str]) -> Figure:
     """Draw one head's attention while it answers: over the whole prompt, and close to the needle.
 
-    Parameters
-    ----------
-    rows : ndarray
-        (T, tokens seen): a row of attention for each token of the answer.
-    prompt, written : sequence of str
-        The tokens of prompt and answer as text.
+    `rows`: (T, tokens seen): a row of attention for each token of the answer.
     """
     start, end = case.needle_span
     first, last = max(0, start - AROUND), min(len(prompt), end + AROUND)
@@ -139,11 +124,6 @@ def attention_over_haystack(case: NiahCase, rows: np.ndarray, prompt: Sequence[s
 
 def loss_by_margin(steps: pd.DataFrame) -> Figure:
     """Draw the loss of Equation 5 as a function of the margin, and the steps of one training on it.
-
-    Parameters
-    ----------
-    steps : DataFrame
-        As from `rmutils.book.chapters.the_method.experiment.train_on_one_pair`.
     """
     figure = Figure(figsize=(WIDTH, 3.0), layout="constrained")
     curve, answers = figure.subplots(1, 2)

@@ -28,13 +28,10 @@ ADDED = "heads by "
 def costs(result: WhichHeads) -> pd.DataFrame:
     """Return what each masking loses, and how much of it is due to the heads.
 
-    Returns
-    -------
-    DataFrame
-        `outcome`, `kind`, `count`, `whole` (of the unmasked model), `lost` and `control` (by the
-        top heads, and by as many others of the same layers), each an `Interval` over samples (and
-        draws), `difference` (an `Interval`), `p` (sign flips of samples), `p_holm` (over the
-        scores, for each outcome and number).
+    Columns: `outcome`, `kind`, `count`, `whole` (of the unmasked model), `lost` and `control` (by
+    the top heads, and by as many others of the same layers), each an `Interval` over samples (and
+    draws), `difference` (an `Interval`), `p` (sign flips of samples), `p_holm` (over the scores,
+    for each outcome and number).
     """
     rows = []
     for (outcome, kind, count), part in result.outcomes[
@@ -64,16 +61,8 @@ def _lost(
 def compare_ablations(by_how: Mapping[str, WhichHeads]) -> pd.DataFrame:
     """Return the five comparisons of `data/plans/which_heads_ablations.yml` on one model.
 
-    Parameters
-    ----------
-    by_how : mapping
-        Ablation -> result.
-
-    Returns
-    -------
-    DataFrame
-        `what`, `difference` (an `Interval` over needles and draws of the share of needles lost
-        beyond the control), `p` (sign flips of needles), `p_holm` (over the five).
+    Columns: `what`, `difference` (an `Interval` over needles and draws of the share of needles lost
+    beyond the control), `p` (sign flips of needles), `p_holm` (over the five).
     """
     def beyond(how: str, kind: str) -> np.ndarray:
         part = by_how[how].outcomes.query(
@@ -92,13 +81,7 @@ def compare_ablations(by_how: Mapping[str, WhichHeads]) -> pd.DataFrame:
 
 
 def ablations_told(model: str, result: WhichHeads, table: pd.DataFrame, level: float) -> str:
-    """Say what `compare_ablations` decides on a model, and which heads the added scores choose.
-
-    Parameters
-    ----------
-    result : WhichHeads
-        With heads zeroed.
-    """
+    """Say what `compare_ablations` decides on a model, and which heads the added scores choose."""
     count = int(result.outcomes["count"].max())
     shared = agreement(result, count).set_index("kind")["common"]
     clear = table[[_clear(row, level) for row in table.itertuples()]]
@@ -122,11 +105,8 @@ def ablations_told(model: str, result: WhichHeads, table: pd.DataFrame, level: f
 def compare_kinds(result: WhichHeads, outcome: str, count: int, base: str = COPY) -> pd.DataFrame:
     """Compare what the top heads of each score lose with what those of another do.
 
-    Returns
-    -------
-    DataFrame
-        `kind`, `more` (`Interval` over the same samples of how much more is lost), `p` (sign flips
-        of samples).
+    Columns: `kind`, `more` (`Interval` over the same samples of how much more is lost), `p` (sign
+    flips of samples).
     """
     part = result.outcomes.query(
         "policy == @TOP and outcome == @outcome and count == @count").pivot(
@@ -141,12 +121,9 @@ def compare_kinds(result: WhichHeads, outcome: str, count: int, base: str = COPY
 def agreement(result: WhichHeads, count: int, tau: float = 0.1) -> pd.DataFrame:
     """Compare each score with the copy score.
 
-    Returns
-    -------
-    DataFrame
-        `kind`, `correlation` (Spearman's, over all heads), `common` (of the top `count`), `layers`
-        (lowest, middle and highest of the top), `like_tau` (the score that as many heads reach as
-        reach `tau` by the copy score; NaN if none does).
+    Columns: `kind`, `correlation` (Spearman's, over all heads), `common` (of the top `count`),
+    `layers` (lowest, middle and highest of the top), `like_tau` (the score that as many heads reach
+    as reach `tau` by the copy score; NaN if none does).
     """
     base, mean = result.ranking(COPY)[:count], result.map_of(COPY)
     reached = int((mean.round(DECIMALS) >= tau).sum())
@@ -167,11 +144,6 @@ def finding(
     """Say which scores find heads that matter, by the rule of the plan.
 
     Scores that choose the same heads are named together: nothing can tell them apart.
-
-    Parameters
-    ----------
-    table : DataFrame
-        Rows of `costs` for one number of heads.
     """
     part = table[table["outcome"] == PRIMARY]
     count, whole = int(part["count"].iloc[0]), part["whole"].iloc[0]
@@ -202,13 +174,7 @@ def finding(
 def headlines(
     stored: Mapping[str, WhichHeads], tables: Mapping[tuple[str, int], pd.DataFrame], level: float
 ) -> list[str]:
-    """Say how alike the scores choose, what their heads are worth, and what the plan decides.
-
-    Parameters
-    ----------
-    tables : mapping
-        Model and number of heads -> rows of `costs`.
-    """
+    """Say how alike the scores choose, what their heads are worth, and what the plan decides."""
     most = {model: max(count for name, count in tables if name == model) for model in stored}
     fewest = {model: min(count for name, count in tables if name == model) for model in stored}
     apart, compared, rows, clear, tests = [], [], {}, 0, 0

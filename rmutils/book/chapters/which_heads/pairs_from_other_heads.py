@@ -95,11 +95,8 @@ class PairsFromOtherHeads:
     def by_seed(self) -> pd.DataFrame:
         """Needles found after each training, of 100.
 
-        Returns
-        -------
-        DataFrame
-            `heads by` (the score), `masked` (these heads, or others of their layers), and a column
-            for each seed, empty where the training is missing.
+        Columns: `heads by` (the score), `masked` (these heads, or others of their layers), and a
+        column for each seed, empty where the training is missing.
         """
         rows: dict[tuple[str, str], dict[str, float]] = {}
         for (score, strategy, seed), training in self.trainings.items():
@@ -111,13 +108,10 @@ class PairsFromOtherHeads:
     def needles(self) -> pd.DataFrame:
         """Needles found after a training, minus those after another one with the same seed.
 
-        Returns
-        -------
-        DataFrame
-            `primary` (whether the plan decides by it), `this` and `other` (score and strategy),
-            `seeds`, `apart` (seeds whose two trainings end on different machines), `value`, `low`,
-            `high` (share of the cases), `p` (corrected by Holm over the planned primary
-            comparisons, those that are missing included; NaN for others).
+        Columns: `primary` (whether the plan decides by it), `this` and `other` (score and
+        strategy), `seeds`, `apart` (seeds whose two trainings end on different machines), `value`,
+        `low`, `high` (share of the cases), `p` (corrected by Holm over the planned primary
+        comparisons, those that are missing included; NaN for others).
         """
         scores = list(self.heads())
         asked = [(True, (score, RETMASK), (COPY, RETMASK)) for score in scores if score != COPY]

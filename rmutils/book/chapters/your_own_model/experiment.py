@@ -66,10 +66,8 @@ class Line:
     def at(self, sparsity: np.ndarray | float) -> np.ndarray:
         """Gain with its 95 % prediction interval, in points.
 
-        Returns
-        -------
-        ndarray
-            (..., 3): value, low, high, for one more model. Normal, independent errors are assumed.
+        Result: (..., 3): value, low, high, for one more model. Normal, independent errors are
+        assumed.
         """
         x, y = self.known["sparsity"].to_numpy(), self.known["gain"].to_numpy()
         left = y - self.intercept - self.slope * x
@@ -129,12 +127,7 @@ def fit(known: pd.DataFrame) -> Line | None:
 def forecast(known: pd.DataFrame, sparsity: tuple[float, float, float]) -> Forecast:
     """Predict the gain on a model.
 
-    Parameters
-    ----------
-    known : DataFrame
-        `model`, `sparsity`, `gain` of models of one kind; rows without either do not count.
-    sparsity : tuple of float
-        Of the model in question, with the ends of its 95 % interval. The same measure.
+    `known`: `model`, `sparsity`, `gain` of models of one kind; rows without either do not count.
     """
     known = known.reindex(columns=["model", "sparsity", "gain"]).dropna()
     line = fit(known)
@@ -226,22 +219,7 @@ def examine(
     model: str, config: OwnModelConfig = OwnModelConfig(), *, compute: Compute = "auto",
     command: str,
 ) -> OwnModel:
-    """Measure a model. Each part is stored when it is done, and one that was stopped goes on.
-
-    Parameters
-    ----------
-    model : str
-        Registry name, folder, .gguf file or hub id.
-    command : str
-        The command line that makes this.
-
-    Raises
-    ------
-    UserError
-        The model cannot be loaded or is of a kind that cannot be examined (see `check` of
-        `rmutils.models.known_models`), it has no room for any of the lengths, or it finds no
-        needle.
-    """
+    """Measure a model. Each part is stored when it is done, and one that was stopped goes on."""
     lm = load_model(model)
     check(lm)
     config, facts, chat = fitted(config, lm), describe(lm), lm.chat
@@ -260,11 +238,6 @@ def examine(
 def fitted(config: OwnModelConfig, lm: LanguageModel) -> OwnModelConfig:
     """Without lengths that the window has no room for, and counts that are above the number of
     heads.
-
-    Raises
-    ------
-    UserError
-        No length is left.
     """
     room = lm.window - config.detect.max_new_tokens
     lengths = [length for length in config.detect.lengths if length <= room]
