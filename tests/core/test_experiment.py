@@ -1,19 +1,22 @@
 """Experiments: planned runs against what is stored, a kill, and plans that are refused."""
 
+import hashlib
 import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
 from rmutils.book.chapters.data_and_training.half_learned import HALF_LEARNED
-from rmutils.core import paths
+from rmutils.core import experiment, paths
 from rmutils.core.config import Config
 from rmutils.core.errors import NotStored, UserError
 from rmutils.core.experiment import Experiment, LeftOut, Plan, Run, load_plan
 from rmutils.core.results import JOURNAL, write_tables
+from tests.test_interface import snippets
 
 PLAN = Plan("toy", "0" * 16, {"models": ["one", "two"], "seeds": 2})
 
@@ -108,6 +111,19 @@ def test_a_plan_that_cannot_be_applied_is_refused(content, told):
         toy().by_plan(Plan("toy", "0" * 16, content)).collect(compute="auto")
 
 
+def test_a_result_of_another_plan_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(experiment, "PLANS", tmp_path)
+    (tmp_path / "toy.yml").write_text("seeds: 3\n")
+    plan = load_plan("toy")
+    assert plan.content == {"seeds": 3}
+    assert plan.digest == hashlib.sha256(b"seeds: 3\n").hexdigest()[:16]
+    results = [SimpleNamespace(name=name, manifest={"facts": facts}) for name, facts in {
+        "kept": {"plan": plan.digest}, "changed": {"plan": "0" * 16}, "unplanned": {}}.items()]
+    told = plan.deviations(results)
+    assert [text.split()[0] for text in told] == ["changed", "unplanned"]
+    assert all(plan.digest in text for text in told)
+
+
 def test_there_is_no_plan_of_such_a_name():
     with pytest.raises(UserError, match="no_such_plan.yml"):
         load_plan("no_such_plan")
@@ -148,6 +164,14 @@ def test_a_killed_experiment_goes_on_with_the_step_that_it_was_at(cache):
         ("one", 0): 1, ("one", 1): 2, ("two", 0): 1, ("two", 1): 1}
     second = table.query("model == 'one' and seed == 1")["pid"].tolist()
     assert second[0] == second[1] != second[2]
+
+
+def test_the_experiment_of_the_guide_can_be_added(cache):
+    """Teaching models of the Llama recipe have 4 layers of 16 heads."""
+    exec(snippets("CONTRIBUTING.md")["Add an experiment"], guide := {})
+    runs = guide["NAMES"].collect(compute="auto")
+    assert runs.table("names")["heads"].tolist() == [64, 65] and not runs.missing
+    assert guide["NAMES"].collect().artifacts[0].manifest["facts"]["layers"] == 4
 
 
 def test_planned_runs_have_the_keys_of_the_results_that_ship():

@@ -21,7 +21,7 @@ from rmutils.book.chapters.contrast_without_training.experiment import (
     seconds_per_token,
     shares,
 )
-from rmutils.book.experiments.planned_runs import load_plan
+from rmutils.core.experiment import load_plan
 
 PLAN = load_plan("contrast_without_training")
 

@@ -22,8 +22,9 @@ from rmutils.book.chapters.data_and_training.half_learned import (
     planned,
     smallest_effect,
 )
-from rmutils.book.experiments.planned_runs import BEFORE, from_other_layers, load_plan
+from rmutils.book.experiments.planned_runs import BEFORE, from_other_layers
 from rmutils.core.errors import NotStored, UserError
+from rmutils.core.experiment import load_plan
 from rmutils.core.results import read_tables
 from rmutils.evaluation.helmet import EvaluateConfig
 from rmutils.heads import DetectConfig, detection

@@ -19,7 +19,8 @@ from rmutils.book.chapters.training_effect.half_masked import (
     planned,
     verdict,
 )
-from rmutils.book.experiments.planned_runs import load_plan, planned_runs
+from rmutils.book.experiments.planned_runs import planned_runs
+from rmutils.core.experiment import load_plan
 from rmutils.heads.scores import HeadScores
 from rmutils.pipeline.retmask import half_of, run_retmask
 from rmutils.stats import Interval

@@ -35,7 +35,7 @@ from rmutils.book.chapters.is_it_causal.experiment import (
     planned,
     planned_leaders,
 )
-from rmutils.book.experiments.planned_runs import load_plan
+from rmutils.core.experiment import load_plan
 from rmutils.core.journal import Journal
 from rmutils.heads.detection import build_cases
 from rmutils.heads.patching import GivenAnswer, without_needle

@@ -12,8 +12,8 @@ from rmutils.book.chapters.share_attention.later_sharing import (
     shown_by,
 )
 from rmutils.book.chapters.share_attention.sentences import alike_or_random, place_matters, unread
-from rmutils.book.experiments.planned_runs import Plan, load_plan
 from rmutils.book.experiments.under_variants import TextsConfig
+from rmutils.core.experiment import Plan, load_plan
 from rmutils.heads.detection import DetectConfig
 from rmutils.models import load_model
 

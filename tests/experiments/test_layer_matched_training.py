@@ -16,7 +16,7 @@ from rmutils.book.chapters.training_effect.layer_matched_training import (
     verdict,
 )
 from rmutils.book.claims.effects.head_effects import trainings
-from rmutils.book.experiments.planned_runs import load_plan
+from rmutils.core.experiment import load_plan
 from rmutils.stats import Interval, interval
 
 PLAN = load_plan("layer_matched_training")

@@ -14,7 +14,7 @@ from rmutils.book.experiments.masked_needles import (
     WHOLE,
     MaskedNeedles,
 )
-from rmutils.book.experiments.planned_runs import load_plan
+from rmutils.core.experiment import load_plan
 from rmutils.heads.scores import HeadScores
 
 NEEDLES = 32

@@ -13,8 +13,8 @@ from rmutils.book.chapters.olmo3_recipe.ablations import (
     recipe_parts,
 )
 from rmutils.book.chapters.olmo3_recipe.sentences import parts_table, seeds_beside, which_part
-from rmutils.book.experiments.planned_runs import Plan, load_plan
 from rmutils.core.errors import NotStored
+from rmutils.core.experiment import Plan, load_plan
 
 PLAN = load_plan("olmo3_ablations")
 ARMS = ["recipe", "no-rex", "natural", "split", "unmasked"]

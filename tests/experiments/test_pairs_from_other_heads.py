@@ -13,7 +13,8 @@ from rmutils.book.chapters.which_heads.pairs_from_other_heads import (
     verdict,
 )
 from rmutils.book.chapters.which_heads.plots import again_said, pairs_said
-from rmutils.book.experiments.planned_runs import MATCHED, RETMASK, load_plan
+from rmutils.book.experiments.planned_runs import MATCHED, RETMASK
+from rmutils.core.experiment import load_plan
 from rmutils.heads.detection import detect_stored
 
 PLAN = load_plan("pairs_from_other_heads")

@@ -13,7 +13,7 @@ from rmutils.book.chapters.training_effect.real_training import (
 )
 from rmutils.book.experiments import planned_runs as planned
 from rmutils.book.experiments import real_tasks
-from rmutils.book.experiments.planned_runs import BEFORE, MATCHED, RETMASK, load_plan, planned_runs
+from rmutils.book.experiments.planned_runs import BEFORE, MATCHED, RETMASK, planned_runs
 from rmutils.book.experiments.real_models import detection, real_models
 from rmutils.book.experiments.real_tasks import (
     CONTROL,
@@ -26,6 +26,7 @@ from rmutils.book.experiments.real_tasks import (
     measured,
 )
 from rmutils.core.errors import NotStored, UserError
+from rmutils.core.experiment import load_plan
 from rmutils.heads.scores import HeadScores
 from tests.experiments.test_half_masked import run, scores
 

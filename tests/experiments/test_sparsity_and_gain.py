@@ -24,8 +24,9 @@ from rmutils.book.chapters.score_distribution.sparsity_and_gain import (
     room_for_gain,
     smallest_effect,
 )
-from rmutils.book.experiments.planned_runs import BEFORE, MATCHED, RETMASK, NoSnapshot, load_plan
+from rmutils.book.experiments.planned_runs import BEFORE, MATCHED, RETMASK, NoSnapshot
 from rmutils.core.errors import NotStored, UserError
+from rmutils.core.experiment import load_plan
 from rmutils.heads import DetectConfig, HeadScores, detection
 from rmutils.models import load_model
 from rmutils.training import RECIPES

@@ -10,8 +10,8 @@ from rmutils.attention.variants import PLAIN
 from rmutils.book.chapters.ms_poe import experiment as strained_positions
 from rmutils.book.chapters.ms_poe import sentences as told
 from rmutils.book.experiments import under_variants
-from rmutils.book.experiments.planned_runs import load_plan
 from rmutils.book.figures.report import spell
+from rmutils.core.experiment import load_plan
 from rmutils.core.paths import NOTEBOOKS
 from rmutils.models.engine.implementations import using
 from rmutils.stats import Interval

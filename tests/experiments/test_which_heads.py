@@ -29,7 +29,7 @@ from rmutils.book.chapters.which_heads.masking_losses import (
     headlines,
 )
 from rmutils.book.chapters.which_heads.plots import copy_against_write, masking_costs
-from rmutils.book.experiments.planned_runs import load_plan
+from rmutils.core.experiment import load_plan
 
 NEEDLES = 20
 

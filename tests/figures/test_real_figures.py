@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 
 from rmutils.book.experiments.masked_needles import ANYWHERE, COPY, MATCHED, TOP, WHOLE
-from rmutils.book.experiments.planned_runs import Plan
 from rmutils.book.figures import head_maps
 from rmutils.book.figures.real_figures import how_asked, needles_by, needles_left_figure
 from rmutils.book.figures.style import drawn_data
+from rmutils.core.experiment import Plan
 from rmutils.heads.scores import HeadScores
 
 

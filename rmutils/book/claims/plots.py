@@ -38,7 +38,6 @@ from rmutils.book.claims.effects.masking_effects import (
     needles_lost_beyond_same_layers,
 )
 from rmutils.book.claims.effects.task_effects import EVALUATIONS
-from rmutils.book.experiments.planned_runs import load_plan
 from rmutils.book.experiments.run_costs import roofline
 from rmutils.book.experiments.variant_questions import DocumentsConfig
 from rmutils.book.figures.report import by_sign, counted, number, sentence, spell
@@ -46,6 +45,7 @@ from rmutils.book.figures.style import MODEL_COLOURS
 from rmutils.book.figures.training_figures import SIGNS
 from rmutils.book.verdicts import AGAINST, BLIND, Effect
 from rmutils.core.errors import NotStored
+from rmutils.core.experiment import load_plan
 from rmutils.heads import HeadScores
 from rmutils.heads.detection import DetectConfig
 from rmutils.longcontext.extension import ExtensionConfig

@@ -15,9 +15,9 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from rmutils.book.experiments.planned_runs import Plan
 from rmutils.core.config import Config, digest
 from rmutils.core.errors import UserError
+from rmutils.core.experiment import Plan
 from rmutils.core.journal import Journal, progress_bar
 from rmutils.core.results import JOURNAL, Artifact, Compute, Stage, read_tables, write_tables
 from rmutils.corpora.niah import NiahCase

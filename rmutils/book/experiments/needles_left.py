@@ -16,8 +16,8 @@ import pandas as pd
 
 from rmutils.book.experiments import real_models
 from rmutils.book.experiments.masked_needles import COPY, MATCHED, NEWEST, TOP, WHOLE, MaskedNeedles
-from rmutils.book.experiments.planned_runs import Plan
 from rmutils.core.errors import NotStored
+from rmutils.core.experiment import Plan
 from rmutils.core.results import Artifact
 from rmutils.stats import DIFFERENCE, LEVEL, SHARE, contrast, holm, interval
 

@@ -1,7 +1,5 @@
 """The runs that the book's chapters show, fixed before any of them was looked at.
 
-Plans of experiments are files in `data/plans`; a result names the plan that it was made by.
-
 A run of 200 instructions on `tiny-llama`, with the same recipe, had been seen by then; its results
 changed nothing.
 
@@ -18,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from rmutils.core.errors import NotStored, UserError
-from rmutils.core.experiment import Experiment, LeftOut, Plan, Run, Runs, load_plan
+from rmutils.core.experiment import Experiment, LeftOut, Run, Runs
 from rmutils.core.results import Artifact, Compute, find, stored
 from rmutils.evaluation.answers import find_needles
 from rmutils.heads import DetectConfig
@@ -57,7 +55,6 @@ _MASKS = (RETMASK, "non-retrieval-mask", "random-mask", "sft")
 BEFORE = "before"
 """Instead of a strategy: the model that all trainings begin with."""
 _SEEDS = range(5)
-__all__ = ["Plan", "load_plan"]  # until all import them from where they are
 
 
 def planned_runs(model: str) -> list[RetMaskConfig]:

@@ -13,9 +13,9 @@ from rmutils.book.experiments.masked_needles import (
     MaskedNeedlesConfig,
     masked_needles_stored,
 )
-from rmutils.book.experiments.planned_runs import Plan, load_plan
 from rmutils.core.config import command_line
 from rmutils.core.errors import UserError, unknown
+from rmutils.core.experiment import Plan, load_plan
 from rmutils.core.results import Artifact, Compute
 from rmutils.heads import DetectConfig, HeadScores
 from rmutils.heads.detection import detect_stored

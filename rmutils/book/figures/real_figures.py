@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rmutils.book.experiments.masked_needles import ANYWHERE, MATCHED, TOP, WHOLE
-from rmutils.book.experiments.planned_runs import Plan
 from rmutils.book.figures.report import how_made
 from rmutils.book.figures.style import BLUE, GREY, INK, RED, WIDTH
+from rmutils.core.experiment import Plan
 from rmutils.core.results import Artifact
 
 POLICIES = {TOP: ("heads that copy most", RED, "o", "-"),

@@ -18,9 +18,9 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from rmutils.book.experiments.planned_runs import Plan
 from rmutils.core.config import Config, digest, run_notebook
 from rmutils.core.errors import UserError
+from rmutils.core.experiment import Plan
 from rmutils.core.journal import Journal, progress_bar
 from rmutils.core.results import Artifact, Compute, Stage
 from rmutils.corpora.niah import NiahCase

@@ -16,10 +16,10 @@ from rmutils.book.chapters.ms_poe.experiment import (
     tested,
     within_length,
 )
-from rmutils.book.experiments.planned_runs import Plan, load_plan
 from rmutils.book.experiments.under_variants import perplexities
 from rmutils.book.figures.report import by_sign, join, number, spell
 from rmutils.book.verdicts import blind_spot
+from rmutils.core.experiment import Plan, load_plan
 from rmutils.stats import Interval
 
 MANY, ONE = "1 to 1.5", "all 1.25"

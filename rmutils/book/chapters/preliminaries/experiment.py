@@ -33,7 +33,7 @@ from rmutils.models.engine.implementations import using
 from rmutils.stats import ANY, POSITIVE, RESAMPLES, SHARE, interval, interval_of, spread
 
 if TYPE_CHECKING:  # chapters that look at one case do not depend on the steps of RetMask
-    from rmutils.book.experiments.planned_runs import Plan
+    from rmutils.core.experiment import Plan
 
 
 def detect_stored_or_small(

@@ -20,7 +20,8 @@ from rmutils.book.chapters.score_distribution.designs import (
     tau_squared,
 )
 from rmutils.book.chapters.score_distribution.sparser_versions import SparsityAndGain
-from rmutils.book.experiments.planned_runs import BEFORE, RETMASK, Plan
+from rmutils.book.experiments.planned_runs import BEFORE, RETMASK
+from rmutils.core.experiment import Plan
 from rmutils.heads import sparsity
 from rmutils.stats import LEVEL, POWER, SHARE, Interval
 

@@ -23,9 +23,9 @@ from rmutils.attention.sharing_plans import (
     threshold_for,
 )
 from rmutils.attention.variants import PLAIN, AttentionVariant, Plain
-from rmutils.book.experiments.planned_runs import Plan
 from rmutils.book.experiments.under_variants import TextsConfig, VariantConfig, measure
 from rmutils.core.config import Config
+from rmutils.core.experiment import Plan
 from rmutils.core.results import Tables
 from rmutils.heads.detection import DetectConfig
 from rmutils.models import LanguageModel

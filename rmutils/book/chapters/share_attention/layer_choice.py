@@ -28,11 +28,11 @@ from rmutils.attention.select_attention import Select, Selection, select_attenti
 from rmutils.attention.share_attention import Share
 from rmutils.attention.sharing_plans import calibration_prompts, mean_distances
 from rmutils.attention.variants import PLAIN, Plain, Variant
-from rmutils.book.experiments.planned_runs import Plan
 from rmutils.book.experiments.under_variants import VariantConfig, measure
 from rmutils.book.experiments.variant_questions import DocumentsConfig
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError
+from rmutils.core.experiment import Plan
 from rmutils.core.journal import Journal, progress_bar
 from rmutils.core.results import Tables
 from rmutils.corpora.niah import NiahCase

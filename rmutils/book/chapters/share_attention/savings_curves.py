@@ -31,7 +31,6 @@ from rmutils.book.chapters.share_attention.layer_choice import (
     recall,
     square,
 )
-from rmutils.book.experiments.planned_runs import Plan, load_plan
 from rmutils.book.experiments.run_costs import CostsConfig, costs
 from rmutils.book.experiments.under_variants import (
     VariantConfig,
@@ -42,6 +41,7 @@ from rmutils.book.experiments.under_variants import (
 )
 from rmutils.core.config import Config, command_line
 from rmutils.core.errors import NotStored
+from rmutils.core.experiment import Plan, load_plan
 from rmutils.core.results import Artifact, Compute, Stage, Tables
 from rmutils.heads.detection import DetectConfig, inputs_of
 from rmutils.models import LanguageModel

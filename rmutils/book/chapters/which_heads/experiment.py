@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from rmutils.book.experiments.planned_runs import Plan
 from rmutils.book.experiments.sweep_questions import KNOWN_TOKENS, PASSAGE
 from rmutils.core.config import Config, added, digest, run_notebook
+from rmutils.core.experiment import Plan
 from rmutils.core.journal import Journal, progress_bar
 from rmutils.core.results import Artifact, Compute, Stage
 from rmutils.evaluation.answers import find_needles, log_probabilities

@@ -30,9 +30,9 @@ from rmutils.book.chapters.masking_sweep.sweet_spot import (
 from rmutils.book.claims.effects.real_effects import LARGER, needles_lost
 from rmutils.book.experiments.masked_needles import ANYWHERE
 from rmutils.book.experiments.masked_needles import MATCHED as SAME_LAYERS
-from rmutils.book.experiments.planned_runs import load_plan
 from rmutils.book.experiments.sweep_questions import HAYSTACK
 from rmutils.book.verdicts import MARGIN, Effect, blind_spot, quantity
+from rmutils.core.experiment import load_plan
 from rmutils.core.results import Artifact
 from rmutils.evaluation.failure_prompts import OUTCOMES, outcome
 from rmutils.heads.masking import MATCHED, count_displaced, draw_layer_matched
