@@ -24,7 +24,7 @@ USED = {
     "yarn": ("factor", "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim",
              "truncate"),
     "longrope": ("short_factor", "long_factor", "attention_factor", "factor"),
-    "llama3": ("factor", "low_freq_factor", "high_freq_factor")}
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor"), "proportional": ("factor",)}
 """What each rule reads, besides what all do."""
 REQUIRED = {
     "linear": ("factor",), "dynamic": ("factor",), "yarn": ("factor",),
@@ -49,10 +49,12 @@ def check_angles(model: PreTrainedModel, settings: Mapping[str, Any]) -> None:
             raise Refused(f"its rotary positions ({type(rope).__name__}) cannot be examined")
         scale = float(getattr(rope, f"{kind}_attention_scaling",
                               getattr(rope, "attention_scaling", 1.0)))
-        if (wanted.get("partial_rotary_factor") or 1) != 1 and not _turns_parts(rope, config, kind):
+        if ((wanted.get("partial_rotary_factor") or 1) != 1
+                and wanted["rope_type"] != "proportional" and not _turns_parts(rope, config, kind)):
             raise Refused(f"a {config.model_type} turns whole heads, and its files ask for a part "
                           f"of {wanted['partial_rotary_factor']}")
-        angles, factor = angles_of(wanted, _size(settings, config), config.max_position_embeddings)
+        angles, factor = angles_of(wanted, _size(settings, config, kind),
+                                   config.max_position_embeddings)
         if (found.shape != angles.shape or not angles.isfinite().all()
                 or not torch.allclose(found.double().cpu(), angles, rtol=TOLERANCE, atol=0)
                 or not math.isclose(scale, factor, rel_tol=TOLERANCE)):
@@ -148,8 +150,10 @@ def _complete(rope: dict[str, Any], here: Mapping[str, Any], settings: Mapping[s
     return rope | {"rope_type": kind}
 
 
-def _size(settings: Mapping[str, Any], config: PreTrainedConfig) -> int:
+def _size(settings: Mapping[str, Any], config: PreTrainedConfig, kind: str = FULL) -> int:
     """Return the dimensions of a head that positions can turn."""
+    if settings.get("global_head_dim") or settings.get("per_layer_config"):
+        return int(config.per_layer_config[kind].head_dim)
     for name in ("qk_rope_head_dim", "head_dim"):
         if size := settings.get(name) or getattr(config, name, None):
             return int(size)
@@ -167,7 +171,11 @@ def angles_of(rope: Mapping[str, Any], size: int, window: int) -> tuple[Tensor, 
     3.1 model card.
     """
     kind, base = rope["rope_type"], float(rope["rope_theta"])
-    size = int(size * (rope.get("partial_rotary_factor") or 1.0))
+    part = rope.get("partial_rotary_factor") or 1.0
+    if kind == "proportional":  # the other pairs turn by nothing
+        return torch.tensor([base ** (-2 * i / size) if i < int(part * size // 2) else 0.0
+                             for i in range(size // 2)]).double() / rope.get("factor", 1.0), 1.0
+    size = int(size * part)
     if kind == "dynamic" and rope.get("alpha"):
         base *= rope["alpha"] ** (size / (size - 2))
     angles = torch.tensor([base ** (-i / size) if base > 0 else math.nan

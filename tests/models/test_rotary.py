@@ -191,6 +191,33 @@ def test_the_same_numbers_for_all_lengths_are_no_bound(saved):
     assert lm.window == 1024 and len(next_token_logits(lm, [5] * 700)) == 700
 
 
+def test_gemma_4_turns_a_share_of_wider_heads(tokenizer, tmp_path):
+    """The rule proportional: by transformers' own function, and by hand."""
+    AutoModelForCausalLM.from_config(CONFIG_MAPPING["gemma4_text"](
+        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=6,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=8, global_head_dim=16,
+        max_position_embeddings=256, eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id, bos_token_id=None, vocab_size_per_layer_input=64,
+        rope_parameters={"sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+                         "full_attention": {"rope_type": "proportional", "rope_theta": 1e6,
+                                            "partial_rotary_factor": 0.25}})).save_pretrained(
+        tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    rope = load_model(tmp_path).model.base_model.rotary_emb
+    torch.testing.assert_close(rope.full_attention_inv_freq,
+                               torch.tensor([1.0, 1e6 ** (-2 / 16)] + [0.0] * 6))
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    settings = json.loads(path.read_text())
+    settings["rope_parameters"]["full_attention"]["partial_rotary_factor"] = 0.5
+    with pytest.raises(Refused, match="other angles"):
+        check_angles(load_model(tmp_path).model, settings)
+    config["rope_parameters"]["full_attention"]["low_freq_factor"] = 1.0
+    path.write_text(json.dumps(config))
+    with pytest.raises(UserError, match="proportional of its rotary positions does not read low"):
+        load_model(tmp_path)
+
+
 @pytest.mark.parametrize("kind", ["nemotron", "afmoe", "gemma4_text"])
 def test_other_families_are_read_or_refused_in_one_sentence(kind, tokenizer, tmp_path):
     config = CONFIG_MAPPING[kind](
