@@ -88,6 +88,7 @@ def test_masks_needles_and_other_models(tiny, tmp_path):
 CHANGES = {  # how researchers change weights in place; version counters miss the first
     "data": lambda weight: weight.data[:, :32].zero_(),
     "no_grad": lambda weight: weight.detach().mul_(2),
+    "rows": lambda weight: weight.data.copy_(weight.data[[8, *range(1, 8), 0, *range(9, 128)]]),
     "swapped": lambda weight: weight.data.copy_(weight.data[:, torch.arange(512).view(-1, 2).flip(1)
                                                             .flatten()]),
 }
@@ -102,7 +103,10 @@ def test_weights_changed_in_place_are_noticed(tiny, change, tmp_path):
         changed = tiny.state
         assert changed not in (whole, tiny.identity)
         with mask_heads(tiny, [(0, 1)]):  # restores what it found
-            assert tiny.state != changed
+            masked = tiny.state
+            with mask_heads(tiny, [(0, 2)]):
+                assert tiny.state not in (changed, masked)
+            assert tiny.state == masked != changed
         assert tiny.state == changed == ModelRef(tiny).identity
         with pytest.raises(UserError, match="changed in memory.*export_masked"):
             Transformers(tiny, named="tiny-llama", workers=2).elsewhere()

@@ -42,6 +42,14 @@ def test_the_own_format_tells_everything(scores, tmp_path):
     assert (again.score, again.about, again.clusters.tolist()) == ("locos", scores.about, [0, 1])
 
 
+def test_layers_without_heads_come_back(tmp_path):
+    runs = np.array([[[0.5, 0.0], [np.nan, np.nan]]])
+    np.testing.assert_array_equal(HeadScores.load(
+        saved(HeadScores(runs, "m"), tmp_path / "a.json")).runs, runs)
+    with pytest.raises(UserError, match="wu has no place for layers without heads"):
+        HeadScores(runs, "m").save(tmp_path / "b.json", "wu")
+
+
 def test_a_file_of_locos_is_read(tmp_path):
     """As its detectors write it: no version, ids of trials, more in `meta` than is known here."""
     table = {f"{i}-{j}": RUNS[:, i, j].tolist() for i in range(2) for j in range(4)}
