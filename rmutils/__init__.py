@@ -42,6 +42,7 @@ HOMES = {
     "watch": "rmutils.attention.watching",
     "redirect": "rmutils.attention.redirect",
     "find_span": "rmutils.attention.redirect",
+    "memory_by_heads": "rmutils.attention.head_memory",
     "register_score": "rmutils.heads.score_kinds",
     "register_strategy": "rmutils.preference.strategies",
     "register_dataset": "rmutils.evaluation.helmet.suite",

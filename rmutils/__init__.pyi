@@ -1,4 +1,5 @@
 from rmutils.attention.decoding import register_attention as register_attention
+from rmutils.attention.head_memory import memory_by_heads as memory_by_heads
 from rmutils.attention.redirect import find_span as find_span
 from rmutils.attention.redirect import redirect as redirect
 from rmutils.attention.watching import watch as watch
