@@ -2,10 +2,9 @@
 
 import importlib.util
 import math
-import os
 import shutil
-import subprocess
-import sys
+import signal
+import socket
 from pathlib import Path
 
 import pandas as pd
@@ -13,17 +12,28 @@ import pytest
 import torch
 from accelerate import DistributedType
 from accelerate.commands.config.config_args import load_config_from_file
+from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+from accelerate.utils.launch import prepare_multi_gpu_env
 from safetensors.torch import load_file
 
 from rmutils.training import RECIPES, running, train
+from tests.clock import PATIENCE, forked
+from tests.training.two_cpus import train_twice
 
 SETTINGS = Path(running.__file__).parent / "accelerate"
 needs_deepspeed = pytest.mark.skipif(not importlib.util.find_spec("deepspeed"),
                                      reason="DeepSpeed comes with the extra [paper]")
 
-DIED = "(SIGABRT) received"
-"""Of PyTorch's own code: gloo, which only stands in for NCCL here, broke its heap in one of some
-forty runs ("malloc(): unaligned tcache chunk detected")."""
+def launched(kind: str) -> list[dict[str, str]]:
+    """The environment that `accelerate launch` gives to each of two processes."""
+    settings, *_ = _validate_launch_command(launch_command_parser().parse_args([
+        "--num_processes", "2", "--config_file", str(SETTINGS / f"{kind}.yaml"), "script"]))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    both = prepare_multi_gpu_env(settings) | {
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "CUDA_VISIBLE_DEVICES": "",
+        "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    return [both | {"RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
 
 
 @pytest.mark.parametrize(("kind", "type_", "stage"), [
@@ -44,19 +54,18 @@ def test_two_processes_train_as_one_does(kind, tiny, pairs, tmp_path):
     """The order of sums differs, nothing else; the training in bfloat16 comes near."""
     pairs.to_parquet(tmp_path / "pairs.parquet")
     one, two, rounded = (tmp_path / name for name in ("one", "out/smoke", "out/as paper"))
-    launch = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "2",
-              "--main_process_port", "0", "--config_file", SETTINGS / f"{kind}.yaml"]
     for _ in range(2):
         shutil.rmtree(tmp_path / "out", ignore_errors=True)
-        done = subprocess.run(
-            [*launch, Path(__file__).with_name("two_cpus.py"), tiny, tmp_path / "pairs.parquet",
-             tmp_path / "out", kind],
-            env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
-            capture_output=True, text=True)
-        if DIED not in done.stderr:
+        (said := tmp_path / "said").write_text("")
+        both = [forked(train_twice, str(tiny), tmp_path / "pairs.parquet", tmp_path / "out", kind,
+                       said, env) for env in launched(kind)]
+        for process in both:
+            process.join(PATIENCE)
+        # gloo, which only stands in for NCCL here, broke its heap in one of some forty runs
+        if -signal.SIGABRT not in [process.exitcode for process in both]:
             break
-    assert done.returncode == 0, done.stderr
-    told = [line for line in done.stdout.splitlines() if line.startswith(str(tmp_path))]
+    assert [process.exitcode for process in both] == [0, 0], said.read_text()
+    told = [line for line in said.read_text().splitlines() if line.startswith(str(tmp_path))]
     assert told == [str(two), str(rounded)]  # each once
     train(str(tiny), pairs, RECIPES["smoke"], one)
     assert {p.name for p in one.iterdir()} == {p.name for p in two.iterdir()}

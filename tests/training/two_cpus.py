@@ -1,16 +1,16 @@
-"""`rmutils train` in two CPU processes that stand for two GPUs. Run by `accelerate launch`.
+"""`rmutils train` in two CPU processes that stand for two GPUs.
 
 accelerate offers FSDP and ZeRO to processes with an accelerator each, and silently copies the whole
 model to CPU processes instead. Below, these are passed off as processes with GPUs.
 """
 
 import os
-import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import torch
 from accelerate import DistributedType
-from accelerate.state import PartialState
+from accelerate.state import AcceleratorState, GradientState, PartialState
 from torch.distributed.tensor import DTensor
 from transformers import training_args
 
@@ -47,11 +47,16 @@ def check_each_loss(kind: str) -> None:
     trainers.WatchedDPO.compute_loss = checked
 
 
-if __name__ == "__main__":
+def train_twice(model: str, pairs: Path, out: Path, kind: str, said: Path, env: dict) -> None:
+    """In a process with the environment that `accelerate launch` gives it, forked from one that has
+    all that is imported here, and perhaps trained."""
+    os.environ |= env
+    AcceleratorState._reset_state(reset_partial_state=True)
+    GradientState._reset_state()
     pass_off()
-    model, pairs, out = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
-    check_each_loss(sys.argv[4])
+    check_each_loss(kind)
     RECIPES["as paper"] = RECIPES["smoke"].model_copy(update={
         "precision": "bfloat16", "gradient_checkpointing": True})
-    for recipe in ("smoke", "as paper"):
-        train(model=model, pairs=pairs, out=out / recipe, recipe=recipe)
+    with said.open("a", buffering=1) as file, redirect_stdout(file), redirect_stderr(file):
+        for recipe in ("smoke", "as paper"):
+            train(model=model, pairs=pairs, out=out / recipe, recipe=recipe)
