@@ -1,12 +1,16 @@
 """A journal gives back what was written to it, also after a kill in the middle of a line."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
@@ -16,7 +20,7 @@ import torch
 from rmutils.core import journal as module
 from rmutils.core.errors import UserError
 from rmutils.core.journal import Journal, one_thread, side_by_side, worker_part
-from tests.clock import PATIENCE, until
+from tests.clock import PATIENCE, forked, until
 
 
 def test_a_pipe_is_no_journal(tmp_path):
@@ -229,7 +233,6 @@ SLEEPERS = """
 import signal, sys, time
 from pathlib import Path
 from rmutils.core import journal
-from rmutils.core.errors import UserError
 from rmutils.core.journal import side_by_side
 
 journal.QUIET_SECONDS = 600  # on a slow machine it would tell of the progress
@@ -244,8 +247,6 @@ if __name__ == "__main__":
         side_by_side(work, Path(sys.argv[1]), 2, "sleeping", 2, of="sleep")
     except KeyboardInterrupt:
         print("stopped")
-    except UserError as error:
-        print(error)
 """
 
 
@@ -263,32 +264,52 @@ def test_ctrl_c_ends_all_processes_without_a_word(tmp_path):
     assert dict(Journal(journal)) == {"0": 1, "1": 1}
 
 
+def sleep(first, own, share, done):
+    own[str(share.start)] = 1
+    time.sleep(PATIENCE * (first or share.start))
+
+
+def sleeping(first: int, journal: Path, said: Path) -> None:
+    """`side_by_side` in a process whose workers are forked: new ones would import for seconds."""
+    fork = multiprocessing.get_context("fork")
+    module.QUIET_SECONDS, module.multiprocessing.get_context = PATIENCE, lambda kind: fork
+    try:
+        side_by_side(partial(sleep, first), journal, 2, "sleeping", 2, of="sleep")
+    except UserError as error:
+        said.write_text(str(error))
+
+
+@pytest.fixture
+def asleep(tmp_path):
+    """Start two workers; return the command, them and their journal, to which both have written."""
+    def start(first: int) -> tuple[psutil.Process, list[psutil.Process], Path]:
+        journal = tmp_path / "journal.jsonl"
+        run = forked(sleeping, first, journal, tmp_path / "said")
+        parts = [worker_part(journal, k) for k in range(2)]
+        until(lambda: all(part.exists() and part.stat().st_size for part in parts))
+        return run, psutil.Process(run.pid).children(), journal
+
+    return start
+
+
 @pytest.mark.fault("kill -9", "one of several workers")
-def test_a_worker_that_is_killed(tmp_path):
+def test_a_worker_that_is_killed(asleep, tmp_path):
     """It is told, and what it has written is kept."""
-    script, journal = tmp_path / "sleepers.py", tmp_path / "journal.jsonl"
-    script.write_text(SLEEPERS)
-    run = psutil.Popen([sys.executable, script, journal], stdout=subprocess.PIPE, text=True)
-    parts = [worker_part(journal, k) for k in range(2)]
-    until(lambda: all(part.exists() and part.stat().st_size for part in parts))
-    next(w for w in run.children() if "spawn_main" in " ".join(w.cmdline())).kill()
-    said, _ = run.communicate(timeout=PATIENCE)
+    run, (worker, _), journal = asleep(1)
+    worker.kill()
+    run.join(PATIENCE)
+    said = (tmp_path / "said").read_text()
     assert "sleeping: a worker was stopped" in said and "--workers 1" in said
     assert dict(Journal(journal)) == {"0": 1, "1": 1}
 
 
 @pytest.mark.fault("kill -9", "workers, one of them without work")
-def test_workers_end_with_the_command(tmp_path):
+def test_workers_end_with_the_command(asleep):
     """One is busy; the first has nothing more to do, and waits for another share."""
-    script, journal = tmp_path / "sleepers.py", tmp_path / "journal.jsonl"
-    script.write_text(SLEEPERS.replace("time.sleep(600)", "time.sleep(600 * share.start)"))
-    run = psutil.Popen([sys.executable, script, journal])
-    parts = [worker_part(journal, k) for k in range(2)]
-    until(lambda: all(part.exists() and part.stat().st_size for part in parts))
-    workers = run.children()
+    run, workers, journal = asleep(0)
     run.kill()
-    run.wait()
-    assert len(workers) >= 2
+    run.join(PATIENCE)
+    assert len(workers) == 2
     until(lambda: all(_ended(worker) for worker in workers))
     assert dict(Journal(journal)) == {"0": 1, "1": 1}
 

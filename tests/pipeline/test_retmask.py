@@ -121,8 +121,9 @@ def test_stopped_run_goes_on(model, monkeypatch):
 
 
 @pytest.mark.parametrize("strategy", [
-    *(name for name, strategy in STRATEGIES.items() if not strategy.released), "other author"])
-def test_every_strategy(model, strategy):
+    "smaller-model", "win-lose-pair", "random-mask", "sft", "rc-removed", "rc-un-generated",
+    "other author"])
+def test_every_kind_of_strategy(model, strategy):
     changes = {"synthesizer": "tiny-llama"} if strategy == "other author" else {
         "strategy": strategy, **({"smaller": "tiny-llama"} if strategy == "smaller-model" else {})}
     run = run_retmask(model, QUICK.changed({**changes, "responses.thinking": False}))
