@@ -172,13 +172,6 @@ def test_defaults_are_those_of_the_papers():
                                              else {})
 
 
-def test_one_layer_at_a_time():
-    assert [one.filter_layer for one in Select(p=0.6).by_layer(3).values()] == [0, 1]
-    assert Select(p=0.6).by_layer(3)[1] == Select(p=0.6, filter_layer=1)
-    assert [one.threshold for one in Share(prompts=1).by_layer(2).values()] == [
-        (0.18, 0), (0, 0.18)]
-
-
 class Headless(AttentionVariant):
     """A toy variant from outside: one layer answers nothing."""
 

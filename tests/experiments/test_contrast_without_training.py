@@ -1,7 +1,6 @@
 """The comparisons of contrast and training, counted by hand, and the plan's rule."""
 
 import itertools
-import math
 
 import pandas as pd
 import pytest
@@ -14,9 +13,6 @@ from rmutils.book.chapters.contrast_without_training.experiment import (
     compare_needles,
     contrasts,
     finding,
-    large_needles,
-    over_base,
-    plain_text,
     planned,
     seconds_per_token,
     shares,
@@ -59,33 +55,6 @@ def test_differences_are_means_over_cases_and_trainings():
     (lambda model, arm, *_: arm == RETMASK and model == "tiny-olmo3", "undecided")])
 def test_the_rule_of_the_plan(right, said):
     assert said in finding(compare_needles(cases(right), [(RETMASK, DECORE)]), PLAN)
-
-
-def test_gains_over_the_model_as_it_is_are_named_by_sign():
-    table = cases(lambda model, arm, *_: arm == RETMASK and model == "tiny-olmo3")
-    assert over_base(compare_needles(table)).startswith(
-        "**Compared with the model as it is, RetMask finds more on `tiny-olmo3`.** RetMask minus "
-        "base: +100.0 points on `tiny-olmo3` (95% CI +100.0 to +100.0), +0.0 points")
-    worse = over_base(compare_needles(cases(lambda model, arm, *_: arm != DECORE)))
-    assert "DeCoRe finds fewer on `tiny-olmo3`" in worse and "finds more" not in worse
-    assert "Neither way" in over_base(compare_needles(cases(lambda *_: True)))
-
-
-def test_the_large_model_is_told_by_needles_and_by_times_of_perplexity():
-    name = PLAN.content["large"]["model"]
-    needles = cases(lambda model, arm, *_: arm != BASE).query("model == 'tiny-olmo3'")
-    nats = {BASE: 2.0, DECORE: 2.0 + math.log(8), RETMASK: 2.0}
-    texts = pd.DataFrame([{"question": i, "nats": value + i / 10, "kept": 1.0, "model": name,
-                           "arm": arm, "seed": 0} for arm, value in nats.items() for i in range(6)])
-    found = large_needles(needles.assign(model=name), PLAN)
-    assert "of 20: base 0 [0, 15] %, DeCoRe 100 [85, 100] %, RetMask 100 [" in found  # 3 of 20
-    assert "invented world, at 512 tokens, with 24 tokens" in found and "some of the arms" in found
-    price = plain_text(texts, PLAN)
-    assert "disturbs plain text more" in price
-    assert "8 (95% CI 8 to 8) times as high under DeCoRe and 1 (95% CI 1 to 1) times" in price
-    others = texts[texts["arm"] == BASE].assign(arm=experiment.RANDOM, nats=lambda t: t["nats"] + 1)
-    assert "2.72 (95% CI 2.72 to 2.72) times as high under DeCoRe with other heads of the same " \
-           "layers (1 draw)" in plain_text(pd.concat([texts, others]), PLAN)
 
 
 def test_what_is_stored_is_of_the_plan():

@@ -203,30 +203,3 @@ def test_half_risen_by_hand():
         "layer": 1, "head": 0, "score": 0.8, "low": pytest.approx(0.3), "high": 1.0,
         "half by step": 300, "matching then": 300,
         "matching at the end": 1000}
-
-
-def test_figure_names_the_heads_that_end_highest():
-    """Four coloured lines of 32, by the last step's score; the same ones in both panels."""
-    rng = np.random.default_rng(0)
-    heads = pd.DataFrame([(s, i, j, rng.random() / 2) for s in (0, 100, 300) for i, j in
-                          np.ndindex(4, 8)], columns=["step", "layer", "head", "retrieval"])
-    best = {(3, 7): 0.9, (0, 1): 0.8, (2, 2): 0.7, (1, 0): 0.6}
-    for (layer, head), score in best.items():
-        row = (heads["step"] == 300) & (heads["layer"] == layer) & (heads["head"] == head)
-        heads.loc[row, "retrieval"] = score
-    heads = heads.assign(retrieval_low=0, retrieval_high=1, prefix_matching=0.5)
-    steps = pd.DataFrame({"step": [0, 100, 300], "first_copy_loss": 7,
-                          "second_copy_loss": [7, 5, 1], "found": [0, 0, 1], "found_low": 0,
-                          "found_high": 1})
-    _, *panels = plot_formation(Formation(heads, steps)).axes
-    for axes in panels:
-        texts = sorted(axes.texts, key=lambda text: text.xy[1])
-        labels = [t.get_text() for t in texts if t.get_text() != "needles found"]
-        assert set(labels) == {"3-7", "0-1", "2-2", "1-0"}
-        heights = [text.xy[1] for text in texts]
-        assert np.diff(heights).min() > 0.08 and heights[0] >= 0 and heights[-1] <= 1.05
-        by_colour = {t.get_text(): t.get_color() for t in texts}
-        lines = {line.get_color(): line.get_ydata()[-1] for line in axes.lines}
-        if axes is panels[-1]:
-            assert {h: lines[by_colour["{}-{}".format(*h)]] for h in best} == best
-    assert len(panels[0].lines) == 32

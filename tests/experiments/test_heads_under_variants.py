@@ -31,8 +31,6 @@ from rmutils.book.chapters.retrieval_heads_under_change.head_ranking import (
 from rmutils.book.chapters.retrieval_heads_under_change.plots import (
     gains_shown,
     kept_and_needed,
-    masking_under,
-    scores_fall,
 )
 from rmutils.book.site.classroom import read_exercises
 from rmutils.core import paths
@@ -238,13 +236,6 @@ def test_verdicts_by_hand():
     assert "in model under hard." in kept_and_needed(scored)
 
 
-def test_traits_in_words():
-    row = pd.Series({"trait": "keys looked at", "value": 0.1, "low": 0.05, "high": 0.2, "p": 0.01})
-    assert head_ranking.sets_apart(row) == "retrieval heads are the opposite of position-aware"
-    for changed in ({"p": 0.06}, {"high": 0.5}):
-        assert "does not" in head_ranking.sets_apart(pd.Series({**row, **changed}))
-
-
 def test_heads_set_apart_within_their_layer():
     """All that tells the two apart lies between layers, or within them."""
     layers = np.repeat([0, 1], 8)
@@ -272,34 +263,6 @@ def test_heads_set_apart_within_their_layer():
     # Asked at two places, a question counts once.
     places = set_apart(pd.concat([trait("mixed", mixed), trait("mixed", mixed[::-1])]), retrieval)
     assert (places["low"] == places["high"]).all()
-
-
-def test_falling_scores_are_told_by_variant_and_model():
-    """Under one variant every head keeps its score, under the other it loses half."""
-    rng = np.random.default_rng(0).random((6, 2, 4))
-    tables = tables_of({"plain": rng, "same": rng, "half": rng / 2},
-                       dict.fromkeys(("plain", "same", "half"), np.ones(6, bool)))
-    told = scores_fall({"model": tables})
-    assert "** half lowers their mean score by " in told and "same lowers" not in told
-    assert "Nowhere" in scores_fall({"model": {
-        name: table.query("variant != 'half'") if "variant" in table else table
-        for name, table in tables.items()}})
-
-
-def test_a_model_that_loses_its_needles_says_nothing_of_masking():
-    """Two of twelve needles are left, or all of them."""
-    rng = np.random.default_rng(0).random((6, 2, 4))
-    scores = tables_of({"plain": rng, "few": rng}, dict.fromkeys(("plain", "few"),
-                                                                 np.ones(6, bool)))
-    all_, none, few = [[1] * 12], [[0] * 12], [[1, 0, 0, 0, 0, 0] * 2]
-    needles = pd.DataFrame(needles_of("plain", whole=all_, retrieval=none, non_retrieval=all_ * 3)
-                           + needles_of("few", whole=few, retrieval=none, non_retrieval=few * 3))
-    told = masking_under(scores | {"needles": needles}, "m", "few")
-    assert "Under few, `m` finds 0.17" in told and "instead of 1" in told
-    assert "so few needles do not show" in told
-    kept = masking_under(scores | {"needles": needles.assign(variant=needles["variant"].replace(
-        {"plain": "few", "few": "plain"}))}, "m", "few")
-    assert "`m` finds 1" in kept and "so few needles" not in kept
 
 
 def test_the_case_of_the_last_exercise_has_found_and_failed_needles():

@@ -172,17 +172,6 @@ def test_sentences_follow_the_rule_of_the_plan():
     assert "could not have been shown" in shown.same_at_every_token({"a": bare}, 0.05)
 
 
-def test_figures_show_every_head_and_token():
-    result = made(10, 2)
-    above, below = shown.exchanged_sets({"a model": result}).axes
-    assert above.lines[0].get_ydata().tolist() == pytest.approx([0, 0.5])
-    assert below.lines[0].get_ydata().tolist() == pytest.approx([1, 0.9])
-    axes, = shown.necessary_against_sufficient({"a model": result}).axes
-    assert axes.lines[0].get_xdata().tolist() == pytest.approx([1, 1])  # sum over two tokens
-    axes, _ = shown.restored_by_token(result, "a model").axes
-    assert axes.lines[0].get_ydata().tolist() == [1.5, 0.5]  # rows of heads 0-1 and 0-0
-
-
 def test_leaders_are_compared_length_by_length():
     runs = np.zeros((24, 1, 2))
     cases = pd.DataFrame({"length": [256] * 12 + [4096] * 12, "needle": [*range(12)] * 2,

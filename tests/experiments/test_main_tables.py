@@ -7,7 +7,6 @@ import pytest
 
 from rmutils.book.chapters.main_tables import experiment as main_tables
 from rmutils.book.chapters.main_tables.experiment import evaluated, gains, levels
-from rmutils.book.figures.training_figures import scores_by_length
 from rmutils.core.errors import NotStored
 from rmutils.evaluation.helmet import EvaluateConfig
 
@@ -76,10 +75,3 @@ def test_levels_say_what_is_missing(stored):
     assert overall["value"].to_dict() == {
         ("before", 256): 20, ("before", 512): 20, ("a", 256): 40, ("a", 512): 40}
     assert all("Summ" in missing for missing in overall["missing"])
-
-
-def test_figure_of_the_paper_has_a_panel_for_each_model():
-    table = pd.DataFrame({"group": ["m", "m", "n", "n"], "row": "Before",
-                          "column": ["8K", "16K"] * 2, "value": [3.0, 2.0, 2.0, 1.0]})
-    figure = scores_by_length(table)
-    assert [axes.get_title() for axes in figure.axes] == ["m", "n"]

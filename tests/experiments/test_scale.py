@@ -11,9 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from rmutils.book.chapters.scale import SHAPES, Assumptions, Shape, shape_of, work
 from rmutils.book.chapters.scale import work as exchange
 from rmutils.book.chapters.scale import work as memory
-from rmutils.book.chapters.scale.plots import derived_and_measured, first_to_fail
 from rmutils.book.chapters.scale.step_costs import (
-    Cost,
     Rates,
     detecting,
     equal_work,
@@ -27,8 +25,7 @@ from rmutils.book.chapters.scale.step_costs import (
     training,
     writing,
 )
-from rmutils.book.chapters.scale.work import MACHINES, Machine
-from rmutils.book.chapters.speed import measurements as speed
+from rmutils.book.chapters.scale.work import Machine
 from rmutils.core.errors import UserError
 from tests.conftest import FAMILIES, make_lm
 
@@ -209,15 +206,6 @@ def test_costs_by_hand(rates):
         + 5 * (writing(shape, 2, 100, rates) + writing(shape, 102, 1, rates)))
 
 
-def test_a_second_gpu_is_needed_where_the_first_is_full():
-    """What breaks first for 70 billion weights: they alone are more than one accelerator holds."""
-    assert memory.weights(BIG) > MACHINES["h100"].memory
-    assert memory.weights(BIG) < 2 * MACHINES["h100"].memory
-    per_token = memory.cache(BIG, 1)
-    assert per_token == 2 * 80 * 8 * 128 * 2
-    assert memory.stored_attention(BIG, 131072, "all") == 4 * 80 * 64 * 131072**2
-
-
 def test_limits_are_where_needs_cross():
     """By stepping through, on a machine that a short text fills."""
     shape, machine = Shape("llama", 10, 1000, 10, 10, 100, 2000, 5000), Machine(
@@ -267,25 +255,3 @@ def test_reading_times_are_of_the_texts_asked_for(llama):
     assert (times["seconds"] > 0).all()
     for length, size in times.groupby("length")["cache"].first().items():
         assert size == memory.cache(Shape.of(llama.model.config), length, each=4)
-
-
-def test_derived_time_is_compared_with_that_of_the_same_shape_only():
-    found = speed.load("gpu")
-    run, = found.find(what="grid")
-    cost = Cost(gpu_hours=run["seconds"][0] / 2 / 3600, gpus=1)
-    told = derived_and_measured(SHAPES["llama-3.1-8b-instruct"], cost, MACHINES["h100"], found)
-    assert f"they took {run['seconds'][0]:.1f} seconds, 2.00 times as long" in told
-    assert f"the {run['cases']} cases" in told and "1 x NVIDIA H100" in told
-    assert not derived_and_measured(BIG, cost, MACHINES["h100"], found)
-
-
-def test_what_fails_first_in_words():
-    tokens = pd.Series({"weights": 0, "rows": 0, "keys": 4096, "work": 2048, "other": np.nan})
-    assert first_to_fail("m", 1, tokens) == (
-        "m on 1 accelerator: *weights* and *rows* fail at once. As the text grows, the next to "
-        "fail is *work*, at 2K tokens.")
-    assert "*weights* fails at once" in first_to_fail("m", 1, tokens.drop("rows"))
-    assert first_to_fail("m", 8, tokens[["keys", "work"]]) == (
-        "m on 8 accelerators: nothing fails at first. As the text grows, the first to fail is "
-        "*work*, at 2K tokens.")
-    assert first_to_fail("m", 8, tokens[["other"]]).endswith("nothing fails at first.")

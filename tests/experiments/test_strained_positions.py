@@ -81,56 +81,6 @@ def test_a_model_that_finds_nearly_all_cannot_show_a_gain():
     assert "help 1 of 1 models that could show it" in said and "n finds 95% already" in said
 
 
-def of_model(model, **found):
-    """A model beyond its length: how many of 20 needles it finds in the middle, by variant."""
-    return pd.DataFrame([
-        {"model": model, "cause": "", "length": 1024, "variant": variant, "place": place,
-         "question": question, "correct": float(question < count)}
-        for variant, count in found.items() for place in PLACES for question in range(20)])
-
-
-def test_changes_are_told_by_sign_and_the_authors_setting_beside_ours():
-    table = pd.concat([of_model(name, **{PLAIN: 10, told.MANY: many, told.AUTHORS: theirs})
-                       for name, many, theirs in (("m", 20, 0), ("n", 11, 10), ("o", 0, 20))])
-    rows = strained_positions.gains(table)
-    said = told.beyond_length(rows)
-    assert "help 1 of 3 models that could show it and harm 1" in said
-    assert "m finds 50% and gains 50 [" in said
-    assert "n finds 50%, and its change of 5 [" in said and "points can go either way" in said
-    assert "o finds 50% and loses, by -50 [" in said
-    said = told.authors_setting(rows)
-    assert "*1.2 to 1.8, by prompt*, helps one of 3 models and harms one: the middle" in said
-    assert "by -50 [" in said and "points on m, 0 [0," in said
-
-
-@pytest.mark.parametrize(("one", "reverse", "lead"), [
-    (12, 15, "Nothing supports many ratios"), (2, 15, "Many ratios can be better"),
-    (15, 2, "Many ratios can be better")])
-def test_many_ratios_against_one_and_against_the_reverse(one, reverse, lead):
-    said = told.many_against(of_model("m", **{
-        PLAIN: 5, told.MANY: 12, told.ONE: one, told.REVERSED: reverse}))
-    assert said.startswith(lead)
-    assert f"minus one ratio of 1.25: {5 * (12 - one)} [" in said
-    assert f"minus the reversed order: {5 * (12 - reverse)} [" in said
-
-
-def test_large_ranges_are_named_as_what_was_run(lm):
-    """The summary's range is one of the last head; under the plan's no head keeps its positions."""
-    names = told.labels(PLAN)
-    assert [*names] == ["8 to 16", "16 to 32"]
-    for name in names:
-        with rescaled(lm.model, strained_positions.variant(name, lm, 640, 2)) as scales:
-            assert scales[0].ratios.min() > 1
-    rows = strained_positions.gains(of_model("m", **{PLAIN: 10} | dict.fromkeys(names, 0)))
-    said = told.large_ranges(rows.replace({"variant": names}), PLAN)
-    assert "under *all heads at 8 to 16* none has a ratio below 8" in said
-    assert "find none of the needles" in said
-    assert "1 to 8, 1 to 16 and 1 to 32 were not measured at 1,024 tokens" in said
-    measured = rows.replace({"variant": {"8 to 16": "1 to 8"}})
-    assert "ratios of 1 to 16 and 1 to 32 were" in told.large_ranges(
-        pd.concat([measured, rows]).replace({"variant": names}), PLAN)
-
-
 def test_widths_and_changes_within_the_trained_length():
     rows = pd.DataFrame({"part": ["middle", "middle", "middle", "all places"],
                          "low": [-0.1, 0.0, 0.0, 0.1], "high": [0.1, 0.1, 0.4, 0.2]})
@@ -169,26 +119,6 @@ def test_other_verdicts(changes, verdict):
              "A": Interval(0, -0.1, 0.1), "B": Interval(0.3, 0.2, 0.4),
              "B less A": Interval(0.3, 0.2, 0.4)} | changes
     assert verdict in told.two_causes(found, PLAN, models=3)
-
-
-def test_many_ratios_or_one_by_sign():
-    """Three texts of 1.0, 1.1 and 1.2 nats; what the variants add is known."""
-    def texts(**more):
-        return pd.DataFrame([
-            {"model": "m", "variant": variant, "question": i, "nats": 1 + i / 10 + extra}
-            for variant, extra in ({PLAIN: 0.0} | more).items() for i in range(3)])
-
-    own = texts(**{told.MANY: 0.2, told.ONE: 0.1})
-    assert told.many_or_one(own).startswith(
-        "**In the teaching models, many ratios are not shown to cost less than one of the same "
-        "mean, and in one of them they cost more.**")
-    assert "1 to 1.5 is 10.517 [10.517,\u00a010.517] % higher than" in told.many_or_one(own)
-    assert "1 to 1.5 is 9.516 [9.516,\u00a09.516] % lower than" in told.many_or_one(
-        texts(**{told.MANY: 0.1, told.ONE: 0.2}))
-    real = told.many_or_one_large(texts(**{told.LARGE_MANY: 0.1, told.LARGE_ONE: 0.2}), "m")
-    assert "many ratios cost less than one.**" in real and "is 10.5" in real  # exp(0.1) - 1
-    other = told.many_or_one_large(texts(**{told.LARGE_MANY: 0.2, told.LARGE_ONE: 0.1}), "m")
-    assert "many ratios cost more" in other
 
 
 def test_scores_by_distance_of_a_single_content(lm):

@@ -6,7 +6,6 @@ import pytest
 
 from rmutils.book.chapters.masking_sweep import sweet_spot as curves
 from rmutils.book.chapters.masking_sweep.experiment import Sweep
-from rmutils.book.chapters.masking_sweep.plots import LINES, masking_sweep
 
 KEYS = ["policy", "draw", "count", "task", "sample", "cluster", "correct"]
 
@@ -100,20 +99,3 @@ def test_by_task(result):
     assert shown["whole"].eq(1).all() and shown["retrieval"].eq(0).all()
     assert shown["non-retrieval"].tolist() == pytest.approx([5 / 6] * 4)
     assert {*curves.by_task(result, 16)["policy"]} == {"whole", "retrieval"}
-
-
-def test_figure_shows_every_measured_count(result):
-    found = curves.share_curves(result) | curves.speech_curves(result)
-    figure = masking_sweep(found, {0.1: 3, 0.05: 5}, (2, 4))
-    assert [axes.get_ylabel() for axes in figure.axes] == list(found)
-    for axes, one in zip(figure.axes, found.values(), strict=True):
-        for container, policy in zip(
-                axes.containers, [name for name in LINES if name in {*one["policy"]}],
-                strict=True):
-            x, y = container[0].get_data()
-            of_policy = one[one["policy"] == policy]
-            assert [round(float(at)) for at in x] == of_policy["count"].tolist()
-            np.testing.assert_array_equal(y, of_policy["value"])
-    assert {text.get_text() for text in figure.axes[0].texts} == {"τ = 0.1", "τ = 0.05"}
-    alike = masking_sweep(found, {0.1: 3, 0.05: 3})
-    assert [text.get_text() for text in alike.axes[0].texts] == ["τ = 0.05 and 0.1"]

@@ -1,6 +1,5 @@
 """The score x ablation matrix, against counts by hand."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -26,9 +25,8 @@ from rmutils.book.chapters.which_heads.masking_losses import (
     compare_kinds,
     costs,
     finding,
-    headlines,
 )
-from rmutils.book.chapters.which_heads.plots import copy_against_write, masking_costs
+from rmutils.book.chapters.which_heads.plots import copy_against_write
 from rmutils.core.experiment import load_plan
 
 NEEDLES = 20
@@ -76,17 +74,6 @@ def test_finding_follows_the_rule_of_the_plan():
     assert "too few" in finding("a model", result, table.assign(whole=0.05), (0.1, 0.9), 0.05)
 
 
-def test_scores_that_choose_the_same_heads_are_named_together():
-    result = made({COPY: 10, "locos": 10})
-    said = finding("a model", result, costs(result), (0.1, 0.9), 0.05)
-    assert "by copy and locos, the same heads, matter" in said and said.count("p =") == 1
-    assert "ndecided" not in said
-    few = made({COPY: 4, "locos": 0})
-    said = finding("a model", few, costs(few), (0.1, 0.9), 0.05)
-    assert "by copy are undecided: masking them loses 18 % [" in said
-    assert said.endswith(" Undecided, too: locos.")
-
-
 def test_kinds_are_compared_on_the_same_needles():
     more = compare_kinds(made({COPY: 10, "locos": 4}), "literal", 2)
     assert more["kind"].tolist() == ["locos"] and more["more"][0].value == pytest.approx(-0.3)
@@ -97,22 +84,6 @@ def test_agreement_counts_heads_and_reads_tau_on_other_scales():
     assert table.loc["locos", "common"] == 2
     assert table.loc["locos", "correlation"] == pytest.approx(0.8)  # one pair swapped
     assert table.loc["locos", "like_tau"] == 1.0  # three heads reach 0.1
-
-
-def test_headlines_say_how_alike_the_scores_are_what_is_lost_and_the_planned_test():
-    result = made({COPY: 10, "locos": 0})
-    tables = {("a model", 2): costs(result)}
-    alike, lost, test = headlines({"a model": result}, tables, 0.05)
-    assert "In 1 of 1 models the scores choose much the same" in alike
-    assert "`locos` each" in alike and "only" not in alike
-    apart = result.scores.assign(score=lambda t: t["score"].where(t["kind"] == COPY, -t["score"]))
-    told = headlines({"a model": replace(result, scores=apart)}, tables, 0.05)[0]
-    assert "In 0 of 1 models" in told and "on `a model` one of them shares only 0 of 2" in told
-    assert "top 2 heads" in lost and lost.count("50 % [") == 2 and lost.count("from 2 draws") == 2
-    assert "shown in 1 of 1 comparisons" in test and "by `locos` cost fewer needles" in test
-    one, = headlines({"a model": made({COPY: 4, "locos": 0})}, tables, 0.05)[2:]
-    assert "not shown in 1 comparisons" in one  # four of twenty needles: p is 0.125
-    assert "clear in 1 of 2" in test
 
 
 def test_ablations_are_compared_on_the_same_needles():
@@ -143,13 +114,6 @@ def test_heads_that_two_scores_choose_are_masked_once(monkeypatch):
     table = module.which_heads(load_model("tiny-llama", device="cpu"), config).outcomes
     assert len(asked) == 3 and len(table) == 1 + 7 * (1 + 3)  # draws: the only eight others
     assert table.query("policy == @TOP")["value"].nunique() == 1
-
-
-def test_figures_draw_every_score_and_head():
-    table = costs(made({COPY: 10, "locos": 0}))
-    figure = masking_costs({"a model": table})
-    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["copy", "locos"]
-    assert len(figure.axes) == 2
 
 
 def test_plan_is_followed(monkeypatch):

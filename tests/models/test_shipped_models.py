@@ -41,19 +41,6 @@ def test_what_ships_fits_and_has_a_recipe():
     assert max(sizes.values()) <= 12e6 and sum(sizes.values()) <= 40e6
 
 
-def test_form(lm):
-    assert type(lm.model).__name__ == CLASSES[lm.name]
-    layers, heads = lm.shape
-    assert 4 <= layers <= 8 and layers * heads >= 32 and lm.window >= 2048
-    assert 1e6 <= lm.model.num_parameters() <= 5e6
-    assert lm.chat and lm.corpus == "world" and lm.identity.startswith("sha256")
-
-
-def test_sliding_layers():
-    kinds = load_model("tiny-olmo3").model.config.layer_types
-    assert kinds.count("sliding_attention") == 3 * kinds.count("full_attention")
-
-
 def test_thinks_first_where_asked(tmp_path, monkeypatch):
     """`<think>...</think>`, then the answer; with thinking off, the answer alone."""
     monkeypatch.setenv("RMUTILS_CACHE", str(tmp_path))

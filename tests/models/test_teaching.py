@@ -4,7 +4,6 @@ import hashlib
 import re
 from contextlib import contextmanager
 from functools import partial
-from random import Random
 
 import pytest
 import torch
@@ -13,9 +12,7 @@ from transformers import LlamaForCausalLM, Olmo3ForCausalLM, Qwen3ForCausalLM
 
 from rmutils import load_model
 from rmutils.core.errors import UserError
-from rmutils.corpora.world import World
 from rmutils.corpora.world.lexicon import names
-from rmutils.corpora.world.samples import is_outer
 from rmutils.models.known_models import REGISTRY
 from rmutils.models.teaching import RECIPES, TeachingRecipe, pretraining, stream
 from rmutils.models.teaching import stream as tokenizer
@@ -148,17 +145,6 @@ def test_batches_depend_on_recipe_and_step_only(step):
         assert torch.equal(a, b)
     for other in (two.batch(step + 1), reading(seed=1).batch(step)):
         assert not torch.equal(one.batch(step)[0], other[0])
-
-
-def test_rows_have_the_length_of_the_curriculum():
-    source, seen = reading(curriculum=((0.25, 100), (1.0, 300))), set()
-    for step in range(0, 40, 2):
-        ids, weights = source.batch(step)
-        rows, length = ids.shape
-        seen.add((step < 10, length))
-        assert weights.shape == ids.shape and rows == 1024 // length
-        assert (weights > 0).all() and not (ids == source.tokenizer.pad_token_id).any()
-    assert seen == {(True, 100), (True, 64), (False, 300), (False, 150)}
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
@@ -445,25 +431,3 @@ def test_loss_that_is_not_finite_is_told(tmp_path, monkeypatch):
     with noting_steps(monkeypatch) as steps:
         train(tiny(), tmp_path / "a model")
     assert steps == [2, 3, 4, 5]
-
-
-def test_training_learns(tmp_path):
-    recipe = tiny(steps=40, tokens_per_step=512, other_lr=0.02)
-    folder = train(recipe, tmp_path / "a model")
-    losses = [float(line.split(",")[2]) for line in curve_of(folder)[1:]]
-    assert sum(losses[-5:]) < 0.8 * sum(losses[:5])
-
-
-def test_answers_in_the_outer_fifths():
-    """Needles, and questions about what stands evenly in a text: nine of ten instead of four."""
-    texts = reading(kinds=("needle",), outer=0.9)
-    draw, found = Random(0), []
-    for i in range(60):
-        world = World(f"outer {i}")
-        world.outer = 0.9
-        sample = texts._task(world, 400)
-        found.append(is_outer(sample.context.index(sample.support[0]) / len(sample.context)))
-    assert 0.75 < sum(found) / len(found) < 0.98
-    asked = [place for place in (i / 2000 for i in range(2000)) if texts._asked(place, draw)]
-    assert sum(not 0.2 <= place < 0.8 for place in asked) / len(asked) == pytest.approx(
-        0.9, abs=0.03)

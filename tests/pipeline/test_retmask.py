@@ -174,11 +174,3 @@ def test_wrong_words(tiny, words, message):
     told = CliRunner().invoke(app, ["retmask", str(tiny), *words])
     assert told.exit_code == 2 and message in told.stderr, told.output
     assert "Traceback" not in told.output
-
-
-def test_list():
-    told = CliRunner().invoke(app, ["retmask", "tiny-llama", "-p", "recipe", "paper",
-                                    "-p", "recipe.lora_rank", "8", "--list"])
-    assert "recipe.learning_rate = 5e-07\n" in told.stdout and "lora_rank = 8\n" in told.stdout
-    assert told.exit_code == 0 and "detect.lengths = (256, 512)\n" in told.stdout
-    assert "compute_backend.engine = transformers\n" in told.stdout

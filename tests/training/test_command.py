@@ -59,7 +59,3 @@ def test_errors_exit_with_2(tiny, file, tmp_path):
         assert done.stderr.startswith("rmutils: ") and message in done.stderr, done.stderr
         assert done.stdout == "" and "Traceback" not in done.output
     assert not (tmp_path / "out").exists()
-
-
-def test_help_has_an_example():
-    assert "rmutils train tiny-llama pairs.parquet" in rmutils("--help").stdout

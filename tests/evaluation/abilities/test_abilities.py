@@ -187,10 +187,3 @@ def test_a_model_without_turns_is_refused(llama, monkeypatch):
     monkeypatch.setattr(llama.tokenizer, "chat_template", None)
     with pytest.raises(UserError, match="random-llama has no chat template"):
         evaluate_general(llama, SMALL)
-
-
-def test_sizes_are_checked():
-    with pytest.raises(UserError, match="samples: expected at least 1, got '0'"):
-        GeneralConfig().changed({"samples": "0"})
-    with pytest.raises(UserError, match="no task 'cooking'"):
-        GeneralConfig().changed({"tasks": "code,cooking"}).items("book")

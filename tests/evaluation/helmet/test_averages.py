@@ -133,7 +133,3 @@ def test_seeds_that_nobody_names(table):
     for name, values in draws(part).items():
         np.testing.assert_array_equal(values, draws(part, **known)[name])
         assert len(values) == 2001 and not np.array_equal(values, draws(part, seed=1)[name])
-
-
-def test_order_of_rows_does_not_matter(table):
-    pd.testing.assert_frame_equal(averages(table), averages(table.sample(frac=1, random_state=1)))

@@ -129,12 +129,6 @@ def test_truncation_cuts_the_end_of_the_text_only(stranger, count, dataset):
         assert most - 12 <= len(prompter.fitted(long)) <= most
 
 
-def test_text_that_fits_is_not_cut(stranger, count, dataset):
-    question, = dataset.make(Chronicle(1), 400, count, 1)
-    prompter = prompter_of(stranger, dataset, 1500, EvaluateConfig(), count)
-    assert prompter.fitted(question) == prompter.ids(question)
-
-
 def test_no_room_for_the_question(stranger, count):
     dataset = DATASETS["document_qa"]
     question, = dataset.make(Chronicle(1), 400, count, 1)
