@@ -10,7 +10,6 @@ import torch
 from safetensors.torch import save_file
 
 from rmutils.attention.decoding import Answer, capturing, decode
-from rmutils.book.chapters.score_distribution.plots import plot_formation
 from rmutils.core.errors import UserError
 from rmutils.core.paths import CORPORA
 from rmutils.corpora.niah import load_haystacks
