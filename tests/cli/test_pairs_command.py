@@ -1,9 +1,7 @@
 """`rmutils pairs`, on small random models."""
 
 import json
-import threading
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pandas as pd
 import pytest
@@ -16,6 +14,7 @@ from rmutils.preference.judges import Proxy
 from rmutils.preference.pairs import make_pairs
 from rmutils.preference.responses import ResponseConfig, Transformers, respond
 from tests.conftest import make_lm
+from tests.servers import Answering, serving
 
 FEW = ("--pairs", 8, "--max-new-tokens", 6)
 
@@ -103,27 +102,15 @@ def test_proxy_judges(tiny, make):
 @contextmanager
 def server(get, post):
     """Answers requests with what two functions make of the path, and of what is posted."""
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Answering):
         def do_GET(self):  # noqa: N802
-            self.reply(get(self.path))
+            self.send(get(self.path))
 
         def do_POST(self):  # noqa: N802
-            length = int(self.headers["Content-Length"])
-            self.reply(post(json.loads(self.rfile.read(length))))
+            self.send(post(self.posted()))
 
-        def reply(self, said):
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(json.dumps(said).encode())
-
-        def log_message(self, *args):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with serving(Handler) as server:
+        yield server.address
 
 
 def rating(text: str) -> int:

@@ -1,11 +1,8 @@
 """CWE and REX against counts and searches that know nothing of how the texts were made."""
 
-import json
 import math
 import re
-import threading
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
@@ -26,6 +23,7 @@ from rmutils.longcontext.synthetic import (
     snippets,
 )
 from rmutils.preference.judges import ServerJudge
+from tests.servers import Answering, serving
 
 
 def words(text):
@@ -136,26 +134,15 @@ def server():
     """A server that shouts, and once for each sentence drops what must be kept."""
     seen = Counter()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Answering):
         def do_POST(self):
-            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            prompt = asked["messages"][0]["content"]
-            line = prompt.split("\n\n")[1]
+            line = self.posted()["messages"][0]["content"].split("\n\n")[1]
             seen[line] += 1
             reply = f"I say: {line}" if seen[line] > 1 else "No idea."
-            reply = "It fails 13 times." if "fails" in line else reply
-            body = json.dumps({"choices": [{"message": {"content": reply}}]}).encode()
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(body)
+            self.says("It fails 13 times." if "fails" in line else reply)
 
-        def log_message(self, *args):
-            pass
-
-    running = HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=running.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{running.server_port}", seen
-    running.shutdown()
+    with serving(Handler) as server:
+        yield server.address, seen
 
 
 def test_a_server_words_and_cannot_spoil(server):

@@ -1,8 +1,6 @@
 """The hub's data sets, read from copies in folders; a hub that refuses."""
 
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import datasets
 import huggingface_hub.constants
@@ -12,6 +10,7 @@ import pytest
 
 from rmutils.core.errors import UserError
 from rmutils.preference.instructions import draw
+from tests.servers import Answering, serving
 
 CARD = """---
 configs:
@@ -129,24 +128,14 @@ def test_damaged_folder(home):
 @pytest.fixture
 def hub(home, monkeypatch):
     """A hub that refuses, with the status and the error code that it is given."""
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Answering):
         def do_GET(self):  # noqa: N802
             self.server.asked.append(self.path)
-            self.send_response(self.server.status)
-            self.send_header("X-Error-Code", self.server.code)
-            self.end_headers()
+            self.send(b"", self.server.status, X_Error_Code=self.server.code)
 
-        def log_message(self, *args):
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    server.asked = []
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT",
-                        f"http://127.0.0.1:{server.server_port}")
-    yield server
-    server.shutdown()
-    server.server_close()
+    with serving(Handler, asked=[]) as server:
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", server.address)
+        yield server
 
 
 @pytest.mark.parametrize("status, code, message", [

@@ -1,12 +1,10 @@
 """A judge that misbehaves in every way, behind a real server; the proxy worked by hand."""
 
 import itertools
-import json
 import math
 import threading
 import time
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import torch
@@ -15,9 +13,10 @@ from rmutils.core.errors import UserError
 from rmutils.preference import judges
 from rmutils.preference.judges import Proxy, ServerJudge
 from tests.clock import PATIENCE
+from tests.servers import Answering, serving
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(Answering):
     """Says what `server.plan` has for the response in question, attempt by attempt.
 
     A number is a status without a body, text a reply, bytes a body, None a closed connection; a
@@ -25,44 +24,31 @@ class Handler(BaseHTTPRequestHandler):
     """
 
     def do_POST(self):  # noqa: N802
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        asked = self.posted()
         question = asked["messages"][0]["content"]
         response = question.split("<response>\n")[1].split("\n</response>")[0]
         self.server.key = self.headers["Authorization"]
         with self.server.lock:
             self.server.log.append((self.path, response, asked["temperature"], asked["model"]))
             what = self.server.plan[response].pop(0)
-        if what is None:
-            return
         if callable(what):
             with suppress(OSError):  # it may be given up on
                 what(self)
-            return
-        if isinstance(what, str):
-            what = json.dumps({"choices": [{"message": {"content": what}}]}).encode()
-        status, body = (what, b"") if isinstance(what, int) else (200, what)
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *args):
-        pass
+        elif isinstance(what, str):
+            self.says(what)
+        elif what is not None:
+            self.send(*((b"", what) if isinstance(what, int) else (what,)))
 
 
 @pytest.fixture
 def server(monkeypatch):
     monkeypatch.setattr("rmutils.core.server.PAUSE", 0.0)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.lock, server.log, server.plan = threading.Lock(), [], {}
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
+    with serving(Handler, lock=threading.Lock(), log=[], plan={}) as server:
+        yield server
 
 
 def judge(server, end: str = "") -> ServerJudge:
-    return ServerJudge(f"http://127.0.0.1:{server.server_port}{end}")
+    return ServerJudge(f"{server.address}{end}")
 
 
 @pytest.mark.parametrize("end", ["", "/", "/v1", "/v1/"])

@@ -3,7 +3,6 @@
 import json
 import re
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pandas as pd
 import pytest
@@ -31,6 +30,7 @@ from rmutils.evaluation.answers import answer
 from rmutils.models import load_model
 from rmutils.preference import judges
 from rmutils.preference.judges import ServerJudge
+from tests.servers import Answering, serving
 
 SMALL = MTBenchConfig(max_new_tokens=4)
 QUESTIONS = [
@@ -47,37 +47,24 @@ def write(path):
         for q in QUESTIONS))
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(Answering):
     """Rates with the number of user turns; has no rating for one of the questions."""
 
     def do_POST(self):  # noqa: N802
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        question = asked["messages"][0]["content"]
+        question = self.posted()["messages"][0]["content"]
         with self.server.lock:
             self.server.log.append(question)
-        reply = "Hm." if "nothing that can be rated" in question else \
-            f"[[{len(re.findall('^User: ', question, re.MULTILINE)) + 4}]]"
-        body = json.dumps({"choices": [{"message": {"content": reply}}]}).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *args):
-        pass
+        self.says("Hm." if "nothing that can be rated" in question else
+                  f"[[{len(re.findall('^User: ', question, re.MULTILINE)) + 4}]]")
 
 
 @pytest.fixture
 def judge(monkeypatch):
     monkeypatch.setattr("rmutils.core.server.PAUSE", 0.0)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.lock, server.log = threading.Lock(), []
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    judge = ServerJudge(f"http://127.0.0.1:{server.server_port}", "some-judge")
-    judge.log = server.log
-    yield judge
-    server.shutdown()
-    server.server_close()
+    with serving(Handler, lock=threading.Lock(), log=[]) as server:
+        judge = ServerJudge(server.address, "some-judge")
+        judge.log = server.log
+        yield judge
 
 
 def test_the_judge_sees_no_thoughts(judge, monkeypatch):
