@@ -1,6 +1,7 @@
 """Keys hold what changes a result's value, so what is stored stays found when the code grows."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -28,7 +29,7 @@ from rmutils.book.chapters.which_heads.pairs_from_other_heads import OTHER_PAIRS
 from rmutils.book.experiments.masked_needles import MASKED_NEEDLES, MaskedNeedlesConfig
 from rmutils.book.experiments.under_variants import VARIANT, VariantConfig
 from rmutils.core.config import Config, added
-from rmutils.core.results import stored
+from rmutils.core.results import Stage, stored
 from rmutils.evaluation.abilities.evaluate_abilities import GENERAL, GeneralConfig
 from rmutils.evaluation.answers import LIKELIHOODS, LikelihoodConfig
 from rmutils.evaluation.formation import FORMATION, FormationConfig
@@ -129,3 +130,23 @@ def test_a_new_data_set_leaves_evaluations_where_they_are(monkeypatch):
     assert EvaluateConfig().digest() == before
     assert EvaluateConfig(datasets=("helmet",)) == EvaluateConfig()
     assert EvaluateConfig(datasets=("helmet", "new")).datasets == (*SUITES["helmet"], "new")
+
+
+class OtherDefault(Config):
+    size: int = 4
+
+
+def test_another_default_is_another_result():
+    assert OtherDefault().digest() != Before().digest() == OtherDefault(size=3).digest()
+
+
+def test_caches_of_earlier_states_are_read(cache):
+    def make(folder: Path) -> dict:
+        (folder / "answer").write_text("42")
+        return {}
+
+    stage = Stage("asked", 1)
+    made = stage.obtain_folder(Before(), {}, make, command="x")
+    made.folder.rename(cache / "artifacts" / made.key)
+    old = stage.obtain_folder(Before(), {}, make, command="x", compute="never")
+    assert old.name == old.key == made.key and [*stored("asked")] == [old]

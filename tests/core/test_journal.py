@@ -319,3 +319,18 @@ def _ended(process: psutil.Process) -> bool:
         return process.status() == psutil.STATUS_ZOMBIE  # nobody has asked for its status yet
     except psutil.NoSuchProcess:
         return True
+
+
+def test_what_is_whole_is_only_read(tmp_path, monkeypatch):
+    """Another process may be writing to it."""
+    Journal(path := tmp_path / "journal.jsonl")["a"] = 1
+    monkeypatch.setattr(os, "truncate", lambda *what: pytest.fail("cut"))
+    assert dict(Journal(path)) == {"a": 1}
+
+
+def test_what_others_keep_beside_it_stays(tmp_path):
+    """As the detections of variants, of which each has a file of its own."""
+    path, other = tmp_path / "journal.jsonl", tmp_path / "journal.jsonl.0"
+    other.write_text('{"case": 1}\n', encoding="utf-8")
+    assert dict(Journal(path)) == {}
+    assert other.read_text(encoding="utf-8") == '{"case": 1}\n'

@@ -234,6 +234,7 @@ def test_a_result_is_called_after_model_and_label(shipped, cache, tmp_path):
     assert named(6, training.key, stage="cube").label == training.label == "X-seed-3-tau"
     (tmp_path / "my model").mkdir()
     assert named(7, str(tmp_path / "my model")).model == "my-model"
+    assert named(8, "../..").model == "any"
     assert (plain.stage, plain.model, plain.label) == ("square", "any", "base")
     assert plain.size == 2 + plain.path(MANIFEST).stat().st_size
     assert plain.created == plain.manifest["environment"]["created"] > "2025"
@@ -425,3 +426,9 @@ def test_an_error_ends_the_lock(shipped, cache, obtain):
     second.start()
     second.join(PATIENCE)
     assert kept.tb and obtain.calls == [3]
+
+
+def test_other_ways_to_compute_are_refused(obtain):
+    with pytest.raises(UserError, match="'sometimes'.*Known names: auto, always, never"):
+        obtain(compute="sometimes")
+    assert obtain.calls == []

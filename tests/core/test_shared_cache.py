@@ -156,3 +156,11 @@ def test_shared_cache_that_is_not_there_is_told(monkeypatch, tmp_path):
     monkeypatch.setenv("RMUTILS_SHARED_CACHE", str(tmp_path / "none"))
     with pytest.raises(UserError, match=f"names {tmp_path / 'none'}, but no folder is there"):
         paths.caches()
+
+
+@pytest.mark.skipif(not USERS[0], reason="root alone can be another user")
+def test_a_closed_file_in_a_shared_cache_is_told(school, shared):
+    payload = next(shared.rglob("square.json"))
+    payload.chmod(0o600)
+    said = as_user(USERS[0], school / "home", 3, RMUTILS_SHARED_CACHE=shared)
+    assert said["made"] == [] and f"{payload} cannot be read: Permission" in said["found"][0]
