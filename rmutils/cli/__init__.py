@@ -7,7 +7,6 @@ above all), so that `rmutils --help` answers at once.
 from __future__ import annotations
 
 import importlib
-import os
 import shlex
 import sys
 from collections.abc import Mapping
@@ -18,7 +17,6 @@ import typer
 from typer.core import TyperGroup
 
 from rmutils import __version__
-from rmutils.cli import stand_ins
 from rmutils.core import paths
 from rmutils.core.errors import UserError, printable
 
@@ -33,13 +31,11 @@ class Listed:
     """It keeps nothing to go on from."""
     clone: bool = False
     """It needs the clone: its notebooks, stored results, environment."""
-    group: bool = False
-    """It shows its help where no command follows."""
 
 
 COMMANDS = {
     "models": Listed("rmutils.cli.models", "Models that have a name here: list, fetch, info, "
-                     "train.", group=True),
+                     "train."),
     "detect": Listed("rmutils.cli.heads_commands", "Find the retrieval heads of a model."),
     "heads": Listed("rmutils.cli.heads_commands", "Head scores in the formats of others."),
     "mask": Listed("rmutils.cli.heads_commands", "Write a model with heads switched off."),
@@ -57,37 +53,20 @@ COMMANDS = {
     "collect": Listed("rmutils.cli.evaluate", "Read HELMET's own result files into the same "
                       "table.", at_once=True),
     "artifacts": Listed("rmutils.cli.artifacts", "Stored results: list, fetch, verify, show, "
-                        "promote, rm.", at_once=True, group=True),
+                        "promote, rm.", at_once=True),
     "paper": Listed("rmutils.cli.paper_commands", "The paper's tables and an audit of its "
-                    "numbers.", at_once=True, group=True),
+                    "numbers.", at_once=True),
 }
 """The library's commands; `add_commands` brings those of the book."""
-QUICK = ["models", "list"]
-"""A command that needs no more than help does: names, types and paths."""
-COMPLETE = "RMUTILS_HELP_COMPLETE"
-"""Environment variable: help imports everything."""
-PLUGINS = "RMUTILS_PLUGINS"
-"""`rmutils.core.registry.PLUGINS`, without its import."""
 
 
 class LazyCommands(TyperGroup):
     """Imports a command when it is called; a `UserError` is printed alone and exits with 2."""
 
     def main(self, args=None, *others, **named):
-        """Run the command; help and `QUICK` do without what takes seconds to import."""
+        """Remember the words, for the message after Ctrl-C."""
         self.words = sys.argv[1:] if args is None else list(args)
-        groups = [name for name, listed in COMMANDS.items() if listed.group]
-        quick = "--help" in self.words and self.words[0] in ("--help", *COMMANDS) or (
-            len(self.words) == 1 and self.words[0] in groups) or self.words[:2] == QUICK
-        if args is not None or not quick or {COMPLETE, PLUGINS} & os.environ.keys():
-            return super().main(args, *others, **named)
-        stand_ins.install()
-        first = [word for word in self.words[:2] if not word.startswith("-")]
-        try:  # nothing but help: a command must not run with stand-ins
-            return super().main(self.words if first == QUICK else [*first, "--help"],
-                                *others, **named)
-        except Exception:  # a plug-in that needs the real libraries
-            os.execve(sys.executable, sys.orig_argv, os.environ | {COMPLETE: "1"})
+        return super().main(args, *others, **named)
 
     def resolve_command(self, ctx, args):
         listed = COMMANDS.get(args[0])

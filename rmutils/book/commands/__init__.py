@@ -9,7 +9,7 @@ COMMANDS = {
     "abilities": Listed(f"{HERE}.measure", "Scores on tasks without long contexts, drift from the "
                         "base model."),
     "variants": Listed(f"{HERE}.measure", "A model with its attention changed: answers, retrieval "
-                       "heads, costs.", group=True),
+                       "heads, costs."),
     "real-models": Listed(f"{HERE}.real_models", "A part of the plan for four real models, for one "
                           "of them."),
     "claims": Listed(f"{HERE}.claims", "The paper's claims, and a verdict on each.",
