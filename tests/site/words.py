@@ -1,0 +1,78 @@
+"""Count the words of prose on each page of the built book: `python -m tests.site.words [FOLDER]`.
+
+The pages are counted as they are read, so sentences that code composes count, too. *Open* is what a
+reader passes when scrolling; *all* adds what waits or belongs to something else: captions, folds,
+exercises, solutions, quizzes. Neither counts tables, code, formulas, notes of how something was
+made, or the lists that a build makes (contents, figures, parameters). `words.csv` holds the most
+that each page may have, which only ever falls, and what it is to come down to.
+"""
+
+import csv
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from bs4 import BeautifulSoup
+
+CEILINGS = Path(__file__).with_name("words.csv")
+APART = ("api/", "_modules/", "gallery/", "genindex", "py-modindex", "search", "slides/")
+"""The reference, and pages that nobody writes."""
+NO_PROSE = ("script, style, svg, pre, table, nav, form, iframe, math, mjx-container, .math, "
+            ".cell_input, .toctree-wrapper, .headerlink, .rm-beside, .rm-made, .rm-walk, .rm-case, "
+            ".rm-thumbs, .rm-strip, .rm-parameters, .sd-btn, button, label, .caption-number")
+WAITING = ("details, figcaption, .rm-caption, .exercise, .solution, .rm-quiz, .footnote-list, "
+           ".citation, div.citation-list, .dropdown, .toggle")
+WORD = re.compile(r"[^\W_]")
+
+
+class Words(NamedTuple):
+    """How many words of a page are open, and how many there are in all."""
+
+    open: int
+    all: int
+
+
+def words(page: str) -> Words:
+    """Count the words of a page, given as HTML."""
+    article = BeautifulSoup(page, "html.parser").select_one("article")
+    if article is None:
+        return Words(0, 0)
+    for part in article.select(NO_PROSE):
+        part.extract()
+    every = _count(article.get_text(" "))
+    for part in article.select(WAITING):
+        part.extract()
+    return Words(_count(article.get_text(" ")), every)
+
+
+def _count(text: str) -> int:
+    return sum(bool(WORD.search(word)) for word in text.split())
+
+
+def pages(html: Path) -> Iterator[tuple[str, Words]]:
+    """Yield the name of each page that somebody wrote, and its words."""
+    for file in sorted(html.rglob("*.html")):
+        name = file.relative_to(html).with_suffix("").as_posix()
+        if not name.startswith(("_static/", "playground/", *APART)):
+            yield name, words(file.read_text(encoding="utf-8"))
+
+
+def ceilings() -> dict[str, Words]:
+    """Return the most words of each page."""
+    with CEILINGS.open(encoding="utf-8") as file:
+        return {row["page"]: Words(int(row["open"]), int(row["all"]))
+                for row in csv.DictReader(file)}
+
+
+if __name__ == "__main__":
+    folder = Path(*sys.argv[1:2] or ["book/_build/html"])
+    found, most = dict(pages(folder)), ceilings()
+    print(f"{'page':50} {'open':>7} {'at most':>8} {'all':>7} {'at most':>8}")
+    for name, own in found.items():
+        least = most.get(name, Words(0, 0))
+        over = " OVER" if own.open > least.open or own.all > least.all else ""
+        print(f"{name:50} {own.open:7,} {least.open:8,} {own.all:7,} {least.all:8,}{over}")
+    print(f"{'together':50} {sum(w.open for w in found.values()):7,} {'':8} "
+          f"{sum(w.all for w in found.values()):7,}")
