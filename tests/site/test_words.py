@@ -9,9 +9,11 @@ ALL_OPEN, ALL = 45_000, 75_000
 
 
 def test_prose_counts_once_and_what_waits_counts_beyond_it():
-    page = """<nav>Not the menu</nav><article><h1>One title</h1><p>Two words, and 3 more &mdash; here.</p>
+    page = """<nav>Not the menu</nav><article><h1>One title</h1>
+      <p>Two words, and 3 more &mdash; here.</p>
       <pre>no code</pre><table><tr><td>no table</td></tr></table>
-      <figure><svg><text>no label</text></svg><figcaption><span class="caption-number">Fig. 1</span>
+      <figure><svg><text>no label</text></svg><figcaption>
+      <span class="caption-number">Fig. 1</span>
       A caption.</figcaption></figure>
       <details class="rm-made"><dl><dd>no note</dd></dl></details>
       <details><summary>More</summary><p>Folded words.</p></details>

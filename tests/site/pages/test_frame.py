@@ -7,7 +7,7 @@ from docutils import nodes
 from docutils.utils import new_document
 
 from rmutils.book.figures import report
-from rmutils.book.site.pages.frame import OPEN_TABLES, arrange
+from rmutils.book.site.pages.frame import OPEN_TABLES, arrange, lead_across
 
 
 def page(*sections, name="chapters/one"):
@@ -47,3 +47,19 @@ def test_sections_without_data_are_left_out():
     lacking = nodes.container("", nodes.paragraph("", words), classes=["cell_output"])
     found = page([nodes.literal_block("", f'say("{words}")')], [lacking])
     assert [title.astext() for title in found.findall(nodes.title)] == ["A title", "Section 0"]
+
+
+def test_numbers_lead_to_places_on_other_pages():
+    links = [nodes.reference("", label, refuri=uri) for label, uri in (
+        ("here", "#own"), ("there", "#fig-far"), ("nowhere", "#lost"), ("away", "https://a.b"))]
+    document = new_document("page")
+    document += nodes.section("", ids=["own"])
+    document += nodes.container("", nodes.paragraph("", "", *links), classes=["cell_output"])
+    document.ids["own"] = document[0]
+    app = SimpleNamespace(
+        env=SimpleNamespace(get_domain=lambda _: SimpleNamespace(
+            anonlabels={"fig-far": ("chapters/two", "fig-far")})),
+        builder=SimpleNamespace(get_relative_uri=lambda page, other: f"{other}.html"))
+    lead_across(app, document, "index")
+    assert [link["refuri"] for link in links] == [
+        "#own", "chapters/two.html#fig-far", "#lost", "https://a.b"]

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from docutils import nodes
 from nbformat import NotebookNode
+from sphinx.util.logging import getLogger
 
 from rmutils.book.figures.report import fold, how_made
 from rmutils.book.site.pages.items import Item, items, notes, rows_of_notes
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from sphinx.application import Sphinx
     from sphinx.writers.html5 import HTML5Translator
 
+LOG = getLogger(__name__)
 FOUND = '<section class="rm-found"'
 """What the box begins with (`rmutils.book.figures.report.what_we_found`)."""
 OPEN_TABLES = 5
@@ -50,6 +52,7 @@ def connect(app: Sphinx) -> None:
                             html=(_begin, _end), latex=nothing, text=nothing)
     app.connect("doctree-read", arrange, priority=400)  # before the page's contents are listed
     app.connect("doctree-read", furnish)
+    app.connect("doctree-resolved", lead_across)
 
 
 def arrange(app: Sphinx, doctree: nodes.document) -> None:
@@ -150,6 +153,24 @@ def _furnish(app: Sphinx, doctree: nodes.document, output: nodes.Element, item: 
         beside = f'<div class="rm-beside"><div>{note}</div><p>{files}</p></div>'
         place = block.parent.index(block) + 1
         block.parent.insert(place, nodes.raw("", beside, format="html"))
+
+
+def lead_across(app: Sphinx, doctree: nodes.document, page: str) -> None:
+    """Lead the numbers in what a cell says to their places, which may be on other pages.
+
+    What cells show is Markdown of its own, in which `[41](#fig-sweep)` is an address on the page.
+    """
+    places = app.env.get_domain("std").anonlabels
+    for cell in doctree.findall(_is_cell_output):
+        for link in cell.findall(nodes.reference):
+            label = link.get("refuri", "").removeprefix("#")
+            if label == link.get("refuri", "") or label in doctree.ids:
+                continue
+            if label not in places:
+                LOG.warning("%s: a number leads to %r, which is nowhere", page, label)
+                continue
+            other, anchor = places[label][:2]
+            link["refuri"] = f"{app.builder.get_relative_uri(page, other)}#{anchor}"
 
 
 def _html(output: nodes.Element) -> str:

@@ -19,8 +19,9 @@ CHAPTER, CELL = "01_preliminaries", "needle-view"
 """Cell whose output carries the case, the answer and where heads look."""
 PICTURE = BOOK / "_static" / "walk.svg"
 """The same picture for the README."""
-WIDTH, LETTER, LINE, SIZE = 620, 9.0, 26, 15
-"""Widths of the picture and a letter, height of a line, size of the letters; CSS pixels."""
+WIDTH, NARROW, LETTER, LINE, SIZE = 620, 340, 9.0, 26, 15
+"""Widths of the picture, of that for a phone and of a letter, height of a line, size of the letters;
+CSS pixels."""
 AROUND = 7
 """Tokens of the prompt that are shown on either side of what the head looks at."""
 SECONDS, HOLD = 0.4, 8
@@ -31,10 +32,12 @@ Placed = tuple[float, float, float, str]
 
 
 def walk(book: Path) -> str:
-    """Return the picture as an HTML block, with a switch that stops it."""
+    """Return the picture as an HTML block, with a switch that stops it; on a phone, a narrow one."""
     case = _case(load_notebook(book / "chapters" / f"{CHAPTER}.ipynb"))
+    pictures = "".join(f'<div class="{name}">{picture(case, width)}</div>'
+                       for name, width in (("rm-wide", WIDTH), ("rm-narrow", NARROW)))
     return ('<div class="rm-walk"><input type="checkbox" id="rm-walk-stop">'
-            f'<label for="rm-walk-stop">pause</label>{picture(case)}</div>')
+            f'<label for="rm-walk-stop">pause</label>{pictures}</div>')
 
 
 def _case(notebook: NotebookNode) -> dict[str, Any]:
@@ -46,7 +49,7 @@ def _case(notebook: NotebookNode) -> dict[str, Any]:
     raise UserError(f"the chapter {CHAPTER} has no cell {CELL!r} with the data of a case")
 
 
-def picture(case: dict[str, Any]) -> str:
+def picture(case: dict[str, Any], width: int = WIDTH) -> str:
     """Return the picture as SVG on one line.
 
     The first head of the case is shown. Without motion (on paper, or where the reader prefers it)
@@ -54,13 +57,13 @@ def picture(case: dict[str, Any]) -> str:
     """
     head = case["heads"][0]
     prompt, written, looks = case["prompt"], case["written"], head["looks"]
-    places = _lines(_excerpt(prompt, case["inserted"], looks), prompt, 1.6)
+    places = _lines(_excerpt(prompt, case["inserted"], looks), prompt, 1.6, width)
     below = max(line for _, line, *_ in places.values()) + 2.6
-    answer = _lines([*range(len(written))], written, below)
+    answer = _lines([*range(len(written))], written, below, width)
     height = (max(line for _, line, *_ in answer.values()) + 0.7) * LINE
     name = head["name"].partition(":")[0]
-    parts = [_label(f"parts of the prompt of {len(prompt)} tokens; underlined: the answer", 0.5),
-             _label(f"the answer, word by word; blue: copied from where {name} looks", below - 1.1)]
+    parts = [_label("parts of the prompt; underlined: the answer", 0.5),
+             _label(f"the answer; blue: from where {name} looks", below - 1.1)]
     parts += [_token(places[j], "needle" if _inside(j, case["needle"]) else "prompt")
               for j in places]
     rules = []
@@ -72,7 +75,7 @@ def picture(case: dict[str, Any]) -> str:
         rules.append(_motion(step, len(written)))
     seconds = (len(written) + HOLD) * SECONDS
     title = f"{name[0].upper()}{name[1:]} looks at each word of the hidden answer as it is written"
-    return (f'<svg class="rm-walking" viewBox="-3 0 {WIDTH + 6} {height:.0f}" role="img" '
+    return (f'<svg class="rm-walking" viewBox="-3 0 {width + 6} {height:.0f}" role="img" '
             f'xmlns="http://www.w3.org/2000/svg"><title>{html.escape(title)}</title>'
             f"<style>{_style(seconds)}{''.join(rules)}}}</style>{''.join(parts)}</svg>")
 
@@ -94,7 +97,9 @@ def _excerpt(prompt: Sequence[str], inserted: Sequence[int], looks: Sequence[int
     return chosen
 
 
-def _lines(which: Sequence[int], texts: Sequence[str], first: float) -> dict[int, Placed]:
+def _lines(
+    which: Sequence[int], texts: Sequence[str], first: float, wide: int
+) -> dict[int, Placed]:
     """Set tokens in lines; words stay whole."""
     placed: dict[int, Placed] = {}
     left, line = 0.0, first
@@ -102,7 +107,7 @@ def _lines(which: Sequence[int], texts: Sequence[str], first: float) -> dict[int
         text = GAP if j < 0 else "start" if j == 0 and texts[0].startswith("<|") else texts[j]
         text = f" {text} " if j < 0 else text.replace("\n", " ")
         word = len(text) + sum(len(texts[k]) for k in _rest(which[at + 1:], texts))
-        if left + word * LETTER > WIDTH and text.startswith(" "):
+        if left + word * LETTER > wide and text.startswith(" "):
             left, line = 0.0, line + 1
         shown = text.lstrip() if left == 0 else text
         indent = (len(shown) - len(shown.lstrip())) * LETTER
