@@ -20,8 +20,7 @@ CHAPTER, CELL = "01_preliminaries", "needle-view"
 PICTURE = BOOK / "_static" / "walk.svg"
 """The same picture for the README."""
 WIDTH, NARROW, LETTER, LINE, SIZE = 620, 340, 9.0, 26, 15
-"""Widths of the picture, of that for a phone and of a letter, height of a line, size of the letters;
-CSS pixels."""
+"""Widths of the picture, of that for a phone and of a letter; heights of a line and the letters."""
 AROUND = 7
 """Tokens of the prompt that are shown on either side of what the head looks at."""
 SECONDS, HOLD = 0.4, 8
@@ -32,7 +31,7 @@ Placed = tuple[float, float, float, str]
 
 
 def walk(book: Path) -> str:
-    """Return the picture as an HTML block, with a switch that stops it; on a phone, a narrow one."""
+    """Return the picture, wide and for a phone, as an HTML block with a switch that stops it."""
     case = _case(load_notebook(book / "chapters" / f"{CHAPTER}.ipynb"))
     pictures = "".join(f'<div class="{name}">{picture(case, width)}</div>'
                        for name, width in (("rm-wide", WIDTH), ("rm-narrow", NARROW)))
