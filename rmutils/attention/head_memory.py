@@ -143,7 +143,7 @@ def key_heads_of(lm: LanguageModel, heads: Heads) -> dict[int, list[int]]:
 def memory_by_heads(
     lm: LanguageModel, heads: Heads, *, sinks: Annotated[int, Field(ge=0)] = 8,
     recent: Annotated[int, Field(ge=1)] = 64,
-) -> Iterator[Callable[[Sequence[int]], HeadCache]]:
+) -> Iterator[Callable[..., HeadCache]]:
     """Read texts in full, and keep keys and values of some heads whole, of the others a few.
 
     On exit the attention is as before, also after an error.
@@ -160,7 +160,8 @@ def memory_by_heads(
     Returns
     -------
     callable
-        Reads the token ids of a prompt, all but the last, and returns their `HeadCache`.
+        Reads the token ids of a prompt, all but the last, and returns their `HeadCache`. What they
+        share with a second argument, a `Trunk`, is not read again.
 
     Raises
     ------
@@ -192,8 +193,8 @@ def memory_by_heads(
     whole = {layer: kept for layer, kept in key_heads_of(lm, heads).items()
              if types[layer] != SLIDING}
 
-    def read(prompt: Sequence[int]) -> HeadCache:
-        trunk: DynamicCache = Trunk(lm.model, prompt[:-1]).cache
+    def read(prompt: Sequence[int], before: Trunk | None = None) -> HeadCache:
+        trunk: DynamicCache = Trunk(lm.model, prompt[:-1], before).cache
         layers: list[Any] = [
             HeadLayer(layer, whole[i], sinks, recent) if i in whole else _copy(layer)
             for i, layer in enumerate(trunk.layers)]

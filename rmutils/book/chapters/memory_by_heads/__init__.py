@@ -1,0 +1,1 @@
+"""The page *Memory where it retrieves*."""

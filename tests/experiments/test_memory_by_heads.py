@@ -1,0 +1,66 @@
+"""Memory by heads: conditions counted by hand, and the ends: the whole cache, and none."""
+
+import numpy as np
+import pytest
+
+from rmutils import DetectConfig, HeadScores, load_model
+from rmutils.book.chapters.memory_by_heads import experiment as module
+from rmutils.book.chapters.memory_by_heads.experiment import (
+    ANYWHERE,
+    MATCHED,
+    MEMORY,
+    NONE,
+    TOP,
+    WHOLE,
+    MemoryConfig,
+    conditions_of,
+    memory_needles,
+    ranking,
+)
+from rmutils.evaluation.answers import find_needles
+
+GRID = DetectConfig(lengths=(256,), depths=(0.5,), needles=2, max_new_tokens=16)
+CONFIG = MemoryConfig(
+    detect=GRID, scores=("copy",), shares=(0.25, 0.75), skipped=3, needles=2, sinks=4, recent=24,
+    asked=DetectConfig(lengths=(256,), depths=(0.5,), max_new_tokens=16, needle_set="literal"))
+
+
+def test_a_key_head_has_the_score_of_its_highest_query_head():
+    mean = np.array([[0.1, 0.2, 0.0, 0.9], [0.3, 0.0, 0.25, 0.0]])
+    assert ranking(HeadScores(mean[None], "a model"), 2) == [(0, 1), (1, 0), (1, 1), (0, 0)]
+
+
+def test_conditions_are_those_of_the_configuration():
+    """Of 8 key heads 2 and 6; with 6 too few are left for controls."""
+    order = [(3, 1), (1, 0), (0, 0), (0, 1), (1, 1), (2, 0), (2, 1), (3, 0)]
+    other = order[::-1]
+    rows = conditions_of({"copy": order, "attention": other}, (4, 2), CONFIG, 5)
+    assert [(score, policy, share, len(heads)) for score, policy, share, heads in rows] == [
+        ("", WHOLE, 1.0, 8), ("", NONE, 0.0, 0), ("copy", TOP, 0.25, 2), ("copy", MATCHED, 0.25, 2),
+        ("copy", ANYWHERE, 0.25, 2), ("copy", TOP, 0.75, 6), ("attention", TOP, 0.25, 2),
+        ("attention", TOP, 0.75, 6)]
+    assert rows[2][3] == [(3, 1), (1, 0)] and sorted(rows[3][3]) == [(1, 1), (3, 0)]
+    assert not {*rows[4][3]} & {*rows[2][3]}
+
+
+def test_the_whole_cache_answers_as_the_model_and_a_window_does_not(tmp_path, monkeypatch):
+    monkeypatch.setenv("RMUTILS_CACHE", str(tmp_path))
+    lm = load_model("tiny-llama", device="cpu")
+    found = memory_needles(lm, CONFIG, journal=tmp_path / "journal")
+    grid = module._asked(CONFIG, lm.corpus)
+    expected = find_needles(lm, grid).sort_values("needle")
+    whole = found[found["policy"] == WHOLE]
+    assert [*whole["response"]] == [*expected["response"]] and whole["success"].all()
+    assert (whole["kept"] == 1).all() and not found.loc[found["policy"] == NONE, "success"].any()
+    tops = found[found["policy"] == TOP].groupby("share")["kept"].mean()
+    few = found.loc[found["policy"] == NONE, "kept"].mean()
+    assert tops[0.25] == pytest.approx(0.25 + 0.75 * few, abs=0.01)  # bytes, not a mask
+    assert tops[0.75] == pytest.approx(0.75 + 0.25 * few, abs=0.01)
+    monkeypatch.setattr(module, "_answer", None)  # a finished case is not asked again
+    assert memory_needles(lm, CONFIG, journal=tmp_path / "journal").equals(found)
+
+
+def test_the_plan_has_two_models():
+    runs = [*MEMORY.runs().values()]
+    assert [run.model for run in runs] == ["smollm2-135m", "qwen2.5-coder-0.5b"]
+    assert all(run.config.recent == 64 and run.config.skipped == 16 for run in runs)
