@@ -1,12 +1,11 @@
 """Findings are rounded alike everywhere; prose gives way where a rerun says something else."""
 
 import math
-from types import SimpleNamespace
 
 import pytest
 
-from rmutils.book import findings
-from rmutils.book.findings import Measured, declare, finding, rounded, say
+from rmutils.book.findings import Measured, declare, finding, registry, say
+from rmutils.book.findings.registry import rounded
 from rmutils.core.errors import NotStored, UserError
 from rmutils.core.registry import Registry
 from rmutils.stats import Interval
@@ -15,10 +14,9 @@ from rmutils.stats import Interval
 @pytest.fixture
 def lost(monkeypatch):
     """Declares a finding whose interval depends on the model; returns how often it was computed."""
-    monkeypatch.setattr(findings, "FINDINGS", Registry("finding", "rmutils.findings"))
-    monkeypatch.setattr(findings, "_KNOWN", {})
+    monkeypatch.setattr(registry, "FINDINGS", Registry("finding", "rmutils.findings"))
+    monkeypatch.setattr(registry, "_KNOWN", {})
     calls = []
-    artifact = SimpleNamespace(name="sweep/a/1")
 
     @declare("test-lost", unit="points", place="fig-lost",
              otherwise="Without its {count} heads, {value} points {ci} are lost: {verdict}.")
@@ -28,7 +26,7 @@ def lost(monkeypatch):
             raise NotStored("Make it with `rmutils run x`.")
         found = {"strong": (25.4, 11.2, 38.6), "weak": (3.0, -2.0, 8.0),
                  "other": (-5.2, -9.6, -1.9)}[model]
-        return Measured(Interval(*found), [artifact], 32, p, words={"count": 4})
+        return Measured(Interval(*found), ["sweep/a/1"], 32, p, words={"count": 4})
 
     return calls
 

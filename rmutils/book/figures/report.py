@@ -50,6 +50,11 @@ def counted(value: float, low: float, high: float) -> str:
     return number(value) if low == high else number(value, low, high)
 
 
+def intervals(rows: pd.DataFrame) -> list[str]:
+    """Put a column of a table into words: `number` of each row of value, low and high."""
+    return [number(*row) for row in rows.to_numpy(float)]
+
+
 def sentence(row: Any) -> str:
     """Say what was measured for a part of a claim, with interval and units."""
     if isnan(row.value):
@@ -95,12 +100,12 @@ MOST_FOUND = 3
 """Sentences of what was found: more is not read."""
 
 
-def what_we_found(question: str, *findings: str) -> HTML:
+def what_we_found(question: str, *findings: str | Markdown) -> HTML:
     """Show a chapter's question and what was found: the book puts the box below the title."""
     if not 1 <= len(findings) <= MOST_FOUND:
         raise ValueError(f"{len(findings)} findings: a chapter shows one to {MOST_FOUND}")
     inline = MarkdownIt("js-default").renderInline
-    items = "".join(f"<li>{inline(finding)}</li>" for finding in findings)
+    items = "".join(f"<li>{inline(getattr(one, 'data', one))}</li>" for one in findings)
     return HTML(f'<section class="rm-found" aria-label="What we found"><p>{inline(question)}</p>'
                 f"<p><strong>What we found</strong></p><ul>{items}</ul></section>")
 

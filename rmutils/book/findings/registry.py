@@ -1,9 +1,4 @@
-"""Findings: every number that prose shows has one name, one code and one rounding.
-
-A finding is declared beside the code that computes it. Prose is written by hand, and `say` puts
-findings into it. A sentence is true of the stored results; where a run with other parameters gives
-another verdict, the findings' own standard sentences take its place.
-"""
+"""Findings: every number that prose shows has one name, one code and one rounding."""
 
 from __future__ import annotations
 
@@ -11,13 +6,11 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from IPython.display import Markdown
-
+from rmutils.book.verdicts import Effect
 from rmutils.core.errors import NotStored, UserError
 from rmutils.core.registry import Registry
-from rmutils.core.results import Artifact
 from rmutils.stats import LEVEL, Interval
 
 Verdict = Literal["shown", "opposite shown", "undecided", ""]
@@ -41,7 +34,7 @@ class Measured:
     found : Interval
         In the unit of the finding; without ends where there is no interval.
     artifacts : collection
-        The stored results that it was computed from.
+        Names of the stored results that it was computed from.
     clusters : int, optional
         Independent pieces of evidence: needles, questions, texts.
     p : float
@@ -54,11 +47,19 @@ class Measured:
     """
 
     found: Interval
-    artifacts: Collection[Artifact]
+    artifacts: Collection[str]
     clusters: int | None = None
     p: float = math.nan
     verdict: Verdict | None = None
     words: Mapping[str, object] | None = None
+
+
+    @classmethod
+    def of(cls, effect: Effect, scale: float, **words: object) -> Self:
+        """From what decides claims, so that a claim and a chapter show one number."""
+        ends = Interval(*(scale * end for end in (effect.value, effect.low, effect.high)))
+        return cls(ends, effect.artifacts, effect.clusters, words=words,
+                   verdict=UNDECIDED if effect.blocked else None)
 
 
 @dataclass(frozen=True)
@@ -121,9 +122,11 @@ def rounded(found: Interval) -> tuple[str, str, str]:
     An end that is not zero is not rounded to zero: that could turn a verdict.
     """
     value, low, high = map(float, found)
+    if math.isnan(value):
+        return "\N{EN DASH}", "", ""
     if math.isnan(low) or math.isnan(high):
-        return f"{value:,.0f}" if abs(value) >= 9.5 or value == round(value) else f"{value:z.2g}", \
-            "", ""
+        whole = abs(value) >= 9.5 or value == round(value)
+        return f"{value:,.0f}" if whole else f"{value:z.2g}", "", ""
     width = max(high - low, 0.0)
     digits = 0 if width >= WIDEST or not width else math.ceil(math.log10(WIDEST / width))
     while digits < DIGITS and any(end and not float(f"{end:.{digits}f}") for end in (low, high)):
@@ -204,7 +207,7 @@ def _measured(name: str, declared: Declared, of: tuple[Any, ...]) -> Finding:
                        declared.otherwise)
     return Finding(name, value, low, high, declared.unit, one.clusters, one.p,
                    one.verdict or _verdict(low, high, one.p), otherwise,
-                   tuple(artifact.name for artifact in one.artifacts), declared.place)
+                   tuple(one.artifacts), declared.place)
 
 
 def _verdict(low: float, high: float, p: float) -> Verdict:
@@ -213,47 +216,3 @@ def _verdict(low: float, high: float, p: float) -> Verdict:
     if p >= 1 - LEVEL or low <= 0 <= high:  # without a p, the interval alone decides
         return UNDECIDED
     return SHOWN if low > 0 else AGAINST
-
-
-class Said(Markdown):
-    """Prose with findings in it; its output names them."""
-
-    def __init__(self, text: str, findings: Collection[str]):
-        super().__init__(text)
-        self.findings = [*findings]
-
-    def _repr_markdown_(self) -> tuple[str, dict[str, object]]:
-        return self.data, {"rmutils": {"findings": self.findings}}
-
-
-OWN_RUN = "*In this run:*"
-"""Marks standard sentences: the reader's parameters gave another verdict."""
-
-
-def say(
-    text: str, *, expect: Verdict | Mapping[str, Verdict] = SHOWN, **inserted: object
-) -> Said:
-    """Show hand-written prose with findings in it.
-
-    Parameters
-    ----------
-    text : str
-        Markdown with the names of what is inserted: `{loss}`, `{loss:ci}`.
-    expect : str or mapping
-        The verdict that the prose takes for granted, of all findings or of each by name. If one
-        has another verdict, the standard sentences of all stand instead.
-    **inserted
-        Findings, and words or counts.
-    """
-    findings = {key: one for key, one in inserted.items() if isinstance(one, Finding)}
-    names = [one.name for one in findings.values()]
-    if missing := {one.missing for one in findings.values() if one.missing}:
-        return Said(" ".join(["Not computed yet.", *sorted(missing)]), names)
-    expected = (expect if isinstance(expect, Mapping) else dict.fromkeys(findings, expect))
-    if unknown := set(expected) - set(findings):
-        raise UserError(f"no finding is inserted as {', '.join(sorted(unknown))}")
-    judged = {key: one for key, one in findings.items() if one.verdict}
-    if any(one.verdict != expected.get(key, one.verdict) for key, one in judged.items()):
-        told = dict.fromkeys(one.sentence for one in judged.values())
-        return Said(" ".join([OWN_RUN, *told]), names)
-    return Said(text.format(**inserted), names)
