@@ -7,10 +7,7 @@ import numpy as np
 import pytest
 
 from rmutils.book.chapters.training_effect.layer_matched_training import (
-    LEADS,
     LayerMatchedTraining,
-    finding,
-    headline,
     layer_matched_training,
     planned,
     verdict,
@@ -50,30 +47,13 @@ def test_the_effect_is_the_mean_difference_over_cases_that_both_solve(result):
     assert list(effects.index) == ["retrieval heads", "other heads", "needles found"]
 
 
-def test_no_verdict_before_all_seeds_are_there(result):
-    told = finding(result, PLAN)
-    assert "Seeds: 2 of 3 planned" in told and "no verdict" in told
-    alone = finding(LayerMatchedTraining(result.runs[1:], 3), PLAN)
-    own = alone.partition("**")[2].partition(" thousandths")[0]
-    assert f"; {own}." in told and "Seed by seed" not in alone
-    assert headline(result) == ""
-    whole = LayerMatchedTraining(result.runs, 2)
-    assert "By the rule" in finding(whole, PLAN)
-    lead = LEADS[verdict(whole.beyond_control(), whole.rise())]
-    number = told.partition("**")[2].partition(" thousandths")[0]
-    assert headline(whole).startswith(f"**{lead}.**")
-    assert headline(whole).endswith(f"{number} thousandths (2 seeds).")
-
-
 def test_arms_from_different_machines_are_a_deviation(result):
     (own, control), *_ = result.runs
     machine = dict(own.artifact.manifest["environment"], hardware="an abacus")
     other = replace(control, artifact=SimpleNamespace(
         manifest=control.artifact.manifest | {"environment": machine}))
-    assert "machines" not in finding(result, PLAN)
-    apart = LayerMatchedTraining([(own, other)], 3)
-    assert "different machines in 1 of" in finding(apart, PLAN)
-    assert headline(replace(apart, planned=1)).endswith("on different machines).")
+    assert result.made_elsewhere() == 0
+    assert LayerMatchedTraining([(own, other)], 3).made_elsewhere() == 1
 
 
 @pytest.mark.parametrize(("beyond", "expected"), [
@@ -83,8 +63,7 @@ def test_arms_from_different_machines_are_a_deviation(result):
     (Interval(2, -6, 9), "undecided"),
 ])
 def test_the_rule_of_the_plan(beyond, expected):
-    said = verdict(beyond, Interval(15, 10, 20))
-    assert expected in said and said in LEADS
+    assert expected in verdict(beyond, Interval(15, 10, 20))
 
 
 def test_needles_found_have_the_interval_of_the_books_policy(result):

@@ -14,11 +14,7 @@ from rmutils.book.chapters.failure_modes.experiment import (
     failure_modes_stored,
 )
 from rmutils.book.chapters.general_abilities.experiment import stored_abilities
-from rmutils.book.chapters.masking_sweep import plots as masking_figures
-from rmutils.book.chapters.masking_sweep import sweet_spot
-from rmutils.book.chapters.masking_sweep.experiment import Sweep
 from rmutils.book.chapters.score_distribution.designs import design_stored, designs, points
-from rmutils.book.experiments.sweep_questions import least_right, passing
 from rmutils.book.figures import report
 from rmutils.evaluation.failure_prompts import OUTCOMES, FailurePrompt
 from rmutils.heads import HeadScores
@@ -123,44 +119,6 @@ def test_tasks_that_could_not_fall_are_left_out():
     assert not sentences.at_a_constant(certain, constant)
 
 
-def test_a_small_screen_says_what_it_misses():
-    assert least_right(5, 0.0) == 3 and least_right(5, 0.99) == 5
-    assert passing(5, 3, 0.5) == pytest.approx(16 / 32)  # 10 + 5 + 1 of 32
-    table = pd.DataFrame({"task": ["a", "b"], "samples": 5, "chance": 0.06,
-                          "within_reach": [True, False]})
-    result = Sweep(table, pd.DataFrame(), pd.DataFrame())
-    said = masking_figures.screening(result)
-    assert "1 of 2" in said and "(b)" in said
-    power = masking_figures.screening_power(result)
-    assert "only five questions and needs three right" in power and "in 50% of all tries" in power
-
-
-@pytest.mark.parametrize("inside, said", [
-    ([None, None, sweet_spot.FEWER, sweet_spot.OPEN],
-     "Two of four ways to look for a sweet spot find one: τ = 0.1 masks too few heads for the one "
-     "by c and masks enough heads for the one by d, which has no upper end,"),
-    ([sweet_spot.YES, sweet_spot.MORE, None, sweet_spot.YES],
-     "Three of four ways to look for a sweet spot find one: τ = 0.1 lies inside the one by a and d "
-     "and masks too many heads for the one by b."),
-    ([None, sweet_spot.YES], "One of two ways to look for a sweet spot finds one: τ = 0.1 lies"),
-    ([None, None], "None of two ways to look for a sweet spot find one.")])
-def test_where_a_threshold_lies(inside, said):
-    table = pd.DataFrame({"sweet spot by": [*"abcd"][:len(inside)], "inside": inside})
-    assert masking_figures.spots_around(table, 0.1).startswith(said)
-
-
-def test_lines_that_end_early_and_panels_that_say_nothing():
-    table = answers(("whole", 0, 11), ("retrieval", 4, 0), ("non-retrieval", 4, 9))
-    result = Sweep(pd.DataFrame(), table, pd.DataFrame())
-    assert not masking_figures.random_heads_end(result)
-    longer = Sweep(pd.DataFrame(), pd.concat([table, answers(("retrieval", 8, 0))]), pd.DataFrame())
-    assert "end at 4:" in masking_figures.random_heads_end(longer)
-    drawn = {"tasks": pd.DataFrame({"low": [0.0, 0.0], "high": [1.0, 0.8]}),
-             "haystack": pd.DataFrame({"low": [0.0, 0.7], "high": [0.3, 1.0]})}
-    assert masking_figures.panels_left_out(drawn).endswith(": tasks.")
-    assert not masking_figures.panels_left_out({"haystack": drawn["haystack"]})
-
-
 def modes(chain: str, passed: int, others: int = 0, matched: int = 0) -> FailureModes:
     prompts = (FailurePrompt(CHAIN, "any", chain, ("Anna", "Bo")),) * 40
     rows = [{"prompt": i, "kind": CHAIN, "form": "any", "masked": masked, "draw": draw,
@@ -192,29 +150,6 @@ def test_layer_matched_others_beside_the_heads():
     unasked = modes("?", 36)
     table = unasked.table[unasked.table["masked"] != MATCHED]
     assert "but not run" in sentences.matched_failures("m", FailureModes(unasked.prompts, table), 0)
-
-
-def answers(*counts: tuple[str, int, int]) -> pd.DataFrame:
-    """Twelve needles, of which so many are found under a policy, in each of two draws."""
-    return pd.DataFrame([
-        {"policy": policy, "draw": draw, "count": heads, "task": "haystack", "sample": i,
-         "cluster": i, "correct": float(i < found)}
-        for policy, heads, found in counts for draw in range(1 + (policy == MATCHED))
-        for i in range(12)])
-
-
-def test_needles_without_layer_matched_others():
-    """One head of layer 0 reaches 0.1, and 11 needles are lost without it."""
-    of = HeadScores(np.array([[[0.5, 0.0, 0.0], [0.0, 0.0, 0.0]]]), "m")
-
-    def said(*found):
-        table = answers(("whole", 0, 11), ("retrieval", 1, 0), *((MATCHED, 1, n) for n in found))
-        return sentences.matched_needles(
-            "m", Sweep(pd.DataFrame(), table, pd.DataFrame()), of, 0.1)
-
-    assert "it is these heads" in said(11) and "stored" not in said(11)
-    assert "leaves open" in said(0)  # 12 needles allow for a difference of 0.25 either way
-    assert "not asked with others" in said()
 
 
 def test_what_is_missing_from_the_plan_is_said():

@@ -2,23 +2,18 @@
 
 import math
 
-import numpy as np
 import pandas as pd
 
 from rmutils.book.chapters.training_sentences import (
     abilities_kept,
     copied_and_known,
     drift_beside_others,
-    heads_by_detection,
     main_contrasts,
-    masked_heads,
     other_trainings,
     reasoning_kinds,
     strengths,
 )
 from rmutils.book.verdicts import Effect
-from rmutils.heads import HeadScores
-from rmutils.stats import Interval
 
 
 def table(*rows, **columns):
@@ -140,51 +135,3 @@ def test_drift_is_told_from_the_range_of_others():
                     "0.4), more than every other training on `o` (0.56; others 0.2 to 0.4) and "
                     "within their range on `n` (0.08; others 0.2 to 0.4).")
     assert drift_beside_others(rows("m", 0, 1)[1:]) == ""
-
-
-def test_masked_heads_rise_only_above_zero():
-    def effect(value, half):
-        return Effect(value, value - half, value + half, "score", (), 12, "one training")
-
-    effects = {"retmask": effect(0.015, 0.004), "sft": effect(0, 0.003)}
-    needles = {"m": {"retmask": effect(0.12, 0.07), "sft": effect(0.08, 0.06)},
-               "n": {"retmask": effect(-0.09, 0.05)}}
-    first, second, third = masked_heads("m", effects, {"n": effect(-0.002, 0.008)}, needles)
-    assert "of `m` rise**: by 15 [11,\u00a019]" in first.replace(".0", "") and "12 needles" in first
-    assert "0 [-3,\u00a03] after SFT" in first.replace(".0", "") and "(`n`)" in second
-    assert "More needles were found after other trainings, too.**" in third and "`n`" not in third
-    assert "share of needles found rises on `m` (12 [5,\u00a019]), in" in third
-    assert third.endswith("changes by 8 [2,\u00a014] (SFT), so it rises after SFT, too.")
-    assert "Trained again" not in first and masked_heads(
-        "m", effects, {"n": effect(-0.002, 0.008)}, needles, (5, Interval(0.016, 0.012, 0.02))
-    )[0].endswith(" Trained again on five other sets of instructions, they change by 16 "
-                  "[12,\u00a020].")
-    assert second.startswith("On the teaching models") and masked_heads(
-        "m", effects, {"n": effect(0, 1)}, needles, layers="Layers.")[1].startswith(
-            "Layers. On the teaching models")
-    needles["m"]["sft"] = effect(0, 0.06)
-    alone = masked_heads("m", effects, {"n": effect(0, 1)}, needles)[2]
-    assert "went with more needles, after no other training.**" in alone and "too" not in alone
-    both = masked_heads("m", effects, {"n": effect(0.02, 0.01)}, needles)[2]
-    assert "Needles found did not follow the scores.**" in both
-    assert "and falls on `n` (-9 [-14,\u00a0-4])," in both
-    needles["n"]["retmask"] = effect(0.01, 0.05)
-    assert "did not always go with" in masked_heads("m", effects, {"n": effect(0.02, 0.01)},
-                                                    needles)[2]
-    first, _, third = masked_heads(
-        "m", effects | {"retmask": effect(0.001, 0.004)}, {"n": effect(0, 1)}, needles)
-    assert "do not measurably change" in first and "In no model do scores rise" in third
-
-
-def test_detections_that_select_other_heads_are_told_apart():
-    def scores(lengths, *means):
-        cases = pd.DataFrame({"length": lengths, "needle": range(len(lengths)), "success": True})
-        return HeadScores(np.array([[means]] * len(lengths), float), "m",
-                          cases["needle"].to_numpy(), cases)
-
-    own, other = scores([512, 1024], 0.5, 0.2, 0.1), scores([256, 512, 4096], 0.5, 0.05, 0.1)
-    assert heads_by_detection("m", own, other, 0.1) == (
-        "On `m`, trainings mask 3 heads, detected at 2 lengths from 512 to 1,024 tokens of the "
-        "prompt; most other chapters count 2, detected at 3 lengths from 256 to 4,096 tokens. "
-        "2 heads are in both.")
-    assert heads_by_detection("m", own, own, 0.1) == ""

@@ -15,8 +15,6 @@ from scipy.stats import pearsonr
 from rmutils.book.chapters.data_and_training.pair_statistics import difference_on_same
 from rmutils.book.chapters.failure_modes.experiment import WHOLE, FailureModes
 from rmutils.book.chapters.general_abilities.experiment import BEFORE, means_by_strategy
-from rmutils.book.chapters.masking_sweep.experiment import Sweep, count_at
-from rmutils.book.chapters.masking_sweep.sweet_spot import UNMASKED, mean_under
 from rmutils.book.chapters.preliminaries.experiment import COLLAPSED, OVERLAP, RANDOM
 from rmutils.book.chapters.score_distribution.designs import (
     correlations,
@@ -24,11 +22,10 @@ from rmutils.book.chapters.score_distribution.designs import (
     heterogeneity,
     standard_error,
 )
-from rmutils.book.experiments.sweep_questions import HAYSTACK
 from rmutils.book.figures.report import by_sign, join, number
 from rmutils.core.paths import DATA
 from rmutils.heads import HeadScores
-from rmutils.heads.masking import MATCHED, count_displaced, draw_layer_matched
+from rmutils.heads.masking import MATCHED
 from rmutils.heads.sparsity import top_overlap
 from rmutils.stats import DIFFERENCE, Interval, interval
 
@@ -143,38 +140,6 @@ def real_depths(model: str, table: pd.DataFrame, excluded: float = -0.1) -> str:
 
 def _at(scores: HeadScores, head: tuple[int, int]) -> Interval:
     return Interval(scores.mean[head], *scores.interval()[head])
-
-
-# Chapter 2
-
-def matched_needles(model: str, result: Sweep, scores: HeadScores, tau: float) -> str:
-    """Say what layer-matched others cost in needles, beside retrieval heads and any others.
-
-    Parameters
-    ----------
-    tau : float
-        As many heads are masked as reach it.
-    """
-    count = count_at(scores, tau)
-    rows = result.answers[result.answers["task"] == HAYSTACK]
-    masks = {"the retrieval heads": ("retrieval", count), "any others": ("non-retrieval", count),
-             "others of the same layers": (MATCHED, count)}
-    there = rows.loc[rows["count"] == count].groupby("policy")["draw"].nunique()
-    if MATCHED not in there:
-        return (f"- **{model}**: not asked with others of the same layers masked."
-                + missing_from_plan("02_masking_sweep", model, 0))
-    left = {name: mean_under(rows, "correct", mask) for name, mask in masks.items()
-            if mask[0] in there}
-    control = mean_under(rows, "correct", (MATCHED, count), ("retrieval", count))
-    cost = mean_under(rows, "correct", UNMASKED, ("retrieval", count)).value
-    like = scores.ranking()[:count]
-    displaced = count_displaced(draw_layer_matched(scores.shape, like, exclude=like), like)
-    return (
-        f"- **{model}**, {count} heads masked: masking as many others of the same layers leaves "
-        f"{number(*control)} more of the needles found than masking the retrieval heads, "
-        f"{heads_or_layers(control, cost, there[MATCHED], displaced)}. Found with "
-        + ", ".join(f"{name} masked: {number(*found)}" for name, found in left.items()) + "."
-        + _displaced(displaced) + missing_from_plan("02_masking_sweep", model, there[MATCHED]))
 
 
 def _displaced(displaced: int) -> str:

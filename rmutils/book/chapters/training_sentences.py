@@ -10,7 +10,6 @@ import pandas as pd
 from rmutils.book.chapters.main_tables.experiment import able_to_differ
 from rmutils.book.figures.report import by_sign, join, number, spell
 from rmutils.book.verdicts import ALPHA, SHOWN, Claimed, Effect, answers
-from rmutils.heads import HeadScores
 from rmutils.pipeline.retmask import RetMaskRun
 from rmutils.preference.strategies import STRATEGIES
 from rmutils.stats import ANY, SHARE, Bounds, Interval, interval
@@ -291,92 +290,12 @@ def _range(rows: Sequence[pd.Series], column: str) -> str:
     return " to ".join(dict.fromkeys(f"{end:.2g}" for end in (min(values), max(values))))
 
 
-def masked_heads(
-    model: str, effects: Mapping[str, Effect], elsewhere: Mapping[str, Effect],
-    needles: Mapping[str, Mapping[str, Effect]], again: tuple[int, Interval] | None = None,
-    layers: str = "",
-) -> list[str]:
-    """Say what RetMask does to the scores of the heads that it masks, and to the needles found.
-
-    Parameters
-    ----------
-    effects : mapping
-        As from `rmutils.book.claims.effects.head_effects.masked_heads_after`, with `retmask`.
-    elsewhere : mapping
-        Other models -> the effect of RetMask on them.
-    needles : mapping
-        Model -> strategy -> change of the share of needles found, for all of these models.
-    again : (int, Interval), optional
-        How often `model` was trained again, and what that changed.
-    layers : str
-        What controls of the same layers show.
-    """
-    own = effects["retmask"]
-    others = join(f"{_scaled(effect, 1000)} after {STRATEGIES[name].name}"
-                  for name, effect in effects.items() if name != "retmask")
-    return [
-        f"**After RetMask, the scores of the masked heads of `{model}` "
-        f"{by_sign(_of(own), 'rise', 'fall', 'do not measurably change')}**: by "
-        f"{_scaled(own, 1000)} thousandths (95 % interval over {own.clusters} needles; "
-        f"{own.note}). After its other trainings they change by {others}."
-        + (f" Trained again on {spell(again[0])} other sets of instructions, they change by "
-           f"{number(*(1000 * end for end in again[1]))}." if again else ""),
-        f"{layers} On the teaching models, with several seeds, RetMask changes them by ".lstrip()
-        + join(f"{_scaled(effect, 1000)} (`{name}`)" for name, effect in elsewhere.items()) + ".",
-        _needles_where_scores_rise({model: own, **elsewhere}, needles)]
-
-
-def _needles_where_scores_rise(
-    scores: Mapping[str, Effect], needles: Mapping[str, Mapping[str, Effect]]
-) -> str:
-    """Say what becomes of the needles found where RetMask raises scores, and after which other
-    trainings they rise as well."""
-    risen = [model for model, effect in scores.items() if effect.low > 0]
-    if not risen:
-        return "In no model do scores rise, so nothing follows about the needles found."
-    told, beside, also = [], [], {}
-    for model in risen:
-        own, others = needles[model]["retmask"], dict(needles[model])
-        del others["retmask"]
-        told.append(f"{by_sign(_of(own), 'rises', 'falls', 'does not measurably change')} on "
-                    f"`{model}` ({_scaled(own, 100)})")
-        if own.low <= 0:
-            continue
-        also[model] = [STRATEGIES[name].name for name, one in others.items() if one.low > 0]
-        if others:
-            beside.append(
-                f" After other trainings of `{model}` it changes by "
-                + join(f"{_scaled(one, 100)} ({STRATEGIES[name].name})"
-                       for name, one in others.items())
-                + (f", so it rises after {join(also[model])}, too" if also[model] else "") + ".")
-    lead = ("Needles found did not follow the scores"
-            if any(needles[model]["retmask"].high < 0 for model in risen) else
-            "More needles were found after other trainings, too" if any(also.values()) else
-            "Higher scores went with more needles, after no other training"
-            if len(also) == len(risen) else "Higher scores did not always go with more needles")
-    return (f"**{lead}.** Where RetMask raises scores, the share of needles found {join(told)}, in "
-            f"percentage points.{''.join(beside)}")
-
-
 def _of(effect: Effect) -> Interval:
     return Interval(effect.value, effect.low, effect.high)
 
 
 def _scaled(effect: Effect, scale: float) -> str:
     return number(*(scale * end for end in _of(effect)))
-
-
-def heads_by_detection(model: str, own: HeadScores, other: HeadScores, tau: float) -> str:
-    """Say how many heads the detection before a training selects, beside that of other chapters."""
-    ours, theirs = own.select(tau=tau), other.select(tau=tau)
-    prompts = [sorted(scores.cases["length"].unique()) for scores in (own, other)]
-    if {*ours} == {*theirs}:
-        return ""
-    first, second = (f"{len(lengths)} lengths from {lengths[0]:,} to {lengths[-1]:,} tokens"
-                     for lengths in prompts)
-    return (f"On `{model}`, trainings mask {len(ours)} heads, detected at {first} of the prompt; "
-            f"most other chapters count {len(theirs)}, detected at {second}. "
-            f"{len({*ours} & {*theirs})} heads are in both.")
 
 
 LAST_STEPS = 5

@@ -10,7 +10,6 @@ from functools import cache, partial
 
 import numpy as np
 import pandas as pd
-from scipy.stats import binom
 
 from rmutils.corpora.world import World
 from rmutils.corpora.world.knowledge import KINDS, KNOWN
@@ -135,17 +134,6 @@ def screen(
         rows.append((name, len(right), value, low, high, by_chance, _above(right, by_chance)))
     return pd.DataFrame(rows, columns=["task", "samples", "value", "low", "high", "chance",
                                        "within_reach"])
-
-
-def least_right(count: int, chance: float) -> int:
-    """Fewest right answers, of so many questions, with which a task gets past the screen."""
-    return next(right for right in range(count + 1) if right == count or _above(
-        pd.Series([1.0] * right + [0.0] * (count - right)), chance))
-
-
-def passing(count: int, least: int, share: float) -> float:
-    """Probability of at least `least` right answers of `count` if each is right in a `share`."""
-    return float(binom.sf(least - 1, count, share))
 
 
 def _above(right: pd.Series, chance: float) -> bool:

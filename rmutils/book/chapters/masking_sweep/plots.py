@@ -12,11 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from rmutils.book.chapters.masking_sweep import sweet_spot
-from rmutils.book.chapters.masking_sweep.experiment import Sweep
-from rmutils.book.chapters.masking_sweep.sweet_spot import PERPLEXITY, REPETITION, telling
-from rmutils.book.experiments.sweep_questions import least_right, passing
-from rmutils.book.figures.report import join, spell
+from rmutils.book.chapters.masking_sweep.sweet_spot import PERPLEXITY, REPETITION
 from rmutils.book.figures.style import BLUE, GREY, INK, ORANGE, RED, WIDTH, colour_of, new_axes
 from rmutils.heads.masking import MATCHED
 
@@ -157,61 +153,3 @@ def by_length(models: Mapping[str, pd.DataFrame], ylabel: str) -> Figure:
     axes.set(xlabel="prompt length (tokens)", ylabel=ylabel, ylim=(0, 1.03))
     axes.legend(loc="lower left")
     return figure
-
-
-def screening(result: Sweep) -> str:
-    """Say which kinds of questions a model was not shown to be able to answer."""
-    asked = result.screening
-    out = asked.loc[~asked["within_reach"], "task"].tolist()
-    return (f"**{len(out)} of {len(asked)} kinds of questions were not shown to be within reach**"
-            + (f" ({', '.join(out)})" if out else "") + ".")
-
-
-def screening_power(result: Sweep) -> str:
-    """Say what a screen with so few questions misses."""
-    asked = result.screening
-    few = asked[asked["samples"] == asked["samples"].min()]
-    count, chance = int(few["samples"].iloc[0]), few["chance"].median()
-    least = least_right(count, chance)
-    return (
-        f"They may still be within reach: the screening asks only {spell(count)} questions and "
-        f"needs {spell(least)} right. A model that is right half of the time passes it in "
-        f"{passing(count, least, 0.5):.0%} of all tries.")
-
-
-WHERE = {sweet_spot.YES: "lies inside the one by {}",
-         sweet_spot.FEWER: "masks too few heads for the one by {}",
-         sweet_spot.MORE: "masks too many heads for the one by {}",
-         sweet_spot.OPEN: "masks enough heads for the one by {}, which has no upper end, so "
-                          "whether they are too many stays open"}
-
-
-def spots_around(table: pd.DataFrame, tau: float) -> str:
-    """Say how many ways give a sweet spot, and where a threshold lies relative to these.
-
-    Parameters
-    ----------
-    table : DataFrame
-        As from `rmutils.book.chapters.masking_sweep.sweet_spot.verdicts`.
-    """
-    named = table.dropna(subset="inside").groupby("inside")["sweet spot by"].apply(join)
-    count = table["inside"].notna().sum()
-    lead = (f"{spell(count).capitalize()} of {spell(len(table))} ways to look for a sweet spot "
-            f"{'find' if count != 1 else 'finds'} one")
-    where = [words.format(named[answer]) for answer, words in WHERE.items() if answer in named]
-    return f"{lead}: τ = {tau:g} {join(where)}." if where else f"{lead}."
-
-
-def random_heads_end(result: Sweep) -> str:
-    """Say why the line of random others ends before that of the highest heads, if it does."""
-    most = result.answers.groupby("policy")["count"].max()
-    end = most.get("non-retrieval", 0)
-    return "" if end >= most["retrieval"] else (
-        f"The lines of other heads end at {end}: where more are masked, too few are left to draw "
-        "as many others from.")
-
-
-def panels_left_out(curves: Mapping[str, pd.DataFrame]) -> str:
-    """Name the measures that `masking_sweep.sweet_spot.telling` leaves out, if any."""
-    left = [name for name in curves if name not in telling(curves)]
-    return f"Not drawn, because the intervals span most of the scale: {join(left)}." if left else ""

@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 
 from rmutils.book.chapters.which_heads import pairs_from_other_heads as other_heads
 from rmutils.book.chapters.which_heads.experiment import COPY, PLAIN_TEXT, SCORE, TASK, WRITE
-from rmutils.book.experiments.planned_runs import RETMASK
-from rmutils.book.figures.report import number, spell
+from rmutils.book.figures.report import number
 from rmutils.book.figures.style import BLUE, GREY, RED, WIDTH
 from rmutils.stats import smallest_effect
 
@@ -107,17 +106,3 @@ def pairs_said(result: other_heads.PairsFromOtherHeads) -> str:
     if missing := result.planned - len(result.trainings):
         told.append(f"- {missing} of {result.planned} planned trainings have not been made.")
     return "\n".join([*told, *(f"- {said}" for said in result.deviations)])
-
-
-def again_said(result: other_heads.PairsFromOtherHeads) -> str:
-    """Say what RetMask by copy score changes in the plan's seeds."""
-    seeds = sum(strategy == RETMASK and score == other_heads.COPY
-                for score, strategy, _ in result.trainings)
-    if not seeds:
-        return ""
-    score, found = result.again()
-    return (f"{spell(seeds).capitalize()} further RetMask trainings, each with instructions and a "
-            f"seed of its own, raise the scores of the masked heads by "
-            f"**{number(*(1000 * x for x in score))} thousandths** and the share of needles "
-            f"found, {100 * result.before.success_rate.value:.0f} % before, by "
-            f"**{number(*(100 * x for x in found))} points**.")
