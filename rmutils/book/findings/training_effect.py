@@ -18,7 +18,7 @@ from rmutils.book.chapters.which_heads.pairs_from_other_heads import (
     pairs_from_other_heads,
 )
 from rmutils.book.claims.effects import head_effects
-from rmutils.book.experiments.planned_runs import BEFORE, RETMASK, load_plan
+from rmutils.book.experiments.planned_runs import BEFORE, RETMASK
 from rmutils.book.experiments.real_tasks import difference
 from rmutils.book.findings.registry import AGAINST, SHOWN, UNDECIDED, Measured, Verdict, declare
 from rmutils.core.errors import NotStored
@@ -130,7 +130,7 @@ def needles_change(model: str, strategy: str = RETMASK) -> Measured:
 
 @cache
 def _again() -> PairsFromOtherHeads:
-    found = pairs_from_other_heads(load_plan("pairs_from_other_heads"))
+    found = pairs_from_other_heads()
     if not found.repeated:
         raise NotStored("No further runs are stored. `rmutils run which_heads -p compute_pairs "
                         "auto` makes them.")
@@ -159,7 +159,7 @@ def needles_change_again() -> Measured:
 
 @cache
 def _matched() -> layer_matched.LayerMatchedTraining:
-    found = layer_matched.layer_matched_training(load_plan("layer_matched_training"))
+    found = layer_matched.layer_matched_training()
     if len(found.runs) < found.planned:
         raise NotStored(f"{len(found.runs)} of {found.planned} seeds are stored. `rmutils run "
                         "06_training_effect -p compute_matched auto` makes the others.")
