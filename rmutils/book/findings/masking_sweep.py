@@ -11,10 +11,10 @@ from rmutils.book.chapters.masking_sweep.experiment import Sweep, count_at
 from rmutils.book.chapters.masking_sweep.sweet_spot import SHARES, UNMASKED, mean_under, worse_from
 from rmutils.book.claims.effects import masking_effects
 from rmutils.book.experiments import needles_left
-from rmutils.book.experiments.planned_runs import load_plan
 from rmutils.book.experiments.sweep_questions import HAYSTACK
 from rmutils.book.findings.registry import NONE, SHOWN, UNDECIDED, Measured, Verdict, declare
 from rmutils.core.errors import NotStored
+from rmutils.core.experiment import load_plan
 from rmutils.heads.scores import HeadScores
 from rmutils.models.known_models import tau_of
 from rmutils.stats import Interval
