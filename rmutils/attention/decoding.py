@@ -51,12 +51,8 @@ T = TypeVar("T", bound=Callable[..., tuple[Tensor, Tensor | None]])
 class ArgMaxRecorder:
     """Collects, for one forward pass, the key index with the largest attention of each head.
 
-    Attributes
-    ----------
-    rows : int
-        So many of the newest queries are watched.
-    before : int
-        So many tokens of a prompt before its last one are watched, too, by `decode`.
+    `rows`: So many of the newest queries are watched.
+    `before`: So many tokens of a prompt before its last one are watched, too, by `decode`.
     """
 
     before = 0
@@ -258,13 +254,9 @@ register(NAME, retrieval_capture)
 class Answer:
     """An answer of T tokens: the model's greedy one, or one that was forced on it.
 
-    Attributes
-    ----------
-    tokens : ndarray
-        (T,) token ids, without the stop token.
-    positions : ndarray
-        (T, layers, heads): prompt position at which the head looked hardest in the row that decided
-        the token.
+    `tokens`: (T,) token ids, without the stop token.
+    `positions`: (T, layers, heads): prompt position at which the head looked hardest in the row
+    that decided the token.
     """
 
     tokens: np.ndarray

@@ -42,17 +42,7 @@ class Ragged(NamedTuple):
 
 
 class HeadLayer(DynamicLayer):  # type: ignore[no-untyped-call]
-    """Keys and values of a layer: those of some key heads whole, of the others a few.
-
-    Parameters
-    ----------
-    read : DynamicLayer
-        All keys and values of what has been read.
-    whole : sequence of int
-        Key heads that keep all.
-    sinks, recent : int
-        Tokens that the others keep.
-    """
+    """Keys and values of a layer: those of some key heads whole, of the others a few."""
 
     def __init__(self, read: Any, whole: Sequence[int], sinks: int, recent: int):
         super().__init__()  # type: ignore[no-untyped-call]
@@ -99,12 +89,8 @@ class HeadLayer(DynamicLayer):  # type: ignore[no-untyped-call]
 class HeadCache(Cache):
     """The cache of a text that has been read, by heads.
 
-    Attributes
-    ----------
-    size : int
-        Bytes of its keys and values.
-    share : float
-        The same as a share of what a full cache of as many tokens takes.
+    `size`: Bytes of its keys and values.
+    `share`: The same as a share of what a full cache of as many tokens takes.
     """
 
     @property
@@ -148,26 +134,10 @@ def memory_by_heads(
 
     On exit the attention is as before, also after an error.
 
-    Parameters
-    ----------
-    lm : LanguageModel
-    heads : iterable of (layer, head)
-        Query heads whose key heads keep all. Texts such as `18-6` will do, too. None: all key heads
-        keep a few tokens.
-    sinks, recent : int
-        How many of the first and of the most recent tokens the others keep.
-
-    Returns
-    -------
-    callable
-        Reads the token ids of a prompt, all but the last, and returns their `HeadCache`. What they
-        share with a second argument, a `Trunk`, is not read again.
-
-    Raises
-    ------
-    UserError
-        The model has no such head, or has been switched to another attention; or, while the model
-        runs, a batch is padded.
+    `heads`: Query heads whose key heads keep all. Texts such as `18-6` will do, too. None: all key
+    heads keep a few tokens.
+    Result: Reads the token ids of a prompt, all but the last, and returns their `HeadCache`. What
+    they share with a second argument, a `Trunk`, is not read again.
 
     Examples
     --------

@@ -98,15 +98,9 @@ class OrderedModel(AttachedModel):
 class HeadScales:
     """Inputs of the attention of one layer.
 
-    Attributes
-    ----------
-    config : MsPoe
-    frequencies : Tensor
-        (head size / 2,), as from `rmutils.attention.rope.inverse_frequencies`.
-    ratios : Tensor or None
-        (heads,); None until the layer has seen a prompt, where they depend on it.
-    shares : Tensor or None
-        (heads,): `looked_at`, by which they were ordered.
+    `frequencies`: (head size / 2,), as from `rmutils.attention.rope.inverse_frequencies`.
+    `ratios`: (heads,); None until the layer has seen a prompt, where they depend on it.
+    `shares`: (heads,): `looked_at`, by which they were ordered.
     """
 
     config: MsPoe

@@ -39,17 +39,8 @@ NAME = "redirected"
 class Span:
     """A passage of a prompt, as tokens.
 
-    Attributes
-    ----------
-    prompt : tuple of int
-        Token ids of the whole prompt.
-    start, end : int
-        The passage is `prompt[start:end]`.
-
-    Raises
-    ------
-    UserError
-        The prompt has no such tokens, or the passage is empty.
+    `prompt`: Token ids of the whole prompt.
+    `start`, `end`: The passage is `prompt[start:end]`.
     """
 
     prompt: tuple[int, ...]
@@ -69,24 +60,6 @@ class Span:
 @checked
 def find_span(lm: LanguageModel, prompt: str, passage: str) -> Span:
     """Find a passage in a prompt.
-
-    Parameters
-    ----------
-    lm : LanguageModel
-    prompt : str
-        What a user says; the chat template is put around it where there is one, as by `generate`.
-    passage : str
-        Words of it, which stand there once.
-
-    Returns
-    -------
-    Span
-        Its tokens; `.prompt` are those of the whole prompt.
-
-    Raises
-    ------
-    UserError
-        The passage does not stand in the prompt, or more than once.
 
     Examples
     --------
@@ -165,12 +138,7 @@ def redirect_rows(
 ) -> Iterator[None]:
     """As `redirect`, with heads and strengths for each row of a batch.
 
-    Parameters
-    ----------
-    spans : sequence of Span
-        One for each row, or one for all.
-    biases : Tensor
-        (spans, layers, heads): what each head adds to its logits.
+    `biases`: (spans, layers, heads): what each head adds to its logits.
     """
     check(lm)
     own = lm.model.config._attn_implementation
@@ -192,14 +160,9 @@ def redirect_rows(
 class _Pass:
     """What the layers have to know of the pass that is going on.
 
-    Attributes
-    ----------
-    newest : int
-        So many of the newest queries have a bias in some row.
-    biased : Tensor
-        (rows, newest): which of them have one.
-    ends : Tensor
-        (rows, 2): how many keys before the newest one the passage begins, and ends.
+    `newest`: So many of the newest queries have a bias in some row.
+    `biased`: (rows, newest): which of them have one.
+    `ends`: (rows, 2): how many keys before the newest one the passage begins, and ends.
     """
 
     newest: int

@@ -82,18 +82,11 @@ class Select(AttentionVariant):
 class Selection:
     """State kept between steps.
 
-    Attributes
-    ----------
-    config : Select
-    hidden : Tensor
-        (1, tokens, hidden size): behind the filter layer; empty before the first pass.
-    scores : Tensor
-        (tokens,): attention of the newest token in the filter layer, mean over its heads.
-    chosen : list of Tensor
-        For each pass, the indices of the tokens that later layers saw.
-    looked : list of Tensor
-        For each pass, if that is recorded, the index of the token that each head looked at most
-        from the newest one, (layers, heads).
+    `hidden`: (1, tokens, hidden size): behind the filter layer; empty before the first pass.
+    `scores`: (tokens,): attention of the newest token in the filter layer, mean over its heads.
+    `chosen`: For each pass, the indices of the tokens that later layers saw.
+    `looked`: For each pass, if that is recorded, the index of the token that each head looked at
+    most from the newest one, (layers, heads).
     """
 
     config: Select

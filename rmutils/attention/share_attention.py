@@ -164,14 +164,9 @@ class Workspace:
 class Shared:
     """Inputs of the attention of one layer.
 
-    Attributes
-    ----------
-    essential : Tensor
-        (essential heads,): their numbers.
-    source : Tensor
-        (heads,): place in `essential` of the head whose weights each head takes.
-    workspace : Workspace
-        The same one for all layers of a model.
+    `essential`: (essential heads,): their numbers.
+    `source`: (heads,): place in `essential` of the head whose weights each head takes.
+    `workspace`: The same one for all layers of a model.
     """
 
     essential: Tensor

@@ -88,14 +88,9 @@ class AttentionVariant(Config):
 class PromptView:
     """A prompt as a model under a variant reads it.
 
-    Attributes
-    ----------
-    ids : sequence of int
-        The token ids that are read.
-    share : float
-        Share of the attention that is computed; see `AttachedModel.kept`.
-    places : sequence of int or None
-        Where these tokens stand in the prompt; None: it is read as it is.
+    `ids`: The token ids that are read.
+    `share`: Share of the attention that is computed; see `AttachedModel.kept`.
+    `places`: Where these tokens stand in the prompt; None: it is read as it is.
     """
 
     ids: Sequence[int]

@@ -45,16 +45,12 @@ Floats = NDArray[np.float32]
 class Watched:
     """What the heads of some layers did in each pass of the model: one tensor per pass.
 
-    Attributes
-    ----------
-    layers : tuple of int
-        The L layers.
-    weights : list of Tensor
-        (texts, L, heads, rows, keys), float32 on the CPU: the attention that a row gives to each
-        key, which sums to 1 but for sinks. The last key is the newest; in layers that keep the
-        keys of a window only, those before are 0.
-    outputs : list of Tensor
-        (texts, L, heads, rows, head size), likewise: what each head hands to the output projection.
+    `layers`: The L layers.
+    `weights`: (texts, L, heads, rows, keys), float32 on the CPU: the attention that a row gives to
+    each key, which sums to 1 but for sinks. The last key is the newest; in layers that keep the
+    keys of a window only, those before are 0.
+    `outputs`: (texts, L, heads, rows, head size), likewise: what each head hands to the output
+    projection.
     """
 
     layers: tuple[int, ...]
@@ -273,13 +269,10 @@ recording_by_layer(WATCHED, _computed)
 class RowsAnswer(Answer):
     """An answer of T tokens to a prompt of P, with the rows that decided its tokens.
 
-    Attributes
-    ----------
-    weights : ndarray
-        (T, layers, heads, P + T - 1): attention of each row to all tokens so far; 0 for later ones.
-        Empty if not asked for.
-    outputs : ndarray
-        (T, layers, heads, head size): what each head hands to the output projection. Likewise.
+    `weights`: (T, layers, heads, P + T - 1): attention of each row to all tokens so far; 0 for
+    later ones. Empty if not asked for.
+    `outputs`: (T, layers, heads, head size): what each head hands to the output projection.
+    Likewise.
     """
 
     weights: Floats

@@ -70,20 +70,12 @@ MODELS = 8
 class Effect:
     """A measured quantity.
 
-    Attributes
-    ----------
-    value, low, high : float
-        With its 95 % interval.
-    unit : str
-    artifacts : tuple of str
-        Names of the stored results that it was computed from.
-    clusters : int, optional
-        Independent pieces of evidence, such as texts, needles or models; None: a count of all there
-        are, which chance has no part in.
-    note : str
-        What it is an average of, and other things to know beside the number.
-    blind : str
-        Why the measurement could not have shown it; empty if it could.
+    `value`, `low`, `high`: With its 95 % interval.
+    `artifacts`: Names of the stored results that it was computed from.
+    `clusters`: Independent pieces of evidence, such as texts, needles or models; None: a count of
+    all there are, which chance has no part in.
+    `note`: What it is an average of, and other things to know beside the number.
+    `blind`: Why the measurement could not have shown it; empty if it could.
     """
 
     value: float
@@ -126,10 +118,7 @@ class Effect:
 class CannotShow(Exception):
     """Nothing that was measured could have moved.
 
-    Attributes
-    ----------
-    effect : Effect
-        Without a number, but with the reason.
+    `effect`: Without a number, but with the reason.
     """
 
     def __init__(self, blind: str, unit: str, artifacts: Collection[str]):
@@ -158,14 +147,10 @@ def blind_spot(
 class Quantity:
     """Something that claims can be decided by.
 
-    Attributes
-    ----------
-    measure : callable
-        Called with what it is measured on; returns an `Effect`.
-    sentence : str
-        Says it with units: `{effect}` stands for the number, names of parameters for their values.
-    scale : float
-        From the effect to the units of the sentence.
+    `measure`: Called with what it is measured on; returns an `Effect`.
+    `sentence`: Says it with units: `{effect}` stands for the number, names of parameters for their
+    values.
+    `scale`: From the effect to the units of the sentence.
     """
 
     measure: Callable[..., Effect]

@@ -291,14 +291,9 @@ def _plain(value: Any) -> Any:
 class ConfigField:
     """A field of a configuration, as a command line needs it.
 
-    Attributes
-    ----------
-    type : Any
-        With its constraints, as pydantic takes it.
-    configs : tuple of type
-        The configurations that it may hold; several if `kind` says which.
-    doc : str
-        Its docstring.
+    `type`: With its constraints, as pydantic takes it.
+    `configs`: The configurations that it may hold; several if `kind` says which.
+    `doc`: Its docstring.
     """
 
     def __init__(self, name: str, info: FieldInfo):

@@ -212,13 +212,8 @@ _loaded: dict[str, UserError | None] = {}
 class Origin(NamedTuple):
     """Where something in a registry comes from.
 
-    Attributes
-    ----------
-    module : str
-    digest : str
-        SHA-256 (hex) of the module's file, or of all Python files of its package.
-    release : str
-        Distribution and version, for code that is installed; else empty.
+    `digest`: SHA-256 (hex) of the module's file, or of all Python files of its package.
+    `release`: Distribution and version, for code that is installed; else empty.
     """
 
     module: str

@@ -48,14 +48,9 @@ BETWEEN = r"(?:(?:\x1b|\\x1b|\\u001b)\[[0-9;]*[A-Za-z]|\\x[0-9a-f]{2}|\\u[0-9a-f
 class ServerError(Exception):
     """A request that got no usable answer, in words.
 
-    Attributes
-    ----------
-    status : int or None
-        HTTP status of the answer; None if there was none, or none that could be read.
-    reached : bool
-        False if there was no connection.
-    passing : bool
-        True if the same request may succeed later: the server is in trouble, or overloaded.
+    `status`: HTTP status of the answer; None if there was none, or none that could be read.
+    `reached`: False if there was no connection.
+    `passing`: True if the same request may succeed later: the server is in trouble, or overloaded.
     """
 
     def __init__(self, cause: str, status: int | None = None, *, reached: bool = True,

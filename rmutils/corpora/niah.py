@@ -59,15 +59,10 @@ FIELDS = ("needle", "question", "real_needle")
 class Needle:
     """A needle.
 
-    Attributes
-    ----------
-    needle : str
-        The sentence that is put into the haystack.
-    question : str
-        What the model is asked.
-    real_needle : str
-        The answer: a stretch of `needle`, in upper or lower case. Its tokens are the `k` of
-        Equation 1.
+    `needle`: The sentence that is put into the haystack.
+    `question`: What the model is asked.
+    `real_needle`: The answer: a stretch of `needle`, in upper or lower case. Its tokens are the `k`
+    of Equation 1.
     """
 
     needle: str
@@ -174,25 +169,16 @@ class Prompted(Protocol):
 class NiahCase:
     """One case: a prompt with one needle in it.
 
-    Attributes
-    ----------
-    id : str
-        `needle-length-depth`, unique in a grid.
-    needle_index, length, depth
-        The grid point. `length` is in tokens, `depth` from 0 (start of the context) to 1 (end).
-    haystack : str
-        Name of the haystack part.
-    prompt : str
-        The whole prompt, chat template included.
-    input_ids : tuple of int
-        Its tokens, P of them.
-    needle_span : tuple of int
-        `(start, end)`: the tokens of the answer (`real_needle`), the set I_k of section 2.
-    inserted_span : tuple of int
-        `(start, end)`: the tokens of the whole inserted sentence.
-    context_span : tuple of int
-        `(start, end)`: the tokens of haystack and needle; the question follows.
-    needle : Needle
+    `id`: `needle-length-depth`, unique in a grid.
+    `needle_index`, `length`, `depth`: The grid point. `length` is in tokens, `depth` from 0 (start
+    of the context) to 1 (end).
+    `haystack`: Name of the haystack part.
+    `prompt`: The whole prompt, chat template included.
+    `input_ids`: Its tokens, P of them.
+    `needle_span`: `(start, end)`: the tokens of the answer (`real_needle`), the set I_k of section
+    2.
+    `inserted_span`: `(start, end)`: the tokens of the whole inserted sentence.
+    `context_span`: `(start, end)`: the tokens of haystack and needle; the question follows.
     """
 
     id: str

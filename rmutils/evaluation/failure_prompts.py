@@ -35,18 +35,12 @@ FailureKind = Literal["entity name", "format constraint", "reasoning chain"]
 class FailurePrompt:
     """A prompt, and what distinguishes a right response from a wrong one.
 
-    Attributes
-    ----------
-    kind : str
-        One of `FailureKind`.
-    form : str
-        Which of the kind's prompts it is.
-    text : str
-        The user turn.
-    wanted : tuple of str
-        For an entity name: the names that a response must hold. For a format constraint: a
-        response in the right format. For a reasoning chain: the results of the steps, the last of
-        which answers the question.
+    `kind`: One of `FailureKind`.
+    `form`: Which of the kind's prompts it is.
+    `text`: The user turn.
+    `wanted`: For an entity name: the names that a response must hold. For a format constraint: a
+    response in the right format. For a reasoning chain: the results of the steps, the last of which
+    answers the question.
     """
 
     kind: FailureKind

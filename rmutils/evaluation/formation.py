@@ -43,13 +43,10 @@ from rmutils.stats import SHARE, interval
 class Induction:
     """Copying: how well a model does it, and which heads find what is to be copied.
 
-    Attributes
-    ----------
-    first_loss, second_loss : float
-        Mean loss (nats per token) where a span is said first and where it is said again.
-    prefix_matching : ndarray
-        (layers, heads), 0 to 1: the mean attention that a token of the second copy pays to the
-        token that followed it in the first: to what should come next.
+    `first_loss`, `second_loss`: Mean loss (nats per token) where a span is said first and where it
+    is said again.
+    `prefix_matching`: (layers, heads), 0 to 1: the mean attention that a token of the second copy
+    pays to the token that followed it in the first: to what should come next.
     """
 
     first_loss: float
@@ -121,14 +118,10 @@ class FormationConfig(Config):
 class Formation:
     """Two tables over the steps of a training.
 
-    Attributes
-    ----------
-    heads : DataFrame
-        `step`, `layer`, `head`, `retrieval` (forced score) with `retrieval_low`, `retrieval_high`
-        (95 % interval over needles), `prefix_matching`.
-    steps : DataFrame
-        `step`, `first_copy_loss`, `second_copy_loss` (nats), `found` (share of needles, by the
-        model's own answers) with `found_low`, `found_high`.
+    `heads`: `step`, `layer`, `head`, `retrieval` (forced score) with `retrieval_low`,
+    `retrieval_high` (95 % interval over needles), `prefix_matching`.
+    `steps`: `step`, `first_copy_loss`, `second_copy_loss` (nats), `found` (share of needles, by the
+    model's own answers) with `found_low`, `found_high`.
     """
 
     heads: pd.DataFrame

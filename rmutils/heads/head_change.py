@@ -42,12 +42,9 @@ ALL, RETRIEVAL, OTHER, NEAREST = (
 class PairedDetection:
     """Two detections on the same cases.
 
-    Attributes
-    ----------
-    before, after : HeadScores
-        Those of the model before and after a training, with their tables of cases.
-    heads : sequence of (layer, head)
-        The retrieval heads, which RetMask masks; other strategies are measured on the same heads.
+    `before`, `after`: Those of the model before and after a training, with their tables of cases.
+    `heads`: The retrieval heads, which RetMask masks; other strategies are measured on the same
+    heads.
     """
 
     before: HeadScores

@@ -107,19 +107,12 @@ class SpanRecorder(ArgMaxRecorder):
 class WatchedAnswer(Answer):
     """An answer with what each head did in the rows that decided the needle's answer.
 
-    Attributes
-    ----------
-    steps : list of int
-        The S steps that write the needle's answer (`answer_steps`).
-    attention : ndarray
-        (S, layers, heads): attention to the needle, 0 to 1.
-    from_needle, from_all : ndarray
-        (S, layers, heads): what the head adds to the logit of the token that is written, from keys
-        of the needle, and from all.
-    anchor : ndarray
-        (tokens, layers, heads): attention to the needle from the last tokens of the prompt.
-    outputs : Tensor
-        (S, layers, heads, head size): what the head hands to the output projection.
+    `steps`: The S steps that write the needle's answer (`answer_steps`).
+    `attention`: (S, layers, heads): attention to the needle, 0 to 1.
+    `from_needle`, `from_all`: (S, layers, heads): what the head adds to the logit of the token that
+    is written, from keys of the needle, and from all.
+    `anchor`: (tokens, layers, heads): attention to the needle from the last tokens of the prompt.
+    `outputs`: (S, layers, heads, head size): what the head hands to the output projection.
     """
 
     steps: list[int]

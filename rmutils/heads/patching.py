@@ -53,11 +53,8 @@ def without_needle(case: NiahCase) -> list[int]:
 class PatchedAnswer(Answer):
     """An answer with what each head brings back of it.
 
-    Attributes
-    ----------
-    recovered : ndarray
-        (steps, layers, heads), in nats: the log-probability of each token of the needle's answer
-        with the head restored, less that without.
+    `recovered`: (steps, layers, heads), in nats: the log-probability of each token of the needle's
+    answer with the head restored, less that without.
     """
 
     recovered: Values

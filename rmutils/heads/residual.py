@@ -46,14 +46,9 @@ def contributions_version(family: str | None) -> dict[str, str]:
 class ResidualPaths:
     """The way from each layer's heads to the residual stream, and from there to the logits.
 
-    Attributes
-    ----------
-    norms : dict of int to Module or None
-        Layer -> the norm after its attention.
-    factors : dict of int to float
-        Layer -> what its attention is multiplied by, besides.
-    logits : float
-        What the products with the output matrix are multiplied by.
+    `norms`: Layer -> the norm after its attention.
+    `factors`: Layer -> what its attention is multiplied by, besides.
+    `logits`: What the products with the output matrix are multiplied by.
     """
 
     norms: dict[int, nn.Module | None]
@@ -116,14 +111,11 @@ class _Probe:
     nothing, and a row of signs enters. All else in a layer is silent, but for a norm that takes the
     very row that the heads write.
 
-    Attributes
-    ----------
-    written, left : dict of int to Tensor
-        Layer -> what its heads write, and what leaves it.
-    norms, outcomes : dict of int to Module, dict of int to Tensor
-        Layer -> the norm after its attention, and what that returns; where there is one.
-    logits : float
-        What the products with the output matrix, and before that the last norm, are multiplied by.
+    `written`, `left`: Layer -> what its heads write, and what leaves it.
+    `norms`, `outcomes`: Layer -> the norm after its attention, and what that returns; where there
+    is one.
+    `logits`: What the products with the output matrix, and before that the last norm, are
+    multiplied by.
     """
 
     def __init__(self, model: PreTrainedModel, *, writing: bool):

@@ -46,13 +46,9 @@ the models are trained on."""
 class Document:
     """Token ids with the weight of each in the loss.
 
-    Attributes
-    ----------
-    kind : str
-        `short`, or of a long one what is asked behind its text: `cwe`, `rex`, `questions` (look-ups
-        alone) or `text` (nothing).
-    text : list of int
-        Of a long document: the ids of its text alone.
+    `kind`: `short`, or of a long one what is asked behind its text: `cwe`, `rex`, `questions`
+    (look-ups alone) or `text` (nothing).
+    `text`: Of a long document: the ids of its text alone.
     """
 
     kind: str

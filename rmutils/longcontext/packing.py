@@ -27,13 +27,10 @@ WORD = 256
 class Packing:
     """Pieces of documents and the instances that they lie in.
 
-    Attributes
-    ----------
-    capacity : int
-        Tokens of an instance.
-    document, start, length, instance : ndarray
-        (pieces,): document of a piece, its first token there, its tokens, and the instance that it
-        lies in. Pieces of an instance follow one another in the order in which they stand here.
+    `capacity`: Tokens of an instance.
+    `document`, `start`, `length`, `instance`: (pieces,): document of a piece, its first token
+    there, its tokens, and the instance that it lies in. Pieces of an instance follow one another in
+    the order in which they stand here.
     """
 
     capacity: int

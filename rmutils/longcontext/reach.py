@@ -51,16 +51,10 @@ class ReachConfig(Config):
 class Reading:
     """A text and questions about it, as token ids.
 
-    Attributes
-    ----------
-    shared : list of int
-        What all questions stand behind: the text, and what stands before it.
-    turns : list of (list of int)
-        Question and answer.
-    values : list of (int, int)
-        Where the value stands in each turn: first and last-plus-one token.
-    depths : list of float
-        Where the fact stands in the text, from 0 to 1.
+    `shared`: What all questions stand behind: the text, and what stands before it.
+    `turns`: Question and answer.
+    `values`: Where the value stands in each turn: first and last-plus-one token.
+    `depths`: Where the fact stands in the text, from 0 to 1.
     """
 
     shared: list[int]

@@ -188,18 +188,12 @@ def cwe(world: World, text: str, marks: TfIdf, say: Wording = as_it_is) -> list[
 class Format:
     """One form: what is asked for, and the lines of the answer.
 
-    Attributes
-    ----------
-    request : str
-        With `{p}`, the phrase.
-    each : str
-        What is written for each snippet, with any of `{fact}` (the fact in plain words),
-        `{question}` (after it), `{value}`, `{told}` (the snippet as it stands), `{n}` (number from
-        1), `{claim}` (the fact, or one that is not true) and `{verdict}` (`True` or `False`).
-    opening, closing : str
-        What stands before and after; with `{p}`.
-    joint : str
-        What stands between the parts.
+    `request`: With `{p}`, the phrase.
+    `each`: What is written for each snippet, with any of `{fact}` (the fact in plain words),
+    `{question}` (after it), `{value}`, `{told}` (the snippet as it stands), `{n}` (number from 1),
+    `{claim}` (the fact, or one that is not true) and `{verdict}` (`True` or `False`).
+    `opening`, `closing`: What stands before and after; with `{p}`.
+    `joint`: What stands between the parts.
     """
 
     request: str

@@ -31,12 +31,8 @@ class _Stopped(Exception):
 class Fetching:
     """What is fetched, for messages; its progress; and whether it is to stop.
 
-    Attributes
-    ----------
-    name : str
-        The model's.
-    again : str
-        The command that goes on.
+    `name`: The model's.
+    `again`: The command that goes on.
     """
 
     name: str

@@ -19,19 +19,11 @@ from rmutils.models.gguf_file import GgufFile
 class Architecture:
     """How an architecture of GGUF becomes one of transformers.
 
-    Attributes
-    ----------
-    model_type : str
-    tokenizer : str
-        A `model_type` that has the class of tokenizer.
-    paired_rows : bool
-        Rows of queries and keys that turn together are neighbours.
-    shifted_norms : bool
-        Norms are stored plus 1.
-    full_every : int
-        One layer in so many sees the whole text, if there is a window; 0: there is none.
-    settings : mapping
-        What llama.cpp computes without being told.
+    `tokenizer`: A `model_type` that has the class of tokenizer.
+    `paired_rows`: Rows of queries and keys that turn together are neighbours.
+    `shifted_norms`: Norms are stored plus 1.
+    `full_every`: One layer in so many sees the whole text, if there is a window; 0: there is none.
+    `settings`: What llama.cpp computes without being told.
     """
 
     model_type: str

@@ -28,12 +28,9 @@ class Printed:
     Sums, differences, products and quotients carry the interval along (interval arithmetic), so
     the tolerance of a recomputed number follows from the printed digits alone.
 
-    Attributes
-    ----------
-    value : Fraction
-        The number as printed, or computed from the numbers as printed.
-    low, high : Fraction
-        Ends of the interval. For a number as printed: half a unit in its last place away.
+    `value`: The number as printed, or computed from the numbers as printed.
+    `low`, `high`: Ends of the interval. For a number as printed: half a unit in its last place
+    away.
     """
 
     value: Fraction

@@ -72,22 +72,13 @@ class RetMaskConfig(Config):
 class RetMaskRun:
     """Results of a run.
 
-    Attributes
-    ----------
-    before, after : HeadScores
-        On the same cases.
-    heads : list of (layer, head)
-        Masked on the rejected side; empty if none were.
-    pairs : DataFrame
-        As `rmutils.preference.pairs.Pairs.table`.
-    dropped : dict of str to int
-        Pairs left out, by reason.
-    curve : DataFrame
-        The training, step by step, as `rmutils.training.train` writes it.
-    training : str
-        Name of the stored training, with the weights.
-    artifact : Artifact
-        All of this but `before`, which is a stored detection.
+    `before`, `after`: On the same cases.
+    `heads`: Masked on the rejected side; empty if none were.
+    `pairs`: As `rmutils.preference.pairs.Pairs.table`.
+    `dropped`: Pairs left out, by reason.
+    `curve`: The training, step by step, as `rmutils.training.train` writes it.
+    `training`: Name of the stored training, with the weights.
+    `artifact`: All of this but `before`, which is a stored detection.
     """
 
     before: HeadScores

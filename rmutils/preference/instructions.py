@@ -95,11 +95,7 @@ so that every model gets the same instructions."""
 class Instruction:
     """A user turn.
 
-    Attributes
-    ----------
-    id : str
-        Hash of the text: the same in every source and every draw.
-    text : str
+    `id`: Hash of the text: the same in every source and every draw.
     """
 
     id: str
@@ -114,12 +110,8 @@ class Instruction:
 class Drawn:
     """Instructions drawn from a source.
 
-    Attributes
-    ----------
-    instructions : tuple of Instruction
-        No two are the same.
-    dropped : dict of str to int
-        How many were drawn and left out, by reason. One with several faults counts once.
+    `instructions`: No two are the same.
+    `dropped`: How many were drawn and left out, by reason. One with several faults counts once.
     """
 
     instructions: tuple[Instruction, ...]

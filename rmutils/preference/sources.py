@@ -37,19 +37,11 @@ inappropriate content" (its data card)."""
 class HubDataset:
     """A data set of the hub.
 
-    Attributes
-    ----------
-    id : str
-    columns : tuple of str
-        No others are read. Of chats, first the one with the messages, each a `role` and a
-        `content`, then those that say what may not be taken.
-    split : str
-    buffer : int
-        Rows that are shuffled together.
-    parquet : bool
-        True if its files on the hub are parquet files, of which single columns can be read.
-    instead : str
-        What to do without it, for messages.
+    `columns`: No others are read. Of chats, first the one with the messages, each a `role` and a
+    `content`, then those that say what may not be taken.
+    `buffer`: Rows that are shuffled together.
+    `parquet`: True if its files on the hub are parquet files, of which single columns can be read.
+    `instead`: What to do without it, for messages.
     """
 
     id: str

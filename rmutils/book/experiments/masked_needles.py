@@ -76,15 +76,11 @@ class MaskedNeedlesConfig(Config):
 class MaskedNeedles:
     """What is found under each masking.
 
-    Attributes
-    ----------
-    maskings : DataFrame
-        `score`, `policy` (`whole`, `top heads`, `same layers`, `anywhere`), `count`, `draw`,
-        `heads` (`16-0 16-2`, say), `displaced` (heads of a control that come from a neighbouring
-        layer). The whole model has no score.
-    answers : DataFrame
-        `score`, `policy`, `count`, `draw`, `position` (`newest`, `every`), `set`, `length`,
-        `depth`, `needle` (0 is the first that is asked), `success`, `recall`, `response`.
+    `maskings`: `score`, `policy` (`whole`, `top heads`, `same layers`, `anywhere`), `count`,
+    `draw`, `heads` (`16-0 16-2`, say), `displaced` (heads of a control that come from a
+    neighbouring layer). The whole model has no score.
+    `answers`: `score`, `policy`, `count`, `draw`, `position` (`newest`, `every`), `set`, `length`,
+    `depth`, `needle` (0 is the first that is asked), `success`, `recall`, `response`.
     """
 
     maskings: pd.DataFrame

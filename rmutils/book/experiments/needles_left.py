@@ -37,13 +37,8 @@ def answers_of(results: Mapping[str, MaskedNeedles]) -> pd.DataFrame:
 class Stored:
     """A part of the plan, as far as it is stored.
 
-    Attributes
-    ----------
-    results : dict
-        Model -> `HeadScores` or `MaskedNeedles`, in order of size.
-    artifacts : list of Artifact
-    missing : list of str
-        What is said of models whose result is not stored.
+    `results`: Model -> `HeadScores` or `MaskedNeedles`, in order of size.
+    `missing`: What is said of models whose result is not stored.
     """
 
     results: dict[str, Any]

@@ -129,13 +129,8 @@ def difference(
 class States:
     """What a model answers in each state, and where that is stored.
 
-    Attributes
-    ----------
-    answers : dict
-        State -> `sample`, `score` and the column `stratum`.
-    stratum : str
-        Data set or task.
-    artifacts : list of Artifact
+    `answers`: State -> `sample`, `score` and the column `stratum`.
+    `stratum`: Data set or task.
     """
 
     answers: dict[str, pd.DataFrame]

@@ -162,13 +162,8 @@ def variant_command(name: str, config: VariantConfig) -> str:
 class Compared:
     """Several variants of one model, measured alike.
 
-    Attributes
-    ----------
-    tables : dict of str to DataFrame
-        As from `measure`, with a column `variant`: its name in the comparison.
-    artifacts : tuple of Artifact
-    missing : tuple of str
-        A command line for each variant that is not stored. They are left out of the tables.
+    `tables`: As from `measure`, with a column `variant`: its name in the comparison.
+    `missing`: A command line for each variant that is not stored. They are left out of the tables.
     """
 
     tables: Tables

@@ -48,14 +48,9 @@ class DocumentsConfig(Config):
 class Asked:
     """A question with what is known of it.
 
-    Attributes
-    ----------
-    row : dict
-        What tells it from the others of its kind.
-    prompt : sequence of int
-        Token ids.
-    judge : callable
-        Response -> columns of the result.
+    `row`: What tells it from the others of its kind.
+    `prompt`: Token ids.
+    `judge`: Response -> columns of the result.
     """
 
     row: dict

@@ -31,16 +31,10 @@ LARGE = 4e8
 class Fitted:
     """A run that ends in minutes.
 
-    Attributes
-    ----------
-    values : dict
-        The parameters to run with, besides the notebook's own.
-    cut : dict
-        Those among them that are smaller than the notebook's own.
-    own : dict
-        The notebook's own values of these.
-    seconds : float
-        The estimate.
+    `values`: The parameters to run with, besides the notebook's own.
+    `cut`: Those among them that are smaller than the notebook's own.
+    `own`: The notebook's own values of these.
+    `seconds`: The estimate.
     """
 
     values: dict[str, Any]

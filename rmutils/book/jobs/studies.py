@@ -41,13 +41,8 @@ Asked = EvaluateConfig | GeneralConfig | HelmetConfig | HarnessConfig | MTBenchR
 class Evaluation:
     """Questions to a model before and after its trainings.
 
-    Attributes
-    ----------
-    config : EvaluateConfig, GeneralConfig, HelmetConfig, HarnessConfig or MTBenchRun
-    strategies : collection of str, optional
-        After these only, and before, if `before` is among them. None: always.
-    runs : collection of (RetMaskConfig or None), optional
-        After these only, and before, if None is among them. None: always.
+    `strategies`: After these only, and before, if `before` is among them. None: always.
+    `runs`: After these only, and before, if None is among them. None: always.
     """
 
     config: Asked

@@ -38,12 +38,8 @@ RATING = 8
 class Pricing:
     """The facts about a study that the costs of its jobs depend on.
 
-    Attributes
-    ----------
-    rates : Rates
-    names : mapping
-        Model of a job -> the paper's name for it, where that is another one: of local copies and
-        of published checkpoints.
+    `names`: Model of a job -> the paper's name for it, where that is another one: of local copies
+    and of published checkpoints.
     """
 
     rates: Rates

@@ -112,21 +112,14 @@ except ImportError:
 class Exercise:
     """One exercise with its solution.
 
-    Attributes
-    ----------
-    label, title : str
-        The title without its stars.
-    stars : int
-        1 (easy) to 3 (hard).
-    task, solution : str
-        Markdown; of an exercise that asks for code, without the blocks of code.
-    stub, checks : str
-        Python that the student completes, and what it then has to pass; empty where a text is
-        wanted.
-    answer, hidden : str
-        What takes the place of the stub's blank, and the checks that students do not see.
-    varied : tuple of tuple of str
-        Parts of the task, each with what may take its place; the first is what the task says.
+    `label`, `title`: The title without its stars.
+    `stars`: 1 (easy) to 3 (hard).
+    `task`, `solution`: Markdown; of an exercise that asks for code, without the blocks of code.
+    `stub`, `checks`: Python that the student completes, and what it then has to pass; empty where a
+    text is wanted.
+    `answer`, `hidden`: What takes the place of the stub's blank, and the checks that students do
+    not see.
+    `varied`: Parts of the task, each with what may take its place; the first is what the task says.
     """
 
     label: str

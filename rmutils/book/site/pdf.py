@@ -234,15 +234,9 @@ class Heading:
 class PrintedPage:
     """A page of the book after printing.
 
-    Attributes
-    ----------
-    level : int
-        Of its bookmark, from 0.
-    url : str
-        Of the page, as links to it have it.
-    headings : list of Heading
-    pdf : BytesIO or None
-        None: the name of a part only.
+    `level`: Of its bookmark, from 0.
+    `url`: Of the page, as links to it have it.
+    `pdf`: None: the name of a part only.
     """
 
     level: int

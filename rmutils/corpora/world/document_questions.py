@@ -181,13 +181,9 @@ def _ranked(world: Chronicle, question: Question, asked: Fact) -> Question:
 class LabelForm(NamedTuple):
     """How examples and question of a labelling task are written.
 
-    Attributes
-    ----------
-    example : str
-        With `{text}` and `{label}`.
-    before, after : str or None
-        Around the examples, the second with the text that is asked about as `{q}`. None: as the
-        world words it.
+    `example`: With `{text}` and `{label}`.
+    `before`, `after`: Around the examples, the second with the text that is asked about as `{q}`.
+    None: as the world words it.
     """
 
     example: str = "Text: {text} Label: {label}"

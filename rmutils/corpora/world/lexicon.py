@@ -81,19 +81,11 @@ Kind = Literal["person", "place", "object", "event"]
 class Relation:
     """One relation between a subject and a value.
 
-    Attributes
-    ----------
-    name : str
-    subject : {"person", "place", "object", "event"}
-    value : str
-        An entity kind, or the name of a phrase list in
-        `rmutils.corpora.world.facts.values`.
-    noun : str
-        What the value is to the subject, as in "the mayor of {s}"; for questions over two facts.
-    statements : tuple of str
-        Sentences with `{s}` and `{v}`; the first is the wording of the answer.
-    questions : tuple of str
-        Questions with `{s}`.
+    `value`: An entity kind, or the name of a phrase list in `rmutils.corpora.world.facts.values`.
+    `noun`: What the value is to the subject, as in "the mayor of {s}"; for questions over two
+    facts.
+    `statements`: Sentences with `{s}` and `{v}`; the first is the wording of the answer.
+    `questions`: Questions with `{s}`.
     """
 
     name: str

@@ -26,23 +26,15 @@ PARAGRAPH = 6
 class Sample:
     """One instruction or task with all that is known about its answer.
 
-    Attributes
-    ----------
-    kind : str
-        Which instruction or task it is.
-    before, context, after : str
-        The user turn in three parts. `context` is the long text (empty in short instructions), the
-        only part that may be cut to fit a window.
-    answer : str
-        A right answer, in full.
-    golds : tuple of str
-        What a right answer must hold, such as the value asked for.
-    support : tuple of str
-        Sentences of the context from which the answer follows.
-    key_points : tuple of str
-        The sentences that a good summary holds; empty in other kinds.
-    thinking : str
-        The chain of look-ups that leads to the answer; empty where there is nothing to look up.
+    `kind`: Which instruction or task it is.
+    `before`, `context`, `after`: The user turn in three parts. `context` is the long text (empty in
+    short instructions), the only part that may be cut to fit a window.
+    `answer`: A right answer, in full.
+    `golds`: What a right answer must hold, such as the value asked for.
+    `support`: Sentences of the context from which the answer follows.
+    `key_points`: The sentences that a good summary holds; empty in other kinds.
+    `thinking`: The chain of look-ups that leads to the answer; empty where there is nothing to look
+    up.
     """
 
     kind: str

@@ -39,20 +39,12 @@ Make = Callable[[int, int], list[Item]]
 class Task:
     """A kind of ability.
 
-    Attributes
-    ----------
-    name : str
-    corpus : {"world", "book"}
-        Which models have it: teaching models or others (`LanguageModel.corpus`).
-    make : callable
-        Makes its items: see `Make`.
-    chance : float
-        What the best constant answer is worth on average, 0 to 100.
-    max_new_tokens : int
-        Longest answer.
-    sandboxed : bool
-        Whether answers are programs, which are run (`rmutils.evaluation.abilities.sandbox`). Where
-        that is not possible, the task is skipped.
+    `corpus`: Which models have it: teaching models or others (`LanguageModel.corpus`).
+    `make`: Makes its items: see `Make`.
+    `chance`: What the best constant answer is worth on average, 0 to 100.
+    `max_new_tokens`: Longest answer.
+    `sandboxed`: Whether answers are programs, which are run
+    (`rmutils.evaluation.abilities.sandbox`). Where that is not possible, the task is skipped.
     """
 
     name: str

@@ -92,13 +92,9 @@ class GeneralConfig(Config):
 class General:
     """General abilities, as measured.
 
-    Attributes
-    ----------
-    samples : DataFrame
-        `task`, `kind`, `sample` (number within the task), `score` (0 to 100), `response`.
-    drift : DataFrame
-        A row per passage of held-out text: `passage` and what `passage_drift` gives; empty
-        without a base model.
+    `samples`: `task`, `kind`, `sample` (number within the task), `score` (0 to 100), `response`.
+    `drift`: A row per passage of held-out text: `passage` and what `passage_drift` gives; empty
+    without a base model.
     """
 
     samples: pd.DataFrame

@@ -43,16 +43,11 @@ INSTALL = 'pip install "lm-eval[hf,math]"'
 class Benchmark:
     """A benchmark in the harness.
 
-    Attributes
-    ----------
-    task : str
-        Its name there, of a task or a group of tasks.
-    metric, filter : str
-        The number that is read: how answers are marked, and how they are found in a response.
-    questions : int
-        How many it has, of the data set.
-    unsafe : bool
-        Whether the harness executes what the model writes. It does so without a sandbox.
+    `task`: Its name there, of a task or a group of tasks.
+    `metric`, `filter`: The number that is read: how answers are marked, and how they are found in a
+    response.
+    `questions`: How many it has, of the data set.
+    `unsafe`: Whether the harness executes what the model writes. It does so without a sandbox.
     """
 
     task: str

@@ -39,12 +39,8 @@ REFUSED = ("programs that a model wrote are run only in a sandbox of Linux's nam
 class Outcome:
     """Outcome of some calls.
 
-    Attributes
-    ----------
-    values : tuple
-        Results in the order of the calls; empty if there was a problem.
-    problem : str
-        What went wrong, or empty.
+    `values`: Results in the order of the calls; empty if there was a problem.
+    `problem`: What went wrong, or empty.
     """
 
     values: tuple[Any, ...] = ()

@@ -39,18 +39,11 @@ from rmutils.evaluation.failure_prompts import FORMAT, FORMS, FailurePrompt, out
 class Item:
     """A question that a program can mark.
 
-    Attributes
-    ----------
-    kind : str
-        Which of the task's questions it is.
-    prompt : str
-        The user turn.
-    right : str
-        A right answer, in full.
-    score : callable
-        What an answer is worth, 0 to 100.
-    options : tuple of str
-        If there are any, nothing is written: the answer is the most probable of these.
+    `kind`: Which of the task's questions it is.
+    `prompt`: The user turn.
+    `right`: A right answer, in full.
+    `score`: What an answer is worth, 0 to 100.
+    `options`: If there are any, nothing is written: the answer is the most probable of these.
     """
 
     kind: str

@@ -321,10 +321,7 @@ class GradingJudge:
     `answer_score` is then the judge's fluency times its correctness; in `key_point_f1` fluency is
     the judge's, and the key points stay those of the knowledge base.
 
-    Attributes
-    ----------
-    trouble : str
-        Why no more samples are scored; empty if all is well.
+    `trouble`: Why no more samples are scored; empty if all is well.
     """
 
     def __init__(self, server: ServerJudge):

@@ -53,17 +53,10 @@ SETTINGS = {
 class Official:
     """A data set of HELMET.
 
-    Attributes
-    ----------
-    category : str
-    metrics : tuple of str
-        What counts, as HELMET's result files name it.
-    answer : int
-        Longest answer in tokens.
-    sizes : tuple of (int or str)
-        For each of `LENGTHS`, what stands for `{size}`.
-    name, test, demo : str
-        With `{size}`: the data set's name, and its files.
+    `metrics`: What counts, as HELMET's result files name it.
+    `answer`: Longest answer in tokens.
+    `sizes`: For each of `LENGTHS`, what stands for `{size}`.
+    `name`, `test`, `demo`: With `{size}`: the data set's name, and its files.
     """
 
     category: str

@@ -162,25 +162,14 @@ class Demonstrated(Chronicle):
 class Prompter:
     """Writes the prompts of a data set for a model.
 
-    Attributes
-    ----------
-    lm : LanguageModel
-    dataset : Dataset
-    length : int
-        Tokens of prompt and answer together, as in HELMET: the prompt with its demonstrations and
-        its template has at most this less `Dataset.max_new_tokens`.
-    shots : int
-        Demonstrations, which are the same in all prompts. HELMET draws others for each sample.
-    chat : bool
-        Whether the chat template is used. If not, the prompt ends with the answer's prefix.
-    thinking : bool
-        As for `LanguageModel.render`.
-    count : callable
-        Tokens of a text.
-    seed : int
-        Of the demonstrations.
-    spread : bool
-        Whether each text is asked about once only.
+    `length`: Tokens of prompt and answer together, as in HELMET: the prompt with its demonstrations
+    and its template has at most this less `Dataset.max_new_tokens`.
+    `shots`: Demonstrations, which are the same in all prompts. HELMET draws others for each sample.
+    `chat`: Whether the chat template is used. If not, the prompt ends with the answer's prefix.
+    `thinking`: As for `LanguageModel.render`.
+    `count`: Tokens of a text.
+    `seed`: Of the demonstrations.
+    `spread`: Whether each text is asked about once only.
     """
 
     lm: LanguageModel
@@ -270,15 +259,9 @@ def _shortly(dataset: Dataset, sample: Question) -> str:
 class Asked:
     """A question with its prompt.
 
-    Attributes
-    ----------
-    sample : int
-        Its number.
-    cluster : int
-        Number of the text; questions to the same one are resampled together.
-    question : Question
-    prompt : sequence of int
-        Token ids.
+    `sample`: Its number.
+    `cluster`: Number of the text; questions to the same one are resampled together.
+    `prompt`: Token ids.
     """
 
     sample: int

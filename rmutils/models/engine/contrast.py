@@ -29,14 +29,9 @@ class Contrast:
     log p = (1 + alpha) log p_base - alpha log p_masked, up to a constant, where alpha is the
     entropy of p_base: the less sure the model is, the more the masked model is subtracted.
 
-    Attributes
-    ----------
-    heads : collection of (layer, head)
-        Heads that the masked model lacks.
-    cap : float, optional
-        Largest alpha.
-    relative : bool
-        Take the entropy as a share of that of a uniform distribution, which is at most 1.
+    `heads`: Heads that the masked model lacks.
+    `cap`: Largest alpha.
+    `relative`: Take the entropy as a share of that of a uniform distribution, which is at most 1.
     """
 
     heads: Collection[tuple[int, int]]

@@ -33,22 +33,7 @@ def write_rows(
     lm: LanguageModel, prompts: Sequence[Sequence[int]], caches: list[DynamicCache], under: Under,
     room: int,
 ) -> list[list[int]]:
-    """Write greedy answers, one in each row.
-
-    Parameters
-    ----------
-    prompts : sequence of sequences of int
-        The prompt of each row.
-    caches : list of DynamicCache
-        All tokens of them but the last. They are emptied.
-    room : int
-        Tokens of the longest answer.
-
-    Returns
-    -------
-    list of lists of int
-        Tokens of the answers, without the stop token.
-    """
+    """Write greedy answers, one in each row."""
     device, said = lm.model.device, [list[int]() for _ in prompts]
     cache, rows = stack_caches(caches, room), np.arange(len(prompts))
     before = cache.get_seq_length()

@@ -58,15 +58,10 @@ class ContrastConfig(Config):
 class Contrasts:
     """The stored runs of the plan.
 
-    Attributes
-    ----------
-    tables : dict of str to DataFrame
-        `needles`, `texts` (see `experiments.under_variants.measure`), `tasks` (`category`,
-        `dataset`, `score`), `costs` (see `experiments.run_costs.costs`), with `model`,
-        `arm` and `seed`.
-    planned, done : int
-    deviations : list of str
-        What is not as the plan says.
+    `tables`: `needles`, `texts` (see `experiments.under_variants.measure`), `tasks` (`category`,
+    `dataset`, `score`), `costs` (see `experiments.run_costs.costs`), with `model`, `arm` and
+    `seed`.
+    `deviations`: What is not as the plan says.
     """
 
     tables: dict[str, pd.DataFrame]
@@ -85,13 +80,7 @@ def snapshot_facts(model: str) -> dict:
 
 
 def planned(plan: Plan) -> list[ContrastConfig]:
-    """Return all runs of the plan.
-
-    Raises
-    ------
-    NotStored
-        A snapshot of the experiment with half-learned models is not.
-    """
+    """Return all runs of the plan."""
     p, runs = plan.content, []
     for model in p["models"]:
         facts = snapshot_facts(model)
@@ -163,10 +152,7 @@ CONTRASTED = Experiment[ContrastConfig, Artifact](
 def contrasts(*, compute: Compute = "never") -> Contrasts | None:
     """Collect the stored runs, and make the missing ones unless `compute="never"`.
 
-    Returns
-    -------
-    Contrasts or None
-        None if none is stored.
+    Result: None if none is stored.
     """
     runs = CONTRASTED.collect(compute=compute)
     if not runs.stored:
@@ -191,11 +177,8 @@ def contrasts(*, compute: Compute = "never") -> Contrasts | None:
 def compare_needles(needles: pd.DataFrame, pairs=COMPARED) -> pd.DataFrame:
     """Compare arms model by model: needles found, each arm's mean over its seeds or draws.
 
-    Returns
-    -------
-    DataFrame
-        `model`, `arm`, `base`, `effect`, `low`, `high` (95 %, over needles and seeds), `p` (sign
-        flips of needles), `p_holm` (over the models), `needles`, `seeds`.
+    Columns: `model`, `arm`, `base`, `effect`, `low`, `high` (95 %, over needles and seeds), `p`
+    (sign flips of needles), `p_holm` (over the models), `needles`, `seeds`.
     """
     rows = []
     for arm, base in pairs:
@@ -291,10 +274,7 @@ def sentence(found: pd.DataFrame, arm: str, base: str, more=lambda row: "") -> s
 def task_changes(tasks: pd.DataFrame) -> pd.DataFrame:
     """Compare arms on the tasks off the floor, mean over data sets, in points; over data sets.
 
-    Returns
-    -------
-    DataFrame
-        `model`, `arm`, `base`, `effect`, `low`, `high`, `datasets`.
+    Columns: `model`, `arm`, `base`, `effect`, `low`, `high`, `datasets`.
     """
     rows = []
     for model, part in tasks.groupby("model", sort=False):

@@ -81,19 +81,12 @@ class HalfLearnedConfig(Config):
 class HalfLearned:
     """The stored runs of the plan.
 
-    Attributes
-    ----------
-    cases : DataFrame
-        `model`, `arm`, `seed`, `needle`, `length`, `depth`, `success`, `retrieval` and `others`
-        (mean score of the snapshot's retrieval heads, and of the other heads in their layers).
-    tasks : DataFrame
-        `model`, `arm`, `seed`, `category`, `dataset`, `score` (0 to 100).
-    snapshots : DataFrame
-        `model`, `step`, `heads` (how many retrieve).
-    planned, done : int
-        Trainings; the snapshots themselves do not count.
-    deviations : list of str
-        What is not as the plan says.
+    `cases`: `model`, `arm`, `seed`, `needle`, `length`, `depth`, `success`, `retrieval` and
+    `others` (mean score of the snapshot's retrieval heads, and of the other heads in their layers).
+    `tasks`: `model`, `arm`, `seed`, `category`, `dataset`, `score` (0 to 100).
+    `snapshots`: `model`, `step`, `heads` (how many retrieve).
+    `planned`, `done`: Trainings; the snapshots themselves do not count.
+    `deviations`: What is not as the plan says.
     """
 
     cases: pd.DataFrame
@@ -207,10 +200,7 @@ def off_floor(tasks: pd.DataFrame, config: HalfLearnedConfig) -> list[str]:
 def half_learned(*, compute: Compute = "never") -> HalfLearned | None:
     """Collect the stored runs, and make the missing ones unless `compute="never"`.
 
-    Returns
-    -------
-    HalfLearned or None
-        None if no training is stored.
+    Result: None if no training is stored.
     """
     runs = HALF_LEARNED.collect(compute=compute)
     facts = {model: artifact.manifest["facts"] for (model, arm, _), artifact in runs.stored.items()
@@ -232,20 +222,8 @@ def compare_arms(
 ) -> pd.DataFrame:
     """Compare two arms model by model, seeds paired.
 
-    Parameters
-    ----------
-    cases : DataFrame
-        As in `HalfLearned`.
-    base : str
-        An arm, or `before`, which stands against all seeds.
-    measure : {"success", "retrieval", "others"}
-        Scores of heads are compared in the cases that are found in both arms.
-
-    Returns
-    -------
-    DataFrame
-        `model`, `effect` with `low` and `high` (95 %, over needles and seeds; NaN for one seed),
-        `p` (sign flips of seeds), `p_holm` (over the models), `seeds`.
+    Columns: `model`, `effect` with `low` and `high` (95 %, over needles and seeds; NaN for one
+    seed), `p` (sign flips of seeds), `p_holm` (over the models), `seeds`.
     """
     rows, places = [], ["needle", "length", "depth"]
     for model, part in cases.groupby("model", sort=False):
@@ -281,11 +259,8 @@ def _interval(pairs: pd.DataFrame) -> tuple[float, float]:
 def changes(result: HalfLearned) -> pd.DataFrame:
     """Compare each arm with its snapshot: needles, scores of heads, tasks off the floor.
 
-    Returns
-    -------
-    DataFrame
-        `measure` (with its unit), `label` (model and arm), `value`, `low`, `high` (as from
-        `compare_arms`; of the tasks over seeds).
+    Columns: `measure` (with its unit), `label` (model and arm), `value`, `low`, `high` (as from
+    `compare_arms`; of the tasks over seeds).
     """
     parts, arms = [], [arm for arm in result.cases["arm"].unique() if arm != BEFORE]
     for measure, told in (("success", "needles found (points of 100)"),
@@ -321,13 +296,6 @@ def smallest_effect(
     Differences of seeds are drawn from a normal distribution. The effect is the first whole
     hundredth at which four of five simulated experiments reach p < 0.05 / `models`, the first step
     of Holm's method.
-
-    Parameters
-    ----------
-    within : float
-        Mean variance of a case: p (1 - p), over cases.
-    between : float
-        Standard deviation of the share found between trainings.
     """
     noise = np.sqrt(2 * (within / cases + between**2))
     drawn = np.random.default_rng(seed).normal(0, noise, (experiments, seeds))

@@ -146,12 +146,8 @@ def chapter_command(name: str, config: FailureConfig) -> str:
 class FailureModes:
     """Responses to the same prompts, each with what came out.
 
-    Attributes
-    ----------
-    prompts : tuple of FailurePrompt
-    table : DataFrame
-        A row per response: `prompt` (index of the prompt), `kind`, `form`, `masked` (`nothing` or a
-        key of the masks), `draw`, `text`, `finished` (False if it was cut), `outcome`, `passed`.
+    `table`: A row per response: `prompt` (index of the prompt), `kind`, `form`, `masked` (`nothing`
+    or a key of the masks), `draw`, `text`, `finished` (False if it was cut), `outcome`, `passed`.
     """
 
     prompts: tuple[FailurePrompt, ...]

@@ -93,17 +93,12 @@ def planned_abilities(model: str) -> GeneralConfig:
 class Abilities:
     """Results of a model and its trainings.
 
-    Attributes
-    ----------
-    samples : DataFrame
-        `strategy` (`before`, or a key of `STRATEGIES`), `seed` (of the training), and the columns
-        of `General.samples`; of the tasks that all of them were asked.
-    drift : DataFrame
-        `strategy`, `seed`, and the columns of `General.drift`; nothing for the model before.
-    artifacts : dict
-        (strategy, seed) -> where it is stored.
-    missing : list of str
-        Command lines that make what is missing: results, and the trainings that they wait for.
+    `samples`: `strategy` (`before`, or a key of `STRATEGIES`), `seed` (of the training), and the
+    columns of `General.samples`; of the tasks that all of them were asked.
+    `drift`: `strategy`, `seed`, and the columns of `General.drift`; nothing for the model before.
+    `artifacts`: (strategy, seed) -> where it is stored.
+    `missing`: Command lines that make what is missing: results, and the trainings that they wait
+    for.
     """
 
     samples: pd.DataFrame

@@ -95,15 +95,10 @@ def imbalance(result: IsItCausal, kind: str, count: int) -> Interval:
 class OwnHeads(NamedTuple):
     """How much depends on restoring each token's own heads.
 
-    Attributes
-    ----------
-    more : Interval
-        The share of the tokens that own heads return beyond those of the token before it.
-    p : float
-        By sign flips of needles, corrected over the models that are compared.
-    shifted : float
-        The share of the tokens that is right with the heads of the token before it: near 1, own
-        heads cannot return more.
+    `more`: The share of the tokens that own heads return beyond those of the token before it.
+    `p`: By sign flips of needles, corrected over the models that are compared.
+    `shifted`: The share of the tokens that is right with the heads of the token before it: near 1,
+    own heads cannot return more.
     """
 
     more: Interval

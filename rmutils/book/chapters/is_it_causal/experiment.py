@@ -68,18 +68,12 @@ class LeadersConfig(Config):
 class IsItCausal:
     """What exchanging heads does to the answers in which the needle is found.
 
-    Attributes
-    ----------
-    scores : DataFrame
-        `kind`, `layer`, `head`, `score`.
-    sets : DataFrame
-        `case`, `needle`, `way` (`restore`, `remove`, `zero`), `kind`, `policy` (`none`, `top
-        heads`, `same layers`, `own`, `shifted`), `count`, `draw`, `right` (share of the answer's
-        tokens that are the first choice), `whole` (all are), `nats` (log-probability of the
-        answer).
-    singles : DataFrame
-        `case`, `needle`, `step`, `token`, `layer`, `head`, `restored`, `removed`: by how much the
-        head alone raises or lowers the log-probability of the token, nats.
+    `scores`: `kind`, `layer`, `head`, `score`.
+    `sets`: `case`, `needle`, `way` (`restore`, `remove`, `zero`), `kind`, `policy` (`none`, `top
+    heads`, `same layers`, `own`, `shifted`), `count`, `draw`, `right` (share of the answer's tokens
+    that are the first choice), `whole` (all are), `nats` (log-probability of the answer).
+    `singles`: `case`, `needle`, `step`, `token`, `layer`, `head`, `restored`, `removed`: by how
+    much the head alone raises or lowers the log-probability of the token, nats.
     """
 
     scores: pd.DataFrame
@@ -98,11 +92,8 @@ class IsItCausal:
 class Leaders:
     """What two heads restore, length by length.
 
-    Attributes
-    ----------
-    table : DataFrame
-        `needle`, `length`, `layer`, `head`, `restored` (nats of the answer), `gap` (nats that all
-        heads restore).
+    `table`: `needle`, `length`, `layer`, `head`, `restored` (nats of the answer), `gap` (nats that
+    all heads restore).
     """
 
     table: pd.DataFrame
@@ -132,13 +123,7 @@ def planned(plan: Plan) -> dict[str, IsItCausalConfig]:
 
 
 def planned_leaders(plan: Plan, scores: HeadScores) -> LeadersConfig:
-    """Return the configuration of the plan's part about lengths.
-
-    Parameters
-    ----------
-    scores : HeadScores
-        They tell the leaders at the shortest and at the longest length.
-    """
+    """Return the configuration of the plan's part about lengths."""
     p, every = plan.content, scores.cases["length"]
     return LeadersConfig(
         cases=DetectConfig(

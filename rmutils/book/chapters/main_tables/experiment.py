@@ -22,17 +22,10 @@ from rmutils.stats import MORE_POINTS, compare, holm
 class Evaluated:
     """The stored evaluations of a model.
 
-    Attributes
-    ----------
-    model : str
-    scores : DataFrame
-        `strategy` (`before`, or a key of `STRATEGIES`), `seed`, and the columns of `evaluate`;
-        empty if the model before training is missing.
-    artifacts : tuple of Artifact
-    missing : tuple of str
-        A command line for each planned evaluation, or training, that is not stored.
-    sizes : DataFrame
-        `strategy`, `pairs` and `steps` of each stored training.
+    `scores`: `strategy` (`before`, or a key of `STRATEGIES`), `seed`, and the columns of
+    `evaluate`; empty if the model before training is missing.
+    `missing`: A command line for each planned evaluation, or training, that is not stored.
+    `sizes`: `strategy`, `pairs` and `steps` of each stored training.
     """
 
     model: str
@@ -87,10 +80,7 @@ def _planned(
 def levels(found: Evaluated) -> pd.DataFrame:
     """HELMET's averages of each strategy, at each length, mean over its seeds.
 
-    Returns
-    -------
-    DataFrame
-        `strategy`, `length`, `name` (a category or `overall`), `value`, `missing`.
+    Columns: `strategy`, `length`, `name` (a category or `overall`), `value`, `missing`.
     """
     rows = [averages(part, resamples=0).assign(strategy=strategy, seed=seed)
             for (strategy, seed), part in found.scores.groupby(["strategy", "seed"], sort=False)]
@@ -104,18 +94,7 @@ def levels(found: Evaluated) -> pd.DataFrame:
 def gains(found: Evaluated, by: Sequence[str] = (), base: str = BEFORE) -> pd.DataFrame:
     """Gains of each training over the model before it, in points of 0 to 100.
 
-    Parameters
-    ----------
-    by : sequence of {"length", "category"}
-        A comparison of its own for each; without `category`, the effect is the plain mean over the
-        seven. Holm's correction counts the strategies of a comparison.
-    base : str
-        Another training to compare with instead.
-
-    Returns
-    -------
-    DataFrame
-        The columns `by`, then those of `rmutils.stats.compare`.
+    Result: The columns `by`, then those of `rmutils.stats.compare`.
     """
     samples = pd.concat([
         samples_of(part).assign(strategy=strategy, seed=seed)
@@ -130,11 +109,8 @@ def gains(found: Evaluated, by: Sequence[str] = (), base: str = BEFORE) -> pd.Da
 def contrasts(found: Evaluated, by: Sequence[str] = (), minuend: str = "retmask") -> pd.DataFrame:
     """Points by which one training gains more than each other one, seed by seed.
 
-    Returns
-    -------
-    DataFrame
-        As from `gains`; `strategy` is the training that is subtracted. Empty if the other
-        trainings, or the one itself, are not stored.
+    Result: As from `gains`; `strategy` is the training that is subtracted. Empty if the other
+    trainings, or the one itself, are not stored.
     """
     after = found.scores[found.scores["strategy"] != BEFORE] if len(found.scores) else found.scores
     if after.empty or minuend not in set(after["strategy"]) or after["strategy"].nunique() < 2:
@@ -144,13 +120,7 @@ def contrasts(found: Evaluated, by: Sequence[str] = (), minuend: str = "retmask"
 
 
 def able_to_differ(table: pd.DataFrame, blind: Collection[str]) -> pd.DataFrame:
-    """Keep the categories of `contrasts` that could show a difference, `p_holm` over these.
-
-    Parameters
-    ----------
-    blind : collection of str
-        Categories in which the untrained model's score could not have moved.
-    """
+    """Keep the categories of `contrasts` that could show a difference, `p_holm` over these."""
     few = table.loc[table["p"].isna(), "category"]
     kept = table[~table["category"].isin({*few, *blind})]
     return kept.assign(p_holm=holm(kept["p"]))

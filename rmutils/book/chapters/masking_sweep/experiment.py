@@ -46,13 +46,8 @@ PAPER: tuple[SweepPolicy, ...] = ("whole", "retrieval", "non-retrieval")
 class Masking:
     """Heads that are masked together.
 
-    Attributes
-    ----------
-    policy : SweepPolicy
-        None, the highest ones, or random others, from anywhere or from the same layers.
-    draw : int
-        Which of the random choices; 0 for the other policies.
-    heads : tuple of (layer, head)
+    `policy`: None, the highest ones, or random others, from anywhere or from the same layers.
+    `draw`: Which of the random choices; 0 for the other policies.
     """
 
     policy: SweepPolicy
@@ -74,27 +69,7 @@ def masking_plan(
     scores: HeadScores, counts: Collection[int], *, taus: Collection[float], draws: int, seed: int,
     policies: Collection[SweepPolicy] = PAPER,
 ) -> list[Masking]:
-    """The whole model, then for each count the highest heads and random others.
-
-    Parameters
-    ----------
-    counts : collection of int
-        How many heads; the numbers of heads at or above each of `taus` are added.
-    taus : collection of float
-        The others never reach the lowest of these, nor are they among the highest `count`. Where so
-        few are left that there is no choice, none are drawn.
-    draws : int
-        Random choices for each count.
-    seed : int
-        Of the first of them; the next ones follow.
-    policies : collection of SweepPolicy
-        The maskings of which policies the plan has.
-
-    Raises
-    ------
-    UserError
-        The model has fewer heads than are to be masked.
-    """
+    """The whole model, then for each count the highest heads and random others."""
     ranking = scores.ranking()
     reached = [count_at(scores, tau) for tau in taus]
     plan = [Masking("whole", 0, ())]
@@ -170,14 +145,9 @@ class SweepConfig(Config):
 class Sweep:
     """The measurements. `policy`, `draw` and `count` are those of `Masking.key`.
 
-    Attributes
-    ----------
-    screening : DataFrame
-        What the whole model can do: see `rmutils.book.experiments.sweep_questions.screen`.
-    answers : DataFrame
-        `policy`, `draw`, `count`, then the columns of `experiments.sweep_questions.ask`.
-    speech : DataFrame
-        `policy`, `draw`, `count`, then the columns of `rmutils.evaluation.answers.speak`.
+    `screening`: What the whole model can do: see `rmutils.book.experiments.sweep_questions.screen`.
+    `answers`: `policy`, `draw`, `count`, then the columns of `experiments.sweep_questions.ask`.
+    `speech`: `policy`, `draw`, `count`, then the columns of `rmutils.evaluation.answers.speak`.
     """
 
     screening: pd.DataFrame
@@ -185,13 +155,7 @@ class Sweep:
     speech: pd.DataFrame
 
     def beside(self, other: Sweep) -> Sweep:
-        """This sweep with the maskings of another one that asked the same questions.
-
-        Raises
-        ------
-        UserError
-            The other one asked other questions.
-        """
+        """This sweep with the maskings of another one that asked the same questions."""
         tables = {}
         for name in TABLES[1:]:
             own, more = getattr(self, name), getattr(other, name)
@@ -216,19 +180,6 @@ def sweep(
 
     Tasks that the whole model cannot do are left out. Which these are is decided on other samples
     than those of the sweep.
-
-    Parameters
-    ----------
-    scores : HeadScores
-        They say which heads are the highest.
-    journal : Path, optional
-        A file that takes each masking when it is done. What is there already, because an earlier
-        run was stopped, is not done again.
-
-    Raises
-    ------
-    UserError
-        More heads are to be masked than there are, or a prompt does not fit into its length.
     """
     plan = {json.dumps(masking.key): masking for masking in masking_plan(
         scores, config.counts, taus=config.taus, draws=config.draws, seed=config.seed,

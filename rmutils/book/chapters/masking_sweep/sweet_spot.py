@@ -59,11 +59,8 @@ def speech_curves(result: Sweep) -> dict[str, pd.DataFrame]:
 def by_task(result: Sweep, count: int) -> pd.DataFrame:
     """Every kind of question by itself, with `count` heads masked.
 
-    Returns
-    -------
-    DataFrame
-        `task`, `samples`, then the columns of `curve`; a row for the whole model (with a policy of
-        `whole`), and one for each policy that has this count.
+    Columns: `task`, `samples`, then the columns of `curve`; a row for the whole model (with a
+    policy of `whole`), and one for each policy that has this count.
     """
     rows = []
     for task, part in result.answers.groupby("task", sort=False):
@@ -80,18 +77,9 @@ def curve(rows: pd.DataFrame, value: str, *, bounds: Bounds = SHARE) -> pd.DataF
     Intervals are over whole clusters of questions and, where there are several, random choices of
     heads.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        Of one measure: `policy`, `draw`, `count`, `task`, `sample`, `cluster` and `value`.
-    bounds : (float, float)
-        Of the value.
-
-    Returns
-    -------
-    DataFrame
-        `policy`, `count`, `value`, `low`, `high`, `change`, `change_low`, `change_high` (95 %). The
-        whole model, with a count of 0, begins the curve of each policy.
+    `rows`: Of one measure: `policy`, `draw`, `count`, `task`, `sample`, `cluster` and `value`.
+    Columns: `policy`, `count`, `value`, `low`, `high`, `change`, `change_low`, `change_high` (95
+    %). The whole model, with a count of 0, begins the curve of each policy.
     """
     found = []
     for policy in rows.loc[rows["policy"] != "whole", "policy"].unique():
@@ -107,16 +95,7 @@ def mean_under(
     rows: pd.DataFrame, value: str, mask: Mask, minus: Mask | None = None, *,
     bounds: Bounds = SHARE,
 ) -> Interval:
-    """Mean of a measure under a mask, minus that under another one on the same questions.
-
-    Parameters
-    ----------
-    rows : DataFrame
-        As for `curve`.
-    mask, minus : (policy, count)
-    bounds : (float, float)
-        Of the value, not of its difference.
-    """
+    """Mean of a measure under a mask, minus that under another one on the same questions."""
     table = _by_question(rows, value, mask)
     values, clusters = table.to_numpy(), pd.factorize(table.index.droplevel("sample"))[0]
     if minus is not None:
@@ -144,17 +123,7 @@ def worse_from(curve: pd.DataFrame, policy: str = "retrieval", *, sign: int = -1
     The least count such that there, and at every larger count of the sweep, the interval of the
     change excludes zero.
 
-    Parameters
-    ----------
-    curve : DataFrame
-        As from `rmutils.book.chapters.masking_sweep.sweet_spot.curve`.
-    sign : {-1, 1}
-        Whether falling or rising is worse.
-
-    Returns
-    -------
-    int or None
-        None: not even at the largest count.
+    Result: None: not even at the largest count.
     """
     one = _masked(curve, policy)
     nearest = one["change_high"] if sign < 0 else one["change_low"]
@@ -200,11 +169,8 @@ def in_words(scores: HeadScores, counts: Sequence[int]) -> str | None:
 def read_off(curves: Mapping[str, pd.DataFrame], scores: HeadScores) -> pd.DataFrame:
     """Where each measure becomes worse and where it collapses.
 
-    Returns
-    -------
-    DataFrame
-        `measure`, `worse from` and `below 0.1 from` (number of highest heads, as `in_words`),
-        `random others: worse from` (a number); missing where it does not happen.
+    Columns: `measure`, `worse from` and `below 0.1 from` (number of highest heads, as `in_words`),
+    `random others: worse from` (a number); missing where it does not happen.
     """
     rows = []
     for name, curve in curves.items():
@@ -260,11 +226,8 @@ def verdicts(
 ) -> pd.DataFrame:
     """Say whether a threshold falls into the sweet spot.
 
-    Returns
-    -------
-    DataFrame
-        `sweet spot by`, `heads` (as `in_words`; missing: there is none), `τ in use`
-        with its number of heads, `inside` (one of `INSIDE`; missing: there is no sweet spot).
+    Columns: `sweet spot by`, `heads` (as `in_words`; missing: there is none), `τ in use` with its
+    number of heads, `inside` (one of `INSIDE`; missing: there is no sweet spot).
     """
     used, rows = count_at(scores, tau), []
     for label, (counts, closed) in windows(shares, repetition).items():

@@ -92,11 +92,8 @@ def memory_needles(
 ) -> pd.DataFrame:
     """Ask for needles under every condition; a stopped run goes on case by case.
 
-    Returns
-    -------
-    DataFrame
-        `score`, `policy`, `share` (of the key heads), `length`, `needle`, `success`, `kept` (bytes
-        of the cache after the answer, as a share of a full one), `response`.
+    Columns: `score`, `policy`, `share` (of the key heads), `length`, `needle`, `success`, `kept`
+    (bytes of the cache after the answer, as a share of a full one), `response`.
     """
     key_heads = lm.model.config.num_key_value_heads
     rankings = {name: ranking(

@@ -208,10 +208,7 @@ def positions(*, compute: Compute = "never") -> tuple[
         dict[str, pd.DataFrame], Runs[PositionsConfig, Artifact]]:
     """Collect what is stored, and make what is missing unless `compute="never"`.
 
-    Returns
-    -------
-    dict of str to DataFrame, Runs
-        `needles` and `texts` with `model` and `cause` (empty: the model as it is stored).
+    Result: `needles` and `texts` with `model` and `cause` (empty: the model as it is stored).
     """
     runs = POSITIONS.collect(compute=compute)
     return {name: runs.table(name).drop(columns="variants") for name in ("needles", "texts")
@@ -246,16 +243,8 @@ def over_needles(values: pd.DataFrame, bounds: Bounds = DIFFERENCE) -> Interval:
 def gains(needles: pd.DataFrame, base: str = PLAIN) -> pd.DataFrame:
     """Compare each variant with the plain model, over all places and in the middle.
 
-    Parameters
-    ----------
-    needles : DataFrame
-        As from `positions`.
-
-    Returns
-    -------
-    DataFrame
-        `cause`, `length`, `model` (`all models` for those of a cause together), `variant`, `part`,
-        `plain` and `found` (shares), `value` (the gain), `low`, `high`.
+    Columns: `cause`, `length`, `model` (`all models` for those of a cause together), `variant`,
+    `part`, `plain` and `found` (shares), `value` (the gain), `low`, `high`.
     """
     rows = []
     for (cause, length), cells in needles.groupby(["cause", "length"], sort=False):
@@ -275,12 +264,9 @@ def gains(needles: pd.DataFrame, base: str = PLAIN) -> pd.DataFrame:
 def tested(needles: pd.DataFrame, plan: Plan, variant: str = "1 to 1.5") -> dict[str, Interval]:
     """Compute what the plan's rule asks for.
 
-    Returns
-    -------
-    dict of str to Interval
-        `dip of A` (ends less middle, inside), `loss of B` (middle, inside less beyond), `A` and `B`
-        (gains of the variant in the middle, each where its cause makes a loss), `B less A`. Over
-        the models that have both causes.
+    Result: `dip of A` (ends less middle, inside), `loss of B` (middle, inside less beyond), `A` and
+    `B` (gains of the variant in the middle, each where its cause makes a loss), `B less A`. Over
+    the models that have both causes.
     """
     causes = plan.content["causes"]
     length = {cause: causes["lengths"][causes["tested"][cause]] for cause in CAUSES}
@@ -307,10 +293,7 @@ def distance_scores(lm: LanguageModel, distances: Sequence[int]) -> pd.DataFrame
     What is in a query and in a key is averaged over the tokens of plain texts; only the angle
     between them changes.
 
-    Returns
-    -------
-    DataFrame
-        `layer`, `head`, `distance` (tokens), `score` (less that at the first distance).
+    Columns: `layer`, `head`, `distance` (tokens), `score` (less that at the first distance).
     """
     ids = torch.tensor(passages(lm, TextsConfig().count, TextsConfig().tokens)[0],
                        device=lm.model.device)
@@ -333,13 +316,7 @@ def distance_scores(lm: LanguageModel, distances: Sequence[int]) -> pd.DataFrame
 
 
 def bound_of_decay(frequencies: Tensor, distances: Sequence[int]) -> list[float]:
-    """The bound by which Su et al. (2021, section 3.4.3) argue that scores decay with distance.
-
-    Returns
-    -------
-    list of float
-        Mean of the partial sums of the rotations, as a share of that at distance 0.
-    """
+    """The bound by which Su et al. (2021, section 3.4.3) argue that scores decay with distance."""
     angles = torch.tensor(distances, dtype=torch.float64)[:, None] * frequencies.double().cpu()
     sums = torch.polar(torch.ones_like(angles), angles).cumsum(-1).abs().mean(-1)
     return [float(one) for one in sums / ((len(frequencies) + 1) / 2)]
@@ -351,11 +328,8 @@ def token_costs(
 ) -> pd.DataFrame:
     """Processor time of reading a prompt and of writing a token, the shortest of some rounds.
 
-    Returns
-    -------
-    DataFrame
-        `variant`, `prompt` (seconds), `token` (milliseconds), `turned` (key vectors that a layer
-        turns for each token).
+    Columns: `variant`, `prompt` (seconds), `token` (milliseconds), `turned` (key vectors that a
+    layer turns for each token).
     """
     heads, keys = lm.model.config.num_attention_heads, lm.model.config.num_key_value_heads
     ids, rows = [[7 + i % 200 for i in range(length)]], []

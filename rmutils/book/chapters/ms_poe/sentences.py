@@ -38,13 +38,7 @@ def points(found: Interval) -> str:
 
 
 def beyond_length(table: pd.DataFrame, variant: str = MANY) -> str:
-    """Say which models gain in the middle of texts that are longer than those they learned from.
-
-    Parameters
-    ----------
-    table : DataFrame
-        As from `rmutils.book.chapters.ms_poe.experiment.gains`.
-    """
+    """Say which models gain in the middle of texts that are longer than those they learned from."""
     middle = table.query("cause == '' and part == 'middle'")
     rows = middle[middle["variant"] == variant]
     full = [f"{row.model} finds {row.plain:.0%} already, too many to show a gain" for row in
@@ -75,13 +69,7 @@ def _change(row: Any) -> str:
 
 
 def authors_setting(table: pd.DataFrame) -> str:
-    """Say how the authors' own ratios change the middle of texts beyond the trained length.
-
-    Parameters
-    ----------
-    table : DataFrame
-        As from `rmutils.book.chapters.ms_poe.experiment.gains`.
-    """
+    """Say how the authors' own ratios change the middle of texts beyond the trained length."""
     rows = table.query("cause == '' and part == 'middle' and variant == @AUTHORS")
     helped, harmed = (rows["low"] > 0).sum(), (rows["high"] < 0).sum()
     changed = [f"{points(_interval(row))} points on {row.model}"
@@ -93,11 +81,6 @@ def authors_setting(table: pd.DataFrame) -> str:
 def many_against(needles: pd.DataFrame) -> str:
     """Compare many ratios with one ratio of the same mean and with the reversed order, by the
     needles found in the middle of texts beyond the trained length.
-
-    Parameters
-    ----------
-    needles : DataFrame
-        As from `rmutils.book.chapters.ms_poe.experiment.positions`.
     """
     told, supported = [], False
     for base, words in ((ONE, f"one ratio of {ONE.removeprefix('all ')}"),
@@ -113,13 +96,7 @@ def many_against(needles: pd.DataFrame) -> str:
 
 
 def large_ranges(table: pd.DataFrame, plan: Plan) -> str:
-    """Say what the plan's large ratios are, and which recommended ones were not measured.
-
-    Parameters
-    ----------
-    table : DataFrame
-        As from `rmutils.book.chapters.ms_poe.experiment.gains`, with variants named by `labels`.
-    """
+    """Say what the plan's large ratios are, and which recommended ones were not measured."""
     ranges, shown = misread_ranges(plan), labels(plan)
     rows = table.query("cause == '' and part == 'middle' and variant in @shown.values()")
     if rows.empty:
@@ -154,13 +131,7 @@ def widths(table: pd.DataFrame) -> str:
 
 
 def nothing_to_repair(changed: pd.DataFrame, model: str) -> str:
-    """Say whether any variant helps a model within its trained length.
-
-    Parameters
-    ----------
-    changed : DataFrame
-        As from `rmutils.book.experiments.under_variants.changes`, over all places.
-    """
+    """Say whether any variant helps a model within its trained length."""
     helped, harmed = (changed["low"] > 0).sum(), (changed["high"] < 0).sum()
     return (f"Within the trained length, {spell(helped)} of {len(changed)} variants "
             f"{'is' if helped < 2 else 'are'} shown to help `{model}` answer questions to "
@@ -169,11 +140,6 @@ def nothing_to_repair(changed: pd.DataFrame, model: str) -> str:
 
 def verdict_on_causes(found: Mapping[str, Interval], plan: Plan, models: int) -> str:
     """Apply the rule of the plan to what `rmutils.book.chapters.ms_poe.experiment.tested` computed.
-
-    Parameters
-    ----------
-    models : int
-        How many models have both causes.
     """
     a, b, more = found["A"], found["B"], found["B less A"]
     failed = [words for name, words in (
@@ -211,15 +177,7 @@ def two_causes(found: Mapping[str, Interval], plan: Plan, models: int) -> str:
 
 
 def new_distances(table: pd.DataFrame, length: int) -> str:
-    """Say how many models each variant helps where distances are new: B, beyond its length.
-
-    Parameters
-    ----------
-    table : DataFrame
-        As from `rmutils.book.chapters.ms_poe.experiment.gains`.
-    length : int
-        Tokens of the texts beyond the trained length.
-    """
+    """Say how many models each variant helps where distances are new: B, beyond its length."""
     rows = table.query("cause == 'B' and length == @length and part == 'middle' "
                        "and model != @ALL")
     counts = rows.assign(helped=rows["low"] > 0, harmed=rows["high"] < 0).groupby(
@@ -289,13 +247,7 @@ def distance_alone(scores: Mapping[str, pd.DataFrame], near: int, far: int) -> s
 
 
 def claims_of_the_summary() -> list[tuple[str, str, int, str]]:
-    """Compare the claims of the summary of Ms-PoE with the stored measurements.
-
-    Returns
-    -------
-    list of (str, str, int, str)
-        Place (its heading), claim (translated), chapter, and what was found here.
-    """
+    """Compare the claims of the summary of Ms-PoE with the stored measurements."""
     plan = load_plan("ms_poe")
     tables, _ = positions()
     if not tables:

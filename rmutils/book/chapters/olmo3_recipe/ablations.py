@@ -30,18 +30,11 @@ from rmutils.stats import compare
 class Arm:
     """The recipe, or the recipe without a part.
 
-    Attributes
-    ----------
-    label : str
-        For figures.
-    part : str
-        What it leaves out, for sentences: without ...
-    without : tuple of str
-        Kinds of documents (`cwe`, `rex`) that lose their questions. What these leave is padding:
-        no document moves to another instance.
-    pack : callable
-    isolated : bool
-        Whether documents of an instance are masked from each other.
+    `label`: For figures.
+    `part`: What it leaves out, for sentences: without ...
+    `without`: Kinds of documents (`cwe`, `rex`) that lose their questions. What these leave is
+    padding: no document moves to another instance.
+    `isolated`: Whether documents of an instance are masked from each other.
     """
 
     label: str
@@ -97,18 +90,11 @@ class PartConfig(Config):
 class RecipeParts:
     """The stored runs of the plan.
 
-    Attributes
-    ----------
-    found : DataFrame
-        `arm`, `seed`, `tokens` (of the fine-tune so far), `length`, `text`, `depth`, `found`.
-    losses : DataFrame
-        `arm`, `seed`, `tokens`, `text`, `position`, `loss` (nats per token).
-    done : list of (str, int)
-        Arm and seed of each run that is stored.
-    planned : int
-        Runs of the plan.
-    deviations : list of str
-        What is not as the plan says.
+    `found`: `arm`, `seed`, `tokens` (of the fine-tune so far), `length`, `text`, `depth`, `found`.
+    `losses`: `arm`, `seed`, `tokens`, `text`, `position`, `loss` (nats per token).
+    `done`: Arm and seed of each run that is stored.
+    `planned`: Runs of the plan.
+    `deviations`: What is not as the plan says.
     """
 
     found: pd.DataFrame

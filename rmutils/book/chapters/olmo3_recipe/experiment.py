@@ -34,15 +34,10 @@ TABLES = ("found", "losses", "training")
 class Extension:
     """Three tables.
 
-    Attributes
-    ----------
-    found : DataFrame
-        A row for each question: `method`, `tokens` (of the fine-tune so far), `length`, `text`,
-        `depth`, `found`.
-    losses : DataFrame
-        `method`, `tokens`, `text`, `position`, `loss` (nats per token of the longest texts).
-    training : DataFrame
-        `method`, `step` (from 0), `loss` (on answers, nats per token).
+    `found`: A row for each question: `method`, `tokens` (of the fine-tune so far), `length`,
+    `text`, `depth`, `found`.
+    `losses`: `method`, `tokens`, `text`, `position`, `loss` (nats per token of the longest texts).
+    `training`: `method`, `step` (from 0), `loss` (on answers, nats per token).
     """
 
     found: pd.DataFrame

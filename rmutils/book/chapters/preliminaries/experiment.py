@@ -44,10 +44,7 @@ def detect_stored_or_small(
     Lengths that the window has no room for are left out. Where the result is not stored, and may
     not be computed, a small grid of two lengths and three depths is computed in its place.
 
-    Returns
-    -------
-    HeadScores, Artifact, str
-        A sentence that says what was left out, with a space before it; empty where nothing was.
+    Result: A sentence that says what was left out, with a space before it; empty where nothing was.
     """
     if compute != "always":
         with suppress(NotStored):
@@ -105,10 +102,7 @@ def attention_rows(
 ) -> np.ndarray:
     """The attention of some heads in the rows that decided the T tokens of an answer.
 
-    Returns
-    -------
-    ndarray
-        (heads, T, prompt tokens + T - 1): what each row sees of prompt and answer sums to 1.
+    Result: (heads, T, prompt tokens + T - 1): what each row sees of prompt and answer sums to 1.
     """
     cache = Trunk(lm.model, []).read(case.input_ids, room=len(answer.tokens))
     read = torch.tensor([[case.input_ids[-1], *answer.tokens[:-1]]], device=lm.model.device)
@@ -121,12 +115,9 @@ def attention_rows(
 def trace(lm: LanguageModel, case: NiahCase, answer: Answer, head: Head) -> pd.DataFrame:
     """Equation 1 step by step for one head, a row per written token.
 
-    Returns
-    -------
-    DataFrame
-        `written` (y_t), `looks at` (j = arg max a_t), `token there` (x_j; empty if j is a token of
-        the answer itself), `in needle` (j in I_k), `copied` (both conditions hold), and `so far`,
-        the size of the overlap after this step.
+    Columns: `written` (y_t), `looks at` (j = arg max a_t), `token there` (x_j; empty if j is a
+    token of the answer itself), `in needle` (j in I_k), `copied` (both conditions hold), and `so
+    far`, the size of the overlap after this step.
     """
     layer, index = head
     hits = copied(answer, case.input_ids, case.needle_span)[:, layer, index]
@@ -161,20 +152,6 @@ def sides(cases: pd.DataFrame, window: int, answer: int) -> np.ndarray:
     A token at position i sees the positions above i - `window`. `WITHIN`: the last token of the
     longest answer still comes from a row that sees the whole needle. `BEYOND`: not even the first
     comes from a row that sees any of it, so a sliding layer cannot score. `ACROSS`: all others.
-
-    Parameters
-    ----------
-    cases : DataFrame
-        `HeadScores.cases`.
-    window : int
-        Tokens that a sliding layer sees, its own included.
-    answer : int
-        Longest answer in tokens, `DetectConfig.max_new_tokens`.
-
-    Raises
-    ------
-    UserError
-        The cases come from a version of this project that did not keep where the needle stands.
     """
     if "needle_start" not in cases:
         raise UserError("this stored detection does not say where its needles stand. Make it "
@@ -199,14 +176,11 @@ def summarize(
 ) -> pd.DataFrame:
     """Both sides of the window in numbers, each with a 95 % interval over needles.
 
-    Returns
-    -------
-    DataFrame
-        `side`, `cases`, `statistic`, `value`, `low`, `high`; a side without cases has no rows.
-        Statistics: `found`, the share of needles found, 0 to 1; and where any was found:
-        `full_share`, the share of the sum of all scores that heads of full layers have; `heads`,
-        the number of heads at or above `tau`; `full_heads`, those of them in full layers;
-        `full_mean`, `sliding_mean`, the mean score of a head of either kind.
+    Columns: `side`, `cases`, `statistic`, `value`, `low`, `high`; a side without cases has no rows.
+    Statistics: `found`, the share of needles found, 0 to 1; and where any was found: `full_share`,
+    the share of the sum of all scores that heads of full layers have; `heads`, the number of heads
+    at or above `tau`; `full_heads`, those of them in full layers; `full_mean`, `sliding_mean`, the
+    mean score of a head of either kind.
     """
     place = sides(scores.cases, window, answer)
     full = full_layers(scores.shape[0], every)
@@ -263,18 +237,8 @@ def compare_depths(
     the published script looks at (`rmutils.corpora.niah.PublishedNiahBuilder`). The control has as
     few different cases, at places drawn at random.
 
-    Parameters
-    ----------
-    scores : HeadScores
-        A detection with `cases`, at two depths or more.
-    tau : float
-        The top heads are as many as reach it on real depths.
-
-    Returns
-    -------
-    DataFrame
-        `quantity`; its value by `real`, `collapsed` and `two random places`; `difference` of the
-        latter two, with `low` and `high` (95 %, over needles).
+    Columns: `quantity`; its value by `real`, `collapsed` and `two random places`; `difference` of
+    the latter two, with `low` and `high` (95 %, over needles).
     """
     cases = scores.cases
     table = np.zeros((len(cases), scores.mean.size + 1))

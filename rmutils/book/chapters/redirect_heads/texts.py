@@ -94,14 +94,8 @@ def _told(kind: Kind, subject: str, value: str) -> str:
 class Prompt:
     """A text with its question.
 
-    Attributes
-    ----------
-    pair : Contradiction
-    variant : Variant
-    first : int
-        Which of the two sentences stands first: it changes from pair to pair of a kind.
-    spans : tuple of Span
-        Of the sentences that can be pointed at, by their number.
+    `first`: Which of the two sentences stands first: it changes from pair to pair of a kind.
+    `spans`: Of the sentences that can be pointed at, by their number.
     """
 
     pair: Contradiction

@@ -84,18 +84,11 @@ TEXT = 4
 class Cost:
     """Cost of a step, or of several.
 
-    Attributes
-    ----------
-    gpu_hours : float
-        Of all accelerators together.
-    gpus : int
-        How many work side by side.
-    memory : float
-        Bytes on each of them.
-    disk, scratch : float
-        Bytes that are kept, and bytes besides while it goes on.
-    why : str
-        How it was derived.
+    `gpu_hours`: Of all accelerators together.
+    `gpus`: How many work side by side.
+    `memory`: Bytes on each of them.
+    `disk`, `scratch`: Bytes that are kept, and bytes besides while it goes on.
+    `why`: How it was derived.
     """
 
     gpu_hours: float = 0.0

@@ -30,18 +30,12 @@ from rmutils.models.hub import hub_id_of
 class Shape:
     """Shape of a decoder with gated feed-forward layers and grouped queries.
 
-    Attributes
-    ----------
-    family : str
-        transformers' `model_type`, a key of `rmutils.models.families.FAMILIES`.
-    layers, hidden, heads, key_heads, head_size, inner, vocabulary : int
-        `inner`: of the feed-forward layers.
-    tied : bool
-        Whether the embedding is also the output matrix.
-    window : int, optional
-        Tokens that layers with a sliding window see, where there are any.
-    full : int, optional
-        How many layers have none; None: all.
+    `family`: transformers' `model_type`, a key of `rmutils.models.families.FAMILIES`.
+    `layers`, `hidden`, `heads`, `key_heads`, `head_size`, `inner`, `vocabulary`: `inner`: of the
+    feed-forward layers.
+    `tied`: Whether the embedding is also the output matrix.
+    `window`: Tokens that layers with a sliding window see, where there are any.
+    `full`: How many layers have none; None: all.
     """
 
     family: str
@@ -143,16 +137,10 @@ Share = Annotated[float, Field(gt=0, le=1)]
 class Machine:
     """One accelerator.
 
-    Attributes
-    ----------
-    flops : float
-        Operations per second in bfloat16, dense.
-    memory : float
-        Bytes.
-    bandwidth : float
-        Bytes per second from and to its memory.
-    link : float
-        Bytes per second that it can send to its neighbours in the node.
+    `flops`: Operations per second in bfloat16, dense.
+    `memory`: Bytes.
+    `bandwidth`: Bytes per second from and to its memory.
+    `link`: Bytes per second that it can send to its neighbours in the node.
     """
 
     name: str

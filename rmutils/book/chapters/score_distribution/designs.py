@@ -65,14 +65,9 @@ class DesignConfig(Config):
 class Design:
     """Results on a model.
 
-    Attributes
-    ----------
-    scores : HeadScores
-        Before RetMask.
-    samples : DataFrame
-        `strategy` (`before` or `retmask`), `seed`, and the columns of
-        `rmutils.evaluation.helmet.evaluate` but the responses.
-    artifact : Artifact
+    `scores`: Before RetMask.
+    `samples`: `strategy` (`before` or `retmask`), `seed`, and the columns of
+    `rmutils.evaluation.helmet.evaluate` but the responses.
     """
 
     scores: HeadScores
@@ -95,13 +90,6 @@ def design_stored(config: DesignConfig, *, compute: Compute = "auto") -> Design:
 
     Each step is stored by itself, so that a run that was stopped goes on. Weights stay in the
     user's cache.
-
-    Raises
-    ------
-    NotStored
-        Nothing stored and `compute="never"`.
-    UserError
-        No head of the model reaches tau.
     """
     artifact = DESIGN.obtain_folder(
         config, {}, lambda folder: _make(config, folder), compute=compute, model="designed",
@@ -133,20 +121,10 @@ def _make(config: DesignConfig, folder: Path) -> dict:
 def points(found: Mapping[str, Design], statistic: str = "gini") -> pd.DataFrame:
     """Sparsity before RetMask and the gain by it, model by model.
 
-    Parameters
-    ----------
-    found : mapping
-        Name -> what was found.
-    statistic : str
-        One of `rmutils.heads.sparsity.statistics`.
-
-    Returns
-    -------
-    DataFrame
-        `model`, `heads` (of all layers), `found` (share of needles found before), `sparsity`,
-        `gain` (points of 0 to 100, plain mean of seven categories, over lengths and trainings),
-        both with `_low` and `_high` (95 %; of the sparsity over needles, of the gain over texts and
-        trainings).
+    Columns: `model`, `heads` (of all layers), `found` (share of needles found before), `sparsity`,
+    `gain` (points of 0 to 100, plain mean of seven categories, over lengths and trainings), both
+    with `_low` and `_high` (95 %; of the sparsity over needles, of the gain over texts and
+    trainings).
     """
     rows = []
     for name, design in found.items():
@@ -171,16 +149,8 @@ def correlations(
 
     That each point is uncertain itself makes a correlation weaker than that of the true values.
 
-    Parameters
-    ----------
-    table : DataFrame
-        As from `points`.
-
-    Returns
-    -------
-    DataFrame
-        `statistic` (Pearson's r, with Fisher's interval, and Spearman's rank correlation, with a
-        bootstrap interval over models), `value`, `low`, `high`, `p`, `models`.
+    Columns: `statistic` (Pearson's r, with Fisher's interval, and Spearman's rank correlation, with
+    a bootstrap interval over models), `value`, `low`, `high`, `p`, `models`.
     """
     x, y = table["sparsity"].to_numpy(), table["gain"].to_numpy()
     line, ranks = pearsonr(x, y), spearmanr(x, y)
@@ -241,11 +211,6 @@ def correlation(
 
     On Fisher's scale the variance is 1 / (n - 3) for the choice of points, plus that of a
     simulation that adds normal errors to every `y`. Ends are NaN for fewer than four points.
-
-    Parameters
-    ----------
-    errors : array_like
-        Standard errors of `y`.
     """
     first, second = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     r = float(np.corrcoef(first, second)[0, 1])

@@ -69,19 +69,11 @@ class SparsityConfig(Config):
 class SparsityAndGain:
     """The stored runs of the plan.
 
-    Attributes
-    ----------
-    cases : DataFrame
-        `model`, `arm`, `seed`, `needle`, `length`, `depth`, `success`.
-    scores : dict of str to HeadScores
-        Of each design before training.
-    facts : DataFrame
-        `model`, `factor` (by which the kept heads' outputs are scaled), `retrieval_heads`.
-    artifacts : list of Artifact
-    planned, done : Counter
-        Trainings by arm, without those of designs that were left out.
-    deviations : list of str
-        What is not as the plan says.
+    `cases`: `model`, `arm`, `seed`, `needle`, `length`, `depth`, `success`.
+    `scores`: Of each design before training.
+    `facts`: `model`, `factor` (by which the kept heads' outputs are scaled), `retrieval_heads`.
+    `planned`, `done`: Trainings by arm, without those of designs that were left out.
+    `deviations`: What is not as the plan says.
     """
 
     cases: pd.DataFrame
@@ -160,11 +152,6 @@ def make_design(config: SparsityConfig) -> tuple[Path, float]:
 
     The first look is at a factor of 1. If too many needles are found, smaller factors are tried,
     the largest first; if too few, larger ones.
-
-    Raises
-    ------
-    NoSnapshot
-        With none of the factors the design finds a share of the needles in the range.
     """
     home = cache_dir() / "models" / f"sparsity-{config.changed({'retmask.seed': 0}).digest()[:16]}"
     if there := sorted(home.glob("factor-*/model.safetensors")):
@@ -192,10 +179,7 @@ def make_design(config: SparsityConfig) -> tuple[Path, float]:
 def sparsity_and_gain(*, compute: Compute = "never") -> SparsityAndGain | None:
     """Collect the stored runs, and make the missing ones unless `compute="never"`.
 
-    Returns
-    -------
-    SparsityAndGain or None
-        None if no training is stored.
+    Result: None if no training is stored.
     """
     runs = SPARSITY_AND_GAIN.collect(compute=compute)
     before = {model: one for (model, arm, _), one in runs.stored.items() if arm == BEFORE}

@@ -39,18 +39,8 @@ def points(
     variance of its seeds, which is pooled over the designs, over theirs. All designs are asked for
     the same needles, so their gains differ by less than these errors say, if at all.
 
-    Parameters
-    ----------
-    base : str
-        `before`, or the arm that RetMask's needles are compared with, seeds paired.
-    statistic : str
-        One of `rmutils.heads.sparsity.statistics`.
-
-    Returns
-    -------
-    DataFrame
-        `model`, `found` (share of needles, before), `sparsity` with `_low` and `_high` (95 %, over
-        needles), `gain` and `error` (points of 100), `gain_low` and `gain_high` (95 %).
+    Columns: `model`, `found` (share of needles, before), `sparsity` with `_low` and `_high` (95 %,
+    over needles), `gain` and `error` (points of 100), `gain_low` and `gain_high` (95 %).
     """
     rows, between = [], []
     for model, part in result.cases.groupby("model", sort=False):
@@ -85,14 +75,9 @@ def points(
 class AcrossDesigns:
     """What the designs say together.
 
-    Attributes
-    ----------
-    spread : Heterogeneity
-        Of the gains.
-    tau : float
-        Standard deviation of the true gains, points.
-    r : Interval
-        Correlation of gain and sparsity.
+    `spread`: Of the gains.
+    `tau`: Standard deviation of the true gains, points.
+    `r`: Correlation of gain and sparsity.
     """
 
     spread: Heterogeneity
@@ -101,13 +86,7 @@ class AcrossDesigns:
 
 
 def answer(table: pd.DataFrame) -> AcrossDesigns:
-    """Test whether gains differ between designs, and correlate them with sparsity.
-
-    Parameters
-    ----------
-    table : DataFrame
-        As from `points`.
-    """
+    """Test whether gains differ between designs, and correlate them with sparsity."""
     gains, errors = table["gain"], table["error"]
     return AcrossDesigns(heterogeneity(gains, errors), math.sqrt(tau_squared(gains, errors)),
                          correlation(table["sparsity"], gains, errors))
@@ -161,13 +140,7 @@ def finding(result: SparsityAndGain, plan: Plan) -> list[str]:
 
 
 def room_for_gain(table: pd.DataFrame) -> str:
-    """Say whether sparser designs began with more room for a gain.
-
-    Parameters
-    ----------
-    table : DataFrame
-        As `points` returns it.
-    """
+    """Say whether sparser designs began with more room for a gain."""
     r = table["sparsity"].corr(table["found"])
     return (f"Sparsity and the share of needles found before RetMask correlate at {_signed(r, 2)} "
             f"over these versions: sparser ones have {'more' if r < 0 else 'less'} room for a "
@@ -186,11 +159,6 @@ def smallest_effect(
     Simulated: true gains lie on a line over sparsity, and normal errors are added. The result is
     the first half point of their standard deviation at which four of five experiments both find
     that gains differ and an interval of r above zero; NaN if 30 points are too few.
-
-    Parameters
-    ----------
-    error : float
-        Standard error of a gain, points.
     """
     draw = np.random.default_rng(seed)
     x, noise = draw.normal(size=(2, experiments, designs))

@@ -76,12 +76,9 @@ def later_sharing(
 ) -> Tables:
     """Measure the plain model and each arm.
 
-    Returns
-    -------
-    dict of str to DataFrame
-        `needles` and `texts`, as from `experiments.under_variants.measure`, with `arm` and
-        `draw` (0 but for random heads). `arms`: `arm`, `threshold`, `retention` (share of heads
-        that compute).
+    Result: `needles` and `texts`, as from `experiments.under_variants.measure`, with `arm` and
+    `draw` (0 but for random heads). `arms`: `arm`, `threshold`, `retention` (share of heads that
+    compute).
     """
     apart = mean_distances(lm.model, calibration_prompts(lm, config.prompts, config.tokens))
     limits = {arm: in_layers(threshold_for(apart, config.kept, layers), layers, len(apart))
@@ -108,18 +105,11 @@ def later_sharing(
 def compare_arms(needles: pd.DataFrame, arm: str = ALIKE, base: str = RANDOM) -> pd.DataFrame:
     """Compare two arms by the share of needles found, mean over draws.
 
-    Parameters
-    ----------
-    needles : DataFrame
-        Of `later_sharing`, with `model` and `rate` (`LaterConfig.kept`).
-
-    Returns
-    -------
-    DataFrame
-        `model`, `rate`, `share` and `share_base` (found by each arm), `effect`, `low`, `high`
-        (95 %, over needles and draws), `p` (sign flips of needles, with the draws as they fell),
-        `needles`, `draws` (of the base) and `draws_above` (how many of them find more), `readable`
-        (whether the two arms are not both at the floor or at the ceiling).
+    `needles`: Of `later_sharing`, with `model` and `rate` (`LaterConfig.kept`).
+    Columns: `model`, `rate`, `share` and `share_base` (found by each arm), `effect`, `low`, `high`
+    (95 %, over needles and draws), `p` (sign flips of needles, with the draws as they fell),
+    `needles`, `draws` (of the base) and `draws_above` (how many of them find more), `readable`
+    (whether the two arms are not both at the floor or at the ceiling).
     """
     rows = []
     for (model, rate), part in needles.groupby(["model", "rate"], sort=False):

@@ -66,15 +66,7 @@ def layers(
 ) -> dict[str, pd.DataFrame]:
     """`rmutils.book.experiments.under_variants` for the plain model and for each layer.
 
-    Returns
-    -------
-    dict of str to DataFrame
-        Its tables, with a column `variant`: the number of the layer, or `plain`.
-
-    Raises
-    ------
-    UserError
-        The variant cannot be set in such a layer of the model, or in no single one.
+    Result: Its tables, with a column `variant`: the number of the layer, or `plain`.
     """
     count = lm.shape[0]
     settings = config.variant.by_layer(count)
@@ -112,11 +104,8 @@ def likeness(
 ) -> dict[str, pd.DataFrame]:
     """Distances of all heads of a layer, and the maps of one layer. It takes no journal.
 
-    Returns
-    -------
-    dict of str to DataFrame
-        `distances`: `layer`, `head`, `other`, `distance` (Equation 9). `maps`: `head`, `row` (of
-        queries), `column` (of keys), `weight`.
+    Result: `distances`: `layer`, `head`, `other`, `distance` (Equation 9). `maps`: `head`, `row`
+    (of queries), `column` (of keys), `weight`.
     """
     if config.layer >= lm.shape[0]:
         raise UserError(f"there is no layer {config.layer}: {lm.name} has 0 to {lm.shape[0] - 1}.")
@@ -181,16 +170,12 @@ def recall(
     The answer, which is forced, is the sentence with the needle in the very tokens of the prompt,
     so it is known which token is to be copied next. The needle are the tokens of its value.
 
-    Returns
-    -------
-    dict of str to DataFrame
-        `recall`, a row per case, layer and p: `length`, `question` (number of the needle), `place`
-        (its depth), `layer`, `p`; shares of the needle's tokens among the chosen ones: `prompt`
-        (chosen by the last token of the prompt), `answer` (mean over tokens of the answer),
-        `gemfilter` (as many tokens as of `prompt`, chosen as GemFilter does); `next` (share of the
-        needle's tokens that are among the chosen ones when they are to be copied); and what tokens
-        chosen blindly would have: `prompt_kept`, `answer_kept` (shares of all tokens that are
-        chosen).
+    Result: `recall`, a row per case, layer and p: `length`, `question` (number of the needle),
+    `place` (its depth), `layer`, `p`; shares of the needle's tokens among the chosen ones: `prompt`
+    (chosen by the last token of the prompt), `answer` (mean over tokens of the answer), `gemfilter`
+    (as many tokens as of `prompt`, chosen as GemFilter does); `next` (share of the needle's tokens
+    that are among the chosen ones when they are to be copied); and what tokens chosen blindly would
+    have: `prompt_kept`, `answer_kept` (shares of all tokens that are chosen).
     """
     kept, rows = Journal(journal, depends_on(lm, config, config.needles)), []
     cases = build_cases(lm, config.needles)
@@ -270,16 +255,13 @@ def agreement(
 
     Figures 3 and 4 of Taniguchi and others (undated), section 3.2.
 
-    Returns
-    -------
-    dict of str to DataFrame
-        `tokens`, of the first prompt: `layer`, `token`, `score` (attention times the norm of the
-        value, mean over heads and over the queries that see the token, largest of a layer 1).
-        `layers`: `question`, `layer`, `other`, `correlation` (Spearman's, of these scores, without
-        the first token, which all layers look at). `steps`, of the first prompt: `query`, `key` of
-        each choice. `overlap`: `question`, `steps` (how far apart two queries are), `common` (mean
-        share of the earlier one's tokens that the later one chooses, too), `kept` (mean share of
-        visible tokens that a query chooses).
+    Result: `tokens`, of the first prompt: `layer`, `token`, `score` (attention times the norm of
+    the value, mean over heads and over the queries that see the token, largest of a layer 1).
+    `layers`: `question`, `layer`, `other`, `correlation` (Spearman's, of these scores, without the
+    first token, which all layers look at). `steps`, of the first prompt: `query`, `key` of each
+    choice. `overlap`: `question`, `steps` (how far apart two queries are), `common` (mean share of
+    the earlier one's tokens that the later one chooses, too), `kept` (mean share of visible tokens
+    that a query chooses).
     """
     tables: dict[str, list[pd.DataFrame]] = {}
     for i, prompt in enumerate(calibration_prompts(lm, config.prompts, config.tokens)):
@@ -350,17 +332,7 @@ def _overlaps(chosen: Sequence[set[int]]) -> pd.DataFrame:
 def early_and_later(layers: pd.DataFrame, first_later: int) -> dict[str, Interval]:
     """Mean correlation of two layers: of the early ones, of the later ones, and the difference.
 
-    Parameters
-    ----------
-    layers : DataFrame
-        Of `agreement`.
-    first_later : int
-        The first of the later layers.
-
-    Returns
-    -------
-    dict of str to Interval
-        `early`, `later`, `difference`; 95 % over prompts.
+    Result: `early`, `later`, `difference`; 95 % over prompts.
     """
     means = {name: part.groupby("question")["correlation"].mean() for name, part in (
         ("early", layers[layers["layer"] < first_later]),

@@ -76,21 +76,7 @@ MEASUREMENTS = {one.stage.name: one for one in (
 def saved(
     model: LanguageModel | str, config: Config, *, compute: Compute = "auto"
 ) -> tuple[Tables, Artifact]:
-    """Take a measurement, or read it if it is stored; a stopped one goes on.
-
-    Parameters
-    ----------
-    model : LanguageModel or str
-        A name is enough: the model is loaded only if the result has to be computed.
-    config : Config
-        One of those of `MEASUREMENTS`; says which measurement it is.
-    compute : {"auto", "always", "never"}
-
-    Raises
-    ------
-    NotStored
-        Nothing is stored and `compute="never"`.
-    """
+    """Take a measurement, or read it if it is stored; a stopped one goes on."""
     one, ref = _measurement(config), ModelRef(model)
     asked = getattr(config, "needles", None) or DetectConfig()
     return one.stage.obtain(
@@ -102,13 +88,7 @@ def saved(
 def look_up(
     model: LanguageModel | str, config: Config, *, compute: Compute = "auto"
 ) -> tuple[Tables, tuple[Artifact, ...], tuple[str, ...]]:
-    """`saved`, where what is not stored is no error.
-
-    Returns
-    -------
-    dict, tuple of Artifact, tuple of str
-        Tables and artifact; or nothing, nothing and the command line that makes it.
-    """
+    """`saved`, where what is not stored is no error."""
     try:
         tables, artifact = saved(model, config, compute=compute)
     except NotStored:
@@ -121,11 +101,8 @@ def planned_sharing(
 ) -> tuple[Tables, tuple[Artifact, ...], tuple[str, ...]]:
     """Collect the measurements of a plan of `rmutils.book.chapters.share_attention.later_sharing`.
 
-    Returns
-    -------
-    dict, tuple of Artifact, tuple of str
-        Its tables with `model` and `rate`, the artifacts, and a command line for each measurement
-        that is missing.
+    Result: Its tables with `model` and `rate`, the artifacts, and a command line for each
+    measurement that is missing.
     """
     parts: dict[str, list[pd.DataFrame]] = {}
     artifacts: tuple[Artifact, ...] = ()
@@ -151,15 +128,7 @@ def _measurement(config: Config) -> Measurement:
 def medians(table: pd.DataFrame, column: str) -> pd.DataFrame:
     """Median of a cost over rounds, for each variant.
 
-    Parameters
-    ----------
-    table : DataFrame
-        As from `rmutils.book.experiments.run_costs.costs`.
-
-    Returns
-    -------
-    DataFrame
-        `variant`, `value`, `low`, `high` (95 %; rounds are resampled), `samples`.
+    Columns: `variant`, `value`, `low`, `high` (95 %; rounds are resampled), `samples`.
     """
     return pd.DataFrame([(name, *_median(part[column].to_numpy(float)), len(part))
                          for name, part in table.groupby("variant", sort=False)],
@@ -182,15 +151,7 @@ def _median(values: np.ndarray, seed: int = 0) -> tuple[float, float, float]:
 
 
 def along(frame: pd.DataFrame, lines: Mapping[str, tuple[str, float]]) -> pd.DataFrame:
-    """Variants as points of lines, for `rmutils.book.figures.variant_figures.panels`; no others.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        With a column `variant`.
-    lines : mapping
-        Variant -> the line that it is a point of, and its x.
-    """
+    """Variants as points of lines, for `rmutils.book.figures.variant_figures.panels`; no others."""
     part = frame[frame["variant"].isin(lines)]
     line, x = zip(*(lines[name] for name in part["variant"]), strict=True)
     return part.assign(line=line, x=x)
@@ -201,16 +162,8 @@ def quality(
 ) -> tuple[dict[str, pd.DataFrame], dict[str, tuple[float, ...]]]:
     """Return what a model still can along lines of variants, and what the plain model can.
 
-    Parameters
-    ----------
-    tables : dict of str to DataFrame
-        Of `rmutils.book.experiments.under_variants.Compared`, or of
-        `rmutils.book.chapters.share_attention.layer_choice.layers`.
-
-    Returns
-    -------
-    dict of str to DataFrame, dict of str to tuple of float
-        Measure -> points, as from `along`; and -> value, low and high of the plain model.
+    `tables`: Of `rmutils.book.experiments.under_variants.Compared`, or of
+    `rmutils.book.chapters.share_attention.layer_choice.layers`.
     """
     shown = {label: levels(tables[name], "correct") for name, label in (
         ("documents", "questions answered"), ("needles", "needles found")) if name in tables}
@@ -224,18 +177,8 @@ def quality(
 def by_half(table: pd.DataFrame, layers: int) -> pd.DataFrame:
     """The setting in one layer, on average over each half of the layers, less the plain model.
 
-    Parameters
-    ----------
-    table : DataFrame
-        Of `rmutils.book.chapters.share_attention.layer_choice.layers`.
-    layers : int
-        Of the model.
-
-    Returns
-    -------
-    DataFrame
-        As from `experiments.under_variants.changes`; variants are `first half` and `second
-        half`.
+    Result: As from `experiments.under_variants.changes`; variants are `first half` and `second
+    half`.
     """
     halves = {str(i): "first half" if i < layers / 2 else "second half" for i in range(layers)}
     means = table.assign(variant=table["variant"].replace(halves)).groupby(
@@ -244,13 +187,7 @@ def by_half(table: pd.DataFrame, layers: int) -> pd.DataFrame:
 
 
 def hardest_layer(table: pd.DataFrame) -> tuple[str, float]:
-    """The layer in which the setting costs most, with its change over the plain model.
-
-    Parameters
-    ----------
-    table : DataFrame
-        Of `rmutils.book.chapters.share_attention.layer_choice.layers`.
-    """
+    """The layer in which the setting costs most, with its change over the plain model."""
     by_layer = table.groupby("variant", sort=False)["correct"].mean()
     change = by_layer.drop(PLAIN) - by_layer[PLAIN]
     return str(change.idxmin()), float(change.min())
@@ -267,10 +204,8 @@ def tokens_kept(tables: Tables) -> pd.DataFrame:
 def memory(costs: pd.DataFrame, base: str = PLAIN) -> pd.DataFrame:
     """Mean bytes that are kept behind an answer, by variant.
 
-    Returns
-    -------
-    DataFrame
-        `cache_bytes`, `hidden_bytes`, and as shares of all that `base` keeps: `cache` and `both`.
+    Columns: `cache_bytes`, `hidden_bytes`, and as shares of all that `base` keeps: `cache` and
+    `both`.
     """
     mean = costs.groupby("variant", sort=False)[["cache_bytes", "hidden_bytes"]].mean()
     both, whole = mean.sum(axis=1), mean.loc[base].sum()
@@ -300,11 +235,8 @@ def share_and_select(
     """Collect the arms of Figure 8 of Taniguchi and others, on needles: those without selection
     from chapter 12, the others from here.
 
-    Returns
-    -------
-    DataFrame, list of Artifact, list of str
-        `variant`, `length`, `question`, `place`, `correct`, `kept` (share of tokens); and a command
-        line for each arm that is missing. The table is empty if any is.
+    Columns: `variant`, `length`, `question`, `place`, `correct`, `kept` (share of tokens); and a
+    command line for each arm that is missing. The table is empty if any is.
     """
     p = plan.content
     model, later = next((model, config) for model, config in planned(load_plan("later_sharing"))

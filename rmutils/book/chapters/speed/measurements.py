@@ -32,14 +32,9 @@ REFERENCE = "two-phase"
 class Benchmark:
     """The results of one benchmark.
 
-    Attributes
-    ----------
-    rows : list of dict
-        A measurement each.
-    settings, environment : dict
-        What was asked for, and on which machine with which versions.
-    command : str
-        What makes it.
+    `rows`: A measurement each.
+    `settings`, `environment`: What was asked for, and on which machine with which versions.
+    `command`: What makes it.
     """
 
     rows: list[dict]

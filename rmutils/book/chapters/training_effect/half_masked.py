@@ -28,16 +28,10 @@ MASKED, UNMASKED, BEYOND, OTHER = "masked half", "other half", "masked minus oth
 class HalfMasked:
     """The stored runs of the plan, of splits that have both halves.
 
-    Attributes
-    ----------
-    whole : RetMaskRun
-        The stored run that masks all retrieval heads.
-    runs : dict of int to (RetMaskRun, RetMaskRun)
-        Split -> the run that masks half a, and the one that masks half b.
-    planned : int
-        Splits of the plan.
-    missing : list of str
-        The commands of the runs that are missing.
+    `whole`: The stored run that masks all retrieval heads.
+    `runs`: Split -> the run that masks half a, and the one that masks half b.
+    `planned`: Splits of the plan.
+    `missing`: The commands of the runs that are missing.
     """
 
     whole: RetMaskRun
@@ -60,10 +54,7 @@ class HalfMasked:
     def rises(self) -> pd.DataFrame:
         """Return the rises of groups of heads, in cases that all models answer.
 
-        Returns
-        -------
-        DataFrame
-            `what`, `value`, `low`, `high` (95 %, over needles and splits), `p` (over needles).
+        Columns: `what`, `value`, `low`, `high` (95 %, over needles and splits), `p` (over needles).
         """
         before, solved = self.whole.before, self._solved()
         needles = before.cases["needle"].to_numpy()[solved]
@@ -134,13 +125,7 @@ HALF_MASKED = RetMaskExperiment(
 
 
 def half_masked(*, compute: Compute = "never") -> HalfMasked:
-    """Collect the stored runs, and make the missing ones unless `compute="never"`.
-
-    Raises
-    ------
-    NotStored
-        The run that masks all retrieval heads is not stored.
-    """
+    """Collect the stored runs, and make the missing ones unless `compute="never"`."""
     runs = HALF_MASKED.collect(compute=compute)
     model, config = next(iter(runs.planned.values()))
     splits = [*dict.fromkeys(half[:-1] for half, in runs.planned)]
@@ -156,15 +141,6 @@ UNDECIDED = "undecided"
 
 def verdict(beyond: Interval, p: float, masked: float) -> str:
     """Apply the rule of the plan to complete results.
-
-    Parameters
-    ----------
-    beyond : Interval
-        Rise of the masked halves minus that of the others.
-    p : float
-        Of the same.
-    masked : float
-        Rise of the masked halves.
 
     Examples
     --------

@@ -75,15 +75,9 @@ def _samples(trained: str | None, compute: Compute) -> tuple[pd.DataFrame, Artif
 class RealTraining:
     """What is stored of the plan.
 
-    Attributes
-    ----------
-    runs : dict
-        (arm, seed) -> run.
-    outcomes : dict
-        (outcome, arm or `before`, seed) -> table.
-    artifacts : list of Artifact
-    missing : list of str
-        Commands that make the missing runs.
+    `runs`: (arm, seed) -> run.
+    `outcomes`: (outcome, arm or `before`, seed) -> table.
+    `missing`: Commands that make the missing runs.
     """
 
     runs: dict[tuple[str, int], RetMaskRun]
@@ -104,11 +98,8 @@ class RealTraining:
     def scores(self) -> pd.DataFrame:
         """Return the change of the mean score of the heads that RetMask masks.
 
-        Returns
-        -------
-        DataFrame
-            `against` (the control, over cases that both trained models answer, or the untrained
-            model), `seed` ("1", "2", or "both"), `value`, `low`, `high`, `p`, over needles.
+        Columns: `against` (the control, over cases that both trained models answer, or the
+        untrained model), `seed` ("1", "2", or "both"), `value`, `low`, `high`, `p`, over needles.
         """
         rows = []
         for against in (MATCHED, BEFORE):
@@ -124,11 +115,8 @@ class RealTraining:
     def answers(self) -> pd.DataFrame:
         """Return what RetMask changes in the answers.
 
-        Returns
-        -------
-        DataFrame
-            `outcome`, `against` (the control, or `before`), `seed` ("1", "2", "both"), and the
-            `value`, `low`, `high`, `p`: in points of 100, over needles or questions.
+        Columns: `outcome`, `against` (the control, or `before`), `seed` ("1", "2", "both"), and the
+        `value`, `low`, `high`, `p`: in points of 100, over needles or questions.
         """
         rows = []
         for outcome, against in product(OUTCOMES, (MATCHED, BEFORE)):
@@ -150,11 +138,8 @@ class RealTraining:
     def levels(self) -> pd.DataFrame:
         """Return what each model reaches, arm by arm and seed by seed.
 
-        Returns
-        -------
-        DataFrame
-            `outcome` (with its unit), `arm` (as readers know it), `seed`, `value`, `low`, `high`
-            (95 %, over needles or questions). Scores are those of the heads that RetMask masks.
+        Columns: `outcome` (with its unit), `arm` (as readers know it), `seed`, `value`, `low`,
+        `high` (95 %, over needles or questions). Scores are those of the heads that RetMask masks.
         """
         rows = []
         for own, control in self.pairs:

@@ -69,18 +69,14 @@ class WhichHeadsConfig(Config):
 class WhichHeads:
     """Scores, and what is left under each masking.
 
-    Attributes
-    ----------
-    scores : DataFrame
-        `kind`, `layer`, `head`, `score`: the mean over the cases in which the needle was found.
-    outcomes : DataFrame
-        `kind`, `policy` (`whole`, `top heads` or `same layers`), `count`, `draw`, `outcome` (a
-        needle set, `task` or `plain text`), `sample`, `value`: the share that is right, 0 to 1; of
-        plain text the log-probability per token, nats.
-    answer : DataFrame
-        One answer of the whole model: `step`, `token`, `kind`, `layer`, `head`, `copies` (the head
-        looks hardest at the needle's token that is written), `attention` (on the needle), `adds`
-        (to the logit of that token); the five highest heads by copy score and by what they write.
+    `scores`: `kind`, `layer`, `head`, `score`: the mean over the cases in which the needle was
+    found.
+    `outcomes`: `kind`, `policy` (`whole`, `top heads` or `same layers`), `count`, `draw`, `outcome`
+    (a needle set, `task` or `plain text`), `sample`, `value`: the share that is right, 0 to 1; of
+    plain text the log-probability per token, nats.
+    `answer`: One answer of the whole model: `step`, `token`, `kind`, `layer`, `head`, `copies` (the
+    head looks hardest at the needle's token that is written), `attention` (on the needle), `adds`
+    (to the logit of that token); the five highest heads by copy score and by what they write.
     """
 
     scores: pd.DataFrame
@@ -185,13 +181,6 @@ def watch_answer(
     """Watch one answer token by token: the table `answer` of `WhichHeads`.
 
     It is the answer that has most of its needle, the first of those that are alike.
-
-    Parameters
-    ----------
-    means : mapping
-        Score -> (layers, heads).
-    top : int
-        How many of the highest heads by `COPY` and by `WRITE`.
     """
     kind = SCORES[WRITE](lm, config.changed({"score": WRITE}))
     answered = kind.answers(build_cases(lm, config.changed({"needles": 4})), None)

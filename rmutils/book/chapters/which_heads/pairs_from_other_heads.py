@@ -52,16 +52,10 @@ class Training:
 class PairsFromOtherHeads:
     """The stored trainings of the plan.
 
-    Attributes
-    ----------
-    before : HeadScores
-        Copy scores of the untrained model.
-    trainings : dict
-        (score, strategy, seed) -> Training.
-    planned, comparisons : int
-        Trainings and primary comparisons of the plan.
-    deviations : list of str
-        What is not as the plan says.
+    `before`: Copy scores of the untrained model.
+    `trainings`: (score, strategy, seed) -> Training.
+    `planned`, `comparisons`: Trainings and primary comparisons of the plan.
+    `deviations`: What is not as the plan says.
     """
 
     before: HeadScores

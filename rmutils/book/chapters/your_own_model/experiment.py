@@ -43,16 +43,10 @@ FEWEST = 4
 class Line:
     """Gain against sparsity over models on which both are known.
 
-    Attributes
-    ----------
-    known : DataFrame
-        `model`, `sparsity`, `gain` (points of 0 to 100), three rows or more.
-    intercept, slope : float
-    slope_low, slope_high : float
-        Its 95 % interval.
-    error, error_of_mean : float
-        Mean absolute error in points when each model in turn is predicted by the others: by their
-        line, and by their mean gain without a look at sparsity.
+    `known`: `model`, `sparsity`, `gain` (points of 0 to 100), three rows or more.
+    `slope_low`, `slope_high`: Its 95 % interval.
+    `error`, `error_of_mean`: Mean absolute error in points when each model in turn is predicted by
+    the others: by their line, and by their mean gain without a look at sparsity.
     """
 
     known: pd.DataFrame
@@ -82,17 +76,11 @@ class Line:
 class Forecast:
     """The prediction of a line for a model.
 
-    Attributes
-    ----------
-    known : DataFrame
-        `model`, `sparsity`, `gain` of the models on which both are known.
-    line : Line or None
-        Through them; None: they are too few.
-    value, low, high : float
-        Gain in points with its 95 % prediction interval, which also holds the interval of the
-        model's own sparsity; NaN without a line.
-    reasons : tuple of str
-        Why this is no forecast; empty if it is one.
+    `known`: `model`, `sparsity`, `gain` of the models on which both are known.
+    `line`: Through them; None: they are too few.
+    `value`, `low`, `high`: Gain in points with its 95 % prediction interval, which also holds the
+    interval of the model's own sparsity; NaN without a line.
+    `reasons`: Why this is no forecast; empty if it is one.
     """
 
     known: pd.DataFrame
@@ -185,20 +173,11 @@ class OwnModelConfig(Config):
 class OwnModel:
     """Results on a model.
 
-    Attributes
-    ----------
-    name : str
-        As given by its maker: a folder or file may be called anything.
-    facts : dict of str to str
-        What the model is, in words.
-    tau : float
-    scores : HeadScores
-    sparsity : DataFrame
-        As from `rmutils.heads.sparsity.summarize`.
-    sweep : Sweep or None
-        None where the model cannot be given instructions.
-    artifacts : tuple of Artifact
-        Where all of it is stored.
+    `name`: As given by its maker: a folder or file may be called anything.
+    `facts`: What the model is, in words.
+    `sparsity`: As from `rmutils.heads.sparsity.summarize`.
+    `sweep`: None where the model cannot be given instructions.
+    `artifacts`: Where all of it is stored.
     """
 
     name: str

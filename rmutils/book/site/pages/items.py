@@ -24,21 +24,13 @@ MADE = '<details class="rm-made">'
 class Item:
     """A figure or a table: the output of a cell.
 
-    Attributes
-    ----------
-    kind : {"figure", "table"}
-    anchor : str
-        Its place within the page.
-    label : str
-        Its name in the book, for references to it.
-    caption : str
-        Markdown.
-    csv : str
-        Its data; empty if the output carries none.
-    cell, output : int
-        Which cell of the notebook, and which of the outputs that show something; from 0.
-    code_cell : int
-        Which of the cells with code, from 1.
+    `anchor`: Its place within the page.
+    `label`: Its name in the book, for references to it.
+    `caption`: Markdown.
+    `csv`: Its data; empty if the output carries none.
+    `cell`, `output`: Which cell of the notebook, and which of the outputs that show something; from
+    0.
+    `code_cell`: Which of the cells with code, from 1.
     """
 
     kind: str
