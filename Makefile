@@ -33,7 +33,7 @@ archive: book  ## one file for good: sources, book, PDF, hashes, RO-Crate, Crois
 stick: book  ## a folder for machines without a network: packages, model, book, PDF; MODELS="..." adds more
 archive stick:
 	@$(PY) -m rmutils.book.site.pdf || echo 'So there is no PDF in it.'
-	@$(PY) -m rmutils.book.site.$@ $(if $(filter stick,$@),$(MODELS))
+	@$(PY) -m rmutils.book.tools.$@ $(if $(filter stick,$@),$(MODELS))
 
 check: .venv/.complete  ## lint, types, spelling and the order of imports
 	@$(PY) -m ruff check rmutils tests benchmarks .ci
