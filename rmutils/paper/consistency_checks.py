@@ -14,10 +14,10 @@ import pandas as pd
 
 from rmutils.core.errors import UserError
 from rmutils.paper import head_checks
-from rmutils.paper.findings import (
+from rmutils.paper.comparisons import (
     TASKS,
     Cell,
-    Finding,
+    Comparison,
     Value,
     above,
     by,
@@ -41,7 +41,7 @@ from rmutils.paper.tables import (
 )
 
 
-def same_cell(cells: list[Cell]) -> Iterator[Finding]:
+def same_cell(cells: list[Cell]) -> Iterator[Comparison]:
     """The same quantity in two tables: each later place against the first."""
     for quantity, places in by(lambda cell: cell.quantity, cells).items():
         if quantity is None:
@@ -52,7 +52,7 @@ def same_cell(cells: list[Cell]) -> Iterator[Finding]:
             yield equal(check, str(quantity), first.number, first.place, cell.number, cell.place)
 
 
-def task_means(cells: list[Cell]) -> Iterator[Finding]:
+def task_means(cells: list[Cell]) -> Iterator[Comparison]:
     """Mean of the seven tasks of a row against the average, wherever the same paper prints it.
 
     Where it does not (the Japanese Table 7), against the other paper.
@@ -71,7 +71,7 @@ def task_means(cells: list[Cell]) -> Iterator[Finding]:
             yield equal("mean of tasks", str(quantity), average, place, cell.number, cell.place)
 
 
-def bold_is_best(cells: list[Cell], folder: Path) -> Iterator[Finding]:
+def bold_is_best(cells: list[Cell], folder: Path) -> Iterator[Comparison]:
     """In each column of a table with bold numbers, those and only those are the highest."""
     bold = {(r["source"], int(r["table"]), r["group"], r["row"], r["column"])
             for r in read_records(BOLD, folder)}
@@ -84,17 +84,17 @@ def bold_is_best(cells: list[Cell], folder: Path) -> Iterator[Finding]:
         marked = [cell for cell in members
                   if (cell.source, cell.table, cell.group, cell.row, cell.column) in bold]
         lowest = min((float(cell.number) for cell in marked), default=float("nan"))
-        yield Finding("bold is best", f"{model}, {column}: highest (a), bold (b)",
-                      float(highest), _places(best), lowest,
-                      _places(marked) or f"{source} Table {table}: nothing is bold",
-                      0.0, best == marked, float(highest) - lowest)
+        yield Comparison("bold is best", f"{model}, {column}: highest (a), bold (b)",
+                         float(highest), _places(best), lowest,
+                         _places(marked) or f"{source} Table {table}: nothing is bold",
+                         0.0, best == marked, float(highest) - lowest)
 
 
 def _places(cells: list[Cell]) -> str:
     return " and ".join(cell.place for cell in cells)
 
 
-def captions(cells: list[Cell], folder: Path) -> Iterator[Finding]:
+def captions(cells: list[Cell], folder: Path) -> Iterator[Comparison]:
     """Input lengths that a caption lists against those that its table has."""
     columns = by(lambda cell: (cell.source, str(cell.table)), cells)
     for r in read_records(TABLE_INFO, folder):
@@ -105,7 +105,7 @@ def captions(cells: list[Cell], folder: Path) -> Iterator[Finding]:
                             " ".join(found), f"{place}: columns")
 
 
-def repeated_numbers(folder: Path) -> Iterator[Finding]:
+def repeated_numbers(folder: Path) -> Iterator[Comparison]:
     """A number that the text states more than once, in one paper or in both."""
     names = ("quantity", "group", "row", "versus", "table", "column")
     for key, records in by(lambda r: tuple(r[n] for n in names),
@@ -117,7 +117,7 @@ def repeated_numbers(folder: Path) -> Iterator[Finding]:
                         place_of(first), Printed.read(r["value"]), place_of(r))
 
 
-def repeated_facts(folder: Path) -> Iterator[Finding]:
+def repeated_facts(folder: Path) -> Iterator[Comparison]:
     """A name or a definition that the text states more than once, in one paper or in both."""
     for (quantity, group), records in by(lambda r: (r["quantity"], r["group"]),
                                          read_records(TEXT_FACTS, folder)).items():
@@ -128,7 +128,7 @@ def repeated_facts(folder: Path) -> Iterator[Finding]:
                             place_of(r))
 
 
-def unique_failures(folder: Path) -> Iterator[Finding]:
+def unique_failures(folder: Path) -> Iterator[Comparison]:
     """A failure that a caption calls unique to masked retrieval heads: with others masked instead,
     the response has to pass."""
     told = {True: "passes", False: "fails"}
@@ -142,7 +142,7 @@ def unique_failures(folder: Path) -> Iterator[Finding]:
                 f"{source} {place}: {words}", told[other["passed"] == "yes"], place_of(other))
 
 
-def quoted_numbers(cells: list[Cell], folder: Path) -> Iterator[Finding]:
+def quoted_numbers(cells: list[Cell], folder: Path) -> Iterator[Comparison]:
     """Values and gains in the text against the tables, or against numbers of the text itself.
 
     A sentence about a table is compared with every table that has the same quantities.
@@ -186,7 +186,7 @@ def _sources(r: dict, row: str, cells: list[Cell], records: list[dict]) -> dict[
     return {(c.source, c.table): (c.number, c.place) for c in alike}
 
 
-def statements(cells: list[Cell], folder: Path) -> Iterator[Finding]:
+def statements(cells: list[Cell], folder: Path) -> Iterator[Comparison]:
     """Sentences that say that a row is above others: in every column, or in most comparisons."""
     for r in read_records(STATEMENTS, folder):
         members = [c for c in cells if (c.source, c.table) == (r["source"], int(r["table"]))
@@ -234,7 +234,7 @@ def _columns(row: list[Cell]) -> dict[str, Value]:
     return columns
 
 
-def gain_orders(cells: list[Cell], folder: Path) -> Iterator[Finding]:
+def gain_orders(cells: list[Cell], folder: Path) -> Iterator[Comparison]:
     """Sentences that rank models by what RetMask gains: mean gain over the lengths both have."""
     for r in read_records(GAIN_ORDERS, folder):
         gains = [_gains(cells, r["source"], r[name]) for name in ("larger", "smaller")]
@@ -274,7 +274,7 @@ def audit(folder: Path = PAPER) -> pd.DataFrame:
     DataFrame
         One row per comparison, those that agree included: `check`, `what`, `value_a`, `place_a`,
         `value_b`, `place_b`, `tolerance`, `agrees`, `difference` (see
-        `rmutils.paper.findings.Finding`).
+        `rmutils.paper.comparisons.Comparison`).
 
     Raises
     ------
@@ -299,4 +299,4 @@ def audit(folder: Path = PAPER) -> pd.DataFrame:
         *head_checks.mean_gains(numbers),
         *head_checks.published_scores(numbers),
     ]
-    return pd.DataFrame(findings, columns=[field.name for field in fields(Finding)])
+    return pd.DataFrame(findings, columns=[field.name for field in fields(Comparison)])

@@ -22,7 +22,7 @@ import pandas as pd
 from rmutils.core.errors import UserError
 from rmutils.heads.scores import HeadScores
 from rmutils.heads.sparsity import ranking_stability, summarize
-from rmutils.paper.findings import Finding, Value, above, by, equal, place_of
+from rmutils.paper.comparisons import Comparison, Value, above, by, equal, place_of
 from rmutils.paper.tables import (
     DISTINCT_SCORES,
     DISTINCT_STABILITY,
@@ -188,7 +188,7 @@ class HeadNumbers:
         return Printed.exact(Fraction(row["value"])), f"published scores, {model}: {name}"
 
 
-def score_bins(numbers: HeadNumbers) -> Iterator[Finding]:
+def score_bins(numbers: HeadNumbers) -> Iterator[Comparison]:
     """Shares of the figure: they fill 100 %, and agree with the text's heads."""
     for model, rows in numbers.bins.items():
         shares = [Printed.read(r["value"]) for r in rows if r["value"]]
@@ -210,7 +210,7 @@ def score_bins(numbers: HeadNumbers) -> Iterator[Finding]:
                        f"{_place(zero)}: 100 % minus the share at zero", *stated)
 
 
-def masked_shares(numbers: HeadNumbers) -> Iterator[Finding]:
+def masked_shares(numbers: HeadNumbers) -> Iterator[Comparison]:
     """Share of heads masked, by every count there is, against the range that the text gives."""
     lowest, highest = (numbers.required(f"share of heads masked, {end}")
                        for end in ("lowest", "highest"))
@@ -226,7 +226,7 @@ def masked_shares(numbers: HeadNumbers) -> Iterator[Finding]:
             yield above("share masked", f"{what}, at most", *highest, share, place)
 
 
-def mean_gains(numbers: HeadNumbers) -> Iterator[Finding]:
+def mean_gains(numbers: HeadNumbers) -> Iterator[Comparison]:
     """Gain of the mean score: masked and other heads, weighted by their numbers, make the whole."""
     for model, heads in numbers.heads.items():
         masked = numbers.stated(MASKED, model)
@@ -242,7 +242,7 @@ def mean_gains(numbers: HeadNumbers) -> Iterator[Finding]:
                     f"{place}, weighted with the other heads", after - before, place_after)
 
 
-def published_scores(numbers: HeadNumbers) -> Iterator[Finding]:
+def published_scores(numbers: HeadNumbers) -> Iterator[Comparison]:
     """The scores that the authors publish against what their papers print about them."""
     for model in numbers.published:
         for masked in numbers.stated(MASKED, model):

@@ -6,7 +6,7 @@ import pytest
 
 from rmutils.core.errors import UserError
 from rmutils.paper import audit, load_tables
-from rmutils.paper.findings import TASKS
+from rmutils.paper.comparisons import TASKS
 from rmutils.paper.tables import PAPER
 
 COLUMNS = ["check", "what", "value_a", "place_a", "value_b", "place_b", "tolerance", "agrees",

@@ -5,7 +5,7 @@ import math
 import pandas as pd
 
 from rmutils.paper import audit, load_tables
-from rmutils.paper.findings import beside_gains, sentences
+from rmutils.paper.comparisons import beside_gains, sentences
 
 
 def _findings(*lines: tuple) -> pd.DataFrame:

@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from rmutils.paper.findings import above, equal
+from rmutils.paper.comparisons import above, equal
 from rmutils.paper.tables import Printed, mean, tolerance
 
 read = Printed.read

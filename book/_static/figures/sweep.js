@@ -15,7 +15,8 @@
     make("tbody", {}, ...data.measures.map(({name}, row) => make(
       "tr", {}, make("th", {scope: "row"}, name), ...cells[row]))));
 
-  const heads = slider("Heads masked", {min: 0, max: counts.length - 1, step: 1, value: 0}, at => {
+  const middle = counts.length >> 1;  // at 0 nothing is masked, and all lines are alike
+  const heads = slider("Heads masked", {min: 0, max: counts.length - 1, step: 1, value: middle}, at => {
     line.style.left = `${100 * across[at]}%`;
     data.measures.forEach((measure, row) => policies.forEach(([policy], column) => {
       cells[row][column].textContent = measure[policy][at] ?? "–";

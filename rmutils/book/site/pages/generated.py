@@ -44,7 +44,7 @@ from rmutils.book.site.parameters import read_parameters
 from rmutils.core.errors import UserError
 from rmutils.core.paths import NOTEBOOKS
 from rmutils.paper import audit, load_published_maps, load_tables
-from rmutils.paper.findings import ABOUT_SCORES, ABOUT_SENTENCES, beside_gains
+from rmutils.paper.comparisons import ABOUT_SCORES, ABOUT_SENTENCES, beside_gains
 from rmutils.paper.head_checks import silent_runs
 from rmutils.stats import SHARE, Interval, interval
 

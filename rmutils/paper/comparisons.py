@@ -125,7 +125,7 @@ def place_of(record: dict) -> str:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Comparison:
     """Two values that ought to agree, where each stands, and whether they do.
 
     Attributes
@@ -156,25 +156,25 @@ class Finding:
     difference: float
 
 
-def equal(check: str, what: str, a: Printed, place_a: str, b: Printed, place_b: str) -> Finding:
+def equal(check: str, what: str, a: Printed, place_a: str, b: Printed, place_b: str) -> Comparison:
     """`a` and `b` are the same quantity: they may differ by less than rounding explains."""
     limit, difference = tolerance(a, b), a.value - b.value
     agrees = difference == 0 or abs(difference) < limit
-    return Finding(check, what, float(a), place_a, float(b), place_b, float(limit), agrees,
-                   float(difference))
+    return Comparison(check, what, float(a), place_a, float(b), place_b, float(limit), agrees,
+                      float(difference))
 
 
-def above(check: str, what: str, a: Printed, place_a: str, b: Printed, place_b: str) -> Finding:
+def above(check: str, what: str, a: Printed, place_a: str, b: Printed, place_b: str) -> Comparison:
     """`a` is said to be above `b`: contradicted if `b` is higher by more than rounding explains."""
     limit, difference = tolerance(a, b), a.value - b.value
     agrees = difference >= 0 or -difference < limit
-    return Finding(check, what, float(a), place_a, float(b), place_b, float(limit), agrees,
-                   float(difference))
+    return Comparison(check, what, float(a), place_a, float(b), place_b, float(limit), agrees,
+                      float(difference))
 
 
-def same_text(check: str, what: str, a: str, place_a: str, b: str, place_b: str) -> Finding:
+def same_text(check: str, what: str, a: str, place_a: str, b: str, place_b: str) -> Comparison:
     """`a` and `b` name the same thing."""
-    return Finding(check, what, a, place_a, b, place_b, 0.0, a == b, float("nan"))
+    return Comparison(check, what, a, place_a, b, place_b, 0.0, a == b, float("nan"))
 
 
 ABOUT_SENTENCES = ("statement", "order of gains", "value in the text", "gain in the text",
