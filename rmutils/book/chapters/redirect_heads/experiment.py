@@ -6,7 +6,7 @@ All conditions of a text share one reading of it: the bias acts from its last to
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +21,7 @@ from rmutils.book.chapters.redirect_heads.texts import Prompt, Variant, contradi
 from rmutils.book.experiments import real_models
 from rmutils.book.experiments.masked_needles import COPY, count_at, heads_in, spared_by_controls
 from rmutils.core.config import Config, digest
-from rmutils.core.experiment import Experiment, Plan, Run
+from rmutils.core.experiment import Experiment, Plan, Run, load_plan
 from rmutils.core.journal import Journal, progress_bar
 from rmutils.core.results import JOURNAL, Artifact, write_tables
 from rmutils.heads.detection import DetectConfig, detect_stored, inputs_of
@@ -241,6 +241,15 @@ def planned(plan: Plan) -> Iterator[Run]:
             "pairs": variants["pairs"], "variants": tuple(variants["texts"])}))
 
 
+def planned_few(plan: Plan) -> Iterator[Run]:
+    """Yield the runs with very few heads: part 1 of the first plan with another share."""
+    runs = {run.model: run.config for run in planned(load_plan("redirect"))
+            if part_of(run) == CONTRADICTIONS}
+    share = plan.content["share"]
+    for model in plan.content["models"]:
+        yield Run(model, runs[model].changed({"share": share, "shares": (share,)}))
+
+
 def part_of(run: Run) -> str:
     """Return which part of the plan a run is."""
     config = run.config
@@ -264,3 +273,5 @@ REDIRECT = Experiment[Run, Artifact](
     name="redirect", config=RedirectConfig, plan="redirect", planned=planned,
     keys=("model", "config.all_heads", "config.variants"), make=_make, inputs=_inputs,
     label=part_of, notebook="redirect_heads", parameter="compute_redirected")
+FEW = replace(REDIRECT, plan="redirect_few", planned=planned_few, label=lambda run: "few")
+"""Very few heads, with a control of their own."""

@@ -1,0 +1,122 @@
+"""The figure of *Which passage is answered?*, its tables, and the answers that are given live."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from rmutils.attention.redirect import redirect
+from rmutils.book.chapters.redirect_heads.experiment import (
+    ANYWHERE,
+    EVERY,
+    MATCHED,
+    MOVED,
+    PLAIN,
+    TOP,
+)
+from rmutils.book.chapters.redirect_heads.results import (
+    BOTH,
+    NEITHER,
+    OTHER,
+    POINTED,
+    rates,
+    stored,
+)
+from rmutils.book.chapters.redirect_heads.texts import contradictions, prompts
+from rmutils.book.experiments import real_models
+from rmutils.book.figures.report import number
+from rmutils.book.figures.style import BLUE, GREY, INK, ORANGE, WIDTH
+from rmutils.heads.detection import detect_stored
+from rmutils.models import LanguageModel
+from rmutils.models.engine.generation import generate
+
+PARTS = {POINTED: BLUE, OTHER: ORANGE, BOTH: "#CFCFCF", NEITHER: "#ECECEC"}
+"""What an answer can hold, with its colour."""
+SCORE_NAMES = {"copy": "copy", "attention": "attention", "anchor": "anchor"}
+
+
+def name_of(row: pd.Series) -> str:
+    """Return what readers call a condition."""
+    if row["policy"] == TOP:
+        return f"{row['count']} heads by {row['score']} score"
+    return {PLAIN: "no heads", MATCHED: f"{row['count']} other heads, same layers",
+            ANYWHERE: f"{row['count']} other heads, any layer", EVERY: "all heads",
+            MOVED: "passage moved to the end"}[row["policy"]]
+
+
+def followed(answers: Mapping[str, pd.DataFrame]) -> Figure:
+    """Draw what answers hold under each condition: a bar each, models side by side.
+
+    Parameters
+    ----------
+    answers : mapping
+        Model -> its answers in the first part of the plan.
+    """
+    figure = Figure(figsize=(WIDTH, 1.0 + 0.95 * len(answers)), layout="constrained")
+    panels = figure.subplots(len(answers), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, (model, table) in zip(panels, answers.items(), strict=True):
+        shown = rates(table)
+        shown = shown.sort_values("policy", key=lambda p: p.map(
+            {PLAIN: 0, MATCHED: 1, TOP: 2}), kind="stable")
+        for place, (_, row) in enumerate(shown.iterrows()):
+            left = 0.0
+            for part, colour in PARTS.items():
+                axes.barh(place, 100 * row[part], left=left, color=colour, height=0.72)
+                left += 100 * row[part]
+            if row["policy"] != PLAIN:
+                axes.hlines(place, 100 * row["low"], 100 * row["high"], color=INK, lw=1.3)
+        axes.set_yticks(range(len(shown)), [name_of(row) for _, row in shown.iterrows()],
+                        fontsize=9)
+        axes.invert_yaxis()
+        axes.set_title(model, fontsize=10, loc="left")
+        axes.set_xlim(0, 100)
+        axes.tick_params(labelsize=9)
+        axes.spines["left"].set_visible(False)
+        axes.tick_params(axis="y", length=0)
+    for part, place in ((POINTED, 1), (OTHER, 67)):
+        panels[0].text(place, 0, part, va="center", fontsize=9, color="white" if part == POINTED
+                       else INK)
+    panels[-1].set_xlabel("answers (%); blue: from the sentence pointed at, orange: from the other "
+                          "one,\nlight grey: from neither; lines: 95 % intervals over pairs",
+                          fontsize=9, color=GREY)
+    return figure
+
+
+def rates_table(part: str, variant: str | None = None) -> pd.DataFrame:
+    """Return a part of the plan as readers see it: a row for each model and condition."""
+    rows = []
+    for model, answers in stored(part).answers.items():
+        for _, row in rates(answers).iterrows():
+            if variant in (None, row["variant"]):
+                rows.append({
+                    "model": model, "pointed": name_of(row),
+                    "bias": "" if row["policy"] in (PLAIN, MOVED) else f"{row['strength']:g}",
+                    "follow (%)": number(*(100 * row[end] for end in (POINTED, "low", "high"))),
+                    "the other (%)": round(100 * row[OTHER]),
+                    "neither (%)": round(100 * row[NEITHER]),
+                    "nats per token": round(row["surprise"], 2)})
+    return pd.DataFrame(rows)
+
+
+def answer_live(
+    lm: LanguageModel, pairs: int, *, share: float, strength: float, length: int = 200
+) -> pd.DataFrame:
+    """Answer questions about contradicting sentences: as the model is, and pointed at each."""
+    grid = real_models.detection(real_models.real_models())
+    scores, _ = detect_stored(lm, grid)
+    heads = scores.select(top_k=max(round(share * scores.mean.size), 1))
+    rows = []
+    for text in prompts(lm, contradictions(pairs, 1), length, ("two",)):
+        row = {"question": text.pair.question, "as it is": _say(lm, text.ids)}
+        for i, value in enumerate(text.pair.values):
+            with redirect(lm, heads, text.spans[i], strength):
+                row[f"pointed at sentence {i + 1}"] = f"{_say(lm, text.ids)} [{value}]"
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _say(lm: LanguageModel, prompt: tuple[int, ...]) -> str:
+    tokens, = generate(lm, [prompt], max_new_tokens=20)
+    return str(lm.tokenizer.decode(tokens, skip_special_tokens=True)).strip()

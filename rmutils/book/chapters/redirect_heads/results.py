@@ -1,0 +1,225 @@
+"""What the stored runs of `data/plans/redirect.yml` say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import pandas as pd
+
+from rmutils.book.chapters.redirect_heads.experiment import (
+    CONTRADICTIONS,
+    KEY,
+    MATCHED,
+    MOVED,
+    PLAIN,
+    REDIRECT,
+    TOP,
+    VARIANTS,
+    part_of,
+)
+from rmutils.book.figures.report import join, number
+from rmutils.book.findings import Measured, declare, finding
+from rmutils.core.errors import NotStored
+from rmutils.core.results import Artifact
+from rmutils.stats import DIFFERENCE, SHARE, Contrast, contrast, holm, interval
+
+POINTED, OTHER, BOTH, NEITHER = "pointed at", "the other", "both", "neither"
+"""What an answer holds: the value of the sentence that is pointed at, and so on."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A part of the plan, as far as it is stored: answers by model, and their results."""
+
+    answers: dict[str, pd.DataFrame]
+    artifacts: dict[str, Artifact]
+
+
+@cache
+def stored(part: str = CONTRADICTIONS) -> Stored:
+    """Look a part up for all models of the plan."""
+    found: dict[str, Artifact] = {}
+    for run in REDIRECT.runs().values():
+        if part_of(run) == part:
+            try:
+                found[run.model] = REDIRECT.obtain(run, compute="never")
+            except NotStored:
+                continue
+    return Stored({model: judged(pd.read_parquet(artifact.path("answers.parquet")))
+                   for model, artifact in found.items()}, found)
+
+
+def missing() -> list[str]:
+    """Name the parts of the plan that are not stored, as `variants of a-model`."""
+    return [f"{part_of(run)} of {run.model}" for run in REDIRECT.runs().values()
+            if run.model not in stored(part_of(run)).answers]
+
+
+def judged(answers: pd.DataFrame) -> pd.DataFrame:
+    """Return answers with `held`: what each holds.
+
+    A plain answer was pointed nowhere. It gets two rows, one for each sentence, as if it had been
+    pointed there.
+    """
+    plain = answers[answers["target"] < 0]
+    rows = pd.concat([answers[answers["target"] >= 0], plain.assign(target=0),
+                      plain[plain["variant"] != "alone"].assign(target=1)])
+    target = rows["target"].astype(str)
+    held = np.select([rows["follows"] == target, rows["follows"] == BOTH,
+                      rows["follows"] == NEITHER], [POINTED, BOTH, NEITHER], OTHER)
+    return rows.assign(held=held).reset_index(drop=True)
+
+
+def rates(answers: pd.DataFrame) -> pd.DataFrame:
+    """Return how many answers hold what, under each condition.
+
+    Returns
+    -------
+    DataFrame
+        `variant`, `score`, `policy`, `count`, `strength`; `pointed at`, `low`, `high` (95 %, over
+        pairs), `the other`, `both`, `neither` (shares); `surprise` (median nats per token),
+        `pairs`.
+    """
+    rows = []
+    names = ["variant", *KEY[:-1]]
+    table = answers.assign(variant=answers["variant"].str.replace(r" \d$", "", regex=True))
+    for key, part in table.groupby(names, sort=False):
+        hits = by_pair(part)
+        value, low, high = interval(hits, bounds=SHARE, cases=len(hits))
+        rows.append((*key, value, low, high, *(
+            (part["held"] == what).mean() for what in (OTHER, BOTH, NEITHER)),
+            part["surprise"].median(), len(hits)))
+    return pd.DataFrame(rows, columns=[*names, POINTED, "low", "high", OTHER, BOTH, NEITHER,
+                                       "surprise", "pairs"])
+
+
+def by_pair(answers: pd.DataFrame, held: str = POINTED) -> pd.Series:
+    """Share of the answers about each pair that hold something: by pair."""
+    return (answers["held"] == held).groupby(answers["pair"]).mean()
+
+
+def condition(
+    answers: pd.DataFrame, policy: str, *, score: str | None = None, count: int | None = None,
+    strength: float | None = None,
+) -> pd.DataFrame:
+    """Return the answers under a condition; by default the main one of its policy, the one with
+    most heads and the largest bias."""
+    part = answers[answers["policy"] == policy]
+    part = part if score is None else part[part["score"] == score]
+    count = part["count"].max() if count is None else count
+    strength = part["strength"].max() if strength is None else strength
+    return part[(part["count"] == count) & (part["strength"] == strength)]
+
+
+def more(first: pd.DataFrame, second: pd.DataFrame) -> Contrast:
+    """Compare how many answers follow under two conditions, pair by pair."""
+    a, b = by_pair(first), by_pair(second)
+    common = a.index.intersection(b.index)
+    return contrast((a[common] - b[common]).to_numpy(), bounds=DIFFERENCE)
+
+
+def primary(answers: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Apply the plan's rule: main heads minus others of the same layers, Holm over the models.
+
+    Returns
+    -------
+    DataFrame
+        `model`, `top`, `control`, `plain` (shares that follow), `value`, `low`, `high`, `p`,
+        `p_holm`, `pairs`, `smallest_effect`.
+    """
+    rows = []
+    for model, table in answers.items():
+        parts = [condition(table, policy) for policy in (TOP, MATCHED, PLAIN)]
+        found = more(parts[0], parts[1])
+        rows.append({"model": model, **dict(zip(
+            ("top", "control", "plain"), (by_pair(part).mean() for part in parts), strict=True)),
+            **found.columns, "pairs": found.clusters, "smallest_effect": found.smallest_effect})
+    found_all = pd.DataFrame(rows)
+    return found_all.assign(p_holm=holm(found_all["p"])) if len(found_all) else found_all
+
+
+def failed(model: str) -> pd.DataFrame:
+    """Return all answers to texts, with one or two sentences, to which the plain model gives
+    neither value."""
+    parts = [answers for part in (CONTRADICTIONS, VARIANTS)
+             if (answers := stored(part).answers.get(model)) is not None]
+    table = pd.concat(parts).assign(text=lambda t: t["pair"].astype(str) + " " + t["variant"])
+    table = table[table["variant"].isin(["two", "alone"])]
+    lost = (table["policy"] == PLAIN) & (table["held"] == NEITHER)
+    return table[table["text"].isin(table.loc[lost, "text"])]
+
+
+def moved_minus_pointed(model: str) -> Contrast:
+    """Compare moving a sentence to the end with pointing at it, on the same pairs."""
+    variants, answers = stored(VARIANTS).answers[model], stored().answers[model]
+    return more(condition(variants, MOVED), condition(answers, TOP))
+
+
+def _points(found: Contrast) -> Contrast:
+    return found._replace(value=100 * found.value, low=100 * found.low, high=100 * found.high)
+
+
+def _measured(model: str, found: Contrast, part: str = CONTRADICTIONS, **words: object) -> Measured:
+    return Measured(_points(found).interval, [stored(part).artifacts[model]], found.clusters,
+                    found.p, words={"model": model, **words})
+
+
+@declare("redirect-follows", unit="percentage points", place="fig-redirect-heads", otherwise=(
+    "On {model}, answers follow the sentence pointed at {value} percentage points {ci} more often "
+    "with the copy heads than with the same number of other heads of the same layers: {verdict}."))
+def follows(model: str) -> Measured:
+    """Main heads minus the same layers."""
+    answers = stored().answers
+    if model not in answers:
+        raise NotStored("Make it with `rmutils run redirect_heads -p compute_redirected auto`.")
+    table = primary(answers).set_index("model")
+    found = more(condition(answers[model], TOP), condition(answers[model], MATCHED))
+    return _measured(model, found._replace(p=table.loc[model, "p_holm"]))
+
+
+def other_models(models: list[str]) -> list[str]:
+    """Say what is found on the other models, in a sentence each, two at most."""
+    return [finding("redirect-follows", model).sentence for model in models[1:3]]
+
+
+def primary_table() -> pd.DataFrame:
+    """Return `primary` as readers see it."""
+    return pd.DataFrame([{
+        "model": row.model, "no heads": round(100 * row.plain),
+        "same layers": round(100 * row.control), "copy heads": round(100 * row.top),
+        "difference": number(*(100 * end for end in (row.value, row.low, row.high))),
+        "p": f"{row.p_holm:.2g}", "pairs": row.pairs}
+        for row in primary(stored().answers).itertuples()])
+
+
+def recovered_table() -> pd.DataFrame:
+    """Return `recovered` of all models as readers see it."""
+    rows = []
+    for model in stored().answers:
+        table = failed(model)
+        top, control = condition(table, TOP), condition(table, MATCHED)
+        if table["pair"].nunique() > 1:
+            found = more(top, control)
+            rows.append({"model": model, "texts": table["text"].nunique(),
+                         "copy heads": round(100 * by_pair(top).mean()),
+                         "same layers": round(100 * by_pair(control).mean()),
+                         "difference": number(*(100 * end for end in found.interval)),
+                         "p": f"{found.p:.2g}"})
+    return pd.DataFrame(rows)
+
+
+def moved_sentences() -> str:
+    """Compare moving the passage with pointing at it, in a sentence for each model."""
+    return " ".join(
+        f"On {model}, moving the passage to the end leads to answers that follow it "
+        f"{number(*_points(moved_minus_pointed(model)).interval)} percentage points more often "
+        "than pointing does." for model in stored(VARIANTS).answers if model in stored().answers)
+
+
+def missing_sentence() -> str:
+    """Say which parts of the plan are still to be computed; empty if none is."""
+    left = missing()
+    return f"Of the plan, these parts are still to be computed: {join(left)}." if left else ""
