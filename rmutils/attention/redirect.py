@@ -72,7 +72,7 @@ def find_span(lm: LanguageModel, prompt: str, passage: str) -> Span:
     if len(places) != 1:
         how = f"{len(places)} times" if places else "nowhere"
         raise UserError(f"the passage {passage[:40]!r} stands {how} in the prompt. Give words that "
-                        "stand there exactly once.")
+                        "occur there exactly once.")
     before, after = lm.user_turn() if lm.chat else ("", "")
     ids, offsets = lm.encode_framed(before, prompt, after, begin=not lm.chat)
     start, end = (len(before) + place for place in places[0])

@@ -19,6 +19,7 @@ from rmutils.book.chapters.masking_sweep.experiment import SWEEP, SweepConfig
 from rmutils.book.chapters.ms_poe.experiment import POSITIONS
 from rmutils.book.chapters.olmo3_recipe.ablations import RECIPE_PARTS
 from rmutils.book.chapters.olmo3_recipe.experiment import EXTENSION
+from rmutils.book.chapters.redirect_heads.experiment import REDIRECT
 from rmutils.book.chapters.retrieval_heads_under_change.experiment import HEADS, HeadsConfig
 from rmutils.book.chapters.score_distribution.designs import DESIGN, DesignConfig
 from rmutils.book.chapters.score_distribution.sparser_versions import SPARSITY_AND_GAIN
@@ -58,7 +59,7 @@ STAGES = {stage.name: (stage, config) for stage, config in (
     (TRAIN, TrainRecipe), (VARIANT, VariantConfig), (WHICH_HEADS, WhichHeadsConfig),
     *((one.stage, one.config) for one in (
         *MEASUREMENTS.values(), CONTRASTED, HALF_LEARNED, OTHER_PAIRS, POSITIONS, RECIPE_PARTS,
-        SPARSITY_AND_GAIN)))}
+        REDIRECT, SPARSITY_AND_GAIN)))}
 
 
 @pytest.fixture(scope="module")

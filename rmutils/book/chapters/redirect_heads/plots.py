@@ -34,15 +34,15 @@ from rmutils.models.engine.generation import generate
 
 PARTS = {POINTED: BLUE, OTHER: ORANGE, BOTH: "#CFCFCF", NEITHER: "#ECECEC"}
 """What an answer can hold, with its colour."""
-SCORE_NAMES = {"copy": "copy", "attention": "attention", "anchor": "anchor"}
 
 
 def name_of(row: pd.Series) -> str:
     """Return what readers call a condition."""
     if row["policy"] == TOP:
-        return f"{row['count']} heads by {row['score']} score"
-    return {PLAIN: "no heads", MATCHED: f"{row['count']} other heads, same layers",
-            ANYWHERE: f"{row['count']} other heads, any layer", EVERY: "all heads",
+        return f"{row['count']} head{'s' * (row['count'] > 1)} by {row['score']} score"
+    others = "1 other head" if row["count"] == 1 else f"{row['count']} other heads"
+    return {PLAIN: "no heads", MATCHED: f"{others}, same layers",
+            ANYWHERE: f"{others}, any layer", EVERY: "all heads",
             MOVED: "passage moved to the end"}[row["policy"]]
 
 

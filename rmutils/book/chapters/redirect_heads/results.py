@@ -11,6 +11,7 @@ import pandas as pd
 
 from rmutils.book.chapters.redirect_heads.experiment import (
     CONTRADICTIONS,
+    FEW,
     KEY,
     MATCHED,
     MOVED,
@@ -21,11 +22,16 @@ from rmutils.book.chapters.redirect_heads.experiment import (
     part_of,
 )
 from rmutils.book.figures.report import join, number
-from rmutils.book.findings import Measured, declare, finding
 from rmutils.core.errors import NotStored
 from rmutils.core.results import Artifact
 from rmutils.stats import DIFFERENCE, SHARE, Contrast, contrast, holm, interval
 
+FEW_HEADS = "few"
+"""The runs of `data/plans/redirect_few.yml`."""
+HEADS = {"smollm2-135m": 270, "gemma3-270m": 72, "qwen2.5-coder-0.5b": 336,
+         "qwen2.5-coder-1.5b": 336}
+LEAST_PAIRS = 6
+"""With fewer, no test can be significant."""
 POINTED, OTHER, BOTH, NEITHER = "pointed at", "the other", "both", "neither"
 """What an answer holds: the value of the sentence that is pointed at, and so on."""
 
@@ -40,14 +46,15 @@ class Stored:
 
 @cache
 def stored(part: str = CONTRADICTIONS) -> Stored:
-    """Look a part up for all models of the plan."""
+    """Look a part up for all models: one of the plan, or `FEW_HEADS`."""
+    runs = FEW.runs() if part == FEW_HEADS else {
+        key: run for key, run in REDIRECT.runs().items() if part_of(run) == part}
     found: dict[str, Artifact] = {}
-    for run in REDIRECT.runs().values():
-        if part_of(run) == part:
-            try:
-                found[run.model] = REDIRECT.obtain(run, compute="never")
-            except NotStored:
-                continue
+    for run in runs.values():
+        try:
+            found[run.model] = REDIRECT.obtain(run, compute="never")
+        except NotStored:
+            continue
     return Stored({model: judged(pd.read_parquet(artifact.path("answers.parquet")))
                    for model, artifact in found.items()}, found)
 
@@ -158,41 +165,19 @@ def moved_minus_pointed(model: str) -> Contrast:
     return more(condition(variants, MOVED), condition(answers, TOP))
 
 
-def _points(found: Contrast) -> Contrast:
+def points(found: Contrast) -> Contrast:
+    """Turn a difference of shares into percentage points."""
     return found._replace(value=100 * found.value, low=100 * found.low, high=100 * found.high)
 
 
-def _measured(model: str, found: Contrast, part: str = CONTRADICTIONS, **words: object) -> Measured:
-    return Measured(_points(found).interval, [stored(part).artifacts[model]], found.clusters,
-                    found.p, words={"model": model, **words})
-
-
-@declare("redirect-follows", unit="percentage points", place="fig-redirect-heads", otherwise=(
-    "On {model}, answers follow the sentence pointed at {value} percentage points {ci} more often "
-    "with the copy heads than with the same number of other heads of the same layers: {verdict}."))
-def follows(model: str) -> Measured:
-    """Main heads minus the same layers."""
-    answers = stored().answers
-    if model not in answers:
-        raise NotStored("Make it with `rmutils run redirect_heads -p compute_redirected auto`.")
-    table = primary(answers).set_index("model")
-    found = more(condition(answers[model], TOP), condition(answers[model], MATCHED))
-    return _measured(model, found._replace(p=table.loc[model, "p_holm"]))
-
-
-def other_models(models: list[str]) -> list[str]:
-    """Say what is found on the other models, in a sentence each, two at most."""
-    return [finding("redirect-follows", model).sentence for model in models[1:3]]
-
-
-def primary_table() -> pd.DataFrame:
-    """Return `primary` as readers see it."""
+def primary_table(part: str = CONTRADICTIONS) -> pd.DataFrame:
+    """Return `primary` of a part as readers see it."""
     return pd.DataFrame([{
         "model": row.model, "no heads": round(100 * row.plain),
         "same layers": round(100 * row.control), "copy heads": round(100 * row.top),
         "difference": number(*(100 * end for end in (row.value, row.low, row.high))),
         "p": f"{row.p_holm:.2g}", "pairs": row.pairs}
-        for row in primary(stored().answers).itertuples()])
+        for row in primary(stored(part).answers).itertuples()])
 
 
 def recovered_table() -> pd.DataFrame:
@@ -201,13 +186,13 @@ def recovered_table() -> pd.DataFrame:
     for model in stored().answers:
         table = failed(model)
         top, control = condition(table, TOP), condition(table, MATCHED)
-        if table["pair"].nunique() > 1:
-            found = more(top, control)
+        if len(table):
+            found = more(top, control) if table["pair"].nunique() >= LEAST_PAIRS else None
             rows.append({"model": model, "texts": table["text"].nunique(),
                          "copy heads": round(100 * by_pair(top).mean()),
                          "same layers": round(100 * by_pair(control).mean()),
-                         "difference": number(*(100 * end for end in found.interval)),
-                         "p": f"{found.p:.2g}"})
+                         "difference": number(*points(found).interval) if found else "too few",
+                         "p": f"{found.p:.2g}" if found else ""})
     return pd.DataFrame(rows)
 
 
@@ -215,7 +200,7 @@ def moved_sentences() -> str:
     """Compare moving the passage with pointing at it, in a sentence for each model."""
     return " ".join(
         f"On {model}, moving the passage to the end leads to answers that follow it "
-        f"{number(*_points(moved_minus_pointed(model)).interval)} percentage points more often "
+        f"{number(*points(moved_minus_pointed(model)).interval)} percentage points more often "
         "than pointing does." for model in stored(VARIANTS).answers if model in stored().answers)
 
 
