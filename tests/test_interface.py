@@ -94,8 +94,8 @@ def test_a_recipe_runs_as_printed(title, run, tmp_path):
         assert (tmp_path / written).exists(), written
 
 
-def test_there_are_ten_recipes():
-    assert len(RECIPES) == 10
+def test_there_are_eleven_recipes():
+    assert len(RECIPES) == 11
 
 
 def test_import_is_quick_and_type_checkers_know_the_names():
