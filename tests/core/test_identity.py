@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from rmutils.book.chapters.contrast_without_training.experiment import CONTRASTED
-from rmutils.book.chapters.data_and_training.half_learned import HALF_LEARNED
 from rmutils.book.chapters.data_and_training.pair_statistics import MATCHED_PAIRS, MatchedConfig
 from rmutils.book.chapters.failure_modes.experiment import FAILURE_MODES, FailureConfig
 from rmutils.book.chapters.is_it_causal.experiment import (
@@ -16,19 +14,15 @@ from rmutils.book.chapters.is_it_causal.experiment import (
     LeadersConfig,
 )
 from rmutils.book.chapters.masking_sweep.experiment import SWEEP, SweepConfig
-from rmutils.book.chapters.ms_poe.experiment import POSITIONS
-from rmutils.book.chapters.olmo3_recipe.ablations import RECIPE_PARTS
 from rmutils.book.chapters.olmo3_recipe.experiment import EXTENSION
-from rmutils.book.chapters.redirect_heads.experiment import REDIRECT
 from rmutils.book.chapters.retrieval_heads_under_change.experiment import HEADS, HeadsConfig
 from rmutils.book.chapters.score_distribution.designs import DESIGN, DesignConfig
-from rmutils.book.chapters.score_distribution.sparser_versions import SPARSITY_AND_GAIN
 from rmutils.book.chapters.share_attention.savings_curves import MEASUREMENTS
 from rmutils.book.chapters.teaching_models.ablation import ABLATION, AblationConfig
 from rmutils.book.chapters.which_heads.experiment import WHICH_HEADS, WhichHeadsConfig
-from rmutils.book.chapters.which_heads.pairs_from_other_heads import OTHER_PAIRS
 from rmutils.book.experiments.masked_needles import MASKED_NEEDLES, MaskedNeedlesConfig
 from rmutils.book.experiments.under_variants import VARIANT, VariantConfig
+from rmutils.book.jobs.experiment_costs import EXPERIMENTS
 from rmutils.core.config import Config, added
 from rmutils.core.results import Stage, stored
 from rmutils.evaluation.abilities.evaluate_abilities import GENERAL, GeneralConfig
@@ -58,8 +52,7 @@ STAGES = {stage.name: (stage, config) for stage, config in (
     (SWEEP, SweepConfig), (TOGETHER, DetectConfig),
     (TRAIN, TrainRecipe), (VARIANT, VariantConfig), (WHICH_HEADS, WhichHeadsConfig),
     *((one.stage, one.config) for one in (
-        *MEASUREMENTS.values(), CONTRASTED, HALF_LEARNED, OTHER_PAIRS, POSITIONS, RECIPE_PARTS,
-        REDIRECT, SPARSITY_AND_GAIN)))}
+        *MEASUREMENTS.values(), *(one for one in EXPERIMENTS if one.make))))}
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import os
 import time
 from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import nbformat
 import pytest
@@ -17,6 +18,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 from typer.testing import CliRunner
 
 from rmutils.__main__ import app
+from rmutils.book.jobs.experiment_costs import EXPERIMENTS, seconds_of_a_run
 from rmutils.book.jobs.notebook_costs import START, Costs, Measured, Part, estimate, load_costs
 from rmutils.book.site import notebooks
 from rmutils.book.site.notebooks import run_notebook
@@ -24,6 +26,7 @@ from rmutils.book.site.parameters import check_parameters, read_parameters
 from rmutils.core import paths
 from rmutils.core import results as artifacts
 from rmutils.core.errors import UserError
+from rmutils.core.experiment import Runs
 from rmutils.heads import DetectConfig
 from rmutils.models import costs as model_costs
 from rmutils.models.costs import (
@@ -141,6 +144,38 @@ def test_what_is_stored_or_not_wanted_costs_nothing(notebook):
 def test_results_that_come_with_the_book_cost_nothing(notebook):
     costs = known(notebook, CASES.changed({"shipped": True, "also": ("seed",)}))
     assert estimate(costs, {}).steps[1].seconds == 0 < estimate(costs, {"seed": 1}).steps[1].seconds
+
+
+def test_planned_runs_cost_what_the_stored_ones_took():
+    """Those of half-learned models come with the book; their manifests have the seconds."""
+    manifests = (paths.SHIPPED_ARTIFACTS / "half-learned").glob("*/*/manifest.json")
+    took = sum(json.loads(path.read_text())["seconds"] for path in manifests)
+    costs = load_costs(NOTEBOOKS["09_data_and_training"])
+
+    def planned(**given) -> float:
+        return sum(step.seconds for step in estimate(costs, given).steps if "data/plans" in step.what)
+
+    assert planned() == planned(compute_half="auto") == 0 < took
+    assert planned(compute_half="always") == pytest.approx(took)
+
+
+def test_runs_on_an_accelerator_tell_only_where_there_are_no_others():
+    def runs(**seconds):
+        results = [SimpleNamespace(manifest={
+            "seconds": took, "facts": {}, "environment": {"hardware": machine}})
+            for machine, took in seconds.items()]
+        return Runs((), {}, dict(enumerate(results)), {}, {}, [])
+
+    gpu = "16 cores, 1 x NVIDIA H100"
+    assert seconds_of_a_run(runs(**{gpu: 10, "2 cores": 60, "4 cores": 40})) == (50, "")
+    assert seconds_of_a_run(runs(**{gpu: 10})) == (10, f" on {gpu}")
+    assert seconds_of_a_run(runs()) == (0, "")
+
+
+def test_experiments_are_computed_by_parameters_of_their_notebooks():
+    for experiment in EXPERIMENTS:
+        parameter = read_parameters(NOTEBOOKS[experiment.notebook])[experiment.parameter]
+        assert parameter.default == "never"
 
 
 def test_larger_models_cost_more_time_memory_and_disk():

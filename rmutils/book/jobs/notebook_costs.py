@@ -1,7 +1,8 @@
 """Cost of a notebook's run: recorded seconds, scaled by the counts that matter.
 
 `notebooks/costs.yml` lists the parts of each notebook with the seconds that they take with the
-notebook's own parameters and the counts that these seconds grow by. Memory and disk are those of
+notebook's own parameters and the counts that these seconds grow by. What planned runs take is known
+from those that are stored (`experiment_costs`). Memory and disk are those of
 recorded runs (`data/timings.json`). A fixed piece of work shows how fast this machine is compared
 with the one of the record.
 """
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+from rmutils.book.jobs.experiment_costs import SWITCHES, planned_seconds
 from rmutils.book.site.notebooks import RUNS
 from rmutils.book.site.parameters import defaults
 from rmutils.core import paths
@@ -124,7 +126,7 @@ class Costs:
 
     def _stored(self, part: Part, values: Mapping[str, Any]) -> bool:
         """An earlier run with the same parameters computed or found a part."""
-        switches = {p.when for p in self.parts}
+        switches = {p.when for p in self.parts} | {parameter for _, parameter in SWITCHES}
         for root in paths.caches():
             file = root / RUNS
             for _, line in numbered_lines(file) if file.exists() else ():
@@ -184,9 +186,12 @@ def estimate(
         computed += [] if why else [part]
         steps.append(Step(part.what, 0.0 if why else part.seconds * grown * slowness,
                           why or _derived(part, grown)))
-    added = max(r.disk for r in costs.measured) if any(part.when for part in computed) else 0
+    planned = [Step(what, seconds * slowness, why) for what, seconds, why in
+               planned_seconds(costs.notebook.stem, values)]
+    added = max(r.disk for r in costs.measured) if planned or any(
+        part.when for part in computed) else 0
     fetching = sum(map(to_fetch, models_of(costs, values)))
-    return Estimate(costs.notebook.stem, tuple(steps), _memory(costs, values),
+    return Estimate(costs.notebook.stem, (*steps, *planned), _memory(costs, values),
                     OWN_COPY + added + fetching, slowness)
 
 
