@@ -153,7 +153,8 @@ def test_planned_runs_cost_what_the_stored_ones_took():
     costs = load_costs(NOTEBOOKS["09_data_and_training"])
 
     def planned(**given) -> float:
-        return sum(step.seconds for step in estimate(costs, given).steps if "data/plans" in step.what)
+        return sum(step.seconds for step in estimate(costs, given).steps
+                   if "data/plans" in step.what)
 
     assert planned() == planned(compute_half="auto") == 0 < took
     assert planned(compute_half="always") == pytest.approx(took)
