@@ -35,11 +35,9 @@ def score_gains(model: str = "Llama-3.1-8B-Instruct", folder: Path = PAPER) -> p
     authors' published scores: their highest heads, as many as were masked.
 
     Columns: `quantity`, `value`, `low`, `high` (the range that the printed digits leave open),
-    `source`. - `gain of the mean`: after less before. - `gain of the mean from both groups`: the
-    gains of masked and other heads, weighted. - `relative gain of the mean`, a share of the mean
-    before. - `share of the gain in masked heads`, of the gain added up over all heads. - `share of
-    the scores in masked heads`, of all scores added up, before. - `relative gain of masked heads`,
-    `relative gain of other heads`: shares of what each group had before.
+    `source`. The gain of the mean from both groups weights the gains of masked and other heads;
+    shares are of what is added up over all heads; relative gains are shares of what was there
+    before.
     """
     rows = [(name, *map(float, (n.value, n.low, n.high)), source)
             for name, n, source in _quantities(model, folder)]
