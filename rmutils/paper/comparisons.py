@@ -128,21 +128,13 @@ def place_of(record: dict) -> str:
 class Comparison:
     """Two values that ought to agree, where each stands, and whether they do.
 
-    Attributes
-    ----------
-    check : str
-        The kind of check.
-    what : str
-        What both values are about.
-    value_a, value_b : float or str
-        As printed or computed; text where names are compared.
-    place_a, place_b : str
-        Where each is printed, or from what it is computed.
-    tolerance : float
-        Difference that rounding for print cannot explain (`rmutils.paper.tables.tolerance`).
-    agrees : bool
-    difference : float
-        `value_a - value_b`; NaN for names.
+    `check`: The kind of check.
+    `what`: What both values are about.
+    `value_a`, `value_b`: As printed or computed; text where names are compared.
+    `place_a`, `place_b`: Where each is printed, or from what it is computed.
+    `tolerance`: Difference that rounding for print cannot explain
+    (`rmutils.paper.tables.tolerance`).
+    `difference`: `value_a - value_b`; NaN for names.
     """
 
     check: str

@@ -131,10 +131,7 @@ def compare(
 def paired(table: pd.DataFrame, strategy: str, base: str) -> tuple[Array, Array, Array]:
     """Scores of two strategies side by side, from a table as for `compare`.
 
-    Returns
-    -------
-    ndarray, ndarray, ndarray
-        (samples, seeds, 2): of the strategy and of the base; (samples,): clusters, and strata.
+    Result: (samples, seeds, 2): of the strategy and of the base; (samples,): clusters, and strata.
     """
     places = [name for name in ("stratum", "cluster", "sample") if name in table]
     wide = table.pivot(index=places, columns=["strategy", "seed"], values="score")
@@ -166,10 +163,7 @@ def sign_flip_test(
     of five seeds have 32 patterns, and no p below 1/16.) It is exact if there are no more patterns
     than `flips`; else p is (1 + k) / (1 + flips), with k of the drawn ones as large.
 
-    Parameters
-    ----------
-    values : ndarray
-        (samples, seeds): differences. Clusters and strata are as for `draws`.
+    `values`: (samples, seeds): differences. Clusters and strata are as for `draws`.
     """
     frame = pd.DataFrame({"value": values.mean(1),
                           "cluster": np.arange(len(values)) if clusters is None else clusters,

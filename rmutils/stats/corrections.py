@@ -18,12 +18,6 @@ def holm(p: npt.ArrayLike, planned: int = 0) -> Array:
 
     The smallest is multiplied by their number, the next by one less, and so on; none falls below
     the one before it or exceeds 1. What has no p (NaN) is not of the family.
-
-    Parameters
-    ----------
-    planned : int
-        Of so many comparisons. Those that are not measured yet count as p = 1, so no verdict is
-        lost when they come.
     """
     found = np.asarray(p, dtype=float)
     if planned > len(found):

@@ -100,23 +100,13 @@ def draws(
     seed counts in both, so intervals are rather too long. A single seed is not drawn, and the mean
     is of that training.
 
-    Parameters
-    ----------
-    values : array_like
-        (samples, ...), or (samples, seeds, ...) with `seeds`.
-    clusters : array_like, optional
-        (samples,): which are drawn together. Default: each by itself.
-    strata : array_like, optional
-        (samples,): tasks. Their means are averaged; clusters are drawn within each.
-    seeds : bool
-        Whether the second axis of `values` is drawn, too: trainings, or random choices of heads.
-    level : float
-        Of the interval that the draws are spread for.
-
-    Returns
-    -------
-    ndarray
-        (1 + resamples, ...): the mean itself, then its draws; NaN where a stratum has one cluster.
+    `values`: (samples, ...), or (samples, seeds, ...) with `seeds`.
+    `clusters`: (samples,): which are drawn together. Default: each by itself.
+    `strata`: (samples,): tasks. Their means are averaged; clusters are drawn within each.
+    `seeds`: Whether the second axis of `values` is drawn, too: trainings, or random choices of
+    heads.
+    Result: (1 + resamples, ...): the mean itself, then its draws; NaN where a stratum has one
+    cluster.
     """
     table = np.asarray(values, dtype=float)
     table = table if seeds else table[:, None]
@@ -139,23 +129,8 @@ def interval_of(
 ) -> Interval:
     """The interval of a quantity from its draws.
 
-    Parameters
-    ----------
-    drawn : array_like
-        (1 + resamples, ...): the quantity itself, then its draws. Draws that are not finite (none
-        of their needles was found, say) are left out.
-    bounds : (float, float)
-        What the quantity cannot leave.
-    centred : bool
-        For what is not a mean: move the draws so that their median is the quantity itself.
-    cases : int, optional
-        For shares: of so many clusters. If all came out alike, so do all draws, though others need
-        not; the interval is then given the width of the rule of three.
-
-    Raises
-    ------
-    ValueError
-        The interval would not hold the quantity itself: its draws are not those of a mean.
+    `drawn`: (1 + resamples, ...): the quantity itself, then its draws. Draws that are not finite
+    (none of their needles was found, say) are left out.
     """
     every = np.asarray(drawn, dtype=float)
     value, rest = every[0], every[1:]

@@ -39,18 +39,7 @@ def main_contrasts(
     less: Mapping[str, pd.DataFrame], gained: Mapping[str, pd.DataFrame],
     room: Mapping[str, Effect], control: str = "non-retrieval-mask",
 ) -> list[str]:
-    """Say by how much RetMask gains more than other trainings, and over no training.
-
-    Parameters
-    ----------
-    less, gained : mapping
-        Model -> table as from `rmutils.book.chapters.main_tables.experiment.contrasts` and `gains`.
-    room : mapping
-        Model -> gain by RetMask over the categories with room for one
-        (`rmutils.book.claims.effects.task_effects.gain`); p is corrected over all of them.
-    control : str
-        The strategy that masks other heads.
-    """
+    """Say by how much RetMask gains more than other trainings, and over no training."""
     less = {model: table for model, table in less.items() if len(table)}
     if not less or not gained:
         return ["No two trainings of one model are stored, so nothing can be compared."]
@@ -96,11 +85,8 @@ def strengths(
 ) -> str:
     """Say how many of RetMask's pairs and training steps the other masks have.
 
-    Parameters
-    ----------
-    sizes : mapping
-        Model -> `strategy`, `pairs` and `steps` of each training
-        (`rmutils.book.chapters.main_tables.experiment.Evaluated`).
+    `sizes`: Model -> `strategy`, `pairs` and `steps` of each training
+    (`rmutils.book.chapters.main_tables.experiment.Evaluated`).
     """
     lines = []
     for model, table in sizes.items():
@@ -124,17 +110,7 @@ WITHOUT = {"rc-removed": "Removing the thoughts from the pairs",
 def reasoning_kinds(
     less: pd.DataFrame, gained: pd.DataFrame, blind: Collection[str] = ()
 ) -> list[str]:
-    """Say what pairs without reasoning change, beside whole ones.
-
-    Parameters
-    ----------
-    less : DataFrame
-        As from `contrasts` by category: whole pairs minus each shortened kind.
-    gained : DataFrame
-        As from `gains`, over all categories.
-    blind : collection of str
-        Categories in which the untrained model's score could not have moved.
-    """
+    """Say what pairs without reasoning change, beside whole ones."""
     if less.empty or gained.empty:
         return ["Trainings on all three kinds of pairs are not stored, so nothing can be compared."]
     few = [*dict.fromkeys(less.loc[less["p"].isna(), "category"])]
@@ -165,13 +141,7 @@ def reasoning_kinds(
 
 
 def abilities_kept(changed: Mapping[str, pd.DataFrame]) -> list[str]:
-    """Say what training does to the tasks that have nothing to do with retrieval.
-
-    Parameters
-    ----------
-    changed : mapping
-        Model -> rows of `general_abilities.experiment.changes` for the mean of all tasks.
-    """
+    """Say what training does to the tasks that have nothing to do with retrieval."""
     tables = {model: table for model, table in changed.items()
               if "retmask" in set(table["strategy"])}
     if not tables:
@@ -205,11 +175,6 @@ def abilities_kept(changed: Mapping[str, pd.DataFrame]) -> list[str]:
 
 def other_trainings(less: Mapping[str, pd.DataFrame]) -> str:
     """Say after which other trainings the mean over tasks is lower, or higher, than after RetMask.
-
-    Parameters
-    ----------
-    less : mapping
-        Model -> RetMask minus each other training, with the columns of `rmutils.stats.compare`.
     """
     above, below, count = _tally([*less.values()])
     told = [f"**Compared with {count} other trainings, the mean after RetMask is shown to be "
@@ -229,15 +194,7 @@ def other_trainings(less: Mapping[str, pd.DataFrame]) -> str:
 def copied_and_known(
     changed: Mapping[str, Mapping[str, pd.DataFrame]], needles: Mapping[str, Effect]
 ) -> str:
-    """Say what RetMask does to answers that are copied, to those by heart, and to needles.
-
-    Parameters
-    ----------
-    changed : mapping
-        Kind of answers -> model -> changes, with the columns of `rmutils.stats.compare`.
-    needles : mapping
-        Model -> change of the share of needles found.
-    """
+    """Say what RetMask does to answers that are copied, to those by heart, and to needles."""
     told, ways = [], {1: "a gain", -1: "a loss"}
     for which, tables in changed.items():
         tables = {model: table for model, table in tables.items()
@@ -263,10 +220,7 @@ def copied_and_known(
 def drift_beside_others(drift: pd.DataFrame) -> str:
     """Say in which models RetMask drifts less, or more, than every other training.
 
-    Parameters
-    ----------
-    drift : DataFrame
-        One measure of each `model` and `strategy`, with `value`, `low` and `high`.
+    `drift`: One measure of each `model` and `strategy`, with `value`, `low` and `high`.
     """
     told: dict[str, list[str]] = {"less than every other training": [],
                                   "more than every other training": [], "within their range": []}
@@ -303,13 +257,7 @@ LAST_STEPS = 5
 
 
 def method(runs: Mapping[str, Sequence[RetMaskRun]]) -> list[str]:
-    """Say how often masking changes an answer, where the loss begins, and which answer moves.
-
-    Parameters
-    ----------
-    runs : mapping
-        Model -> stored runs of RetMask, one per seed.
-    """
+    """Say how often masking changes an answer, where the loss begins, and which answer moves."""
     stored = {model: own for model, own in runs.items() if own}
     if not stored:
         return ["No run of RetMask is stored, so nothing can be said of its pairs."]

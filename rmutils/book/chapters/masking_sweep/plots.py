@@ -18,15 +18,7 @@ from rmutils.heads.masking import MATCHED
 
 
 def heads_alone(losses: pd.DataFrame, tau: float) -> Figure:
-    """Needles lost without each head, layer by layer, with 95 % intervals.
-
-    Parameters
-    ----------
-    losses : DataFrame
-        From `teaching_models.ablation.losses`; sets of several heads are left out.
-    tau : float
-        Heads with at least this score are drawn as retrieval heads.
-    """
+    """Needles lost without each head, layer by layer, with 95 % intervals."""
     figure, axes = new_axes(size=(WIDTH, 3.2))
     alone = losses[losses["draw"] < 0].reset_index(drop=True)
     retrieval = alone["score"] >= tau
@@ -59,17 +51,7 @@ def masking_sweep(
     curves: Mapping[str, pd.DataFrame], marks: Mapping[float, int],
     spot: tuple[float, float] | None = None,
 ) -> Figure:
-    """A panel per measure: its mean against the number of masked heads.
-
-    Parameters
-    ----------
-    curves : mapping
-        Label -> curve, as from `masking_sweep.sweet_spot.curve`. Bars are 95 % intervals.
-    marks : mapping
-        tau -> number of heads that reach it; a dotted line each.
-    spot : tuple of float, optional
-        Numbers of heads between which the panels are shaded.
-    """
+    """A panel per measure: its mean against the number of masked heads."""
     figure = Figure(figsize=(WIDTH, 0.7 + 1.75 * len(curves)))
     panels = figure.subplots(len(curves), 1, sharex=True, squeeze=False)[:, 0]
     for axes, (name, one) in zip(panels, curves.items(), strict=True):
@@ -119,10 +101,7 @@ def _name_marks(axes: Axes, marks: Mapping[float, int]) -> None:
 def shares(table: pd.DataFrame, xlabel: str) -> Figure:
     """A dot with a 95 % interval per row.
 
-    Parameters
-    ----------
-    table : DataFrame
-        `label`, `value`, `low`, `high`, all from 0 to 1.
+    `table`: `label`, `value`, `low`, `high`, all from 0 to 1.
     """
     figure, axes = new_axes(size=(WIDTH, 0.8 + 0.34 * len(table)))
     rows = np.arange(len(table))
@@ -137,10 +116,7 @@ def shares(table: pd.DataFrame, xlabel: str) -> Figure:
 def by_length(models: Mapping[str, pd.DataFrame], ylabel: str) -> Figure:
     """A line per model over prompt lengths, with 95 % intervals and the name at its end.
 
-    Parameters
-    ----------
-    models : mapping
-        Model -> DataFrame of `length`, `value`, `low`, `high`.
+    `models`: Model -> DataFrame of `length`, `value`, `low`, `high`.
     """
     figure, axes = new_axes(size=(WIDTH, 3.4))
     for shift, (model, table) in enumerate(models.items()):

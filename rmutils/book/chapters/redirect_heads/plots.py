@@ -47,13 +47,7 @@ def name_of(row: pd.Series) -> str:
 
 
 def followed(answers: Mapping[str, pd.DataFrame]) -> Figure:
-    """Draw what answers hold under each condition: a bar each, models side by side.
-
-    Parameters
-    ----------
-    answers : mapping
-        Model -> its answers in the first part of the plan.
-    """
+    """Draw what answers hold under each condition: a bar each, models side by side."""
     figure = Figure(figsize=(WIDTH, 1.0 + 0.95 * len(answers)), layout="constrained")
     panels = figure.subplots(len(answers), 1, sharex=True, squeeze=False)[:, 0]
     for axes, (model, table) in zip(panels, answers.items(), strict=True):

@@ -83,12 +83,9 @@ def judged(answers: pd.DataFrame) -> pd.DataFrame:
 def rates(answers: pd.DataFrame) -> pd.DataFrame:
     """Return how many answers hold what, under each condition.
 
-    Returns
-    -------
-    DataFrame
-        `variant`, `score`, `policy`, `count`, `strength`; `pointed at`, `low`, `high` (95 %, over
-        pairs), `the other`, `both`, `neither` (shares); `surprise` (median nats per token),
-        `pairs`.
+    Columns: `variant`, `score`, `policy`, `count`, `strength`; `pointed at`, `low`, `high` (95 %,
+    over pairs), `the other`, `both`, `neither` (shares); `surprise` (median nats per token),
+    `pairs`.
     """
     rows = []
     names = ["variant", *KEY[:-1]]
@@ -131,11 +128,8 @@ def more(first: pd.DataFrame, second: pd.DataFrame) -> Contrast:
 def primary(answers: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Apply the plan's rule: main heads minus others of the same layers, Holm over the models.
 
-    Returns
-    -------
-    DataFrame
-        `model`, `top`, `control`, `plain` (shares that follow), `value`, `low`, `high`, `p`,
-        `p_holm`, `pairs`, `smallest_effect`.
+    Columns: `model`, `top`, `control`, `plain` (shares that follow), `value`, `low`, `high`, `p`,
+    `p_holm`, `pairs`, `smallest_effect`.
     """
     rows = []
     for model, table in answers.items():

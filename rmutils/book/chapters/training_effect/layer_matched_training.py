@@ -42,12 +42,8 @@ from rmutils.training.compute_backend import ComputeBackend
 class LayerMatchedTraining:
     """The stored runs of the plan, of seeds that have both arms.
 
-    Attributes
-    ----------
-    runs : list of (RetMaskRun, RetMaskRun)
-        RetMask and its control, a pair for each seed.
-    planned : int
-        Seeds of the plan.
+    `runs`: RetMask and its control, a pair for each seed.
+    `planned`: Seeds of the plan.
     """
 
     runs: list[tuple[RetMaskRun, RetMaskRun]]
@@ -65,11 +61,8 @@ class LayerMatchedTraining:
     def effects(self) -> pd.DataFrame:
         """RetMask minus its control.
 
-        Returns
-        -------
-        DataFrame
-            `what`, `value`, `low`, `high`: scores of the masked and of the other heads, over cases
-            that both trained models solve, and the share of needles found.
+        Columns: `what`, `value`, `low`, `high`: scores of the masked and of the other heads, over
+        cases that both trained models solve, and the share of needles found.
         """
         pairs = self.against_control()
         scores = training_effect(pairs, cases="both").query("quantity == 'change'")
@@ -106,13 +99,7 @@ ONE_MACHINE_SEED = 1
 
 def repeated(model: str, run: RetMaskRun, *, compute: Compute = "never") -> tuple[
         HeadScores, Artifact]:
-    """Train again from a run's stored pairs, on this machine, and detect; or look that up.
-
-    Raises
-    ------
-    NotStored
-        It is not stored and `compute="never"`.
-    """
+    """Train again from a run's stored pairs, on this machine, and detect; or look that up."""
     config = RetMaskConfig.from_identity(run.artifact.manifest["config"])
 
     def make(folder: Path) -> dict[str, Any]:
@@ -165,13 +152,6 @@ def on_one_machine(*, compute: Compute = "never") -> LayerMatchedTraining | None
 
 def verdict(beyond: Interval, rise: Interval) -> str:
     """Apply the rule of the plan.
-
-    Parameters
-    ----------
-    beyond : Interval
-        RetMask minus its control, in the heads that RetMask masks.
-    rise : Interval
-        RetMask minus the untrained model.
 
     Examples
     --------

@@ -20,11 +20,6 @@ TITLES = {"literal": "literal needles", "paraphrased": "paraphrased needles",
 
 def masking_costs(maskings: Mapping[str, pd.DataFrame]) -> Figure:
     """Losses by masking, a row of panels for each model and number of heads, with 95 % intervals.
-
-    Parameters
-    ----------
-    maskings : mapping
-        Name -> rows of `which_heads.masking_losses.costs` for one number of heads.
     """
     outcomes = next(iter(maskings.values()))["outcome"].unique()
     kinds = max(table["kind"].nunique() for table in maskings.values())
@@ -54,10 +49,7 @@ def masking_costs(maskings: Mapping[str, pd.DataFrame]) -> Figure:
 def copy_against_write(answer: pd.DataFrame, model: str) -> Figure:
     """One answer token by token: heads that copy, and what heads that write add to the logit.
 
-    Parameters
-    ----------
-    answer : DataFrame
-        The table `answer` of `rmutils.book.chapters.which_heads.experiment.WhichHeads`.
+    `answer`: The table `answer` of `rmutils.book.chapters.which_heads.experiment.WhichHeads`.
     """
     words = answer.drop_duplicates("step")["token"].str.strip().str.replace("$", r"\$")
     figure = Figure(figsize=(WIDTH, 3.9), layout="constrained")
