@@ -15,6 +15,7 @@ from rmutils.stats.corrections import (
     smallest_effect,
     smallest_p,
 )
+from rmutils.stats.correlations import Correlation, correlation, pearson, spearman
 from rmutils.stats.intervals import (
     ANY,
     CONTRAST,
@@ -36,12 +37,21 @@ from rmutils.stats.intervals import (
     span,
     spread,
 )
-from rmutils.stats.pooling import Pooled, pool, standard_error
+from rmutils.stats.pooling import (
+    Heterogeneity,
+    Pooled,
+    half_width,
+    heterogeneity,
+    pool,
+    standard_error,
+    tau_squared,
+)
 
 __all__ = [
-    "ANY", "Bounds", "CONTRAST", "Contrast", "DIFFERENCE", "FLIPS", "Interval", "LEVEL",
-    "MORE_POINTS", "POINTS", "POSITIVE", "POWER", "Pooled", "RELATIVE", "RESAMPLES", "SHARE", "TIE",
-    "compare", "contrast", "draws", "expansion", "holm", "interval", "interval_of",
-    "interval_p", "paired", "pool", "sign_flip_test", "smallest_effect", "smallest_p", "span",
-    "spread", "standard_error",
+    "ANY", "Bounds", "CONTRAST", "Contrast", "Correlation", "DIFFERENCE", "FLIPS",
+    "Heterogeneity", "Interval", "LEVEL", "MORE_POINTS", "POINTS", "POSITIVE", "POWER",
+    "Pooled", "RELATIVE", "RESAMPLES", "SHARE", "TIE", "compare", "contrast", "correlation",
+    "draws", "expansion", "half_width", "heterogeneity", "holm", "interval", "interval_of",
+    "interval_p", "paired", "pearson", "pool", "sign_flip_test", "smallest_effect",
+    "smallest_p", "span", "spearman", "spread", "standard_error", "tau_squared",
 ]

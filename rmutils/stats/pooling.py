@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
-from scipy.stats import norm, t
+from scipy.stats import chi2, norm, t
 
 from rmutils.stats.intervals import LEVEL, Interval
 
@@ -36,9 +36,41 @@ class Pooled(NamedTuple):
         return Interval(self.value, self.low, self.high)
 
 
-def standard_error(low: float, high: float) -> float:
+def standard_error(low: npt.ArrayLike, high: npt.ArrayLike) -> Any:
     """Return the standard error that a 95 % interval stands for, as `smallest_effect` reads it."""
-    return float((high - low) / 2 / norm.ppf((1 + LEVEL) / 2))
+    return (np.asarray(high) - np.asarray(low)) / 2 / norm.ppf((1 + LEVEL) / 2)
+
+
+def half_width(error: npt.ArrayLike) -> Any:
+    """Return half of the 95 % interval of an estimate with this standard error."""
+    return norm.ppf((1 + LEVEL) / 2) * np.asarray(error)
+
+
+class Heterogeneity(NamedTuple):
+    """Cochran's Q, its degrees of freedom, and p if all true values are equal."""
+
+    q: float
+    freedom: int
+    p: float
+
+
+def heterogeneity(values: npt.ArrayLike, errors: npt.ArrayLike) -> Heterogeneity:
+    """Test whether estimates differ by more than their standard errors explain."""
+    found, weights = np.asarray(values, dtype=float), np.asarray(errors, dtype=float) ** -2.0
+    q = float(weights @ (found - np.average(found, weights=weights)) ** 2)
+    return Heterogeneity(q, len(found) - 1, float(chi2.sf(q, len(found) - 1)))
+
+
+def tau_squared(values: npt.ArrayLike, errors: npt.ArrayLike) -> float:
+    """Variance of the true values behind estimates, from Cochran's Q.
+
+    References
+    ----------
+    DerSimonian and Laird (1986), "Meta-analysis in clinical trials", Controlled Clinical Trials 7.
+    """
+    weights = np.asarray(errors, dtype=float) ** -2.0
+    q, freedom, _ = heterogeneity(values, errors)
+    return float(max(q - freedom, 0) / (weights.sum() - (weights**2).sum() / weights.sum()))
 
 
 def pool(effects: npt.ArrayLike, errors: npt.ArrayLike) -> Pooled:

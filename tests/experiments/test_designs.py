@@ -11,11 +11,9 @@ from rmutils.book.chapters.score_distribution import designs as module
 from rmutils.book.chapters.score_distribution.designs import (
     Design,
     DesignConfig,
-    correlation,
     correlations,
     design_stored,
     designs,
-    heterogeneity,
     points,
 )
 from rmutils.core.errors import NotStored
@@ -26,6 +24,7 @@ from rmutils.heads.detection import detect_stored
 from rmutils.models import load_model
 from rmutils.models.teaching import TeachingRecipe
 from rmutils.pipeline.retmask import RetMaskConfig
+from rmutils.stats import correlation, heterogeneity
 from rmutils.training import RECIPES
 
 SMALL = DesignConfig(

@@ -10,24 +10,18 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 import yaml
-from scipy.stats import pearsonr
 
 from rmutils.book.chapters.data_and_training.pair_statistics import difference_on_same
 from rmutils.book.chapters.failure_modes.experiment import WHOLE, FailureModes
 from rmutils.book.chapters.general_abilities.experiment import BEFORE, means_by_strategy
 from rmutils.book.chapters.preliminaries.experiment import COLLAPSED, OVERLAP, RANDOM
-from rmutils.book.chapters.score_distribution.designs import (
-    correlations,
-    designs,
-    heterogeneity,
-    standard_error,
-)
+from rmutils.book.chapters.score_distribution.designs import designs
 from rmutils.book.figures.report import by_sign, join, number
 from rmutils.core.paths import DATA
 from rmutils.heads import HeadScores
 from rmutils.heads.masking import MATCHED
 from rmutils.heads.sparsity import top_overlap
-from rmutils.stats import DIFFERENCE, Interval, interval
+from rmutils.stats import DIFFERENCE, Interval, heterogeneity, interval, pearson, standard_error
 
 PLAN = DATA / "plans" / "layer_matched.yml"
 
@@ -158,10 +152,9 @@ def designs_can_tell(table: pd.DataFrame) -> str:
         As from `rmutils.book.chapters.score_distribution.designs.points`.
     """
     errors = standard_error(table["gain_low"], table["gain_high"])
-    spread, line = heterogeneity(table["gain"], errors), correlations(table).iloc[0]
-    found = Interval(*line[["value", "low", "high"]])
-    both = pearsonr(table["heads"], table["sparsity"])
-    mixed = Interval(both.statistic, *both.confidence_interval())
+    spread = heterogeneity(table["gain"], errors)
+    found = Interval(*pearson(table["sparsity"], table["gain"])[:3])
+    mixed = Interval(*pearson(table["heads"], table["sparsity"])[:3])
     differ, sizes = spread.p < 0.05, {config.recipe.head_dim for config in designs().values()}
     lead = ("cannot tell" if not differ else by_sign(
         found, "show it", "show the contrary", "do not settle it"))

@@ -10,17 +10,12 @@ Does sparsity predict the gain? One point for each designed model (section 5.2).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import pandas as pd
-from scipy.stats import chi2, norm, pearsonr, rankdata, spearmanr
 
 from rmutils.book.experiments.planned_runs import BEFORE
 from rmutils.core.config import Config, command_line
@@ -32,16 +27,7 @@ from rmutils.heads import HeadScores, sparsity
 from rmutils.heads.detection import detect_stored, even_depths, load, save
 from rmutils.models.teaching import TeachingRecipe, train
 from rmutils.pipeline.retmask import RetMaskConfig, run_retmask
-from rmutils.stats import (
-    DIFFERENCE,
-    LEVEL,
-    RESAMPLES,
-    TIE,
-    Interval,
-    compare,
-    interval_of,
-    spread,
-)
+from rmutils.stats import compare, pearson, spearman
 
 DESIGN = Stage("design", version=1)
 HEADS, DROPOUTS = (4, 8, 12, 16), (0.0, 0.1, 0.3)
@@ -142,87 +128,13 @@ def points(found: Mapping[str, Design], statistic: str = "gini") -> pd.DataFrame
     return pd.DataFrame(rows)
 
 
-def correlations(
-    table: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0
-) -> pd.DataFrame:
-    """Correlation of gain and sparsity over models.
+def correlations(table: pd.DataFrame) -> pd.DataFrame:
+    """Correlate gain and sparsity over models.
 
-    That each point is uncertain itself makes a correlation weaker than that of the true values.
-
-    Columns: `statistic` (Pearson's r, with Fisher's interval, and Spearman's rank correlation, with
-    a bootstrap interval over models), `value`, `low`, `high`, `p`, `models`.
+    Columns: `statistic` (Pearson's r, and Spearman's rank correlation), `value`, `low`, `high`,
+    `p`, `models`.
     """
     x, y = table["sparsity"].to_numpy(), table["gain"].to_numpy()
-    line, ranks = pearsonr(x, y), spearmanr(x, y)
-    draws = np.random.default_rng(seed).integers(0, len(x), (resamples, len(x)))
-    drawn = _alike(rankdata(x[draws], axis=1), rankdata(y[draws], axis=1))
-    spearman = interval_of(spread(np.array([ranks.statistic, *drawn]), len(x)),
-                           bounds=DIFFERENCE)
-    return pd.DataFrame([
-        ("Pearson's r", line.statistic, *line.confidence_interval(), line.pvalue, len(x)),
-        ("Spearman's rank correlation", *spearman, ranks.pvalue, len(x))],
-        columns=["statistic", "value", "low", "high", "p", "models"])
-
-
-@np.errstate(invalid="ignore")
-def _alike(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Pearson's correlation of each row of `x` with that of `y`; NaN where one does not vary."""
-    x, y = (values - values.mean(1, keepdims=True) for values in (x, y))
-    return (x * y).sum(1) / np.sqrt((x**2).sum(1) * (y**2).sum(1))
-
-
-def standard_error(low: npt.ArrayLike, high: npt.ArrayLike) -> Any:
-    """Half of a 95 % interval in units of 1.96."""
-    return (np.asarray(high) - np.asarray(low)) / 2 / norm.ppf((1 + LEVEL) / 2)
-
-
-class Heterogeneity(NamedTuple):
-    """Cochran's Q of gains, its degrees of freedom, and p if all true gains are equal."""
-
-    q: float
-    freedom: int
-    p: float
-
-
-def heterogeneity(values: npt.ArrayLike, errors: npt.ArrayLike) -> Heterogeneity:
-    """Test whether estimates differ by more than their standard errors explain."""
-    found, weights = np.asarray(values, dtype=float), np.asarray(errors, dtype=float) ** -2.0
-    q = float(weights @ (found - np.average(found, weights=weights)) ** 2)
-    return Heterogeneity(q, len(found) - 1, float(chi2.sf(q, len(found) - 1)))
-
-
-def tau_squared(values: npt.ArrayLike, errors: npt.ArrayLike) -> float:
-    """Variance of the true values behind estimates, from Cochran's Q.
-
-    References
-    ----------
-    DerSimonian and Laird (1986), "Meta-analysis in clinical trials", Controlled Clinical Trials 7.
-    """
-    weights = np.asarray(errors, dtype=float) ** -2.0
-    q, freedom, _ = heterogeneity(values, errors)
-    return float(max(q - freedom, 0) / (weights.sum() - (weights**2).sum() / weights.sum()))
-
-
-def correlation(
-    x: npt.ArrayLike, y: npt.ArrayLike, errors: npt.ArrayLike, *, resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> Interval:
-    """Pearson's r, with an interval for few points whose `y` are uncertain themselves.
-
-    On Fisher's scale the variance is 1 / (n - 3) for the choice of points, plus that of a
-    simulation that adds normal errors to every `y`. Ends are NaN for fewer than four points.
-    """
-    first, second = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
-    r = float(np.corrcoef(first, second)[0, 1])
-    if len(first) < 4:
-        return Interval(r, math.nan, math.nan)
-    noise = np.random.default_rng(seed).normal(size=(resamples, len(first)))
-    moved = second + noise * np.asarray(errors, dtype=float)
-    moved -= moved.mean(1, keepdims=True)
-    drawn = moved @ (first - first.mean()) / (
-        np.linalg.norm(moved, axis=1) * np.linalg.norm(first - first.mean()))
-    almost = 1 - TIE
-    scale = math.atanh(min(max(r, -almost), almost))
-    spread_of = np.var(np.arctanh(np.clip(drawn, -almost, almost))) + 1 / (len(first) - 3)
-    half = norm.ppf((1 + LEVEL) / 2) * math.sqrt(spread_of)
-    return Interval(r, math.tanh(scale - half), math.tanh(scale + half))
+    found = {"Pearson's r": pearson(x, y), "Spearman's rank correlation": spearman(x, y)}
+    return pd.DataFrame([(name, *one, len(x)) for name, one in found.items()],
+                        columns=["statistic", "value", "low", "high", "p", "models"])

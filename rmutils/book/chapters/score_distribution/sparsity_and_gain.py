@@ -11,19 +11,22 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy.stats import norm
 
-from rmutils.book.chapters.score_distribution.designs import (
-    Heterogeneity,
-    correlation,
-    heterogeneity,
-    tau_squared,
-)
 from rmutils.book.chapters.score_distribution.sparser_versions import SparsityAndGain
 from rmutils.book.experiments.planned_runs import BEFORE, RETMASK
 from rmutils.core.experiment import Plan
 from rmutils.heads import sparsity
-from rmutils.stats import LEVEL, POWER, SHARE, Interval
+from rmutils.stats import (
+    LEVEL,
+    POWER,
+    SHARE,
+    Heterogeneity,
+    Interval,
+    correlation,
+    half_width,
+    heterogeneity,
+    tau_squared,
+)
 
 PRIMARY = "hoyer"
 ASSUMED_ERROR = 2.0
@@ -66,7 +69,7 @@ def points(
         return pd.DataFrame()
     table = pd.DataFrame(rows)
     table["error"] = np.sqrt(table.pop("of_needles") + np.mean(between) / table.pop("seeds"))
-    reach = norm.ppf((1 + LEVEL) / 2) * table["error"]
+    reach = half_width(table["error"])
     table["gain_low"], table["gain_high"] = table["gain"] - reach, table["gain"] + reach
     return table
 

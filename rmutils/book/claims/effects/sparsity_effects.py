@@ -7,14 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from rmutils.book.chapters.masking_sweep.experiment import scored
-from rmutils.book.chapters.score_distribution.designs import (
-    correlation,
-    design_stored,
-    designs,
-    heterogeneity,
-    points,
-    standard_error,
-)
+from rmutils.book.chapters.score_distribution.designs import design_stored, designs, points
 from rmutils.book.chapters.score_distribution.sparser_versions import sparsity_and_gain
 from rmutils.book.chapters.score_distribution.sparsity_and_gain import points as gains_by_design
 from rmutils.book.claims.effects.masking_effects import answers_lost_at_tau
@@ -24,6 +17,7 @@ from rmutils.book.experiments.sweep_questions import HAYSTACK
 from rmutils.book.verdicts import ALPHA, MODELS, CannotShow, Effect, quantity
 from rmutils.core.errors import NotStored
 from rmutils.heads.sparsity import gini
+from rmutils.stats import correlation, heterogeneity, standard_error
 
 
 @quantity("over {models}, gain and sparsity correlate at r = {effect}")

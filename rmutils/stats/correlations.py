@@ -1,0 +1,83 @@
+"""Correlations of few points, and their intervals."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import norm, pearsonr, rankdata, spearmanr
+
+from rmutils.stats.intervals import (
+    DIFFERENCE,
+    LEVEL,
+    RESAMPLES,
+    TIE,
+    Array,
+    Interval,
+    interval_of,
+    spread,
+)
+
+
+class Correlation(NamedTuple):
+    """A correlation with its 95 % interval and p."""
+
+    value: Any
+    low: Any
+    high: Any
+    p: float
+
+
+def pearson(x: npt.ArrayLike, y: npt.ArrayLike) -> Correlation:
+    """Return Pearson's r with Fisher's interval.
+
+    That each point is uncertain itself makes a correlation weaker than that of the true values.
+    """
+    found = pearsonr(x, y)
+    return Correlation(found.statistic, *found.confidence_interval(), found.pvalue)
+
+
+def spearman(
+    x: npt.ArrayLike, y: npt.ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0
+) -> Correlation:
+    """Return Spearman's rank correlation with a bootstrap interval over points."""
+    first, second = np.asarray(x), np.asarray(y)
+    ranks = spearmanr(first, second)
+    draws = np.random.default_rng(seed).integers(0, len(first), (resamples, len(first)))
+    drawn = _alike(rankdata(first[draws], axis=1), rankdata(second[draws], axis=1))
+    found = interval_of(spread(np.array([ranks.statistic, *drawn]), len(first)), bounds=DIFFERENCE)
+    return Correlation(found.value, found.low, found.high, ranks.pvalue)
+
+
+@np.errstate(invalid="ignore")
+def _alike(x: Array, y: Array) -> Array:
+    """Pearson's correlation of each row of `x` with that of `y`; NaN where one does not vary."""
+    x, y = (values - values.mean(1, keepdims=True) for values in (x, y))
+    return np.asarray((x * y).sum(1) / np.sqrt((x**2).sum(1) * (y**2).sum(1)))
+
+
+def correlation(
+    x: npt.ArrayLike, y: npt.ArrayLike, errors: npt.ArrayLike, *, resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Interval:
+    """Pearson's r, with an interval for few points whose `y` are uncertain themselves.
+
+    On Fisher's scale the variance is 1 / (n - 3) for the choice of points, plus that of a
+    simulation that adds normal errors to every `y`. Ends are NaN for fewer than four points.
+    """
+    first, second = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    r = float(np.corrcoef(first, second)[0, 1])
+    if len(first) < 4:
+        return Interval(r, math.nan, math.nan)
+    noise = np.random.default_rng(seed).normal(size=(resamples, len(first)))
+    moved = second + noise * np.asarray(errors, dtype=float)
+    moved -= moved.mean(1, keepdims=True)
+    drawn = moved @ (first - first.mean()) / (
+        np.linalg.norm(moved, axis=1) * np.linalg.norm(first - first.mean()))
+    almost = 1 - TIE
+    scale = math.atanh(min(max(r, -almost), almost))
+    spread_of = np.var(np.arctanh(np.clip(drawn, -almost, almost))) + 1 / (len(first) - 3)
+    half = norm.ppf((1 + LEVEL) / 2) * math.sqrt(spread_of)
+    return Interval(r, math.tanh(scale - half), math.tanh(scale + half))
