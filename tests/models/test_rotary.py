@@ -108,6 +108,7 @@ def test_kinds_of_layers_turn_each_in_its_way(changes, saved):
     ("llama", {"rope_parameters": {"rope_type": "su", "rope_theta": 1e4}}, "su|short_factor"),
     ("llama", {"rope_parameters": rule("linear") | {"factor": None}}, "linear .* has no factor"),
     ("llama", {"rope_parameters": rule("linear") | {"factor": "4"}}, "factor .* is '4'"),
+    ("llama", {"rope_parameters": rule("linear") | {"factor": float("inf")}}, "factor .* is inf"),
     ("llama", {"rope_parameters": rule("longrope") | {"short_factor": [1.0]}},
      "1 numbers|length 1|size"),
     ("llama", {"rope_parameters": {"rope_type": "default", "rope_theta": -1.0}}, "rope_theta"),
