@@ -178,9 +178,9 @@ class Here:
         return done
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def in_this_process(monkeypatch):
-    """`side_by_side` starts no process."""
+    """`side_by_side` starts no process, but in the tests of its own."""
     monkeypatch.setattr(journal, "ProcessPoolExecutor", Here)
 
 

@@ -26,9 +26,7 @@ def files(stage: str) -> dict[str, bytes | dict]:
     ("evaluation", ("evaluate", "--datasets", ",".join([*DATASETS][:4]), "--lengths", "300,400",
                     "--samples", "2", "--shots", "0")),
 ])
-def test_any_number_of_workers_gives_the_same(
-    tiny, tmp_path, monkeypatch, in_this_process, stage, words
-):
+def test_any_number_of_workers_gives_the_same(tiny, tmp_path, monkeypatch, stage, words):
     monkeypatch.setattr(Transformers, "together", 4)
     left, shares = {}, []
     share = journal._share

@@ -55,7 +55,7 @@ def test_the_map_of_the_heads_is_drawn(model, tmp_path, name, begins):
     assert file.read_bytes().startswith(begins)
 
 
-def test_several_processes_find_the_same(cache, in_this_process):
+def test_several_processes_find_the_same(cache):
     """Each share by itself, with a model that finds the needles."""
     words = ["tiny-llama", "--lengths", "256", "--depths", "0.5", "--needles", "2",
              "--max-new-tokens", "16", "--json", "--compute", "always"]

@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 from rmutils.__main__ import app
 from rmutils.core import results
 from rmutils.heads import detection as store
-from rmutils.heads.masking import RECORD
 from rmutils.models import REGISTRY, load_model, loading
 
 HIGHEST = [(3, 1), (0, 2), (1, 0)]
@@ -69,24 +68,6 @@ def test_threshold_is_the_models_own(tiny, scores, tmp_path, monkeypatch, name, 
     found = json.loads(done.stdout)
     assert found["heads"] == [list(head) for head in heads]
     assert found["tau"] == (REGISTRY[name].tau if name in REGISTRY else 0.1)
-
-
-def test_policies(tiny, scores, tmp_path):
-    """As many heads each time; the drawn ones are told and masked, and depend on the seed."""
-    drawn = {}
-    for policy, seed in (("non-retrieval", 42), ("non-retrieval", 7), ("random", 42)):
-        out = tmp_path / f"{policy} {seed}"
-        done = rmutils(tiny, "--scores", scores, "--out", out, "--top-k", "3",
-                       "--policy", policy, "--seed", seed, "--json")
-        found = json.loads(done.stdout)
-        assert (found["policy"], found["seed"], found["of"]) == (policy, seed, 16)
-        assert (found["top_k"], found["tau"]) == (3, None) and found["folder"] == str(out)
-        drawn[policy, seed] = [tuple(head) for head in found["heads"]]
-        assert masked_in(out) == drawn[policy, seed] and len(drawn[policy, seed]) == 3
-        assert json.loads((out / RECORD).read_text())["heads"] == found["heads"]
-        if policy == "non-retrieval":
-            assert not {*drawn[policy, seed]} & {*HIGHEST}
-    assert len({*map(tuple, drawn.values())}) == 3
 
 
 def test_detects_once(tiny, tmp_path, monkeypatch):

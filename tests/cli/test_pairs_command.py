@@ -65,18 +65,6 @@ def test_settings_reach_the_responses(tiny, make):
     assert table["chosen"].tolist() == whole.loc[table["id"], "text"].tolist()
 
 
-@pytest.mark.parametrize("strategy", ["non-retrieval-mask", "random-mask"])
-def test_drawn_heads(tiny, make, strategy):
-    record, table = make("--strategy", strategy, "--top-k", 2, "--head-seed", 1)
-    heads = [tuple(head) for head in record["heads"]]
-    assert len(heads) == 2
-    assert strategy == "random-mask" or not {*heads} & {(3, 1), (0, 2)}
-    masked = responses(tiny, heads=tuple(sorted(heads))).set_index("id")
-    assert table["rejected"].tolist() == masked.loc[table["id"], "text"].tolist()
-    again, _ = make("--strategy", strategy, "--top-k", 2, "--head-seed", 3)
-    assert again["heads"] != record["heads"]
-
-
 def test_smaller_model(make, tokenizer, tmp_path):
     other = make_lm("llama", tokenizer, seed=1)
     other.model.save_pretrained(tmp_path / "other")

@@ -2,9 +2,8 @@
 
 import hashlib
 import json
-import subprocess
-import sys
-from pathlib import Path
+import os
+from functools import partial
 from types import SimpleNamespace
 
 import pandas as pd
@@ -15,7 +14,9 @@ from rmutils.core import experiment, paths
 from rmutils.core.config import Config
 from rmutils.core.errors import NotStored, UserError
 from rmutils.core.experiment import Experiment, LeftOut, Plan, Run, load_plan
+from rmutils.core.journal import Journal
 from rmutils.core.results import JOURNAL, write_tables
+from tests.clock import PATIENCE, forked
 from tests.test_interface import snippets
 
 PLAN = Plan("toy", "0" * 16, {"models": ["one", "two"], "seeds": 2})
@@ -129,20 +130,8 @@ def test_there_is_no_plan_of_such_a_name():
         load_plan("no_such_plan")
 
 
-KILLED = """
-import os, sys
-from pathlib import Path
-from tests.core.test_experiment import planned, PLAN, steps, toy
-toy(make=lambda run, folder: steps(run, folder, die_at=int(sys.argv[1]))).collect(compute="auto")
-"""
-
-
 def steps(run, folder, die_at=None):
     """Three steps, each of which is noted once it is done; the process dies in one of them."""
-    import os
-
-    from rmutils.core.journal import Journal
-
     kept = Journal(folder / JOURNAL)
     for step in range(3):
         if str(step) in kept:
@@ -156,9 +145,9 @@ def steps(run, folder, die_at=None):
 
 def test_a_killed_experiment_goes_on_with_the_step_that_it_was_at(cache):
     """The first run is stored and two steps of the second are noted when the process dies."""
-    root = Path(__file__).parents[2]
-    code = subprocess.run([sys.executable, "-c", KILLED, "2"], cwd=root).returncode
-    assert code == 9 and [*toy(make=steps).collect().stored] == [("one", 0)]
+    dying = forked(partial(toy(make=partial(steps, die_at=2)).collect, compute="auto"))
+    dying.join(PATIENCE)
+    assert dying.exitcode == 9 and [*toy(make=steps).collect().stored] == [("one", 0)]
     table = toy(make=steps).collect(compute="auto").table("steps")
     assert table.groupby(["model", "seed"])["pid"].nunique().to_dict() == {
         ("one", 0): 1, ("one", 1): 2, ("two", 0): 1, ("two", 1): 1}

@@ -23,6 +23,11 @@ from rmutils.core.journal import Journal, one_thread, side_by_side, worker_part
 from tests.clock import PATIENCE, forked, until
 
 
+@pytest.fixture(autouse=True)
+def in_this_process():
+    """Not here."""
+
+
 def test_a_pipe_is_no_journal(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(UserError, match="it is a pipe"):

@@ -4,8 +4,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -14,51 +12,32 @@ from typer.testing import CliRunner
 
 from rmutils.__main__ import app
 from rmutils.core import paths, results
+from rmutils.core.config import Config
 from rmutils.core.errors import UserError
+from rmutils.core.results import Stage
 from rmutils.models.fetch import fetch
 from rmutils.models.known_models import REGISTRY
 from rmutils.models.loading import find_trained
 
-SCRIPT = """
-import json, os, sys, tempfile
-from rmutils.core import results as artifacts
-from rmutils.core.results import Stage
-from rmutils.core.config import Config
-from rmutils.core.errors import UserError
-from rmutils.core.paths import closed_folders
 
 class Setting(Config):
     size: int
 
-def obtain(size):
-    def make(folder):
+
+def obtain(size: int, made: list[int]) -> str:
+    """Where the square of a number is, or why it is not there."""
+    def make(folder: Path) -> dict:
         made.append(size)
         (folder / "square.json").write_text(str(size**2))
         return {}
+
     try:
         found = Stage("square", 1).obtain_folder(Setting(size=size), {}, make, command="x")
         return str(found.folder)
     except UserError as error:
         return f"refused: {error}"
 
-artifacts.environment = dict  # the real one imports torch, which takes seconds
-made = []
-user, *sizes = map(int, sys.argv[1:])
-if user:  # only now: other users may not be allowed to read this Python
-    own = dict(os.environ)
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["RMUTILS_CACHE"] = folder
-        obtain(0)  # whatever is imported late
-    os.environ.pop("RMUTILS_CACHE")
-    os.environ.update(own)
-    made.clear()
-    closed_folders.cache_clear()  # what root could read
-    os.setgroups([])
-    os.setgid(user)
-    os.setuid(user)
-found = [obtain(size) for size in sizes]
-print(json.dumps({"made": made, "found": found}))
-"""
+
 USERS = (65534, 65533) if os.geteuid() == 0 else (0, 0)
 """Whoever they are on this machine: they own nothing that is used here. 0: nobody else than we are,
 whom the shared folder forbids to write; root has to become somebody for that."""
@@ -73,17 +52,37 @@ def school():
 
 
 def as_user(user: int, home: Path, *sizes: int, **variables: Path) -> dict:
-    """What the script says."""
+    """What a process of a user makes and finds. It is forked, and has imported all that it needs:
+    other users may not be allowed to read this Python."""
     home.mkdir(exist_ok=True)
     if user:
         os.chown(home, user, user)
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("RMUTILS_", "XDG_"))}
-    run = subprocess.run(
-        [sys.executable, "-c", SCRIPT, *map(str, (user, *sizes))], cwd=home, text=True,
-        capture_output=True,
-        env=kept | {"HOME": str(home)} | {name: str(path) for name, path in variables.items()})
-    assert run.returncode == 0, run.stderr
-    return json.loads(run.stdout)
+    read, write = os.pipe()
+    if not (child := os.fork()):
+        try:
+            for name in [n for n in os.environ if n.startswith(("RMUTILS_", "XDG_"))]:
+                del os.environ[name]
+            with tempfile.TemporaryDirectory() as folder:
+                os.environ["RMUTILS_CACHE"] = folder
+                obtain(0, [])  # whatever is imported late
+            del os.environ["RMUTILS_CACHE"]
+            os.environ |= {"HOME": str(home)} | {n: str(path) for n, path in variables.items()}
+            os.chdir(home)
+            paths.closed_folders.cache_clear()  # what root could read
+            if user:
+                os.setgroups([])
+                os.setgid(user)
+                os.setuid(user)
+            made: list[int] = []
+            found = [obtain(size, made) for size in sizes]
+            os.write(write, json.dumps({"made": made, "found": found}).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with open(read) as said:
+        told = said.read()
+    os.waitpid(child, 0)
+    return json.loads(told)
 
 
 @pytest.fixture

@@ -68,14 +68,6 @@ def test_same_as_zeroed_outputs(lm):
     assert (found - logits(lm)).abs().max() > 0.1
 
 
-def test_heads_are_query_heads(lm):
-    """Key head 1 serves the query heads 2 and 3: without its values both are silent."""
-    with mask_heads(lm, [(1, 2), (1, 3)]):
-        found = logits(lm)
-    attention(lm, 1).v_proj.weight.data[8:16] = 0
-    assert_same(found, logits(lm))
-
-
 def test_weights_come_back_after_an_exception(lm):
     before = weights(lm)
     with pytest.raises(ZeroDivisionError), mask_heads(lm, HEADS):

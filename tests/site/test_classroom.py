@@ -51,13 +51,3 @@ def test_solutions_are_hidden_until_they_are_asked_for(browser, address):
         solutions.first.locator("button").press("Enter")
         assert text.is_visible()
     assert not problems
-
-
-def test_guide_links_the_slides_of_both_lessons(browser, address):
-    with visiting(browser, address, 1200) as (page, problems):
-        for number in (1, 2):
-            page.goto(address + "teaching.html")
-            page.get_by_role("link", name=f"Lesson {number}:").first.click()
-            assert page.locator("section:visible h1").count() == 1
-            assert page.locator("img").first.evaluate("i => i.complete")
-    assert not problems

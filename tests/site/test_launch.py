@@ -37,12 +37,6 @@ def test_address_that_colab_cannot_open_is_refused(url):
         address({"repository": {"url": url}}, {})
 
 
-def test_this_book_invents_no_address():
-    settings = yaml.safe_load((paths.BOOK / "_config.yml").read_text(encoding="utf-8"))
-    assert address(settings, {}) is None
-    assert "rmutils.book.site.pages.extras" in settings["sphinx"]["config"]["extensions"]
-
-
 def built(root: Path, repository: dict) -> dict[str, str]:
     """The pages of a book with one chapter. (tests/site/test_runs.py has one without address.)"""
     (root / "chapters").mkdir(parents=True)

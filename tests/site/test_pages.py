@@ -2,7 +2,6 @@
 
 import re
 
-import nbformat
 import pandas as pd
 from bs4 import BeautifulSoup
 
@@ -79,24 +78,12 @@ def test_sections_that_call_themselves_live_show_nothing_that_was_made_beforehan
     assert not {place: found for place, found in shipped.items() if found}
 
 
-def test_executed_notebooks_can_be_downloaded_whole(html):
-    for name, _ in chapters(paths.BOOK):
-        nbformat.read(html / "_sources" / "chapters" / f"{name}.ipynb", as_version=4)
-
-
 def test_no_page_tells_of_the_machine(html):
     """Defaults of functions are shown as the source has them: one is the whole environment."""
     telling = [str(file.relative_to(html)) for file in sorted(html.rglob("*.html"))
                if any(words in file.read_text(encoding="utf-8")
                       for words in (str(paths.ROOT), "environ({"))]
     assert not telling
-
-
-def test_only_the_page_that_searches_loads_the_index_of_the_search(html):
-    """It takes longer to read than most pages."""
-    pages = [*html.glob("*.html"), *html.glob("chapters/*.html"), *html.glob("api/*.html")]
-    loading = [page.name for page in pages if "searchindex.js" in page.read_text(encoding="utf-8")]
-    assert loading == ["search.html"]
 
 
 def test_every_page_says_how_it_may_be_reused(html):

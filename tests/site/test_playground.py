@@ -7,14 +7,12 @@ from urllib.parse import parse_qsl
 
 import psutil
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Route
 
 from rmutils.book.site import playground
 from rmutils.book.site.slides import FOLDER, PLACE
 from rmutils.core import paths
 from tests.site.conftest import visiting
-from tests.site.test_browser import TOO_WIDE
 
 DONE = "() => document.querySelector('#pg-status').textContent.includes('tokens a second')"
 READS = "() => document.querySelector('#pg-status').textContent.includes('model reads')"
@@ -307,19 +305,6 @@ def test_keys_reach_everything(opened):
     assert ", token 2 of" in text(opened, "moment")
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1200, "dark")])
-def test_axe_finds_nothing_serious(browser, html, width, scheme):
-    with visiting(browser, html.as_uri(), width) as (page, problems):
-        page.emulate_media(color_scheme=scheme)
-        page.goto(f"{html.as_uri()}/playground.html")
-        assert not page.evaluate(TOO_WIDE)
-        # Without preload: axe itself would ask for the style sheets once more.
-        found = Axe().run(page, options={"preload": False}).response["violations"]
-        assert not [(v["id"], [n["target"] for n in v["nodes"]]) for v in found
-                    if v["impact"] in ("serious", "critical")]
-    assert not problems
-
-
 def test_without_scripts_and_on_paper_it_says_what_it_would_be(browser, html, opened):
     opened.emulate_media(media="print")
     assert opened.get_by_text("On paper no model can run").is_visible()
@@ -330,7 +315,3 @@ def test_without_scripts_and_on_paper_it_says_what_it_would_be(browser, html, op
     assert page.locator("noscript p").is_visible()
     assert not page.locator("#pg").is_visible()
     context.close()
-
-
-def test_no_other_page_loads_its_scripts(html):
-    assert 'src="playground/' not in (html / "index.html").read_text(encoding="utf-8")

@@ -97,7 +97,7 @@ def test_a_model_is_asked_once(model, monkeypatch):
         evaluate_general_stored(model, SMALL, compute="never")
 
 
-def test_several_workers_give_the_files_of_one(cache, in_this_process):
+def test_several_workers_give_the_files_of_one(cache):
     """Byte for byte, the passages too."""
     config = GeneralConfig(samples=6, passages=3, passage_tokens=40)
     _, alone = evaluate_general_stored("tiny-llama-small", config, base="tiny-llama")

@@ -24,7 +24,7 @@ def toy(monkeypatch):
     yield import_module(MODULE)
 
 
-def test_here_and_in_workers(tmp_path, in_this_process):
+def test_here_and_in_workers(tmp_path):
     config = EvaluateConfig(datasets=("toy", "key_value"), lengths=(300,), samples=2)
     table = evaluate(load_model("tiny-llama"), config)
     found = evaluate_side_by_side("tiny-llama", config, tmp_path / "journal", 2)

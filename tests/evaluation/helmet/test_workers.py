@@ -12,7 +12,7 @@ CONFIG = EvaluateConfig(datasets=("document_qa", "labels_coarse", "key_value"),
                         lengths=(300, 400), samples=3)
 
 
-def test_answers_are_those_of_one_process(tmp_path, in_this_process):
+def test_answers_are_those_of_one_process(tmp_path):
     """Also those that a stopped worker left, with a line that it did not finish."""
     alone = tmp_path / "alone.jsonl"
     table = evaluate(load_model("tiny-llama"), CONFIG, journal=alone)
