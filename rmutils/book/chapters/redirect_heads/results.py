@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -202,3 +203,9 @@ def missing_sentence() -> str:
     """Say which parts of the plan are still to be computed; empty if none is."""
     left = missing()
     return f"Of the plan, these parts are still to be computed: {join(left)}." if left else ""
+
+
+def percent(model: str, part: str, policy: str, held: str = POINTED, **of: Any) -> int:
+    """Return the percent of the answers under a condition that hold something; `of` as for
+    `condition`."""
+    return round(100 * by_pair(condition(stored(part).answers[model], policy, **of), held).mean())
