@@ -36,7 +36,8 @@ def pearson(x: npt.ArrayLike, y: npt.ArrayLike) -> Correlation:
     That each point is uncertain itself makes a correlation weaker than that of the true values.
     """
     found = pearsonr(x, y)
-    return Correlation(found.statistic, *found.confidence_interval(), found.pvalue)
+    low, high = found.confidence_interval()
+    return Correlation(found.statistic, low, high, found.pvalue)
 
 
 def spearman(
