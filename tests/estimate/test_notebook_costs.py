@@ -18,7 +18,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 from typer.testing import CliRunner
 
 from rmutils.__main__ import app
-from rmutils.book.jobs.experiment_costs import EXPERIMENTS, seconds_of_a_run
+from rmutils.book.jobs.experiment_costs import EXPERIMENTS, seconds_by_weight
 from rmutils.book.jobs.notebook_costs import START, Costs, Measured, Part, estimate, load_costs
 from rmutils.book.site import notebooks
 from rmutils.book.site.notebooks import run_notebook
@@ -161,16 +161,20 @@ def test_planned_runs_cost_what_the_stored_ones_took():
 
 
 def test_runs_on_an_accelerator_tell_only_where_there_are_no_others():
+    """SmolLM2 takes `SLOWER` times as long as a teaching model."""
     def runs(**seconds):
-        results = [SimpleNamespace(manifest={
+        results = {machine: SimpleNamespace(manifest={
             "seconds": took, "facts": {}, "environment": {"hardware": machine}})
-            for machine, took in seconds.items()]
-        return Runs((), {}, dict(enumerate(results)), {}, {}, [])
+            for machine, took in seconds.items()}
+        models = dict.fromkeys(results, "tiny-llama") | {"4 cores": "smollm2-135m"}
+        return Runs((), {key: SimpleNamespace(model=name) for key, name in models.items()}, results,
+                    {}, {}, [])
 
     gpu = "16 cores, 1 x NVIDIA H100"
-    assert seconds_of_a_run(runs(**{gpu: 10, "2 cores": 60, "4 cores": 40})) == (50, "")
-    assert seconds_of_a_run(runs(**{gpu: 10})) == (10, f" on {gpu}")
-    assert seconds_of_a_run(runs()) == (0, "")
+    both = runs(**{gpu: 1, "2 cores": 60, "4 cores": 60 * SLOWER})
+    assert seconds_by_weight(both) == (pytest.approx(60), "")
+    assert seconds_by_weight(runs(**{gpu: 10})) == (10, f" (on {gpu})")
+    assert seconds_by_weight(runs()) == (0, "")
 
 
 def test_experiments_are_computed_by_parameters_of_their_notebooks():

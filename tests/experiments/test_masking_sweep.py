@@ -188,11 +188,19 @@ def test_key_depends_on_scores_but_not_on_their_last_bits(tiny):
     assert keys[0] == keys[1] != keys[2] and len(keys) == 3
 
 
+def test_the_sweeps_of_the_book_are_the_defaults_and_those_of_the_plan():
+    """Random heads of the same layers: 16, and as many as reach each threshold."""
+    both, _, artifacts = module.shown_sweep("smollm2-135m")
+    own, matched = (artifact.manifest["config"] for artifact in artifacts)
+    assert SweepConfig.from_identity(own) == SweepConfig() and matched["counts"] == [16]
+    drawn = {*both.answers.loc[both.answers["policy"] == module.MATCHED, "count"]}
+    assert 16 in drawn and len(drawn) == 3
+
+
 def test_command_gives_the_same_configuration(tiny):
     """The chapter has the same defaults, so the command names only what differs."""
     chapter = NOTEBOOKS / "02_masking_sweep.ipynb"
     defaults = {name: parameter.default for name, parameter in read_parameters(chapter).items()}
-    assert defaults["large_counts"] == list(SweepConfig().counts)
     scores = HeadScores(np.zeros((1, 4, 4)), "tiny model")
     for config in (SweepConfig(), TINY, SMALL.model_copy(update={"depths": (0.25, 1.0)})):
         with pytest.raises(UserError) as error:

@@ -103,26 +103,19 @@ def test_masking(swept):
 
 
 def test_masking_beside_others_of_the_same_layers(monkeypatch, swept):
-    """Of 10 needles, 3 are left without retrieval heads, and 5 and 7 without others; the counts are
-    those of the plan, and the first eight heads fill two layers, so none of their own are left."""
+    """Of 10 needles, 3 are left without retrieval heads, and 5 and 7 without others; the
+    first eight heads fill two layers, so none of their own are left."""
     sweep, _ = masking_effects.sweep_stored("m", None, compute="never")
-    asked = []
-
-    def stored(model, scores, config=None, *, compute):
-        if config is None:
-            return sweep, ARTIFACT
-        asked.append((config.counts, config.policies, compute))
-        rows = sweep.answers[(sweep.answers["policy"] == "whole")]
-        masked = [rows.assign(policy=MATCHED, draw=draw, count=8,
-                              correct=(rows["sample"] < left) & (rows["task"] == "haystack"))
-                  for draw, left in enumerate((5, 7))]
-        return Sweep(pd.DataFrame(), pd.concat([rows, *masked]), sweep.speech), SimpleNamespace(
-            name="stored-2")
-
-    monkeypatch.setattr(masking_effects, "sweep_stored", stored)
+    rows = sweep.answers[(sweep.answers["policy"] == "whole")]
+    masked = [rows.assign(policy=MATCHED, draw=draw, count=8,
+                          correct=(rows["sample"] < left) & (rows["task"] == "haystack"))
+              for draw, left in enumerate((5, 7))]
+    both = sweep.beside(Sweep(pd.DataFrame(), pd.concat([rows, *masked]), sweep.speech))
+    scores = masking_effects.scored("m", compute="never")[0]
+    monkeypatch.setattr(masking_effects, "shown_sweep", lambda model: (
+        both, scores, [ARTIFACT, SimpleNamespace(name="stored-2")]))
     found = masking_effects.needles_lost_beyond_same_layers("smollm2-135m")
     assert found.value == pytest.approx(0.6 - 0.3) and found.low < 0.3 < found.high
-    assert asked == [((16,), ("whole", MATCHED), "never")]
     assert found.artifacts == ("stored-1", "stored-2")
     assert found.note.startswith("8 of the 8 others come from another layer")
 

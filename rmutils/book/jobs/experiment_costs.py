@@ -16,6 +16,7 @@ from rmutils.book.chapters.training_effect.layer_matched_training import LAYER_M
 from rmutils.book.chapters.training_effect.real_training import REAL_TRAINING
 from rmutils.book.chapters.which_heads.pairs_from_other_heads import OTHER_PAIRS
 from rmutils.core.experiment import Experiment, Runs
+from rmutils.models.costs import weight
 
 EXPERIMENTS: tuple[Experiment[Any, Any], ...] = (
     CONTRASTED, FEW, HALF_LEARNED, HALF_MASKED, LAYER_MATCHED, OTHER_PAIRS, POSITIONS,
@@ -32,20 +33,21 @@ def planned_seconds(
         choice = values.get(one.parameter, "never")
         if one.notebook == notebook and choice != "never":
             runs = one.collect()
-            count = len(runs.missing if choice == "auto" else runs.planned)
-            seconds, where = seconds_of_a_run(runs)
-            told = f"{seconds:.0f} s each{where}" if runs.stored else "none is stored to tell"
-            yield f"runs of data/plans/{one.read_plan().name}.yml", count * seconds, (
-                f"{count} of {len(runs.planned)} planned runs are to be computed"
-                + f" ({told})" * bool(count))
+            todo = [*(runs.missing if choice == "auto" else runs.planned)]
+            rate, where = seconds_by_weight(runs)
+            seconds = rate * sum(weight(runs.planned[key].model) for key in todo)
+            told = "by those that are stored and the models' sizes" + where
+            yield f"runs of data/plans/{one.read_plan().name}.yml", seconds, (
+                f"{len(todo)} of {len(runs.planned)} planned runs are to be computed" + (
+                    "" if not todo else f", {told}" if rate else ", and none is stored to tell"))
 
 
-def seconds_of_a_run(runs: Runs[Any, Any]) -> tuple[float, str]:
-    """Return the mean of the stored runs that were made without an accelerator, or of all if there
-    is none; and where that was, if it was on one."""
-    machines = [artifact.manifest["environment"]["hardware"] for artifact in runs.artifacts]
-    alone = [took for took, machine in zip(runs.seconds, machines, strict=True)
-             if " x " not in machine]
-    chosen = alone or runs.seconds
-    return (sum(chosen) / len(chosen) if chosen else 0.0,
-            "" if alone or not chosen else f" on {machines[0]}")
+def seconds_by_weight(runs: Runs[Any, Any]) -> tuple[float, str]:
+    """Return what stored runs took for a model of weight 1, without an accelerator if one was made
+    so; and where that was, if it was on one."""
+    rows = [(took, weight(runs.planned[key].model), artifact.manifest["environment"]["hardware"])
+            for key, artifact, took in zip(runs.stored, runs.artifacts, runs.seconds, strict=True)]
+    alone = [row for row in rows if " x " not in row[2]]
+    took, weights, machines = zip(*(alone or rows), strict=True) if rows else ((), (), ())
+    return (sum(took) / sum(weights) if rows else 0.0,
+            f" (on {machines[0]})" if rows and not alone else "")

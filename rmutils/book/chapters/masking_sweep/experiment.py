@@ -18,6 +18,7 @@ from pydantic import Field
 from rmutils.book.experiments import sweep_questions as about
 from rmutils.core.config import Config, added, digest, run_notebook
 from rmutils.core.errors import NotStored, UserError
+from rmutils.core.experiment import load_plan
 from rmutils.core.journal import Journal, progress_bar
 from rmutils.core.results import Artifact, Compute, Stage
 from rmutils.corpora.world.knowledge import instructions
@@ -88,6 +89,7 @@ def masking_plan(
     return [masking for masking in plan if masking.policy in policies]
 
 
+CHAPTER = "02_masking_sweep"
 TABLES = ("screening", "answers", "speech")
 SEED = "masking sweep"
 """Seed of the invented worlds that are asked about. Those of the screening are others."""
@@ -237,6 +239,20 @@ def scored(model: str, *, compute: Compute = "auto") -> tuple[HeadScores, Artifa
     return detect_stored(model, GRIDS[corpus], compute=compute)
 
 
+def shown_sweep(model: str, *, compute: Compute = "never") -> tuple[
+        Sweep, HeadScores, list[Artifact]]:
+    """Return the sweep of a model that the book shows, by the defaults of `SweepConfig`, with that
+    of random heads of the same layers beside it, by `data/plans/layer_matched.yml`."""
+    part, = (part for part in load_plan("layer_matched").content["parts"]
+             if part["chapter"] == CHAPTER)
+    scores, _ = scored(model, compute=compute)
+    own, artifact = sweep_stored(model, scores, compute=compute)
+    counts = tuple(part["models"].get(model, SweepConfig().counts))
+    matched, more = sweep_stored(
+        model, scores, SweepConfig(counts=counts, policies=("whole", MATCHED)), compute=compute)
+    return own.beside(matched), scores, [artifact, more]
+
+
 def sweep_stored(
     model: str, scores: HeadScores, config: SweepConfig = SweepConfig(), *,
     compute: Compute = "auto", command: str | None = None,
@@ -253,4 +269,4 @@ def sweep_stored(
     return SWEEP.obtain(
         config, inputs, lambda journal: sweep(ref.load(), scores, config, journal=journal),
         compute=compute, model=model,
-        command=command or run_notebook("02_masking_sweep", {"model": model, **changed}))
+        command=command or run_notebook(CHAPTER, {"model": model, **changed}))

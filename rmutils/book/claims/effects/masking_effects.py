@@ -15,9 +15,9 @@ from rmutils.book.chapters.failure_modes.experiment import (
 )
 from rmutils.book.chapters.masking_sweep.experiment import (
     Sweep,
-    SweepConfig,
     count_at,
     scored,
+    shown_sweep,
     sweep_stored,
 )
 from rmutils.book.chapters.masking_sweep.sweet_spot import (
@@ -62,18 +62,14 @@ def needles_lost_beyond_same_layers(model: str) -> Effect:
     without the retrieval heads; minus those of which the opposite holds."""
     if model in LARGER:
         return needles_lost(model, SAME_LAYERS)
-    swept, scores, artifact = _stored(model)
-    plan = _layer_matched("02_masking_sweep")
-    matched, more = sweep_stored(model, scores, SweepConfig(
-        counts=tuple(plan["models"][model])).changed({"policies": (UNMASKED[0], MATCHED)}),
-        compute="never")
+    swept, scores, artifacts = shown_sweep(model)
     count = count_at(scores, tau_of(model))
     heads = scores.ranking()[:count]
     displaced = count_displaced(draw_layer_matched(scores.shape, heads, exclude=heads), heads)
     note = (f"{displaced} of the {count} others come from another layer, since their own has too "
             "few" if displaced else "")
-    return _answers(swept.beside(matched), HAYSTACK, (MATCHED, count), (BY_SCORE, count), artifact,
-                    more.name, note=note)
+    return _answers(swept, HAYSTACK, (MATCHED, count), (BY_SCORE, count),
+                    *(one.name for one in artifacts), note=note)
 
 
 @quantity("without its retrieval heads {model} loses {effect} percentage points of its answers to "
