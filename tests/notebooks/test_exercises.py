@@ -39,7 +39,8 @@ from rmutils.book.site.graded import graded
 from rmutils.book.site.parameters import check_parameters
 from tests.notebooks.test_parameters import write
 
-CHAPTERS = [p for p in sorted(paths.NOTEBOOKS.glob("*.ipynb")) if p.stem != "provenance"]
+CHAPTERS = [p for p in sorted(paths.NOTEBOOKS.glob("*.ipynb"))
+            if p.stem not in ("essay", "provenance")]
 """A list of files has nothing to be exercised."""
 LESSON = "guided_build"
 """Ten steps in place of exercises and a quiz."""

@@ -92,14 +92,32 @@ def test_every_page_says_how_it_may_be_reused(html):
     assert silent in ([], ["search.html"])
 
 
-def test_first_screen_says_what_was_claimed_what_was_found_and_where_to_go(browser, address):
-    with visiting(browser, address, 1200) as (page, _):
-        page.goto(address + "index.html")
-        for shown in ("#retmask-reproduced h1", ".rm-walk svg", ".rm-front p:nth-of-type(2)",
-                      *(f".rm-steps a[href*={name}]" for name in (
-                          "how_to_read", "playground", "quickstart"))):
-            box = page.locator(shown).first.bounding_box()
-            assert box and box["y"] + box["height"] <= 900, shown
+def test_first_screen_asks_shows_and_says_what_was_found(browser, address):
+    for width in (1400, 420):
+        with visiting(browser, address, width) as (page, problems):
+            page.goto(address + "index.html")
+            for shown in ("article h1", ".rm-lede", ".rm-walk svg:visible"):
+                box = page.locator(shown).first.bounding_box()
+                assert box and box["y"] + box["height"] <= 900, (width, shown)
+                assert box["x"] >= 0 and box["x"] + box["width"] <= width, (width, shown)
+            assert page.locator(".rm-short").bounding_box()["y"] < 900
+            figures = page.locator("article figure > img").all()
+            assert len(figures) >= 4
+            for figure in figures:  # none is cut
+                box = figure.bounding_box()
+                assert box["x"] >= 0 and box["x"] + box["width"] <= width
+            for name in ("01_preliminaries", "playground"):
+                assert page.locator(f".rm-doors a[href*={name}]").count()
+            assert not problems
+
+
+def test_contents_are_short(html):
+    """At most twenty entries in four groups; what lies behind them is folded away."""
+    page = BeautifulSoup((html / "index.html").read_text(encoding="utf-8"), "html.parser")
+    menu = page.select_one(".bd-sidebar-primary nav.bd-links")
+    assert len(menu.select("p.caption")) == 4
+    assert len(menu.select("p.caption ~ ul > li.toctree-l1")) <= 20
+    assert not menu.select("details[open]")
 
 
 def test_search_finds_pages_and_words_of_either_language(browser, address):

@@ -1,12 +1,9 @@
-"""Chapter 10: the list of the paper's claims, those of the texts beside it, and the key findings.
-
-The README holds the key findings as text; a test compares it with what comes out here.
-"""
+"""Chapter 10: the list of the paper's claims, and those of the texts beside it."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,8 +12,6 @@ from IPython.display import HTML
 
 from rmutils.attention.select_attention import Select
 from rmutils.attention.share_attention import Share
-from rmutils.book.chapters.main_tables.experiment import contrasts, evaluated, gains
-from rmutils.book.chapters.masking_sweep.experiment import count_at, scored
 from rmutils.book.chapters.ms_poe import sentences as ms_poe_sentences
 from rmutils.book.chapters.olmo3_recipe import sentences as olmo3_sentences
 from rmutils.book.chapters.olmo3_recipe.ablations import recipe_parts
@@ -31,28 +26,17 @@ from rmutils.book.chapters.share_attention.layer_choice import (
     planned_recall,
 )
 from rmutils.book.chapters.share_attention.savings_curves import look_up, planned_sharing
-from rmutils.book.chapters.training_effect.layer_matched_training import layer_matched_training
-from rmutils.book.claims.claim_list import Judged, Part, judge, load_claims
-from rmutils.book.claims.effects.masking_effects import (
-    needles_lost_beyond_others,
-    needles_lost_beyond_same_layers,
-)
-from rmutils.book.claims.effects.task_effects import EVALUATIONS
+from rmutils.book.claims.claim_list import Judged, Part
 from rmutils.book.experiments.run_costs import roofline
 from rmutils.book.experiments.variant_questions import DocumentsConfig
-from rmutils.book.figures.report import by_sign, counted, number, sentence, spell
+from rmutils.book.figures.report import counted, sentence, spell
 from rmutils.book.figures.style import MODEL_COLOURS
 from rmutils.book.figures.training_figures import SIGNS
-from rmutils.book.verdicts import AGAINST, BLIND, Effect
+from rmutils.book.verdicts import AGAINST, BLIND
 from rmutils.core.errors import NotStored
 from rmutils.core.experiment import load_plan
-from rmutils.heads import HeadScores
 from rmutils.heads.detection import DetectConfig
 from rmutils.longcontext.extension import ExtensionConfig
-from rmutils.models.known_models import tau_of
-from rmutils.models.loading import corpus_of
-from rmutils.paper.tables import load_published_maps
-from rmutils.stats import Interval
 
 WIDTH, STEP = 240, 7
 """Width of a row's picture, and the height of an effect in it, in pixels."""
@@ -236,77 +220,3 @@ def _olmo3() -> Iterator[tuple]:
             f"{tell(ours)} {olmo3_sentences.seeds_beside(parts)}".strip() if ours else NONE)
     yield ("Sections 5.4 and 6, Figures 13c and 13d", "CWE and REX in the texts help, and so do "
            "best-fit packing and masks between documents", 14, olmo3_sentences.which_part(parts))
-
-
-MODELS = ("tiny-llama", "tiny-qwen3", "tiny-olmo3", LARGE)
-CONTROL = "non-retrieval-mask"
-"""Masks as many other heads, of any layer; it may have fewer pairs and steps than RetMask."""
-GAIN = "consistent-gain"
-"""The claim about the gain of every model, over what could have moved."""
-
-
-def key_findings() -> list[str]:
-    """Return the three findings of the first page, a bold sentence and its numbers each."""
-    scores, _ = scored(LARGE, compute="never")
-    tables = {model: evaluated(model, EVALUATIONS[corpus_of(model)], ["retmask", CONTROL])
-              for model in MODELS}
-    claim, = judge([claim for claim in load_claims() if claim.id == GAIN])
-    matched = layer_matched_training()
-    return [few_heads(needles_lost_beyond_others(LARGE), scores,
-                      {model: needles_lost_beyond_same_layers(model) for model in MODELS}),
-            training({model: gains(found) for model, found in tables.items()},
-                     {model: contrasts(found) for model, found in tables.items()},
-                     claim.deciding, matched.beyond_control(), bool(matched.made_elsewhere())),
-            copies(load_published_maps())]
-
-
-def few_heads(lost: Effect, scores: HeadScores, same_layers: Mapping[str, Effect]) -> str:
-    """Say what SmolLM2 misses without its retrieval heads, beside as many others."""
-    count, found = count_at(scores, tau_of(LARGE)), _points(lost)
-    lead = by_sign(found, "A few heads find the facts", "The highest heads find no facts",
-                   "Whether a few heads find the facts is open")
-    control = _points(same_layers[LARGE])
-    teaching = [_points(one).low > 0 for model, one in same_layers.items() if model != LARGE]
-    return (f"**{lead}.** Without {count} of SmolLM2's {scores.mean.size} attention heads, those "
-            f"that copy most, it misses {number(*found)} points more of the facts hidden in a long "
-            f"text than without {count} random others. Beside others of the same layers, that is "
-            + by_sign(control, "shown", "reversed", "open")
-            + f" on SmolLM2 ({number(*control)}) and shown in {sum(teaching) or 'none'} of "
-            f"{len(teaching)} teaching models.")
-
-
-def _points(effect: Effect) -> Interval:
-    return Interval(*(100 * end for end in (effect.value, effect.low, effect.high)))
-
-
-def training(
-    gained: Mapping[str, pd.DataFrame], less: Mapping[str, pd.DataFrame], parts: Sequence[Part],
-    heads: Interval, elsewhere: bool = False,
-) -> str:
-    """Say in how many models RetMask raises the score on long texts, and beats its control; and
-    what it does to the heads that it masks.
-    """
-    own = {model: _effect(table, "retmask") for model, table in gained.items()}
-    more = {model: _effect(table, CONTROL) for model, table in less.items()}
-    raised, beats = (sum(found.low > 0 for found in one.values()) for one in (own, more))
-    room, = (part for part in parts if part.of == (LARGE,))
-    found = room.effect
-    return (f"**RetMask raises the score on long texts in {spell(raised) if raised else 'none'} of "
-            f"{spell(len(own))} models, and in {spell(beats) if beats else 'none'} measurably by "
-            "more than a training on pairs from other heads.** On SmolLM2 it gains "
-            f"{number(*own[LARGE])} of 100 points; over the categories with room to move, "
-            f"{number(found.value, found.low, found.high)}: {room.answer.verdict}. The heads that "
-            f"it masks score {by_sign(heads, 'higher', 'lower', 'not measurably other')} than if "
-            f"others of their layers are masked{' (on another machine)' * elsewhere}, by "
-            f"{number(*(1000 * end for end in heads))} thousandths.")
-
-
-def _effect(table: pd.DataFrame, strategy: str) -> Interval:
-    return Interval(*table.set_index("strategy").loc[strategy, ["effect", "low", "high"]])
-
-
-def copies(maps: pd.DataFrame) -> str:
-    """Say how many of the published detection runs are distinct, each model on its own."""
-    distinct = int(maps.groupby("model")["map"].nunique().sum())
-    return (f"**Most of the authors' published detection runs are copies**: of {len(maps)} on "
-            f"{maps['model'].nunique()} models, only {distinct} differ.")

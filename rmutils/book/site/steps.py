@@ -86,6 +86,8 @@ def _pages() -> None:
     for left in (fresh, source):
         shutil.rmtree(left, ignore_errors=True)
     shutil.copytree("book", source, ignore=shutil.ignore_patterns(STATE.name, "runs", ".partial"))
+    if (essay := source / "chapters" / "essay.ipynb").exists():
+        os.replace(essay, source / "index.ipynb")  # the front page
     write(Path(), source)
     if os.environ.get("RMUTILS_SOLUTIONS") == "no":
         without_solutions(source)

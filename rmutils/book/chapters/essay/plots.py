@@ -1,0 +1,165 @@
+"""The figures of the front page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullLocator, PercentFormatter
+
+from rmutils.book.experiments.masked_needles import MATCHED, TOP, WHOLE
+from rmutils.book.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE
+
+WIDTH = 5.7
+"""Inches: narrower than a chapter's, so that a phone shows the labels without scrolling."""
+FONT = 9.5
+PALE = "#D3D9E0"
+SIZES = {"smollm2-135m": ("SmolLM2, 135M", BLUE), "gemma3-270m": ("Gemma 3, 270M", ORANGE),
+         "qwen2.5-coder-0.5b": ("Qwen2.5-Coder, 0.5B", GREEN),
+         "qwen2.5-coder-1.5b": ("Qwen2.5-Coder, 1.5B", PURPLE)}
+"""Name and colour of each model, in order of size."""
+COMPARED = {"non-retrieval-mask": "other heads\nswitched off",
+            "random-mask": "random heads\nswitched off",
+            "sft": "training on the\nwhole answers", "before": "no training"}
+ROWS = 60
+"""Runs in a row of the figure of published runs."""
+
+
+def few_heads(
+    shape: tuple[int, int], heads: Sequence[tuple[int, int]], shares: pd.DataFrame
+) -> Figure:
+    """Draw all heads of a model, those that are masked among them, and what it finds without them.
+
+    Parameters
+    ----------
+    shape : (int, int)
+        Layers, and heads of each.
+    heads : sequence of (int, int)
+        Those that are masked.
+    shares : DataFrame
+        `policy`, `value`, `low`, `high`, a row for each state of the model.
+    """
+    figure = Figure(figsize=(WIDTH, 3.5), layout="constrained")
+    grid, bars = figure.subplots(2, height_ratios=[1.25, 1])
+    layer, head = np.indices(shape).reshape(2, -1)
+    masked = np.array([(i, j) in {*heads} for i, j in zip(layer, head, strict=True)])
+    for chosen, colour in ((~masked, PALE), (masked, BLUE)):
+        grid.scatter(layer[chosen] + 1, head[chosen] + 1, s=42, marker="s", color=colour, lw=0)
+    grid.set(ylabel="head", xticks=[1, 10, 20, shape[0]], yticks=[], xlabel=(
+        f"layer (all {len(layer)} heads; blue: the {len(heads)} with the highest scores)"))
+    grid.spines[:].set_visible(False)
+    grid.tick_params(length=0)
+    names = {WHOLE: ("nothing switched off", GREY), TOP: (f"without these {len(heads)}", BLUE),
+             MATCHED: (f"without {len(heads)} others\nof the same layers", PALE)}
+    rows = shares.set_index("policy")
+    for place, (policy, (_, colour)) in enumerate(names.items()):
+        value, low, high = rows.loc[policy, ["value", "low", "high"]].astype(float)
+        bars.barh(-place, value, color=colour, height=0.62)
+        bars.plot([low, high], [-place, -place], color=INK, lw=1.2)
+        bars.text(high + 0.015, -place, f"{value:.0%}", va="center", weight="bold")
+    bars.set(xlim=(0, 1), yticks=[0, -1, -2], yticklabels=[name for name, _ in names.values()],
+             xlabel="needles found (line: 95 % interval)")
+    bars.xaxis.set_major_formatter(PercentFormatter(1))
+    bars.tick_params(axis="y", length=0)
+    bars.spines["left"].set_visible(False)
+    return figure
+
+
+def heads_that_hold(shares: pd.DataFrame, halves: Mapping[str, float]) -> Figure:
+    """Draw the share of needles that each model finds as more heads are switched off.
+
+    Parameters
+    ----------
+    shares : DataFrame
+        `model`, `policy`, `count`, `value`, `low`, `high`.
+    halves : mapping
+        Model -> the number of heads that halves what it finds.
+    """
+    figure = Figure(figsize=(WIDTH, 3.6), layout="constrained")
+    axes = figure.subplots()
+    ends = {}
+    for model, (name, colour) in SIZES.items():
+        own = shares[(shares["model"] == model) & shares["policy"].isin([WHOLE, TOP])]
+        own = own.sort_values("count")
+        x = own["count"].clip(lower=0.5)
+        axes.fill_between(x, own["low"], own["high"], color=colour, alpha=0.13, lw=0)
+        axes.plot(x, own["value"], color=colour, lw=1.8)
+        at = own.loc[own["count"] == halves[model], "value"].item()
+        axes.plot(halves[model], at, "o", ms=8, color=colour, mec="white", zorder=3)
+        ends[model] = halves[model], at
+        axes.annotate(f"{name}: {halves[model]:.0f}", (halves[model], at), color=colour,
+                      weight="bold", textcoords="offset points",
+                      xytext={"smollm2-135m": (10, 16), "gemma3-270m": (8, -12),
+                              "qwen2.5-coder-0.5b": (-9, -4)}.get(model, (9, 8)), va="center",
+                      ha="right" if model == "qwen2.5-coder-0.5b" else "left")
+    axes.set(xscale="log", xlim=(0.45, 140), ylim=(-0.14, 1.02),
+             xlabel="heads switched off, highest scores first", ylabel="needles found")
+    ticks = [1, 2, 4, 8, 16, 32, 64, 128]
+    axes.xaxis.set_major_locator(FixedLocator([0.5, *ticks]))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xticklabels(["none", *map(str, ticks)])
+    axes.yaxis.set_major_formatter(PercentFormatter(1))
+    return figure
+
+
+def beside_controls(rows: pd.DataFrame, claimed: Mapping[str, float]) -> Figure:
+    """Draw what RetMask scores beyond each comparison, model by model and pooled.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        `against`, `model` ("" for the pooled), `value`, `low`, `high`, in points.
+    claimed : mapping
+        The paper's number for a comparison, where it has one.
+    """
+    names = {against: COMPARED[against] for against in rows["against"].unique()}
+    figure = Figure(figsize=(WIDTH, 0.9 + 0.78 * len(names)), layout="constrained")
+    axes = figure.subplots()
+    axes.axvline(0, color=INK, lw=0.8)
+    for place, against in enumerate(names):
+        own = rows[rows["against"] == against]
+        single, pooled = own[own["model"] != ""], own[own["model"] == ""]
+        spots = -place + 0.2 - 0.09 * np.arange(len(single))
+        axes.hlines(spots, single["low"], single["high"], color=PALE, lw=1.2)
+        axes.scatter(single["value"], spots, s=14, color=GREY, zorder=3)
+        value, low, high = pooled[["value", "low", "high"]].to_numpy(float)[0]
+        y = -place - 0.31
+        axes.fill([low, value, high, value], [y, y + 0.09, y, y - 0.09], color=BLUE, lw=0)
+        if against in claimed:
+            axes.plot(claimed[against], -place + 0.33, "v", ms=7, color=ORANGE)
+    first = next(iter(claimed))
+    axes.annotate("the paper's lead", (claimed[first], 0.33), color=ORANGE, weight="bold",
+                  textcoords="offset points", xytext=(8, 0), va="center")
+    axes.set(yticks=[-place for place in range(len(names))], yticklabels=[*names.values()],
+             ylim=(-len(names) + 0.45, 0.5), xlabel="RetMask minus this, points of 100")
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    return figure
+
+
+def published_runs(maps: pd.DataFrame) -> Figure:
+    """Draw every published run as a square: filled where its scores occur for the first time.
+
+    Parameters
+    ----------
+    maps : DataFrame
+        As from `rmutils.paper.tables.load_published_maps`.
+    """
+    models = [*maps["model"].unique()]
+    tall = [-(-(maps["model"] == model).sum() // ROWS) for model in models]
+    figure = Figure(figsize=(WIDTH, 0.11 * sum(tall) + 0.42 * len(models)), layout="constrained")
+    panels = figure.subplots(len(models), height_ratios=[rows + 0.6 for rows in tall])
+    for axes, model, rows in zip(panels, models, tall, strict=True):
+        own = maps[maps["model"] == model].sort_values("run")
+        at = np.arange(len(own))
+        new = ~own["map"].duplicated().to_numpy()
+        for chosen, colour in ((~new, PALE), (new, BLUE)):
+            axes.scatter(at[chosen] % ROWS, -(at[chosen] // ROWS), s=17, marker="s", color=colour,
+                         lw=0)
+        axes.set(xlim=(-0.8, ROWS - 0.2), ylim=(-rows + 0.3, 0.7), xticks=[], yticks=[])
+        axes.set_title(f"{model}: {new.sum()} of {len(own)} runs differ", loc="left",
+                       fontsize=FONT)
+        axes.spines[:].set_visible(False)
+    return figure
