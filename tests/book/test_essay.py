@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from rmutils.book.chapters.essay import experiment
+from rmutils.book.claims import pooled_leads
 from rmutils.book.experiments import needles_left
 from rmutils.book.experiments.real_models import masking_stored
 from rmutils.book.findings import essay, finding, masking_sweep
@@ -57,7 +58,7 @@ def test_the_papers_lead_is_that_of_its_table():
 
 
 def test_pooled_lead_lies_among_those_of_the_models():
-    single = experiment.leads("non-retrieval-mask")
+    single = pooled_leads.leads("non-retrieval-mask")
     assert len(single) == 5 and "qwen2.5-coder-0.5b" in single
     lead = finding("pooled-lead")
     values = [one.value for one in single.values()]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 
 from rmutils.book.chapters.essay import experiment
+from rmutils.book.claims import pooled_leads
 from rmutils.book.claims.effects import head_effects
 from rmutils.book.findings.registry import Measured, declare
 from rmutils.paper import load_published_maps
@@ -37,18 +38,18 @@ def heads_in_all(model: str) -> Measured:
 
 @declare("pooled-lead", unit="points", place=ANSWERS, otherwise=(
     "Over {models} models, RetMask scores {value} points more {ci} than {against}: {verdict}."))
-def pooled(against: str = experiment.OTHER_HEADS) -> Measured:
+def pooled(against: str = pooled_leads.OTHER_HEADS) -> Measured:
     """Score on long texts after RetMask minus that of a comparison, pooled over the models."""
-    found = experiment.pooled_lead(against)
+    found = pooled_leads.pooled_lead(against)
     return Measured(found.interval, (), found.studies,
                     words={"models": found.studies, "against": against})
 
 
 @declare("paper-lead", unit="points", place=ANSWERS, otherwise=(
     "In the paper's Table 1, RetMask scores {value} points more than {against}."))
-def printed(against: str = experiment.OTHER_HEADS) -> Measured:
+def printed(against: str = pooled_leads.OTHER_HEADS) -> Measured:
     """The same for the paper's Llama-3.1, a mean over its lengths."""
-    return Measured(_exact(experiment.paper_lead(against)), (), words={"against": against})
+    return Measured(_exact(pooled_leads.paper_lead(against)), (), words={"against": against})
 
 
 @declare("half-learned-lead", unit="points", place="data-and-training", otherwise=(

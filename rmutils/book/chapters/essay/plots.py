@@ -10,12 +10,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator, PercentFormatter
 
 from rmutils.book.experiments.masked_needles import MATCHED, TOP, WHOLE
-from rmutils.book.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE
+from rmutils.book.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PALE, PURPLE
 
 WIDTH = 5.7
 """Inches: narrower than a chapter's, so that a phone shows the labels without scrolling."""
 FONT = 9.5
-PALE = "#D3D9E0"
 SIZES = {"smollm2-135m": ("SmolLM2, 135M", BLUE), "gemma3-270m": ("Gemma 3, 270M", ORANGE),
          "qwen2.5-coder-0.5b": ("Qwen2.5-Coder, 0.5B", GREEN),
          "qwen2.5-coder-1.5b": ("Qwen2.5-Coder, 1.5B", PURPLE)}
