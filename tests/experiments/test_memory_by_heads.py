@@ -1,6 +1,7 @@
 """Memory by heads: conditions counted by hand, and the ends: the whole cache, and none."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from rmutils import DetectConfig, HeadScores, load_model
@@ -16,6 +17,11 @@ from rmutils.book.chapters.memory_by_heads.experiment import (
     conditions_of,
     memory_needles,
     ranking,
+)
+from rmutils.book.chapters.memory_by_heads.results import (
+    memory_figure,
+    needles_kept,
+    top_minus_others,
 )
 from rmutils.evaluation.answers import find_needles
 
@@ -64,3 +70,22 @@ def test_the_plan_has_two_models():
     runs = [*MEMORY.runs().values()]
     assert [run.model for run in runs] == ["smollm2-135m", "qwen2.5-coder-0.5b"]
     assert all(run.config.recent == 64 and run.config.skipped == 16 for run in runs)
+
+
+def test_needles_are_counted_by_hand():
+    """Top key heads find three of four needles, others of the same layers none."""
+    rows = [("", WHOLE, 1.0, [1, 1, 1, 1], 1.0), ("", NONE, 0.0, [0, 0, 0, 0], 0.1),
+            ("copy", TOP, 0.4, [1, 1, 1, 0], 0.5), ("copy", MATCHED, 0.4, [0, 0, 0, 0], 0.5),
+            ("copy", ANYWHERE, 0.4, [1, 0, 0, 0], 0.5)]
+    answers = pd.concat([pd.DataFrame({
+        "score": score, "policy": policy, "share": share, "length": 256, "needle": range(4),
+        "success": np.array(found, bool), "kept": kept, "response": ""})
+        for score, policy, share, found, kept in rows])
+    table = needles_kept(answers).set_index("policy")
+    assert table["value"].to_dict() == {WHOLE: 1, NONE: 0, TOP: 0.75, MATCHED: 0, ANYWHERE: 0.25}
+    assert table.loc[TOP, "kept"] == 0.5
+    found = top_minus_others(answers, 0.4)
+    assert found.value == 0.75 and found.p == 0.25 and found.clusters == 4
+    assert top_minus_others(answers, 0.4, ANYWHERE).value == 0.5
+    axes, = memory_figure({"a model": answers}).axes
+    assert [*axes.lines[0].get_ydata()] == [0, 75, 100]

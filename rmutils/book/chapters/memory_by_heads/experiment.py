@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -173,3 +174,5 @@ MEMORY = Experiment[Run, Artifact](
     name="memory-by-heads", config=MemoryConfig, plan="memory_by_heads", planned=planned,
     keys=("model",), make=_make, inputs=_inputs, notebook="memory_by_heads",
     parameter="compute_memory")
+FOUND = replace(MEMORY, plan="memory_found", label=lambda run: "found")
+"""The same on needles that the model finds with its whole cache."""
