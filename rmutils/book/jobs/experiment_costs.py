@@ -7,6 +7,7 @@ from typing import Any
 
 from rmutils.book.chapters.contrast_without_training.experiment import CONTRASTED
 from rmutils.book.chapters.data_and_training.half_learned import HALF_LEARNED
+from rmutils.book.chapters.memory_by_heads.experiment import FOUND, MEMORY
 from rmutils.book.chapters.ms_poe.experiment import POSITIONS
 from rmutils.book.chapters.olmo3_recipe.ablations import RECIPE_PARTS
 from rmutils.book.chapters.redirect_heads.experiment import FEW, REDIRECT
@@ -19,8 +20,8 @@ from rmutils.core.experiment import Experiment, Runs
 from rmutils.models.costs import weight
 
 EXPERIMENTS: tuple[Experiment[Any, Any], ...] = (
-    CONTRASTED, FEW, HALF_LEARNED, HALF_MASKED, LAYER_MATCHED, OTHER_PAIRS, POSITIONS,
-    REAL_TRAINING, RECIPE_PARTS, REDIRECT, SPARSITY_AND_GAIN)
+    CONTRASTED, FEW, FOUND, HALF_LEARNED, HALF_MASKED, LAYER_MATCHED, MEMORY, OTHER_PAIRS,
+    POSITIONS, REAL_TRAINING, RECIPE_PARTS, REDIRECT, SPARSITY_AND_GAIN)
 SWITCHES = {(one.notebook, one.parameter) for one in EXPERIMENTS}
 """Notebooks, and the parameters that say whether they compute an experiment."""
 
