@@ -20,6 +20,7 @@ from pydantic import Field
 
 from rmutils.core.config import Config, added, command_line
 from rmutils.core.errors import UserError
+from rmutils.core.extras import needed
 from rmutils.core.files import sha256
 from rmutils.core.journal import progress_bar
 from rmutils.core.results import JOURNAL, Artifact, Compute, Stage
@@ -212,6 +213,7 @@ def run_retmask(
 
 def _run(steps: RetMaskSteps, folder: Path) -> dict:
     """Do the steps and write down what they gave."""
+    needed("rmutils.training.trainers")  # before responses, which may take hours
     with progress_bar(f"{steps.strategy.name} for {steps.model}", 4, unit="steps") as advance:
         _, before = steps.detect()
         heads = steps.mask()

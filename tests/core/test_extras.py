@@ -9,6 +9,7 @@ from rmutils.core.errors import UserError
 from rmutils.core.extras import needed
 from rmutils.evaluation.helmet import EvaluateConfig, evaluate
 from rmutils.models import load_model
+from rmutils.pipeline.retmask import RetMaskConfig, RetMaskSteps, run_retmask
 from rmutils.training import train
 
 
@@ -28,6 +29,14 @@ def test_training_says_what_it_needs(monkeypatch, llama, tmp_path):
     pairs = pd.DataFrame({"prompt": ["Who?"], "chosen": ["Anna."], "rejected": ["No one."]})
     with pytest.raises(UserError, match=r'this needs (datasets|trl).*"rmutils\[train\]"'):
         train(llama, pairs, "smoke", tmp_path / "out")
+
+
+def test_retmask_says_so_before_it_answers(monkeypatch, tiny):
+    monkeypatch.setitem(sys.modules, "trl", None)
+    monkeypatch.delitem(sys.modules, "rmutils.training.trainers", raising=False)
+    monkeypatch.setattr(RetMaskSteps, "detect", lambda self: pytest.fail("began"))
+    with pytest.raises(UserError, match=r'needs trl.*"rmutils\[train\]"'):
+        run_retmask(str(tiny), RetMaskConfig(recipe="smoke"))
 
 
 def test_what_no_extra_has_is_missing_as_ever():
