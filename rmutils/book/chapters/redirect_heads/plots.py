@@ -15,6 +15,7 @@ from rmutils.book.chapters.redirect_heads.experiment import (
     MOVED,
     PLAIN,
     TOP,
+    VARIANTS,
 )
 from rmutils.book.chapters.redirect_heads.results import (
     BOTH,
@@ -36,6 +37,10 @@ PARTS = {POINTED: BLUE, OTHER: ORANGE, BOTH: "#CFCFCF", NEITHER: "#ECECEC"}
 """What an answer can hold, with its colour."""
 
 
+ORDER = [PLAIN, MATCHED, ANYWHERE, TOP, EVERY, MOVED]
+VARIANT_NAMES = {"alone": "one alone", "distractors": "among distractors", "moved": "one moved"}
+
+
 def name_of(row: pd.Series) -> str:
     """Return what readers call a condition."""
     if row["policy"] == TOP:
@@ -46,14 +51,18 @@ def name_of(row: pd.Series) -> str:
             MOVED: "passage moved to the end"}[row["policy"]]
 
 
+def in_order(table: pd.DataFrame) -> pd.DataFrame:
+    """Sort conditions within each kind of text, the plain model first."""
+    place = table["policy"].map(ORDER.index)
+    return table.assign(place=place).sort_values(["variant", "place"], kind="stable")
+
+
 def followed(answers: Mapping[str, pd.DataFrame]) -> Figure:
     """Draw what answers hold under each condition: a bar each, models side by side."""
     figure = Figure(figsize=(WIDTH, 1.0 + 0.95 * len(answers)), layout="constrained")
     panels = figure.subplots(len(answers), 1, sharex=True, squeeze=False)[:, 0]
     for axes, (model, table) in zip(panels, answers.items(), strict=True):
-        shown = rates(table)
-        shown = shown.sort_values("policy", key=lambda p: p.map(
-            {PLAIN: 0, MATCHED: 1, TOP: 2}), kind="stable")
+        shown = in_order(rates(table))
         for place, (_, row) in enumerate(shown.iterrows()):
             left = 0.0
             for part, colour in PARTS.items():
@@ -78,19 +87,20 @@ def followed(answers: Mapping[str, pd.DataFrame]) -> Figure:
     return figure
 
 
-def rates_table(part: str, variant: str | None = None) -> pd.DataFrame:
+def rates_table(part: str) -> pd.DataFrame:
     """Return a part of the plan as readers see it: a row for each model and condition."""
     rows = []
     for model, answers in stored(part).answers.items():
-        for _, row in rates(answers).iterrows():
-            if variant in (None, row["variant"]):
-                rows.append({
-                    "model": model, "pointed": name_of(row),
-                    "bias": "" if row["policy"] in (PLAIN, MOVED) else f"{row['strength']:g}",
-                    "follow (%)": number(*(100 * row[end] for end in (POINTED, "low", "high"))),
-                    "the other (%)": round(100 * row[OTHER]),
-                    "neither (%)": round(100 * row[NEITHER]),
-                    "nats per token": round(row["surprise"], 2)})
+        for _, row in in_order(rates(answers)).iterrows():
+            rows.append({
+                "model": model,
+                **({"sentences": VARIANT_NAMES[row["variant"]]} if part == VARIANTS else {}),
+                "pointed": name_of(row),
+                "bias": "" if row["policy"] in (PLAIN, MOVED) else f"{row['strength']:g}",
+                "follow (%)": number(*(100 * row[end] for end in (POINTED, "low", "high"))),
+                "the other (%)": round(100 * row[OTHER]),
+                "neither (%)": round(100 * row[NEITHER]),
+                "nats per token": round(row["surprise"], 2)})
     return pd.DataFrame(rows)
 
 
