@@ -60,7 +60,7 @@ def twelve_percent() -> pd.DataFrame:
 
 @declare("needles-lost-12-percent", unit="points", place=REAL, otherwise=(
     "Without the 12 % of heads that copy most, {model} finds {value} points fewer needles {ci} "
-    "than without as many other heads of the same layers: {verdict} by the rule of the plan."))
+    "than without other heads of the same layers: {verdict} by the rule of the plan."))
 def needles_lost_12_percent(model: str) -> Measured:
     """Needles that a real model finds without random heads of the same layers, minus without the
     heads that copy most; the plan's primary comparison."""
@@ -82,7 +82,7 @@ def needles_lost_top(model: str, count: int) -> Measured:
 
 @declare("needles-lost-everywhere", unit="points", place=REAL, otherwise=(
     "Masked at every position, the 12 % of heads that copy most cost {model} {value} points more "
-    "needles {ci} than as many others of the same layers: {verdict}."))
+    "needles {ci} than other heads of the same layers: {verdict}."))
 def needles_lost_everywhere(model: str) -> Measured:
     """The same with heads masked at every position of the prompt; p is not corrected."""
     plan = load_plan("real_models")
@@ -123,8 +123,8 @@ def needles_lost_beyond_same_layers(model: str) -> Measured:
 
 
 @declare("answers-lost", unit="points", place=LARGE, otherwise=(
-    "Without its retrieval heads {model} loses {value} points of its answers {ci} to the "
-    "{measure}: {verdict}."))
+    "Without its retrieval heads {model} loses {value} points of its answers {ci} of the kind "
+    "`{measure}`: {verdict}."))
 def answers_lost(model: str, measure: str) -> Measured:
     """Right answers of a kind that the stored sweep loses at the model's τ, as the claims count."""
     return Measured.of(masking_effects.answers_lost_at_tau(model, measure), 100, model=model,
