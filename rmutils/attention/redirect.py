@@ -236,7 +236,7 @@ class _Given:
 
 def redirected(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
-    scaling: float, given: _Given, recorder: ArgMaxRecorder | None = None, **kwargs: Any,
+    scaling: float, given: Any, recorder: ArgMaxRecorder | None = None, **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Attention of a layer with heads that are redirected.
 
