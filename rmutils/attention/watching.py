@@ -159,6 +159,8 @@ def watch(
     for name, given in {"what": what, "layers": layers, "rows": rows}.items():
         if given == ():
             raise UserError(f"{name}: none are given, so there is nothing to watch.")
+        if isinstance(given, tuple) and len({*given}) < len(given):
+            raise UserError(f"{name}: {given} names one of them twice.")
     known = lm.layers
     asked = known if layers is None else sorted({layers} if isinstance(layers, int) else {*layers})
     for layer in asked:

@@ -158,6 +158,12 @@ def head_of(text: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
+def _whole(number: Any) -> int:
+    if isinstance(number, bool):  # Python counts True as 1
+        raise TypeError
+    return operator.index(number)
+
+
 def heads_of(given: Any) -> tuple[tuple[int, int], ...]:
     """Return heads as pairs of whole numbers.
 
@@ -167,7 +173,7 @@ def heads_of(given: Any) -> tuple[tuple[int, int], ...]:
     (((18, 6), (3, 4)), ((18, 6),), ((18, 6),))
     """
     try:
-        pairs = [head_of(one) if isinstance(one, str) else map(operator.index, one)
+        pairs = [head_of(one) if isinstance(one, str) else map(_whole, one)
                  for one in (_words(given) if isinstance(given, str) else given)]
         return tuple((layer, head) for layer, head in pairs)
     except (TypeError, ValueError):

@@ -161,7 +161,8 @@ def test_other_attentions(llama):
     ({"layers": 4}, "random-llama has no heads in a layer 4: those that have are 0, 1, 2, 3"),
     ({"layers": -1}, "no heads in a layer -1"),
     ({"what": ()}, "what: none are given"), ({"layers": ()}, "layers: none are given"),
-    ({"rows": ()}, "rows: none are given"), ({"rows": 1.5}, "rows: expected a whole number"),
+    ({"rows": ()}, "rows: none are given"), ({"rows": (-1, -1)}, "names one of them twice"),
+    ({"rows": 1.5}, "rows: expected a whole number"),
     ({"rows": (-1, -41)}, "row -41 cannot be watched: this pass reads 40 tokens. Row -1 is in"),
     ({"rows": 40, "what": "outputs"}, "row 40 cannot be watched"),
 ])

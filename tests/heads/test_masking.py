@@ -109,6 +109,11 @@ def test_no_such_head(llama, head):
     assert_unchanged(llama, before)
 
 
+def test_truth_is_no_layer(llama):
+    with pytest.raises(UserError, match="expected pairs"), mask_heads(llama, [(True, 0)]):
+        pytest.fail("entered")
+
+
 @pytest.fixture
 def scores() -> HeadScores:
     """2 layers x 4 heads in one run."""
