@@ -134,10 +134,19 @@ def memory_by_heads(
 
     On exit the attention is as before, also after an error.
 
-    `heads`: Query heads whose key heads keep all. Texts such as `18-6` will do, too. None: all key
-    heads keep a few tokens.
-    Result: Reads the token ids of a prompt, all but the last, and returns their `HeadCache`. What
-    they share with a second argument, a `Trunk`, is not read again.
+    Parameters
+    ----------
+    lm : LanguageModel
+    heads : iterable of (layer, head)
+        Query heads whose key heads keep all. Texts such as `18-6` will do, too. None: all key heads
+        keep a few tokens.
+    sinks, recent : int
+        How many of the first and of the newest tokens the other key heads keep.
+
+    Yields
+    ------
+    callable
+        Reads the token ids of a prompt, all but the last, and returns their `HeadCache`.
 
     Examples
     --------

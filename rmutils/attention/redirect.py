@@ -61,6 +61,24 @@ class Span:
 def find_span(lm: LanguageModel, prompt: str, passage: str) -> Span:
     """Find a passage in a prompt.
 
+    Parameters
+    ----------
+    lm : LanguageModel
+    prompt : str
+        What a user says; the chat template is put around it where there is one, as by `generate`.
+    passage : str
+        Words of it, which stand there once.
+
+    Returns
+    -------
+    Span
+        Its tokens; `.prompt` are those of the whole prompt.
+
+    Raises
+    ------
+    UserError
+        The passage does not stand in the prompt, or more than once.
+
     Examples
     --------
     >>> from rmutils import find_span, load_model

@@ -107,7 +107,7 @@ def test_first_screen_asks_shows_and_says_what_was_found(browser, address):
                 box = figure.bounding_box()
                 assert box["x"] >= 0 and box["x"] + box["width"] <= width
             for name in ("01_preliminaries", "playground"):
-                assert page.locator(f".rm-doors a[href*={name}]").count()
+                assert page.locator(f".rm-doors a[href*='{name}']").count()
             assert not problems
 
 
