@@ -67,7 +67,7 @@ def find_span(lm: LanguageModel, prompt: str, passage: str) -> Span:
     prompt : str
         What a user says; the chat template is put around it where there is one, as by `generate`.
     passage : str
-        Words of it, which stand there once.
+        Words of it, which occur exactly once.
 
     Returns
     -------
