@@ -120,6 +120,15 @@ def masked_heads_rise(model: str, strategy: str = RETMASK) -> Measured:
                        strategy=STRATEGIES[strategy].name)
 
 
+@declare("masked-heads-rise-over-all", unit="points", place=STORED, otherwise=(
+    "Over all solved cases, RetMask changes the scores of the masked heads of {model} by {value} "
+    "points {ci}: {verdict}."))
+def masked_heads_rise_over_all(model: str) -> Measured:
+    """The same over all cases solved before, and all solved after."""
+    found = head_effects.masked_heads_after(model, "successful")
+    return Measured.of(found[RETMASK], 100, model=model)
+
+
 @declare("needles-change", unit="points", place=STORED, otherwise=(
     "{strategy} changes the needles that {model} finds by {value} points {ci}: {verdict}."))
 def needles_change(model: str, strategy: str = RETMASK) -> Measured:
