@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 CITATION, CHANGELOG = ROOT / "CITATION.cff", ROOT / "CHANGELOG.md"
-FAULTS, STANDARDS = DATA / "faults.json", DATA / "standards.yml"
+COVERAGE, FAULTS = DATA / "coverage.yml", DATA / "faults.json"
+STANDARDS = DATA / "standards.yml"
 MUTATION = DATA / "mutation.json"
 
 
@@ -27,8 +28,8 @@ def inputs() -> list[Path]:
     from rmutils.book.site.pages.standards import evidence
 
     paper = sorted(p for p in (DATA / "paper").iterdir() if p.is_file())
-    return [CITATION, CHANGELOG, FAULTS, *filter(Path.is_file, [MUTATION]), STANDARDS, *paper,
-            *evidence()]
+    return [CITATION, CHANGELOG, COVERAGE, FAULTS, *filter(Path.is_file, [MUTATION]), STANDARDS,
+            *paper, *evidence()]
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -28,6 +28,7 @@ from sphinx.util.docutils import SphinxDirective
 from rmutils.book.chapters.speed import measurements as speed
 from rmutils.book.site.classroom import self_checking_points
 from rmutils.book.site.pages import CHANGELOG, CITATION, FAULTS, MUTATION
+from rmutils.book.site.pages import coverage as covered
 from rmutils.book.site.pages.items import (
     chapters,
     folded,
@@ -356,6 +357,9 @@ WRITERS: dict[str, Callable[..., str]] = {
     "faults-in-all": in_all,
     "mutation": mutation,
     "walk": walk,
+    "coverage": covered.coverage,
+    "coverage-in-all": covered.in_all,
+    "japanese-tables": covered.japanese_tables,
     "standards": standards,
     "standards-no": missing,
 }

@@ -1,0 +1,93 @@
+"""What became of every item of the five papers (`data/coverage.yml` and the list of claims)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from rmutils.book.site.pages import COVERAGE
+from rmutils.book.site.pages.items import folded, literal
+from rmutils.core.paths import DATA
+from rmutils.paper import load_tables
+
+SIGNS = {"live": "● live", "stored": "◆ stored", "transcribed": "○ transcribed",
+         "left out": "– left out"}
+"""States of an item, and how the page shows them."""
+CLAIMS = "Claims of both RetMask editions"
+
+
+def read_coverage() -> list[dict[str, Any]]:
+    """All papers with their items; those of `CLAIMS` follow from the list of claims."""
+    found: list[dict[str, Any]] = yaml.safe_load(COVERAGE.read_text(encoding="utf-8"))
+    claims = yaml.safe_load((DATA / "paper/claims.yml").read_text(encoding="utf-8"))
+    return [*found[:2], {"paper": CLAIMS, "items": [*map(_claim, claims)]}, *found[2:]]
+
+
+def _claim(claim: dict[str, Any]) -> dict[str, Any]:
+    first = claim["said"][0]
+    return {"item": first["place"], "what": first["as_printed"], "where": [f"claim:{claim['id']}"],
+            **({"state": "left out", "why": claim["untestable"]} if "untestable" in claim
+               else {"state": "stored"})}
+
+
+def coverage(book: Path) -> str:
+    """A folded table of each paper's items: state, reason, and where it is."""
+    parts = []
+    for paper in read_coverage():
+        items = paper["items"]
+        parts += [f"## {paper['paper']}", "", f"**{_told(items)}.**", "",
+                  *folded(["```{table}", ":width: 100%", ":widths: 22 30 48", "",
+                           "| item | what | state, and where |", "|:--|:--|:--|",
+                           *map(_row, items), "```"], len(items)), ""]
+    return "\n".join(parts)
+
+
+def in_all(book: Path) -> str:
+    """How many items are in each state."""
+    items = [item for paper in read_coverage() for item in paper["items"]]
+    return f"{len(items)} items: {_told(items)}."
+
+
+def _told(items: list[dict[str, Any]]) -> str:
+    counts = Counter(item["state"] for item in items)
+    return ", ".join(f"{counts[state]} {state}" for state in SIGNS if counts[state])
+
+
+def _row(item: dict[str, Any]) -> str:
+    links = ", ".join(map(_link, item.get("where", ())))
+    state = " ".join(filter(None, [f"**{SIGNS[item['state']]}**", item.get("why"), links]))
+    return f"| {literal(item['item'])} | {literal(item['what'])} | {state} |"
+
+
+def _link(place: str) -> str:
+    kind, _, name = place.partition(":")
+    if kind == "claim":
+        return f"{{ref}}`claims` (`{name}`)"
+    if kind == "stored":
+        return f"`data/artifacts/{name}`"
+    if kind in ("table", "companion"):
+        source, _, table = name.partition("/")
+        return f"printed in `{source}`, {table}"
+    return f"`{place}`" if "/" in place else f"{{ref}}`{place}`"
+
+
+def japanese_tables(book: Path) -> str:
+    """Tables 1 to 7 of the Japanese edition, as printed, each folded."""
+    printed = load_tables().query("source == 'ja'")
+    parts = []
+    for number, rows in printed.groupby("table", sort=True):
+        for group, part in rows.groupby("group", sort=False):
+            wide = part.pivot_table(index="row", columns="column", values="value", sort=False)
+            parts += folded(["| | " + " | ".join(map(literal, wide)) + " |",
+                             "|:--|" + "--:|" * wide.shape[1], *map(_line, wide.itertuples())],
+                            len(wide), f"Table {number}, {group}")
+    return "\n".join(parts)
+
+
+def _line(row: tuple[Any, ...]) -> str:
+    return f"| {literal(row[0])} | " + " | ".join(
+        "" if pd.isna(value) else f"{value:.2f}" for value in row[1:]) + " |"

@@ -1,0 +1,87 @@
+"""The page on coverage: no item without a state, and nothing that leads nowhere."""
+
+import re
+
+import pandas as pd
+import pytest
+import yaml
+
+from rmutils.book.site.pages import COVERAGE, inputs
+from rmutils.book.site.pages.coverage import (
+    CLAIMS,
+    SIGNS,
+    coverage,
+    japanese_tables,
+    read_coverage,
+)
+from rmutils.core import paths
+
+ITEMS = [(paper["paper"], item) for paper in read_coverage() for item in paper["items"]]
+SHIPPED = {"/".join(p.parent.parts[-3:-1])
+           for p in (paths.DATA / "artifacts").glob("*/*/*/manifest.json")}
+CLAIMED = {claim["id"]: claim for claim in yaml.safe_load(
+    (paths.DATA / "paper/claims.yml").read_text(encoding="utf-8"))}
+PRINTED = {kind: {f"{row.source}/{row.table}" for row in pd.read_csv(
+    paths.DATA / f"paper/{name}.csv", dtype=str).itertuples()}
+    for kind, name in {"table": "tables", "companion": "companions"}.items()}
+
+
+def labels(*files):
+    return {label for file in files
+            for label in re.findall(r"\(([\w-]+)\)=", file.read_text(encoding="utf-8"))}
+
+
+NOTEBOOKS = labels(*paths.NOTEBOOKS.glob("*.ipynb"))
+PAGES = NOTEBOOKS | labels(*paths.BOOK.glob("*.md"))
+
+
+def leads(place: str) -> bool:
+    """Whether what a place names is there."""
+    kind, _, name = place.partition(":")
+    if kind in PRINTED:
+        return name in PRINTED[kind]
+    if kind in ("claim", "stored"):
+        return name in {"claim": CLAIMED, "stored": SHIPPED}[kind]
+    return (paths.ROOT / place).is_file() if "/" in place else place in PAGES
+
+
+@pytest.mark.parametrize(
+    ("paper", "item"), ITEMS, ids=[f"{i}-{item['item']}" for i, (_, item) in enumerate(ITEMS)])
+def test_an_item_is_what_its_state_says(paper, item):
+    where = item.get("where", [])
+    assert {*item} <= {"item", "what", "state", "where", "why"} and item["state"] in SIGNS
+    assert [place for place in where if not leads(place)] == []
+    measured = [place for place in where if place.startswith("stored:") or (
+        place.startswith("claim:") and "measures" in CLAIMED[place.removeprefix("claim:")])]
+    if item["state"] == "live":
+        assert where[0] in NOTEBOOKS
+    elif item["state"] == "stored":
+        assert measured
+    elif item["state"] == "transcribed":
+        assert where and not measured
+    assert ("why" in item) == (item["state"] == "left out")
+
+
+def test_every_claim_and_every_printed_table_is_an_item():
+    places = {place for _, item in ITEMS for place in item.get("where", ())}
+    assert {f"claim:{name}" for name in CLAIMED} <= places
+    assert {f"table:{name}" for name in PRINTED["table"]} <= places
+    papers = [paper["paper"] for paper in read_coverage()]
+    assert len(papers) == 6 and CLAIMS in papers
+
+
+def test_a_reason_is_no_excuse_for_what_is_stored():
+    """A claim that is left out here has no measure, whatever a table that it belongs to says."""
+    for _, item in ITEMS:
+        if item["state"] == "left out" and item.get("where", [""])[0].startswith("claim:"):
+            assert "untestable" in CLAIMED[item["where"][0].removeprefix("claim:")] or (
+                "not computed yet" in item["why"]), item
+
+
+def test_the_page_shows_every_item_and_the_japanese_tables():
+    text, tables = coverage(paths.BOOK), japanese_tables(paths.BOOK)
+    assert sum(text.count(f"| **{sign}**") for sign in SIGNS.values()) == len(ITEMS)
+    printed = pd.read_csv(paths.DATA / "paper/tables.csv", dtype=str).query("source == 'ja'")
+    for value in printed["value"]:
+        assert f"{float(value):.2f}" in tables
+    assert COVERAGE in inputs()
