@@ -9,15 +9,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from llama_cpp import Llama  # only `.venv-bench` has it
+from llama_cpp import GGML_TYPE_F32, Llama  # only `.venv-bench` has it
 
 from benchmarks.measuring import watched
 
 
 def engine(asked: dict, window: int, every: bool = False) -> Llama:
     """The file as llama.cpp reads it; `every`: logits of all positions."""
+    kept = {"type_k": GGML_TYPE_F32, "type_v": GGML_TYPE_F32} if asked["exact"] else {}
     return Llama(asked["file"], n_ctx=window, n_batch=512, n_threads=asked["threads"],
-                 n_threads_batch=asked["threads"], logits_all=every, verbose=False)
+                 n_threads_batch=asked["threads"], logits_all=every, verbose=False, **kept)
 
 
 def answer(llm: Llama, ids: Sequence[int], asked: dict) -> list[int]:
@@ -31,13 +32,15 @@ def answer(llm: Llama, ids: Sequence[int], asked: dict) -> list[int]:
 
 
 def main(folder: Path) -> None:
-    """Logits into a file; answers, seconds and memory as rows."""
+    """Logits into a file; of the file as it is also answers, seconds and memory, as rows."""
     asked = json.loads((folder / "asked.json").read_text())
     text = asked["text"]
     llm = engine(asked, len(text) + 1, every=True)
     llm.eval(text)
     np.save(folder / "llama.cpp.npy", llm.scores[:len(text)])
     del llm
+    if asked["exact"]:
+        return
     llm = engine(asked, max(map(len, asked["prompts"] + asked["timed"])) + asked["new_tokens"] + 1)
     print(json.dumps({"what": "answers",
                       "tokens": [answer(llm, ids, asked) for ids in asked["prompts"]]}), flush=True)
