@@ -99,6 +99,13 @@ def test_cost_and_floor_of_a_case(kept):
     assert floor.loc["rmutils", "times"] == pytest.approx((0.5, 0.5, 0.5))
 
 
+def test_growth_is_beside_that_of_plain_reading(kept):
+    """Ours grows from 2 to 8 seconds, reading from 2 to 4; a goal allows no more than alike."""
+    found = kept(row("rmutils", 512, [1.0, 1.0]), row("two-phase", 512, [2.0, 2.0]),
+                 row("rmutils", 4096, [7.0, 7.0]), row("two-phase", 4096, [4.0, 4.0]))
+    assert tables.reading_growth(found) == pytest.approx((2, 2, 2))
+
+
 def test_sampled_cases_of_the_grid_stand_for_those_of_their_length(kept):
     """Two lengths with three cases each; the reference ran two of one and one of the other."""
     def share(way, cases, prefill):

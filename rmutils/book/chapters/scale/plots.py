@@ -1,4 +1,4 @@
-"""Figures and sentences of what large models and long contexts cost."""
+"""Figures of what large models and long contexts cost."""
 
 from __future__ import annotations
 
@@ -8,12 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
-from transformers import LlamaConfig
 
-from rmutils.book.chapters.scale import Machine, Shape
-from rmutils.book.chapters.scale.step_costs import Cost
-from rmutils.book.chapters.speed.measurements import Benchmark
-from rmutils.book.figures.report import join
 from rmutils.book.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, WIDTH, new_axes
 
 COLOURS = (BLUE, RED, GREEN, ORANGE, PURPLE)
@@ -113,36 +108,3 @@ def _tokens(axes: Axes, tokens: Sequence[float], every: int = 1) -> None:
     axes.set_xticks(ticks, [short(n) for n in ticks], fontsize=9)
     axes.minorticks_off()
     axes.set_xlabel("tokens of the text")
-
-
-def derived_and_measured(shape: Shape, cost: Cost, machine: Machine, found: Benchmark) -> str:
-    """Put the derived time of the paper's detection beside the measured one; empty if a model of
-    another shape was measured.
-    """
-    if Shape.of(LlamaConfig(**found.settings["shape"])) != shape:
-        return ""
-    run, = found.find(what="grid")
-    seconds, = run["seconds"]
-    derived = 3600 * cost.gpu_hours
-    hardware = found.environment["hardware"].rpartition(", ")[2]
-    return (f"By the formulas, the {run['cases']} cases of the detection take {derived:.1f} "
-            f"seconds on one {machine.name}. Measured once, on {hardware}, they took {seconds:.1f} "
-            f"seconds, {seconds / derived:.2f} times as long; the weights of that shape were "
-            "random, and all steps of the answers were forced.")
-
-
-def first_to_fail(model: str, gpus: int, tokens: pd.Series) -> str:
-    """Say which limits of a model are passed by an empty text, and which is the next as it grows.
-
-    `tokens`: Shortest text that passes a limit, by what it limits; 0: any does, NaN: none does.
-    """
-    at_once, later = tokens.index[tokens == 0], tokens[tokens > 0].sort_values()
-    place = f"{model} on {gpus} accelerator{'s' * (gpus > 1)}"
-    then = "the next" if len(at_once) else "the first"
-    start = "nothing fails at first"
-    if len(at_once):
-        start = join(f"*{what}*" for what in at_once) + (
-            " fails" if len(at_once) == 1 else " fail") + " at once"
-    return f"{place}: {start}." + (
-        f" As the text grows, {then} to fail is *{later.index[0]}*, at {short(later.iloc[0])} "
-        "tokens." if len(later) else "")
