@@ -8,7 +8,9 @@ import pytest
 
 from rmutils.core import paths
 
-CONVERTED = ("02_masking_sweep", "06_training_effect", "16_scale", "17_speed")
+CONVERTED = (
+    "02_masking_sweep", "06_training_effect", "16_scale", "17_speed", "memory_by_heads",
+    "redirect_heads")
 """Notebooks whose prose is written by hand and says findings. The list grows."""
 COMPOSED = 115
 """Functions that still compose sentences. The number only falls."""

@@ -84,7 +84,7 @@ def test_texts_that_the_plain_model_fails(table, monkeypatch):
     monkeypatch.setattr(results, "stored", lambda part="contradictions": kept)
     assert np.unique(failed("a")["pair"]).tolist() == [6]
     shown = results.recovered_table()
-    assert shown.loc[0, "copy heads"] == 100 and shown.loc[0, "difference"] == "too few"
+    assert shown.loc[0, "heads that copy"] == 100 and shown.loc[0, "difference"] == "too few"
 
 
 def test_figure_and_tables_name_all_conditions(table):
@@ -100,3 +100,9 @@ def test_shipped_results_are_read():
     assert {*shown["model"]} >= {"smollm2-135m", "gemma3-270m", "qwen2.5-coder-0.5b"}
     table = primary(results.stored().answers)
     assert (table["pairs"] == 42).all() and (table["p_holm"] < 0.05).all()
+
+
+def test_each_model_is_shown_with_the_fewest_heads_that_have_a_control():
+    heads = {model: {*table.loc[table["policy"] != PLAIN, "count"]}
+             for model, table in results.fewest().items()}
+    assert heads == {"smollm2-135m": {5}, "gemma3-270m": {1}, "qwen2.5-coder-0.5b": {20}}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmutils.book.chapters.memory_by_heads.experiment import TOP, WHOLE
+from rmutils.book.chapters.memory_by_heads.experiment import NONE, TOP, WHOLE
 from rmutils.book.chapters.memory_by_heads.results import (
     MAIN,
     needles_kept,
@@ -30,11 +30,12 @@ def kept(model: str) -> Measured:
 
 
 @declare("memory-needles", unit="percent", place=FIGURE, otherwise="{value} % {ci}.")
-def needles(model: str, share: float) -> Measured:
-    """Needles found when so many of the key heads that copy keep the whole text."""
+def needles(model: str, share: float, policy: str = TOP) -> Measured:
+    """Needles found when so many key heads keep the whole text, by default those that copy."""
     answers, name = _answers(model)
     table = needles_kept(answers)
-    row = table[(table["policy"] == (WHOLE if share == 1 else TOP)) & (table["share"] == share)]
+    row = table[(table["policy"] == {0: NONE, 1: WHOLE}.get(share, policy))
+                & (table["share"] == share)]
     return Measured(Interval(*(100 * row[end].iloc[0] for end in ("value", "low", "high"))),
                     [name], answers["needle"].nunique(), verdict="")
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from rmutils.book.chapters.redirect_heads.experiment import MATCHED, TOP
+from rmutils.book.chapters.redirect_heads.experiment import MATCHED, TOP, VARIANTS
 from rmutils.book.chapters.redirect_heads.results import (
     CONTRADICTIONS,
     FEW_HEADS,
     HEADS,
     condition,
     more,
+    moved_minus_pointed,
     points,
     primary,
     stored,
@@ -36,6 +37,19 @@ def follows(model: str) -> Measured:
 def few(model: str) -> Measured:
     """The same with very few heads."""
     return _follows(model, FEW_HEADS)
+
+
+@declare("redirect-moved", unit="percentage points", place=FIGURE, otherwise=(
+    "On {model}, moving the passage to the end makes {value} percentage points {ci} more answers "
+    "follow it than pointing at it: {verdict}."))
+def moved(model: str) -> Measured:
+    """Answers that follow a passage moved to the end, minus those that follow one pointed at."""
+    variants = stored(VARIANTS)
+    if model not in variants.answers:
+        raise NotStored("Make it with `rmutils run redirect_heads -p compute_redirected auto`.")
+    found = points(moved_minus_pointed(model))
+    return Measured(found.interval, [variants.artifacts[model].name], found.clusters,
+                    words={"model": model})
 
 
 def _follows(model: str, part: str) -> Measured:

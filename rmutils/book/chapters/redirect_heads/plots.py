@@ -14,6 +14,7 @@ from rmutils.book.chapters.redirect_heads.experiment import (
     MATCHED,
     MOVED,
     PLAIN,
+    REDIRECT,
     TOP,
     VARIANTS,
 )
@@ -26,7 +27,6 @@ from rmutils.book.chapters.redirect_heads.results import (
     stored,
 )
 from rmutils.book.chapters.redirect_heads.texts import contradictions, prompts
-from rmutils.book.experiments import real_models
 from rmutils.book.figures.report import number
 from rmutils.book.figures.style import BLUE, GREY, INK, ORANGE, WIDTH
 from rmutils.heads.detection import detect_stored
@@ -82,7 +82,8 @@ def followed(answers: Mapping[str, pd.DataFrame]) -> Figure:
         panels[0].text(place, 0, part, va="center", fontsize=9, color="white" if part == POINTED
                        else INK)
     panels[-1].set_xlabel("answers (%); blue: from the sentence pointed at, orange: from the other "
-                          "one,\nlight grey: from neither; lines: 95 % intervals over pairs",
+                          "one,\ndark grey: both; light grey: neither; lines: 95 % intervals over "
+                          "pairs",
                           fontsize=9, color=GREY)
     return figure
 
@@ -105,19 +106,26 @@ def rates_table(part: str) -> pd.DataFrame:
 
 
 def answer_live(
-    lm: LanguageModel, pairs: int, *, share: float, strength: float, length: int = 200
+    lm: LanguageModel, pairs: int, *, share: float, strength: float
 ) -> pd.DataFrame:
-    """Answer questions about contradicting sentences: as the model is, and pointed at each."""
-    grid = real_models.detection(real_models.real_models())
-    scores, _ = detect_stored(lm, grid)
+    """Answer the plan's first questions: as the model is, and pointed at each sentence.
+
+    `follow`: how many of the two pointed answers give the value of the sentence pointed at.
+    """
+    config = next(iter(REDIRECT.runs().values())).config
+    scores, _ = detect_stored(lm, config.detect)
     heads = scores.select(top_k=max(round(share * scores.mean.size), 1))
     rows = []
-    for text in prompts(lm, contradictions(pairs, 1), length, ("two",)):
+    for text in prompts(lm, contradictions(pairs, config.seed), config.length, ("two",)):
         row = {"question": text.pair.question, "as it is": _say(lm, text.ids)}
-        for i, value in enumerate(text.pair.values):
+        follow = 0
+        for i, (value, place) in enumerate(zip(text.pair.values, ("one sentence", "the other"),
+                                               strict=True)):
             with redirect(lm, heads, text.spans[i], strength):
-                row[f"pointed at sentence {i + 1}"] = f"{_say(lm, text.ids)} [{value}]"
-        rows.append(row)
+                said = _say(lm, text.ids)
+            row[f"pointed at {place}"] = f"{said} [{value}]"
+            follow += text.follows(said) == str(i)
+        rows.append({**row, "follow": follow})
     return pd.DataFrame(rows)
 
 

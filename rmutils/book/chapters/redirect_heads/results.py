@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from rmutils.book.chapters.redirect_heads.experiment import (
+    CONDITIONS,
     CONTRADICTIONS,
     FEW,
     KEY,
@@ -22,7 +23,7 @@ from rmutils.book.chapters.redirect_heads.experiment import (
     VARIANTS,
     part_of,
 )
-from rmutils.book.figures.report import join, number
+from rmutils.book.figures.report import number
 from rmutils.core.errors import NotStored
 from rmutils.core.results import Artifact
 from rmutils.stats import DIFFERENCE, SHARE, Contrast, contrast, holm, interval
@@ -108,12 +109,13 @@ def by_pair(answers: pd.DataFrame, held: str = POINTED) -> pd.Series:
 
 def condition(
     answers: pd.DataFrame, policy: str, *, score: str | None = None, count: int | None = None,
-    strength: float | None = None,
+    strength: float | None = None, variant: str | None = None,
 ) -> pd.DataFrame:
     """Return the answers under a condition; by default the main one of its policy, the one with
     most heads and the largest bias."""
     part = answers[answers["policy"] == policy]
     part = part if score is None else part[part["score"] == score]
+    part = part if variant is None else part[part["variant"] == variant]
     count = part["count"].max() if count is None else count
     strength = part["strength"].max() if strength is None else strength
     return part[(part["count"] == count) & (part["strength"] == strength)]
@@ -165,18 +167,35 @@ def points(found: Contrast) -> Contrast:
     return found._replace(value=100 * found.value, low=100 * found.low, high=100 * found.high)
 
 
-def primary_table(part: str = CONTRADICTIONS) -> pd.DataFrame:
-    """Return `primary` of a part as readers see it."""
+def fewest() -> dict[str, pd.DataFrame]:
+    """Return the answers of each model with the fewest heads that have a control of their own."""
+    found = {model: answers[answers["policy"].isin([PLAIN, MATCHED]) | (
+        answers["count"] == condition(answers, MATCHED)["count"].iloc[0])]
+        for model, answers in stored().answers.items()}
+    return found | stored(FEW_HEADS).answers
+
+
+def artifacts() -> list[Artifact]:
+    """Return the stored results of all parts of the plan."""
+    return [artifact for part in (CONTRADICTIONS, CONDITIONS, VARIANTS)
+            for artifact in stored(part).artifacts.values()]
+
+
+def primary_table() -> pd.DataFrame:
+    """Return `primary` of both plans as readers see it."""
     return pd.DataFrame([{
-        "model": row.model, "no heads": round(100 * row.plain),
-        "same layers": round(100 * row.control), "copy heads": round(100 * row.top),
+        "model": row.model,
+        "heads": condition(stored(part).answers[row.model], TOP)["count"].iloc[0],
+        "no heads": round(100 * row.plain),
+        "same layers": round(100 * row.control), "heads that copy": round(100 * row.top),
         "difference": number(*(100 * end for end in (row.value, row.low, row.high))),
         "p": f"{row.p_holm:.2g}", "pairs": row.pairs}
+        for part in (CONTRADICTIONS, FEW_HEADS)
         for row in primary(stored(part).answers).itertuples()])
 
 
 def recovered_table() -> pd.DataFrame:
-    """Return `recovered` of all models as readers see it."""
+    """Return what follows in the texts that each plain model fails, as readers see it."""
     rows = []
     for model in stored().answers:
         table = failed(model)
@@ -184,25 +203,11 @@ def recovered_table() -> pd.DataFrame:
         if len(table):
             found = more(top, control) if table["pair"].nunique() >= LEAST_PAIRS else None
             rows.append({"model": model, "texts": table["text"].nunique(),
-                         "copy heads": round(100 * by_pair(top).mean()),
+                         "heads that copy": round(100 * by_pair(top).mean()),
                          "same layers": round(100 * by_pair(control).mean()),
                          "difference": number(*points(found).interval) if found else "too few",
                          "p": f"{found.p:.2g}" if found else ""})
     return pd.DataFrame(rows)
-
-
-def moved_sentences() -> str:
-    """Compare moving the passage with pointing at it, in a sentence for each model."""
-    return " ".join(
-        f"On {model}, moving the passage to the end leads to answers that follow it "
-        f"{number(*points(moved_minus_pointed(model)).interval)} percentage points more often "
-        "than pointing does." for model in stored(VARIANTS).answers if model in stored().answers)
-
-
-def missing_sentence() -> str:
-    """Say which parts of the plan are still to be computed; empty if none is."""
-    left = missing()
-    return f"Of the plan, these parts are still to be computed: {join(left)}." if left else ""
 
 
 def percent(model: str, part: str, policy: str, held: str = POINTED, **of: Any) -> int:
