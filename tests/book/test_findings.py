@@ -87,3 +87,13 @@ def test_names_that_do_not_exist_are_refused(lost):
         finding("test-lots", "strong")
     with pytest.raises(UserError, match="no finding is inserted as gain"):
         say("It loses {loss}.", expect={"gain": "shown"}, loss=finding("test-lost", "strong"))
+
+
+def test_what_has_no_verdict_is_not_judged_by_its_interval(lost):
+    """A share of nothing is no comparison, though its interval holds zero."""
+    @declare("test-share", unit="percent", place="fig-lost", otherwise="{value} % {ci}.")
+    def share():
+        return Measured(Interval(0, 0, 0), [], verdict=registry.NONE)
+
+    assert finding("test-share").verdict == ""
+    assert say("{one} %", one=finding("test-share")).data == "[0](#fig-lost) %"

@@ -206,7 +206,7 @@ def _measured(name: str, declared: Declared, of: tuple[Any, ...]) -> Finding:
     otherwise = re.sub(r"\{(\w+)\}", lambda found: words.get(found[1], found[0]),
                        declared.otherwise)
     return Finding(name, value, low, high, declared.unit, one.clusters, one.p,
-                   one.verdict or _verdict(low, high, one.p), otherwise,
+                   _verdict(low, high, one.p) if one.verdict is None else one.verdict, otherwise,
                    tuple(one.artifacts), declared.place)
 
 

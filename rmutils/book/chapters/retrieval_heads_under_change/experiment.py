@@ -230,20 +230,23 @@ def heads_command(model: str, config: HeadsConfig) -> str:
     return command_line("variants", "heads", model, config=config)
 
 
-def needles_found(variant: Variant) -> pd.DataFrame:
-    """Count the needles that whole models find with a variant and without, as far as it is stored.
+CHANGED = "changed"
 
-    Result: Of each model the measurement with most needles: `model`, `found` with the variant,
-    `plain`, `asked`.
+
+def needles_under(variant: Variant) -> dict[str, tuple[pd.DataFrame, Artifact]]:
+    """Look up what whole models find with a variant and without, as far as it is stored.
+
+    Result: Of each model the measurement with most needles: `variant` (`plain` or `changed`),
+    `question`, `length`, `place`, `correct`.
     """
-    rows = []
+    found: dict[str, tuple[pd.DataFrame, Artifact]] = {}
     for artifact in sorted(stored(HEADS.name), key=lambda one: one.name):
-        names = [name for name, one in HeadsConfig(**artifact.manifest["config"]).variants.items()
-                 if one == variant]
+        names = {name: CHANGED for name, one in
+                 HeadsConfig(**artifact.manifest["config"]).variants.items() if one == variant}
         if names:
-            whole = read_tables(artifact.folder)["needles"].query("subject == @WHOLE")
-            right = whole.groupby("variant")["correct"].agg(["sum", "size"]).astype(int)
-            rows.append((artifact.model, right.loc[names[0], "sum"], right.loc[PLAIN, "sum"],
-                         right.loc[PLAIN, "size"]))
-    table = pd.DataFrame(rows, columns=["model", "found", "plain", "asked"])
-    return table.loc[table.groupby("model")["asked"].idxmax()]
+            table = read_tables(artifact.folder)["needles"].query("subject == @WHOLE").replace(
+                {"variant": names})
+            table = table[table["variant"].isin([PLAIN, CHANGED])]
+            if artifact.model not in found or len(table) > len(found[artifact.model][0]):
+                found[artifact.model] = table, artifact
+    return found

@@ -9,17 +9,12 @@ import pandas as pd
 from rmutils.attention.variants import PLAIN
 from rmutils.book.chapters.share_attention.later_sharing import shown_by
 from rmutils.book.chapters.share_attention.savings_curves import (
-    BOTH,
-    SELECT,
-    SHARE,
     by_half,
     hardest_layer,
-    remaining,
 )
-from rmutils.book.experiments.under_variants import changes, levels
-from rmutils.book.figures.report import by_sign, join, number, spell
+from rmutils.book.figures.report import join, number, spell
 from rmutils.core.results import Artifact
-from rmutils.stats import DIFFERENCE, Interval, interval, smallest_p
+from rmutils.stats import Interval, smallest_p
 
 ENDS = ["value", "low", "high"]
 RULE = {1: "sharing costs fewer needles if the heads are alike", -1: "random heads share at less "
@@ -156,45 +151,6 @@ def beginnings(documents: pd.DataFrame, model: str, words: int = 3) -> str:
             + (f"{min(rest):.0%} to {max(rest):.0%} of the cases" if rest else "") + ".")
 
 
-def prompt_or_steps(recall: pd.DataFrame, model: str, layer: int, p: float) -> str:
-    """Say what choosing once would miss of the needle, and what choosing at each step holds, by the
-    rule of `data/plans/select_recall.yml`.
-    """
-    part = recall[(recall["layer"] == layer) & (recall["p"] <= p)].assign(variant="x")
-    once, later = (levels(part, column, ["p"]).set_index("p") for column in ("prompt", "next"))
-    seen, blind = (part.groupby("p")[name].mean() for name in ("answer_kept", "prompt_kept"))
-    ends = (once.index.min(), once.index.max())
-    more = pd.DataFrame([interval(one["next"] - one["prompt"], one["question"], bounds=DIFFERENCE)
-                         for _, one in part.groupby("p")])
-    lead = (f"In {model}, tokens chosen once, from the prompt, miss the needle; tokens chosen "
-            "at each step hold the one to be copied." if (more["low"] > 0).all() else
-            f"In {model}, choosing once, from the prompt, holds more of the needle's tokens than "
-            "choosing at each step." if (more["high"] < 0).all() else
-            f"It is not shown that in {model} choosing at each step holds more of the needle's "
-            "tokens than choosing once.")
-    return (f"**{lead}** Tokens are chosen until they hold a share p of the attention. At p of "
-            f"{ends[0]:g} to {ends[1]:g}, the prompt's last token chooses "
-            f"{_shares(once['value'])} of the needle's tokens in layer {layer} of `{model}`, "
-            f"though {_shares(blind)} of all ({part['question'].nunique()} needles). "
-            "When a token of the needle is to be copied, that step has chosen it in "
-            + " and in ".join(f"{number(*later.loc[at, ENDS])} of all cases (p = {at:g}, "
-                              f"{seen[at]:.0%} of all tokens selected)" for at in ends) + ".")
-
-
-def each_step_elsewhere(found: pd.DataFrame, layer: int, p: float) -> str:
-    """Say how many needles models find that choose at each step; empty if none is stored."""
-    if found.empty:
-        return ""
-    return (f"Where tokens really are selected at each step (p = {p:g}, behind layer {layer}), "
-            + join(f"{row.model} finds {row.found} of {row.asked} needles instead of {row.plain}"
-                   for row in found.itertuples()) + ".")
-
-
-def _shares(values: pd.Series) -> str:
-    """The lowest and the highest of some shares; one where they read alike."""
-    return " to ".join(dict.fromkeys(f"{end:.0%}" for end in (values.min(), values.max())))
-
-
 def prompt_time(own: Interval, fused: Interval, model: str, rate: float) -> str:
     """Say what reading a prompt costs under Share-Attention."""
     lead = "No time is shown to be saved" if own.high >= 1 else (
@@ -204,46 +160,3 @@ def prompt_time(own: Interval, fused: Interval, model: str, rate: float) -> str:
     return (f"**{lead}.** With {rate:.0%} of the heads computing, `{model}` reads a prompt in "
             f"{number(*own)} of the time of the same code without sharing, and in "
             f"{number(*fused)} of that of the plain model.")
-
-
-def layers_agree(pairs: dict[str, Interval], overlap: pd.DataFrame, model: str, layer: int) -> str:
-    """Say whether later layers agree more on tokens than early ones, and whether tokens stay."""
-    common = levels(overlap.assign(variant=""), "common", ["steps"]).set_index("steps")[ENDS]
-    lead = by_sign(pairs["difference"], "Later layers agree on tokens more than early ones do",
-                   "Early layers agree on tokens more than later ones do",
-                   "It is not shown that later layers agree on tokens more than early ones")
-    return (f"**{lead}.** In `{model}` the rank correlation of two layers' scores is "
-            f"{number(*pairs['early'])} for early layers and {number(*pairs['later'])} for later "
-            f"ones, a difference of {number(*pairs['difference'])}. Over time tokens change: of "
-            f"those that layer {layer} chooses, the next query chooses {number(*common.iloc[0])}, "
-            f"too, and the query {common.index[-1]} later {number(*common.iloc[-1])}.")
-
-
-def gpu_cost(table: pd.DataFrame) -> str:
-    """Say when a step of Select-Attention is cheaper on a GPU, from a roofline."""
-    tenth = table[table["kept"] == 0.1]
-    lead = ("Fewer bytes are not less time on a GPU" if (tenth["times"] > 1).any() else
-            "On a GPU, selecting a tenth of the tokens saves time")
-    return (f"**{lead}.** If a tenth of the tokens is selected, a step of Llama 3.1 8B takes at "
-            f"least {tenth['times'].min():.2g} to {tenth['times'].max():.2g} times as long as the "
-            f"plain one at {tenth['tokens'].min():,.0f} to {tenth['tokens'].max():,.0f} tokens (by "
-            "formula, on an H100): selected tokens pass through all later layers again.")
-
-
-def both_at_once(needles: pd.DataFrame, model: str, rate: float, p: float) -> str:
-    """Say how many needles survive sharing and selecting, by the rule of
-    `data/plans/share_and_select.yml`.
-    """
-    right = needles.groupby("variant", sort=False)["correct"].agg(["sum", "size"]).astype(int)
-    lead = by_sign(remaining(needles), "Sharing and selecting at once keep four fifths of the "
-                   "needles", "Sharing and selecting at once lose more than a fifth of the needles",
-                   "Whether sharing and selecting at once keep four fifths of the needles stays "
-                   "open")
-    change = changes(needles, "correct").set_index("variant").loc[BOTH]
-    kept = needles.loc[needles["variant"] == BOTH, "kept"].mean()
-    count = right["sum"]
-    return (f"**{lead}.** Of {right.loc[BOTH, 'size']} needles, `{model}` finds {count[PLAIN]} as "
-            f"it is, {count[SHARE]} with {rate:.1%} of the heads computing, {count[SELECT]} with "
-            f"tokens selected at p = {p:g}, and {count[BOTH]} with both, where later layers see "
-            f"{kept:.0%} of the tokens. With both the change is {_points(change)} points; one "
-            f"below about {100 * change['smallest_effect']:.0f} is likely to be missed.")

@@ -1,0 +1,39 @@
+"""Findings of the companion studies, against counts by hand."""
+
+import pandas as pd
+import pytest
+
+from rmutils.book.findings import finding, registry, select_attention
+from rmutils.book.findings.companion_claims import companion_claims
+from rmutils.core.results import read_tables, stored
+
+
+def test_needles_that_a_model_loses_behind_a_filter():
+    """Counted from the cases of the stored measurement with most needles."""
+    artifact, = (one for one in stored("variant-heads") if one.model == "tiny-qwen3"
+                 and one.manifest["config"]["needles"]["needles"] == 20)
+    needles = read_tables(artifact.folder)["needles"].query("subject == 'whole'")
+    right = needles.groupby("variant")["correct"].mean()
+    lost = finding("needles-lost-selecting", "tiny-qwen3")
+    assert lost.value == pytest.approx(100 * (right["plain"] - right["Select 0.99"]))
+    assert lost.artifacts == (artifact.name,) and lost.clusters == 20
+
+
+@pytest.mark.parametrize("prompt, verdict", [
+    (lambda p, i: 0.0, "shown"), (lambda p, i: 1.0, "opposite shown"),
+    (lambda p, i: float(p > 0.95 and i % 2), "undecided")])
+def test_choosing_once_is_compared_at_every_p_of_the_rule(monkeypatch, prompt, verdict):
+    """One p at which it stays open is enough; p beyond the rule's are not asked."""
+    table = pd.DataFrame([{"p": p, "question": i, "prompt": prompt(p, i),
+                           "next": 0.5 if p < 0.97 else i % 2 * 0.9 if p < 0.99 else 0.0}
+                          for p in (0.91, 0.97, 0.99) for i in range(6)])
+    monkeypatch.setattr(select_attention, "_recall", lambda: (table, "recall/m/1"))
+    monkeypatch.setattr(registry, "_KNOWN", {})
+    assert finding("steps-beyond-prompt").verdict == verdict
+
+
+def test_claims_of_the_companion_texts_are_answered_from_what_ships():
+    table = companion_claims()
+    assert set(table["chapter"]) == {11, 12, 13, 14}
+    assert table.query("chapter > 11")["place"].str.contains("Section").all()
+    assert not table["here"].str.contains("Not stored|Not computed|In this run|[*`]").any()
