@@ -37,7 +37,8 @@ from rmutils.heads.sparsity import statistics
 from rmutils.paper.tables import PAPER, load_published_maps
 
 SECTIONS = ("Abstract", "Section 1", *(f"Section 4.{i}" for i in range(1, 7)),
-            *(f"Section 5.{i}" for i in range(1, 4)), "Appendix B", "Appendix H")
+            *(f"Section 5.{i}" for i in range(1, 4)),
+            *(f"Appendix {letter}" for letter in "BCEFH"))
 FIRST = yaml.safe_load((PAPER / CLAIMS).read_text(encoding="utf-8"))[0]
 
 

@@ -15,6 +15,7 @@ from rmutils.book.claims.effects import (
     QUANTITIES,
     head_effects,
     masking_effects,
+    pair_effects,
     real_effects,
     sparsity_effects,
     task_effects,
@@ -185,9 +186,10 @@ def runs(monkeypatch, cleared):
         for key, gain in gains.items()}
 
     def stored_runs(model, configs):
+        usual = {"instructions": 512, "synthesizer": None, "source": "world"}
         asked = [(config.strategy, config.seed, *(
-            [] if config.instructions == 512 else ["instructions", config.instructions]))
-            for config in configs]
+            word for name, value in usual.items() if getattr(config, name) != value
+            for word in (name, getattr(config, name)))) for config in configs]
         return ([stored[key] for key in asked if key in stored],
                 [f"rmutils retmask {key}" for key in asked if key not in stored])
 
@@ -279,6 +281,8 @@ def test_long_context_against_plain_means(monkeypatch, table):
     assert ours.gain_at_longest("m").value == pytest.approx(gain(length=2))
     assert ours.lead("m", "sft").value == pytest.approx(gain(base="sft"))
     assert ours.lead_at("m", "sft", 2).value == pytest.approx(gain(base="sft", length=2))
+    assert ours.lead_in("m", "sft", "Cite").value == pytest.approx(
+        gain(base="sft", category="Cite"))
     assert ours.category_gain("m", "Cite").value == pytest.approx(gain(category="Cite"))
     assert ours.relative_category_gain("m", "Cite").value == pytest.approx(
         gain(category="Cite") / average(table, "before", category="Cite"))
@@ -355,6 +359,11 @@ def test_where_long_context_scores_come_from(monkeypatch, runs, cleared):
         task_effects.scores_of("m", ("retmask", "before"))
     with pytest.raises(NotStored, match="2 of the 2 runs of retmask .*'instructions', 18"):
         task_effects.scores_of("m", [task_effects.FEWER_PAIRS])
+    monkeypatch.setitem(task_effects.AUTHORS, "m", {"synthesizer": "another"})
+    with pytest.raises(NotStored, match="2 of the 2 runs of retmask .*'synthesizer', 'another'"):
+        task_effects.scores_of("m", [task_effects.OTHERS_PAIRS])
+    with pytest.raises(NotStored, match="2 of the 2 runs of retmask .*256, 'source', 'self'"):
+        task_effects.scores_of("m", [f"retmask, {task_effects.OWN}"])
     table, names = task_effects.scores_of("m", ("before",), task_effects.THINKING)
     assert asked[-1] == ("m", (512, 1024), "never")
 
@@ -374,6 +383,22 @@ def test_where_general_scores_come_from(monkeypatch, runs):
     assert names == ("g m None", "g train-retmask-0 m", "g train-retmask-1 m")
     with pytest.raises(NotStored, match="`rmutils abilities gone --trainings`"):
         task_effects.general_scores_of("gone")
+
+
+def test_rejected_answers_beside_chosen_ones(monkeypatch):
+    """The same instruction in two seeds is one piece of evidence."""
+    sides = ("a b c d " * 3, "a b c d e f g h i j k l")
+    pairs = pd.DataFrame({"id": ["x", "y"], "chosen": sides[::-1], "rejected": sides,
+                          "chosen_tokens": [2, 9], "rejected_tokens": [5, 6]})
+    runs = [SimpleNamespace(pairs=pairs.assign(rejected_tokens=pairs["rejected_tokens"] + seed),
+                            artifact=SimpleNamespace(name=f"r{seed}", manifest={
+                                "config": {"seed": seed}})) for seed in (0, 2)]
+    monkeypatch.setattr(pair_effects, "trainings", lambda model, strategy: runs)
+    longer, repeats = pair_effects.rejected_longer("m"), pair_effects.rejected_repeats("m")
+    assert longer.value == pytest.approx((3 - 3 + 5 - 1) / 4)
+    assert longer.low < longer.value < longer.high
+    assert (repeats.value, repeats.clusters) == (pytest.approx(0), 2)
+    assert longer.note == "4 pairs of 2 seeds" and longer.artifacts == ("r0", "r2")
 
 
 def test_names_beside_others_of_the_same_layers_are_those_of_chapter_8():

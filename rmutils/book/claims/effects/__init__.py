@@ -7,11 +7,12 @@ takes long: a result that is not stored is a `NotStored` that names the command 
 from rmutils.book.claims.effects import (
     head_effects,
     masking_effects,
+    pair_effects,
     real_effects,
     sparsity_effects,
     task_effects,
 )
 from rmutils.book.verdicts import QUANTITIES
 
-__all__ = ["QUANTITIES", "head_effects", "masking_effects", "real_effects", "sparsity_effects",
-           "task_effects"]
+__all__ = ["QUANTITIES", "head_effects", "masking_effects", "pair_effects", "real_effects",
+           "sparsity_effects", "task_effects"]

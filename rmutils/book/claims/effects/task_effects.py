@@ -30,6 +30,8 @@ from rmutils.models.loading import corpus_of
 from rmutils.stats import RELATIVE, Interval, draws, interval, interval_of, paired
 
 FEWER_PAIRS = "retmask, fewer pairs"
+OTHERS_PAIRS = "retmask, another model's pairs"
+OWN = "own instructions"
 EVALUATIONS = {"world": EvaluateConfig(lengths=(256, 512, 1024, 2048), samples=20),
                "book": EvaluateConfig(lengths=(1024, 2048))}
 """Corpus of a model (`LanguageModel.corpus`) -> how it is evaluated: up to the window of a teaching
@@ -39,6 +41,10 @@ THINKING = EvaluateConfig(lengths=(512, 1024), samples=20, thinking=True)
 figure has 128K only. Thoughts need room in the window."""
 FEW = 18
 """Instructions where 512 are usual: as 10K are to 294K (section 4.3)."""
+AUTHORS: dict[str, dict[str, Any]] = {
+    "tiny-qwen3": {"synthesizer": "tiny-llama"},
+    "tiny-llama": {"synthesizer": "tiny-qwen3", "responses.thinking": False}}
+"""Who writes another model's pairs (appendix E), by the plan `left_tables`."""
 
 
 def scores_of(
@@ -71,8 +77,10 @@ def _trained(model: str, strategy: str) -> list[tuple[int, str]]:
     """Seeds and names of the models to be evaluated."""
     if strategy == BEFORE:
         return [(0, model)]
-    changes = {"instructions": FEW} if strategy == FEWER_PAIRS else {}
-    runs = trainings(model, RETMASK if changes else strategy, **changes)
+    name, _, varied = strategy.partition(", ")
+    runs = trainings(model, name, **{
+        "": {}, "fewer pairs": {"instructions": FEW}, "another model's pairs": AUTHORS.get(model),
+        OWN: {"source": "self", "instructions": 256}}[varied])
     return [(run.artifact.manifest["config"]["seed"], run.training) for run in runs]
 
 
@@ -170,6 +178,13 @@ def lead(model: str, other: str) -> Effect:
     return _less(model, RETMASK, other)
 
 
+@quantity("the {category} score of {model} after RetMask minus that after {other} is {effect} "
+          "points")
+def lead_in(model: str, other: str, category: str) -> Effect:
+    """Score after RetMask minus that after another training in one category, over lengths."""
+    return _less(model, RETMASK, other, category=category)
+
+
 @quantity("at {length} tokens the score of {model} after RetMask minus that after {other} is "
           "{effect} points")
 def lead_at(model: str, other: str, length: int) -> Effect:
@@ -223,6 +238,26 @@ def gain_beyond(model: str, other: str) -> Effect:
 def gain_by_more_pairs(model: str) -> Effect:
     """Score after RetMask minus that after RetMask with a thirtieth of the pairs."""
     return _less(model, RETMASK, FEWER_PAIRS)
+
+
+@quantity("on instructions of its own, the score of {model} after RetMask minus that after {other} "
+          "is {effect} points")
+def lead_by_own_instructions(model: str, other: str) -> Effect:
+    """Score after RetMask minus that after another training, both on instructions that the model
+    wrote itself."""
+    return _less(model, f"{RETMASK}, {OWN}", other if other == BEFORE else f"{other}, {OWN}")
+
+
+@quantity("RetMask on another model's pairs changes the score of {model} by {effect} points")
+def gain_by_others_pairs(model: str) -> Effect:
+    """Score after RetMask on pairs that another model wrote, minus that before training."""
+    return _less(model, OTHERS_PAIRS, BEFORE)
+
+
+@quantity("own pairs, minus another model's, change the score of {model} by {effect} points")
+def gain_by_own_pairs(model: str) -> Effect:
+    """Score after RetMask on own pairs minus that after RetMask on pairs of another model."""
+    return _less(model, RETMASK, OTHERS_PAIRS)
 
 
 @quantity("pairs with their reasoning {how}, minus whole pairs, change the score of {model} by "
