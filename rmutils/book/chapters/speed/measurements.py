@@ -163,11 +163,13 @@ def against_witness(found: Benchmark) -> pd.DataFrame:
     for read in found.find(what="reading"):
         agree, answers = (found.find(what=what, model=read["model"])[0]
                           for what in ("agreement", "answers"))
+        exact = next(iter(found.find(what="exact", model=read["model"])), None)
         ours, theirs = read["rmutils"], read["llama.cpp"]
         rows.append({
             "model": read["model"],
             "same highest token": f"{agree['top']:.1%}",
             "KL (nats)": f"{agree['kl']:.4f}",
+            "KL, nothing rounded": f"{exact['kl']:.0e}" if exact else "not measured",
             "same answers": f"{answers['same']} of {answers['prompts']}",
             "needles found (here, there)": "{}, {}".format(*answers["found"]),
             "seconds, times llama.cpp": f"{ours['wall_seconds'] / theirs['wall_seconds']:.2f}",
