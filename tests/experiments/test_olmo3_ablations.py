@@ -12,7 +12,7 @@ from rmutils.book.chapters.olmo3_recipe.ablations import (
     planned,
     recipe_parts,
 )
-from rmutils.book.chapters.olmo3_recipe.sentences import parts_table, seeds_beside, which_part
+from rmutils.book.findings import olmo3_recipe as findings
 from rmutils.core.errors import NotStored
 from rmutils.core.experiment import Plan, load_plan
 
@@ -79,32 +79,26 @@ def test_differences_by_hand():
     assert set(effects["seeds"]) == {3} and len(effects) == 8
 
 
-def test_a_verdict_only_when_all_runs_are_there():
-    told = which_part(by_hand(natural=0.5, split=-0.5))
-    assert "In one of four ways to leave something out" in told
-    assert "nats: 0.58 [" in told and "] without CWE and REX; -0.58 [" in told
-    assert "] without best fit, which is less; 0 [" in told and told.count(": undecided") == 2
-    assert "in points, by -50" in told
-    every = which_part(by_hand(natural=0.5, split=0.5, unmasked=0.5, **{"no-rex": 0.5}))
-    assert every.startswith("**Whatever is left out") and "undecided" not in every
-    assert "In none of four ways" in which_part(by_hand(split=-0.5))
-    one_seed = by_hand(seeds=1, natural=0.6, split=-0.5)
-    some = which_part(one_seed)
-    assert "no verdict yet: 5 of 15" in some and "one seed" in some and "0.69" in some
-    recipe_alone = replace(one_seed, done=[("recipe", 0)], **{
-        name: getattr(one_seed, name).query("arm == 'recipe'") for name in ("found", "losses")})
-    assert "no verdict yet:** 1 of 15" in which_part(recipe_alone)
-    table = parts_table(arm_effects(one_seed))
-    assert list(table["without"]) == ["REX", "CWE and REX", "best fit", "masks between documents"]
-    assert table["facts found (share)"].str.startswith("-0.5").sum() == 1
+def test_a_part_has_no_finding_before_all_runs_are_there(monkeypatch):
+    every = by_hand(natural=0.5)
+    for parts, known in ((every, True), (None, False), (replace(every, planned=16), False)):
+        monkeypatch.setattr(experiment, "recipe_parts", lambda parts=parts: parts)
+        findings.parts_at_end.cache_clear()
+        if known:
+            assert findings.part_loss("natural").found.value == pytest.approx(0.5 * 1.16)
+            assert findings.part_facts("natural").found.value == -50
+        else:
+            with pytest.raises(NotStored, match="-p compute_parts auto"):
+                findings.part_loss("natural")
+    findings.parts_at_end.cache_clear()
 
 
-def test_the_seeds_of_one_recipe_stand_beside_single_runs():
+def test_seeds_of_one_recipe_differ_by_their_final_losses(monkeypatch):
     """Three seeds whose losses rise by a quarter of a nat each; what is asked earlier is left out,
     and so are other arms."""
     parts = by_hand(natural=9)
     moved = parts.losses.assign(loss=parts.losses["loss"] + parts.losses["seed"] / 4)
     early = moved.assign(tokens=1, loss=moved["loss"] * 5)
-    told = seeds_beside(replace(parts, losses=pd.concat([early, moved])))
-    assert "final losses of three seeds of one recipe span 0.500 nats per token" in told
-    assert seeds_beside(by_hand(seeds=1)) == "" == seeds_beside(None)
+    known = replace(parts, losses=pd.concat([early, moved]))
+    monkeypatch.setattr(findings, "parts_at_end", lambda: (known, None))
+    assert findings.seeds_differ().found.value == pytest.approx(0.5)

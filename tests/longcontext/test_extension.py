@@ -1,6 +1,5 @@
 """The fine-tune against the documents one by one; the comparison in small, stopped and gone on."""
 
-from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -10,7 +9,6 @@ from torch.nn.functional import cross_entropy
 from rmutils import load_model
 from rmutils.book.chapters.olmo3_recipe import experiment as extension_store
 from rmutils.book.chapters.olmo3_recipe.experiment import (
-    Extension,
     at_end,
     differences,
     extension,
@@ -18,14 +16,6 @@ from rmutils.book.chapters.olmo3_recipe.experiment import (
     gained,
     loss_change,
     shares,
-)
-from rmutils.book.chapters.olmo3_recipe.sentences import (
-    ONE_RUN,
-    found_at_longest,
-    near_and_far,
-    sliding_layers,
-    sliding_table,
-    worth_of_tokens,
 )
 from rmutils.core.errors import NotStored, UserError
 from rmutils.longcontext.extension import (
@@ -181,41 +171,3 @@ def test_tables_by_hand():
     assert (change[["value", "low", "high"]] == 0.5).all(axis=None)
     mean, = loss_change(losses, "a", by=()).itertuples()
     assert (mean.method, mean.value) == ("b", 0.5)
-
-
-def stored_by_hand(worse):
-    """Three texts: YaRN on all layers finds the same facts, and costs `worse` nats more."""
-    methods = (YARN, "YaRN, all layers", NONE)
-    return Extension(
-        pd.DataFrame([{"method": m, "tokens": t, "length": 100, "text": text, "depth": 0.5,
-                       "found": m != NONE} for m in methods for t in (0, 9) for text in range(3)]),
-        pd.DataFrame([{"method": m, "tokens": t, "text": text, "position": p,
-                       "loss": text + p + (m == methods[1]) * worse - t / 10}
-                      for m in methods for t in (0, 9) for text in range(3) for p in (10, 20)]),
-        pd.DataFrame({"method": methods, "step": 0, "loss": 1.0}))
-
-
-@pytest.mark.parametrize("worse, verdict", [(0.5, "the model worse"), (-0.5, "the model better"),
-                                            (0, "no clear difference")])
-def test_the_loss_decides_where_facts_cannot(worse, verdict):
-    ours = stored_by_hand(worse)
-    assert verdict in sliding_layers(ours)
-    table = sliding_table(ours)
-    assert list(table["all layers worse"]) == [
-        *["yes" if worse > 0 else "not shown" if worse else "no room to show it"] * 2,
-        "no room to show it"]
-    assert "-0.9" in worth_of_tokens(ours) and "finds 1" in found_at_longest(ours)
-    told = found_at_longest(ours)
-    assert ("YaRN on all layers may find as many facts, but it predicts the text worse" in told
-            ) == (worse > 0)
-    assert ("With YaRN on all layers, facts decide nothing" in told) == (worse <= 0)
-    assert ONE_RUN in sliding_layers(ours) and ONE_RUN in worth_of_tokens(ours)
-
-
-def test_the_price_near_the_beginning_is_told_beside_the_gain_further_on():
-    ours = stored_by_hand(0)
-    shorter = ours.losses["method"].eq(YARN) * ours.losses["position"].map({10: 0.5, 20: -0.5})
-    told = near_and_far(replace(ours, losses=ours.losses.assign(
-        loss=ours.losses["loss"] + shorter)))
-    assert "better than unchanged positions at 1 of 2 positions, from token 20 on" in told
-    assert "worse at 1, up to token 10:" in told

@@ -8,22 +8,18 @@ import pandas as pd
 
 from rmutils.attention.share_attention import Share
 from rmutils.book.chapters.ms_poe import sentences as ms_poe_sentences
-from rmutils.book.chapters.olmo3_recipe import sentences as olmo3_sentences
-from rmutils.book.chapters.olmo3_recipe.ablations import recipe_parts
-from rmutils.book.chapters.olmo3_recipe.experiment import extension_stored
 from rmutils.book.chapters.share_attention import later_sharing
 from rmutils.book.chapters.share_attention import sentences as sharing_sentences
 from rmutils.book.chapters.share_attention.layer_choice import LayersConfig
 from rmutils.book.chapters.share_attention.savings_curves import look_up, planned_sharing
 from rmutils.book.experiments.run_costs import roofline
 from rmutils.book.experiments.variant_questions import DocumentsConfig
+from rmutils.book.findings.olmo3_recipe import ALL, FULL
 from rmutils.book.findings.prose import say
 from rmutils.book.findings.registry import finding
 from rmutils.book.findings.select_attention import MOST
-from rmutils.core.errors import NotStored
 from rmutils.core.experiment import load_plan
 from rmutils.heads.detection import DetectConfig
-from rmutils.longcontext.extension import ExtensionConfig
 
 MS_POE, SHARE_SELECT, OLMO3 = ("Ms-PoE, the summary", "Taniguchi and others",
                                "Olmo 3, the summary")
@@ -82,17 +78,21 @@ def _share_select() -> Iterator[tuple]:
 
 
 def _olmo3() -> Iterator[tuple]:
-    parts = recipe_parts()
-    try:
-        ours, _ = extension_stored("tiny-olmo3", ExtensionConfig(), compute="never")
-    except NotStored:
-        ours = None
-    for place, claim, tell in (
-            ("Section 3.3, Figure 13a", "YaRN on the full layers alone does best",
-             olmo3_sentences.sliding_layers),
-            ("Section 7.2, Figure 13e", "Scores rise with the tokens of the extension",
-             olmo3_sentences.worth_of_tokens)):
-        yield place, claim, 14, (
-            f"{tell(ours)} {olmo3_sentences.seeds_beside(parts)}".strip() if ours else NONE)
+    yield ("Section 3.3, Figure 13a", "YaRN on the full layers alone does best", 14, say(
+        "On all layers a token costs {loss:plain} nats more {loss:ci}, in one fine-tune of each; "
+        "seeds of one recipe differ by {span:plain}. {facts:plain} points fewer facts are found "
+        "{facts:ci}.", expect={"loss": "shown", "facts": "undecided"},
+        loss=finding("loss-beside-yarn", ALL), facts=-finding("facts-beside-yarn", ALL),
+        span=finding("seeds-differ")).data)
+    yield ("Section 7.2, Figure 13e", "Scores rise with the tokens of the extension", 14, say(
+        "The loss falls by {loss:plain} nats per token {loss:ci}, in one fine-tune; facts found "
+        "change by {facts:plain} points {facts:ci}.",
+        expect={"loss": "shown", "facts": "undecided"}, loss=-finding("loss-of-tokens"),
+        facts=finding("facts-gained", FULL)).data)
     yield ("Sections 5.4 and 6, Figures 13c and 13d", "CWE and REX in the texts help, and so do "
-           "best-fit packing and masks between documents", 14, olmo3_sentences.which_part(parts))
+           "best-fit packing and masks between documents", 14, say(
+               "A token costs {natural:plain} nats more without CWE and REX {natural:ci}, "
+               "{rex:plain} without REX {rex:ci}, {split:plain} without best fit {split:ci}, "
+               "{masks:plain} without masks {masks:ci}. No part shows in the facts found.",
+               natural=finding("part-loss", "natural"), rex=finding("part-loss", "no-rex"),
+               split=finding("part-loss", "split"), masks=finding("part-loss", "unmasked")).data)
