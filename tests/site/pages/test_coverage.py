@@ -2,10 +2,13 @@
 
 import re
 
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
 
+from rmutils.book.chapters.share_attention.key_groups import group_distances, key_groups
+from rmutils.book.claims.flattery import flattery
 from rmutils.book.site.pages import COVERAGE, inputs
 from rmutils.book.site.pages.coverage import (
     CLAIMS,
@@ -54,7 +57,7 @@ def test_an_item_is_what_its_state_says(paper, item):
     measured = [place for place in where if place.startswith("stored:") or (
         place.startswith("claim:") and "measures" in CLAIMED[place.removeprefix("claim:")])]
     if item["state"] == "live":
-        assert where[0] in NOTEBOOKS
+        assert where[0] in NOTEBOOKS | labels(paths.BOOK / "coverage.md")
     elif item["state"] == "stored":
         assert measured
     elif item["state"] == "transcribed":
@@ -85,3 +88,32 @@ def test_the_page_shows_every_item_and_the_japanese_tables():
     for value in printed["value"]:
         assert f"{float(value):.2f}" in tables
     assert COVERAGE in inputs()
+
+
+def test_flattery_by_hand():
+    """Settings of pure noise: the chosen one leads where it was chosen, and nowhere else."""
+    rng = np.random.default_rng(0)
+    samples = pd.DataFrame([
+        {"stratum": name, "cluster": f"{name} {text}", "length": 9, "seed": seed,
+         "score": 10 * rng.standard_normal() + {"a": 50, "b": 20}[name]}
+        for name in "ab" for text in range(200) for seed in range(4)])
+    noise = flattery(samples, [2, 4], 50).set_index("settings")
+    # The best of two leads their mean by 1 / sqrt(pi), of four by 1.03, standard errors of a half.
+    error = 10 / np.sqrt(200)
+    assert noise.loc[2, "flattery"] == pytest.approx(error * 0.564, rel=0.35)
+    assert noise.loc[4, "flattery"] == pytest.approx(error * 1.03, rel=0.35)
+    better = samples.assign(score=samples["score"] + 100 * (samples["seed"] == 2))
+    found = flattery(better, [4], 20).iloc[0]
+    assert found["real"] == pytest.approx(75, abs=3) and abs(found["flattery"]) < 2
+
+
+def test_distances_within_key_groups():
+    """Four heads, two of each key head."""
+    near, far = {(0, 1): 0.1, (2, 3): 0.3}, {(0, 2): 0.5, (0, 3): 0.6, (1, 2): 0.7, (1, 3): 0.8}
+    distances = pd.DataFrame([(0, *pair[::way], value) for pair, value in (near | far).items()
+                              for way in (1, -1)] + [(0, i, i, 0.0) for i in range(4)],
+                             columns=["layer", "head", "other", "distance"])
+    assert group_distances(distances, 2).to_numpy().tolist() == [
+        [pytest.approx(0.2), pytest.approx(0.65)]]
+    table, more = key_groups()["smollm2-135m"]
+    assert len(table) == 30 and more.low > 0  # what the page says

@@ -9,6 +9,8 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from rmutils.book.chapters.share_attention.key_groups import key_groups
+from rmutils.book.claims.flattery import planned_flattery
 from rmutils.book.site.pages import COVERAGE
 from rmutils.book.site.pages.items import folded, literal
 from rmutils.core.paths import DATA
@@ -82,12 +84,29 @@ def japanese_tables(book: Path) -> str:
     for number, rows in printed.groupby("table", sort=True):
         for group, part in rows.groupby("group", sort=False):
             wide = part.pivot_table(index="row", columns="column", values="value", sort=False)
-            parts += folded(["| | " + " | ".join(map(literal, wide)) + " |",
-                             "|:--|" + "--:|" * wide.shape[1], *map(_line, wide.itertuples())],
-                            len(wide), f"Table {number}, {group}")
+            table = _table(["", *map(literal, wide)], [
+                [literal(name), *("" if pd.isna(value) else f"{value:.2f}" for value in values)]
+                for name, *values in wide.itertuples()])
+            parts += folded(table.splitlines(), len(wide), f"Table {number}, {group}")
     return "\n".join(parts)
 
 
-def _line(row: tuple[Any, ...]) -> str:
-    return f"| {literal(row[0])} | " + " | ".join(
-        "" if pd.isna(value) else f"{value:.2f}" for value in row[1:]) + " |"
+def chosen_settings(book: Path) -> str:
+    """What choosing a setting by an evaluation adds to the score that it reports."""
+    return _table(["model", "settings", "lead where chosen", "lead elsewhere", "flattery"], [
+        [row.model, row.settings, f"{row.shown:.2f}", f"{row.real:.2f}", f"{row.flattery:.2f}"]
+        for row in planned_flattery().itertuples()])
+
+
+def head_groups(book: Path) -> str:
+    """Distances of heads, within key groups and otherwise."""
+    return _table(["model", "same key head", "other", "difference", "layers where nearer"], [
+        [model, *(f"{table[where].mean():.3f}" for where in table),
+         f"{more.value:.3f} [{more.low:.3f}, {more.high:.3f}]",
+         f"{(table['within'] < table['otherwise']).sum()} of {len(table)}"]
+        for model, (table, more) in key_groups().items()])
+
+
+def _table(head: list[str], rows: list[list[Any]]) -> str:
+    return "\n".join([f"| {' | '.join(head)} |", "|:--|" + "--:|" * (len(head) - 1),
+                      *(f"| {' | '.join(map(str, row))} |" for row in rows)])

@@ -360,6 +360,8 @@ WRITERS: dict[str, Callable[..., str]] = {
     "coverage": covered.coverage,
     "coverage-in-all": covered.in_all,
     "japanese-tables": covered.japanese_tables,
+    "chosen-settings": covered.chosen_settings,
+    "head-groups": covered.head_groups,
     "standards": standards,
     "standards-no": missing,
 }
