@@ -1,4 +1,4 @@
-"""Collapsed against real depths: a slow count of copies, and the plan's sentence."""
+"""Collapsed against real depths: a slow count of copies."""
 
 import numpy as np
 import pandas as pd
@@ -6,7 +6,6 @@ import pytest
 
 from rmutils.book.chapters.preliminaries import experiment as module
 from rmutils.book.chapters.preliminaries.experiment import compare_depths
-from rmutils.book.chapters.sentences import real_depths
 from rmutils.heads import HeadScores
 
 DEPTHS = (0.0, 0.3, 0.6, 1.0)
@@ -39,13 +38,3 @@ def test_by_writing_every_copy_down(scores, monkeypatch):
     assert table.loc["needles found", "collapsed"] == pytest.approx(.9 * found[0] + .1 * found[1])
     assert (table["low"] <= table["difference"]).all()
     assert (table["difference"] <= table["high"]).all()
-
-
-@pytest.mark.parametrize("low, high, told", [
-    (-0.2, -0.1, "so the place matters"), (-0.05, 0.1, "is excluded"), (-0.2, 0.1, "leaves open"),
-    (0.1, 0.2, "better than other places")])
-def test_the_plans_rule(low, high, told):
-    table = pd.DataFrame([{"quantity": "top heads in common", "collapsed": 0.9, "real": 1.0,
-                           "two random places": 0.95, "difference": (low + high) / 2,
-                           "low": low, "high": high}])
-    assert told in real_depths("m", table)

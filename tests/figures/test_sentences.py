@@ -1,6 +1,5 @@
 """A computed sentence follows its numbers: with other results it says something else."""
 
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -14,11 +13,8 @@ from rmutils.book.chapters.failure_modes.experiment import (
     failure_modes_stored,
 )
 from rmutils.book.chapters.general_abilities.experiment import stored_abilities
-from rmutils.book.chapters.score_distribution.designs import design_stored, designs, points
 from rmutils.book.figures import report
 from rmutils.evaluation.failure_prompts import OUTCOMES, FailurePrompt
-from rmutils.heads import HeadScores
-from rmutils.heads.detection import DetectConfig, detect_stored, even_depths
 from rmutils.heads.masking import MATCHED
 from rmutils.stats import Interval
 
@@ -42,68 +38,12 @@ def test_the_rule_of_the_plan(low, high, said):
     assert "single draw" in sentences.heads_or_layers(found, 0.8, 1)
 
 
-def scores(short: float, long: float) -> HeadScores:
-    """Head 0-0 has these means at 256 and 512 tokens, head 0-1 always 0.6; eight needles each."""
-    cases = pd.DataFrame({"needle": [*range(8)] * 2, "length": [256] * 8 + [512] * 8,
-                          "success": True})
-    runs = np.zeros((16, 1, 3))
-    runs[:8, 0, 0], runs[8:, 0, 0] = short, long
-    runs[:, 0, 1] = 0.6
-    return HeadScores(runs, "m", cases["needle"].to_numpy(), cases)
-
-
-def test_leader_by_length():
-    changed = sentences.leader_by_length(scores(0.9, 0.4), 2)
-    assert "The leader changes" in changed and "lower by more than chance" in changed
-    assert "at 512 it drops to second place" in changed
-    assert "0.50 [" not in changed.split("scores")[0]
-    assert "leads at every length" in sentences.leader_by_length(scores(0.9, 0.8), 2)
-
-
-def test_rank_at_the_longest_prompts_whose_needle_was_found():
-    found = scores(0.9, 0.4)
-    assert sentences.rank_at_longest(found) == "At 512 tokens it drops to second place."
-    assert sentences.rank_at_longest(scores(0.9, 0.8)) == "At 512 tokens it still leads."
-    missed = found.cases.tail(1).assign(length=1024, success=False)
-    more = replace(found, cases=pd.concat([found.cases, missed], ignore_index=True))
-    assert sentences.rank_at_longest(more) == sentences.rank_at_longest(found)
-
-
-def test_leader_by_length_of_the_chapter():
-    grid = DetectConfig(lengths=(256, 512, 768, 1024, 1536, 2048, 3072, 4096),
-                        depths=even_depths(10))
-    large = detect_stored("smollm2-135m", grid, compute="never")[0]
-    tops = {n: large.where((large.cases["length"] == n).to_numpy()).ranking()[0]
-            for n in grid.lengths}
-    said = sentences.leader_by_length(large, 10)
-    assert ("The leader changes" in said) == (len({*tops.values()}) > 1)
-
-
-def gains(values, error, sparsity) -> pd.DataFrame:
-    values = np.array(values, dtype=float)
-    return pd.DataFrame({"gain": values, "gain_low": values - error, "gain_high": values + error,
-                         "sparsity": sparsity, "heads": range(len(values))})
-
-
 def test_models_with_needles_left_to_find_are_named():
     told = sentences.little_left({"a": 1.0, "b": 0.9, "c": 0.855, "d": 0.32})
     assert told.startswith("2 of 4 find at least 90% of the needles")
     assert told.endswith("; not so c (86%) and d (32%).")
     assert "not so" not in sentences.little_left({"a": 0.9})
     assert sentences.little_left({"a": 0.1}).startswith("none of 1 ")
-
-
-def test_designs_can_tell_only_what_exceeds_chance():
-    rising, x = np.arange(12), np.linspace(0.5, 0.9, 12)
-    assert "cannot tell" in sentences.designs_can_tell(gains(rising, 40, x))
-    assert "show it" in sentences.designs_can_tell(gains(rising, 1, x))
-    assert "the contrary" in sentences.designs_can_tell(gains(-rising, 1, x))
-    flat = sentences.designs_can_tell(gains([0, 5] * 6, 1, x))
-    assert "do not settle it" in flat and "number of heads or of weights" in flat
-    table = points({name: design_stored(config, compute="never")
-                    for name, config in designs().items()})
-    said = sentences.designs_can_tell(table)  # Q = 11.5: every interval holds the common mean
-    assert "cannot tell" in said and "no more from each other than chance" in said
 
 
 def test_tasks_that_could_not_fall_are_left_out():

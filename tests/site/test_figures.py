@@ -179,7 +179,7 @@ def test_pictures_follow_the_mode_of_the_page(browser, html):
         for scheme in ("light", "dark"):
             page.evaluate(f"document.documentElement.dataset.theme = '{scheme}'")
             ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
-            shot = page.locator("#fig-niah-curves img").screenshot()
+            shot = page.locator("#fig-grid-agreement img").screenshot()
             pixels = np.asarray(Image.open(io.BytesIO(shot)).convert("RGB")).astype(int)
             paper = [int(n) for n in re.findall(r"\d+", ground)][:3]
             assert abs(pixels[2, 2] - paper).max() <= 2

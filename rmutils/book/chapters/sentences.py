@@ -14,25 +14,12 @@ import yaml
 from rmutils.book.chapters.data_and_training.pair_statistics import difference_on_same
 from rmutils.book.chapters.failure_modes.experiment import WHOLE, FailureModes
 from rmutils.book.chapters.general_abilities.experiment import BEFORE, means_by_strategy
-from rmutils.book.chapters.preliminaries.experiment import COLLAPSED, OVERLAP, RANDOM
-from rmutils.book.chapters.score_distribution.designs import designs
 from rmutils.book.figures.report import by_sign, join, number
 from rmutils.core.paths import DATA
-from rmutils.heads import HeadScores
 from rmutils.heads.masking import MATCHED
-from rmutils.heads.sparsity import top_overlap
-from rmutils.stats import DIFFERENCE, Interval, heterogeneity, interval, pearson, standard_error
+from rmutils.stats import Interval
 
 PLAN = DATA / "plans" / "layer_matched.yml"
-
-
-_PLACES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth",
-           "tenth")
-
-
-def rank_in_words(rank: int) -> str:
-    """Name a place of a ranking, 1 the first: `seventh place`, `place 12`."""
-    return f"{_PLACES[rank - 1]} place" if rank <= len(_PLACES) else f"place {rank:,}"
 
 
 def heads_or_layers(control: Interval, cost: float, draws: int, displaced: int = 0) -> str:
@@ -67,107 +54,9 @@ def missing_from_plan(chapter: str, model: str, draws: int) -> str:
         f"{'is' if draws == 1 else 'are'} stored.")
 
 
-# Chapter 1
-
-def leader_by_length(scores: HeadScores, top_k: int) -> str:
-    """Say whether the highest heads are the same at every prompt length."""
-    lengths = sorted(scores.cases["length"].unique())
-    parts = {n: scores.where((scores.cases["length"] == n).to_numpy()) for n in lengths}
-    parts = {n: part for n, part in parts.items() if len(part.runs)}
-    if len(parts) < 2:
-        return "Needles were found at one length only, so nothing can be said of others."
-    best, rank = scores.ranking()[0], {}
-    for n, part in parts.items():
-        rank[n] = part.ranking().index(best) + 1
-    high, low = min(parts), max(parts)  # the ends: lengths chosen by score would be biased
-    by_needle = [pd.Series(parts[n].runs[:, *best]).groupby(parts[n].clusters).mean()
-                 for n in (high, low)]
-    change = interval((by_needle[0] - by_needle[1]).dropna(), bounds=DIFFERENCE)
-    shared = min((Interval(*top_overlap(scores, part, top_k)) for part in parts.values()),
-                 key=lambda found: found.value)
-    name = f"{best[0]}-{best[1]} (layer {best[0]}, head {best[1]})"
-    others = [n for n in parts if rank[n] > 1]
-    lead = (f"**One head leads at every length**: {name}." if not others else
-            f"**The leader changes with the length.** Over the whole grid it is {name}; at "
-            f"{join(f'{n:,}' for n in others)} tokens another head leads, and at {max(others):,} "
-            f"it drops to {rank_in_words(rank[max(others)])}.")
-    told = by_sign(change, "lower by more than chance explains",
-                   "higher by more than chance explains", "not different beyond chance")
-    return (
-        f"{lead} It scores {number(*_at(parts[high], best))} at {high:,} tokens and "
-        f"{number(*_at(parts[low], best))} at {low:,}, which is {told} (difference on the same "
-        f"needles: {number(*change)}). The set of high heads changes less: at each length, at "
-        f"least {number(*shared)} of the top {top_k} are those of the whole grid.")
-
-
-def rank_at_longest(scores: HeadScores) -> str:
-    """Say where the highest head stands at the longest prompts in which a needle was found."""
-    length = scores.cases.loc[scores.cases["success"], "length"].max()
-    ranking = scores.where(scores.cases["length"] == length).ranking()
-    rank = ranking.index(scores.ranking()[0]) + 1
-    return (f"At {length:,} tokens it "
-            + (f"drops to {rank_in_words(rank)}." if rank > 1 else "still leads."))
-
-
-def real_depths(model: str, table: pd.DataFrame, excluded: float = -0.1) -> str:
-    """Apply the rule of `data/plans/collapsed_depths.yml` to a model's comparison.
-
-    Parameters
-    ----------
-    table : DataFrame
-        As from `rmutils.book.chapters.preliminaries.experiment.compare_depths`.
-    excluded : float
-        A loss of so large a share of the top heads counts as excluded if the interval is above it.
-    """
-    row = table.set_index("quantity").loc[OVERLAP]
-    change = Interval(*row[["difference", "low", "high"]])
-    told = by_sign(change, "so start and end find these heads better than other places do",
-                   "so the place matters, and not just the smaller number of cases",
-                   "so a loss of a tenth of them by the place is excluded" if change.low > excluded
-                   else "which leaves open whether the place matters")
-    points = number(*(100 * end for end in change))
-    return (f"- **{model}**: with needles at the start and the end alone, as in the published "
-            f"runs, a detection finds {row[COLLAPSED]:.0%} of the top heads that ten real depths "
-            f"find. With as few cases at random places it finds {row[RANDOM]:.0%}; the difference "
-            f"is {points} percentage points, {told}.")
-
-
-def _at(scores: HeadScores, head: tuple[int, int]) -> Interval:
-    return Interval(scores.mean[head], *scores.interval()[head])
-
-
 def _displaced(displaced: int) -> str:
     return (f" In each draw, {displaced} of these heads had to come from another layer, since "
             "their own has too few." if displaced else "")
-
-
-# Chapter 5
-
-def designs_can_tell(table: pd.DataFrame) -> str:
-    """Say whether the designed models can tell that gain follows sparsity.
-
-    Parameters
-    ----------
-    table : DataFrame
-        As from `rmutils.book.chapters.score_distribution.designs.points`.
-    """
-    errors = standard_error(table["gain_low"], table["gain_high"])
-    spread = heterogeneity(table["gain"], errors)
-    found = Interval(*pearson(table["sparsity"], table["gain"])[:3])
-    mixed = Interval(*pearson(table["heads"], table["sparsity"])[:3])
-    differ, sizes = spread.p < 0.05, {config.recipe.head_dim for config in designs().values()}
-    lead = ("cannot tell" if not differ else by_sign(
-        found, "show it", "show the contrary", "do not settle it"))
-    return (
-        f"**Does gain grow with sparsity? These {len(table)} models {lead}.** Their gains differ "
-        + ("more" if differ else "no more") + f" from each other than chance explains (Cochran's Q "
-        f"is {spread.q:.1f} on {spread.freedom} degrees of freedom, p = {spread.p:.2g})"
-        + ("" if differ else ", which does not show that they are equal: the experiment is too "
-           "noisy to show a link to sparsity or to rule one out")
-        + f". The correlation of gain and Gini coefficient is {number(*found)}. The number of "
-        f"heads and the Gini coefficient correlate at {number(*mixed)}"
-        + (", and all heads have the same size, so what looks like sparsity may as well be the "
-           "number of heads or of weights." if mixed.low > 0 and len(sizes) == 1 else "."))
 
 
 NEARLY_ALL = 0.9

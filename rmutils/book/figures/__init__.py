@@ -10,7 +10,7 @@ from typing import Any
 
 _HOMES = {
     **dict.fromkeys(("agreement", "arg_max_rows", "head_map", "head_maps", "ranked_scores",
-                     "score_bins", "scores_by_layer", "stability", "success_curves",
+                     "score_bins", "scores_by_layer", "stability",
                      "success_map"),
                     "rmutils.book.figures.head_figures"),
     "use_style": "rmutils.book.figures.style",

@@ -29,7 +29,6 @@ from rmutils.book.figures.style import (
 from rmutils.corpora.niah import NiahCase
 from rmutils.heads.scores import DECIMALS, Head, HeadScores
 from rmutils.paper.head_checks import stretches
-from rmutils.stats import SHARE, interval
 
 if TYPE_CHECKING:
     from rmutils.attention.decoding import Answer
@@ -71,24 +70,6 @@ def success_map(cases: pd.DataFrame) -> Figure:
     axes.set_yticks(range(len(grid.index)), [f"{100 * d:.0f} %" for d in grid.index])
     axes.set(xlabel="prompt length (tokens)", ylabel="depth of the needle")
     _scale(figure, image, label="needles found")
-    return figure
-
-
-def success_curves(cases: pd.DataFrame) -> Figure:
-    """Share of needles found by length and by depth, with 95 % intervals over needles."""
-    figure, panels = new_axes(columns=2, size=(WIDTH, 2.8), sharey=True)
-    labels = {"length": "prompt length (tokens)", "depth": "depth (0 start, 1 end)"}
-    for axes, (column, label) in zip(panels, labels.items(), strict=True):
-        x, centre, ends = [], [], []
-        for value, group in cases.groupby(column):
-            share, *around = interval(group["success"], group["needle"], bounds=SHARE)
-            x.append(value)
-            centre.append(share)
-            ends.append(around)
-        errors = np.abs(np.array(ends).T - np.array(centre))
-        axes.errorbar(x, centre, yerr=errors, marker="o", ms=4, capsize=3, color=BLUE)
-        axes.set(xlabel=label, ylim=(0, 1.03))
-    panels[0].set_ylabel("needles found")
     return figure
 
 
@@ -144,6 +125,8 @@ def agreement(small: HeadScores, large: HeadScores, top_k: int) -> Figure:
     return figure
 
 
+LINES = ("-", "--", "-.", ":")
+"""Of models that may share a colour."""
 BIN_COLOURS = ("#D9D9D9", "#A6BDDB", "#3690C0", "#E69F00", "#D55E00")
 
 
@@ -171,21 +154,30 @@ def score_bins(shares: Mapping[str, list[float]], labels: list[str]) -> Figure:
     return figure
 
 
-def ranked_scores(models: Mapping[str, tuple[np.ndarray, np.ndarray]], tau: float) -> Figure:
-    """Scores in falling order against the share of heads, on one axis for models of any size."""
-    figure, axes = new_axes(size=(WIDTH, 3.8))
-    for model, (mean, ends) in models.items():
-        order = np.argsort(-mean, kind="stable")
-        share = (np.arange(len(mean)) + 1) / len(mean)
-        colour = colour_of(model)
-        axes.fill_between(share, *ends[order].T, color=colour, alpha=0.2, lw=0, step="mid")
-        axes.plot(share, mean[order], color=colour, lw=1.6, label=model)
-    axes.axhline(tau, color=GREY, lw=0.8, ls=":")
-    axes.annotate(f"τ = {tau:g}", (1, tau), xytext=(0, 2), textcoords="offset points",
-                  ha="right", fontsize=9)
-    axes.set(xscale="log", xlabel="share of heads, highest first", ylabel="retrieval score",
-             ylim=(0, None))
-    axes.legend()
+def ranked_scores(panels: Mapping[str, Mapping[str, tuple[np.ndarray, np.ndarray]]], tau: float
+                  ) -> Figure:
+    """Scores in falling order against the share of heads, on one axis for models of any size.
+
+    `panels`: Title -> model -> mean scores (heads) and their intervals (heads, 2).
+    """
+    figure, grid = new_axes(columns=len(panels), size=(WIDTH, 3.6), sharex=True, sharey=True,
+                            squeeze=False)
+    for axes, (title, models) in zip(grid[0], panels.items(), strict=True):
+        for (model, (mean, ends)), line in zip(models.items(), LINES, strict=False):
+            order = np.argsort(-mean, kind="stable")
+            percent = 100 * (np.arange(len(mean)) + 1) / len(mean)
+            colour = colour_of(model)
+            axes.fill_between(percent, *ends[order].T, color=colour, alpha=0.2, lw=0, step="mid")
+            axes.plot(percent, mean[order], color=colour, lw=1.6, ls=line, label=model)
+        axes.axhline(tau, color=GREY, lw=0.8, ls=":")
+        axes.annotate(f"τ = {tau:g}", (100, tau), xytext=(0, 2), textcoords="offset points",
+                      ha="right", fontsize=9)
+        ticks = [0.1, 1, 10, 100]
+        axes.set(xscale="log", title=title, ylim=(0, None))
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.legend(fontsize=9)
+    figure.supxlabel("heads, highest first, % of all (logarithmic)", fontsize=10)
+    grid[0, 0].set_ylabel("retrieval score")
     return figure
 
 

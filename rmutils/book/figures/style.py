@@ -48,6 +48,9 @@ MODEL_COLOURS = {
     "tiny-llama": ORANGE,  # a family has one colour
     "Qwen3-8B": GREEN,
     "tiny-qwen3": GREEN,
+    "qwen2.5-coder-0.5b": GREEN,
+    "qwen2.5-coder-1.5b": GREEN,
+    "gemma3-270m": PURPLE,
     "Olmo-3-7B-Think": PURPLE,
     "Olmo-3-7B-Instruct": RED,
     "tiny-olmo3": RED,

@@ -121,14 +121,16 @@ def rounded(found: Interval) -> tuple[str, str, str]:
 
     An end that is not zero is not rounded to zero: that could turn a verdict.
     """
-    value, low, high = map(float, found)
+    # Ends that differ by the rounding of sums only are equal.
+    value, low, high = (float(f"{end:.12g}") for end in found)
     if math.isnan(value):
         return "\N{EN DASH}", "", ""
     if math.isnan(low) or math.isnan(high):
         whole = abs(value) >= 9.5 or value == round(value)
         return f"{value:,.0f}" if whole else f"{value:z.2g}", "", ""
     width = max(high - low, 0.0)
-    digits = 0 if width >= WIDEST or not width else math.ceil(math.log10(WIDEST / width))
+    counts = value == round(value) and low == round(low) and high == round(high)
+    digits = 0 if width >= WIDEST or not width or counts else math.ceil(math.log10(WIDEST / width))
     while digits < DIGITS and any(end and not float(f"{end:.{digits}f}") for end in (low, high)):
         digits += 1
     shown = (f"{x:z.{digits}f}" for x in (value, low, high))

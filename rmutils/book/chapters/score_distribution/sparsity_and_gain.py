@@ -1,4 +1,4 @@
-"""Does RetMask help sparser models more? Gains of designs with equal parameters, and the answer.
+"""Does RetMask help sparser models more? Gains of designs with equal parameters.
 
 All designs are versions of one model (`score_distribution.sparser_versions`); the test is that of
 `data/plans/sparsity_and_gain.yml`.
@@ -14,7 +14,6 @@ import pandas as pd
 
 from rmutils.book.chapters.score_distribution.sparser_versions import SparsityAndGain
 from rmutils.book.experiments.planned_runs import BEFORE, RETMASK
-from rmutils.core.experiment import Plan
 from rmutils.heads import sparsity
 from rmutils.stats import (
     LEVEL,
@@ -93,65 +92,6 @@ def answer(table: pd.DataFrame) -> AcrossDesigns:
     gains, errors = table["gain"], table["error"]
     return AcrossDesigns(heterogeneity(gains, errors), math.sqrt(tau_squared(gains, errors)),
                          correlation(table["sparsity"], gains, errors))
-
-
-def verdict(found: AcrossDesigns, designs: int, plan: Plan) -> str:
-    """Apply the plan's rule to all planned runs."""
-    rule = "By the rule of the plan, "
-    if designs < plan.content["test"]["fewest_designs"]:
-        return f"{rule}{designs} designs are too few for a verdict."
-    if found.spread.p >= plan.content["test"]["level"]:
-        return (f"{rule}these designs could not have shown a relation: their gains do not differ "
-                f"more than chance explains.")
-    if found.r.low > 0:
-        return f"{rule}sparser designs gain more."
-    if found.r.high < 0:
-        return f"{rule}sparser designs gain less."
-    return f"{rule}it remains undecided whether sparser designs gain more."
-
-
-def finding(result: SparsityAndGain, plan: Plan) -> list[str]:
-    """Say what was found, a sentence each: the correlation first, the verdict last.
-
-    There is a verdict only if RetMask was run as planned.
-    """
-    done, wanted = result.done[RETMASK], result.planned[RETMASK]
-    complete, table = done == wanted, points(result)
-    if len(table) < plan.content["test"]["fewest_designs"]:
-        told = (f"{len(table)} of the planned designs could be run" if complete else
-                f"{len(table)} designs have a gain so far")
-        return [f"{told}, too few to say whether sparser designs gain more."]
-    found, error = answer(table), math.sqrt((table["error"] ** 2).mean())
-    differ = found.spread.p < plan.content["test"]["level"]
-    said = [
-        f"Over {len(table)} versions of one model, made more or less sparse, the gain by RetMask "
-        f"and the sparseness of the retrieval scores correlate at {_signed(found.r.value, 2)} "
-        f"(95 % interval {_signed(found.r.low, 2)} to {_signed(found.r.high, 2)}).",
-        f"The gains, from {_signed(table['gain'].min(), 1)} to {_signed(table['gain'].max(), 1)} "
-        f"points, differ {'more' if differ else 'no more'} than chance explains (Q = "
-        f"{found.spread.q:.1f} on {found.spread.freedom} degrees of freedom, p = "
-        f"{found.spread.p:.2g}; the standard deviation of the true gains is estimated at "
-        f"{found.tau:.1f} points)."]
-    if not differ and error > ASSUMED_ERROR:
-        visible = plan.content["smallest_effect"]["standard_deviation_of_gains"]
-        said.append(
-            f"Their standard errors are {error:.1f} points instead of the {ASSUMED_ERROR:g} that "
-            f"the plan assumed, so only gains with a standard deviation of about "
-            f"{visible * error / ASSUMED_ERROR:.0f} points were likely to be seen to differ.")
-    return [*said, verdict(found, len(table), plan) if complete else
-            f"These are {done} of {wanted} planned trainings, so there is no verdict yet."]
-
-
-def room_for_gain(table: pd.DataFrame) -> str:
-    """Say whether sparser designs began with more room for a gain."""
-    r = table["sparsity"].corr(table["found"])
-    return (f"Sparsity and the share of needles found before RetMask correlate at {_signed(r, 2)} "
-            f"over these versions: sparser ones have {'more' if r < 0 else 'less'} room for a "
-            "gain, so these data could not tell the two causes apart.")
-
-
-def _signed(value: float, digits: int) -> str:
-    return f"{value:.{digits}f}".replace("-", "−")
 
 
 def smallest_effect(
