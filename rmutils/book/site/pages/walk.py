@@ -21,8 +21,9 @@ PICTURE = BOOK / "_static" / "walk.svg"
 """The same picture for the README."""
 WIDTH, NARROW, LETTER, LINE, SIZE = 620, 340, 9.0, 26, 15
 """Widths of the picture, of that for a phone and of a letter; heights of a line and the letters."""
-AROUND = 7
-"""Tokens of the prompt that are shown on either side of what the head looks at."""
+AROUND = 88
+"""For each of so many pixels of width a token of the prompt is shown on either side of what the
+head looks at."""
 SECONDS, HOLD = 0.4, 8
 """Each token of the answer takes so long; the whole answer stands for so many more."""
 GAP = "…"
@@ -56,7 +57,8 @@ def picture(case: dict[str, Any], width: int = WIDTH) -> str:
     """
     head = case["heads"][0]
     prompt, written, looks = case["prompt"], case["written"], head["looks"]
-    places = _lines(_excerpt(prompt, case["inserted"], looks), prompt, 1.6, width)
+    shown = _excerpt(prompt, case["inserted"], looks, width // AROUND)
+    places = _lines(shown, prompt, 1.6, width)
     below = max(line for _, line, *_ in places.values()) + 2.6
     answer = _lines([*range(len(written))], written, below, width)
     height = (max(line for _, line, *_ in answer.values()) + 0.7) * LINE
@@ -83,10 +85,12 @@ def _inside(place: int, span: Sequence[int]) -> bool:
     return span[0] <= place < span[1]
 
 
-def _excerpt(prompt: Sequence[str], inserted: Sequence[int], looks: Sequence[int]) -> list[int]:
+def _excerpt(
+    prompt: Sequence[str], inserted: Sequence[int], looks: Sequence[int], around: int
+) -> list[int]:
     """The positions that are shown; -1 stands for a gap."""
     near = {j for middle in {*looks, *range(*inserted)} - {0}
-            for j in range(middle - AROUND, middle + AROUND + 1) if 0 < j < len(prompt)}
+            for j in range(middle - around, middle + around + 1) if 0 < j < len(prompt)}
     chosen: list[int] = [0]
     for j in sorted(near):
         gap = j > chosen[-1] + 1
