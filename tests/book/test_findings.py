@@ -4,8 +4,8 @@ import math
 
 import pytest
 
+from rmutils.book.figures.report import rounded
 from rmutils.book.findings import Measured, declare, finding, registry, say
-from rmutils.book.findings.registry import rounded
 from rmutils.core.errors import NotStored, UserError
 from rmutils.core.registry import Registry
 from rmutils.stats import Interval
@@ -39,11 +39,21 @@ def lost(monkeypatch):
     ((-5.24, -9.6, -1.9), ("-5", "-10", "-2")),
     ((0.017, 0.011, 0.024), ("0.017", "0.011", "0.024")),
     ((8.0, 7.0, 10.0), ("8", "7", "10")),  # a count has no decimals
+    ((100 * 0.395 - 1e-14, 0.67, 76.2), ("40", "1", "76")),  # a half, but for the sum's error
     ((83.3, math.nan, math.nan), ("83", "", "")),
     ((3, math.nan, math.nan), ("3", "", "")),
 ])
 def test_digits_are_those_that_the_interval_allows(found, shown):
     assert rounded(Interval(*found)) == shown
+
+
+def test_what_is_no_comparison_has_no_verdict(lost):
+    @declare("test-share", unit="percent", place="fig-lost", otherwise="{value} % are lost.")
+    def measure():
+        return Measured(Interval(2, 0, 5), ["sweep/a/1"], verdict=registry.NONE)
+
+    assert say("Of all, {share} % are lost.", share=finding("test-share")).data == (
+        "Of all, [2](#fig-lost) % are lost.")
 
 
 def test_prose_has_the_numbers_of_what_it_expects(lost):

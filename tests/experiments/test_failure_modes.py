@@ -16,12 +16,15 @@ from rmutils.book.chapters.failure_modes.experiment import (
     failure_modes,
     failure_modes_stored,
 )
+from rmutils.book.findings import failure_modes as _findings  # noqa: F401
+from rmutils.book.findings import finding
 from rmutils.book.site.parameters import check_parameters
 from rmutils.core import paths
 from rmutils.core.errors import UserError
 from rmutils.evaluation.answers import answer
 from rmutils.evaluation.failure_prompts import OUTCOMES, FailurePrompt, failure_prompts, outcome
 from rmutils.heads import HeadScores, mask_heads
+from rmutils.heads.masking import MATCHED
 from rmutils.models import load_model
 from rmutils.preference.responses import Response, Transformers
 
@@ -263,3 +266,22 @@ def test_the_command_makes_the_very_configuration():
     parsed = check_parameters(paths.NOTEBOOKS / "08_failure_modes.ipynb", given)
     assert parsed.pop("model") == "tiny-qwen3" and parsed.pop("compute") == "auto"
     assert FailureConfig(**parsed) == config
+
+
+def test_a_failure_is_shown_only_where_it_could_show():
+    """What repeats the prompt passes these chains: failing them shows nothing of reasoning."""
+    def lost(kind, *of):
+        names = [(f"A{letter}ne Bok", f"B{letter}t Ahl") for letter in "abcdefghijklmnopqrst"]
+        prompts = tuple(FailurePrompt(kind, "any", f"From {a} to {b}", (a, b)) for a, b in names)
+        rows = [{"prompt": i, "kind": kind, "form": "any", "masked": masked, "draw": 0,
+                 "text": f"{a}, then {b}" if i < passed else "", "finished": True}
+                for masked, passed in ((WHOLE, 15), ("retrieval", 0), ("non-retrieval", 10))
+                for i, (a, b) in enumerate(names)]
+        modes = FailureModes.of(prompts, pd.DataFrame(rows))
+        return finding(of[0], modes, "m", ["a"], kind, of[1])
+
+    names, chains = (lost(kind, "prompts-failed", "retrieval") for kind in (NAME, CHAIN))
+    assert (names.value, names.verdict) == (75, "shown")
+    assert (chains.value, chains.verdict) == (75, "undecided")
+    assert lost(NAME, "prompts-failed-beyond", "non-retrieval").value == 50
+    assert "No prompts" in lost(NAME, "prompts-failed", MATCHED).missing

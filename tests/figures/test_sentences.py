@@ -1,24 +1,12 @@
 """A computed sentence follows its numbers: with other results it says something else."""
 
-
 import numpy as np
 import pandas as pd
-import pytest
 
 from rmutils.book.chapters import sentences
-from rmutils.book.chapters.failure_modes.experiment import (
-    WHOLE,
-    FailureConfig,
-    FailureModes,
-    failure_modes_stored,
-)
 from rmutils.book.chapters.general_abilities.experiment import stored_abilities
 from rmutils.book.figures import report
-from rmutils.evaluation.failure_prompts import OUTCOMES, FailurePrompt
-from rmutils.heads.masking import MATCHED
 from rmutils.stats import Interval
-
-NAME, FORMAT, CHAIN = OUTCOMES
 
 
 def test_a_difference_within_rounding_has_no_sign():
@@ -26,16 +14,6 @@ def test_a_difference_within_rounding_has_no_sign():
     none = -4.4e-16
     assert report.by_sign(Interval(none, none, none), "above", "below", "open") == "open"
     assert report.by_sign(Interval(-1e-3, -1e-3, -1e-3), "above", "below", "open") == "below"
-
-
-@pytest.mark.parametrize("low, high, said", [
-    (0.1, 0.3, "these heads"), (-0.3, -0.1, "layers account"), (-0.1, 0.2, "layers account"),
-    (-0.2, 0.6, "leaves open"), (-0.5, 0.3, "leaves open")])
-def test_the_rule_of_the_plan(low, high, said):
-    """Half of a cost of 0.8 is 0.4: an interval around zero decides only if it is narrower."""
-    found = Interval((low + high) / 2, low, high)
-    assert said in sentences.heads_or_layers(found, 0.8, 3)
-    assert "single draw" in sentences.heads_or_layers(found, 0.8, 1)
 
 
 def test_models_with_needles_left_to_find_are_named():
@@ -57,39 +35,6 @@ def test_tasks_that_could_not_fall_are_left_out():
     assert "all 6" in sentences.left_out("m", [], 6)
     certain = samples.assign(score=100.0)
     assert not sentences.at_a_constant(certain, constant)
-
-
-def modes(chain: str, passed: int, others: int = 0, matched: int = 0) -> FailureModes:
-    prompts = (FailurePrompt(CHAIN, "any", chain, ("Anna", "Bo")),) * 40
-    rows = [{"prompt": i, "kind": CHAIN, "form": "any", "masked": masked, "draw": draw,
-             "text": "Anna, then Bo" if i < n else "", "finished": True}
-            for masked, n, draws in ((WHOLE, passed, 1), ("retrieval", 0, 1),
-                                     ("non-retrieval", others, 1), (MATCHED, matched, 2))
-            for i in range(40) for draw in range(draws)]
-    return FailureModes.of(prompts, pd.DataFrame(rows))
-
-
-def test_what_a_parrot_passes():
-    assert "copied, and nothing" in sentences.passed_by_repeating(modes("From Anna to Bo.", 30))
-    assert "more than repeating" in sentences.passed_by_repeating(modes("From A to B.", 30))
-    stored, _ = failure_modes_stored("smollm2-135m", FailureConfig(), compute="never")
-    lines = dict(line.removeprefix("- **").split("**: ", 1) for line in
-                 sentences.passed_by_repeating(stored).splitlines())
-    assert "passes 100%" in lines[CHAIN] and "more than repeating" in lines[FORMAT]
-
-
-def test_layer_matched_others_beside_the_heads():
-    def said(matched):
-        return sentences.matched_failures("m", modes("?", 36, 36, matched), 0)
-
-    assert "it is these heads" in said(36) and "layers account for it" in said(0)
-    assert "2 layer-matched draws" in said(0) and "another layer" not in said(0)
-    partly = sentences.matched_failures("m", modes("?", 36, 36, 36), 2)
-    assert "2 of these heads" in partly and "a hint that it is" in partly
-    assert "so it is" not in partly
-    unasked = modes("?", 36)
-    table = unasked.table[unasked.table["masked"] != MATCHED]
-    assert "but not run" in sentences.matched_failures("m", FailureModes(unasked.prompts, table), 0)
 
 
 def test_what_is_missing_from_the_plan_is_said():

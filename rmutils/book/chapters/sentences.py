@@ -12,37 +12,11 @@ import pandas as pd
 import yaml
 
 from rmutils.book.chapters.data_and_training.pair_statistics import difference_on_same
-from rmutils.book.chapters.failure_modes.experiment import WHOLE, FailureModes
 from rmutils.book.chapters.general_abilities.experiment import BEFORE, means_by_strategy
 from rmutils.book.figures.report import by_sign, join, number
 from rmutils.core.paths import DATA
-from rmutils.heads.masking import MATCHED
-from rmutils.stats import Interval
 
 PLAN = DATA / "plans" / "layer_matched.yml"
-
-
-def heads_or_layers(control: Interval, cost: float, draws: int, displaced: int = 0) -> str:
-    """Apply the rule of the plan of the layer-matched controls.
-
-    Parameters
-    ----------
-    control : Interval
-        How much more is left by masking layer-matched others than by masking retrieval heads.
-    cost : float
-        What masking retrieval heads costs.
-    draws : int
-        Random choices of the others. One says nothing of another.
-    displaced : int
-        Heads of each draw that came from another layer: then the layers match in part only.
-    """
-    if draws < 2:
-        return "which a single draw of others cannot settle"
-    layers = "so the layers account for it, whichever of their heads are masked"
-    if control.low <= 0 <= control.high and control.high - control.low >= abs(cost) / 2:
-        return "which leaves open whether it is the heads or their layers"
-    heads = "a hint that" if displaced else "so"
-    return by_sign(control, f"{heads} it is these heads, and not only their layers", layers, layers)
 
 
 def missing_from_plan(chapter: str, model: str, draws: int) -> str:
@@ -103,50 +77,6 @@ def left_out(model: str, tasks: Sequence[str], of: int) -> str:
             f"surely above a constant answer in {', '.join(tasks)}: these could not have shown a "
             "loss." if tasks else f"the mean is over all {of} tasks; before training the model is "
             "above a constant answer in each."))
-
-
-# Chapter 8
-
-def passed_by_repeating(modes: FailureModes) -> str:
-    """Say which kinds a parrot would pass, and what passing them therefore shows."""
-    repeated, whole = modes.repeated(), modes.shares().query("masked == @WHOLE").set_index("kind")
-    lines = []
-    for kind, share in repeated.items():
-        own = Interval(*whole.loc[kind, ["value", "low", "high"]])
-        lines.append(
-            f"- **{kind}**: repeating the prompt passes {share:.0%}. The whole model passes "
-            f"{number(*own)}, " + (
-                "so passing shows that the answer was copied, and nothing beyond that."
-                if share >= own.low else "which takes more than repeating."))
-    return "\n".join(lines)
-
-
-def matched_failures(model: str, modes: FailureModes, displaced: int) -> str:
-    """Say what masking layer-matched others costs, for each kind that was asked.
-
-    Parameters
-    ----------
-    displaced : int
-        As from `rmutils.heads.masking.count_displaced`.
-    """
-    losses = modes.losses().set_index(["kind", "more", "less"])
-    draws = modes.table.loc[modes.table["masked"] == MATCHED, "draw"].nunique()
-    lines = []
-    for kind in losses.index.unique("kind"):
-        if (kind, MATCHED, "retrieval") not in losses.index:
-            lines.append(f"- {kind}: planned with layer-matched heads masked, but not run.")
-            continue
-        control, cost, own = (Interval(*losses.loc[(kind, *pair), ["value", "low", "high"]])
-                              for pair in ((MATCHED, "retrieval"), (WHOLE, "retrieval"),
-                                           (WHOLE, MATCHED)))
-        lines.append(
-            f"- **{kind}**: masking as many others of the same layers loses {number(*own)} of the "
-            f"prompts, masking the retrieval heads {number(*cost)}. The difference is "
-            f"{number(*control)}, {heads_or_layers(control, cost.value, draws, displaced)}."
-            + ("" if kind == "entity name" else
-               " The plan asks about names only; this is beside it."))
-    return (f"{model}, {draws} layer-matched draws.{_displaced(displaced)}\n\n"
-            + "\n".join(lines))
 
 
 # Chapter 9

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from difflib import SequenceMatcher
 from itertools import pairwise
-from math import floor, isnan, log10
+from math import ceil, floor, isnan, log10
 from typing import Any
 
 import pandas as pd
@@ -24,6 +24,10 @@ from rmutils.stats import Interval
 
 ROUNDING = 1e-9
 _COUNTS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+WIDEST = 5
+"""An interval at least this wide is shown without decimals; one a tenth as wide has one more."""
+DIGITS = 6
+"""Most decimals."""
 MOST_ROWS = 12
 """A table with more rows is folded."""
 
@@ -45,6 +49,34 @@ def number(value: float, low: float | None = None, high: float | None = None) ->
     return f"{shown} [{start},\u00a0{end}]"
 
 
+def rounded(found: Interval) -> tuple[str, str, str]:
+    """Round a value and its ends as findings and claims show them; without interval, no ends.
+
+    An end that is not zero is not rounded to zero: that could turn a verdict. Zero has no sign.
+    """
+    value, low, high = (float(f"{x:.12g}") for x in found)  # without the rounding of sums
+    if isnan(value):
+        return "\N{EN DASH}", "", ""
+    if isnan(low) or isnan(high):
+        whole = abs(value) >= 9.5 or value.is_integer()
+        return f"{value:,.0f}" if whole else f"{value:z.2g}", "", ""
+    width = high - low
+    whole = width <= 0 or width >= WIDEST or all(x.is_integer() for x in (value, low, high))
+    digits = 0 if whole else ceil(log10(WIDEST / width))
+    while digits < DIGITS and any(end and not float(f"{end:.{digits}f}") for end in (low, high)):
+        digits += 1
+    # As decimals, so that a share and the same in percent are rounded alike: 0.235 is no float.
+    shown, start, end = (f"{Decimal(str(x)):z.{digits}f}" for x in (value, low, high))
+    return shown, start, end
+
+
+def _decimals(width: float) -> int:
+    """Up to the first digit of a small width, and never less than three decimals then."""
+    if 0 < width < 0.01:
+        return max(3, -floor(log10(width)))
+    return 3 if width == 0 else 2 if width < 1 else 1 if width < 10 else 0
+
+
 def counted(value: float, low: float, high: float) -> str:
     """Like `number`, but without an interval of no width: chance has no part in a count."""
     return number(value) if low == high else number(value, low, high)
@@ -63,13 +95,6 @@ def sentence(row: Any) -> str:
     beside = "; ".join(filter(None, (row.over, row.blocked)))
     text = row.sentence.format(effect=shown)
     return text[0].upper() + text[1:] + (f" ({beside})." if beside else ".")
-
-
-def _decimals(width: float) -> int:
-    """Up to the first digit of a small width, and never less than three decimals then."""
-    if 0 < width < 0.01:
-        return max(3, -floor(log10(width)))
-    return 3 if width == 0 else 2 if width < 1 else 1 if width < 10 else 0
 
 
 def by_sign(found: Interval, above: str, below: str, undecided: str) -> str:

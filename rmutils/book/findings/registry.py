@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
+from rmutils.book.figures.report import rounded
 from rmutils.book.verdicts import Effect
 from rmutils.core.errors import NotStored, UserError
 from rmutils.core.registry import Registry
@@ -19,10 +20,6 @@ AGAINST: Verdict = "opposite shown"
 UNDECIDED: Verdict = "undecided"
 NONE: Verdict = ""
 """Of what is no comparison."""
-WIDEST = 5
-"""An interval at least this wide is shown without decimals; one a tenth as wide has one more."""
-DIGITS = 6
-"""Most decimals."""
 
 
 @dataclass(frozen=True)
@@ -114,27 +111,6 @@ class Finding:
         """What the finding says by itself, whatever its verdict is."""
         one = -self if self.turned else self
         return self.otherwise.format(value=one, ci=f"{one:ci}", verdict=one.verdict)
-
-
-def rounded(found: Interval) -> tuple[str, str, str]:
-    """Round a value and its ends alike; the ends are empty if there is no interval.
-
-    An end that is not zero is not rounded to zero: that could turn a verdict.
-    """
-    # Ends that differ by the rounding of sums only are equal.
-    value, low, high = (float(f"{end:.12g}") for end in found)
-    if math.isnan(value):
-        return "\N{EN DASH}", "", ""
-    if math.isnan(low) or math.isnan(high):
-        whole = abs(value) >= 9.5 or value == round(value)
-        return f"{value:,.0f}" if whole else f"{value:z.2g}", "", ""
-    width = max(high - low, 0.0)
-    counts = value == round(value) and low == round(low) and high == round(high)
-    digits = 0 if width >= WIDEST or not width or counts else math.ceil(math.log10(WIDEST / width))
-    while digits < DIGITS and any(end and not float(f"{end:.{digits}f}") for end in (low, high)):
-        digits += 1
-    shown = (f"{x:z.{digits}f}" for x in (value, low, high))
-    return next(shown), next(shown), next(shown)
 
 
 @dataclass(frozen=True)

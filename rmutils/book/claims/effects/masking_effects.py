@@ -223,14 +223,14 @@ def _lost(model: str, kind: str, more: str, less: str) -> Effect:
     row = modes.losses().set_index(["kind", "more", "less"]).loc[kind, more, less]
     return Effect(row["value"], row["low"], row["high"], "share of prompts", (artifact.name,),
                   modes.table.query("kind == @kind")["prompt"].nunique(),
-                  blind=_failure_blind_spot(modes, kind))
+                  blind=failure_blind_spot(modes, kind))
 
 
 COPIED = "entity name"
 """The kind whose task is to copy, so that a response may repeat the prompt."""
 
 
-def _failure_blind_spot(modes: FailureModes, kind: str) -> str:
+def failure_blind_spot(modes: FailureModes, kind: str) -> str:
     """Why responses of this kind could not have shown it: the prompt itself passes, or the whole
     model's responses pass as often on other prompts."""
     own = modes.table.query("kind == @kind and masked == @WHOLE")
