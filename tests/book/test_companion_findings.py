@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 
+from rmutils.book.chapters.ms_poe.experiment import positions
 from rmutils.book.findings import finding, registry, select_attention
 from rmutils.book.findings.companion_claims import companion_claims
 from rmutils.core.results import read_tables, stored
@@ -37,3 +38,15 @@ def test_claims_of_the_companion_texts_are_answered_from_what_ships():
     assert set(table["chapter"]) == {11, 12, 13, 14}
     assert table.query("chapter > 11")["place"].str.contains("Section").all()
     assert not table["here"].str.contains("Not stored|Not computed|In this run|[*`]").any()
+
+
+def test_a_gain_in_the_middle_is_counted_from_its_needles():
+    """The reversed order in tiny-qwen3, by hand."""
+    tables, _ = positions()
+    found = tables["needles"].query(
+        "model == 'tiny-qwen3' and cause == '' and 0 < place < 1").groupby("variant")["correct"]
+    share = 100 * found.mean()
+    gain = finding("middle-gain", "tiny-qwen3", "1.5 to 1")
+    assert gain.value == pytest.approx(share["1.5 to 1"] - share["plain"]) and gain.clusters == 20
+    lead = finding("many-lead", "tiny-qwen3", "1.5 to 1")
+    assert lead.value == pytest.approx(share["1 to 1.5"] - share["1.5 to 1"])

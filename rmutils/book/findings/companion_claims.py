@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from rmutils.attention.share_attention import Share
-from rmutils.book.chapters.ms_poe import sentences as ms_poe_sentences
+from rmutils.book.chapters.ms_poe.experiment import AUTHORS, ONE, REVERSED, YARN
 from rmutils.book.chapters.share_attention import later_sharing
 from rmutils.book.chapters.share_attention import sentences as sharing_sentences
 from rmutils.book.chapters.share_attention.layer_choice import LayersConfig
@@ -38,12 +38,39 @@ def companion_claims() -> pd.DataFrame:
 
     Columns: `text`, `place`, `claim` (translated), `chapter`, `here`.
     """
-    rows = [(MS_POE, *row) for row in ms_poe_sentences.claims_of_the_summary()]
+    rows = [(MS_POE, *row) for row in _ms_poe()]
     rows += [(SHARE_SELECT, *row) for row in _share_select()]
     rows += [(OLMO3, *row) for row in _olmo3()]
     found = pd.DataFrame(rows, columns=["text", "place", "claim", "chapter", "here"])
     found["here"] = found["here"].str.replace(r"[*`]", "", regex=True)
     return found
+
+
+def _ms_poe() -> Iterator[tuple]:
+    gain = {model: finding("middle-gain", f"tiny-{model}") for model in ("qwen3", "llama", "olmo3")}
+    turned, one, yarn = (finding("middle-gain", "tiny-qwen3", name)
+                         for name in (REVERSED, ONE, YARN))
+    yield ("背景と動機", "The decay of rotary positions is one cause of the loss in the middle", 11,
+           say("It could not be tested. Models trained on answers at the ends find {dip!s} points "
+               "less in the middle than at the ends; those trained on answers anywhere lose "
+               "{loss!s} points of the middle in texts of twice their length.",
+               expect="undecided", dip=finding("two-causes", "dip of A"),
+               loss=finding("two-causes", "loss of B")).data)
+    yield ("Needle-in-a-Haystack", "Beyond the trained length the middle gains 14 points", 11,
+           say("Ratios of 1 to 1.5, our own setting, change the middle by {qwen3!s} points in "
+               "tiny-qwen3, {llama!s} in tiny-llama and {olmo3!s} in tiny-olmo3, which could not "
+               "gain 14. In tiny-qwen3, one ratio for all heads gains {one!s}, the reversed order "
+               "{turned!s} and YaRN {yarn!s}. The authors' ratios cost tiny-llama {authors!s}.",
+               expect={"llama": "undecided", "olmo3": "undecided", "qwen3": "shown"}, **gain,
+               one=one, turned=turned, yarn=yarn,
+               authors=-finding("middle-gain", "tiny-llama", AUTHORS)).data)
+    yield ("マルチスケールの鍵", "One ratio for all heads destroys what they know of neighbours",
+           11,
+           say("Perplexity of short texts under many ratios, minus one of their mean: {qwen3!s} % "
+               "in tiny-qwen3, {llama!s} % in tiny-llama, {olmo3!s} % in tiny-olmo3. In "
+               "smollm2-135m, one ratio costs {large!s} % more than many.",
+               expect={"large": "shown"}, large=finding("price-one-large"),
+               **{model: finding("price-many-minus-one", f"tiny-{model}") for model in gain}).data)
 
 
 def _share_select() -> Iterator[tuple]:

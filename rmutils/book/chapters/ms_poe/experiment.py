@@ -46,6 +46,9 @@ CAUSES = ("A", "B")
 """Answers in the outer fifths of the training texts; answers anywhere."""
 AT_ONCE = 3
 """Variants of a measurement of a cause: a part of the plan is stored without the rest."""
+MANY, ONE, REVERSED = "1 to 1.5", "all 1.25", "1.5 to 1"
+"""Ratios of the same mean: one for each head, one for all heads, and the reversed order."""
+AUTHORS, SPARED, YARN = "1.2 to 1.8, by prompt", "1 to 1.5, spared", "YaRN"
 LOOKS_BACK = 0.4
 """Mean attention to the token before, from which on a head is spared."""
 
@@ -110,6 +113,11 @@ def misread_ranges(plan: Plan) -> dict[str, tuple[float, float]]:
     ranges = {name: _ends(name) for name, what in plan.content["strained"]["variants"].items()
               if what.startswith("the seed's range")}
     return {name: ends for name, ends in ranges.items() if ends[0] > 1}
+
+
+def labels(plan: Plan) -> dict[str, str]:
+    """Return how a page names variants whose planned name misleads."""
+    return {name: f"all heads at {name}" for name in misread_ranges(plan)}
 
 
 def previous_token_heads(lm: LanguageModel, least: float = LOOKS_BACK) -> list[Head]:
