@@ -51,7 +51,7 @@ HOMES = {
 }
 """Promised names, and the modules that have them."""
 __all__ = list(HOMES)
-__version__ = "1.0.0"
+__version__ = "1.2.0"
 
 
 def __getattr__(name: str) -> Any:

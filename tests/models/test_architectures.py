@@ -141,6 +141,8 @@ def test_every_command_refuses_the_others_in_one_sentence(folder):
             f"an output projection `o_proj` in every layer. {EXAMINED}\n")
 
 
-def test_the_page_on_models_of_ones_own_says_the_same():
+def test_pages_on_other_models_say_the_same():
     page = (ROOT / "notebooks" / "your_own_model.ipynb").read_text(encoding="utf-8")
     assert "report.say(EXAMINED)" in page
+    families = EXAMINED[EXAMINED.index("as in Llama"):EXAMINED.index(", as Qwen3-Next")]
+    assert families in (ROOT / "book" / "quickstart.md").read_text(encoding="utf-8")

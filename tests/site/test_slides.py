@@ -1,6 +1,7 @@
 """Slides of the lessons: all that they name exists, and they work without anything else."""
 
 import re
+from itertools import pairwise
 
 import nbformat
 import pytest
@@ -51,6 +52,17 @@ def test_lessons_show_what_chapters_computed(made):
             assert said in text.partition("</section>")[0]
         assert text.count("It is <strong>0.5</strong>.") == sum("said" in s for s in slides) >= 1
         assert not re.findall(r'src="(?!data:)|href="(?!data:|\.\./\.\./)', text)
+
+
+def test_a_change_of_model_is_announced(made):
+    for lesson, file in zip(LESSONS, made, strict=True):
+        slides = yaml.safe_load(lesson.read_text("utf-8"))["slides"]
+        assert all("model" in slide for slide in slides if "figure" in slide or "said" in slide)
+        models = [slide["model"] for slide in slides if "model" in slide]
+        changes = [new for old, new in pairwise(models) if new != old]
+        text = file.read_text("utf-8")
+        assert re.findall(r"From here: ([^<]+)<", text) == changes
+        assert text.count(">Model: ") == len(models) - len(changes) > 0
 
 
 def test_links_lead_to_parts_of_pages(html):

@@ -2,7 +2,8 @@
 
 `book/slides/*.yml` lists them. A slide has a `title` and any of: `text` (Markdown), `equation`
 (LaTeX, as far as Matplotlib knows it), `figure` (the name of a figure of the book), `said`
-(chapter/cell: sentences that this cell computed), `notes` (for the teacher). No result is written
+(chapter/cell: sentences that this cell computed), `model` (which the slide is about; a change is
+announced), `notes` (for the teacher). No result is written
 into the lists. The first slide, with the paper, its authors and the licence, is made from the
 list's head and `CITATION.cff`.
 """
@@ -63,20 +64,29 @@ def render(
     lesson: dict[str, Any], chapters: dict[str, NotebookNode], frame: Template
 ) -> str:
     """The HTML of one lesson: `title`, `about` and `slides`."""
-    slides = "\n".join(_slide(slide, number, chapters)
-                       for number, slide in enumerate(lesson["slides"], 2))
+    slides, before = [], ""
+    for number, slide in enumerate(lesson["slides"], 2):
+        slides.append(_slide(slide, number, chapters, before))
+        before = slide.get("model", before)
     paper, = yaml.safe_load(CITATION.read_text(encoding="utf-8"))["references"]
     authors = " and ".join(f"{a['given-names']} {a['family-names']}" for a in paper["authors"])
     return frame.substitute(
-        title=html.escape(lesson["title"]), about=html.escape(lesson["about"]), slides=slides,
+        title=html.escape(lesson["title"]), about=html.escape(lesson["about"]),
+        slides="\n".join(slides),
         paper=html.escape(paper["title"]), authors=html.escape(f"{authors}, {paper['year']}"),
         count=len(lesson["slides"]) + 1)
 
 
-def _slide(slide: dict[str, Any], number: int, chapters: dict[str, NotebookNode]) -> str:
-    if unknown := set(slide) - {"title", "text", "equation", "figure", "said", "notes"}:
+def _slide(slide: dict[str, Any], number: int, chapters: dict[str, NotebookNode],
+           before: str) -> str:
+    """The HTML of a slide; `before` is the model that was shown last."""
+    if unknown := set(slide) - {"title", "text", "equation", "figure", "said", "model", "notes"}:
         raise UserError(f"slide {number} has {', '.join(sorted(unknown))}, which no slide has")
     parts = [f"<h2>{html.escape(slide['title'])}</h2>"]
+    if model := slide.get("model"):
+        changed = before not in ("", model)
+        parts.append(f'<p class="model{" other" * changed}">{"From here" if changed else "Model"}'
+                     f": {html.escape(model)}</p>")
     if "text" in slide:
         parts.append(_MARKDOWN.render(slide["text"]))
     if "equation" in slide:

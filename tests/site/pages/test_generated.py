@@ -21,9 +21,10 @@ def test_lists_hold_all_and_lead_to_it(pages):
     items = [li.text.strip() for li in page.select("div.body li")]
     assert items[:4] == ["Fig. 1: A line.", f"Tab. 1: {EVIL}", "Fig. 2: Two more lines.",
                          "Fig. 3: Two more lines."]
-    assert "name = None (str | None): of *what*" in items
-    assert "tau = 0.1 (float): heads at or above | this score count" in items
-    assert text.count("One chapter") == 3  # two headings, and a link
+    rows = [[cell.text for cell in row.select("td")] for row in page.select("div.body tr")]
+    assert ["name", "None", "str | None", "of *what*"] in rows
+    assert ["tau", "0.1", "float", "heads at or above | this score count"] in rows
+    assert text.count("One chapter") == 2  # headings, the second a link
     chapter = BeautifulSoup((pages / "chapters/05_one.html").read_text("utf-8"), "html.parser")
     pictures = page.select("div.body li img")
     assert len(pictures) == 3 and all((pages / i["src"]).is_file() for i in pictures)
@@ -48,7 +49,7 @@ def test_errata_are_the_disagreements_of_the_audit():
     wrong = findings[~findings["agrees"]]
     text = errata(paths.BOOK).replace("\\", "")
     assert text.startswith(f"{len(wrong)} of {len(findings)} ")
-    entries = re.split(r"\*\*E\d+\*\* ", text)[1:]
+    entries = re.split(r"\| \*\*E\d+\*\* ", text)[1:]
     assert len(entries) == len(wrong)
     groups = re.findall(r"^## (?!Copies)(.*)", text, re.MULTILINE)
     assert f"{len(groups)} groups" in text and len(groups) < len(wrong) / 3
@@ -56,9 +57,10 @@ def test_errata_are_the_disagreements_of_the_audit():
     assert len(places) == len(set(places))  # what shares a table is in one group
     told = set(entries)
     for row in wrong.itertuples():
-        mine = [e for e in told if e.startswith(f"{row.what}\n") and f"({row.place_a})" in e
-                and f"({row.place_b})" in e]
-        assert mine and "- affects: " in mine[0]
+        mine = [e for e in told if e.startswith(f"| {row.what} | ") and f"({row.place_a}) | " in e
+                and f"({row.place_b}) | " in e]
+        touched = mine[0].partition(f"({row.place_b}) | ")[2] if mine else ""
+        assert re.match(r"\w.* \|\n", touched)
     runs = (paths.DATA / "paper/published_maps.csv").read_text().splitlines()[1:]
     silent = sum(run.endswith(",0") for run in runs)
     assert f"In {silent} of the {len(runs)} runs that count as successful, no head" in text
@@ -70,7 +72,11 @@ def test_citation_and_changes_come_from_the_projects_files():
     for part in (known["title"], str(known["version"]), known["license"]):
         assert f"{{{part}}}" in told
     assert "url" not in told or known.get("url") or known.get("repository-code")
-    assert changes(paths.BOOK).strip() in (paths.ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    log = (paths.ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
+    lines = changes(paths.BOOK).splitlines()
+    assert f"- **{known['version']}**, {known['date-released']}: " in lines[0]
+    assert len(lines) == sum(line.startswith("## [") for line in log) - 1  # [Unreleased]
+    assert all(line.partition(": ")[2] in log for line in lines)
     entry = bibtex(paths.BOOK, "ma2026retmask")
     assert entry.count("@") == 1 and "2601.11020" in entry
     with pytest.raises(UserError, match="nobody1999"):

@@ -166,14 +166,20 @@ def figures_and_tables(book: Path) -> str:
 
 
 def parameters(book: Path) -> str:
-    """All parameters by chapter: name, default, type, meaning."""
+    """A table of the parameters of each chapter: name, default, type, meaning."""
     parts = []
-    for name, notebook in chapters(book):
-        lines = [f"- **`{p.name}`** = `{p.default!r}` (`{p.annotation}`): {literal(p.comment)}"
-                 for p in read_parameters(book / "chapters" / f"{name}.ipynb").values()]
-        if lines:
-            parts += [f"## {title(notebook)}", "", f"{{doc}}`chapters/{name}`", "", *lines, ""]
+    for name, _ in chapters(book):
+        rows = [[*map(_code, (p.name, repr(p.default), p.annotation)), literal(p.comment)]
+                for p in read_parameters(book / "chapters" / f"{name}.ipynb").values()]
+        if rows:
+            parts += [f"## {{doc}}`chapters/{name}`", "",
+                      "| name | default | type | meaning |", "|:--|:--|:--|:--|",
+                      *(f"| {' | '.join(row)} |" for row in rows), ""]
     return "\n".join(parts)
+
+
+def _code(text: str) -> str:
+    return "`" + text.replace("|", r"\|") + "`"
 
 
 def said(book: Path, chapter: str, cell: str) -> str:
@@ -208,17 +214,15 @@ def errata(book: Path) -> str:
              "## Copies among the published runs", "", *_copies(load_published_maps()), ""]
     number = 0
     for where, rows in linked.items():
-        parts += [f"## {literal(where)}", ""]
-        if folded := len(rows) > MOST_OPEN:
-            parts += [f"::::{{dropdown}} {len(rows)} pairs: "
-                      f"{', '.join(dict.fromkeys(row.check for row in rows))}", ""]
+        table = ["| | what | printed | and | affects |", "|:--|:--|:--|:--|:--|"]
         for row in rows:
             number += 1
-            parts += [f"**E{number}** {literal(row.what)}", "",
-                      f"- {_value(row.value_a)} ({literal(row.place_a)})",
-                      f"- {_value(row.value_b)} ({literal(row.place_b)})",
-                      f"- affects: {_touched(row, gains)}", ""]
-        parts += ["::::", ""] * folded
+            table.append(f"| **E{number}** | {literal(row.what)} | {_value(row.value_a)} "
+                         f"({literal(row.place_a)}) | {_value(row.value_b)} "
+                         f"({literal(row.place_b)}) | {_touched(row, gains)} |")
+        kinds = ", ".join(dict.fromkeys(row.check for row in rows))
+        parts += [f"## {literal(where)}", "", *folded(
+            table, len(rows), f"{len(rows)} pairs: {kinds}" if len(rows) > MOST_OPEN else ""), ""]
     return "\n".join(parts)
 
 
@@ -308,8 +312,10 @@ def points(book: Path) -> str:
 
 
 def changes(book: Path) -> str:
-    """The project's changelog without its heading."""
-    return CHANGELOG.read_text(encoding="utf-8").partition("\n")[2]
+    """One line for each version: its number, its date and the first sentence of its changes."""
+    text = CHANGELOG.read_text(encoding="utf-8")
+    return "\n".join(f"- **{version}**, {date}: {what}" for version, date, what in re.findall(
+        r"^## \[(\d\S*)\] - (\S+)\n\n([^\n]+)$", text, re.MULTILINE))
 
 
 def playground_speed(book: Path) -> str:
@@ -325,22 +331,22 @@ def playground_speed(book: Path) -> str:
     reading = prompt * weights["layers"] / rates[32] + weights["words"] / rates[1]
     writing = (weights["layers"] + weights["words"]) / rates[1]
     step = 1 / typical("per_second", what="first")
-    return (
-        f"In headless Chromium on two cores ({found.environment['hardware'].split(',')[0]}), the "
-        f"model loads in {typical('seconds', what='load', **{'from': 'server'}):.1f} s from a web "
-        f"server and in {typical('seconds', what='load', **{'from': 'folder'}):.1f} s from a "
-        f"folder. A prompt of {prompt:.0f} tokens is read, and the first token of its answer "
-        f"written, within {first:.1f} s; then {1 / step:.1f} tokens follow in a second. Asked "
-        f"again about the same text, the model begins after "
-        f"{1000 * typical('seconds', what='again'):.0f} ms. The tab holds "
-        f"{memory['loaded'] / 1e6:.0f} MB with the model and {memory['answered'] / 1e6:.0f} MB "
-        "with both answers. One thread does all of this: faster cores help, more of them do not. "
-        f"How near is this to what the kernel gives? It does {rates[32] / 1e9:.0f} billion "
-        f"multiply-adds a second with 32 tokens at a time and {rates[1] / 1e9:.1f} billion with "
-        "one, where unpacking weights takes most of the time. The products alone would thus need "
-        f"{reading:.1f} s to the first token ({reading / first:.0%} of what it takes) and "
-        f"{1000 * writing:.0f} ms for each later one ({writing / step:.0%}). Measured by "
-        f"`{found.command}` on {found.environment['created'][:10]}.")
+    rows = {
+        "load the model, from a web server":
+            f"{typical('seconds', what='load', **{'from': 'server'}):.1f} s",
+        "load the model, from a folder":
+            f"{typical('seconds', what='load', **{'from': 'folder'}):.1f} s",
+        f"read a prompt of {prompt:.0f} tokens and write the first of the answer":
+            f"{first:.1f} s; the kernel's products alone, {reading:.1f} s",
+        "write each later token":
+            f"{1000 * step:.0f} ms; the kernel's products alone, {1000 * writing:.0f} ms",
+        "begin another answer about the same text":
+            f"{1000 * typical('seconds', what='again'):.0f} ms",
+        "memory of the tab, with the model and with both answers":
+            f"{memory['loaded'] / 1e6:.0f} and {memory['answered'] / 1e6:.0f} MB"}
+    return "\n".join(["| what | takes |", "|:--|:--|", *(f"| {k} | {v} |" for k, v in rows.items()),
+                      "", f"In headless Chromium ({found.environment['hardware'].split(',')[0]}), "
+                      f"one thread; `{found.command}`, {found.environment['created'][:10]}."])
 
 
 WRITERS: dict[str, Callable[..., str]] = {
