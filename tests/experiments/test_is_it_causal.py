@@ -11,9 +11,11 @@ from rmutils.book.chapters.is_it_causal import experiment as module
 from rmutils.book.chapters.is_it_causal import plots as shown
 from rmutils.book.chapters.is_it_causal.effects import (
     changes,
+    compare_leaders,
     copy_by_length,
     effects,
     imbalance,
+    leading_heads,
     own_heads,
     room,
     token_leaders,
@@ -152,24 +154,10 @@ def test_heads_of_each_token():
     assert token_leaders(result)["step"].unique().tolist() == [0]
 
 
-def test_sentences_follow_the_rule_of_the_plan():
-    result = made(returned=10, lost=2)
-    told = shown.finding("a model", result, 0.05)
-    assert "The top 1 by copy are sufficient beyond the control" in told and "undecided" in told
-    assert "returns 50 [" in told and "loses 40 [" in told  # of 10 and 2 of 20
-    assert "rather sufficient than necessary" in told
-    assert "in 1 of 1 models that could" in shown.across_models({"a": result}, RESTORE, 0.05)
-    assert "in 0 of 1 models" in shown.across_models({"a": result}, REMOVE, 0.05)
-    even = result.sets.assign(right=result.sets["right"].where(
-        result.sets["policy"] != OWN, 0.5))
-    assert "No model shows" in shown.same_at_every_token(
-        {"a": IsItCausal(result.scores, even, result.singles)}, 0.05)
-    assert "change from token to token in 1 of 1" in shown.same_at_every_token(
-        {"a": result}, 0.05)
-    flat = result.sets.assign(right=1.0)
-    bare = IsItCausal(result.scores, flat, result.singles)
-    assert "nothing can be returned" in shown.finding("a model", bare, 0.05)
-    assert "could not have been shown" in shown.same_at_every_token({"a": bare}, 0.05)
+def test_leading_heads_are_counted():
+    assert leading_heads(made(1, 1)) == {
+        "tokens": 2 * NEEDLES, "heads that lead": 2, "most frequent": "0-1",
+        "leads at tokens": NEEDLES}
 
 
 def test_leaders_are_compared_length_by_length():
@@ -182,21 +170,16 @@ def test_leaders_are_compared_length_by_length():
     assert config.heads == ((0, 0), (0, 1)) and config.cases.lengths == (512, 2048)
     table = copy_by_length(scores, config.heads)
     assert [row.value for row in table["difference"]] == [0.5, -0.5]
-    told = shown.leaders_by_length_told(table, config.heads, None, 0.05)
-    assert "has head 0-0 at 256 tokens and head 0-1 at 4,096 tokens; beyond chance, head" in told
-    assert "has not been run" in told
     leaders = Leaders(pd.DataFrame([
         {"needle": n, "length": 512, "layer": 0, "head": head, "restored": 2.0 - head, "gap": 9.0}
         for n in range(6) for head in (0, 1)]))
-    told = shown.leaders_by_length_told(table, config.heads, leaders, 0.05)
-    assert "at 512 tokens (6 answers) head 0-0 restores 1 [1" in told and "could not" not in told
-    few = Leaders(leaders.table[leaders.table["needle"] < 5])  # p is 1/16 at best
-    told = shown.leaders_by_length_told(table, config.heads, few, 0.05)
-    assert "Alone" not in told
-    assert "could not have been shown by 5 answers at 512 tokens (1 [" in told
-    # six at each of two lengths: 2 x 1/32 by Holm's method
+    row, = compare_leaders(leaders, config.heads).itertuples()
+    assert (row.length, row.answers, row.difference.value) == (512, 6, 1.0)
+    assert row.least_p == row.p_holm == 2 / 2**6
+    few = Leaders(leaders.table[leaders.table["needle"] < 5])
+    assert compare_leaders(few, config.heads)["least_p"][0] == 2 / 2**5  # it cannot show anything
     both = Leaders(pd.concat([leaders.table, leaders.table.assign(length=2048)]))
-    assert "Alone" not in shown.leaders_by_length_told(table, config.heads, both, 0.05)
+    assert compare_leaders(both, config.heads)["least_p"].tolist() == [2 * 2 / 2**6] * 2
     assert len(shown.copy_scores_by_length(table, config.heads).axes) == 2
 
 

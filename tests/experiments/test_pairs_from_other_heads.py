@@ -10,9 +10,7 @@ from rmutils.book.chapters.which_heads.pairs_from_other_heads import (
     PairsFromOtherHeads,
     pairs_from_other_heads,
     planned,
-    verdict,
 )
-from rmutils.book.chapters.which_heads.plots import pairs_said
 from rmutils.book.experiments.planned_runs import MATCHED, RETMASK
 from rmutils.core.experiment import load_plan
 from rmutils.heads.detection import detect_stored
@@ -60,7 +58,7 @@ def test_a_comparison_has_the_seeds_of_both_arms(stored):
     assert some.needles()["seeds"].tolist() == [1]
     assert some.by_seed().set_index("heads by").loc["patching"].isna().sum() == 4
     none = replace(stored, trainings={key: one for key, one in fewer.items() if key[0] == "copy"})
-    assert none.needles().empty and "25 of 30" in pairs_said(none)
+    assert none.needles().empty and none.planned - len(none.trainings) == 25
 
 
 def test_results_from_another_machine_are_a_deviation(stored):
@@ -71,13 +69,11 @@ def test_results_from_another_machine_are_a_deviation(stored):
     (said,) = stored.deviations
     seeds = ", ".join(str(seed) for *arm, seed in stored.trainings if tuple(arm) == PATCHING)
     assert f"RetMask by patching, seeds {seeds}" in said and "RetMask by copy" not in said
-    assert f"- {said}" in pairs_said(stored)
     primary = stored.needles().query("primary").iloc[0]
     assert primary["apart"] == primary["seeds"]  # copy on an accelerator, patching on a processor
-    assert f"{primary['apart']} of {primary['seeds']} pairs of trainings" in pairs_said(stored)
     alike = replace(stored, trainings={
         key: replace(one, artifact=stored.artifacts[0]) for key, one in stored.trainings.items()})
-    assert not alike.needles()["apart"].any() and "different machines" not in pairs_said(alike)
+    assert not alike.needles()["apart"].any()
 
 
 def test_what_retmask_changes_in_further_seeds(stored):
@@ -86,10 +82,3 @@ def test_what_retmask_changes_in_further_seeds(stored):
     shares = [one.after.cases["success"].mean() for one in own]
     before = stored.before.cases["success"].mean()
     assert found.value == pytest.approx(np.mean(shares) - before) and score.low > 0
-
-
-@pytest.mark.parametrize(("found", "said"), [
-    ((0.05, 0.01, 0.09, 0.01), "better"), ((-0.05, -0.09, -0.01, 0.01), "worse"),
-    ((0.05, 0.01, 0.09, 0.2), "undecided"), ((0.05, -0.01, 0.09, 0.01), "undecided")])
-def test_the_rule_of_the_plan(found, said):
-    assert said in verdict(*found)

@@ -19,12 +19,10 @@ from rmutils.book.chapters.which_heads.experiment import (
     watch_answer,
 )
 from rmutils.book.chapters.which_heads.masking_losses import (
-    ablations_told,
     agreement,
+    clear,
     compare_ablations,
-    compare_kinds,
     costs,
-    finding,
 )
 from rmutils.book.chapters.which_heads.plots import copy_against_write
 from rmutils.core.experiment import load_plan
@@ -64,19 +62,10 @@ def test_costs_are_what_is_lost_beyond_the_control():
     assert table.loc[PLAIN_TEXT, COPY]["lost"].value == pytest.approx(0.5)
 
 
-def test_finding_follows_the_rule_of_the_plan():
-    result = made({COPY: 10, "locos": 0})  # both scores choose both heads of one layer
-    table = costs(result)
-    said = finding("a model", result, table, (0.1, 0.9), 0.05)
-    assert "The top 2 by copy matter: masking them loses 48 % [" in said  # 10 and 1/2 of 20
-    assert "the only others of the same layers" in said and "the same heads" not in said
-    assert said.endswith(" Undecided: locos.")
-    assert "too few" in finding("a model", result, table.assign(whole=0.05), (0.1, 0.9), 0.05)
-
-
-def test_kinds_are_compared_on_the_same_needles():
-    more = compare_kinds(made({COPY: 10, "locos": 4}), "literal", 2)
-    assert more["kind"].tolist() == ["locos"] and more["more"][0].value == pytest.approx(-0.3)
+def test_a_comparison_is_decided_by_the_rule_of_the_plan():
+    table = costs(made({COPY: 10, "locos": 0})).set_index(["outcome", "kind"])
+    assert clear(table.loc["literal", COPY]) and not clear(table.loc["literal", "locos"])
+    assert not clear(table.loc["literal", COPY], level=1e-9)
 
 
 def test_agreement_counts_heads_and_reads_tau_on_other_scales():
@@ -96,10 +85,6 @@ def test_ablations_are_compared_on_the_same_needles():
         12 / NEEDLES - 1 / (2 * NEEDLES))
     assert table.loc["mean minus zero, heads by copy", "difference"].value == pytest.approx(0.5)
     assert table.loc["query minus zero, heads by copy", "p"] == 1
-    told = ablations_told("a model", by_how["zero"], table.reset_index(), 0.05)
-    assert "3 of 3 added scores decide" in told and "whose heads lose 57 % [" in told
-    assert "Switching off by mean costs otherwise" in told
-    assert "Of the top 2 heads by copy score, anchor has 2" in told
 
 
 def test_heads_that_two_scores_choose_are_masked_once(monkeypatch):

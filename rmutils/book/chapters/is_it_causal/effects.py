@@ -135,6 +135,14 @@ def token_leaders(result: IsItCausal) -> pd.DataFrame:
         leader=list(zip(top["layer"], top["head"], strict=True))).reset_index(drop=True)
 
 
+def leading_heads(result: IsItCausal) -> dict[str, object]:
+    """Count the heads that lead at some token, and the tokens of the most frequent one."""
+    often = token_leaders(result)["leader"].value_counts()
+    return {"tokens": int(often.sum()), "heads that lead": len(often),
+            "most frequent": "-".join(map(str, often.index[0])),
+            "leads at tokens": int(often.iloc[0])}
+
+
 def copy_by_length(scores: HeadScores, heads: Sequence[Head]) -> pd.DataFrame:
     """Compare two heads length by length, on the same needles.
 

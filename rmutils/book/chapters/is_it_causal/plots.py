@@ -1,4 +1,4 @@
-"""Figures and sentences about exchanged heads: what they return, what they lose, and when."""
+"""Figures of exchanged heads: what they return, what they lose, and when."""
 
 from __future__ import annotations
 
@@ -9,30 +9,13 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from rmutils.book.chapters.is_it_causal.effects import (
-    LEAST,
-    compare_leaders,
     effects,
-    imbalance,
-    own_heads,
     room,
     token_leaders,
 )
-from rmutils.book.chapters.is_it_causal.experiment import COPY, REMOVE, RESTORE, IsItCausal, Leaders
-from rmutils.book.figures.report import by_sign, join, number
+from rmutils.book.chapters.is_it_causal.experiment import COPY, REMOVE, RESTORE, IsItCausal
 from rmutils.book.figures.style import BLUE, GREY, INK, ORANGE, RED, WIDTH
 from rmutils.heads.scores import Head
-from rmutils.stats import Interval
-
-CEILING = 0.95
-"""Share of tokens that are right: above it, own heads have no room to return more than others."""
-VERBS = {RESTORE: "restoring", REMOVE: "removing"}
-VERDICTS = {(True, True): "sufficient and necessary beyond the control",
-            (True, False): "sufficient beyond the control, and it is undecided whether they are "
-            "necessary",
-            (False, True): "necessary beyond the control, and it is undecided whether they are "
-            "sufficient",
-            (False, False): "undecided in both directions"}
-"""By whether restoring, and removing, is clear of the control."""
 
 
 def exchanged_sets(results: Mapping[str, IsItCausal]) -> Figure:
@@ -126,107 +109,6 @@ def restored_by_token(result: IsItCausal, model: str, top: int = 8) -> Figure:
     return figure
 
 
-def _points(found: Interval) -> str:
-    return number(*(100 * end for end in found))
-
-
-def finding(model: str, result: IsItCausal, level: float) -> str:
-    """Say by the rule of the plan whether the top heads are necessary or sufficient.
-
-    Scores that choose the same heads are named together.
-    """
-    there, table = room(result), effects(result)
-    if there.value < 0.1:
-        return (f"- **{model}**: without the needle, {1 - there.value:.0%} of the answer's tokens "
-                f"are right already, so nothing can be returned or lost.")
-    count = int(table["count"].min())
-    alike: dict[frozenset[Head], list[str]] = {}
-    for kind in table["kind"].unique():
-        alike.setdefault(frozenset(result.ranking(kind)[:count]), []).append(kind)
-    told: list[str] = []
-    verdicts: list[str] = []
-    for kinds in alike.values():
-        rows = table[(table["kind"] == kinds[0]) & (table["count"] == count)].set_index("way")
-        verdict = VERDICTS[tuple(_clear(rows.loc[way], level) for way in (RESTORE, REMOVE))]
-        if verdict in verdicts:
-            told.append(f"So are those by {join(kinds)}.")
-            continue
-        verdicts = [verdict]
-        same = ", the same heads," * (len(kinds) > 1)
-        less = imbalance(result, kinds[0], count)
-        fewer = Interval(-less.value, -less.high, -less.low)
-        told.append(
-            f"The top {count} by {join(kinds)}{same} are {verdict}: restoring them returns "
-            f"{_points(rows.loc[RESTORE, 'top'])} tokens of 100, and removing them loses "
-            + by_sign(less, f"{_points(less)} more than that (rather necessary than sufficient).",
-                      f"{_points(fewer)} fewer than that (rather sufficient than necessary).",
-                      f"not surely more or fewer ({_points(less)})."))
-    return f"- **{model}**. {' '.join(told)}"
-
-
-def _clear(row: pd.Series, level: float) -> bool:
-    return bool(row["p_holm"] < level and row["difference"].low > 0)
-
-
-def across_models(results: Mapping[str, IsItCausal], way: str, level: float) -> str:
-    """Say in how many models the heads that copy most are necessary, or sufficient.
-
-    Numbers are those of the model in which they differ most from others of their layers.
-    """
-    rows = {}
-    for model, result in results.items():
-        table = effects(result)
-        part = table[(table["way"] == way) & (table["kind"] == COPY)]
-        rows[model] = part.sort_values("count").iloc[0]
-    able = [model for model, row in rows.items() if row["least_p"] < level]
-    clear = [model for model in able if _clear(rows[model], level)]
-    most = max(clear or rows, key=lambda model: rows[model]["difference"].value)
-    undecided = ", ".join(f"`{model}`" for model in able if model not in clear)
-    few = ", ".join(f"`{model}`, of which {rows[model]['needles']} needles count"
-                    for model in rows if model not in able)
-    left = "; ".join(f"{why}: {names}" for why, names in (
-        ("undecided", undecided), ("could not have shown it", few)) if names)
-    verb, verbs = ("return", "returns") if way == RESTORE else ("lose", "loses")
-    return (f"**{VERBS[way].capitalize()} the few heads that copy most {verbs} more of an answer "
-            f"than {VERBS[way]} others of their layers in {len(clear)} of {len(able)} models "
-            f"that could show it**{f' ({left})' if left else ''}. The difference is largest on "
-            f"`{most}`: of 100 tokens, these heads {verb} {_points(rows[most]['top'])} and others "
-            f"{_points(rows[most]['control'])}.")
-
-
-def same_at_every_token(results: Mapping[str, IsItCausal], level: float) -> str:
-    """Say whether the heads that restore one token restore the next as well.
-
-    Models in which even the heads of another token return nearly everything cannot tell. Numbers
-    are those of the model in which the two differ most.
-    """
-    found = own_heads(results)
-    full = [model for model, one in found.items() if one.shifted > CEILING]
-    seen = [model for model in found if model not in full]
-    if not seen:
-        return ("**Whether the heads that matter change from token to token could not have been "
-                "shown:** the heads of another token already make nearly every token right.")
-    clear = [model for model in seen if found[model].p < level and found[model].more.low > 0]
-    lead = (f"The heads that matter change from token to token in {len(clear)} of {len(seen)} "
-            f"models that can tell" if clear else
-            "No model shows that the heads that matter change from token to token")
-    most = max(clear or seen, key=lambda model: found[model].more.value)
-    return (f"**{lead}.** On `{most}`, each token's own heads return {_points(found[most].more)} "
-            "of 100 tokens more than the heads of the token before it"
-            + (f"; on {join(f'`{model}`' for model in full)} the heads of any token return "
-               "everything, so a change could not have been shown." if full else "."))
-
-
-def leaders_told(model: str, result: IsItCausal) -> str:
-    """Say how many heads lead at some token, and how often the most frequent one does."""
-    table = token_leaders(result)
-    often = table["leader"].value_counts()
-    layer, head = often.index[0]
-    return (f"- **{model}**: {len(often)} heads restore most of a token. The most frequent, "
-            f"{layer}-{head}, leads at {often.iloc[0]} of {len(table)} tokens (those of which a "
-            f"head restores {LEAST:g} nats or more).")
-
-
 def copy_scores_by_length(table: pd.DataFrame, heads: Sequence[Head]) -> Figure:
     """Copy scores of two heads over the length of the prompt, and their difference."""
     figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
@@ -246,42 +128,3 @@ def copy_scores_by_length(table: pd.DataFrame, heads: Sequence[Head]) -> Figure:
     less.set_xticks(table["length"], [f"{n:,}" for n in table["length"]], fontsize=9)
     less.set_xlabel("prompt length (tokens)", fontsize=9.5)
     return figure
-
-
-def leaders_by_length_told(
-    table: pd.DataFrame, heads: Sequence[Head], leaders: Leaders | None, level: float
-) -> str:
-    """Say at which lengths each of two heads leads, and which restores more there."""
-    first, second = (f"{layer}-{head}" for layer, head in heads)
-    names = []
-    for rows in (table, table[table["p_holm"] < level]):
-        parts = [f"head {name} at {_span(lengths)} tokens"
-                 for name, sign in ((first, 1), (second, -1))
-                 if (lengths := [row.length for row in rows.itertuples()
-                                 if sign * row.difference.value > 0])]
-        names.append(" and ".join(parts) or "at none of these lengths")
-    copies = (f"The higher copy score has {names[0]}; beyond chance, {names[1]} (p corrected over "
-              f"{len(table)} lengths).")
-    if leaders is None:
-        return f"{copies} What each restores alone was planned and has not been run."
-    parts, few = [], []
-    for row in compare_leaders(leaders, heads).itertuples():
-        found, length = row.difference, row.length
-        if row.least_p >= level:
-            few.append(f"{row.answers} answers at {length:,} tokens ({number(*found)} nats)")
-            continue
-        more, neither = (Interval(-found.value, -found.high, -found.low),
-                         "neither surely restores more")
-        parts.append(f"at {length:,} tokens ({row.answers} answers) " + (by_sign(
-            found, f"head {first} restores {number(*found)} nats more",
-            f"head {second} restores {number(*more)} nats more",
-            neither) if row.p_holm < level else neither))
-    told = f" Alone, {join(parts)}." if parts else ""
-    blind = (f" Whether head {first} restores more than head {second} could not have been shown by "
-             f"{join(few)}: signs of so few cannot give a p below {level:g}." if few else "")
-    return f"{copies}{told}{blind}"
-
-
-def _span(numbers: Sequence[int]) -> str:
-    """The lowest and the highest of some numbers in rising order."""
-    return " to ".join(dict.fromkeys(f"{end:,}" for end in (numbers[0], numbers[-1])))

@@ -28,10 +28,10 @@ from rmutils.models import identify
 from rmutils.models.loading import corpus_of
 from rmutils.pipeline.retmask import RetMaskConfig, RetMaskSteps, run_retmask
 from rmutils.preference.strategies import STRATEGIES
-from rmutils.stats import DIFFERENCE, LEVEL, Interval, contrast, holm
+from rmutils.stats import DIFFERENCE, Interval, contrast, holm
 from rmutils.training.compute_backend import ComputeBackend
 
-COPY, UNDECIDED = "copy", "undecided"
+COPY = "copy"
 
 
 @dataclass(frozen=True)
@@ -219,16 +219,3 @@ def _made_elsewhere(trainings: dict[tuple[str, str, int], Training]) -> list[str
     listed = "; ".join(f"{arm}, seeds {', '.join(of)}" for arm, of in seeds.items())
     return [f"The plan has one machine for all. By their manifests, at least the last step (the "
             f"detection after the training) was made on another: {listed}."] if listed else []
-
-
-def verdict(value: float, low: float, high: float, p: float) -> str:
-    """Apply the rule of the plan.
-
-    Examples
-    --------
-    >>> verdict(0.05, 0.01, 0.09, 0.02), verdict(0.05, 0.01, 0.09, 0.2)
-    ('these make better pairs', 'undecided')
-    """
-    if p > 1 - LEVEL or low <= 0 <= high:
-        return UNDECIDED
-    return f"these make {'better' if value > 0 else 'worse'} pairs"

@@ -8,11 +8,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rmutils.book.chapters.which_heads import pairs_from_other_heads as other_heads
 from rmutils.book.chapters.which_heads.experiment import COPY, PLAIN_TEXT, SCORE, TASK, WRITE
-from rmutils.book.figures.report import number
 from rmutils.book.figures.style import BLUE, GREY, RED, WIDTH
-from rmutils.stats import smallest_effect
 
 TITLES = {"literal": "literal needles", "paraphrased": "paraphrased needles",
           TASK: "questions on documents", PLAIN_TEXT: "plain text (nats a token)"}
@@ -76,25 +73,3 @@ def copy_against_write(answer: pd.DataFrame, model: str) -> Figure:
         figure.colorbar(mesh, ax=axes, label=label, pad=0.01)
     panels[1].set_xticks(np.arange(len(words)) + 0.5, words, rotation=60, ha="right", fontsize=9)
     return figure
-
-
-def pairs_said(result: other_heads.PairsFromOtherHeads) -> str:
-    """Say what the plan's comparisons found, and what is missing."""
-    told = []
-    for row in result.needles().query("primary").itertuples():
-        (score, _), (base, _) = row.this, row.other
-        judged = other_heads.verdict(row.value, row.low, row.high, row.p)
-        told.append(
-            f"- Of the {len(result.heads()[score])} heads by **{score}** score, "
-            f"{result.in_common()[base, score]} are those by {base} score. After training on their "
-            f"pairs, the model finds {number(*(100 * x for x in (row.value, row.low, row.high)))} "
-            f"of 100 needles more than after RetMask with heads by {base} score ({row.seeds} "
-            f"seeds, p = {row.p:.2g} after the correction). By the plan's rule: "
-            f"**{judged}**." + (
-                f" In {row.apart} of {row.seeds} pairs of trainings, the needles were asked on "
-                "different machines after the two." if row.apart else "") + (
-                f" A difference of {100 * smallest_effect(row.low, row.high):.0f} would probably "
-                "have shown." if judged == other_heads.UNDECIDED else ""))
-    if missing := result.planned - len(result.trainings):
-        told.append(f"- {missing} of {result.planned} planned trainings have not been made.")
-    return "\n".join([*told, *(f"- {said}" for said in result.deviations)])
