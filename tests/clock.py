@@ -1,4 +1,4 @@
-"""Processes beside a test, waiting for what they do, and timing on machines with other work."""
+"""Processes beside a test, and waiting for what they do."""
 
 import multiprocessing
 import time
@@ -26,16 +26,3 @@ def until(found: Callable[[], Found]) -> Found:
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.05)
     return value
-
-
-def least(measure: Callable[[], float], wanted: float, tries: int = 5) -> float:
-    """The least of some tries, as other work on a machine adds to what a piece of work takes.
-
-    The first try below `wanted` is the last.
-    """
-    found = measure()
-    for _ in range(tries - 1):
-        if found < wanted:
-            break
-        found = min(found, measure())
-    return found

@@ -7,6 +7,7 @@ above all), so that `rmutils --help` answers at once.
 from __future__ import annotations
 
 import importlib
+import os
 import shlex
 import sys
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ import typer
 from typer.core import TyperGroup
 
 from rmutils import __version__
+from rmutils.cli import absent
 from rmutils.core import paths
 from rmutils.core.errors import UserError, printable
 
@@ -64,8 +66,12 @@ class LazyCommands(TyperGroup):
     """Imports a command when it is called; a `UserError` is printed alone and exits with 2."""
 
     def main(self, args=None, *others, **named):
-        """Remember the words, for the message after Ctrl-C."""
+        """Remember the words, for the message after Ctrl-C; help does without slow libraries."""
         self.words = sys.argv[1:] if args is None else list(args)
+        if args is None and "--help" in self.words and self.words[0] in COMMANDS and not (
+                os.environ.get("RMUTILS_PLUGINS")):
+            absent.install()  # nothing but help: a command must not run without them
+            args = [*(word for word in self.words[:2] if word[:1] != "-"), "--help"]
         return super().main(args, *others, **named)
 
     def resolve_command(self, ctx, args):

@@ -42,16 +42,20 @@ NO_ROOM = 64 * 1024
 """
 
 
-def read_text(path: Path, largest: int = LARGEST) -> str:
-    """Return the text of a file from elsewhere, without a byte order mark."""
+def read_text(path: Path, largest: int = LARGEST, name: str = "") -> str:
+    """Return the text of a file from elsewhere, without a byte order mark.
+
+    Errors call it by `name`, if that is what the user gave.
+    """
+    name = name or str(path)
     if plain(path).stat().st_size > largest:
-        raise UserError(f"{path} is larger than {largest / 2**20:.0f} MiB.")
+        raise UserError(f"{name} is larger than {largest / 2**20:.0f} MiB.")
     try:
         return path.read_text(encoding="utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         if error.object.startswith(b"\x1f\x8b"):
-            raise UserError(f"{path} is compressed. Unpack it first: `gunzip`.") from error
-        raise UserError(f"{path} is not UTF-8 (byte {error.start}). Convert it: `iconv -f LATIN1 "
+            raise UserError(f"{name} is compressed. Unpack it first: `gunzip`.") from error
+        raise UserError(f"{name} is not UTF-8 (byte {error.start}). Convert it: `iconv -f LATIN1 "
                         f"-t UTF-8 {path.name}`.") from error
 
 

@@ -253,7 +253,7 @@ def fetch_results(where: str, text: str = "") -> list[Artifact]:
         _copied(copy, SUMS, work / SUMS, LARGEST,
                 f"{where} is no release, which is what `make archive` packs, unpacked")
         files: dict[str, dict[str, str]] = {}
-        for line in LINE.finditer(read_text(work / SUMS)):
+        for line in LINE.finditer(read_text(work / SUMS, name=f"{where.rstrip('/')}/{SUMS}")):
             if text in line[2]:
                 files.setdefault(line[2], {})[line[3]] = line[1]
         if not files:

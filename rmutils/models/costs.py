@@ -100,7 +100,7 @@ def work_seconds(clock=time.perf_counter) -> float:
     return float(np.median(taken))
 
 
-def slowness(clock=time.perf_counter) -> float:
+def slowness() -> float:
     """Return how many times as long a run takes on this machine just now as on the recorded one.
 
     2 is half as fast. Other work on the machine counts. It is the square root of what the piece of
@@ -109,4 +109,4 @@ def slowness(clock=time.perf_counter) -> float:
     slower, it says too little.
     """
     reference = json.loads(TIMINGS.read_text(encoding="utf-8"))["work_seconds"]
-    return math.sqrt(work_seconds(clock) / reference)
+    return math.sqrt(work_seconds() / reference)

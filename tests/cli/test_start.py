@@ -5,6 +5,10 @@ import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
+
+from rmutils.__main__ import app
+from rmutils.cli import COMMANDS
 
 SLOW = ("accelerate", "datasets", "matplotlib", "pandas", "peft", "safetensors", "scipy",
         "tokenizers", "torch", "transformers", "trl", "vllm")
@@ -13,6 +17,8 @@ SLOW = ("accelerate", "datasets", "matplotlib", "pandas", "peft", "safetensors",
 @pytest.mark.parametrize(("words", "said"), [
     (["-c", "import rmutils; print(rmutils.__version__)"], "."),
     (["-m", "rmutils", "--help"], "detect"),
+    (["-m", "rmutils", "retmask", "tiny-llama", "--help"], "--instructions"),
+    (["-m", "rmutils", "run", "-p", "name", "--help"], "notebook"),  # not a run without torch
 ])
 def test_package_and_help_do_without_slow_libraries(tmp_path, words, said):
     """They are in the way of each import, and raise."""
@@ -30,3 +36,26 @@ def test_the_list_of_commands_does_without_what_only_commands_need(word):
     done = subprocess.run([sys.executable, "-c", code, word], capture_output=True, text=True,
                           check=True)
     assert done.stdout.splitlines()[-1] == "[]", done.stdout
+
+
+HELP = f"""
+import sys
+from rmutils.__main__ import app
+for words in sys.argv[1:]:
+    sys.argv = ["root", *words.split(), "--help"]
+    try:
+        app(prog_name="root")
+    except SystemExit:
+        print()
+real = [name for name in {SLOW!r} if getattr(sys.modules.get(name), "__file__", None)]
+assert not real, real
+"""
+
+
+def test_help_of_every_command_does_without_slow_libraries_and_is_the_same():
+    """In one process for all commands, so that what they share is imported once."""
+    commands = [*COMMANDS, "variants answers", "variants layers", "models train", "paper audit"]
+    quick = subprocess.run([sys.executable, "-c", HELP, *commands], capture_output=True, text=True)
+    assert quick.returncode == 0, quick.stderr
+    real = [CliRunner().invoke(app, [*words.split(), "--help"]).output for words in commands]
+    assert quick.stdout == "".join(f"{text}\n" for text in real)

@@ -1,5 +1,6 @@
 """Results from a release, in a folder and on a real server on this machine."""
 
+import gzip
 import hashlib
 import shutil
 import threading
@@ -177,3 +178,12 @@ def test_a_file_that_the_manifest_does_not_know_is_not_fetched(unpacked, address
     sums.write_text(f"{sums.read_text()}{'0' * 64}  {folder.relative_to(unpacked)}/other\n")
     with pytest.raises(UserError, match="/other: its manifest announces no such file"):
         fetch_results(address)
+
+
+def test_a_compressed_list_is_called_by_what_the_user_gave(unpacked, address):
+    sums = unpacked / "SHA256SUMS"
+    sums.write_bytes(gzip.compress(sums.read_bytes()))
+    for where in (str(unpacked), f"{address}/"):
+        with pytest.raises(UserError) as error:
+            fetch_results(where)
+        assert f"{where.rstrip('/')}/SHA256SUMS is compressed" in str(error.value)

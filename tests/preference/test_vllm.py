@@ -5,8 +5,8 @@ import os
 import re
 import socket
 import subprocess
-import time
 import urllib.request
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from rmutils.preference.instructions import draw
 from rmutils.preference.responses import ResponseConfig, Transformers, respond
 from rmutils.preference.served import Server
 from rmutils.preference.vllm import VLLM
+from tests.clock import until
 
 MODELS = ["tiny-llama", "tiny-qwen3", "tiny-olmo3"]
 ASKED = draw("world", 24).instructions
@@ -32,8 +33,6 @@ GREEDY = ResponseConfig(temperature=0, max_new_tokens=24)
 SAMPLED = ResponseConfig(temperature=1, top_p=0.95, max_new_tokens=24, seed=3)
 TIE = 1e-3
 """Where the two highest logits are as near as this, the last bits may choose."""
-START_S = 500
-"""Of a server on a busy machine."""
 
 
 def masked(config: ResponseConfig) -> ResponseConfig:
@@ -190,14 +189,15 @@ def served(vllm_python, tmp_path_factory):
 
 def wait_until_up(address: str, server: subprocess.Popen, log: Path) -> None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    for _ in range(START_S):
+
+    def is_up() -> bool:
         assert server.poll() is None, log.read_text()[-3000:]
-        try:
+        with suppress(OSError):
             opener.open(f"{address}/health", timeout=5).close()
-            return
-        except OSError:
-            time.sleep(1)
-    raise AssertionError(f"no server in {START_S} s: {log.read_text()[-3000:]}")
+            return True
+        return False
+
+    until(is_up)
 
 
 def test_served(served, alone):
