@@ -18,6 +18,7 @@ from rmutils.stats import (
     Interval,
     compare,
     contrast,
+    crossed_interval,
     draws,
     expansion,
     holm,
@@ -392,3 +393,54 @@ def test_comparisons_that_are_planned_count_before_they_are_made():
     p = [0.01, 0.02]
     assert holm(p, planned=4).tolist() == pytest.approx([0.04, 0.06])
     assert holm(p, planned=2).tolist() == holm(p).tolist() == pytest.approx([0.02, 0.02])
+
+
+def normal(rng, sizes, clusters, draws, noise):
+    """Values of clusters by draws whose true mean is 0."""
+    return (clusters * rng.normal(size=(sizes[0], 1)) + draws * rng.normal(size=(1, sizes[1]))
+            + noise * rng.normal(size=sizes))
+
+
+@pytest.mark.parametrize(("sizes", "tasks"), [((8, 5), 1), ((32, 12), 1), ((25, 5), 5)])
+@pytest.mark.parametrize("effects", [(1, 0, 0.3), (1, 1, 1)])
+def test_crossed_intervals_cover_what_they_say(sizes, tasks, effects):
+    """From eight clusters and five draws up, and over tasks of five clusters each."""
+    rng, strata = np.random.default_rng(0), np.arange(sizes[0]) % tasks
+    held = [low <= 0 <= high for _, low, high in (
+        crossed_interval(normal(rng, sizes, *effects), strata=strata) for _ in range(1000))]
+    assert np.mean(held) + 0.005 >= 0.94 and np.mean(held) - 0.005 <= 0.97
+
+
+def test_crossed_intervals_of_shares_cover():
+    """Needles that are found or not, without random heads; and pure noise is covered too often."""
+    rng = np.random.default_rng(0)
+    found = [crossed_interval(normal(rng, (32, 12), 1, 0.5, 1) > 0, bounds=(0, 1))
+             for _ in range(1000)]
+    assert 0.94 <= np.mean([low <= 0.5 <= high for _, low, high in found]) <= 0.97
+    noise = [crossed_interval(rng.normal(size=(8, 5))) for _ in range(1000)]
+    assert 0.97 <= np.mean([low <= 0 <= high for _, low, high in noise]) <= 0.99
+
+
+def test_a_crossed_interval_by_hand():
+    """From the table of an analysis of variance, clusters of two samples each."""
+    rng = np.random.default_rng(3)
+    table = normal(rng, (9, 6), 1, 1, 0.3)
+    mean, rows, columns = table.mean(), table.mean(1), table.mean(0)
+    by_rows, by_columns = 6 * rows.var(ddof=1), 9 * columns.var(ddof=1)
+    left = sum((table[i, j] - rows[i] - columns[j] + mean) ** 2
+               for i in range(9) for j in range(6)) / (8 * 5)
+    half = np.sqrt((by_rows * stats.t.ppf(0.975, 8) ** 2 + by_columns * stats.t.ppf(0.975, 5) ** 2
+                    - left * stats.t.ppf(0.975, 40) ** 2) / 54)
+    wanted = pytest.approx((mean, mean - half, mean + half))
+    assert tuple(crossed_interval(table)) == wanted
+    twice = np.concatenate([table - 0.5, table + 0.5])  # a cluster's value is its mean
+    assert tuple(crossed_interval(twice, [*range(9)] * 2)) == wanted
+    one = crossed_interval(table[:, 0])
+    assert (one.low, one.high) == pytest.approx(stats.t.interval(
+        0.95, 8, one.value, stats.sem(table[:, 0])))
+
+
+@pytest.mark.parametrize("sizes", [(7, 12), (32, 4), (7, 1)])
+def test_too_few_clusters_or_draws_have_no_crossed_interval(sizes):
+    value, low, high = crossed_interval(np.arange(np.prod(sizes)).reshape(sizes))
+    assert value == pytest.approx((np.prod(sizes) - 1) / 2) and np.isnan([low, high]).all()

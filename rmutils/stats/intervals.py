@@ -29,6 +29,7 @@ RESAMPLES = 2000
 LEVEL = 0.95
 TIE = 1e-12
 """Numbers that differ by no more than this share are equal but for rounding."""
+FEWEST_CLUSTERS, FEWEST_DRAWS = 8, 5
 RULE_OF_THREE = 3  # an event never seen in n cases has, at 95 %, a rate of up to 3 / n
 
 Bounds = tuple[float, float]
@@ -164,6 +165,59 @@ def spread(drawn: Array, count: int) -> Array:
     """Draws of a statistic that `draws` does not make, from so many independent values, spread as
     far as those: (1 + resamples, ...) as for `interval_of`; NaN from a single value."""
     return np.concatenate([drawn[:1], drawn[:1] + expansion(count) * (drawn[1:] - drawn[:1])])
+
+
+def crossed_interval(
+    values: npt.ArrayLike, clusters: npt.ArrayLike | None = None,
+    strata: npt.ArrayLike | None = None, *, bounds: Bounds = ANY,
+) -> Interval:
+    """Mean with a 95 % interval that covers what it says with few clusters and few draws, too.
+
+    `interval` of two or three draws covers 98 to 99 %. Here clusters and draws are crossed random
+    effects, as in an analysis of variance. Half the interval, squared, is the variance by clusters
+    plus that by draws minus what both share, each times the square of Student's t (the modified
+    large sample method); an effect below the noise counts as noise. By the simulation in the tests
+    it covers 94 to 97 %, and 98 % where neither clusters nor draws differ. Ends are NaN with fewer
+    clusters or draws than `FEWEST_CLUSTERS` and `FEWEST_DRAWS`.
+
+    `values`: (samples, draws), or (samples,): a single draw, which the interval then is about.
+    `clusters`, `strata`: As for `draws`.
+
+    References
+    ----------
+    Burdick and Graybill (1992), "Confidence Intervals on Variance Components". Satterthwaite
+    (1946), Biometrics Bulletin 2.
+    """
+    table = np.asarray(values, dtype=float)
+    table = table if table.ndim > 1 else table[:, None]
+    labels = np.arange(len(table)) if clusters is None else np.asarray(clusters)
+    tasks = np.zeros(len(table)) if strata is None else np.asarray(strata)
+    names, draws_ = np.unique(tasks), table.shape[1]
+    columns, squares, shared, clusters_ = np.zeros(draws_), [], 0.0, 0
+    for name in names:
+        part = table[tasks == name]
+        groups, member = np.unique(labels[tasks == name], return_inverse=True)
+        moved = np.zeros((len(groups), draws_))  # how far each cluster moves the mean of each draw
+        np.add.at(moved, member, (part - part.mean(0)) / len(part) / len(names))
+        columns, clusters_ = columns + part.mean(0) / len(names), clusters_ + len(groups)
+        if len(groups) == 1:
+            return Interval(float(table.mean()), math.nan, math.nan)
+        grown = len(groups) / (len(groups) - 1)
+        squares.append((grown * (moved.mean(1) ** 2).sum(), len(groups) - 1))
+        if draws_ > 1:
+            shared += grown * moved.var(1, ddof=1).sum() / draws_
+    value = float(columns.mean())
+    if clusters_ < FEWEST_CLUSTERS or 1 < draws_ < FEWEST_DRAWS:
+        return Interval(value, math.nan, math.nan)
+    by_clusters = sum(square for square, _ in squares)
+    free = by_clusters**2 / sum(square**2 / of for square, of in squares) if by_clusters else 1.0
+    effects = [(by_clusters, free)]
+    if draws_ > 1:
+        effects.append((columns.var(ddof=1) / draws_, draws_ - 1))
+    parts = [square * t.ppf((1 + LEVEL) / 2, of) ** 2 for square, of in effects if square > shared]
+    noise = shared * t.ppf((1 + LEVEL) / 2, free * max(draws_ - 1, 1)) ** 2
+    half = math.sqrt(sum(parts) - (len(parts) - 1) * noise)
+    return Interval(value, *np.clip([value - half, value + half], *bounds).tolist())
 
 
 def expansion(count: int, level: float = LEVEL) -> float:

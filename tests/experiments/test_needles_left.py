@@ -53,6 +53,7 @@ def test_controls_are_compared_needle_by_needle(answers):
     assert first["difference"] == 20 / 32 and first["low"] > 0.25 and first["draws"] == 2
     assert first["p"] < 0.001 and table.loc["gemma3-270m", "difference"] == 1 / 32
     assert [*table["readable"]] == [True, True, False]
+    assert np.isnan(first["crossed_low"]), "two draws"
     free = module.compare_controls(answers, ANYWHERE).set_index("model")
     assert free.loc["smollm2-135m", "difference"] == 22 / 32
 

@@ -19,7 +19,7 @@ from rmutils.book.experiments.masked_needles import COPY, MATCHED, NEWEST, TOP, 
 from rmutils.core.errors import NotStored
 from rmutils.core.experiment import Plan
 from rmutils.core.results import Artifact
-from rmutils.stats import DIFFERENCE, LEVEL, SHARE, contrast, holm, interval
+from rmutils.stats import DIFFERENCE, LEVEL, SHARE, contrast, crossed_interval, holm, interval
 
 FLOOR = 1 / 3
 """Share of the needles that a model has to find unmasked; below, it is not read."""
@@ -98,7 +98,7 @@ def compare_controls(answers: pd.DataFrame, control: str = MATCHED) -> pd.DataFr
     Columns: `model`, `set`, `length`, `position`, `score`, `count`; `whole`, `top`, `control`
     (shares of needles found), `difference`, `low`, `high` (control minus top heads, 95 % over
     needles and draws), `p` (sign flips of needles), `draws`, `readable` (the whole model finds a
-    third).
+    third), `crossed_low`, `crossed_high` (`crossed_interval`, decided after the plan).
     """
     rows = []
     keys = [*PLACE, "score", "count"]
@@ -108,10 +108,12 @@ def compare_controls(answers: pd.DataFrame, control: str = MATCHED) -> pd.DataFr
         whole, top = _by_needle(wholes[key[:len(PLACE)]]), _by_needle(tops[key])
         others = _by_needle(part)
         lost = contrast(others - top, bounds=DIFFERENCE)
+        crossed = crossed_interval(others - top, bounds=DIFFERENCE)
         rows.append((*key, whole.mean(), top.mean(), others.mean(), *lost.columns.values(),
-                     lost.seeds, whole.mean() >= FLOOR))
+                     lost.seeds, whole.mean() >= FLOOR, crossed.low, crossed.high))
     return pd.DataFrame(rows, columns=[*keys, "whole", "top", "control", "difference", "low",
-                                       "high", "p", "draws", "readable"])
+                                       "high", "p", "draws", "readable", "crossed_low",
+                                       "crossed_high"])
 
 
 def decided(table: pd.DataFrame, compared: int) -> pd.DataFrame:

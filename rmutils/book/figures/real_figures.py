@@ -93,8 +93,9 @@ def how_asked(plan: Plan, artifacts: Iterable[Artifact], rows: Mapping[str, obje
     manifests = [artifact.manifest for artifact in artifacts]
     return how_made({
         **rows, "plan": f"data/plans/{plan.name}.yml, {plan.digest}",
-        "deviations": rows.get("deviations") or " ".join(plan.deviations(
-            a for a in artifacts if "plan" in a.manifest["facts"])) or "none",
+        "deviations": " ".join([*plan.deviations(
+            a for a in artifacts if "plan" in a.manifest["facts"]),
+            *filter(None, [rows.get("deviations")])]) or "none",
         "results": ", ".join(artifact.name for artifact in artifacts),
         "commands": "; ".join(dict.fromkeys(one["command"] for one in manifests)),
         "machines": "; ".join(dict.fromkeys(
