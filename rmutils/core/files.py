@@ -18,6 +18,7 @@ import shutil
 import stat
 import sys
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, lru_cache
@@ -237,10 +238,13 @@ def read_table(path: Path, text: Sequence[str] = ()) -> pd.DataFrame:
             columns = len(next(csv.reader(file), ()))
         if columns > MOST_COLUMNS:
             raise ValueError(f"its first line names {columns:,} columns")
-        table = pd.read_csv(path, keep_default_na=False, dtype=dict.fromkeys(text, str))
-        if not isinstance(table.index, pd.RangeIndex):  # pandas would shift all columns
-            raise ValueError("its lines have more cells than its first one names")
-        return table
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            return pd.read_csv(path, keep_default_na=False, dtype=dict.fromkeys(text, str),
+                               index_col=False)  # pandas would shift all columns
+    except pd.errors.ParserWarning as error:
+        raise UserError(f"{path} is not a {kind} file: its lines have more cells than its first "
+                        "one names.") from error
     except (ValueError, TypeError, LookupError, OSError, csv.Error) as error:
         raise UserError(f"{path} is not a {kind} file: {error}.") from error
 

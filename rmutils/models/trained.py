@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import re
 from collections.abc import Iterator
@@ -30,6 +31,8 @@ SETTINGS, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 """Files of a LoRA adapter, as peft names them."""
 MISMATCH = re.compile(r"(?s)size mismatch for (\S+): .*?Size\((.*?)\).*?Size\((.*?)\)")
 """torch's words for a weight of another shape."""
+KEEP_BASE = "gaussian", "eva", "orthogonal"
+"""Ways in which peft fills an adapter that leave the weights of the base as they are."""
 _DTYPE = r" (float32|bfloat16|float16)(?= |$)"
 
 
@@ -143,7 +146,8 @@ def _misfits(base: LanguageModel, folder: Path) -> Iterator[None]:
     """peft's errors, which take many lines, as one sentence."""
     try:
         yield
-    except (OSError, ValueError, TypeError, KeyError, SafetensorError) as error:
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, ImportError,
+            RecursionError, SafetensorError) as error:
         cause = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise UserError(f"the adapter in {folder} cannot be read: {cause[:200]}.") from error
     except RuntimeError as error:
@@ -157,9 +161,7 @@ def _misfits(base: LanguageModel, folder: Path) -> Iterator[None]:
 def _merge(model: PreTrainedModel, weights: Path) -> PreTrainedModel:
     from peft import PeftModel, get_peft_model_state_dict  # takes seconds
 
-    kind = _read(weights.parent / SETTINGS).get("peft_type")
-    if kind != "LORA":
-        raise ValueError(f"it is no LoRA adapter but {kind}")
+    _check_adapter(_read(weights.parent / SETTINGS))
     with safe_open(weights, "pt") as file:
         found = {*file.offset_keys()}
     dtype = model.dtype
@@ -178,6 +180,23 @@ def _merge(model: PreTrainedModel, weights: Path) -> PreTrainedModel:
     for parameter in merged.parameters():  # and no buffers: rotary angles stay in float32
         parameter.data = parameter.data.to(dtype)
     return merged
+
+
+def _check_adapter(settings: dict[str, Any]) -> None:
+    """Refuse what peft would ignore, or begin by changing the weights of the base."""
+    from peft import LoraConfig
+
+    if (kind := settings.get("peft_type")) != "LORA":
+        raise ValueError(f"it is no LoRA adapter but {kind}")
+    known = {each.name for each in dataclasses.fields(LoraConfig)} - {"use_qalora"}
+    for key, value in settings.items():
+        if value and key not in known:
+            raise ValueError(f"it says {key} = {str(value)[:60]}, which is not applied here")
+    start = settings.get("init_lora_weights")
+    if isinstance(start, str) and start not in KEEP_BASE:
+        raise ValueError(f"init_lora_weights = {start} changes the weights of the base. Convert it "
+                         "to a plain LoRA: peft's save_pretrained does with "
+                         "path_initial_model_for_weight_conversion")
 
 
 def _untie(model: PreTrainedModel) -> None:

@@ -116,6 +116,7 @@ def test_a_hash_follows_its_file(tmp_path, monkeypatch):
 
 def test_lines_of_more_cells_than_columns_are_refused(tmp_path):
     """pandas takes the first cells for names of rows, and so shifts all others."""
-    (tmp_path / "a.csv").write_text("prompt,chosen,rejected\na,b,c,d\n")
-    with pytest.raises(UserError, match="more cells than its first one names"):
-        read_table(tmp_path / "a.csv")
+    for more in ("a,b,c,d\n", "," * 20_000):
+        (tmp_path / "a.csv").write_text(f"prompt,chosen,rejected\n{more}")
+        with pytest.raises(UserError, match="more cells than its first one names"):
+            read_table(tmp_path / "a.csv")

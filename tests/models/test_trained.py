@@ -208,6 +208,22 @@ def test_an_adapter_of_itself_is_refused(adapter, tmp_path, between):
             ask(str(adapter))
 
 
+@pytest.mark.parametrize(("change", "told"), [
+    ({"lora_gamma": 3}, "lora_gamma = 3, which is not applied"),
+    ({"use_qalora": True}, "use_qalora = True, which is not applied"),
+    ({"init_lora_weights": "pissa"}, "pissa changes the weights of the base"),
+    ({"megatron_config": {"a": 1}}, "No module named 'megatron'"),
+    ({"arrow_config": {"a": 1}}, "cannot be read"),
+    ({"monteclora_config": {"a": 1}}, "cannot be read")])
+def test_settings_that_peft_would_ignore_or_fail_on_are_refused(adapter, change, told):
+    settings = json.loads((adapter / "adapter_config.json").read_text())
+    (adapter / "adapter_config.json").write_text(json.dumps(settings | {"lora_beta": None}))
+    load_model(str(adapter))
+    (adapter / "adapter_config.json").write_text(json.dumps(settings | change))
+    with pytest.raises(UserError, match=told):
+        load_model(str(adapter))
+
+
 @pytest.mark.parametrize("change", [{"r": 2**31 - 1}, {"rank_pattern": {"q_proj": 2**31 - 1}}])
 def test_a_rank_that_is_not_the_weights_is_refused(adapter, change):
     """peft would take a terabyte for it."""
