@@ -22,7 +22,7 @@ class Absent(type):
     """Stands for a module, a base class, a decorator or a value, and so does each attribute."""
 
     def __getattr__(cls, name: str) -> Any:
-        if name.startswith("__") and not hasattr(operator, name):
+        if name.startswith("__") and not callable(getattr(operator, name, None)):
             raise AttributeError(name)
         return Absent(name, (), {})
 

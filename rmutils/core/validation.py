@@ -274,6 +274,8 @@ def _short(value: Any) -> str:
         shown = json.dumps(value, default=str) if value else "none"
     else:
         shown = repr(value)
+        if "\n" in shown:  # a model, a table
+            return f"a {type(value).__name__}"
     return shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}..."
 
 

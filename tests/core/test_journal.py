@@ -339,3 +339,10 @@ def test_what_others_keep_beside_it_stays(tmp_path):
     other.write_text('{"case": 1}\n', encoding="utf-8")
     assert dict(Journal(path)) == {}
     assert other.read_text(encoding="utf-8") == '{"case": 1}\n'
+
+
+def test_what_a_journal_is_of_may_hold_a_tab(tmp_path):
+    with_tab = Journal(tmp_path / "journal.jsonl", "a\tb")
+    with_tab["one"] = 1
+    assert dict(Journal(tmp_path / "journal.jsonl", "a\tb")) == {"one": 1}
+    assert not Journal(tmp_path / "journal.jsonl", "a")

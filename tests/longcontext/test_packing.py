@@ -67,6 +67,11 @@ def test_by_hand():
     assert split.instance.tolist() == [0, 0, 1, 1, 2, 3, 3] and split.padding == 3
 
 
+def test_the_smallest_document_leaves_nearly_all_room():
+    packing = best_fit([1, 4, 1], 5)
+    assert sorted(packing.instance.tolist()) == [0, 0, 1]
+
+
 def test_what_is_full_leaves_no_rest():
     packing = best_fit([10, 20], 10)
     assert packing.padding == 0 and packing.instance.tolist() == [0, 1, 2]

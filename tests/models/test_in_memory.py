@@ -122,6 +122,8 @@ def test_what_cannot_be_wrapped(plain, tokenizer):
         wrap(lm.model.model, tokenizer)
     with pytest.raises(UserError, match="model: expected a PreTrainedModel, got 'tiny-llama'"):
         wrap("tiny-llama", tokenizer)
+    with pytest.raises(UserError, match="model: expected a PreTrainedModel, got a ModuleList"):
+        wrap(torch.nn.ModuleList([torch.nn.Linear(2, 2)]), tokenizer)  # its repr takes lines
 
 
 def test_where_a_name_is_needed_it_says_so(llama, cache):
