@@ -4,8 +4,10 @@ import pandas as pd
 import pytest
 
 from rmutils.book.chapters.ms_poe.experiment import positions
+from rmutils.book.chapters.share_attention.savings_curves import planned_sharing
 from rmutils.book.findings import finding, registry, select_attention
 from rmutils.book.findings.companion_claims import companion_claims
+from rmutils.core.experiment import load_plan
 from rmutils.core.results import read_tables, stored
 
 
@@ -50,3 +52,28 @@ def test_a_gain_in_the_middle_is_counted_from_its_needles():
     assert gain.value == pytest.approx(share["1.5 to 1"] - share["plain"]) and gain.clusters == 20
     lead = finding("many-lead", "tiny-qwen3", "1.5 to 1")
     assert lead.value == pytest.approx(share["1 to 1.5"] - share["1.5 to 1"])
+
+
+def test_one_layer_costs_what_its_cases_say():
+    """Means by half of the layers of smollm2-135m, and without layer 0, by hand."""
+    artifact, = (one for one in stored("layers") if one.model == "smollm2-135m"
+                 and one.manifest["config"]["variant"]["kind"] == "share")
+    right = read_tables(artifact.folder)["needles"].groupby("variant")["correct"].mean()
+    own = right.drop("plain") - right["plain"]
+    early = own[[name for name in own.index if int(name) < 15]]
+    assert finding("one-layer", "first half").value == pytest.approx(100 * early.mean())
+    rest = early.drop("0")
+    assert finding("one-layer", "first half", "needles", (0,)).value == pytest.approx(
+        100 * rest.mean())
+
+
+def test_likeness_is_judged_by_the_rule_of_the_plan():
+    """All four models at 69.1 %; the value is that of the cases."""
+    tables, *_ = planned_sharing(load_plan("later_sharing"))
+    cases = tables["needles"].query("model == 'tiny-qwen3' and rate == 0.691")
+    found = cases.groupby("arm")["correct"].mean()
+    lead = finding("alike-lead", "tiny-qwen3")
+    assert lead.value == pytest.approx(100 * (found["alike"] - found["random"]))
+    assert lead.verdict == "shown"
+    assert finding("place-lead", "tiny-qwen3").value == pytest.approx(
+        100 * (found["alike"] - found["one threshold"]))

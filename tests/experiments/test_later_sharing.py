@@ -11,7 +11,6 @@ from rmutils.book.chapters.share_attention.later_sharing import (
     primary,
     shown_by,
 )
-from rmutils.book.chapters.share_attention.sentences import alike_or_random, place_matters, unread
 from rmutils.book.experiments.under_variants import TextsConfig
 from rmutils.core.experiment import Plan, load_plan
 from rmutils.heads.detection import DetectConfig
@@ -40,15 +39,6 @@ def test_the_rule_of_the_plan():
     assert row["draws"] == 2 and row["draws_above"] == 0
     assert shown_by(found).to_dict() == {"m": 1, "n": -1, "o": 0, "p": 0}
     assert not compare_arms(table).set_index("model").loc["p", "readable"]
-    told = alike_or_random(found, 0)
-    assert "**On `m` sharing costs fewer" in told and "largest on `m`: with 70% of its" in told
-    assert "finds 90% of the needles if alike heads share and 10% if random ones do" in told
-    assert "On `n` random heads" in told
-    assert "of their draws, 2 of 2 (`n` at 70.0%) find more than alike heads." in told
-    assert f"the lowest begins at {100 * found['low'].min():.2g} points (`n`)." in told
-    told = alike_or_random(found, 3)
-    assert told.startswith("**") and "that are missing: 3." in told
-    assert "`p` at 70.0%" in unread(found)
 
 
 def test_draws_that_beat_alike_heads_are_counted():
@@ -57,25 +47,6 @@ def test_draws_that_beat_alike_heads_are_counted():
     table = pd.concat([better.query("draw < 2"), worse.query("draw == 2")])
     row, = compare_arms(table).itertuples()
     assert row.effect > 0 and (row.draws_above, row.draws) == (1, 2)
-    plan = Plan("p", "d", {"kept": {"m": [0.7, 0.8]}})
-    assert "1 of 2 (`m` at 70.0%) find more" in alike_or_random(primary(table, plan), 0)
-    assert "no draw of them finds more" in alike_or_random(primary(worse, plan), 0)
-
-
-def test_the_place_is_told_from_alike_heads_in_other_layers():
-    """`m` needs its later layers, `n` does not, and in `o` both ways are at the ceiling."""
-    table = pd.concat([needles(18, 2, "m"), needles(10, 10, "n"), needles(20, 20, "o")])
-    table = pd.concat([table, table.query("arm == 'random' and draw == 1").assign(
-        arm="one threshold", draw=0)])
-    said = place_matters(compare_arms(table, base="one threshold"),
-                         compare_arms(table, "one threshold"))
-    assert said.startswith("**Where alike heads share matters in 1 of 3 models.**")
-    assert "in one, and fewer in none; the differences are 80 [" in said
-    assert "better than random heads in later ones in none and worse in none" in said
-    assert said.count("Not read, because both arms are at the floor or at the ceiling: `o`") == 2
-    worse = place_matters(compare_arms(table, "one threshold", "alike"),
-                          compare_arms(table, "random", "alike"))
-    assert "in none, and fewer in one" in worse and "in none and worse in one" in worse
 
 
 def test_arms_share_where_they_should():

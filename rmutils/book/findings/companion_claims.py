@@ -6,31 +6,18 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from rmutils.attention.share_attention import Share
 from rmutils.book.chapters.ms_poe.experiment import AUTHORS, ONE, REVERSED, YARN
-from rmutils.book.chapters.share_attention import later_sharing
-from rmutils.book.chapters.share_attention import sentences as sharing_sentences
-from rmutils.book.chapters.share_attention.layer_choice import LayersConfig
-from rmutils.book.chapters.share_attention.savings_curves import look_up, planned_sharing
 from rmutils.book.experiments.run_costs import roofline
-from rmutils.book.experiments.variant_questions import DocumentsConfig
+from rmutils.book.findings import ms_poe  # noqa: F401, declares findings
 from rmutils.book.findings.olmo3_recipe import ALL, FULL
 from rmutils.book.findings.prose import say
 from rmutils.book.findings.registry import finding
 from rmutils.book.findings.select_attention import MOST
-from rmutils.core.experiment import load_plan
-from rmutils.heads.detection import DetectConfig
+from rmutils.book.findings.share_attention import LARGE
 
 MS_POE, SHARE_SELECT, OLMO3 = ("Ms-PoE, the summary", "Taniguchi and others",
                                "Olmo 3, the summary")
-LARGE, LAYERS = "smollm2-135m", 30
-NONE = "Not stored."
-_PLACES = (0.0, 0.5, 1.0)
-ONE_LAYER = LayersConfig(
-    variant=Share(threshold=0.9), layers=(0, 3, 6, 9, 12, 15, 18, 21, 24, 27, 29),
-    needles=DetectConfig(lengths=(512,), depths=_PLACES, needles=3, max_new_tokens=24),
-    documents=DocumentsConfig(lengths=(512,), places=_PLACES, questions=4))
-"""What chapter 12 measured on it, layer by layer."""
+MODELS = (("qwen", "qwen3"), ("llama", "llama"), ("olmo", "olmo3"))
 
 
 def companion_claims() -> pd.DataFrame:
@@ -74,15 +61,20 @@ def _ms_poe() -> Iterator[tuple]:
 
 
 def _share_select() -> Iterator[tuple]:
-    plan = load_plan("later_sharing")
-    planned, _, lacks = planned_sharing(plan)
     yield ("Sections 3.1 and 4.1", "Heads of a layer that look alike can share their weights", 12,
-           sharing_sentences.alike_or_random(
-               later_sharing.primary(planned["needles"], plan), len(lacks)) if planned else NONE)
-    alone, _, _ = look_up(LARGE, ONE_LAYER, compute="never")
+           say("With 69.1 % of the heads computing, alike heads that share find more needles than "
+               "random ones of the same layers: {smol!s} points in smollm2-135m, {llama!s} in "
+               "tiny-llama, {qwen!s} in tiny-qwen3 and {olmo!s} in tiny-olmo3.",
+               smol=finding("alike-lead", LARGE),
+               **{name: finding("alike-lead", f"tiny-{model}") for name, model in MODELS}).data)
     yield ("Section 5, Figure 6", "Sharing in one of layers 0 to 14 costs accuracy, in one of "
            "15 to 31 little", 12,
-           sharing_sentences.by_layer(alone["needles"], LARGE, LAYERS) if alone else NONE)
+           say("In smollm2-135m, sharing in one layer of the first half costs {first!s} points of "
+               "the needles on average, without layer 0 {rest!s}, in one of the second half "
+               "{second!s}; three needles are no test.",
+               first=-finding("one-layer", "first half"),
+               rest=-finding("one-layer", "first half", "needles", (0,)),
+               second=-finding("one-layer", "second half")).data)
     yield ("Section 3.2, Figures 3 and 4", "Later layers agree on tokens more than early ones; "
            "over time the tokens change", 13, say(
                "In smollm2-135m the rank correlation of two later layers is not detectably higher: "
@@ -97,8 +89,8 @@ def _share_select() -> Iterator[tuple]:
                "{llama!s} in tiny-llama and {olmo!s} in tiny-olmo3.",
                next=finding("needle-chosen", "next", MOST),
                prompt=finding("needle-chosen", "prompt", MOST), more=finding("steps-beyond-prompt"),
-               **{name: finding("needles-lost-selecting", f"tiny-{model}") for name, model in (
-                   ("qwen", "qwen3"), ("llama", "llama"), ("olmo", "olmo3"))}).data)
+               **{name: finding("needles-lost-selecting", f"tiny-{model}")
+                  for name, model in MODELS}).data)
     table = roofline([8_000], [0.1])
     yield ("Section 4.2", "The cache is half", 13, f"With the hidden states that have to be kept, "
            f"{table['held_share'].iloc[0]:.0%} of it is left for Llama 3.1 8B; counted.")

@@ -186,13 +186,6 @@ def by_half(table: pd.DataFrame, layers: int) -> pd.DataFrame:
     return changes(means, "correct")
 
 
-def hardest_layer(table: pd.DataFrame) -> tuple[str, float]:
-    """The layer in which the setting costs most, with its change over the plain model."""
-    by_layer = table.groupby("variant", sort=False)["correct"].mean()
-    change = by_layer.drop(PLAIN) - by_layer[PLAIN]
-    return str(change.idxmin()), float(change.min())
-
-
 def tokens_kept(tables: Tables) -> pd.DataFrame:
     """Mean share of tokens (or heads) that is kept while documents and needles are asked for, as
     from `levels`, by variant. Answers without a second token are left out."""
