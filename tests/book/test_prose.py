@@ -8,9 +8,11 @@ import pytest
 
 from rmutils.core import paths
 
-CONVERTED = ("01_preliminaries", "02_masking_sweep", "05_score_distribution", "06_training_effect",
-             "08_failure_modes", "11_ms_poe", "12_share_attention", "13_select_attention",
-             "14_olmo3_recipe", "is_it_causal", "memory_by_heads", "redirect_heads", "which_heads")
+CONVERTED = (
+    "01_preliminaries", "02_masking_sweep", "05_score_distribution", "06_training_effect",
+    "08_failure_modes", "11_ms_poe", "12_share_attention", "13_select_attention",
+    "14_olmo3_recipe", "16_scale", "17_speed", "is_it_causal", "memory_by_heads",
+    "redirect_heads", "which_heads")
 """Notebooks whose prose is written by hand and says findings. The list grows."""
 COMPOSED = 60
 """Functions that still compose sentences. The number only falls."""

@@ -12,6 +12,7 @@ from itertools import pairwise
 from math import ceil, floor, isnan, log10
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from IPython.display import HTML, Markdown
 from markdown_it import MarkdownIt
@@ -145,7 +146,7 @@ def table(
     """
     if by:
         frame = frame.sort_values(by, key=lambda names: pd.factorize(names)[0], kind="stable")
-    rows = frame.drop(columns=by) if by else frame
+    rows = (frame.drop(columns=by) if by else frame).fillna(np.nan)  # None is no dash
     shown = rows.to_html(index=False, border=0, escape=True, classes="rm-table",
                          float_format=number, na_rep="–")
     headed = _under_headings(shown, frame[by], rows.shape[1]) if by else shown

@@ -162,8 +162,9 @@ def in_words(scores: HeadScores, counts: Sequence[int]) -> str | None:
     low, high = tau_for(scores, counts[-1])[0], tau_for(scores, counts[0])[1]
     ends = sorted({counts[0], counts[-1]})
     shares = " to ".join(f"{100 * count / scores.mean.size:.1f}" for count in ends)
+    taus = dict.fromkeys(f"{tau:.3f}" for tau in (low, high) if np.isfinite(tau))
     return (f"{' to '.join(map(str, ends))} ({shares} % of heads, τ "
-            + (f"{low:.3f} to {high:.3f})" if np.isfinite(low) else f"up to {high:.3f})"))
+            f"{'' if np.isfinite(low) else 'up to '}{' to '.join(taus)})")
 
 
 def read_off(curves: Mapping[str, pd.DataFrame], scores: HeadScores) -> pd.DataFrame:
