@@ -47,15 +47,6 @@ def test_digits_are_those_that_the_interval_allows(found, shown):
     assert rounded(Interval(*found)) == shown
 
 
-def test_what_is_no_comparison_has_no_verdict(lost):
-    @declare("test-share", unit="percent", place="fig-lost", otherwise="{value} % are lost.")
-    def measure():
-        return Measured(Interval(2, 0, 5), ["sweep/a/1"], verdict=registry.NONE)
-
-    assert say("Of all, {share} % are lost.", share=finding("test-share")).data == (
-        "Of all, [2](#fig-lost) % are lost.")
-
-
 def test_prose_has_the_numbers_of_what_it_expects(lost):
     text = "It finds {loss} points fewer needles {loss:ci}, as **{name}** says."
     said = say(text, loss=finding("test-lost", "strong"), name="this")

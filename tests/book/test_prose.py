@@ -10,11 +10,11 @@ from rmutils.core import paths
 
 CONVERTED = (
     "01_preliminaries", "02_masking_sweep", "05_score_distribution", "06_training_effect",
-    "08_failure_modes", "11_ms_poe", "12_share_attention", "13_select_attention",
-    "14_olmo3_recipe", "16_scale", "17_speed", "is_it_causal", "memory_by_heads",
-    "redirect_heads", "which_heads")
+    "07_general_abilities", "08_failure_modes", "11_ms_poe", "12_share_attention",
+    "13_select_attention", "14_olmo3_recipe", "16_scale", "17_speed", "is_it_causal",
+    "memory_by_heads", "redirect_heads", "which_heads")
 """Notebooks whose prose is written by hand and says findings. The list grows."""
-COMPOSED = 60
+COMPOSED = 55
 """Functions that still compose sentences. The number only falls."""
 SENTENCE, BOX, PAGE, BEFORE_FIGURE = 35, 80, 1500, 300
 """Most words of a sentence, of the box on top, before the exercises, before the first figure."""

@@ -9,6 +9,7 @@ import pytest
 from rmutils.book.chapters.general_abilities.experiment import (
     ALL,
     ability_table,
+    at_a_constant,
     changes,
     drift_by_strategy,
     means_by_strategy,
@@ -48,6 +49,11 @@ def test_changes(samples):
     assert per_task.loc[("one", "good"), "p_holm"] < 0.05 < per_task.loc[("two", "good"), "p_holm"]
     few = pd.concat([scored("before", 0, "one", [0, 0, 100]), scored("b", 0, "one", [100] * 3)])
     assert changes(few, "before")["high"].eq(100).all()  # no gain is more
+
+
+def test_tasks_that_a_constant_answer_solves_as_well_have_no_room(samples):
+    assert at_a_constant(samples, {"one": 0, "two": 0}) == []
+    assert at_a_constant(samples, {"one": 25, "two": 38}) == ["two"]
 
 
 def test_means(samples):

@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 
 from rmutils.book.chapters import sentences
-from rmutils.book.chapters.general_abilities.experiment import stored_abilities
 from rmutils.book.figures import report
 from rmutils.stats import Interval
 
@@ -22,19 +21,6 @@ def test_models_with_needles_left_to_find_are_named():
     assert told.endswith("; not so c (86%) and d (32%).")
     assert "not so" not in sentences.little_left({"a": 0.9})
     assert sentences.little_left({"a": 0.1}).startswith("none of 1 ")
-
-
-def test_tasks_that_could_not_fall_are_left_out():
-    samples = stored_abilities("smollm2-135m").samples
-    constant = {task: 25.0 if "letters" in task or "choice" in task else 0.0
-                for task in samples["task"].unique()}
-    out = sentences.at_a_constant(samples, constant)
-    assert out == ["multiple choice", "letters", "written letters"]
-    assert "3 of 6" in sentences.left_out("m", out, 6) and "letters" in sentences.left_out(
-        "m", out, 6)
-    assert "all 6" in sentences.left_out("m", [], 6)
-    certain = samples.assign(score=100.0)
-    assert not sentences.at_a_constant(certain, constant)
 
 
 def test_what_is_missing_from_the_plan_is_said():

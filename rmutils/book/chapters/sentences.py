@@ -12,7 +12,6 @@ import pandas as pd
 import yaml
 
 from rmutils.book.chapters.data_and_training.pair_statistics import difference_on_same
-from rmutils.book.chapters.general_abilities.experiment import BEFORE, means_by_strategy
 from rmutils.book.figures.report import by_sign, join, number
 from rmutils.core.paths import DATA
 
@@ -51,32 +50,6 @@ def little_left(found: Mapping[str, float]) -> str:
             f"{NEARLY_ALL:.0%} of the needles before RetMask, which leaves little to gain"
             + ("; not so " + join(f"{name} ({share:.0%})" for name, share in others.items())
                if others else "") + ".")
-
-
-# Chapter 7
-
-def at_a_constant(samples: pd.DataFrame, constant: Mapping[str, float]) -> list[str]:
-    """List the tasks in which a model is not surely above a constant answer before training.
-
-    Parameters
-    ----------
-    samples : DataFrame
-        As in `rmutils.book.chapters.general_abilities.experiment.Abilities`.
-    constant : mapping
-        Task -> what a constant answer gets, in points.
-    """
-    before = means_by_strategy(samples[samples["strategy"] == BEFORE])
-    return [row.task for row in before.itertuples() if row.low <= constant[row.task]]
-
-
-def left_out(model: str, tasks: Sequence[str], of: int) -> str:
-    """Say which tasks could not have shown a loss, and what the mean is over."""
-    return (
-        f"- {model}: " + (
-            f"the mean is over {of - len(tasks)} of {of} tasks. Before training the model is not "
-            f"surely above a constant answer in {', '.join(tasks)}: these could not have shown a "
-            "loss." if tasks else f"the mean is over all {of} tasks; before training the model is "
-            "above a constant answer in each."))
 
 
 # Chapter 9

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import pandas as pd
 
 from rmutils.book.chapters.main_tables.experiment import able_to_differ
-from rmutils.book.figures.report import by_sign, join, number, spell
+from rmutils.book.figures.report import join, number
 from rmutils.book.verdicts import ALPHA, SHOWN, Claimed, Effect, answers
 from rmutils.pipeline.retmask import RetMaskRun
 from rmutils.preference.strategies import STRATEGIES
@@ -138,110 +138,6 @@ def reasoning_kinds(
     return [*lines,
             "Compared with the model before training, the mean score changes, in points, by "
             f"{each} (95 % intervals)."]
-
-
-def abilities_kept(changed: Mapping[str, pd.DataFrame]) -> list[str]:
-    """Say what training does to the tasks that have nothing to do with retrieval."""
-    tables = {model: table for model, table in changed.items()
-              if "retmask" in set(table["strategy"])}
-    if not tables:
-        return ["No training with RetMask is stored, so nothing can be said."]
-    own = {model: table.set_index("strategy").loc["retmask"] for model, table in tables.items()}
-    sure = {model: by_sign(_interval(row), "rises", "falls", "open")
-            if row["p_holm"] <= 0.05 else "open"  # corrected for the strategies of a model
-            for model, row in own.items()}
-    moved = ", ".join(f"`{model}` by {number(*_interval(own[model]))} points"
-                      for model, what in sure.items() if what != "open")
-    still = [row for model, row in own.items() if sure[model] == "open"]
-    counts = [*sure.values()]
-    others = [table[table["strategy"] != "retmask"] for table in tables.values()]
-    above, below, count = _tally(others, p=None)
-    lost = [f"{STRATEGIES[row.strategy].name} on `{model}`" for model, table in tables.items()
-            for row in table.itertuples()
-            if row.strategy != "retmask" and row.p_holm <= 0.05 and row.high < 0]
-    return [
-        (f"**After RetMask, the mean over tasks that could show a loss falls in "
-         f"{counts.count('falls')} of {len(own)} models and rises in {counts.count('rises')}**: on "
-         f"{moved}." if moved else
-         f"**After RetMask no loss is shown in any of {len(own)} models**, in the mean over the "
-         "tasks on which a model had something to lose.")
-        + (f" {'Where it does neither, it' if moved else 'The mean'} changes by "
-           f"{_range(still, 'effect')} points; the smallest "
-           f"detectable change is {_range(still, 'smallest_effect')} points." if still else ""),
-        f"Of the intervals of {count} other trainings, {above} lie above zero and {below} below "
-        "it, before any correction for their number"
-        + (f"; after it, a loss is shown for {join(lost)}." if lost else ".")]
-
-
-def other_trainings(less: Mapping[str, pd.DataFrame]) -> str:
-    """Say after which other trainings the mean over tasks is lower, or higher, than after RetMask.
-    """
-    above, below, count = _tally([*less.values()])
-    told = [f"**Compared with {count} other trainings, the mean after RetMask is shown to be "
-            f"higher than after {spell(above)} and lower than after {spell(below)}.**"]
-    for model, table in less.items():
-        sure = table[(table["p_holm"] <= ALPHA) & ((table["low"] > 0) | (table["high"] < 0))]
-        if len(sure):
-            once = ", one training of each" if sure["seeds"].max() == 1 else ""
-            told.append(
-                f"On `{model}` RetMask differs by " + join(
-                    f"{number(*_interval(row))} points from {STRATEGIES[row['strategy']].name}"
-                    for _, row in sure.iterrows())
-                + f" (p of at most {sure['p_holm'].max():.1g} after correction{once}).")
-    return " ".join(told)
-
-
-def copied_and_known(
-    changed: Mapping[str, Mapping[str, pd.DataFrame]], needles: Mapping[str, Effect]
-) -> str:
-    """Say what RetMask does to answers that are copied, to those by heart, and to needles."""
-    told, ways = [], {1: "a gain", -1: "a loss"}
-    for which, tables in changed.items():
-        tables = {model: table for model, table in tables.items()
-                  if "retmask" in set(table["strategy"])}
-        if not tables:
-            continue
-        shown = {}
-        for model, table in tables.items():
-            row = table.set_index("strategy").loc["retmask"]
-            sign = by_sign(_interval(row), 1, -1, 0) if row["p_holm"] <= ALPHA else 0
-            shown |= {model: sign} if sign else {}
-        sure = (join(f"{ways[sign]} is shown on `{model}`" for model, sign in shown.items())
-                if shown else "no change is shown")
-        told.append(f"{which.capitalize()}: RetMask changes these answers, in points, by "
-                    f"{_on_models(tables, 'retmask')}; with p corrected, {sure}.")
-        told += [f"There, the share of needles found in long texts goes the other way: by "
-                 f"{_scaled(needles[model], 100)} points (chapter 6)."
-                 for model, sign in shown.items() if which == "copied"
-                 and sign * by_sign(_of(needles[model]), 1, -1, 0) < 0]
-    return " ".join(told)
-
-
-def drift_beside_others(drift: pd.DataFrame) -> str:
-    """Say in which models RetMask drifts less, or more, than every other training.
-
-    `drift`: One measure of each `model` and `strategy`, with `value`, `low` and `high`.
-    """
-    told: dict[str, list[str]] = {"less than every other training": [],
-                                  "more than every other training": [], "within their range": []}
-    less, more, between = told
-    for model, rows in drift.groupby("model", sort=False):
-        own, others = (rows[(rows["strategy"] == "retmask") == is_own] for is_own in (True, False))
-        if own.empty or others.empty:
-            continue
-        value, low, high = own[["value", "low", "high"]].iloc[0]
-        ends = others["value"].min(), others["value"].max()
-        told[less if high < others["low"].min() else more if low > others["high"].max()
-             else between].append(f"`{model}` ({value:.2g}; others "
-                                  f"{' to '.join(f'{end:.2g}' for end in ends)})")
-    found = [f"{how} on {join(models)}" for how, models in told.items() if models]
-    return f"RetMask drifts {join(found)}." if found else ""
-
-
-def _range(rows: Sequence[pd.Series], column: str) -> str:
-    """Name the lowest and the highest of some values; one where they read alike."""
-    values = [row[column] for row in rows]
-    return " to ".join(dict.fromkeys(f"{end:.2g}" for end in (min(values), max(values))))
 
 
 def _of(effect: Effect) -> Interval:

@@ -5,7 +5,7 @@ The abilities that chapter 7 shows: of the models before and after the book's ow
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import pandas as pd
@@ -55,6 +55,15 @@ def means_by_strategy(samples: pd.DataFrame) -> pd.DataFrame:
         rows.append((strategy, task, scores.shape[1],
                      *interval(scores, seeds=True, bounds=POINTS)))
     return pd.DataFrame(rows, columns=["strategy", "task", "seeds", "value", "low", "high"])
+
+
+def at_a_constant(samples: pd.DataFrame, constant: Mapping[str, float]) -> list[str]:
+    """List the tasks in which a model is not surely above a constant answer before training.
+
+    `constant`: Task -> what a constant answer gets, in points.
+    """
+    before = means_by_strategy(samples[samples["strategy"] == BEFORE])
+    return [row.task for row in before.itertuples() if row.low <= constant[row.task]]
 
 
 def changes(samples: pd.DataFrame, base: str) -> pd.DataFrame:
