@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from rmutils.attention.decore import DeCoRe
+from rmutils.attention.evicting import H2O, SnapKV
 from rmutils.attention.gemfilter import GemFilter
 from rmutils.attention.ms_poe import MsPoe, rescaled
 from rmutils.attention.rope import RopeExtension, inverse_frequencies
@@ -33,7 +34,8 @@ ALL = [Plain(), MsPoe(first_layer=1), MsPoe(first_layer=1, order="position_aware
             Share(threshold=9.0, prompts=1, tokens=700), SELECT, Extended(factor=2),
             GemFilter(filter_layer=1, tokens=20),
             Share(threshold=9.0, prompts=1, tokens=700, at_random=5), Unshared(),
-            DeCoRe(heads=((1, 3), (3, 0))), Streaming(first=2, recent=15)]
+            DeCoRe(heads=((1, 3), (3, 0))), Streaming(first=2, recent=15), H2O(tokens=14),
+            SnapKV(tokens=14, window=5)]
 
 
 def answers(lm, variant, prompts=PROMPTS, n=5):

@@ -1,0 +1,149 @@
+"""Caches that keep a part of the prompt, chosen by attention: H2O and SnapKV.
+
+Both are baselines of Taniguchi and others (undated, section 2.3), written from what that paper and
+later ones say of them. The prompt is read in full; then each key head keeps the tokens that were
+looked at most, and all that the model writes. H2O as published goes on evicting while it writes,
+which answers of a few tokens do not need. Keys are hidden here and not freed: `kept` tells what
+would be saved, and `rmutils.attention.head_memory` has a cache that shrinks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.functional import avg_pool1d, scaled_dot_product_attention
+
+from rmutils.attention.decoding import ArgMaxRecorder, newest_products, recording_by_layer
+from rmutils.attention.variants import VARIANTS, AttachedModel, AttentionVariant, PromptView
+from rmutils.models import LanguageModel
+from rmutils.models.engine.implementations import attached
+
+NAME = "evicting"
+POOL = 5
+"""Width of SnapKV's average over neighbouring tokens, as in GemFilter."""
+
+
+class Evicting(AttentionVariant):
+    """A cache of which each key head keeps some tokens of the prompt."""
+
+    tokens: Annotated[int, Field(ge=2)] = 128
+    """How many are kept; all if the prompt has no more."""
+
+    def choose(self, weights: Tensor) -> Tensor:
+        """Mark the tokens that are kept, (key heads, tokens), by the prompt's attention.
+
+        `weights`: (key heads, queries, tokens): mean over the heads that share a key head.
+        """
+        raise NotImplementedError
+
+    @contextmanager
+    def attached(self, lm: LanguageModel) -> Iterator[AttachedModel]:
+        yield EvictingModel(lm, variant=self)
+
+
+@VARIANTS.register("h2o")
+class H2O(Evicting):
+    """H2O: the tokens that all queries of the prompt together looked at most, and recent ones."""
+
+    kind: Literal["h2o"] = "h2o"
+    label = "H2O"
+
+    def choose(self, weights: Tensor) -> Tensor:
+        """Half of the tokens are the most recent ones (Zhang and others: equal parts)."""
+        recent = self.tokens // 2
+        votes = weights.sum(1)[:, : weights.shape[2] - recent]
+        return _highest(votes, recent, self.tokens - recent)
+
+
+@VARIANTS.register("snapkv")
+class SnapKV(Evicting):
+    """SnapKV: the tokens that the end of the prompt looked at most, and that end."""
+
+    kind: Literal["snapkv"] = "snapkv"
+    label = "SnapKV"
+
+    window: Annotated[int, Field(ge=1)] = 16
+    """Tokens at the end of the prompt whose attention decides, and which are kept. Ours, for
+    prompts of a few hundred tokens."""
+
+    def choose(self, weights: Tensor) -> Tensor:
+        """Scores are averaged over neighbours, so that what stands beside a token is kept, too."""
+        window = min(self.window, self.tokens - 1)
+        votes = weights[:, -window:].sum(1)[:, : weights.shape[2] - window]
+        pooled = avg_pool1d(votes[:, None], POOL, stride=1, padding=POOL // 2)[:, 0]
+        return _highest(pooled, window, self.tokens - window)
+
+
+def _highest(votes: Tensor, recent: int, count: int) -> Tensor:
+    """Mark the `count` highest votes, (key heads, tokens), and `recent` tokens behind them."""
+    kept = torch.zeros_like(votes, dtype=torch.bool)
+    kept.scatter_(1, votes.topk(count).indices, True)
+    return torch.cat([kept, kept.new_ones(len(votes), recent)], 1)
+
+
+@dataclass(frozen=True)
+class EvictingModel(AttachedModel):
+    """Chooses among the tokens of each prompt, or of the known beginning of a text."""
+
+    variant: Evicting = field(default_factory=H2O)
+    batched = False
+
+    @contextmanager
+    def viewing(self, prompt: Sequence[int]) -> Iterator[PromptView]:
+        if self.variant.tokens >= len(prompt):
+            yield PromptView(prompt)
+            return
+        observed = [Observed() for _ in range(self.lm.shape[0])]
+        with attached(self.lm.model, NAME, dict(enumerate(observed))), torch.inference_mode():
+            self.lm.model.base_model(
+                torch.tensor([prompt], device=self.lm.model.device), use_cache=False)
+        kept = {i: self.variant.choose(one.weights) for i, one in enumerate(observed)}
+        with attached(self.lm.model, NAME, kept):
+            yield PromptView(prompt, self.variant.tokens / len(prompt))
+
+
+@dataclass
+class Observed:
+    """The attention of a layer while a prompt is read, (key heads, tokens, tokens)."""
+
+    weights: Tensor = field(default_factory=lambda: torch.empty(0))
+
+
+def evicting(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
+    scaling: float, given: Tensor | Observed, recorder: ArgMaxRecorder | None = None, **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """SDPA in which queries behind the prompt see only what each key head has kept of it.
+
+    Shapes and recorder are those of `rmutils.attention.decoding`, with batch 1. `given`: (key
+    heads, tokens of the prompt), True where a key is kept; or where to put the weights.
+    """
+    key_heads, keys, group = key.shape[1], key.shape[2], query.shape[1] // key.shape[1]
+    places = torch.arange(keys, device=key.device)
+    newest = places[-query.shape[2]:, None]
+    seen = (places <= newest).expand(key_heads, -1, -1)
+    if attention_mask is not None:
+        seen = seen & attention_mask[0]
+    if isinstance(given, Observed):
+        products = newest_products(query, key, seen[None], scaling, query.shape[2])
+        given.weights = products.softmax(-1)[0].mean(1)
+    else:
+        evicted = torch.zeros(key_heads, 1, keys, dtype=torch.bool, device=key.device)
+        evicted[:, 0, : given.shape[1]] = ~given[:, :keys]
+        seen = seen & ~(evicted & (newest >= given.shape[1]))
+        if recorder is not None:
+            products = newest_products(query, key, seen[None], scaling, recorder.rows)
+            recorder.record(module.layer_idx, products.argmax(-1).flatten(1, 2))  # type: ignore[arg-type]
+    output = scaled_dot_product_attention(
+        query, *(part.repeat_interleave(group, dim=1) for part in (key, value)),
+        attn_mask=seen.repeat_interleave(group, dim=0)[None], scale=scaling)
+    return output.transpose(1, 2).contiguous(), None
+
+
+recording_by_layer(NAME, evicting)
