@@ -63,8 +63,9 @@ class Select(AttentionVariant):
     p: Annotated[float, Field(gt=0, le=1)] = 0.95
     """Tokens are taken, the highest scores first, until they have this share of all. 0.91 to 0.99
     in section 5."""
-    at_prefill: bool = False
-    """Whether the prompt's tokens are chosen, too, when it is read (Table 3 has both)."""
+    at_prefill: bool | Annotated[float, Field(gt=0, lt=1)] = False
+    """Whether the prompt's tokens are chosen, too, when it is read (Table 3 has both): by p, or by
+    a share of their own. Section 5 expects most of a large one here and a small p after it."""
     sharing: Annotated[Sharing, BeforeValidator(read_sharing)] = added({})
     """Heads that share their weights besides (Figure 8), as in
     `rmutils.attention.share_attention.GivenSharing`. Those of the filter layer do not: all of them
@@ -150,9 +151,10 @@ def selecting(model: PreTrainedModel, config: Select) -> Iterator[Selection]:
         kept = selection.hidden
         selection.hidden = torch.cat([kept, new], dim=1) if kept.numel() else new
         total = selection.hidden.shape[1]
-        whole = new.shape[1] > 1 and not config.at_prefill
-        selection.chosen.append(torch.arange(total, device=new.device) if whole else
-                                top_p(selection.scores, config.p))
+        share = config.at_prefill if new.shape[1] > 1 else True
+        selection.chosen.append(
+            torch.arange(total, device=new.device) if share is False else
+            top_p(selection.scores, config.p if share is True else share))
         return later(layer, (selection.hidden[:, selection.chosen[-1]],), kwargs)
 
     def later(layer: Any, args: tuple[Tensor], kwargs: Options) -> Hooked:

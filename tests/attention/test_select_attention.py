@@ -98,6 +98,21 @@ def test_selection_at_prefill(lm):
     torch.testing.assert_close(found, want, rtol=1e-3, atol=1e-3)
 
 
+def test_a_share_of_its_own_at_prefill(lm):
+    """More of the prompt is chosen when it is read than while it is answered."""
+    with torch.inference_mode(), selecting(
+            lm.model, Select(filter_layer=1, p=0.4, at_prefill=0.9)) as selection:
+        cache = DynamicCache()
+        first = lm.model(torch.tensor([PROMPT]), past_key_values=cache).logits[0, -1]
+        lm.model(torch.tensor([[50]]), past_key_values=cache)
+    want, many = in_two(lm, PROMPT, 0.9)
+    _, few = in_two(lm, [*PROMPT, 50], 0.4)
+    assert [one.tolist() for one in selection.chosen] == [many.tolist(), few.tolist()]
+    torch.testing.assert_close(first, want, rtol=1e-3, atol=1e-3)
+    with pytest.raises(UserError, match="at_prefill: expected true or false or less than 1"):
+        Select(at_prefill=1.5)
+
+
 @pytest.mark.parametrize("at_prefill", [True, False])
 def test_all_tokens_are_the_plain_model(lm, at_prefill):
     config = Select(filter_layer=1, p=1, at_prefill=at_prefill)
