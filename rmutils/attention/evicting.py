@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import avg_pool1d, scaled_dot_product_attention
 
 from rmutils.attention.decoding import ArgMaxRecorder, newest_products, recording_by_layer
@@ -116,7 +116,7 @@ class Observed:
 
 
 def evicting(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
     scaling: float, given: Tensor | Observed, recorder: ArgMaxRecorder | None = None, **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """SDPA in which queries behind the prompt see only what each key head has kept of it.
@@ -139,7 +139,7 @@ def evicting(
         seen = seen & ~(evicted & (newest >= given.shape[1]))
         if recorder is not None:
             products = newest_products(query, key, seen[None], scaling, recorder.rows)
-            recorder.record(module.layer_idx, products.argmax(-1).flatten(1, 2))  # type: ignore[arg-type]
+            recorder.record(module.layer_idx, products.argmax(-1).flatten(1, 2))
     output = scaled_dot_product_attention(
         query, *(part.repeat_interleave(group, dim=1) for part in (key, value)),
         attn_mask=seen.repeat_interleave(group, dim=0)[None], scale=scaling)
