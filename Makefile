@@ -9,7 +9,7 @@ PY := .venv/bin/python
 unexport PYTHONDONTWRITEBYTECODE  # each process would compile what it imports anew
 
 .DEFAULT_GOAL := help
-.PHONY: help book pdf publish release archive stick study check test doctor vllm bench serve lab class notebook gallery named lock sums clean
+.PHONY: help book pdf report publish release archive stick study check test doctor vllm bench serve lab class notebook gallery named lock sums clean
 .DELETE_ON_ERROR:
 
 help:  ## show this list
@@ -23,6 +23,9 @@ book: .venv/.complete  ## build the book: book/_build/html/index.html (SOLUTIONS
 
 pdf: book  ## print the book: book/_build/pdf/retmask-reproduced.pdf (needs chromium)
 	@$(PY) -m rmutils.book.site.pdf
+
+report: .venv/.complete  ## the results as a short paper: book/_build/report/report.pdf (needs chromium)
+	@$(PY) -m rmutils.book.site.short_report
 
 publish: book  ## put the built book beside its other versions (SITE=folder)
 	@$(PY) -m rmutils.book.site.pages.versions $(SITE)

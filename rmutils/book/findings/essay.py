@@ -9,7 +9,7 @@ from rmutils.book.chapters.essay import experiment
 from rmutils.book.claims import pooled_leads
 from rmutils.book.claims.effects import head_effects
 from rmutils.book.findings.registry import Measured, declare
-from rmutils.paper import load_published_maps
+from rmutils.paper import audit, load_published_maps
 from rmutils.stats import Interval
 
 HEADS, NUMBERS = "fig-few-heads", "fig-heads-that-hold"
@@ -74,4 +74,18 @@ def published_runs(what: str = "runs") -> Measured:
         "runs": len(maps), "different runs": int(maps.groupby("model")["map"].nunique().sum()),
         "heads": len(every),
         "heads that stay": len(every & experiment.published_heads(distinct=True))}
+    return Measured(_exact(counts[what]), (), words={"what": what})
+
+
+@declare("printed-comparisons", unit="pairs", place="errata", otherwise=(
+    "Of the printed numbers, {value} pairs {what}."))
+def printed_comparisons(what: str = "should agree") -> Measured:
+    """Pairs of printed numbers that should agree, and those that do not.
+
+    Parameters
+    ----------
+    what : {"should agree", "disagree"}
+    """
+    found = audit()
+    counts = {"should agree": len(found), "disagree": int((~found["agrees"]).sum())}
     return Measured(_exact(counts[what]), (), words={"what": what})

@@ -1,0 +1,149 @@
+"""The results as a paper of at most ten pages: `make report`.
+
+`report/report.md` is the text. Its head lists the findings that it shows, as `name: [finding, of
+what]`, with a minus in front for a loss told as a gain, and those that are undecided. Each
+paragraph goes through `say`. `![caption](NAME)` is a figure of the essay, `[KEY]` an entry of
+`book/references.bib`.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Callable
+from html import escape
+from io import BytesIO, StringIO
+from string import Formatter
+from typing import Any
+
+import typer
+import yaml
+from markdown_it import MarkdownIt
+from matplotlib.figure import Figure
+from pybtex import format_from_file
+from pypdf import PdfReader
+
+from rmutils.book import figures
+from rmutils.book.chapters.essay import experiment, plots
+from rmutils.book.claims import pooled_leads
+from rmutils.book.findings import (
+    Finding,
+    essay,
+    finding,
+    masking_sweep,
+    redirect_heads,
+    say,
+    training_effect,
+)
+from rmutils.book.findings.prose import OWN_RUN
+from rmutils.book.findings.registry import SHOWN, UNDECIDED, Verdict
+from rmutils.book.site.pages import CITATION
+from rmutils.book.site.pdf import browsing, print_html
+from rmutils.book.site.steps import STATE
+from rmutils.core import paths
+from rmutils.core.errors import UserError
+from rmutils.paper import load_published_maps
+
+SOURCE, OUTPUT = paths.ROOT / "report" / "report.md", paths.ROOT / STATE / "report" / "report.pdf"
+DECLARED = essay, masking_sweep, redirect_heads, training_effect
+"""Modules whose findings the text may name."""
+MOST_PAGES = 10
+"""What tracks for reproductions allow."""
+DRAWN: dict[str, Callable[[], Figure]] = {
+    "few-heads": lambda: plots.few_heads(*experiment.few_heads(4)),
+    "heads-that-hold": lambda: plots.heads_that_hold(*experiment.needles_by_count()),
+    "beside-controls": lambda: plots.beside_controls(*pooled_leads.beside_controls()),
+    "published-runs": lambda: plots.published_runs(load_published_maps())}
+"""Figures that the text may show."""
+STYLE = """<!DOCTYPE html><meta charset="utf-8"><style>
+@page { size: A4; margin: 20mm 24mm; }
+body { margin: 0; font: 10pt/1.42 'Liberation Serif', Georgia, serif; color: #14181e; }
+h1, h2, h3 { margin: 1.2em 0 0.4em; font-family: 'Liberation Sans', Arial, sans-serif;
+             line-height: 1.2; break-after: avoid; }
+h1 { font-size: 17pt; } h2 { font-size: 12.5pt; } h3 { font-size: 10.5pt; }
+p { margin: 0 0 0.55em; text-align: justify; hyphens: auto; }
+table { margin: 0.6em 0 1em; border-collapse: collapse; font-size: 9pt; }
+th, td { padding: 0.15em 0.9em 0.15em 0; border-bottom: 1px solid #bbb; text-align: left; }
+figure { margin: 0.8em 0 1.2em; break-inside: avoid; text-align: center; }
+figure img { max-width: 100%; max-height: 75mm; }
+figcaption { font-size: 9pt; text-align: left; } dt { float: left; } dd { margin: 0 0 0.4em 2.2em; }
+</style>"""
+
+
+def written(source: str) -> str:
+    """Return the text with its findings, as Markdown with the title on top.
+
+    Raises
+    ------
+    UserError
+        A result is not stored, or a finding no longer says what the text says.
+    """
+    _, head, body = source.split("---\n", 2)
+    about = yaml.safe_load(head)
+    known = {name: _finding(*asked) for name, asked in about["findings"].items()}
+    expected: dict[str, Verdict] = {
+        name: UNDECIDED if name in about["undecided"] else SHOWN for name in known}
+    told = [_told(paragraph, known, expected) for paragraph in body.strip().split("\n\n")]
+    return "\n\n".join([f"# {about['title']}", *(re.sub("^#", "##", one) for one in told)])
+
+
+def _finding(name: str, *of: Any) -> Finding:
+    found = finding(name.removeprefix("-"), *of)
+    return -found if name.startswith("-") else found
+
+
+def _told(paragraph: str, known: dict[str, Finding], expected: dict[str, Verdict]) -> str:
+    names = {name for _, name, _, _ in Formatter().parse(paragraph) if name}
+    if unknown := names - known.keys():
+        raise UserError(f"{SOURCE.name}: no finding is called {', '.join(sorted(unknown))}")
+    text = str(say(paragraph, expect={name: expected[name] for name in names},
+                   **{name: known[name] for name in names}).data)
+    if text.startswith((OWN_RUN, "Not computed yet.")):
+        raise UserError(f"{SOURCE.name} says {paragraph[:60]!r}, but: {text}")
+    return re.sub(r"\[([^]]*)\]\(#[^)]*\)", r"\1", text)  # the book's figures are not here
+
+
+def document(text: str) -> str:
+    """Return the paper as HTML, figures and references in it."""
+    cited = dict.fromkeys(re.findall(r"\[(\w+\d{4}\w+)\](?!\()", text))
+    numbers = {key: number for number, key in enumerate(cited, 1)}
+    text = re.sub(r"\[(\w+\d{4}\w+)\](?!\()", lambda one: f"[{numbers[one[1]]}]", text)
+    html = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
+    html = re.sub(r'<p><img src="([\w-]+)" alt="([^"]*)" /></p>', _figure, html)
+    listed = format_from_file(str(paths.BOOK / "references.bib"), style="unsrt",
+                              citations=list(cited), output_backend="html")
+    authors = yaml.safe_load(CITATION.read_text(encoding="utf-8"))["authors"]
+    by = ", ".join(escape(one.get("name") or f"{one['given-names']} {one['family-names']}")
+                   for one in authors)
+    html = html.replace("</h1>", f"</h1>\n<p><i>{by}</i></p>", 1)
+    return f"{STYLE}{html}{listed[listed.index('<dl>'):listed.index('</dl>')]}</dl>"
+
+
+def _figure(found: re.Match[str]) -> str:
+    figures.use_style()
+    picture = StringIO()
+    DRAWN[found[1]]().savefig(picture, format="svg", bbox_inches="tight")
+    data = b64encode(picture.getvalue().encode()).decode()
+    return (f'<figure><img alt="" src="data:image/svg+xml;base64,{data}">'
+            f"<figcaption>{found[2]}</figcaption></figure>")
+
+
+def main() -> None:
+    """Write the PDF; exit status 2 if something is missing or it has become too long."""
+    try:
+        text = document(written(SOURCE.read_text(encoding="utf-8")))
+        with browsing() as browser:
+            printed: BytesIO = print_html(browser, [text])[0]
+        pages = len(PdfReader(printed).pages)
+        if pages > MOST_PAGES:
+            raise UserError(f"the report has {pages} pages, and may have {MOST_PAGES}")
+        OUTPUT.parent.mkdir(parents=True, exist_ok=True)
+        OUTPUT.write_bytes(printed.getvalue())
+    except UserError as error:
+        typer.echo(f"\n{error}", err=True)
+        raise SystemExit(2) from None
+    print(f"{pages} pages: {OUTPUT}")
+
+
+if __name__ == "__main__":
+    main()
