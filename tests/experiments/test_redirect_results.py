@@ -90,7 +90,7 @@ def test_texts_that_the_plain_model_fails(table, monkeypatch):
 def test_figure_and_tables_name_all_conditions(table):
     axes, = followed({"a": table}).axes
     assert [label.get_text() for label in axes.get_yticklabels()] == [
-        "no heads", "4 other heads, same layers", "4 heads by copy score"]
+        "no heads", "4 other heads,\nsame layers", "4 heads by copy score"]
     assert name_of(pd.Series({"policy": TOP, "count": 1, "score": "copy"})) == (
         "1 head by copy score")
 

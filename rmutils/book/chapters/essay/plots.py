@@ -12,13 +12,16 @@ from matplotlib.ticker import FixedLocator, NullLocator, PercentFormatter
 from rmutils.book.experiments.masked_needles import MATCHED, TOP, WHOLE
 from rmutils.book.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PALE, PURPLE
 
-WIDTH = 5.7
+WIDTH = 4.9
 """Inches: narrower than a chapter's, so that a phone shows the labels without scrolling."""
-FONT = 9.5
+FONT = 10
 SIZES = {"smollm2-135m": ("SmolLM2, 135M", BLUE), "gemma3-270m": ("Gemma 3, 270M", ORANGE),
          "qwen2.5-coder-0.5b": ("Qwen2.5-Coder, 0.5B", GREEN),
          "qwen2.5-coder-1.5b": ("Qwen2.5-Coder, 1.5B", PURPLE)}
 """Name and colour of each model, in order of size."""
+NAMED = {"smollm2-135m": (10, 16, "left"), "gemma3-270m": (8, -12, "left"),
+         "qwen2.5-coder-0.5b": (-12, -8, "right"), "qwen2.5-coder-1.5b": (-10, 118, "left")}
+"""Where a model's name stands beside its dot, in points, so that it crosses no curve."""
 COMPARED = {"non-retrieval-mask": "other heads\nswitched off",
             "random-mask": "random heads\nswitched off",
             "sft": "training on the\nwhole answers", "before": "no training"}
@@ -40,14 +43,14 @@ def few_heads(
     shares : DataFrame
         `policy`, `value`, `low`, `high`, a row for each state of the model.
     """
-    figure = Figure(figsize=(WIDTH, 3.5), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 3.8), layout="constrained")
     grid, bars = figure.subplots(2, height_ratios=[1.25, 1])
     layer, head = np.indices(shape).reshape(2, -1)
     masked = np.array([(i, j) in {*heads} for i, j in zip(layer, head, strict=True)])
     for chosen, colour in ((~masked, PALE), (masked, BLUE)):
-        grid.scatter(layer[chosen] + 1, head[chosen] + 1, s=42, marker="s", color=colour, lw=0)
+        grid.scatter(layer[chosen] + 1, head[chosen] + 1, s=30, marker="s", color=colour, lw=0)
     grid.set(ylabel="head", xticks=[1, 10, 20, shape[0]], yticks=[], xlabel=(
-        f"layer (all {len(layer)} heads; blue: the {len(heads)} with the highest scores)"))
+        f"layer\n(all {len(layer)} heads; blue: the {len(heads)} with the highest scores)"))
     grid.spines[:].set_visible(False)
     grid.tick_params(length=0)
     names = {WHOLE: ("nothing switched off", GREY), TOP: (f"without these {len(heads)}", BLUE),
@@ -78,7 +81,6 @@ def heads_that_hold(shares: pd.DataFrame, halves: Mapping[str, float]) -> Figure
     """
     figure = Figure(figsize=(WIDTH, 3.6), layout="constrained")
     axes = figure.subplots()
-    ends = {}
     for model, (name, colour) in SIZES.items():
         own = shares[(shares["model"] == model) & shares["policy"].isin([WHOLE, TOP])]
         own = own.sort_values("count")
@@ -87,12 +89,10 @@ def heads_that_hold(shares: pd.DataFrame, halves: Mapping[str, float]) -> Figure
         axes.plot(x, own["value"], color=colour, lw=1.8)
         at = own.loc[own["count"] == halves[model], "value"].item()
         axes.plot(halves[model], at, "o", ms=8, color=colour, mec="white", zorder=3)
-        ends[model] = halves[model], at
-        axes.annotate(f"{name}: {halves[model]:.0f}", (halves[model], at), color=colour,
-                      weight="bold", textcoords="offset points",
-                      xytext={"smollm2-135m": (10, 16), "gemma3-270m": (8, -12),
-                              "qwen2.5-coder-0.5b": (-9, -4)}.get(model, (9, 8)), va="center",
-                      ha="right" if model == "qwen2.5-coder-0.5b" else "left")
+        across, up, side = NAMED[model]
+        axes.annotate(f"{name}: {halves[model]:.0f}".replace("-Coder, ", "-Coder\n"),
+                      (halves[model], at), color=colour, weight="bold",
+                      textcoords="offset points", xytext=(across, up), va="center", ha=side)
     axes.set(xscale="log", xlim=(0.45, 140), ylim=(-0.14, 1.02),
              xlabel="heads switched off, highest scores first", ylabel="needles found")
     ticks = [1, 2, 4, 8, 16, 32, 64, 128]

@@ -28,7 +28,7 @@ from rmutils.book.chapters.redirect_heads.results import (
 )
 from rmutils.book.chapters.redirect_heads.texts import contradictions, prompts
 from rmutils.book.figures.report import number
-from rmutils.book.figures.style import BLUE, GREY, INK, ORANGE, WIDTH
+from rmutils.book.figures.style import BLUE, INK, ORANGE, WIDTH
 from rmutils.heads.detection import detect_stored
 from rmutils.models import LanguageModel
 from rmutils.models.engine.generation import generate
@@ -57,9 +57,18 @@ def in_order(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(place=place).sort_values(["variant", "place"], kind="stable")
 
 
-def followed(answers: Mapping[str, pd.DataFrame]) -> Figure:
-    """Draw what answers hold under each condition: a bar each, models side by side."""
-    figure = Figure(figsize=(WIDTH, 1.0 + 0.95 * len(answers)), layout="constrained")
+def followed(
+    answers: Mapping[str, pd.DataFrame], names: Mapping[str, str] | None = None,
+    width: float = WIDTH,
+) -> Figure:
+    """Draw what answers hold under each condition: a bar each, models below each other.
+
+    Parameters
+    ----------
+    names : mapping, optional
+        What readers call the models.
+    """
+    figure = Figure(figsize=(width, 0.6 + 1.1 * len(answers)), layout="constrained")
     panels = figure.subplots(len(answers), 1, sharex=True, squeeze=False)[:, 0]
     for axes, (model, table) in zip(panels, answers.items(), strict=True):
         shown = in_order(rates(table))
@@ -70,21 +79,16 @@ def followed(answers: Mapping[str, pd.DataFrame]) -> Figure:
                 left += 100 * row[part]
             if row["policy"] != PLAIN:
                 axes.hlines(place, 100 * row["low"], 100 * row["high"], color=INK, lw=1.3)
-        axes.set_yticks(range(len(shown)), [name_of(row) for _, row in shown.iterrows()],
-                        fontsize=9)
+        axes.set_yticks(range(len(shown)), [name_of(row).replace(", ", ",\n")
+                                            for _, row in shown.iterrows()])
         axes.invert_yaxis()
-        axes.set_title(model, fontsize=10, loc="left")
+        axes.set_title((names or {}).get(model, model), loc="left")
         axes.set_xlim(0, 100)
-        axes.tick_params(labelsize=9)
         axes.spines["left"].set_visible(False)
         axes.tick_params(axis="y", length=0)
-    for part, place in ((POINTED, 1), (OTHER, 67)):
-        panels[0].text(place, 0, part, va="center", fontsize=9, color="white" if part == POINTED
-                       else INK)
-    panels[-1].set_xlabel("answers (%); blue: from the sentence pointed at, orange: from the other "
-                          "one,\ndark grey: both; light grey: neither; lines: 95 % intervals over "
-                          "pairs",
-                          fontsize=9, color=GREY)
+    for part, place in ((POINTED, 1), (OTHER, 55)):
+        panels[0].text(place, 0, part, va="center", color="white" if part == POINTED else INK)
+    panels[-1].set_xlabel("answers, %")
     return figure
 
 

@@ -63,8 +63,7 @@ def picture(case: dict[str, Any], width: int = WIDTH) -> str:
     answer = _lines([*range(len(written))], written, below, width)
     height = (max(line for _, line, *_ in answer.values()) + 0.7) * LINE
     name = head["name"].partition(":")[0]
-    parts = [_label("parts of the prompt; underlined: the answer", 0.5),
-             _label(f"the answer; blue: from where {name} looks", below - 1.1)]
+    parts = [_label("parts of the prompt; underlined: the answer", 0.5)]
     parts += [_token(places[j], "needle" if _inside(j, case["needle"]) else "prompt")
               for j in places]
     rules = []
@@ -74,6 +73,7 @@ def picture(case: dict[str, Any], width: int = WIDTH) -> str:
         if where in places:
             parts.append(_look(places[where], answer[step], f"{kind} l{step}"))
         rules.append(_motion(step, len(written)))
+    parts.append(_label(f"the answer; blue: from where {name} looks", below - 1.1))
     seconds = (len(written) + HOLD) * SECONDS
     title = f"{name[0].upper()}{name[1:]} looks at each word of the hidden answer as it is written"
     return (f'<svg class="rm-walking" viewBox="-3 0 {width + 6} {height:.0f}" role="img" '
@@ -154,8 +154,10 @@ def _look(there: Placed, here: Placed, kind: str) -> str:
 def _style(seconds: float) -> str:
     """Rules for the still picture, then the beginning of those for the moving one."""
     ink, quiet = "var(--pst-color-text-base,#222832)", "var(--pst-color-text-muted,#48566b)"
+    paper = "var(--pst-color-background,#fff)"
     return (f".rm-walking text{{font:{SIZE}px ui-monospace,Menlo,Consolas,monospace;fill:{quiet}}}"
-            f".rm-walking .label{{font:13px system-ui,sans-serif;fill:{quiet}}}"
+            f".rm-walking .label{{font:13px system-ui,sans-serif;fill:{quiet};paint-order:stroke;"
+            f"stroke:{paper};stroke-width:6px;stroke-linejoin:round}}"  # no line crosses it
             f".rm-walking text.needle,.rm-walking text.other{{fill:{ink}}}"
             ".rm-walking text.needle{text-decoration:underline}"
             ".rm-walking text.copied{fill:var(--rm-copied,#0b6aa8);font-weight:700}"
@@ -164,6 +166,7 @@ def _style(seconds: float) -> str:
             f".rm-walking g.other{{stroke:{quiet}}}"
             "#rm-walk-stop:checked~.rm-walking *{animation-play-state:paused}"
             "@media (prefers-color-scheme:dark){svg.rm-walking:root text{fill:#ced6dd}"
+            "svg.rm-walking:root .label{stroke:#0d1117}"
             "svg.rm-walking:root text.copied{fill:#56b4e9}svg.rm-walking:root g.copied"
             "{stroke:#56b4e9}}"
             "@media screen and (prefers-reduced-motion:no-preference){"
