@@ -35,6 +35,7 @@ NAMES = {
                 "mutmut).",
     "llama_cpp": "Logits, answers and speed against llama.cpp, which reads the same files (15 "
                  "minutes).",
+    "precision": "Detection in bfloat16 against float32: memory, time, heads (8 minutes).",
     "gpu": "The grid by a Llama of eight billion random weights, on a GPU.",
 }
 Quick = Annotated[bool, typer.Option(help="Small sizes; results are thrown away.")]

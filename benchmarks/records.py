@@ -47,8 +47,8 @@ class Results:
 
     def add(self, row: dict) -> None:
         """Keep a row, and show it."""
-        print({name: value for name, value in row.items() if name not in ("said", "copied")},
-              flush=True)
+        print({name: value for name, value in row.items()
+               if name not in ("said", "copied", "scores")}, flush=True)
         self.rows.append(row)
         self.write()
 

@@ -178,6 +178,24 @@ def against_witness(found: Benchmark) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def in_half_the_memory(found: Benchmark, tau: float = 0.1) -> pd.DataFrame:
+    """Return a row for each model of the benchmark `precision`, with the columns of its table:
+    what a detection takes, and how many heads have a score of `tau` or more."""
+    rows = []
+    for whole, half in zip(found.find(dtype="float32"), found.find(dtype="bfloat16"), strict=True):
+        scores = [np.asarray(row["scores"]) for row in (whole, half)]
+        chosen = [one >= tau for one in scores]
+        rows.append({
+            "model": whole["model"],
+            "peak in GB: float32, bfloat16": "{:.1f}, {:.1f}".format(*(
+                row["peak_mib"] * 2**20 / 1e9 for row in (whole, half))),
+            "time, times float32": f"{half['cpu_seconds'] / whole['cpu_seconds']:.2f}",
+            "in float32": chosen[0].sum(), "in bfloat16": chosen[1].sum(),
+            "in both": (chosen[0] & chosen[1]).sum(),
+            "scores most apart": f"{abs(scores[0] - scores[1]).max():.3f}"})
+    return pd.DataFrame(rows)
+
+
 def floor(found: Benchmark) -> pd.DataFrame:
     """Return a case's seconds if reading its prompt were matrix products at the machine's rate.
 
