@@ -5,7 +5,12 @@ import pytest
 
 from rmutils.book.chapters.ms_poe.experiment import positions
 from rmutils.book.chapters.share_attention.savings_curves import planned_sharing
-from rmutils.book.findings import finding, registry, select_attention
+from rmutils.book.findings import (
+    finding,
+    heads_under_change,  # noqa: F401, declares findings
+    registry,
+    select_attention,
+)
 from rmutils.book.findings.companion_claims import companion_claims
 from rmutils.core.experiment import load_plan
 from rmutils.core.results import read_tables, stored
@@ -77,3 +82,17 @@ def test_likeness_is_judged_by_the_rule_of_the_plan():
     assert lead.verdict == "shown"
     assert finding("place-lead", "tiny-qwen3").value == pytest.approx(
         100 * (found["alike"] - found["one threshold"]))
+
+
+def test_what_a_change_leaves_of_needles_and_ranks_is_counted_from_the_cases():
+    """smollm2-135m under Ms-PoE, by hand; half of the heads is where the rule draws its line."""
+    artifact, = (one for one in stored("variant-heads") if one.model == "smollm2-135m"
+                 and one.shipped)
+    found = read_tables(artifact.folder), artifact
+    needles = found[0]["needles"].query("variant == 'Ms-PoE'")
+    right = 100 * needles.groupby("subject")["correct"].mean()
+    assert finding("found-under", found, "Ms-PoE").value == pytest.approx(right["whole"])
+    assert finding("excess-under", found, "Ms-PoE").value == pytest.approx(
+        right["non-retrieval"] - right["retrieval"])
+    kept = finding("rank-overlap", found, "Ms-PoE")
+    assert kept.verdict == "shown" and kept.low >= 50

@@ -199,7 +199,7 @@ HALF = 0.5
 ALPHA = 0.05
 DRAWS = 3
 """Random choices of other heads, at least."""
-MEANING = {KEYS_TRAIT: ("position-aware", "the opposite of position-aware"),
+MEANING = {KEYS_TRAIT: ("position-aware", "not position-aware"),
            DISTANCE: ("unlike other heads", "redundant")}
 """Words for retrieval heads with more of a trait, or less."""
 
@@ -251,8 +251,8 @@ def _verdict(row: pd.Series, level: float, room: bool) -> str:
 
 
 def sets_apart(row: pd.Series) -> str:
-    """Test whether a trait sets retrieval heads apart."""
+    """Say whether a trait sets retrieval heads apart, and which way."""
     if row["p"] >= ALPHA or row["low"] <= HALF <= row["high"]:
-        return "it does not set retrieval heads apart"
+        return "not shown"
     more, less = MEANING[row["trait"]]
-    return f"retrieval heads are {more if row['value'] > HALF else less}"
+    return more if row["value"] > HALF else less
