@@ -14,7 +14,7 @@ CONVERTED = ("01_preliminaries", "02_masking_sweep", "03_main_tables", "04_reaso
              "14_olmo3_recipe", "16_scale", "17_speed", "is_it_causal", "memory_by_heads",
              "redirect_heads", "which_heads")
 """Notebooks whose prose is written by hand and says findings. The list grows."""
-COMPOSED = 51
+COMPOSED = 45
 """Functions that still compose sentences. The number only falls."""
 SENTENCE, BOX, PAGE, BEFORE_FIGURE = 35, 80, 1500, 300
 """Most words of a sentence, of the box on top, before the exercises, before the first figure."""
