@@ -3,6 +3,7 @@
 from rmutils.stats.contrast import (
     FLIPS,
     Contrast,
+    chance_p,
     compare,
     contrast,
     paired,
@@ -15,7 +16,14 @@ from rmutils.stats.corrections import (
     smallest_effect,
     smallest_p,
 )
-from rmutils.stats.correlations import Correlation, correlation, pearson, spearman
+from rmutils.stats.correlations import (
+    Correlation,
+    Line,
+    correlation,
+    fit_line,
+    pearson,
+    spearman,
+)
 from rmutils.stats.intervals import (
     ANY,
     CONTRAST,
@@ -50,10 +58,10 @@ from rmutils.stats.pooling import (
 
 __all__ = [
     "ANY", "Bounds", "CONTRAST", "Contrast", "Correlation", "DIFFERENCE", "FLIPS",
-    "Heterogeneity", "Interval", "LEVEL", "MORE_POINTS", "POINTS", "POSITIVE", "POWER",
-    "Pooled", "RELATIVE", "RESAMPLES", "SHARE", "TIE", "compare", "contrast", "correlation",
-    "crossed_interval", "draws", "expansion", "half_width", "heterogeneity", "holm", "interval",
-    "interval_of", "interval_p", "paired", "pearson", "pool", "sign_flip_test",
-    "smallest_effect", "smallest_p", "span", "spearman", "spread", "standard_error",
-    "tau_squared",
+    "Heterogeneity", "Interval", "LEVEL", "Line", "MORE_POINTS", "POINTS", "POSITIVE", "POWER",
+    "Pooled", "RELATIVE", "RESAMPLES", "SHARE", "TIE", "chance_p", "compare", "contrast",
+    "correlation", "crossed_interval", "draws", "expansion", "fit_line", "half_width",
+    "heterogeneity", "holm", "interval", "interval_of", "interval_p", "paired", "pearson",
+    "pool", "sign_flip_test", "smallest_effect", "smallest_p", "span", "spearman", "spread",
+    "standard_error", "tau_squared",
 ]

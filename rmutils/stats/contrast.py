@@ -172,8 +172,19 @@ def sign_flip_test(
     units = frame.groupby(["stratum", "cluster"])["value"].sum().to_numpy()
     exact = 2 ** len(units) <= flips
     sums = np.concatenate([*_flipped(units, flips, exact, seed)])
-    large = abs(sums) >= abs(units.sum()) * (1 - TIE)
-    return float(large.mean() if exact else (1 + large.sum()) / (1 + flips))
+    return chance_p(units.sum(), sums, exact=exact)
+
+
+def chance_p(found: float, by_chance: npt.ArrayLike, *, exact: bool = False) -> float:
+    """Two-sided p: how often chance gives what is as far from 0; `exact` if it is all there is.
+
+    Examples
+    --------
+    >>> chance_p(0.3, [0.1, -0.3, 0.2])
+    0.5
+    """
+    large = np.abs(by_chance) >= abs(found) * (1 - TIE)
+    return float(large.mean() if exact else (1 + large.sum()) / (1 + len(large)))
 
 
 def _flipped(units: Array, flips: int, exact: bool, seed: int) -> Iterator[Array]:

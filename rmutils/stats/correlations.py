@@ -1,4 +1,4 @@
-"""Correlations of few points, and their intervals."""
+"""Correlations of few points and lines through them, with their intervals."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import norm, pearsonr, rankdata, spearmanr
+from scipy.stats import linregress, norm, pearsonr, rankdata, spearmanr, t
 
 from rmutils.stats.intervals import (
     DIFFERENCE,
@@ -82,3 +82,30 @@ def correlation(
     spread_of = np.var(np.arctanh(np.clip(drawn, -almost, almost))) + 1 / (len(first) - 3)
     half = norm.ppf((1 + LEVEL) / 2) * math.sqrt(spread_of)
     return Interval(r, math.tanh(scale - half), math.tanh(scale + half))
+
+
+class Line(NamedTuple):
+    """The line of least squares through points; errors are taken as normal and independent."""
+
+    x: Array
+    y: Array
+    intercept: float
+    slope: Interval
+
+    def at(self, x: npt.ArrayLike) -> Interval:
+        """Return the 95 % prediction interval of one more point."""
+        where, free = np.asarray(x, dtype=float), len(self.x) - 2
+        scale = math.sqrt(((self.y - self.intercept - self.slope.value * self.x) ** 2).sum() / free)
+        away = (where - self.x.mean()) ** 2 / ((self.x - self.x.mean()) ** 2).sum()
+        half = t.ppf((1 + LEVEL) / 2, free) * scale * np.sqrt(1 + 1 / len(self.x) + away)
+        value = self.intercept + self.slope.value * where
+        return Interval(value, value - half, value + half)
+
+
+def fit_line(x: npt.ArrayLike, y: npt.ArrayLike) -> Line:
+    """Fit a line to three points or more; its slope has a 95 % interval."""
+    first, second = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    found = linregress(first, second)
+    half = float(t.ppf((1 + LEVEL) / 2, len(first) - 2)) * found.stderr
+    return Line(first, second, found.intercept,
+                Interval(found.slope, found.slope - half, found.slope + half))

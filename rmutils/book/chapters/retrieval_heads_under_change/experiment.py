@@ -37,7 +37,7 @@ from rmutils.heads.scores import DECIMALS, Head, HeadScores
 from rmutils.models import LanguageModel, load_model
 from rmutils.models.known_models import tau_of
 from rmutils.models.loading import ModelRef
-from rmutils.stats import RESAMPLES, SHARE, draws, interval_of
+from rmutils.stats import RESAMPLES, SHARE, chance_p, draws, interval_of
 
 KEYS_TRAIT, DISTANCE = "keys looked at", "distance to the nearest head"
 UNCHANGED = MsPoe(s_min=1, s_max=1, first_layer=0, order="position_aware")
@@ -95,10 +95,9 @@ def set_apart(
         drawn = np.array([_more_often(mean, marked, layers) for mean in means])
         by_chance = np.array([_more_often(means[0], _shuffled(marked, layers, rng), layers)
                               for _ in range(resamples)])
-        extreme = np.abs(by_chance - 0.5) >= abs(drawn[0] - 0.5) - 1e-12
+        p = chance_p(drawn[0] - 0.5, by_chance - 0.5)
         drawn[np.isnan(means).any(1)] = np.nan  # a single question
-        rows.append((trait, *interval_of(drawn, bounds=SHARE, centred=True),
-                     (1 + extreme.sum()) / (1 + resamples)))
+        rows.append((trait, *interval_of(drawn, bounds=SHARE, centred=True), p))
     return pd.DataFrame(rows, columns=["trait", "value", "low", "high", "p"])
 
 

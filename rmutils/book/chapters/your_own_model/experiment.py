@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from pydantic import Field
-from scipy.stats import linregress, t
 
 from rmutils.book.chapters.masking_sweep.experiment import (
     Sweep,
@@ -33,7 +32,7 @@ from rmutils.heads import HeadScores, sparsity
 from rmutils.heads.detection import DetectConfig, detect_stored
 from rmutils.models import LanguageModel, load_model
 from rmutils.models.known_models import check, tau_of
-from rmutils.stats import LEVEL
+from rmutils.stats import fit_line
 
 FEWEST = 4
 """Models that a forecast needs. Three leave one degree of freedom, and an interval of no use."""
@@ -63,13 +62,7 @@ class Line:
         Result: (..., 3): value, low, high, for one more model. Normal, independent errors are
         assumed.
         """
-        x, y = self.known["sparsity"].to_numpy(), self.known["gain"].to_numpy()
-        left = y - self.intercept - self.slope * x
-        scale = np.sqrt((left**2).sum() / (len(x) - 2))
-        away = (np.asarray(sparsity) - x.mean()) ** 2 / ((x - x.mean()) ** 2).sum()
-        half = _quantile(len(x) - 2) * scale * np.sqrt(1 + 1 / len(x) + away)
-        value = self.intercept + self.slope * np.asarray(sparsity)
-        return np.stack([value, value - half, value + half], axis=-1)
+        return np.stack(fit_line(self.known["sparsity"], self.known["gain"]).at(sparsity), axis=-1)
 
 
 @dataclass(frozen=True)
@@ -101,15 +94,13 @@ def fit(known: pd.DataFrame) -> Line | None:
     x, y = known["sparsity"].to_numpy(float), known["gain"].to_numpy(float)
     if len(x) < 3:
         return None
-    line = linregress(x, y)
-    half = _quantile(len(x) - 2) * line.stderr
+    line = fit_line(x, y)
     misses = []
     for left_out in range(len(x)):
         others, gains = np.delete(x, left_out), np.delete(y, left_out)
         by_line = np.poly1d(np.polyfit(others, gains, 1))(x[left_out])
         misses.append((abs(y[left_out] - by_line), abs(y[left_out] - gains.mean())))
-    return Line(known, line.intercept, line.slope, line.slope - half,
-                line.slope + half, *map(float, np.mean(misses, axis=0)))
+    return Line(known, line.intercept, *line.slope, *map(float, np.mean(misses, axis=0)))
 
 
 def forecast(known: pd.DataFrame, sparsity: tuple[float, float, float]) -> Forecast:
@@ -150,10 +141,6 @@ def reasons_against(line: Line, sparsity: float) -> list[str]:
         against.append(f"this model's sparsity, {sparsity:.3f}, is outside of theirs, "
                        f"{lowest:.3f} to {highest:.3f}")
     return against
-
-
-def _quantile(freedom: int) -> float:
-    return float(t.ppf((1 + LEVEL) / 2, freedom))
 
 
 class OwnModelConfig(Config):
