@@ -168,11 +168,11 @@ def figures_and_tables(book: Path) -> str:
 def parameters(book: Path) -> str:
     """A table of the parameters of each chapter: name, default, type, meaning."""
     parts = []
-    for name, _ in chapters(book):
+    for name, notebook in chapters(book):
         rows = [[*map(_code, (p.name, repr(p.default), p.annotation)), literal(p.comment)]
                 for p in read_parameters(book / "chapters" / f"{name}.ipynb").values()]
         if rows:
-            parts += [f"## {{doc}}`chapters/{name}`", "",
+            parts += [f"## [{title(notebook)}](chapters/{name}.ipynb)", "",
                       "| name | default | type | meaning |", "|:--|:--|:--|:--|",
                       *(f"| {' | '.join(row)} |" for row in rows), ""]
     return "\n".join(parts)
