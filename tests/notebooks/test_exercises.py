@@ -121,6 +121,12 @@ def test_quiz_has_three_questions_and_an_answer_to_each(chapter):
     assert re.findall(r"^(\d)\. \*\*[a-c]\)\*\* \S", answers, re.MULTILINE) == ["1", "2", "3"]
 
 
+def test_right_answers_are_spread_over_the_letters():
+    right = Counter(re.findall(r"^\d\. \*\*([a-c])\)\*\* ", "\n".join(map(markdown, CHAPTERS)),
+                               re.MULTILINE))
+    assert min(right.values()) > 0.25 * right.total() and len(right) == 3
+
+
 def run(*cells: str, **names) -> None:
     for cell in cells:
         exec(cell, names)
