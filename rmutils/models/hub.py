@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url, snapshot_download
 from huggingface_hub import try_to_load_from_cache as _in_cache
@@ -24,12 +27,26 @@ def offline() -> bool:
     return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
 
 
+def no_network() -> str:
+    """Return why the hub can't be asked, which its client would try for half a minute; else ""."""
+    if offline():
+        return "HF_HUB_OFFLINE is set"
+    host = urlsplit(os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).hostname
+    try:
+        if not getproxies():  # a proxy may know the name
+            socket.getaddrinfo(host, None)
+    except OSError:
+        return f"there is no network ({host} is not found)"
+    return ""
+
+
 def fetch_hub(hub_id: str) -> Path:
     """Download a model into the hub's own cache; what is there is not fetched again."""
     try:
-        return Path(snapshot_download(hub_id, allow_patterns=FILES))
+        return Path(snapshot_download(hub_id, allow_patterns=FILES,
+                                      local_files_only=bool(no_network())))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
-        cause = "HF_HUB_OFFLINE is set." if offline() else str(error).splitlines()[0]
+        cause = f"{no_network() or str(error).splitlines()[0].rstrip('.')}."
         raise UserError(f"{hub_id} could not be fetched: {cause} A gated model needs a token: "
                         f"`hf auth login`.") from error
 

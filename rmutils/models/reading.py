@@ -13,7 +13,7 @@ import torch
 from rmutils.core.errors import Refused, UserError
 from rmutils.core.files import plain, read_text
 from rmutils.core.validation import parse_json
-from rmutils.models.hub import offline
+from rmutils.models.hub import no_network
 from rmutils.models.rotary import check_angles, check_rules
 from rmutils.models.settings import check_finite, check_settings, check_sizes
 
@@ -29,12 +29,13 @@ LONGEST = 300
 """Characters of another library's message that are shown."""
 
 
-def _at(name: str) -> dict[str, str]:
+def _at(name: str) -> dict[str, Any]:
     """Return the arguments of `from_pretrained` for a folder or `org/model@revision`."""
+    if Path(name).is_dir():
+        return {"pretrained_model_name_or_path": name}
     hub, _, revision = name.partition("@")
-    found = {"pretrained_model_name_or_path": hub, "revision": revision}
-    return found if revision and not Path(name).is_dir() else {
-        "pretrained_model_name_or_path": name}
+    found = {"pretrained_model_name_or_path": hub, "local_files_only": bool(no_network())}
+    return found | {"revision": revision} if revision else found
 
 
 def read_config(name: str):
@@ -52,7 +53,8 @@ def commit_of(name: str) -> str:
 
     hub, _, revision = name.partition("@")
     with _load_errors(name):
-        return Path(cached_file(hub, "config.json", revision=revision or None)).parent.name
+        return Path(cached_file(hub, "config.json", revision=revision or None,
+                                local_files_only=bool(no_network()))).parent.name
 
 
 def read_gguf(path: Path, dtype: torch.dtype):
@@ -147,7 +149,7 @@ def _load_errors(name: str) -> Iterator[None]:
             raise UserError(f"{name} could not be loaded: {cause}. Its files are damaged or "
                             "incomplete, or transformers knows no language model of its kind."
                             ) from error
-        cause = "HF_HUB_OFFLINE is set" if offline() else cause
+        cause = no_network() or cause
         raise UserError(
             f"{name} could not be loaded: {cause}. If it is on the hub, then with a network and, "
             f"for a gated model, a token (`hf auth login`): `hf download "

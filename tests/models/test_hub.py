@@ -3,12 +3,16 @@
 import dataclasses
 import hashlib
 import os
+import socket
+import time
 
 import pytest
 from huggingface_hub import constants
 
 from rmutils.core.errors import UserError
+from rmutils.models import identify, load_model
 from rmutils.models.fetch import fetch
+from rmutils.models.hub import fetch_hub
 from tests.models.conftest import BODY, PAYLOAD, SPEC, visible
 
 OFFICIAL = dataclasses.replace(SPEC, hub="org/model@abc")
@@ -82,3 +86,22 @@ def test_offline_the_hub_is_not_asked(hub, monkeypatch):
                                         "--revision abc`"):
         fetch("fake", OFFICIAL)
     assert hub.log == [] and hashlib.sha256(PAYLOAD).hexdigest() == SPEC.sha256
+
+
+def test_without_a_network_the_hubs_client_does_not_try_for_half_a_minute(hub, monkeypatch):
+    """It would ask six times, with ever longer pauses."""
+    def unknown(*words, **named):
+        raise socket.gaierror(-2, "Name or service not known")
+
+    def pause(seconds):
+        raise AssertionError("the client paused to ask again")
+
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    monkeypatch.setattr(time, "sleep", pause)
+    for ask in (load_model, fetch_hub, identify):
+        with pytest.raises(UserError, match="no network .*is not found"):
+            ask("no/such-model")
