@@ -99,6 +99,8 @@ def test_a_registry_brings_the_package_that_it_imports_at_the_first_lookup():
 def test_reference_is_built_again_for_docstrings_but_not_for_comments(tmp_path, monkeypatch):
     file = tmp_path / "one.py"
     monkeypatch.setattr(dependencies, "PACKAGE", tmp_path)
+    monkeypatch.setattr(dependencies, "HOMES", {"A": "rmutils.one", "B": "rmutils.two"})
+    (tmp_path / "two").mkdir()
 
     def told(text: str) -> str:
         file.write_text(text)
@@ -111,6 +113,10 @@ def test_reference_is_built_again_for_docstrings_but_not_for_comments(tmp_path, 
     assert told(f"# note\n{text}") == before
     for old, new in (("Does", "Did"), ("Says", "Said"), ("x=1", "x=2"), ("class A", "class B")):
         assert told(text.replace(old, new)) != before
+    (tmp_path / "internal.py").write_text('"""No promised name is here."""\n')
+    assert told(text) == before
+    (tmp_path / "two" / "inner.py").write_text('"""A promised name may be here."""\n')
+    assert told(text) != before
 
 
 def test_builds_start_without_the_models_libraries():

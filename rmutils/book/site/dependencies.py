@@ -2,9 +2,9 @@
 
 A chapter depends on its notebook, its data, the lock and the modules of the package that its code
 imports, directly or through others (`modules`). The pages depend on the chapters, on `book/` and on
-the modules that build them. The reference shows every module, so the pages also depend on its
-names, signatures and docstrings (`documentation`), though not on what its functions do: until the
-pages are built again, the source linked from the reference may be that of the last build.
+the modules that build them. The reference shows what is promised, so the pages also depend on the
+names, signatures and docstrings of its modules (`documentation`), though not on what functions do:
+until the pages are built again, the source linked from the reference may be that of the last build.
 """
 
 from __future__ import annotations
@@ -175,10 +175,13 @@ def sources(root: Path) -> list[str]:
 
 
 def documentation() -> str:
-    """Return one hash for what the reference shows of all modules: all but comments and the bodies
-    of functions."""
+    """Return one hash for what the reference may show of the modules of promised names, and of
+    those beside them that they come from: all but comments and the bodies of functions."""
+    homes = {PACKAGE.joinpath(*home.split(".")[1:]) for home in HOMES.values()}
+    files = {file for home in homes
+             for file in (home.glob("*.py") if home.is_dir() else [home.with_suffix(".py")])}
     return digest([[str(file.relative_to(PACKAGE)), *_shown(file.read_text(encoding="utf-8"))]
-                   for file in sorted(PACKAGE.rglob("*.py"))])
+                   for file in sorted(files)])
 
 
 def _shown(source: str) -> list[str]:

@@ -2,8 +2,8 @@
 
 What was found stands below a chapter's title, and beside each figure and table its picture, its
 data, its notebook and how it was made (`frame`). The directive `generated` writes lists and records
-that nobody types. Each page says the book's version (`versions`). The book's address, its search,
-links to the playground and long constants of the reference are the business of `extras`.
+that nobody types. Each page says the book's version (`versions`). The book's address, its search
+and links to the playground are the business of `extras`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Extension of Sphinx: the book's address, launch buttons, scenes, constants, Japanese search.
+"""Extension of Sphinx: the book's address, launch buttons, scenes, Japanese search.
 
 - **Address.** Cards for links to a page (Open Graph) and a map of the site need the book's address,
   `html: baseurl` of `book/_config.yml` or the environment variable `RMUTILS_ADDRESS`. Without it
@@ -7,8 +7,6 @@
   `repository.url` in `book/_config.yml`, or what GitHub's workflows say of the repository that they
   run for. Binder makes the image of `Dockerfile`; on Colab the lines of `COLAB` do.
 - **Scenes.** The role `scene` links to the playground (`Scene`).
-- **Constants.** The reference shows short values; a long one would fill pages, and a path of this
-  machine tells a reader nothing.
 - **Search.** An English index takes what stands between blanks for a word, and Japanese has none.
   So stretches of Kanji and Katakana are indexed and searched as pairs of neighbouring characters.
 """
@@ -22,13 +20,11 @@ from typing import Any
 
 import yaml
 from docutils import nodes
-from sphinx.addnodes import desc_annotation
 from sphinx.application import Sphinx
 from sphinx.search.en import SearchEnglish
 from sphinx.util.docutils import ReferenceRole
 
 from rmutils.core.errors import UserError
-from rmutils.core.paths import ROOT
 
 VARIABLE = "RMUTILS_ADDRESS"
 COLAB = """\
@@ -56,8 +52,6 @@ QUICKSTART = "quickstart"
 
 PROVIDERS = {"binderhub_url": "https://mybinder.org", "notebook_interface": "jupyterlab",
              "colab_url": "https://colab.research.google.com"}
-LONGEST = 160
-"""Letters of a value that is shown, two lines or so."""
 LETTERS = r"\u30a1-\u30ff\u3400-\u9fff"
 """Katakana and Kanji. Hiragana holds words together and is no help in finding one."""
 
@@ -65,9 +59,8 @@ PARTS = re.compile(f"[{LETTERS}]+|[^{LETTERS}]+")
 
 
 def connect(app: Sphinx) -> None:
-    """Add address, scenes, constants and search to a build; `setup` adds the launch buttons."""
+    """Add address, scenes and search to a build; `setup` adds the launch buttons."""
     app.add_role("scene", Scene())
-    app.connect("doctree-read", shorten)
     app.add_search_language(English)
     address = os.environ.get(VARIABLE) or app.config.html_baseurl
     if not address:
@@ -132,14 +125,6 @@ def lead_to_notebooks(app, page: str, template: str, context: dict[str, Any], do
             "type": "link", "text": "First cell on Colab", "icon": "fas fa-circle-info",
             "tooltip": "What to run first on Colab",
             "url": f"{context['pathto'](QUICKSTART)}#in-the-cloud"})
-
-
-def shorten(app: Sphinx, doctree: nodes.document) -> None:
-    """Leave out long values, and paths; the link to the source leads to them."""
-    for value in doctree.findall(desc_annotation):
-        text = value.astext()
-        if text.lstrip().startswith("=") and (len(text) > LONGEST or str(ROOT) in text):
-            value.children = [nodes.Text(" = …")]
 
 
 def pieces(word: str) -> list[str]:
