@@ -20,6 +20,7 @@ SIGNS = {"live": "● live", "stored": "◆ stored", "transcribed": "○ transcr
          "left out": "– left out"}
 """States of an item, and how the page shows them."""
 CLAIMS = "Claims of both RetMask editions"
+EDITIONS = {"en": "English edition", "ja": "Japanese edition"}
 
 
 def read_coverage() -> list[dict[str, Any]]:
@@ -41,10 +42,11 @@ def coverage(book: Path) -> str:
     parts = []
     for paper in read_coverage():
         items = paper["items"]
-        parts += [f"## {paper['paper']}", "", f"**{_told(items)}.**", "",
+        parts += [f"## {paper['paper']}", "",
                   *folded(["```{table}", ":width: 100%", ":widths: 22 30 48", "",
                            "| item | what | state, and where |", "|:--|:--|:--|",
-                           *map(_row, items), "```"], len(items)), ""]
+                           *map(_row, items), "```"], len(items),
+                          f"{len(items)} items: {_told(items)}"), ""]
     return "\n".join(parts)
 
 
@@ -73,7 +75,8 @@ def _link(place: str) -> str:
         return f"`data/artifacts/{name}`"
     if kind in ("table", "companion"):
         source, _, table = name.partition("/")
-        return f"printed in `{source}`, {table}"
+        return "as printed: " + (f"Table {table}, {EDITIONS[source]}" if kind == "table" else
+                                 literal(table))
     return f"`{place}`" if "/" in place else f"{{ref}}`{place}`"
 
 
