@@ -12,7 +12,7 @@ CONVERTED = ("01_preliminaries", "02_masking_sweep", "03_main_tables", "04_reaso
              "05_score_distribution", "06_training_effect", "07_general_abilities",
              "08_failure_modes", "11_ms_poe", "12_share_attention", "13_select_attention",
              "14_olmo3_recipe", "16_scale", "17_speed", "is_it_causal", "memory_by_heads",
-             "redirect_heads", "the_method", "which_heads")
+             "redirect_heads", "teaching_models", "the_method", "which_heads")
 """Notebooks whose prose is written by hand and says findings. The list grows."""
 COMPOSED = 44
 """Functions that still compose sentences. The number only falls."""

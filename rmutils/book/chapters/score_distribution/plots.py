@@ -26,7 +26,6 @@ from rmutils.book.figures.style import (
     PURPLE,
     RED,
     WIDTH,
-    colour_of,
     new_axes,
 )
 from rmutils.evaluation.formation import Formation
@@ -142,19 +141,6 @@ def plot_formation(result: Formation) -> Figure:
     retrieving.set_xticks(shown, [f"{tick:,}" for tick in shown])
     retrieving.xaxis.set_minor_locator(NullLocator())
     retrieving.set(xlabel="training step", xlim=(0, last))
-    return figure
-
-
-def curve(logged: pd.DataFrame, live: pd.DataFrame, model: str) -> Figure:
-    """Loss on answers by step: logged as a line (median of 20 steps), recomputed as dots.
-
-    `logged`, `live`: `step` (from 0), `answer_loss`.
-    """
-    figure, axes = new_axes(size=(WIDTH, 3.0))
-    smooth = logged["answer_loss"].rolling(20, center=True, min_periods=1).median()
-    axes.plot(logged["step"] + 1, smooth, color=colour_of(model), lw=1.4)
-    axes.scatter(live["step"] + 1, live["answer_loss"], s=9, color=INK, zorder=3)
-    axes.set(xscale="log", xlabel="training step", ylabel="loss on answers (nats)", ylim=(0, None))
     return figure
 
 
