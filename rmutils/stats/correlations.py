@@ -101,6 +101,18 @@ class Line(NamedTuple):
         value = self.intercept + self.slope.value * where
         return Interval(value, value - half, value + half)
 
+    def errors(self) -> tuple[float, float]:
+        """Return mean absolute errors when each point in turn is predicted by the others: by their
+        line, and by their mean without a look at x."""
+        misses = []
+        for left_out in range(len(self.x)):
+            others, values = np.delete(self.x, left_out), np.delete(self.y, left_out)
+            by_line = np.poly1d(np.polyfit(others, values, 1))(self.x[left_out])
+            misses.append((abs(self.y[left_out] - by_line),
+                           abs(self.y[left_out] - values.mean())))
+        by_line, by_mean = np.mean(misses, axis=0)
+        return float(by_line), float(by_mean)
+
 
 def fit_line(x: npt.ArrayLike, y: npt.ArrayLike) -> Line:
     """Fit a line to three points or more; its slope has a 95 % interval."""

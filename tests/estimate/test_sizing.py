@@ -43,7 +43,7 @@ def test_a_large_model_ends_in_minutes(name):
     key = "checkpoint" if name == "your_own_model" else "model"
     found = fitted(costs(name), {key: CODER})
     assert found.cut and found.seconds <= LIMIT
-    assert all(f"{what} " in found.told() for what in found.cut)
+    assert all(f"{what} " in found.cuts() for what in found.cut)
 
 
 def test_what_ships_for_the_chapters_own_model_only_is_computed():
@@ -58,7 +58,7 @@ def test_nothing_else_is_cut(monkeypatch):
     """Models of the book, what is given by hand, and machines with a GPU."""
     known = costs("02_masking_sweep")
     for given in ({}, {"model": "tiny-qwen3", "draws": 50}, {"model": "smollm2-135m"}):
-        assert fitted(known, given).values == given and not fitted(known, given).told()
+        assert fitted(known, given).values == given and not fitted(known, given).cuts()
     given = {"model": CODER, "draws": 3, "needles": 12}
     assert given.items() <= fitted(known, given).values.items()
     monkeypatch.setenv("RMUTILS_DEVICE", "cuda")
@@ -76,7 +76,7 @@ def test_run_and_estimate_agree(monkeypatch, tmp_path):
     done = CliRunner().invoke(app, ["run", *words])
     said = json.loads(CliRunner().invoke(app, ["estimate", *words, "--json"]).stdout)
     assert ran == [{"model": CODER} | said["cut"]] and said["cut"], done.output
-    assert "The model is large" in done.stderr and " (not 3)" in done.stderr
+    assert "The model is large" in done.stderr and " (chapter: 3)" in done.stderr
     assert "The model is large" in CliRunner().invoke(app, ["estimate", *words]).stdout
 
 

@@ -12,10 +12,10 @@ from rmutils.book.chapters.contrast_without_training.experiment import (
     RETMASK,
     compare_needles,
     contrasts,
-    finding,
     planned,
     seconds_per_token,
     shares,
+    verdict,
 )
 from rmutils.core.experiment import load_plan
 
@@ -49,12 +49,12 @@ def test_differences_are_means_over_cases_and_trainings():
 
 
 @pytest.mark.parametrize(("right", "said"), [
-    (lambda model, arm, *_: arm == RETMASK, "training adds something"),
-    (lambda model, arm, *_: arm == DECORE, "decoding does more"),
-    (lambda model, arm, seed, question, place: question % 2, "can rule out only"),
+    (lambda model, arm, *_: arm == RETMASK, "more"),
+    (lambda model, arm, *_: arm == DECORE, "less"),
+    (lambda model, arm, seed, question, place: question % 2, "excluded"),
     (lambda model, arm, *_: arm == RETMASK and model == "tiny-olmo3", "undecided")])
 def test_the_rule_of_the_plan(right, said):
-    assert said in finding(compare_needles(cases(right), [(RETMASK, DECORE)]), PLAN)
+    assert verdict(compare_needles(cases(right), [(RETMASK, DECORE)]), PLAN) == said
 
 
 def test_what_is_stored_is_of_the_plan():

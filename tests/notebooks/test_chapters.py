@@ -125,7 +125,7 @@ VERDICT = re.compile(
     r"|\bis not seen\b|\bneither (\w+ )?(helps?|gains?|differs?|falls?|rises?|is|does|strategy)\b"
     r"|\bthe same heads (at|in|for|lead|are|do|under)\b", re.IGNORECASE)
 """Words that say what was found. A page that says so by itself goes on saying it when the numbers
-have changed: such sentences are computed (`rmutils.book.chapters.sentences`)."""
+have changed: such sentences take findings (`say`)."""
 ASKED_OR_QUOTED = re.compile(r'"[^"]*"|[^.!?\n]*\?|^ +- [abc]\) .*$', re.MULTILINE)
 """The paper's words, questions, and the options of a quiz."""
 

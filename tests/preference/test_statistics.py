@@ -19,6 +19,8 @@ from rmutils.book.chapters.data_and_training.pair_statistics import (
     share_above,
     summarize,
 )
+from rmutils.book.findings import data_and_training as findings
+from rmutils.core.errors import NotStored
 from rmutils.heads.masking import draw_layer_matched
 from rmutils.pipeline.retmask import RetMaskConfig
 from rmutils.preference.instructions import Instruction
@@ -147,3 +149,17 @@ def test_layer_matched_pairs_keep_the_chosen_responses(cache, llama):
     assert made["rejected"].tolist() == said["text"].tolist()
     assert made["chosen"].tolist() == ["In a valley."] * 2
     assert artifact.manifest["facts"] == {"pairs": 2}
+
+
+def test_pairs_are_compared_on_the_same_instructions_in_percent_of_names():
+    rng = np.random.default_rng(0)
+    own = pd.DataFrame({"names_difference": rng.normal(0.3, 0.05, 60),
+                        "gap_mean": rng.normal(0.3, 0.05, 60)})
+    less = findings.pairs_beyond(own, [own - 0.2, own - 0.3], "names_difference", "m", "others")
+    assert less.found.value == pytest.approx(25)
+    alike = findings.pairs_beyond(own, [own - 0.2], "gap_mean", "m", "others")
+    assert alike.found.value == pytest.approx(0.2)
+    elsewhere = own.set_axis(range(100, 160))
+    for others in ([], [elsewhere]):
+        with pytest.raises(NotStored):
+            findings.pairs_beyond(own, others, "gap_mean", "m", "others")

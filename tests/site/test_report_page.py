@@ -8,7 +8,7 @@ from pypdf import PdfReader
 
 from rmutils.book.chapters.your_own_model.experiment import OwnModelConfig, examine
 from rmutils.book.experiments.sweep_questions import HAYSTACK
-from rmutils.book.tools.model_report import findings, forecasts
+from rmutils.book.tools.model_report import forecasts, summary
 from rmutils.book.tools.model_report import page as document
 from rmutils.models.loading import trained_folder
 from tests.site.accessibility import barriers, faint
@@ -30,7 +30,8 @@ def test_a_copy_of_a_shipped_model_on_one_sheet(browser, cache, tmp_path):
         page.goto(f"{tmp_path.as_uri()}/report.html")
         assert NAME in page.locator("h1").inner_text()
         assert page.locator("script").count() == 0 and page.locator("img").count() == 3
-        assert page.locator("li").all_inner_texts() == findings(own, found)
+        assert page.locator("dd").all_inner_texts()[-len(summary(own, found)):] == list(
+            summary(own, found)["found"])
         problems += page.evaluate(TOO_WIDE) + barriers(page) + faint(page, set())
         sheets = PdfReader(io.BytesIO(page.pdf(prefer_css_page_size=True))).pages
         assert len(sheets) == 1
@@ -42,7 +43,7 @@ def test_needles_of_the_sweep_are_told_from_those_of_the_detection():
     own = examine("tiny-llama", OwnModelConfig(), compute="never", command="")
     answers = own.sweep.answers
     asked = (answers["count"].eq(0) & answers["task"].eq(HAYSTACK)).sum()
-    detection, sweep = findings(own, {})
-    assert f"of the {len(own.scores.cases)} cases of the detection" in detection
+    found = summary(own, {}).set_index("what")["found"]
+    assert found["needles found in the detection"].endswith(f"of {len(own.scores.cases)}")
     assert asked != len(own.scores.cases)
-    assert f"other cases than the detection: {asked} needles, in prompts of up to 256" in sweep
+    assert found["needles of the sweep"] == f"{asked}, in prompts of up to 256 tokens"

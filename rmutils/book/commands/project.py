@@ -19,6 +19,9 @@ NotebookParameters = Annotated[list[str] | None, typer.Option(
     "-p", metavar="NAME VALUE", show_default=False,
     help="A parameter of the notebook; --NAME VALUE does the same. Lists: 1,2,3 or JSON.")]
 
+SMALLER = ("The model is large, so the run is smaller than this chapter's own, except where you "
+           "give a value with -p")
+
 
 def run(
     notebook: Annotated[str, typer.Argument(help="A notebook of the book by name, or a path.")],
@@ -62,7 +65,8 @@ def run(
         if path.parent == paths.NOTEBOOKS:
             size = fitted(load_costs(path), given)
             given = size.values
-            typer.echo(size.told(), err=True, nl=bool(size.cut))
+            if size.cut:
+                typer.echo(f"{SMALLER}: {size.cuts()}", err=True)
         run_notebook(path, target, given, progress=True)
     except NotebookFailed as error:
         typer.echo(error, err=True)
@@ -139,7 +143,8 @@ def _notebook(notebook: str, given: dict[str, str], as_json: bool) -> None:
     lines += [f"  {_clock(step.seconds):>10}  {step.what}: {step.why}" for step in found.steps]
     lines.append(f"This machine takes {found.slowness:.2g} times as long just now as the one on "
                  "which the seconds were measured (data/timings.json).")
-    typer.echo("\n".join([*lines, *filter(None, [size.told()])]))
+    lines += [f"{SMALLER}: {size.cuts()}"] * bool(size.cut)
+    typer.echo("\n".join(lines))
 
 
 def _clock(seconds: float) -> str:

@@ -54,5 +54,6 @@ def report(
     if as_json:
         print(numbers, end="")
         return
-    print(f"{own.name}:", *model_report.findings(own, found), sep="\n- ")
+    rows = model_report.summary(own, found).itertuples(index=False)
+    print(f"{own.name}:", *(f"{what}: {shown}" for what, shown in rows), sep="\n- ")
     print(f"Written: {target} and {target.with_suffix('.json').name}")

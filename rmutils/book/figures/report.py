@@ -23,7 +23,6 @@ from rmutils.core.results import Artifact
 from rmutils.corpora.niah import NiahCase
 from rmutils.stats import Interval
 
-ROUNDING = 1e-9
 _COUNTS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 WIDEST = 5
 """An interval at least this wide is shown without decimals; one a tenth as wide has one more."""
@@ -96,14 +95,6 @@ def sentence(row: Any) -> str:
     beside = "; ".join(filter(None, (row.over, row.blocked)))
     text = row.sentence.format(effect=shown)
     return text[0].upper() + text[1:] + (f" ({beside})." if beside else ".")
-
-
-def by_sign(found: Interval, above: str, below: str, undecided: str) -> str:
-    """Choose the words that an interval allows: it lies above 0, below 0, or neither.
-
-    Ends within rounding of 0 count as 0: the difference of equal means may be 4e-16.
-    """
-    return above if found.low > ROUNDING else below if found.high < -ROUNDING else undecided
 
 
 def spell(count: int) -> str:

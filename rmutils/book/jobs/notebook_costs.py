@@ -34,6 +34,8 @@ from rmutils.models.loading import window_of
 
 COSTS = paths.NOTEBOOKS / "costs.yml"
 START = "start, tables and figures"
+SHIPPED, STORED = "its result comes with the book", "its result is stored by an earlier run"
+"""Why a part is not computed."""
 OWN_COPY = 2_000_000
 """Bytes of the executed notebook, at most."""
 
@@ -116,12 +118,12 @@ class Costs:
             return f"{part.when} is never"
         if choice != "never" and any(values[name] in part.ships_for for name in part.depends
                                      if isinstance(values[name], str)):
-            return "its result comes with the book"
+            return SHIPPED
         if choice == "auto" and part.shipped and all(
                 values[name] == self.own[name] for name in part.depends):
-            return "its result comes with the book"
+            return SHIPPED
         if choice == "auto" and (self._stored(part, values) if stored is None else stored):
-            return "its result is stored by an earlier run"
+            return STORED
         return None
 
     def _stored(self, part: Part, values: Mapping[str, Any]) -> bool:
@@ -184,8 +186,9 @@ def estimate(
         why = costs.spared(part, values, stored=stored)
         grown = part.units(values) / part.units(costs.own)
         computed += [] if why else [part]
+        scaled = f", times {grown:.3g} for {' '.join(part.by.split())}" if grown != 1 else ""
         steps.append(Step(part.what, 0.0 if why else part.seconds * grown * slowness,
-                          why or _derived(part, grown)))
+                          why or f"{part.seconds:g} s measured{scaled}"))
     planned = [Step(what, seconds * slowness, why) for what, seconds, why in
                planned_seconds(costs.notebook.stem, values)]
     added = max(r.disk for r in costs.measured) if planned or any(
@@ -209,11 +212,6 @@ def check(costs: Costs, values: Mapping[str, Any]) -> None:
             if window and longest >= window:
                 raise UserError(f"{key}: {longest:,} tokens and an answer do not fit into the "
                                 f"window of {name}, {window:,} tokens. Choose less.")
-
-
-def _derived(part: Part, grown: float) -> str:
-    scaled = f", times {grown:.3g} for {' '.join(part.by.split())}" if grown != 1 else ""
-    return f"{part.seconds:g} s were measured with the notebook's own parameters{scaled}"
 
 
 def models_of(costs: Costs, values: Mapping[str, Any]) -> set[str]:

@@ -42,15 +42,10 @@ class Fitted:
     own: dict[str, Any]
     seconds: float
 
-    def told(self) -> str:
-        """Say what was cut, in a sentence or two; empty if nothing was."""
-        if not self.cut:
-            return ""
-        changes = ", ".join(f"{name} {_short(value)} (not {_short(self.own[name])})"
-                            for name, value in self.cut.items())
-        name = next(iter(self.cut))
-        return (f"The model is large, so the run is smaller than this chapter's own: {changes}. "
-                f"What you give is kept, such as -p {name} {_short(self.own[name])}.")
+    def cuts(self) -> str:
+        """List what was cut, beside the chapter's own values; empty if nothing was."""
+        return "; ".join(f"{name} {_short(value)} (chapter: {_short(self.own[name])})"
+                         for name, value in self.cut.items())
 
 
 def _short(value: Any) -> str:

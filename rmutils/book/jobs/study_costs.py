@@ -16,7 +16,7 @@ from rmutils.book.chapters.scale.step_costs import Cost, Rates, together
 from rmutils.book.chapters.scale.work import MACHINES, Assumptions, Shape, shape_of
 from rmutils.book.jobs import published_experiments
 from rmutils.book.jobs.plan import Job, Plan, plan
-from rmutils.book.jobs.published_experiments import PRINTED, HelmetConfig, training_data
+from rmutils.book.jobs.published_experiments import PRINTED, training_data
 from rmutils.book.jobs.studies import PaperConfig, paper
 from rmutils.evaluation.abilities.harness import BENCHMARKS, HarnessConfig
 from rmutils.evaluation.abilities.mt_bench import MTBenchRun, read_questions
@@ -125,7 +125,11 @@ def _evaluate(job: Job, pricing: Pricing) -> Cost:
                              None if asked.vllm else 1, pricing.rates)
              for name in OFFICIAL if OFFICIAL[name].category in asked.categories
              for length in asked.lengths]
-    return replace(step_costs.together(parts), why=_told(asked, thoughts))
+    count = sum(samples(name) for name, data in OFFICIAL.items()
+                if data.category in asked.categories)
+    return replace(step_costs.together(parts), why=(
+        f"{count:,} prompts of {' and '.join(f'{n:,}' for n in asked.lengths)} tokens, longest "
+        "answers" + f", {thoughts:,.0f} tokens of thoughts" * asked.thinking))
 
 
 def _abilities(asked: HarnessConfig | MTBenchRun, shape: Shape, thoughts: float,
@@ -139,14 +143,6 @@ def _abilities(asked: HarnessConfig | MTBenchRun, shape: Shape, thoughts: float,
         thinking, at_once = asked.thinking, None if asked.backend == "vllm" else asked.batch
     return step_costs.answering(shape, questions, rates.assumed.prompt,
                            thoughts if thinking else rates.assumed.answer, at_once, rates)
-
-
-def _told(asked: HelmetConfig, thoughts: float) -> str:
-    count = sum(samples(name) for name, data in OFFICIAL.items()
-                if data.category in asked.categories)
-    return (f"{count:,} prompts of {' and '.join(f'{n:,}' for n in asked.lengths)} tokens by their "
-            f"work, longest answers"
-            + f" and {thoughts:,.0f} tokens of thoughts" * asked.thinking)
 
 
 def samples(name: str) -> int:

@@ -17,13 +17,11 @@ from IPython.display import HTML
 from matplotlib.figure import Figure
 
 from rmutils import paper
-from rmutils.book.chapters.masking_sweep import sweet_spot as along
 from rmutils.book.chapters.masking_sweep.plots import masking_sweep
 from rmutils.book.chapters.score_distribution.designs import design_stored, designs, points
 from rmutils.book.chapters.score_distribution.plots import forecast_figure
-from rmutils.book.chapters.your_own_model.experiment import Forecast, OwnModel, forecast
+from rmutils.book.chapters.your_own_model.experiment import Forecast, OwnModel, curves, forecast
 from rmutils.book.claims.gains import sparsity_gains
-from rmutils.book.experiments.sweep_questions import HAYSTACK, NEXT_WORDS
 from rmutils.book.figures import head_map, report, use_style
 from rmutils.book.figures.training_figures import nothing
 from rmutils.core.errors import NotStored
@@ -32,8 +30,6 @@ SPARSITY = "gini"
 """The measure by which gains are predicted: that of chapter 5, named there before its models were
 trained."""
 DESIGNED, PAPER = "models by design", "the paper's models"
-NO_CHAT = ("A model without a chat template cannot be given instructions, and RetMask trains on "
-           "answers to instructions. So nothing was masked, and no gain can be predicted.")
 MEASURES = {"share_zero": "share of heads at zero", "heads_at_least_0.1": "heads at 0.1 or above",
             "gini": "Gini coefficient", "hoyer": "Hoyer's sparseness",
             "effective_heads": "effective heads"}
@@ -43,8 +39,9 @@ LIMITS = (
     "the paper's have 8 billion parameters and one training each. A forecast is given only where "
     "four models or more are known, the slope's interval excludes zero, the line through the "
     "others predicts a left-out model better on average than their mean does, and the model's "
-    "sparsity is among theirs. Sparsity depends on the grid of needles: with more needles, fewer "
-    "heads stay at zero.")
+    "sparsity is among theirs. A model without a chat template cannot be given instructions, so "
+    "nothing is masked and nothing predicted. Sparsity depends on the grid of needles: with more "
+    "needles, fewer heads stay at zero.")
 STYLE = """
 @page { size: A4; margin: 11mm; }
 html { font-size: 14px; }
@@ -55,7 +52,6 @@ h2 { margin: .4rem 0 .2rem; font-size: 1rem; }
 .two { display: grid; grid-template-columns: minmax(14rem, 1fr) 2fr; gap: 0 1.5rem; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: 0 .8rem; margin: 0; }
 dt { color: #4a5560; } dd { margin: 0; overflow-wrap: anywhere; }
-ul { margin: 0; padding-left: 1.1rem; overflow-wrap: anywhere; }
 .figures { display: grid; grid-template-columns: 1fr 1fr; gap: .6rem 1.2rem; margin: .6rem 0;
            align-items: start; }
 .figures figure:nth-child(2) { grid-row: span 2; }
@@ -89,47 +85,33 @@ def forecasts(own: OwnModel) -> dict[str, Forecast]:
             ((DESIGNED, designed), (PAPER, sparsity_gains(SPARSITY)))}
 
 
-def findings(own: OwnModel, found: dict[str, Forecast]) -> list[str]:
-    """Return the findings in sentences, the forecast last."""
+def summary(own: OwnModel, found: dict[str, Forecast]) -> pd.DataFrame:
+    """Return what was found, the forecast last: `what`, `found`, both as text."""
     heads, cases = own.scores.mean.size, len(own.scores.cases)
-    told = [f"It finds the needle in {len(own.scores.runs)} of the {cases} cases of the detection. "
-            f"{own.reached} of its {heads} heads ({100 * own.reached / heads:.0f} %) reach "
-            f"τ = {own.tau:g}."]
-    if own.sweep is None:
-        return [*told, NO_CHAT]
-    if own.reached:
-        told.append(_without_heads(own))
-    else:
-        told.append("RetMask masks the heads that reach τ. Here there is none to mask, so RetMask "
-                    "cannot be run with this τ.")
-    return told + [predicted(kind, one) for kind, one in found.items()]
+    rows = {"needles found in the detection": f"{len(own.scores.runs)} of {cases}",
+            f"heads that reach τ = {own.tau:g}":
+                f"{own.reached} of {heads} ({100 * own.reached / heads:.0f} %)"}
+    if own.sweep is not None:
+        asked = own.artifacts[-1].manifest["config"]
+        rows["needles of the sweep"] = (f"{asked['needles'] * len(asked['depths'])}, in prompts of "
+                                        f"up to {asked['length']:,} tokens")
+        rows |= _without_heads(own)
+        for kind, one in found.items():
+            rows[f"gain by RetMask, points, from {kind}"] = (
+                f"no forecast: {'; '.join(one.reasons)}" if one.reasons else
+                report.number(one.value, one.low, one.high))
+    return pd.DataFrame(rows.items(), columns=["what", "found"])
 
 
-def predicted(kind: str, one: Forecast) -> str:
-    """A forecast in words, or why there is none."""
-    if one.reasons:
-        gains = one.known["gain"]
-        return (f"The {kind.removeprefix('the ')} allow no forecast of RetMask's gain: "
-                f"{'; '.join(one.reasons)}." + (
-            f" All that can be said: their gains lie between {gains.min():.1f} and "
-            f"{gains.max():.1f} points." if len(gains) > 1 else ""))
-    return (f"Judged by {kind}, RetMask would change its long-context score by "
-            f"{report.number(one.value, one.low, one.high)} points (95 % prediction interval).")
-
-
-def _without_heads(own: OwnModel) -> str:
-    parts = []
+def _without_heads(own: OwnModel) -> dict[str, str]:
+    """Each curve of the whole model, and without its retrieval heads where the sweep has them."""
+    rows = {}
     for name, curve in curves(own).items():
-        at = curve[(curve["policy"] == "retrieval") & curve["count"].isin((0, own.reached))]
-        if len(at) == 2:
-            whole, masked = (report.number(*row) for row in
-                             at.sort_values("count")[["value", "low", "high"]].to_numpy())
-            parts.append(f"{name} from {whole} to {masked}")
-    asked = own.artifacts[-1].manifest["config"]
-    return (f"Without these {own.reached} heads: " + "; ".join(parts) + ". The sweep has other "
-            f"cases than the detection: {asked['needles'] * len(asked['depths'])} needles, in "
-            f"prompts of up to {asked['length']:,} tokens." if parts else
-            f"The sweep has no step at {own.reached} heads; see the figure for its neighbours.")
+        at = curve[(curve["policy"] == "retrieval") & curve["count"].isin({0, own.reached})]
+        if own.reached and len(at) == 2:
+            shown = report.intervals(at.sort_values("count")[["value", "low", "high"]])
+            rows[f"{name}, whole and without these heads"] = " → ".join(shown)
+    return rows
 
 
 def as_json(own: OwnModel, found: dict[str, Forecast]) -> str:
@@ -153,16 +135,6 @@ def as_json(own: OwnModel, found: dict[str, Forecast]) -> str:
     }, indent=1, ensure_ascii=False) + "\n"
 
 
-def curves(own: OwnModel) -> dict[str, pd.DataFrame]:
-    """The cost of masking: a curve (see `masking_sweep.sweet_spot.curve`) for needles found,
-    next words and repetition; none without a sweep."""
-    if own.sweep is None:
-        return {}
-    shares = along.share_curves(own.sweep)
-    kept = {"needles found": shares[HAYSTACK], NEXT_WORDS: shares[NEXT_WORDS]}
-    return kept | {along.REPETITION: along.speech_curves(own.sweep)[along.REPETITION]}
-
-
 def sparsity_of(own: OwnModel) -> tuple[float, float, float]:
     """Return a model's sparsity with the ends of its 95 % interval."""
     row = own.sparsity.set_index("statistic").loc[SPARSITY]
@@ -179,7 +151,8 @@ def page(own: OwnModel, found: dict[str, Forecast]) -> str:
     name = html.escape(own.name)
     facts = "".join(f"<dt>{html.escape(k)}</dt><dd>{html.escape(v)}</dd>"
                     for k, v in own.facts.items())
-    said = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in findings(own, found))
+    said = "".join(f"<dt>{html.escape(row.what)}</dt><dd>{html.escape(row.found)}</dd>"
+                   for row in summary(own, found).itertuples())
     table = measures(own).to_html(index=False, border=0, escape=True)
     made = "<br>".join(html.escape(f"{a.name}: {a.manifest['command']}") for a in own.artifacts)
     figures = "".join(_figure(figure, caption) for caption, figure in _figures(own, found).items())
@@ -189,7 +162,7 @@ def page(own: OwnModel, found: dict[str, Forecast]) -> str:
             f"</title>\n<style>{STYLE}</style></head>\n<body><main>\n"
             f"<h1>Retrieval heads of {name}</h1>\n"
             f'<div class="two"><section><h2>The model</h2><dl>{facts}</dl></section>'
-            f"<section><h2>What was found</h2><ul>{said}</ul></section></div>\n"
+            f"<section><h2>What was found</h2><dl>{said}</dl></section></div>\n"
             f'<div class="figures">{figures}</div>\n'
             f'<section><h2 id="measures">How concentrated retrieval is</h2><div class="wide" '
             f'tabindex="0" role="region" aria-labelledby="measures">{table}</div></section>\n'

@@ -226,49 +226,19 @@ def seconds_per_token(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def verdict(found: pd.DataFrame, plan: Plan) -> str:
-    """Apply the plan's rule to the primary comparison."""
+    """Return the plan's word for the primary comparison: training adds `more` or `less` than
+    decoding, differences above the plan's size are `excluded`, or it is `undecided`."""
     primary = found[(found["arm"] == RETMASK) & (found["base"] == DECORE)
                     & found["model"].isin(plan.content["models"])]
     size = plan.content["smallest_effect"]["share_of_needles"]
-    if len(primary) < len(plan.content["models"]):
-        return "Runs of the plan are missing, so there is no verdict yet."
     clear = primary["p_holm"] < 1 - LEVEL
     if (clear & (primary["low"] > 0)).all():
-        return "By the rule of the plan, training adds something that decoding does not."
+        return "more"
     if (clear & (primary["high"] < 0)).all():
-        return "By the rule of the plan, decoding does more than training."
+        return "less"
     if (primary["low"].gt(-size) & primary["high"].lt(size)).all():
-        return (f"Whether training adds anything to decoding stays open: by the rule of the plan, "
-                f"we can rule out only differences above {100 * size:.0f} points.")
-    return "By the rule of the plan, it remains undecided whether training adds anything."
-
-
-def finding(found: pd.DataFrame, plan: Plan) -> str:
-    """Say the plan's verdict, and the primary comparison model by model."""
-    told = sentence(found, RETMASK, DECORE, lambda row: f"; corrected p = {row.p_holm:.2g}")
-    return f"**{verdict(found, plan)}** {told}"
-
-
-def over_base(found: pd.DataFrame) -> str:
-    """Say whether either way finds more needles than the model as it is."""
-    part = found[found["arm"].isin([RETMASK, DECORE]) & (found["base"] == BASE)]
-    clear = [f"{SHORT[row.arm]} finds {'more' if row.low > 0 else 'fewer'} on `{row.model}`"
-             for row in part.itertuples() if row.low > 0 or row.high < 0]
-    lead = (f"Compared with the model as it is, {' and '.join(clear)}" if clear else
-            "Neither way is shown to find more needles than the model as it is, or fewer")
-    return f"**{lead}.** {sentence(found, RETMASK, BASE)} {sentence(found, DECORE, BASE)}"
-
-
-def _points(share: float) -> str:
-    return f"{round(100 * share, 1) + 0:+.1f}".replace("-", "\N{MINUS SIGN}")
-
-
-def sentence(found: pd.DataFrame, arm: str, base: str, more=lambda row: "") -> str:
-    """Say a comparison of `compare_needles` for all models; `more` goes into the brackets."""
-    part = found[(found["arm"] == arm) & (found["base"] == base)]
-    return f"{SHORT[arm]} minus {SHORT[base]}: " + ", ".join(
-        f"{_points(row.effect)} points on `{row.model}` (95% CI {_points(row.low)} to "
-        f"{_points(row.high)}{more(row)})" for row in part.itertuples()) + "."
+        return "excluded"
+    return "undecided"
 
 
 def task_changes(tasks: pd.DataFrame) -> pd.DataFrame:
@@ -291,40 +261,3 @@ def perplexity_changes(texts: pd.DataFrame) -> pd.DataFrame:
     found = compare(samples, BASE)[["strategy", "effect", "low", "high"]]
     found[["effect", "low", "high"]] = np.expm1(found[["effect", "low", "high"]])
     return found.rename(columns={"strategy": "arm"})
-
-
-def large_needles(needles: pd.DataFrame, plan: Plan) -> str:
-    """Say what the arms find on the large model, and whether that distinguishes them."""
-    name = plan.content["large"]["model"]
-    own = needles[needles["model"] == name]
-    found = ", ".join(
-        f"{SHORT[row.arm]} {100 * row.value:.0f} [{100 * row.low:.0f}, {100 * row.high:.0f}] %"
-        for row in shares(own).itertuples())
-    least = compare_needles(own)["p"].min()
-    told = ("too few to distinguish the arms" if least >= 1 - LEVEL else
-            "which distinguishes some of the arms")
-    asked = plan.content["large"]["needles"]
-    lengths = " and ".join(f"{length:,}" for length in asked["lengths"])
-    return (f"Needles that `{name}` finds, of {own['question'].nunique()}: {found}. These are "
-            f"needles of the invented world, at {lengths} tokens, with {asked['max_new_tokens']} "
-            "tokens to answer in; other chapters ask this model for other needles. "
-            f"The smallest p of the planned comparisons is {least:.2g}: {told}.")
-
-
-def plain_text(texts: pd.DataFrame, plan: Plan) -> str:
-    """Say what decoding and training do to the perplexity of plain text."""
-    name = plan.content["large"]["model"]
-    change = perplexity_changes(texts[texts["model"] == name]).set_index("arm")
-    trained, decoded = change.loc[RETMASK], change.loc[DECORE]
-    lead = ("The contrast disturbs plain text more than the training does"
-            if decoded["low"] > trained["high"] else
-            "The contrast is not shown to disturb plain text more than the training does")
-    draws = len(plan.content["large"]["draws"])
-    told = [f"{1 + row['effect']:.3g} (95% CI {1 + row['low']:.3g} to {1 + row['high']:.3g}) times "
-            f"as high {way}" for row, way in (
-                (decoded, "under DeCoRe"), (trained, "after RetMask's training"),
-                *((change.loc[arm], way) for arm, way in (
-                    (RANDOM, "under DeCoRe with other heads of the same layers "
-                             f"({draws} draw{'s' * (draws > 1)})"),
-                    (BOTH, "under both RetMask and DeCoRe")) if arm in change.index))]
-    return f"**{lead}.** On `{name}`, perplexity is {', '.join(told[:-1])} and {told[-1]}."

@@ -264,11 +264,11 @@ def changes(result: HalfLearned) -> pd.DataFrame:
     """
     parts, arms = [], [arm for arm in result.cases["arm"].unique() if arm != BEFORE]
     for measure, told in (("success", "needles found (points of 100)"),
-                          ("retrieval", "score, retrieval heads (thousandths)"),
-                          ("others", "score, other heads (thousandths)")):
+                          ("retrieval", "score, retrieval heads (points of 100)"),
+                          ("others", "score, other heads (points of 100)")):
         found = pd.concat([compare_arms(result.cases, arm, BEFORE, measure=measure).assign(arm=arm)
                            for arm in arms]).rename(columns={"effect": "value"})
-        found[["value", "low", "high"]] *= 100 if measure == "success" else 1000
+        found[["value", "low", "high"]] *= 100
         parts.append(found.assign(measure=told))
     before = result.tasks[result.tasks["arm"] == BEFORE].drop(columns=["arm", "seed"])
     both = result.tasks[result.tasks["arm"] != BEFORE].merge(
@@ -309,53 +309,16 @@ def smallest_effect(
     return float("nan")
 
 
-def finding(result: HalfLearned, plan: Plan) -> str:
-    """Say in a sentence or two what was found; a verdict only if no planned run is missing."""
-    table = compare_arms(result.cases)
-    told = (f"Needles found after RetMask, minus those found after masking as many other heads of "
-            f"the same layers: {_by_model(table, 100, 'points')}.") if len(table) else (
-                "No seed has both RetMask and its control yet.")
-    if result.done < result.planned:
-        return (f"{told} These are {result.done} of {result.planned} planned runs, so there is no "
-                f"verdict yet.")
-    return f"{told} {verdict(table, plan)}"
-
-
-def heads_finding(result: HalfLearned) -> str:
-    """Say what became of the scores of the masked heads, beside the same control."""
-    table = compare_arms(result.cases, measure="retrieval")
-    if table.empty:
-        return ""
-    told = (f"Scores of the heads that RetMask masks, minus the same heads' scores after that "
-            f"control: {_by_model(table, 1000, 'thousandths')}.")
-    lower = table.loc[table["high"] < 0, "model"]
-    if lower.empty or (table["low"] > 0).any():
-        return told
-    where = " and ".join(f"`{model}`" for model in lower)
-    return f"{told} They fall on {where} and show no clear rise in any model."
-
-
-def _by_model(table: pd.DataFrame, scale: int, unit: str) -> str:
-    """Effects as `compare_arms` returns them, in a list for a sentence."""
-    def said(value: float) -> str:
-        return f"{round(scale * value, 1) + 0:.1f}".replace("-", "−")
-
-    return "; ".join(
-        f"{said(row.effect)} {unit} on `{row.model}` " + (
-            "(one seed)" if np.isnan(row.low) else f"(95 % interval {said(row.low)} to "
-            f"{said(row.high)} over needles and {row.seeds} seeds)") for row in table.itertuples())
-
-
 def verdict(table: pd.DataFrame, plan: Plan) -> str:
-    """Apply the plan's rule to the comparison of all models and seeds."""
+    """Return the plan's word for the comparison of all models and seeds: `shown` (in at least two
+    models), `in_part`, `excluded` or `undecided`."""
     level, seen = plan.content["test"]["level"], plan.content["smallest_effect"]
     clear = table[(table["p_holm"] < level) & ((table["low"] > 0) | (table["high"] < 0))]
     signs = np.sign(clear["effect"])
-    if abs(signs).sum() == 1 or (signs > 0).sum() > 1 or (signs < 0).sum() > 1:
-        where = "in one model" if len(clear) == 1 else "in at least two models"
-        return (f"By the rule of the plan, RetMask teaches {'more' if signs.sum() > 0 else 'less'} "
-                f"of what is half learned than its control {where}.")
+    if (signs > 0).sum() > 1 or (signs < 0).sum() > 1:
+        return "shown"
+    if len(clear) == 1:
+        return "in_part"
     if clear.empty and (table["high"] < seen["share_of_needles"]).all():
-        return (f"By the rule of the plan, a gain of {100 * seen['share_of_needles']:.0f} points "
-                f"over the control is excluded.")
-    return "By the rule of the plan, it remains undecided whether RetMask teaches more."
+        return "excluded"
+    return "undecided"

@@ -85,8 +85,8 @@ def forecast_figure(found: Mapping[str, Forecast], sparsity: tuple[float, float,
         if one.line:
             x = np.linspace(min(known["sparsity"].min(), low), max(known["sparsity"].max(), high))
             drawn = one.line.at(x)
-            axes.plot(x, drawn[:, 0], color=colour, lw=1)
-            axes.fill_between(x, drawn[:, 1], drawn[:, 2], color=colour, alpha=0.12, lw=0)
+            axes.plot(x, drawn.value, color=colour, lw=1)
+            axes.fill_between(x, drawn.low, drawn.high, color=colour, alpha=0.12, lw=0)
             axes.set_ylim(*_limits(known["gain"].to_numpy()))
         axes.set(title=f"{kind} ({one.models})", xlabel=f"sparsity ({name})")
     panels[0, 0].set_ylabel("gain by RetMask, points")

@@ -3,7 +3,7 @@
 "RetMask's effectiveness correlates with the sparsity of the retrieval score distribution", says the
 paper. If so, models on which the gain is known predict that on another: gain = a + b x sparsity,
 by least squares, with the interval in which one more model of their kind is expected. When such a
-line is no forecast was fixed before any was drawn: see `reasons_against`.
+line is no forecast was fixed before any was drawn: see `conditions`.
 
 Any checkpoint through what the book does with its own models: detection, sparsity, masking.
 """
@@ -18,12 +18,14 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
+from rmutils.book.chapters.masking_sweep import sweet_spot as along
 from rmutils.book.chapters.masking_sweep.experiment import (
     Sweep,
     SweepConfig,
     count_at,
     sweep_stored,
 )
+from rmutils.book.experiments.sweep_questions import HAYSTACK, NEXT_WORDS
 from rmutils.core.config import Config
 from rmutils.core.errors import UserError
 from rmutils.core.results import Artifact, Compute
@@ -32,37 +34,13 @@ from rmutils.heads import HeadScores, sparsity
 from rmutils.heads.detection import DetectConfig, detect_stored
 from rmutils.models import LanguageModel, load_model
 from rmutils.models.known_models import check, tau_of
-from rmutils.stats import fit_line
+from rmutils.stats import Line, fit_line
 
 FEWEST = 4
 """Models that a forecast needs. Three leave one degree of freedom, and an interval of no use."""
-
-
-@dataclass(frozen=True)
-class Line:
-    """Gain against sparsity over models on which both are known.
-
-    `known`: `model`, `sparsity`, `gain` (points of 0 to 100), three rows or more.
-    `slope_low`, `slope_high`: Its 95 % interval.
-    `error`, `error_of_mean`: Mean absolute error in points when each model in turn is predicted by
-    the others: by their line, and by their mean gain without a look at sparsity.
-    """
-
-    known: pd.DataFrame
-    intercept: float
-    slope: float
-    slope_low: float
-    slope_high: float
-    error: float
-    error_of_mean: float
-
-    def at(self, sparsity: np.ndarray | float) -> np.ndarray:
-        """Gain with its 95 % prediction interval, in points.
-
-        Result: (..., 3): value, low, high, for one more model. Normal, independent errors are
-        assumed.
-        """
-        return np.stack(fit_line(self.known["sparsity"], self.known["gain"]).at(sparsity), axis=-1)
+TOO_FEW, NO_SLOPE, NO_BETTER, OUTSIDE = (
+    "fewer than four models", "slope undecided", "mean predicts as well", "sparsity outside")
+"""Why a line is no forecast."""
 
 
 @dataclass(frozen=True)
@@ -89,58 +67,33 @@ class Forecast:
         return len(self.known)
 
 
-def fit(known: pd.DataFrame) -> Line | None:
-    """The line through models with known `sparsity` and `gain`; None for fewer than three."""
-    x, y = known["sparsity"].to_numpy(float), known["gain"].to_numpy(float)
-    if len(x) < 3:
-        return None
-    line = fit_line(x, y)
-    misses = []
-    for left_out in range(len(x)):
-        others, gains = np.delete(x, left_out), np.delete(y, left_out)
-        by_line = np.poly1d(np.polyfit(others, gains, 1))(x[left_out])
-        misses.append((abs(y[left_out] - by_line), abs(y[left_out] - gains.mean())))
-    return Line(known, line.intercept, *line.slope, *map(float, np.mean(misses, axis=0)))
-
-
 def forecast(known: pd.DataFrame, sparsity: tuple[float, float, float]) -> Forecast:
     """Predict the gain on a model.
 
     `known`: `model`, `sparsity`, `gain` of models of one kind; rows without either do not count.
     """
     known = known.reindex(columns=["model", "sparsity", "gain"]).dropna()
-    line = fit(known)
-    if line is None:
-        return Forecast(known, None, np.nan, np.nan, np.nan,
-                        (f"of such models, sparsity and gain are known of {len(known)} only",))
+    if len(known) < 3:
+        return Forecast(known, None, np.nan, np.nan, np.nan, (TOO_FEW,))
+    line = fit_line(known["sparsity"], known["gain"])
     drawn = line.at(np.array(sparsity))
-    return Forecast(known, line, float(drawn[0, 0]), float(drawn[:, 1].min()),
-                    float(drawn[:, 2].max()), tuple(reasons_against(line, sparsity[0])))
+    unmet = tuple(name for name, met in conditions(line, sparsity[0]).items() if not met)
+    return Forecast(known, line, float(drawn.value[0]), float(drawn.low.min()),
+                    float(drawn.high.max()), unmet)
 
 
-def reasons_against(line: Line, sparsity: float) -> list[str]:
-    """Say why a line does not predict the gain at some sparsity; empty if it does.
+def conditions(line: Line, sparsity: float) -> dict[str, bool]:
+    """Return the conditions of a forecast at some sparsity, and whether they are met.
 
     There must be `FEWEST` models; the interval of the slope must exclude zero; the line through the
     others must predict a left-out model better, on average, than their mean gain does; and the
     sparsity must lie within that of the models.
     """
-    count, lowest, highest = len(line.known), *line.known["sparsity"].agg(["min", "max"])
-    against = []
-    if count < FEWEST:
-        against.append(f"{count} models are fewer than the {FEWEST} that a line with an interval "
-                       "needs")
-    if line.slope_low <= 0 <= line.slope_high:
-        against.append("a gain that goes with sparsity is not seen in them: the slope is "
-                       f"{line.slope:.0f} points per unit of sparsity [{line.slope_low:.0f}, "
-                       f"{line.slope_high:.0f}]")
-    if line.error >= line.error_of_mean:
-        against.append("on average the line through the others misses a left-out model by "
-                       f"{line.error:.2f} points, their mean by {line.error_of_mean:.2f}")
-    if not lowest <= sparsity <= highest:
-        against.append(f"this model's sparsity, {sparsity:.3f}, is outside of theirs, "
-                       f"{lowest:.3f} to {highest:.3f}")
-    return against
+    error, error_of_mean = line.errors()
+    return {TOO_FEW: len(line.x) >= FEWEST,
+            NO_SLOPE: not line.slope.low <= 0 <= line.slope.high,
+            NO_BETTER: error < error_of_mean,
+            OUTSIDE: bool(line.x.min() <= sparsity <= line.x.max())}
 
 
 class OwnModelConfig(Config):
@@ -199,6 +152,16 @@ def examine(
         artifacts.append(artifact)
     tau = tau_of(model) if config.tau is None else config.tau
     return OwnModel(name, facts, tau, scores, sparsity.summarize(scores), swept, tuple(artifacts))
+
+
+def curves(own: OwnModel) -> dict[str, pd.DataFrame]:
+    """The cost of masking: a curve (see `masking_sweep.sweet_spot.curve`) for needles found,
+    next words and repetition; none without a sweep."""
+    if own.sweep is None:
+        return {}
+    shares = along.share_curves(own.sweep)
+    kept = {"needles found": shares[HAYSTACK], NEXT_WORDS: shares[NEXT_WORDS]}
+    return kept | {along.REPETITION: along.speech_curves(own.sweep)[along.REPETITION]}
 
 
 def fitted(config: OwnModelConfig, lm: LanguageModel) -> OwnModelConfig:
