@@ -11,6 +11,7 @@ import yaml
 
 from rmutils.book.chapters.share_attention.key_groups import key_groups
 from rmutils.book.claims.flattery import planned_flattery
+from rmutils.book.experiments.engines import OURS, engines
 from rmutils.book.site.pages import COVERAGE
 from rmutils.book.site.pages.items import folded, literal
 from rmutils.core.paths import DATA
@@ -108,6 +109,23 @@ def head_groups(book: Path) -> str:
          f"{more.value:.3f} [{more.low:.3f}, {more.high:.3f}]",
          f"{(table['within'] < table['otherwise']).sum()} of {len(table)}"]
         for model, (table, more) in key_groups().items()])
+
+
+ENGINE_ROWS = {"pairs": "pairs", "chosen": "tokens, chosen", "rejected": "tokens, rejected",
+               "found": "needles found", "score": "score of masked heads"}
+
+
+def answered_by(book: Path) -> str:
+    """A run by vLLM beside those by transformers."""
+    table = engines().set_index("engine")
+    ours, other = table.loc[[OURS]], table[table.index != OURS].iloc[0]
+    rows = [[shown, f"{other[name]:.4g}",
+             f"{ours.loc[ours['seed'] == other['seed'], name].iloc[0]:.4g}",
+             f"{ours[name].min():.4g} to {ours[name].max():.4g}"]
+            for name, shown in ENGINE_ROWS.items()]
+    rows += [[f"{side} answers equal to those of transformers", f"{other[f'same_{side}']:.0%}",
+              "", ""] for side in ("chosen", "rejected")]
+    return _table(["", "vLLM", "transformers, same seed", "transformers, all seeds"], rows)
 
 
 def _table(head: list[str], rows: list[list[Any]]) -> str:
