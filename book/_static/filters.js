@@ -22,7 +22,7 @@ document.addEventListener("DOMContentLoaded", () => {
     return { bar, add };
   }
   for (const list of document.querySelectorAll(".rm-claims")) {
-    const rows = [...list.querySelectorAll("li[data-verdict]")];
+    const rows = [...list.querySelectorAll("[data-verdict]")];
     const { bar, add } = filtered(rows, "claims");
     for (const name of ["verdict", "model", "section"]) {
       const select = document.createElement("select");

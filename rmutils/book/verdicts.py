@@ -14,12 +14,15 @@ all parts of the claim that have a say; the p of a claimed size is corrected lik
 
 - *direction shown*: p is at most 0.05, and the effect lies within its bounds;
 - *size reached*: so it is, and the effect is as large as claimed, or larger;
+- *direction shown, smaller*: so it is, but the effect is smaller than claimed (p of the size at
+  most 0.05);
 - *size excluded*: the direction is not shown, but the effect is smaller than claimed (p of the size
   at most 0.05);
 - *opposite shown*: p is at most 0.05, and the effect lies outside its bounds;
 - *undecided*: anything else.
 
-**The claim.** It takes all parts for *direction shown* or *size reached*. It takes half of them for
+**The claim.** It takes all parts for *direction shown* or *size reached*; one that is smaller makes
+the claim *direction shown, smaller*. It takes half of them for
 *partly shown*, for *opposite shown* (and then more of these than of those that show the claim), and
 for *size excluded*: one part of many is what the choice of a model or a task can bring. If fewer
 than half of the parts have a say, the claim *could not have been shown* here. A claim is *not run
@@ -44,12 +47,14 @@ from rmutils.core.registry import Registry
 from rmutils.preference.strategies import STRATEGIES
 from rmutils.stats import LEVEL, Interval, holm, interval_p, smallest_effect, smallest_p
 
-Verdict = Literal["size reached", "direction shown", "partly shown", "size excluded", "undecided",
-                  "opposite shown", "could not have shown it", "not run yet",
-                  "not testable at this size"]
-REACHED, SHOWN, PARTLY, EXCLUDED, UNDECIDED, AGAINST, BLIND, NOT_RUN, UNTESTABLE = VERDICTS = (
-    Verdict.__args__)
-DECIDED = (REACHED, SHOWN, PARTLY, EXCLUDED, AGAINST)
+Verdict = Literal["size reached", "direction shown", "direction shown, smaller", "partly shown",
+                  "size excluded", "undecided", "opposite shown", "could not have shown it",
+                  "not run yet", "not testable at this size"]
+REACHED, SHOWN, SMALLER, PARTLY, EXCLUDED, UNDECIDED, AGAINST, BLIND, NOT_RUN, UNTESTABLE = (
+    VERDICTS) = Verdict.__args__
+DECIDED = (REACHED, SHOWN, SMALLER, PARTLY, EXCLUDED, AGAINST)
+THERE = (REACHED, SHOWN, SMALLER)
+"""Verdicts on an effect that lies where it is claimed."""
 ALPHA = round(1 - LEVEL, 12)
 
 MARGIN = 5.64
@@ -272,7 +277,8 @@ def _answer(effect: Effect, claimed: Claimed, p: float, size_p: float) -> PartVe
     if p <= ALPHA:
         if not claimed.holds(effect.value):
             return PartVerdict(AGAINST, p, excluded)
-        return PartVerdict(REACHED if claimed.reaches(effect.value) else SHOWN, p, excluded)
+        return PartVerdict(REACHED if claimed.reaches(effect.value) else
+                           SMALLER if excluded else SHOWN, p, excluded)
     return PartVerdict(EXCLUDED if excluded else UNDECIDED, p, excluded)
 
 
@@ -281,11 +287,11 @@ def together(parts: Sequence[Verdict]) -> Verdict:
     if NOT_RUN in parts:
         return NOT_RUN
     many, count = len(parts), Counter(parts)
-    shown = count[REACHED] + count[SHOWN]
+    shown = sum(count[verdict] for verdict in THERE)
     if 2 * (many - count[BLIND]) < many:
         return BLIND
     if shown == many:
-        return SHOWN if count[SHOWN] else REACHED
+        return next(verdict for verdict in reversed(THERE) if count[verdict])
     if 2 * count[AGAINST] >= many and count[AGAINST] > shown:
         return AGAINST
     if 2 * shown >= many:
@@ -303,4 +309,5 @@ def tally(parts: Sequence[Verdict]) -> str:
         return f"none of {many} parts could"
     rest = [f"{count[verdict]} {verdict}" for verdict in (EXCLUDED, AGAINST, BLIND, NOT_RUN)
             if count[verdict]]
-    return ", ".join([f"{count[REACHED] + count[SHOWN]} of {many} parts shown", *rest])
+    shown = sum(count[verdict] for verdict in THERE)
+    return ", ".join([f"{shown} of {many} parts shown", *rest])

@@ -3,7 +3,6 @@
 import io
 import json
 from html.parser import HTMLParser
-from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -16,14 +15,13 @@ from rmutils.book.figures.report import (
     number,
     quote,
     say,
-    sentence,
     show_case,
     side_by_side,
     table,
     what_we_found,
 )
-from rmutils.book.figures.training_figures import masked_heads_said, verdict_strip
-from rmutils.book.verdicts import VERDICTS, Effect
+from rmutils.book.figures.training_figures import verdict_strip
+from rmutils.book.verdicts import VERDICTS
 from rmutils.core.results import Artifact
 from rmutils.corpora.niah import Needle, NiahCase
 
@@ -195,34 +193,6 @@ def test_an_empty_sentence_shows_nothing():
     """A notebook shows an empty `Markdown` as `<IPython.core.display.Markdown object>`."""
     assert say("") is None
     assert DisplayFormatter().format(say("3 heads."))[0]["text/markdown"] == "3 heads."
-
-
-def test_a_sentence_about_an_effect():
-    """Units, the interval, and what it is an average of; or why there is no number."""
-    row = SimpleNamespace(value=0.5, low=0.25, high=0.75, scale=100, over="one training",
-                          blocked="", sentence="`m` misses {effect} % more")
-    assert sentence(row) == "`m` misses 50 [25,\u00a075] % more (one training)."
-    row.sentence, row.low, row.high, row.over = "heads: {effect} %", 0.5, 0.5, ""
-    assert sentence(row) == "Heads: 50 %."
-    row.value, row.blocked = float("nan"), "five cases"
-    assert sentence(row) == "Not computed: five cases."
-
-
-def effect(value, half):
-    return Effect(value, value - half, value + half, "score", (), 12, "one training")
-
-
-def test_masked_heads_are_said_with_their_controls():
-    effects = {"retmask": effect(0.015, 0.004), "random-mask": effect(0, 0.003)}
-    beside = effect(0.008, 0.01), {"n": effect(-0.002, 0.008)}
-    said = masked_heads_said(effects, "m", *beside).data
-    assert "8 [-2,\u00a018] after RetMask" in said and "-2 [-10,\u00a06] on `n`" in said
-    assert "rise after it, and no rise is shown after the other trainings.**" in said
-    assert "15 [11,\u00a019] after RetMask" in said.replace(".0", "") and "12 needles" in said
-    said = masked_heads_said(effects | {"sft": effect(0.01, 0.003)}, "m", *beside).data
-    assert "rise after it, but also after SFT.**" in said
-    assert "do not measurably change after it.**" in masked_heads_said(
-        {"retmask": effect(0.001, 0.004)}, "m", *beside).data
 
 
 def test_each_claim_has_a_cell_and_each_verdict_a_sign():

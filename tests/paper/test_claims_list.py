@@ -25,6 +25,7 @@ from rmutils.book.verdicts import (
     PARTLY,
     REACHED,
     SHOWN,
+    SMALLER,
     UNDECIDED,
     UNTESTABLE,
     VERDICTS,
@@ -154,6 +155,7 @@ def test_verdicts_come_from_effects(write):
     missing = {"quantity": "gain", "of": ["m", "m", "n"], "above": 0}
     judged = judge(write(
         {"measures": [at(3, size=2)]}, {"measures": [at(3, 4), at(-9, decides=False)]},
+        {"measures": [at(4), at(3, size=9)]},
         {"measures": [at(3, 0), at(3, size=9)]}, {"measures": [at(0, size=5)]},
         {"measures": [at(0, 3, 0, 0)]}, {"measures": [at(-3, -3, 0)]},
         {"measures": [at(3, model="deaf"), at(3, model="few"), at(3)]},
@@ -164,19 +166,20 @@ def test_verdicts_come_from_effects(write):
                         "note"]
     assert parts["size_excluded"].dtype == bool and parts.notna().any().all()
     assert table["verdict"].tolist() == [
-        REACHED, SHOWN, PARTLY, EXCLUDED, UNDECIDED, AGAINST, BLIND, NOT_RUN, UNTESTABLE]
+        REACHED, SHOWN, SMALLER, PARTLY, EXCLUDED, UNDECIDED, AGAINST, BLIND, NOT_RUN, UNTESTABLE]
     assert {*table["verdict"]} == {*VERDICTS}
-    assert table["note"].tolist() == [""] * 7 + [
+    assert table["note"].tolist() == [""] * 8 + [
         "Nothing of m. Make it: `rmutils evaluate m`. And 1 more.", "Too large."]
-    assert table["words"].tolist()[1:5] == [
+    assert table["words"].tolist()[1:6] == [
         "direction shown: 2 of 2 parts shown",
+        "direction shown, smaller: 2 of 2 parts shown, 1 smaller than claimed",
         "partly shown: 2 of 3 parts shown, 1 smaller than claimed",
         "size excluded", "undecided: 1 of 4 parts shown"]
     telling = parts[parts["telling"]].set_index("id")
-    assert telling["value"].tolist()[:6] == [3, 4, 3, 0, 0, -3]
-    assert judged[7].telling.answer.p < 0.05 and judged[8].telling is None
-    assert all(np.isnan(part.answer.p) for part in judged[7].parts if part.effect is None)
-    assert telling.loc["claim-6", "blocked"] == "nothing moves"
+    assert telling["value"].tolist()[:7] == [3, 4, 3, 3, 0, 0, -3]
+    assert judged[8].telling.answer.p < 0.05 and judged[9].telling is None
+    assert all(np.isnan(part.answer.p) for part in judged[8].parts if part.effect is None)
+    assert telling.loc["claim-7", "blocked"] == "nothing moves"
     assert telling.loc["claim-0", "p"] == judged[0].parts[0].answer.p < 0.05
     assert telling.loc["claim-0", ["sentence", "scale", "over", "clusters"]].tolist() == [
         "m gains {effect} at 3", 10, "note", 99]

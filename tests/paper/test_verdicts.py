@@ -15,6 +15,7 @@ from rmutils.book.verdicts import (
     QUANTITIES,
     REACHED,
     SHOWN,
+    SMALLER,
     UNDECIDED,
     CannotShow,
     Claimed,
@@ -53,7 +54,7 @@ def test_one_bound(low, high, expected):
 @pytest.mark.parametrize(("low", "high", "expected"), [
     (2.0, 4.0, REACHED), (3.0, 4.0, REACHED), (0.5, 4.06, REACHED),
     (0.1, 4.0, SHOWN),  # the estimate falls short, the interval does not
-    (0.1, 2.0, SHOWN),  # smaller than claimed, but there
+    (0.1, 2.0, SMALLER),
     (-1, 2.0, EXCLUDED), (-3, 2.9, UNDECIDED), (-1, 4, UNDECIDED), (-1, -0.5, AGAINST)])
 def test_size(low, high, expected):
     assert verdicts(Claimed(above=0, size=2.28), effect(low, high)) == [expected]
@@ -84,7 +85,7 @@ def test_parts_are_corrected_by_holm():
 
 
 def test_an_effect_that_is_there_may_be_smaller_than_claimed():
-    for claimed, verdict in ((9, SHOWN), (2, REACHED), (2.2, SHOWN)):
+    for claimed, verdict in ((9, SMALLER), (2, REACHED), (2.2, SHOWN)):
         (found,) = answers([(effect(1, 3), Claimed(above=0, size=claimed))])
         assert (found.verdict, found.size_excluded) == (verdict, claimed == 9)
 
@@ -93,7 +94,7 @@ def test_a_p_of_exactly_five_percent_is_enough(monkeypatch):
     """As the plan says: p at most 0.05, of the direction and of the size."""
     monkeypatch.setattr(Effect, "p", lambda self, bound: 0.05)
     found = answers([(effect(1, 3), Claimed(above=0, size=9))])[0]
-    assert (found.verdict, found.p, found.size_excluded) == (SHOWN, 0.05, True)
+    assert (found.verdict, found.p, found.size_excluded) == (SMALLER, 0.05, True)
     monkeypatch.setattr(Effect, "p", lambda self, bound: np.nextafter(0.05, 1))
     found = answers([(effect(1, 3), Claimed(above=0, size=9))])[0]
     assert (found.verdict, found.size_excluded) == (UNDECIDED, False)
@@ -180,7 +181,8 @@ def test_the_margin_is_the_largest_gain_that_the_paper_reports():
 
 
 @pytest.mark.parametrize(("parts", "expected"), [
-    ([SHOWN], SHOWN), ([REACHED], REACHED), ([SHOWN, REACHED], SHOWN), ([AGAINST], AGAINST),
+    ([SHOWN], SHOWN), ([REACHED], REACHED), ([SHOWN, REACHED], SHOWN), ([SMALLER, SHOWN], SMALLER),
+    ([AGAINST], AGAINST),
     ([SHOWN, UNDECIDED], PARTLY), ([SHOWN, AGAINST], PARTLY), ([SHOWN, BLIND], PARTLY),
     ([SHOWN, UNDECIDED, UNDECIDED], UNDECIDED), ([SHOWN] * 2 + [UNDECIDED] * 2, PARTLY),
     ([AGAINST] + [UNDECIDED] * 15, UNDECIDED), ([AGAINST] * 8 + [UNDECIDED] * 8, AGAINST),

@@ -26,6 +26,8 @@ from rmutils.book.verdicts import (
     NOT_RUN,
     REACHED,
     SHOWN,
+    SMALLER,
+    THERE,
     UNDECIDED,
     UNTESTABLE,
     CannotShow,
@@ -129,8 +131,7 @@ class Judged:
     def words(self) -> str:
         """The verdict, and how many parts have which: `partly shown: 2 of 4 parts shown`."""
         counted = [tally([part.answer.verdict for part in self.deciding])]
-        small = sum(part.answer.size_excluded and part.answer.verdict == SHOWN
-                    for part in self.deciding)
+        small = sum(part.answer.verdict == SMALLER for part in self.deciding)
         counted.append(f"{small} smaller than claimed" if small else "")
         return ": ".join([self.verdict, *filter(None, [", ".join(filter(None, counted))])])
 
@@ -138,9 +139,9 @@ class Judged:
     def telling(self) -> Part | None:
         """The part that says most: of those with the verdict of the claim the one with the smallest
         p, else the one with the smallest p of all; the first where none has a p."""
-        like = {SHOWN: (SHOWN, REACHED), REACHED: (REACHED,), AGAINST: (AGAINST,),
-                EXCLUDED: (EXCLUDED,), UNDECIDED: (UNDECIDED, EXCLUDED), BLIND: (BLIND,)}.get(
-                    self.verdict, (SHOWN, REACHED))
+        like = {SHOWN: (SHOWN, REACHED), REACHED: (REACHED,), SMALLER: (SMALLER,),
+                AGAINST: (AGAINST,), EXCLUDED: (EXCLUDED,), UNDECIDED: (UNDECIDED, EXCLUDED),
+                BLIND: (BLIND,)}.get(self.verdict, THERE)
         known = [part for part in self.deciding if part.effect]
         first = [part for part in known if part.answer.verdict in like] or known
         return min(first, key=lambda part: np.nan_to_num(part.answer.p, nan=2), default=None)

@@ -4,67 +4,145 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import pandas as pd
 from IPython.display import HTML
+from matplotlib.figure import Figure
 
 from rmutils.book.claims.claim_list import Judged, Part
-from rmutils.book.figures.report import counted, sentence, spell
-from rmutils.book.figures.style import MODEL_COLOURS
+from rmutils.book.figures.report import rounded
+from rmutils.book.figures.style import BLUE, GREY, INK, MODEL_COLOURS, PALE, PURPLE, RED, new_axes
+from rmutils.book.figures.style import WIDTH as WIDE
 from rmutils.book.figures.training_figures import SIGNS
-from rmutils.book.verdicts import AGAINST, BLIND
+from rmutils.book.verdicts import (
+    AGAINST,
+    BLIND,
+    EXCLUDED,
+    NOT_RUN,
+    PARTLY,
+    REACHED,
+    SHOWN,
+    SMALLER,
+    UNDECIDED,
+    UNTESTABLE,
+)
+from rmutils.stats import Interval
 
 WIDTH, STEP = 240, 7
 """Width of a row's picture, and the height of an effect in it, in pixels."""
 
 
 def claim_list(judged: Sequence[Judged]) -> HTML:
-    """Show each claim with its verdict, its effects as dots, and behind a click what they are.
+    """Show a row for each claim: the paper's words, the verdict, the effect that says most with its
+    picture, and the page that shows it.
 
     `book/_static/filters.js` adds the filters; without it, and on paper, all claims are listed.
     Each picture has a scale of its own, from the smallest to the largest end of an interval or
     bound; the upright line is the claimed bound. A paler dot is shown beside those that decide.
     """
     rows = "".join(map(_claim_row, judged))
-    return HTML(f'<div class="rm-claims"><ol>{rows}</ol></div>')
+    head = "".join(f"<th>{name}</th>" for name in (
+        "the paper says", "verdict here", "our number", "all effects", "page"))
+    return HTML('<div class="rm-claims rm-scroll" tabindex="0" role="region" aria-label="Claims">'
+                f'<table class="rm-table"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody>'
+                "</table></div>")
 
 
 def _claim_row(one: Judged) -> str:
     sign, kind = SIGNS[one.verdict]
-    said = one.claim.said[0]
+    said, told = one.claim.said[0], one.telling
     known = [part for part in one.parts if part.effect]
     models = sorted({word for part in known for word in map(str, part.of)
                      if word in MODEL_COLOURS})
-    parts = "".join(f"<li>{_told(part)}</li>" for part in known) or (
-        f"<li>{html.escape(one.note or one.claim.untestable)}</li>")
+    number = html.escape(_told(told) if told and told.effect else
+                         one.note or one.claim.untestable).replace("`", "")
+    page, name = page_of(told)
+    link = f'<a href="{page}.html">{name}</a>' if page else ""
     return (
-        f'<li data-verdict="{one.verdict}" data-section="{html.escape(said.place)}" '
-        f'data-model="{html.escape("|".join(models))}"><details><summary>'
-        f'<span class="rm-sign rm-{kind}" title="{one.verdict}">{sign}</span>'
-        f"<q>{html.escape(said.as_printed)}</q>"
-        f"{_picture(known)}</summary>"
-        f"<p><strong>{html.escape(one.words.capitalize())}.</strong> {html.escape(said.place)}. "
-        f"The test: {html.escape(one.claim.test)}</p><ul>{parts}</ul></details></li>")
+        f'<tr data-verdict="{one.verdict}" data-section="{html.escape(said.place)}" '
+        f'data-model="{html.escape("|".join(models))}">'
+        f"<td><q>{html.escape(said.as_printed)}</q> <small>{html.escape(said.place)}</small></td>"
+        f'<td><span class="rm-sign rm-{kind}">{sign}</span> {html.escape(one.words)}</td>'
+        f"<td>{number}</td><td>{_picture(known)}</td><td>{link}</td></tr>")
 
 
 def _told(part: Part) -> str:
+    """Say the effect as its quantity does, with the rounding of findings."""
     effect = part.effect
-    sign, kind = SIGNS[part.answer.verdict]
-    mark = f'<span class="rm-sign rm-{kind}">{sign}</span>'
     if np.isnan(effect.value):
-        of = html.escape(", ".join(map(str, part.of)))
-        return f"{mark} {of}: not computed ({html.escape(effect.blocked)})."
-    ends = (effect.value, effect.low, effect.high)
-    shown = counted(*(part.scale * end for end in ends))
-    text = part.sentence.format(effect=shown).replace("`", "")
-    text = text[0].upper() + text[1:]
-    beside = "" if part.measure.decides else ", shown beside"
-    why = f" {effect.blocked}." if effect.blocked else ""
-    claimed = part.measure.words_in_units(part.scale)
-    return (f"{mark} {html.escape(text)}. Claimed: {html.escape(claimed)}; "
-            f"{part.answer.verdict}{beside}.{html.escape(why)}")
+        return effect.blocked
+    shown = shown_effect(effect.value, effect.low, effect.high, part.scale)
+    return part.sentence.format(effect=shown) + (f"; {effect.blocked}" if effect.blocked else "")
+
+
+def shown_effect(value: float, low: float, high: float, scale: float = 1) -> str:
+    """Round an effect in the units of its sentence as findings are; a count has no interval."""
+    if np.isnan(value):
+        return "–"
+    ends = (scale * end for end in (value, low, high))
+    value, *bounds = rounded(Interval(*ends))
+    return value if low == high else f"{value} [{bounds[0]},\u00a0{bounds[1]}]"
+
+
+HEADS, MASKING, TRAINED, ANSWERS, NOT_HERE = (
+    "which heads retrieve", "what masking costs", "training and heads", "training and answers",
+    "not testable at this size")
+PAGES = {
+    ("share_of", "scores_held", "published"): ("05_score_distribution", "5", HEADS),
+    ("gain_over", "loss_over"): ("05_score_distribution", "5", ANSWERS),
+    ("retrieval_heads_from",): ("01_preliminaries", "1", HEADS),
+    ("needles_lost", "answers_", "repetition"): ("02_masking_sweep", "2", MASKING),
+    ("failures",): ("08_failure_modes", "8", MASKING),
+    ("rejected",): ("09_data_and_training", "9", MASKING),
+    ("mean_score", "retrieval_heads_change", "selective", "needles_found"): (
+        "06_training_effect", "6", TRAINED),
+    ("half_learned",): ("09_data_and_training", "9", TRAINED),
+    ("general",): ("07_general_abilities", "7", ANSWERS),
+    ("left_out", "gain_left_out", "gain_kept"): ("04_reasoning_ablation", "4", ANSWERS),
+    ("",): ("03_main_tables", "3", ANSWERS)}
+"""How names of quantities begin -> the page that shows them, its number, what they are about."""
+
+
+def page_of(part: Part | None) -> tuple[str, str]:
+    """Return the page that shows an effect, and its number; empty without an effect."""
+    return _place(part.measure.quantity)[:2] if part else ("", "")
+
+
+def _place(quantity: str) -> tuple[str, str, str]:
+    return next(place for begins, place in PAGES.items() if quantity.startswith(begins))
+
+
+def verdicts_by_topic(judged: Sequence[Judged]) -> Figure:
+    """Draw how many claims have which verdict, a bar for each thing that claims are about."""
+    topics = [_place(one.claim.measures[0].quantity)[2] if one.claim.measures else NOT_HERE
+              for one in judged]
+    names = [HEADS, MASKING, TRAINED, ANSWERS, NOT_HERE]
+    figure, axes = new_axes(size=(WIDE, 3.0))
+    left = np.zeros(len(names))
+    for label, verdicts, colour in KINDS:
+        count = np.array([sum(topic == name and one.verdict in verdicts
+                              for topic, one in zip(topics, judged, strict=True))
+                          for name in names])
+        if count.any():
+            axes.barh(range(len(names)), count, left=left, color=colour, height=0.6, label=label)
+            for y in np.flatnonzero(count):
+                axes.text(left[y] + count[y] / 2, y, str(count[y]), ha="center", va="center",
+                          color=INK if colour == PALE else "white", fontsize=10)
+        left += count
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.set(xlabel="claims")
+    axes.tick_params(axis="y", length=0)
+    figure.legend(loc="outside upper center", ncols=3, fontsize=10)
+    return figure
+
+
+KINDS = (("shown", (REACHED, SHOWN), BLUE), ("shown, but smaller, or in part", (SMALLER, PARTLY),
+                                             PURPLE),
+         ("undecided, or not run yet", (UNDECIDED, NOT_RUN), GREY), ("too small, or the opposite",
+                                                     (EXCLUDED, AGAINST), RED),
+         ("could not have shown it", (BLIND, UNTESTABLE), PALE))
+"""Label, verdicts and colour of the parts of a bar."""
 
 
 def _picture(parts: Sequence[Part]) -> str:
@@ -91,38 +169,3 @@ def _picture(parts: Sequence[Part]) -> str:
             f'<circle cx="{x(effect.value):.1f}" cy="{y}" r="3"/></g>')
     return (f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{len(drawn)} effects '
             f'beside the claimed bound">{"".join(marks)}</svg>')
-
-
-CONTROLS = "same_layers"
-"""How the name of a quantity ends that compares with other heads of the same layers, by a plan."""
-
-
-def effects_against(parts: pd.DataFrame) -> str:
-    """Say how many of the effects that decide go against the paper, of those that could."""
-    heard = parts[parts["decides"] & (parts["verdict"] != BLIND)]
-    blind, against = (parts["decides"] & (parts["verdict"] == BLIND)).sum(), (
-        heard["verdict"] == AGAINST).sum()
-    beside = parts[~parts["decides"] & (parts["verdict"] == AGAINST)
-                   & parts["quantity"].str.endswith(CONTROLS)]
-    one = len(beside) == 1
-    return (f"Of {len(heard)} deciding effects that could go either way, {against or 'none'} "
-            f"{'goes' if against == 1 else 'go'} against the paper, after correction for many "
-            f"comparisons; {blind} more could not have shown anything."
-            + (f" Beside the claims, {spell(len(beside))} planned comparison{'s' * (not one)} "
-               f"{'goes' if one else 'go'} the other way: "
-               + " ".join(map(_with_claim, beside.itertuples())) if len(beside) else ""))
-
-
-def _with_claim(row: Any) -> str:
-    return f"{sentence(row)} Claimed: {row.claimed_in_units}."
-
-
-def opposite_shown(parts: pd.DataFrame) -> str:
-    """List the effects on the other side of their bound, first those that decide."""
-    against = parts[parts["verdict"] == AGAINST].sort_values("p")
-    lines = [f"- {_with_claim(row)}" for row in against.itertuples()]
-    own = [line for line, decides in zip(lines, against["decides"], strict=True) if decides]
-    beside = [line for line in lines if line not in own]
-    return "\n".join([*(own or ["No effect that decides a claim contradicts it."]),
-                      *(["", "Shown beside the claims, without deciding them:", "", *beside]
-                        if beside else [])])

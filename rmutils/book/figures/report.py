@@ -10,7 +10,6 @@ from decimal import Decimal
 from difflib import SequenceMatcher
 from itertools import pairwise
 from math import ceil, floor, isnan, log10
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -77,24 +76,9 @@ def _decimals(width: float) -> int:
     return 3 if width == 0 else 2 if width < 1 else 1 if width < 10 else 0
 
 
-def counted(value: float, low: float, high: float) -> str:
-    """Like `number`, but without an interval of no width: chance has no part in a count."""
-    return number(value) if low == high else number(value, low, high)
-
-
 def intervals(rows: pd.DataFrame) -> list[str]:
     """Put a column of a table into words: `number` of each row of value, low and high."""
     return [number(*row) for row in rows.to_numpy(float)]
-
-
-def sentence(row: Any) -> str:
-    """Say what was measured for a part of a claim, with interval and units."""
-    if isnan(row.value):
-        return f"Not computed: {row.blocked}."
-    shown = counted(*(row.scale * end for end in (row.value, row.low, row.high)))
-    beside = "; ".join(filter(None, (row.over, row.blocked)))
-    text = row.sentence.format(effect=shown)
-    return text[0].upper() + text[1:] + (f" ({beside})." if beside else ".")
 
 
 def spell(count: int) -> str:

@@ -15,11 +15,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from IPython.display import HTML, Markdown
+from IPython.display import HTML
 from matplotlib.figure import Figure
 
 from rmutils.book import verdicts as rule
-from rmutils.book.figures import report
 from rmutils.book.figures.style import (
     BLUE,
     GREEN,
@@ -32,8 +31,6 @@ from rmutils.book.figures.style import (
     colour_of,
     new_axes,
 )
-from rmutils.book.verdicts import Effect
-from rmutils.preference.strategies import STRATEGIES
 
 COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, GREY)
 CURVES = {"loss": "loss (nats)", "margin": "reward margin", "accuracy": "accuracy"}
@@ -163,33 +160,8 @@ def nothing(text: str) -> Figure:
     return figure
 
 
-def masked_heads_said(
-    effects: Mapping[str, Effect], model: str, over_all: Effect, elsewhere: Mapping[str, Effect]
-) -> Markdown:
-    """Say what RetMask does to the heads that it masks, beside the other trainings."""
-    def shown(effect: Effect) -> str:
-        return report.number(*(1000 * end for end in (effect.value, effect.low, effect.high)))
-
-    own = effects["retmask"]
-    moved = "rise" if own.low > 0 else "fall" if own.high < 0 else "do not measurably change"
-    controls = {STRATEGIES[name].name: effect for name, effect in effects.items()
-                if name != "retmask"}
-    others = ", ".join(f"{shown(effect)} after {name}" for name, effect in controls.items())
-    still = [name for name, effect in controls.items() if effect.low <= 0 <= effect.high]
-    told = ("and no rise is shown after the other trainings" if len(still) == len(controls) else
-            f"but also after {', '.join(name for name in controls if name not in still)}")
-    return report.say(
-        f"**On `{model}`, the scores of the heads that RetMask masked {moved} after it"
-        + (f", {told}.**" if own.low > 0 else ".**")
-        + f" In thousandths: {shown(own)} after RetMask; {others}. In brackets: 95 % "
-        f"intervals over {own.clusters} needles ({own.note} with each strategy), over the cases "
-        f"that are solved both before and after; over all solved cases {shown(over_all)} after "
-        "RetMask. In other models: " + ", ".join(
-            f"{shown(effect)} on `{name}` ({effect.note})" for name, effect in elsewhere.items())
-        + ".")
-
-
-SIGNS = {rule.REACHED: ("✓✓", "for"), rule.SHOWN: ("✓", "for"), rule.PARTLY: ("½", "part"),
+SIGNS = {rule.REACHED: ("✓✓", "for"), rule.SHOWN: ("✓", "for"),
+         rule.SMALLER: ("✓&lt;", "part"), rule.PARTLY: ("½", "part"),
          rule.EXCLUDED: ("&lt;", "small"), rule.AGAINST: ("✗", "against"),
          rule.UNDECIDED: ("?", "open"), rule.BLIND: ("–", "blind"), rule.NOT_RUN: ("…", "blind"),
          rule.UNTESTABLE: ("·", "blind")}

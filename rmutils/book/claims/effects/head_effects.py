@@ -126,8 +126,8 @@ def mean_score_change(model: str) -> Effect:
     return _change(model, ALL, "relative change", SHARE)
 
 
-@quantity("{strategy} changes the scores of the masked heads of {model} by {effect} thousandths",
-          scale=1000)
+@quantity("{strategy} changes the scores of the masked heads of {model} by {effect} points",
+          scale=100)
 def retrieval_heads_change(model: str, strategy: str = RETMASK) -> Effect:
     """Change of the mean score of the retrieval heads by a training."""
     return _change(model, RETRIEVAL, "change", SCORE, strategy)
@@ -143,7 +143,7 @@ def masked_heads_after(model: str, cases: Cases = "both") -> dict[str, Effect]:
 
 
 @quantity("RetMask's change of the scores of the masked heads of {model}, minus that of other "
-          "heads, is {effect} thousandths", scale=1000)
+          "heads, is {effect} points", scale=100)
 def retrieval_heads_change_beyond_others(model: str) -> Effect:
     """Change of the mean score of the retrieval heads by RetMask, minus that of all other heads."""
     return _change(model, f"retrieval minus {OTHER}", "change", SCORE)
@@ -158,7 +158,7 @@ def selective_change(model: str) -> Effect:
 
 
 @quantity("the scores of the masked heads of {model} after RetMask minus those after {strategy} "
-          "are {effect} thousandths", scale=1000)
+          "are {effect} points", scale=100)
 def retrieval_heads_change_beyond(model: str, strategy: str) -> Effect:
     """Score of the retrieval heads after RetMask, minus that after another strategy, seed by seed,
     over the cases that both trained models solve."""
@@ -172,7 +172,7 @@ def retrieval_heads_change_beyond(model: str, strategy: str) -> Effect:
 
 @quantity("on half-learned {model}, the scores of the masked heads after RetMask minus those after "
           "the same training with as many others of the same layers masked are {effect} "
-          "thousandths", scale=1000)
+          "points", scale=100)
 def half_learned_change_beyond_same_layers(model: str) -> Effect:
     """Score of the retrieval heads of a half-learned model after RetMask, minus that after masking
     others of the same layers, over the cases that both trained models solve."""

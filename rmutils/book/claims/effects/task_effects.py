@@ -8,7 +8,7 @@ count in which the untrained model could have shown a change (`rmutils.book.verd
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -266,6 +266,15 @@ def left_out(model: str, how: str, category: str | None = None) -> Effect:
     """Score after RetMask on pairs whose reasoning is left out (`removed` or `un-generated`) less
     that on whole pairs; both think when evaluated."""
     return _less(model, f"rc-{how}", RETMASK, config=THINKING, category=category)
+
+
+@quantity("pairs with their reasoning {how}, minus whole pairs, change the score of {model} by "
+          "{effect} points")
+def gain_kept(model: str, how: str) -> Effect:
+    """The same over all categories, where whole pairs bring a gain: else there is none to keep."""
+    whole, effect = _less(model, RETMASK, BEFORE, config=THINKING), left_out(model, how)
+    blind = "" if whole.low > 0 else "whole pairs bring no gain that could be lost"
+    return replace(effect, blind=effect.blind or blind)
 
 
 @quantity("RetMask on pairs with their reasoning {how} changes the score of {model} by {effect} "
