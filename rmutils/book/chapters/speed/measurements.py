@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -331,7 +331,7 @@ def goals() -> pd.DataFrame:
     found, detection = times_of_ours().set_index(["group", "way"]), load("detection")
     start = next(iter(load("imports").find(way="rmutils --help")))["seconds"]
     nan = np.nan
-    rows = [
+    rows: list[tuple[str, float, float, Iterable[float]]] = [
         ("two-phase algorithm on the paper's grid, times ours", 3.2, nan,
          found.loc[GRID, REFERENCE]),
         ("nnsight on the longest texts, times ours", 1.35, nan, found.loc[LONGEST, "nnsight"]),
@@ -340,10 +340,12 @@ def goals() -> pd.DataFrame:
          (1 + more_memory(detection)["more"].max(), nan, nan)),
         ("growth of our time, times that of plain reading", nan, 1.0, reading_growth(detection)),
         ("seconds of rmutils --help", nan, 0.5, middle(start))]
-    return pd.DataFrame([
-        {"goal": goal, "least": least, "most": most, **dict(zip(VALUE, ends, strict=True)),
-         "reached": not (ends[0] < least or ends[0] > most)}
-        for goal, least, most, ends in ((*row, tuple(out)) for *row, out in rows)])
+    table = []
+    for goal, least, most, out in rows:
+        value, low, high = out
+        table.append({"goal": goal, "least": least, "most": most, "value": value, "low": low,
+                      "high": high, "reached": not (value < least or value > most)})
+    return pd.DataFrame(table)
 
 
 def _length(case: str) -> int:
