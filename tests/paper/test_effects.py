@@ -508,7 +508,7 @@ def test_published_scores():
     found = head_effects.published_share_of_heads("Llama-3.1-8B-Instruct")
     assert (found.value, found.clusters) == (35 / 1024, 59)
     assert found.low < 33 / 1024 < found.value < found.high
-    assert "283 of the 342 published runs are copies" in found.note and "3.2%" in found.note
+    assert "283 of the 342 published runs equal another one" in found.note and "3.2%" in found.note
     assert "5 independent" in head_effects.published_share_of_heads("Olmo-3-7B-Think").blocked
     held = head_effects.published_scores_held_by_top_tenth("Olmo-3-7B-Think")
     assert 0.5 < held.value < 1
@@ -516,7 +516,7 @@ def test_published_scores():
 
 def test_every_measure_of_effects_can_decide_a_claim():
     """What a module of effects defines for claims is registered, says what it is, and is used."""
-    modules = (head_effects, masking_effects, sparsity_effects, task_effects)
+    modules = (head_effects, masking_effects, pair_effects, sparsity_effects, task_effects)
     defined = {name: function for module in modules for name, function in vars(module).items()
                if inspect.isfunction(function) and function.__module__ == module.__name__
                and not name.startswith("_")

@@ -71,8 +71,13 @@ def _told(part: Part) -> str:
     effect = part.effect
     if np.isnan(effect.value):
         return effect.blocked
-    shown = shown_effect(effect.value, effect.low, effect.high, part.scale)
-    return part.sentence.format(effect=shown) + (f"; {effect.blocked}" if effect.blocked else "")
+    shown = part.sentence.format(
+        effect=shown_effect(effect.value, effect.low, effect.high, part.scale))
+    if effect.blocked:
+        return f"{shown}; {effect.blocked}"
+    beyond = not any(effect.low <= bound <= effect.high for bound in part.measure.bounds)
+    return shown + (f"; p = {part.answer.p:.2g} after correction"
+                    if beyond and part.answer.verdict == UNDECIDED else "")
 
 
 def shown_effect(value: float, low: float, high: float, scale: float = 1) -> str:

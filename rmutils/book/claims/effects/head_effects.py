@@ -113,7 +113,7 @@ def _copies(model: str, with_copies: float) -> str:
     """Say what the same number is if copies of runs count."""
     runs = tables.load_published_maps().query("model == @model")["map"]
     return (f"each distinct run once; {len(runs) - runs.nunique()} of the {len(runs)} published "
-            f"runs are copies, and with these it is {with_copies:.1%}")
+            f"runs equal another one, and with these it is {with_copies:.1%}")
 
 
 RETMASK = "retmask"
