@@ -28,8 +28,8 @@ from rmutils.book.findings.registry import (
 from rmutils.core.results import Artifact, Tables
 from rmutils.stats import LEVEL, Interval
 
-MATRIX, MOVES, LARGE = "fig-change-matrix", "fig-change-moves", "fig-change-large"
-TRAINED, SPECIAL, FAR = "fig-change-training", "other-special-heads", "fig-change-far"
+MATRIX, MOVES = "fig-change-matrix", "fig-change-moves"
+TRAINED, SPECIAL = "fig-change-training", "other-special-heads"
 ENDS = ["value", "low", "high"]
 Found = tuple[Tables, Artifact]
 """What is stored of a model, as from `heads_stored`."""
