@@ -77,13 +77,6 @@ def stretches(maps: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["model", "start", "length", "map"])
 
 
-def silent_runs(maps: pd.DataFrame) -> str:
-    """Say in how many of the published runs no head scores."""
-    silent = maps[maps["heads"] == 0].groupby("model", sort=False).size()
-    return (f"In {silent.sum()} of the {len(maps):,} runs that count as successful, no head scores "
-            f"at all: {', '.join(f'{count} of {model}' for model, count in silent.items())}.")
-
-
 RESAMPLES = 2000
 SEED = 0
 RUNS = (1, 2, 5, 10, 20, 50, 100, 200, 500)

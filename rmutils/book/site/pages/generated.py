@@ -44,9 +44,8 @@ from rmutils.book.site.pages.walk import walk
 from rmutils.book.site.parameters import read_parameters
 from rmutils.core.errors import UserError
 from rmutils.core.paths import NOTEBOOKS
-from rmutils.paper import audit, load_published_maps, load_tables
+from rmutils.paper import audit, load_tables
 from rmutils.paper.comparisons import ABOUT_SCORES, ABOUT_SENTENCES, beside_gains
-from rmutils.paper.head_checks import silent_runs
 from rmutils.stats import SHARE, Interval, interval
 
 COUNTS = ("tried", "kept", "lost")
@@ -207,13 +206,8 @@ def errata(book: Path) -> str:
     findings = audit()
     wrong = findings[~findings["agrees"]]
     gains = beside_gains(findings, load_tables()).set_index("model")
-    linked = _linked(wrong)
-    parts = [f"{len(wrong)} of {len(findings)} comparisons disagree. Pairs that share a table or a "
-             f"passage are listed together, {len(linked)} groups in all: one wrong number or one "
-             "changed run may explain several.", "",
-             "## Equal runs among the published scores", "", *_copies(load_published_maps()), ""]
-    number = 0
-    for where, rows in linked.items():
+    parts, number = [], 0
+    for where, rows in _linked(wrong).items():
         table = ["| | what | printed | and | affects |", "|:--|:--|:--|:--|:--|"]
         for row in rows:
             number += 1
@@ -250,16 +244,6 @@ def _place(printed: str) -> str:
     """The rows of one model in a table, a section or a figure; all published scores are one."""
     part = printed.split(" / ")[0]
     return part if part != printed else re.split("[:,]", printed)[0]
-
-
-def _copies(maps: pd.DataFrame) -> list[str]:
-    return ["The published script looks for a full stop by the token of another tokenizer, so at "
-            "nine of ten depths it puts the needle at the start, and these runs are equal "
-            "({numref}`fig-copies`). Intervals over runs are too narrow.", "",
-            *(f"- {literal(model)}: {own['map'].nunique()} different maps in {len(own)} runs"
-              for model, own in maps.groupby("model", sort=False)), "",
-            f"{silent_runs(maps)} The published script gives every head 0 if it does not find the "
-            "needle's tokens; whether that is the reason here is not known."]
 
 
 def _value(value: float | str) -> str:
