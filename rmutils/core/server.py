@@ -142,7 +142,7 @@ class Client:
         except TimeoutError as error:
             raise ServerError(f"timed out after {self.timeout:g} s") from error
         except (httpx2.HTTPError, UnicodeError) as error:
-            raise ServerError(str(error) or type(error).__name__,
+            raise ServerError(str(error).rstrip(".") or type(error).__name__,
                               reached=not isinstance(error, httpx2.ConnectError)) from error
 
     async def _fetch(self, path: str, body: Mapping[str, Any] | None) -> str:
