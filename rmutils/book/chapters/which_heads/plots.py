@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rmutils.book.chapters.which_heads.experiment import COPY, PLAIN_TEXT, SCORE, TASK, WRITE
+from rmutils.book.chapters.which_heads.experiment import COPY, SCORE, TASK, WRITE
 from rmutils.book.figures.style import BLUE, GREY, RED, WIDTH
 
 TITLES = {"literal": "literal needles", "paraphrased": "paraphrased needles",
-          TASK: "questions on documents", PLAIN_TEXT: "plain text (nats a token)"}
+          TASK: "questions on documents"}
 
 
 def masking_costs(maskings: Mapping[str, pd.DataFrame]) -> Figure:
@@ -39,7 +39,7 @@ def masking_costs(maskings: Mapping[str, pd.DataFrame]) -> Figure:
                 axes.set_title(TITLES.get(outcome, outcome), fontsize=9.5)
         row[0].set_ylabel(label, fontsize=9)
     panels[0, 0].invert_yaxis()
-    figure.supxlabel("lost: share of all (plain text: nats a token)", fontsize=9.5)
+    figure.supxlabel("lost, share of all", fontsize=9.5)
     return figure
 
 
