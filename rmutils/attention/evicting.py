@@ -141,7 +141,7 @@ def evicting(
             products = newest_products(query, key, seen[None], scaling, recorder.rows)
             recorder.record(module.layer_idx, products.argmax(-1).flatten(1, 2))
     output = scaled_dot_product_attention(
-        query, *(part.repeat_interleave(group, dim=1) for part in (key, value)),
+        query, key.repeat_interleave(group, dim=1), value.repeat_interleave(group, dim=1),
         attn_mask=seen.repeat_interleave(group, dim=0)[None], scale=scaling)
     return output.transpose(1, 2).contiguous(), None
 
