@@ -101,6 +101,8 @@ def _printed(number: Printed | int) -> Printed:
 
 
 PAPER = DATA / "paper"
+EDITIONS = {"en": "English edition", "ja": "Japanese edition"}
+"""The sources of the RetMask paper, as pages name them."""
 
 
 @dataclass(frozen=True)

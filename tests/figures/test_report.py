@@ -176,7 +176,8 @@ def test_comparisons_keep_the_printed_digits_and_escape_text():
         "difference": [0.0014285, float("nan")], "tolerance": [0.01, 0.0],
     })
     shown = comparisons(findings, "a < b").data
-    for part in ("48.6814<small>en Table 2</small>", "48.68<small>en Table 1</small>",
+    for part in ("48.6814<small>English edition, Table 2</small>",
+                 "48.68<small>English edition, Table 1</small>",
                  "0.0014<small>rounding: below 0.01</small>", "–<small>rounding: none</small>",
                  "&lt;b&gt;cell&lt;/b&gt;", "A &amp; B<small>", "a &lt; b"):
         assert part in shown

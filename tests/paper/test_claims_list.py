@@ -17,6 +17,8 @@ from rmutils.book.claims.claim_list import CLAIMS, claim_table, judge, load_clai
 from rmutils.book.claims.effects import QUANTITIES
 from rmutils.book.claims.effects.real_effects import LARGER
 from rmutils.book.claims.effects.task_effects import EVALUATIONS
+from rmutils.book.site.pages.coverage import CLAIMS as COVERED
+from rmutils.book.site.pages.coverage import read_coverage
 from rmutils.book.verdicts import (
     AGAINST,
     BLIND,
@@ -226,6 +228,10 @@ def test_no_stored_verdict_contradicts_its_interval():
             if effect.clusters and not effect.blocked:
                 assert 0.05 >= 2 ** (1 - effect.clusters) <= answer.p
     verdicts = {j.claim.id: j.verdict for j in judged}
+    left_out = {place.removeprefix("claim:") for paper in read_coverage()
+                if paper["paper"] == COVERED for item in paper["items"]
+                for place in item["where"] if item["state"] == "left out"}
+    assert left_out == {name for name in verdicts if verdicts[name] in (NOT_RUN, UNTESTABLE)}
     words = {row.of: row.blocked for row in part_table(judged).itertuples() if row.blocked}
     assert "'[2] > [1]'" in words["smollm2-135m, Re-rank"]
     assert "repeats the prompt" in words["smollm2-135m, reasoning chain"]

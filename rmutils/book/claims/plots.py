@@ -92,24 +92,26 @@ def shown_effect(value: float, low: float, high: float, scale: float = 1) -> str
 HEADS, MASKING, TRAINED, ANSWERS, NOT_HERE = (
     "which heads retrieve", "what masking costs", "training and heads", "training and answers",
     "not testable at this size")
+SPREAD, PAIRS = "How scores spread", "The pairs"
 PAGES = {
-    ("share_of", "scores_held", "published"): ("05_score_distribution", "5", HEADS),
-    ("gain_over", "loss_over"): ("05_score_distribution", "5", ANSWERS),
-    ("retrieval_heads_from",): ("01_preliminaries", "1", HEADS),
-    ("needles_lost", "answers_", "repetition"): ("02_masking_sweep", "2", MASKING),
-    ("failures",): ("08_failure_modes", "8", MASKING),
-    ("rejected",): ("09_data_and_training", "9", MASKING),
+    ("share_of", "scores_held", "published"): ("05_score_distribution", SPREAD, HEADS),
+    ("gain_over", "loss_over"): ("05_score_distribution", SPREAD, ANSWERS),
+    ("retrieval_heads_from",): ("01_preliminaries", "Finding a needle", HEADS),
+    ("needles_lost", "answers_", "repetition"): ("02_masking_sweep", "How many to mask", MASKING),
+    ("failures",): ("08_failure_modes", "What goes wrong", MASKING),
+    ("rejected",): ("09_data_and_training", PAIRS, MASKING),
     ("mean_score", "retrieval_heads_change", "selective", "needles_found"): (
-        "06_training_effect", "6", TRAINED),
-    ("half_learned",): ("09_data_and_training", "9", TRAINED),
-    ("general",): ("07_general_abilities", "7", ANSWERS),
-    ("left_out", "gain_left_out", "gain_kept"): ("04_reasoning_ablation", "4", ANSWERS),
-    ("",): ("03_main_tables", "3", ANSWERS)}
-"""How names of quantities begin -> the page that shows them, its number, what they are about."""
+        "06_training_effect", "What training does", TRAINED),
+    ("half_learned",): ("09_data_and_training", PAIRS, TRAINED),
+    ("general",): ("07_general_abilities", "What else it can do", ANSWERS),
+    ("left_out", "gain_left_out", "gain_kept"): (
+        "04_reasoning_ablation", "Thinking aloud", ANSWERS),
+    ("",): ("03_main_tables", "Long texts", ANSWERS)}
+"""How names of quantities begin -> the page that shows them, its short title, their topic."""
 
 
 def page_of(part: Part | None) -> tuple[str, str]:
-    """Return the page that shows an effect, and its number; empty without an effect."""
+    """Return the page that shows an effect, and its short title; empty without an effect."""
     return _place(part.measure.quantity)[:2] if part else ("", "")
 
 

@@ -20,6 +20,7 @@ from rmutils.core.config import Config
 from rmutils.core.files import to_csv
 from rmutils.core.results import Artifact
 from rmutils.corpora.niah import NiahCase
+from rmutils.paper.tables import EDITIONS
 from rmutils.stats import Interval
 
 _COUNTS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
@@ -262,8 +263,13 @@ def comparisons(findings: pd.DataFrame, caption: str) -> Table:
                                     classes="rm-table rm-comparisons"), caption, findings)
 
 
+def edition(place: str) -> str:
+    """A place with its edition in words: `English edition, Section 5.3` for `en Section 5.3`."""
+    return re.sub(r"\b(en|ja) (?=[A-Z])", lambda found: f"{EDITIONS[found[1]]}, ", place)
+
+
 def _with_note(value: float | str, note: str) -> str:
-    return f"{html.escape(_as_printed(value))}<small>{html.escape(note)}</small>"
+    return f"{html.escape(_as_printed(value))}<small>{html.escape(edition(note))}</small>"
 
 
 def _as_printed(value: float | str) -> str:

@@ -29,9 +29,8 @@ def gain_over_sparsity(*models: str) -> Effect:
 
 @quantity("over the designed models, gain and sparsity correlate at r = {effect}")
 def gain_over_designed_sparsity(statistic: str) -> Effect:
-    """Correlation (Pearson's) of the gain by RetMask with a measure of sparsity
-    (`rmutils.heads.sparsity.statistics`), over the models of `score_distribution.designs`;
-    Fisher's interval."""
+    """Correlation (Pearson's) of the gain by RetMask with a measure of sparsity,
+    over the models that were built to differ in it; Fisher's interval."""
     found = {name: design_stored(config, compute="never") for name, config in designs().items()}
     table = points(found, statistic)
     return _correlation(table["sparsity"].to_numpy(), table["gain"].to_numpy(),
@@ -41,9 +40,8 @@ def gain_over_designed_sparsity(statistic: str) -> Effect:
 
 @quantity("over versions of one model, gain and sparsity correlate at r = {effect}")
 def gain_over_sparsity_at_equal_size(statistic: str) -> Effect:
-    """Correlation (Pearson's) of the needles gained by RetMask with a measure of sparsity
-    (`rmutils.heads.sparsity.statistics`), over the versions of one model of
-    `rmutils.book.chapters.score_distribution.sparsity_and_gain`; Fisher's interval."""
+    """Correlation (Pearson's) of the needles gained by RetMask with a measure of sparsity,
+    over versions of one model that differ in it; Fisher's interval."""
     found = sparsity_and_gain()
     if found is None or found.done[RETMASK] < found.planned[RETMASK]:
         raise NotStored("not all trainings of versions of one model are stored. They are made by "

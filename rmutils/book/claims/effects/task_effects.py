@@ -263,7 +263,7 @@ def gain_by_own_pairs(model: str) -> Effect:
 @quantity("pairs with their reasoning {how}, minus whole pairs, change the score of {model} by "
           "{effect} points")
 def left_out(model: str, how: str, category: str | None = None) -> Effect:
-    """Score after RetMask on pairs whose reasoning is left out (`removed` or `un-generated`) less
+    """Score after RetMask on pairs whose reasoning is left out (removed, or never written) minus
     that on whole pairs; both think when evaluated."""
     return _less(model, f"rc-{how}", RETMASK, config=THINKING, category=category)
 
@@ -280,7 +280,7 @@ def gain_kept(model: str, how: str) -> Effect:
 @quantity("RetMask on pairs with their reasoning {how} changes the score of {model} by {effect} "
           "points")
 def gain_left_out(model: str, how: str) -> Effect:
-    """Score after RetMask on pairs whose reasoning is left out (`removed` or `un-generated`) less
+    """Score after RetMask on pairs whose reasoning is left out (removed, or never written) minus
     that before training; both think when evaluated."""
     return _less(model, f"rc-{how}", BEFORE, config=THINKING)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,26 +17,32 @@ from rmutils.book.site.pages import COVERAGE
 from rmutils.book.site.pages.items import folded, literal
 from rmutils.core.paths import DATA
 from rmutils.paper import load_tables
+from rmutils.paper.tables import EDITIONS
 
 SIGNS = {"live": "● live", "stored": "◆ stored", "transcribed": "○ transcribed",
          "left out": "– left out"}
 """States of an item, and how the page shows them."""
 CLAIMS = "Claims of both RetMask editions"
-EDITIONS = {"en": "English edition", "ja": "Japanese edition"}
+NOT_YET = "not computed yet"
+"""Words of the reason why an item waits for runs."""
 
 
 def read_coverage() -> list[dict[str, Any]]:
     """All papers with their items; those of `CLAIMS` follow from the list of claims."""
     found: list[dict[str, Any]] = yaml.safe_load(COVERAGE.read_text(encoding="utf-8"))
     claims = yaml.safe_load((DATA / "paper/claims.yml").read_text(encoding="utf-8"))
-    return [*found[:2], {"paper": CLAIMS, "items": [*map(_claim, claims)]}, *found[2:]]
+    waiting = {place: item["why"] for paper in found for item in paper["items"]
+               if NOT_YET in item.get("why", "") for place in item.get("where", ())}
+    return [*found[:2], {"paper": CLAIMS, "items": [_claim(one, waiting) for one in claims]},
+            *found[2:]]
 
 
-def _claim(claim: dict[str, Any]) -> dict[str, Any]:
-    first = claim["said"][0]
-    return {"item": first["place"], "what": first["as_printed"], "where": [f"claim:{claim['id']}"],
-            **({"state": "left out", "why": claim["untestable"]} if "untestable" in claim
-               else {"state": "stored"})}
+def _claim(claim: dict[str, Any], waiting: Mapping[str, str]) -> dict[str, Any]:
+    """The item of a claim; one whose table waits for runs is left out for the same reason."""
+    first, place = claim["said"][0], f"claim:{claim['id']}"
+    why = claim.get("untestable") or waiting.get(place)
+    return {"item": first["place"], "what": first["as_printed"], "where": [place],
+            **({"state": "left out", "why": why} if why else {"state": "stored"})}
 
 
 def coverage(book: Path) -> str:
