@@ -194,17 +194,17 @@ def statements(cells: list[Cell], folder: Path) -> Iterator[Comparison]:
         versus = "all others" if r["versus"] == "*" else r["versus"]
         if not {r["row"], r["versus"]} <= {"*", *(c.row for c in members)}:
             raise _dangling(STATEMENTS.file, r)
-        claim = f"{r['row']} above {versus} ({place_of(r)})"
-        found = [above("statement", f"{model}, {column}: {claim}", *value,
+        than = f"{versus} ({place_of(r)})"
+        found = [above("statement", f"{model}, {column}: {r['row']} above {than}", *value,
                        *max(others, key=lambda other: other[0].value))
                  for (model, column), (value, others) in _comparisons(r, members).items()]
         if r["how_often"] == "every":
             yield from found
         else:
             share = Fraction(sum(f.agrees for f in found), len(found))
-            yield above("statement", f"share of comparisons: {claim}", Printed.exact(share),
-                        f"{r['source']} Table {r['table']}", Printed.exact(Fraction(1, 2)),
-                        "most: more than half")
+            yield above("statement", f"share of comparisons: {r['row']} at or above {than}",
+                        Printed.exact(share), f"{r['source']} Table {r['table']}",
+                        Printed.exact(Fraction(1, 2)), "most: more than half")
 
 
 def _dangling(file: str, r: dict) -> UserError:
