@@ -4,7 +4,7 @@ The pages are counted as they are read, so sentences that code composes count, t
 reader passes when scrolling; *all* adds what waits or belongs to something else: captions, folds,
 exercises, solutions, quizzes. Neither counts tables, code, formulas, notes of how something was
 made, or the lists that a build makes (contents, figures, parameters). `words.csv` holds the most
-that each page may have, which only ever falls, and what it is to come down to.
+that each page may have, which only ever falls.
 """
 
 import csv
