@@ -269,7 +269,7 @@ def _metavar(one: ConfigField) -> str | None:
     registry = one.registry()
     words = [word for kind in _members(one.type) for word in _words(kind)]
     if registry:
-        words = ["|".join(registry) + ",..." * words[0].endswith(",...")]
+        words = ["|".join(sorted(registry)) + ",..." * words[0].endswith(",...")]
     return f"<{'|'.join(dict.fromkeys(words))}>"
 
 

@@ -313,9 +313,11 @@ class ConfigField:
         return next(_registries([self.info.annotation, *self.info.metadata]), None)
 
     def kinds(self) -> Mapping[str, type[Config]]:
-        """Return the configurations that the field takes by their `kind`, if there are several."""
+        """Return the configurations that the field takes by their `kind`, if there are several;
+        in alphabetical order, as that of registration is that of imports."""
         if len(self.configs) > 1:
-            return {config.model_fields["kind"].default: config for config in self.configs}
+            by_kind = {config.model_fields["kind"].default: config for config in self.configs}
+            return dict(sorted(by_kind.items()))
         return {}
 
     def start(self, value: Any, kind: str | None) -> Config:

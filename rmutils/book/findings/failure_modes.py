@@ -31,9 +31,6 @@ def _effect(modes: FailureModes, kind: str, more: str, less: str,
                      blind=failure_blind_spot(modes, kind))
 
 
-@declare("live-prompts-failed", unit="points", place=LIVE, otherwise=(
-    "With {masked}, {model} fails {value} points more of the prompts of the kind {kind} {ci}: "
-    "{verdict}."))
 @declare("prompts-failed", unit="points", place=STORED, otherwise=(
     "With {masked}, {model} fails {value} points more of the prompts of the kind {kind} {ci}: "
     "{verdict}."))
@@ -44,9 +41,15 @@ def prompts_failed(modes: FailureModes, model: str, artifacts: Collection[str], 
                        masked=MASKS[masked])
 
 
-@declare("live-prompts-failed-beyond", unit="points", place=LIVE, otherwise=(
-    "With its retrieval heads masked, {model} fails {value} points more of the prompts of the kind "
-    "{kind} {ci} than with {control}: {verdict}."))
+@declare("live-prompts-failed", unit="points", place=LIVE, otherwise=(
+    "With {masked}, {model} fails {value} points more of the prompts of the kind {kind} {ci}: "
+    "{verdict}."))
+def live_prompts_failed(modes: FailureModes, model: str, artifacts: Collection[str], kind: str,
+                        masked: str) -> Measured:
+    """The same of the model that answers while the page is built."""
+    return prompts_failed(modes, model, artifacts, kind, masked)
+
+
 @declare("prompts-failed-beyond", unit="points", place=STORED, otherwise=(
     "With its retrieval heads masked, {model} fails {value} points more of the prompts of the kind "
     "{kind} {ci} than with {control}: {verdict}."))

@@ -55,6 +55,8 @@ def test_numbers_lead_to_places_on_other_pages():
     document = new_document("page")
     document += nodes.section("", ids=["own"])
     document += nodes.container("", nodes.paragraph("", "", *links), classes=["cell_output"])
+    box = '<p><a href="#own">1</a> <a href="#fig-far">2</a></p>'
+    document += nodes.raw("", box, format="html")
     document.ids["own"] = document[0]
     app = SimpleNamespace(
         env=SimpleNamespace(get_domain=lambda _: SimpleNamespace(
@@ -63,3 +65,4 @@ def test_numbers_lead_to_places_on_other_pages():
     lead_across(app, document, "index")
     assert [link["refuri"] for link in links] == [
         "#own", "chapters/two.html#fig-far", "#lost", "https://a.b"]
+    assert document[-1].astext() == box.replace("#fig-far", "chapters/two.html#fig-far")

@@ -158,19 +158,28 @@ def _furnish(app: Sphinx, doctree: nodes.document, output: nodes.Element, item: 
 def lead_across(app: Sphinx, doctree: nodes.document, page: str) -> None:
     """Lead the numbers in what a cell says to their places, which may be on other pages.
 
-    What cells show is Markdown of its own, in which `[41](#fig-sweep)` is an address on the page.
+    What cells show is Markdown of its own, in which `[41](#fig-sweep)` is an address on the page,
+    or HTML with such addresses: the box of findings, and what a run of the gallery shows.
     """
     places = app.env.get_domain("std").anonlabels
+
+    def elsewhere(label: str) -> str:
+        if label in doctree.ids or label not in places:
+            return f"#{label}"
+        other, anchor = places[label][:2]
+        return f"{app.builder.get_relative_uri(page, other)}#{anchor}"
+
     for cell in doctree.findall(_is_cell_output):
         for link in cell.findall(nodes.reference):
-            label = link.get("refuri", "").removeprefix("#")
-            if label == link.get("refuri", "") or label in doctree.ids:
-                continue
-            if label not in places:
-                LOG.warning("%s: a number leads to %r, which is nowhere", page, label)
-                continue
-            other, anchor = places[label][:2]
-            link["refuri"] = f"{app.builder.get_relative_uri(page, other)}#{anchor}"
+            if (uri := link.get("refuri", "")).startswith("#"):
+                link["refuri"] = elsewhere(uri[1:])
+                if link["refuri"] == uri and uri[1:] not in doctree.ids:
+                    LOG.warning("%s: a number leads to %r, which is nowhere", page, uri[1:])
+    for raw in [*doctree.findall(nodes.raw)]:
+        if 'href="#' in raw.astext():
+            text = re.sub(r'(?<=href=")#([\w-]+)(?=")', lambda found: elsewhere(found[1]),
+                          raw.astext())
+            raw.replace_self(nodes.raw("", text, format=raw["format"]))
 
 
 def _html(output: nodes.Element) -> str:
