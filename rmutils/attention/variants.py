@@ -197,7 +197,8 @@ class AttachedModel:
 
 
 VARIANTS: Registry[type[AttentionVariant]] = Registry(
-    "attention variant", "rmutils.attention_variants", package="rmutils.attention")
+    "attention variant", "rmutils.attention_variants", package="rmutils.attention",
+    also="rmutils.longcontext.extension")
 """All variants by `kind`. A file of `rmutils.attention` registers its own; so does
 `rmutils.longcontext.extension`."""
 Variant = Annotated[AttentionVariant, VARIANTS]

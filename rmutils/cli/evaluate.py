@@ -20,7 +20,6 @@ from rmutils.evaluation.helmet.metrics import GradingJudge
 from rmutils.evaluation.helmet.official import HELMET, LENGTHS, write
 from rmutils.evaluation.helmet.suite import CATEGORIES
 from rmutils.heads import HeadScores
-from rmutils.longcontext import extension  # noqa: F401, registers a variant
 from rmutils.models.known_models import tau_of
 from rmutils.preference.judges import GEMMA, ServerJudge
 from rmutils.stats import span

@@ -63,6 +63,8 @@ class Registry(Mapping[str, T]):
     package : str, optional
         A package of this project whose modules register themselves: all of them are imported when
         the registry is first looked at, so that a new one is a new file and nothing else.
+    also : str, optional
+        A module of another package that registers one, imported with them.
 
     Raises
     ------
@@ -86,8 +88,10 @@ class Registry(Mapping[str, T]):
     outside: ClassVar[set[str]] = set()
     """Modules outside this project that have added something, to any registry."""
 
-    def __init__(self, what: str, group: str, package: str | None = None):
-        self.what, self.group, self.package = what, group, package
+    def __init__(
+        self, what: str, group: str, package: str | None = None, also: str | None = None
+    ):
+        self.what, self.group, self.package, self.also = what, group, package, also
         self._known: dict[str, T] = {}
         self._origins: dict[str, Origin] = {}
         self._loaded = False
@@ -185,6 +189,8 @@ class Registry(Mapping[str, T]):
             if self.package:
                 for module in pkgutil.iter_modules(import_module(self.package).__path__):
                     import_module(f"{self.package}.{module.name}")
+                if self.also:
+                    import_module(self.also)
                 # Some may have been imported before, so the order of imports is none to show.
                 self._known = dict(sorted(self._known.items()))
             for point in entry_points(group=self.group):

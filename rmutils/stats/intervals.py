@@ -177,8 +177,9 @@ def crossed_interval(
     effects, as in an analysis of variance. Half the interval, squared, is the variance by clusters
     plus that by draws minus what both share, each times the square of Student's t (the modified
     large sample method); an effect below the noise counts as noise. By the simulation in the tests
-    it covers 94 to 97 %, and 98 % where neither clusters nor draws differ. Ends are NaN with fewer
-    clusters or draws than `FEWEST_CLUSTERS` and `FEWEST_DRAWS`.
+    it covers 94 to 97 %, and 98 % where neither clusters nor draws differ. It covers only about
+    91 % of shares whose spread lies almost wholly between five draws: draw more there. Ends are
+    NaN with fewer clusters or draws than `FEWEST_CLUSTERS` and `FEWEST_DRAWS`.
 
     `values`: (samples, draws), or (samples,): a single draw, which the interval then is about.
     `clusters`, `strata`: As for `draws`.

@@ -1,5 +1,7 @@
 """Every variant answers and reads as its own module does, and leaves the model as it was."""
 
+import subprocess
+import sys
 from contextlib import contextmanager
 from typing import Literal
 
@@ -204,6 +206,13 @@ def test_a_variant_from_outside_is_measured(tiny, monkeypatch):
     pd.testing.assert_frame_equal(measure(lm, config)["texts"], masked["texts"])
     with pytest.raises(UserError, match="cannot be set in a single layer"):
         config.variant.by_layer(4)
+
+
+def test_every_variant_can_be_named_whatever_was_imported_before():
+    code = ("from rmutils.evaluation.helmet import EvaluateConfig as C; "
+            "print(C.model_validate({'variant': {'kind': 'extended'}}).variant.kind)")
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert found.stdout == "extended\n", found.stderr
 
 
 def test_configurations_name_their_variant():

@@ -32,7 +32,6 @@ from rmutils.core.results import Artifact, Compute, Stage, Tables
 from rmutils.core.validation import FrozenHeads
 from rmutils.heads.detection import DetectConfig, depends_on, even_depths, inputs_of
 from rmutils.heads.masking import Ablation, mask_heads
-from rmutils.longcontext import extension  # noqa: F401, registers a variant
 from rmutils.models import LanguageModel
 from rmutils.models.language_model import passages, without_thoughts
 from rmutils.models.loading import ModelRef

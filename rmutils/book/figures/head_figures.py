@@ -126,7 +126,7 @@ def agreement(small: HeadScores, large: HeadScores, top_k: int) -> Figure:
 
 
 LINES = ("-", "--", "-.", ":")
-"""Of models that may share a colour."""
+"""Line styles that tell apart models of one colour."""
 BIN_COLOURS = ("#D9D9D9", "#A6BDDB", "#3690C0", "#E69F00", "#D55E00")
 
 

@@ -58,7 +58,7 @@ MODEL_COLOURS = {
 SEQUENTIAL = "cividis"
 
 PALE = "#D3D9E0"
-"""Of what stands beside the message."""
+"""For what stands beside the message."""
 ON_DARK = {INK: "#CED6DD", GREY: "#9CA4AF", BLUE: "#56B4E9", PALE: "#3C454F"}
 """Colours on a dark page: the theme's own text, and Okabe and Ito's sky blue. The
 others are bright enough as they are; black and white stay, for they stand on colours."""

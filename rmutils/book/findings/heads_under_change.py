@@ -76,7 +76,7 @@ def found_under(found: Found, variant: str) -> Measured:
     "Under {variant}, masking the retrieval heads costs {model} {value} points more needles {ci} "
     "than masking others: {verdict}."))
 def excess_under(found: Found, variant: str) -> Measured:
-    """Needles lost with the retrieval heads masked, minus with as many others."""
+    """Needles lost with the retrieval heads masked, minus with the same number of others."""
     return _measured(found, masking(found[0]["needles"]), "excess", variant)
 
 

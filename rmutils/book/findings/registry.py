@@ -19,7 +19,7 @@ SHOWN: Verdict = "shown"
 AGAINST: Verdict = "opposite shown"
 UNDECIDED: Verdict = "undecided"
 NONE: Verdict = ""
-"""Of what is no comparison."""
+"""The verdict on what is no comparison."""
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ def literal_needles_lost(model: str, count: int, score: str = masked.COPY) -> Me
 
 
 @declare("ablation-difference", unit="points", place=ABLATIONS, otherwise=(
-    "In {model}, {what}: {value} points of the needles {ci} beyond the control, {verdict}."))
+    "In {model}, {what}: {value} points of the needles {ci} more than the control, {verdict}."))
 def ablation_difference(model: str, what: str) -> Measured:
     """A comparison of `data/plans/which_heads_ablations.yml`; p is corrected over all five."""
     table, used = _ablations(model)

@@ -171,7 +171,7 @@ def retrieval_heads_change_beyond(model: str, strategy: str) -> Effect:
 
 
 @quantity("on half-learned {model}, the scores of the masked heads after RetMask minus those after "
-          "the same training with as many others of the same layers masked are {effect} "
+          "masking the same number of other heads of these layers are {effect} "
           "points", scale=100)
 def half_learned_change_beyond_same_layers(model: str) -> Effect:
     """Score of the retrieval heads of a half-learned model after RetMask, minus that after masking

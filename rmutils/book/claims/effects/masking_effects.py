@@ -44,7 +44,7 @@ BY_SCORE, OTHERS = "retrieval", "non-retrieval"
 
 
 @quantity("without its retrieval heads {model} misses {effect} percentage points more needles than "
-          "without as many others, drawn from all layers", scale=100)
+          "without the same number of others from all layers", scale=100)
 def needles_lost_beyond_others(model: str) -> Effect:
     """Share of needles that are found with as many other heads masked, but not without the
     retrieval heads; minus those of which the opposite holds."""
@@ -56,7 +56,7 @@ def needles_lost_beyond_others(model: str) -> Effect:
 
 
 @quantity("without its retrieval heads {model} misses {effect} percentage points more needles than "
-          "without as many others of the same layers", scale=100)
+          "without the same number of others of these layers", scale=100)
 def needles_lost_beyond_same_layers(model: str) -> Effect:
     """Share of needles that are found with as many other heads of the same layers masked, but not
     without the retrieval heads; minus those of which the opposite holds."""
@@ -195,7 +195,7 @@ def failures_added_by_same_layers(model: str, kind: str) -> Effect:
 
 
 @quantity("without its retrieval heads {model} fails {effect} percentage points more prompts of "
-          "the kind “{kind}” than without as many others", scale=100)
+          "the kind “{kind}” than without the same number of others", scale=100)
 def failures_added_beyond_others(model: str, kind: str) -> Effect:
     """Share of prompts that only masking retrieval heads loses, minus those only others lose."""
     return _lost(model, kind, OTHERS, BY_SCORE)

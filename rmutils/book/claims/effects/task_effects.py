@@ -358,7 +358,7 @@ def general_change(model: str) -> Effect:
 
 
 @quantity("without the 12 % of its heads that copy most {model} scores {effect} points less on "
-          "tasks than without as many others of the same layers")
+          "tasks than without the same number of others of these layers")
 def score_lost_beyond_same_layers(model: str) -> Effect:
     """Score on long-context tasks with other heads of the same layers masked, minus that with the
     heads that copy most masked; mean over the data sets that a pilot left."""
