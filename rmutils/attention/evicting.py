@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 from torch.nn.functional import avg_pool1d, scaled_dot_product_attention
 
@@ -72,12 +72,18 @@ class SnapKV(Evicting):
     """Tokens at the end of the prompt whose attention decides, and which are kept. Ours, for
     prompts of a few hundred tokens."""
 
+    @model_validator(mode="after")
+    def _leaves_some_to_choose(self) -> SnapKV:
+        if self.window >= self.tokens:
+            raise ValueError(f"snapkv keeps {self.tokens} tokens, and its window of {self.window} "
+                             "leaves none to choose: set window below tokens")
+        return self
+
     def choose(self, weights: Tensor) -> Tensor:
         """Scores are averaged over neighbours, so that what stands beside a token is kept, too."""
-        window = min(self.window, self.tokens - 1)
-        votes = weights[:, -window:].sum(1)[:, : weights.shape[2] - window]
+        votes = weights[:, -self.window:].sum(1)[:, : weights.shape[2] - self.window]
         pooled = avg_pool1d(votes[:, None], POOL, stride=1, padding=POOL // 2)[:, 0]
-        return _highest(pooled, window, self.tokens - window)
+        return _highest(pooled, self.window, self.tokens - self.window)
 
 
 def _highest(votes: Tensor, recent: int, count: int) -> Tensor:

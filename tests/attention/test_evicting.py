@@ -5,10 +5,16 @@ import torch
 
 from rmutils.attention.evicting import H2O, NAME, SnapKV
 from rmutils.attention.variants import Plain
+from rmutils.core.errors import UserError
 from rmutils.models.engine.implementations import attached, register, using
 
 PROMPT = torch.arange(7, 47).tolist()
 VARIANTS = [H2O(tokens=12), SnapKV(tokens=12, window=4)]
+
+
+def test_a_window_that_leaves_nothing_to_choose_is_refused():
+    with pytest.raises(UserError, match="window of 16 leaves none to choose"):
+        SnapKV(tokens=16)
 
 
 def slow_weights(lm):
