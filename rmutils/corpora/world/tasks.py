@@ -6,6 +6,7 @@ Also the shipped haystacks and needles about held-out worlds: `write_held_out` m
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,7 +40,8 @@ from rmutils.corpora.world.samples import (
 
 ASKED = ("cache", "keepsake", "food", "prize", "look")
 """Relations of the needles, in turn: those whose values are several words long."""
-COUNT = 20
+COUNT, MORE = 20, 200
+"""Haystacks with their needles, and needles besides."""
 SIZE = 19_500
 """Characters of a haystack: more than 4,096 tokens, also where each common word is one token."""
 
@@ -164,12 +166,19 @@ def held_out_needles(index: int) -> tuple[str, dict[str, Needle]]:
 
 def write_held_out(folder: Path = CORPORA["world"]) -> None:
     """Make `haystack/00.txt` and so on, and `needles.jsonl` (needle i for haystack i) in a folder
-    for each of `SETS`."""
+    for each of `SETS`; and `MORE` other needles, in the folder `more`. Relations take turns, so
+    the haystack of needle i, counted round, speaks of its relation no more than of its answer."""
     haystacks, needles = zip(*map(held_out_needles, range(COUNT)), strict=True)
     for name in SETS:
         (folder / name).mkdir(parents=True, exist_ok=True)
         lines = [json.dumps(vars(each[name])) + "\n" for each in needles]
         (folder / name / "needles.jsonl").write_text("".join(lines))
+    (folder / "more").mkdir(exist_ok=True)
+    more = (next(needle for number in itertools.count(COUNT + index, MORE)
+                 if (needle := held_out_needles(number)[1]["needles"]).real_needle
+                 not in haystacks[index % COUNT]) for index in range(MORE))
+    (folder / "more" / "needles.jsonl").write_text(
+        "".join(json.dumps(vars(needle)) + "\n" for needle in more))
     (folder / "haystack").mkdir(exist_ok=True)
     for index, text in enumerate(haystacks):
         (folder / "haystack" / f"{index:02d}.txt").write_text(text + "\n")

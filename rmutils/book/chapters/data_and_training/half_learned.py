@@ -126,7 +126,7 @@ def _make(config: HalfLearnedConfig, folder: Path) -> dict[str, Any]:
     """Write the tables `cases` and `tasks`; the facts name the snapshot and its retrieval heads."""
     if config.arm == BEFORE:
         where, step = find_snapshot(
-            config.model, RECIPES[config.model], _home(config.model), config.retmask.detect,
+            config.model, RECIPES[config.model], snapshot_home(config.model), config.retmask.detect,
             every=config.every, found=config.found)
         lm = load_model(str(where))
         runs, cases = run_cases(lm, config.retmask.detect)
@@ -143,8 +143,8 @@ def _make(config: HalfLearnedConfig, folder: Path) -> dict[str, Any]:
         lm = trained(config, where)
         runs, cases = run_cases(lm, config.retmask.detect)
         chosen = config.evaluation.changed({"datasets": tuple(off_floor(tasks, config))})
-    write_tables({"cases": _cases(runs, cases, heads), "tasks": task_means(evaluate(lm, chosen))},
-                 folder)
+    write_tables({"cases": scores_of_cases(runs, cases, heads),
+                  "tasks": task_means(evaluate(lm, chosen))}, folder)
     return {"step": step, "weights": identify(str(where)), "heads": heads}
 
 
@@ -155,13 +155,14 @@ HALF_LEARNED = Experiment[HalfLearnedConfig, Artifact](
     notebook="09_data_and_training", parameter="compute_half")
 
 
-def _home(model: str) -> Path:
+def snapshot_home(model: str) -> Path:
+    """Where a model's half-finished training goes on."""
     return cache_dir() / "models" / f"half-{model}"
 
 
 def snapshot_folder(model: str, step: int) -> Path:
     """Folder of a model's snapshot, which is trained if it is not there."""
-    return train(RECIPES[model], _home(model), until=step)
+    return train(RECIPES[model], snapshot_home(model), until=step)
 
 
 def trained(config: HalfLearnedConfig, snapshot: Path) -> LanguageModel:
@@ -175,7 +176,7 @@ def trained(config: HalfLearnedConfig, snapshot: Path) -> LanguageModel:
     return train_on_pairs(snapshot, config.retmask)
 
 
-def _cases(runs: np.ndarray, cases: pd.DataFrame, heads: Collection[Head]) -> pd.DataFrame:
+def scores_of_cases(runs: np.ndarray, cases: pd.DataFrame, heads: Collection[Head]) -> pd.DataFrame:
     """Each case with the mean score of some heads, and of the others in their layers."""
     chosen = np.zeros(runs.shape[1:], bool)
     chosen[tuple(zip(*heads, strict=True))] = True

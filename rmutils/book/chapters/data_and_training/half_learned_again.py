@@ -1,0 +1,164 @@
+"""Can RetMask teach what is half learned? The same training runs, asked 200 other needles.
+
+Weights stay in the user's cache, and a stopped run goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from rmutils.book.chapters.data_and_training.half_learned import scores_of_cases, snapshot_home
+from rmutils.book.experiments.planned_runs import (
+    BEFORE,
+    MATCHED,
+    RETMASK,
+    find_snapshot,
+    label_of_arm,
+    train_on_pairs,
+)
+from rmutils.core.config import Config
+from rmutils.core.experiment import Experiment, LeftOut, Plan
+from rmutils.core.results import Artifact, write_tables
+from rmutils.heads import DetectConfig, HeadScores
+from rmutils.heads.detection import even_depths, inputs_of, run_cases
+from rmutils.models import identify, load_model
+from rmutils.models.known_models import tau_of
+from rmutils.models.teaching import RECIPES, train
+from rmutils.pipeline.retmask import RetMaskConfig
+from rmutils.stats import DIFFERENCE, LEVEL, Interval, contrast, crossed_interval, holm
+
+ALL = "all three"
+
+
+class HalfLearnedAgainConfig(Config):
+    """One run: a snapshot of a model's training, and what is done to it."""
+
+    model: str
+    """A teaching model with a recipe."""
+    arm: str
+    """A strategy, or `before`: the snapshot itself."""
+    retmask: RetMaskConfig
+    """Settings of the training; its cases choose the snapshot and the heads."""
+    every: int
+    """Training steps between two looks."""
+    found: tuple[float, float]
+    """The first look with a share of needles in this range is the snapshot."""
+    asked: DetectConfig
+    """The cases that are the outcome."""
+
+
+def planned(plan: Plan) -> list[HalfLearnedAgainConfig]:
+    """Return all runs in the order in which they are made, the snapshot of a model first."""
+    p, runs = plan.content, []
+    training, asked = p["training"], p["asked"]
+    method = RetMaskConfig().changed({
+        "instructions": p["pairs"]["instructions"], "detect.lengths": tuple(asked["lengths"]),
+        "detect.depths": even_depths(5), "recipe.max_steps": training["steps"],
+        "recipe.learning_rate": training["learning_rate"],
+        "recipe.min_learning_rate": training["min_learning_rate"]})
+    shared = {"every": p["snapshot"]["every"], "found": tuple(p["snapshot"]["found"]),
+              "asked": DetectConfig(lengths=tuple(asked["lengths"]), needle_set=asked["needle_set"],
+                                    depths=tuple(asked["depths"]))}
+    for model in p["models"]:
+        own = method.changed({"tau": tau_of(model)})
+        runs.append(HalfLearnedAgainConfig(model=model, arm=BEFORE, retmask=own, **shared))
+        runs += [HalfLearnedAgainConfig(model=model, arm=arm, **shared,
+                                        retmask=own.changed({"seed": seed, "strategy": arm}))
+                 for seed, arm in product(range(p["seeds"]), p["arms"])]
+    return runs
+
+
+def _make(config: HalfLearnedAgainConfig, folder: Path) -> dict[str, Any]:
+    """Write the table `cases`; the facts name the snapshot and its retrieval heads."""
+    if config.arm == BEFORE:
+        where, step = find_snapshot(
+            config.model, RECIPES[config.model], snapshot_home(config.model), config.retmask.detect,
+            every=config.every, found=config.found)
+        lm = load_model(str(where))
+        runs, cases = run_cases(lm, config.retmask.detect)
+        heads = HeadScores(runs[cases["success"]], lm.name).select(tau=config.retmask.tau)
+        if not heads:
+            raise LeftOut(f"no head of {config.model} retrieves at step {step}.")
+    else:
+        before = HALF_LEARNED_AGAIN.obtain(config.changed({
+            "arm": BEFORE, "retmask.seed": 0, "retmask.strategy": RETMASK}))
+        facts = before.manifest["facts"]
+        step, heads = facts["step"], [tuple(head) for head in facts["heads"]]
+        where = train(RECIPES[config.model], snapshot_home(config.model), until=step)
+        lm = train_on_pairs(where, config.retmask)
+    write_tables({"cases": scores_of_cases(*run_cases(lm, config.asked), heads)}, folder)
+    return {"step": step, "weights": identify(str(where)), "heads": heads}
+
+
+def _inputs(run: HalfLearnedAgainConfig) -> dict[str, str]:
+    return {"recipe": RECIPES[run.model].digest()} | {
+        name: text for name, text in inputs_of("", run.asked, "world").items() if name != "model"}
+
+
+HALF_LEARNED_AGAIN = Experiment[HalfLearnedAgainConfig, Artifact](
+    name="half-learned-again", config=HalfLearnedAgainConfig, plan="half_learned_again",
+    planned=planned, keys=("model", "arm", "retmask.seed"), make=_make, label=label_of_arm,
+    inputs=_inputs, notebook="09_data_and_training", parameter="compute_half_again")
+
+
+@dataclass(frozen=True)
+class Lead:
+    """What RetMask has more than the control, in points of 100, 95 %, over needles and seeds.
+
+    `needles`: How many were asked.
+    """
+
+    interval: Interval
+    p: float
+    needles: int
+
+
+def leads(
+    cases: pd.DataFrame, arm: str = RETMASK, base: str = MATCHED, *, measure: str = "success"
+) -> dict[str, Lead]:
+    """Compare two arms in each model, and in the mean of the models (`ALL`).
+
+    Scores count where both arms find the needle. Each needle is the mean of its depths.
+    """
+    tables = {model: _differences(part, arm, base, measure)
+              for model, part in cases.groupby("model", sort=False)}
+    mean = sum(tables.values()) / len(tables)  # only needles that count in all models stay
+    found = {name: _lead(table.dropna()) for name, table in {**tables, ALL: mean}.items()}
+    corrected = holm([found[model].p for model in tables])
+    return {name: Lead(one.interval, p, one.needles) for (name, one), p in zip(
+        found.items(), [*corrected, found[ALL].p], strict=True)}
+
+
+def _differences(cases: pd.DataFrame, arm: str, base: str, measure: str) -> pd.DataFrame:
+    """A row per needle, a column per seed."""
+    places: Sequence[str] = ["needle", "length", "depth"]
+    ours, theirs = (cases[cases["arm"] == name] for name in (arm, base))
+    if base == BEFORE:
+        theirs = theirs.drop(columns="seed")
+    both = ours.merge(theirs, on=[*places] if base == BEFORE else [*places, "seed"],
+                      suffixes=("", "_base"))
+    if measure != "success":
+        both = both[both["success"] & both["success_base"]]
+    more = 100 * (both[measure].astype(float) - both[f"{measure}_base"])
+    return more.groupby([both["needle"], both["seed"]]).mean().unstack()
+
+
+def _lead(table: pd.DataFrame) -> Lead:
+    ends = tuple(100 * end for end in DIFFERENCE)
+    return Lead(crossed_interval(table.to_numpy(), bounds=(ends[0], ends[1])),
+                contrast(table.to_numpy()).p, len(table))
+
+
+def verdict(lead: Lead, plan: Plan) -> str:
+    """Return the plan's word for the mean of all models: shown, excluded or undecided."""
+    seen = 100 * plan.content["smallest_effect"]["share_of_needles"]
+    low, high = lead.interval.low, lead.interval.high
+    if lead.p < 1 - LEVEL and not low <= 0 <= high:
+        return "shown"
+    return "excluded" if low <= 0 <= high and max(-low, high) < seen else "undecided"
