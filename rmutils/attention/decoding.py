@@ -49,11 +49,8 @@ T = TypeVar("T", bound=Callable[..., tuple[Tensor, Tensor | None]])
 
 
 class ArgMaxRecorder:
-    """Collects, for one forward pass, the key index with the largest attention of each head.
-
-    `rows`: So many of the newest queries are watched.
-    `before`: So many tokens of a prompt before its last one are watched, too, by `decode`.
-    """
+    """Collects, for one pass, the key index with the largest attention of each head: for the `rows`
+    newest queries and, by `decode`, for `before` tokens of a prompt before its last one."""
 
     before = 0
 
@@ -63,10 +60,7 @@ class ArgMaxRecorder:
         self._places: Tensor | None = None
 
     def among(self, places: Tensor) -> ArgMaxRecorder:
-        """Return a view of this recorder for layers that have the keys of some places only.
-
-        `places`: (keys,): where each key stands in the text.
-        """
+        """Return a view of this recorder for layers that have the keys of some `places` only."""
         part = ArgMaxRecorder(self.rows)
         part._layers, part._places = self._layers, places
         return part
@@ -74,11 +68,8 @@ class ArgMaxRecorder:
     def see(
         self, layer: int, products: Tensor, weights: Tensor, value: Tensor, output: Tensor
     ) -> None:
-        """Take what plain attention knows of a layer, in the rows that are watched.
-
-        `value`: (batch, key heads, keys, head size).
-        `output`: (batch, rows, heads, head size).
-        """
+        """Take what plain attention knows of a layer: `value` (batch, key heads, keys, head size),
+        and `output` (batch, rows, heads, head size) of the rows that are watched."""
         self.record(layer, products.argmax(-1).flatten(1, 2))
 
     def record(self, layer: int, index: Tensor) -> None:
@@ -109,16 +100,12 @@ def retrieval_capture(
     recorder: ArgMaxRecorder | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attention that also records the arg-max key of every head, in the rows of the newest tokens.
+    """SDPA that also records the arg-max key of every head, in the rows of the newest tokens.
 
-    Without a `recorder` (prefill) it is SDPA and nothing else. The recorder travels as a keyword
-    argument of the model's `forward`.
-
-    `query`: (batch, heads, queries, head size).
-    `key`, `value`: (batch, key heads, keys, head size); query head h reads key head h // (heads /
-    key heads).
-    `attention_mask`: (batch, 1, queries, keys): True where a key may be seen.
-    Result: (batch, queries, heads, head size), as transformers expects.
+    The recorder travels as a keyword argument of the model's `forward`. Shapes: `query` (batch,
+    heads, queries, head size); `key`, `value` (batch, key heads, keys, head size), where query head
+    h reads key head h // (heads / key heads); `attention_mask` (batch, 1, queries, keys), True
+    where a key may be seen; result (batch, queries, heads, head size), as transformers expects.
     """
     if recorder is None:
         return sdpa_attention_forward(
@@ -138,13 +125,8 @@ def retrieval_capture(
 def newest_products(
     query: Tensor, key: Tensor, attention_mask: Tensor | None, scaling: float, rows: int = 1
 ) -> Tensor:
-    """Multiply the newest queries with all keys: products before softmax, in float32.
-
-    Shapes are those of `retrieval_capture`.
-
-    Result: (batch, key heads, heads that share each, rows, keys); minus infinity where nothing may
-    be seen.
-    """
+    """Multiply the newest queries with all keys: products before softmax, in float32, (batch, key
+    heads, heads that share each, rows, keys); minus infinity where nothing may be seen."""
     # float32: in bfloat16 neighbouring scores tie. Grouped by key head: no copy of the keys.
     batch, key_heads, keys, size = key.shape
     grouped = query[:, :, -rows:].float().reshape(batch, key_heads, -1, size)
@@ -162,10 +144,10 @@ def newest_products(
 def capturing(model: PreTrainedModel) -> Iterator[ArgMaxRecorder]:
     """Watch where the heads of a model look; on exit all is as before, also after an error.
 
-    The attentions of transformers are exchanged for `retrieval_capture`, which computes the same. A
-    variant of attention that takes a recorder (`recording_by_layer`) stays as it is. So does any
-    other attention, as one of your own, one that caps its scores (Gemma 2) or one with sinks
-    (GPT-OSS): the weights that it returns beside its output are watched.
+    transformers' attentions are exchanged for `retrieval_capture`, which computes the same. A
+    variant that takes a recorder (`recording_by_layer`) stays. So does any other attention, as one
+    of your own, one that caps its scores (Gemma 2) or one with sinks (GPT-OSS): the weights that it
+    returns are watched.
     """
     own = model.config._attn_implementation
     if own in RECORDING or own in ALIKE and not needs_eager(model):
@@ -252,14 +234,10 @@ register(NAME, retrieval_capture)
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer of T tokens: the model's greedy one, or one that was forced on it.
+    """An answer of T tokens: the model's greedy one, or one that was forced on it."""
 
-    `tokens`: (T,) token ids, without the stop token.
-    `positions`: (T, layers, heads): prompt position at which the head looked hardest in the row
-    that decided the token.
-    """
-
-    tokens: np.ndarray
+    tokens: np.ndarray  # (T,) token ids, without the stop token
+    # (T, layers, heads): where in the prompt the head looked hardest for the token
     positions: np.ndarray
 
     def __repr__(self) -> str:
@@ -278,14 +256,12 @@ def decode(
     stop_ids: Collection[int] = (),
     forced: Sequence[Sequence[int]] | None = None,
 ) -> list[Answer]:
-    """Decode greedily, or along given answers, in one batch.
+    """Decode greedily, or along given answers, in one batch; no `stop_ids`: to the full length.
 
     All rows of a pass begin at the same token of their answers, the first one that some row has not
-    read yet. Rows that are ahead of it read some of theirs again, so that the columns of the cache
-    stay aligned and any attention gets the masks that it expects. What was read in vain is
-    overwritten: the cache keeps all positions, also in layers with a sliding window.
-
-    `stop_ids`: Tokens that end an answer; empty: every answer has `max_new_tokens` tokens.
+    read yet. Rows ahead of it read some of theirs again, so that the columns of the cache stay
+    aligned and any attention gets the masks that it expects. What was read in vain is overwritten:
+    the cache keeps all positions, also in layers with a sliding window.
     """
     answers = [None] * len(prompts) if forced is None else forced
     if keeps_states(model):

@@ -36,10 +36,8 @@ class Evicting(AttentionVariant):
     """How many are kept; all if the prompt has no more."""
 
     def choose(self, weights: Tensor) -> Tensor:
-        """Mark the tokens that are kept, (key heads, tokens), by the prompt's attention.
-
-        `weights`: (key heads, queries, tokens): mean over the heads that share a key head.
-        """
+        """Mark the tokens that are kept, (key heads, tokens), by the prompt's attention `weights`
+        (key heads, queries, tokens), a mean over the heads that share a key head."""
         raise NotImplementedError
 
     @contextmanager
@@ -125,10 +123,10 @@ def evicting(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
     scaling: float, given: Tensor | Observed, recorder: ArgMaxRecorder | None = None, **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """SDPA in which queries behind the prompt see only what each key head has kept of it.
+    """SDPA in which queries behind the prompt see only what each key head has kept of it; batch 1.
 
-    Shapes and recorder are those of `rmutils.attention.decoding`, with batch 1. `given`: (key
-    heads, tokens of the prompt), True where a key is kept; or where to put the weights.
+    `given`: (key heads, tokens of the prompt), True where a key is kept; or where to put the
+    weights.
     """
     key_heads, keys, group = key.shape[1], key.shape[2], query.shape[1] // key.shape[1]
     places = torch.arange(keys, device=key.device)

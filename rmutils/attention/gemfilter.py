@@ -72,11 +72,7 @@ class Products:
 def gemfilter(
     module: nn.Module, query: Tensor, key: Tensor, *args: Any, given: Products, **kwargs: Any
 ) -> tuple[Tensor, None]:
-    """Keep the products of the newest query. No query is answered: nothing is read behind the layer
-    that chooses.
-
-    Shapes are those of `rmutils.models.engine.implementations.grouped_query`, with batch 1.
-    """
+    """Keep the products of the newest query; nothing is read behind this layer. Batch 1."""
     newest = query[0, :, -1].float().view(key.shape[1], -1, query.shape[-1])
     given.products = (newest @ key[0].float().transpose(1, 2)).sum((0, 1))
     return torch.zeros_like(query).transpose(1, 2), None

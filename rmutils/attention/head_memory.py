@@ -87,11 +87,7 @@ class HeadLayer(DynamicLayer):  # type: ignore[no-untyped-call]
 
 
 class HeadCache(Cache):
-    """The cache of a text that has been read, by heads.
-
-    `size`: Bytes of its keys and values.
-    `share`: The same as a share of what a full cache of as many tokens takes.
-    """
+    """The cache of a text that has been read, by heads."""
 
     @property
     def size(self) -> int:
@@ -194,10 +190,7 @@ def by_heads(
     module: nn.Module, query: Tensor, key: Any, value: Any, attention_mask: Tensor | None, *,
     scaling: float, given: bool, **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attention to keys and values of a `HeadLayer`; to others as always.
-
-    Shapes are those of `rmutils.attention.decoding`.
-    """
+    """Attention to keys and values of a `HeadLayer`; to others as always."""
     if not isinstance(key, Ragged):
         return grouped_query(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
     if attention_mask is not None and not attention_mask[:, :, -1].all():

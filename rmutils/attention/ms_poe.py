@@ -96,28 +96,22 @@ class OrderedModel(AttachedModel):
 
 @dataclass
 class HeadScales:
-    """Inputs of the attention of one layer.
-
-    `frequencies`: (head size / 2,), as from `rmutils.attention.rope.inverse_frequencies`.
-    `ratios`: (heads,); None until the layer has seen a prompt, where they depend on it.
-    `shares`: (heads,): `looked_at`, by which they were ordered.
-    """
+    """Inputs of the attention of one layer."""
 
     config: MsPoe
-    frequencies: Tensor
+    frequencies: Tensor  # (head size / 2,), as from `rmutils.attention.rope.inverse_frequencies`
+    # (heads,); None until the layer has seen a prompt, where they depend on it
     ratios: Tensor | None
-    shares: Tensor | None = None
+    shares: Tensor | None = None  # (heads,): `looked_at`, by which they were ordered
 
 
 def ms_poe(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
     scaling: float, given: HeadScales, recorder: ArgMaxRecorder | None = None, **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """SDPA on queries and keys whose positions are divided by each head's ratio.
-
-    Shapes are those of `rmutils.attention.decoding`; the queries are the last positions of
-    the keys. The cache keeps the keys as the model turned them; they are turned on at each step.
-    """
+    """SDPA on queries and keys whose positions are divided by each head's ratio. The queries are
+    the last positions; the cache keeps the keys as the model turned them: each step turns them
+    on."""
     group = query.shape[1] // key.shape[1]
     if given.ratios is None:
         given.shares = looked_at(query, key.repeat_interleave(group, dim=1), attention_mask,
@@ -149,11 +143,8 @@ def ms_poe(
 
 
 def _products(query: Tensor, key: Tensor, further: Tensor, frequencies: Tensor) -> Tensor:
-    """Products of one query per head with keys that are turned on, (batch, key heads, group, keys).
-
-    As `turn`, on complex numbers: it makes one large tensor instead of many, and a step of decoding
-    spends most of its time in making them.
-    """
+    """Products of one query per head with keys that are turned on, (batch, key heads, group, keys):
+    as `turn`, on complex numbers, in one tensor: making many takes most of a step's time."""
     angles = further[..., None].float() * frequencies
     turned = (torch.complex(*key.float().chunk(2, dim=-1))[:, :, None]
               * torch.polar(torch.ones_like(angles), angles))
@@ -165,14 +156,9 @@ def _products(query: Tensor, key: Tensor, further: Tensor, frequencies: Tensor) 
 def looked_at(
     query: Tensor, key: Tensor, attention_mask: Tensor | None, scaling: float, frequencies: Tensor
 ) -> Tensor:
-    """Share of the keys that each head looks at from the last query, positions left out, (heads,).
-
-    In a layer with a window, of the keys that the query sees.
-
-    `query`, `key`: (1, heads, tokens, head size), turned by the model.
-    `attention_mask`: (1, 1, tokens, tokens): True where a key may be seen. None: all before and the
-    newest.
-    """
+    """Share of the keys, in a layer with a window of those seen, that each head looks at from the
+    last query, positions left out, (heads,). `query` and `key` (1, heads, tokens, head size) are
+    turned by the model; without a mask (1, 1, tokens, tokens) all keys before are seen."""
     places = torch.arange(key.shape[2], device=key.device)
     last = turn(query[:, :, -1:], -places[-1:], frequencies).float()
     products = last @ turn(key, -places, frequencies).float().transpose(2, 3) * scaling

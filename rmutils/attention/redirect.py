@@ -37,11 +37,7 @@ NAME = "redirected"
 
 @dataclass(frozen=True)
 class Span:
-    """A passage of a prompt, as tokens.
-
-    `prompt`: Token ids of the whole prompt.
-    `start`, `end`: The passage is `prompt[start:end]`.
-    """
+    """A passage of a prompt, as tokens: `prompt[start:end]`."""
 
     prompt: tuple[int, ...]
     start: int
@@ -154,10 +150,7 @@ def redirect(
 def redirect_rows(
     lm: LanguageModel, spans: Sequence[Span], biases: Tensor
 ) -> Iterator[None]:
-    """As `redirect`, with heads and strengths for each row of a batch.
-
-    `biases`: (spans, layers, heads): what each head adds to its logits.
-    """
+    """As `redirect`, with `biases` (spans, layers, heads) on the logits for each row of a batch."""
     check(lm)
     own = lm.model.config._attn_implementation
     if own not in {*ALIKE, CAPTURE}:
@@ -176,16 +169,11 @@ def redirect_rows(
 
 
 class _Pass:
-    """What the layers have to know of the pass that is going on.
+    """What the layers have to know of the pass that is going on."""
 
-    `newest`: So many of the newest queries have a bias in some row.
-    `biased`: (rows, newest): which of them have one.
-    `ends`: (rows, 2): how many keys before the newest one the passage begins, and ends.
-    """
-
-    newest: int
-    biased: Tensor
-    ends: Tensor
+    newest: int  # so many of the newest queries have a bias in some row
+    biased: Tensor  # (rows, newest): which of them have one
+    ends: Tensor  # (rows, 2): how many keys before the newest one the passage begins, and ends
 
     def __init__(self, lm: LanguageModel, spans: Sequence[Span]):
         self.name, self.spans = lm.name, spans
@@ -256,10 +244,7 @@ def redirected(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
     scaling: float, given: Any, recorder: ArgMaxRecorder | None = None, **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attention of a layer with heads that are redirected.
-
-    Shapes and recorder are those of `rmutils.attention.decoding`.
-    """
+    """Attention of a layer with heads that are redirected."""
     count = given.reading.newest
     if not count:
         return _plain(module, query, key, value, attention_mask, scaling=scaling,

@@ -67,11 +67,8 @@ def layers_of(model: PreTrainedModel) -> nn.ModuleList:
 
 
 def check_turns(model: PreTrainedModel, layers: Iterable[int]) -> None:
-    """Make sure that these layers turn their queries as `turn` does.
-
-    A text of one token gives the same hidden states wherever it stands, so its queries at two
-    positions differ by the rotation alone.
-    """
+    """Make sure that these layers turn queries as `turn` does: a text of one token gives the same
+    hidden states wherever it stands, so its queries at two positions differ by rotation alone."""
     known = _CHECKED.setdefault(model, set())
     frequencies = {i: inverse_frequencies(model, i) for i in layers if i not in known}
     if not frequencies:
@@ -91,11 +88,8 @@ def check_turns(model: PreTrainedModel, layers: Iterable[int]) -> None:
 def turned_states(
     model: PreTrainedModel, layers: Iterable[int], ids: Tensor, positions: Tensor
 ) -> dict[int, tuple[Tensor, Tensor]]:
-    """Queries and keys of layers, turned by the model, when it reads some texts.
-
-    `ids`, `positions`: (texts, tokens).
-    Result: Layer -> (texts, heads, tokens, head size), and the same for the key heads.
-    """
+    """Queries and keys of layers, turned by the model, when it reads `ids` (texts, tokens) at
+    `positions`: layer -> (texts, heads, tokens, head size), and the same for the key heads."""
     seen: dict[int, list[tuple[Tensor, Tensor]]] = {i: [] for i in layers}
     with torch.inference_mode(), attached(model, NAME, seen):
         model(ids, position_ids=positions, use_cache=False)
@@ -116,11 +110,8 @@ register_by_layer(NAME, _watch)
 def position_embeddings(
     model: PreTrainedModel, layer: int, hidden: Tensor, positions: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Cosines and sines that a layer of the model turns by, as the model itself computes them.
-
-    `hidden`: (batch, tokens, hidden size): for its kind of numbers.
-    `positions`: (batch, tokens).
-    """
+    """Cosines and sines, as the model computes them, that a layer turns `positions` (batch, tokens)
+    by; `hidden` gives the kind of numbers."""
     rope: Any = model.base_model.rotary_emb
     kind = _kind(model, layer)
     by_kind = hasattr(rope, f"{kind}_inv_freq")
@@ -129,11 +120,8 @@ def position_embeddings(
 
 
 def turn(states: Tensor, positions: Tensor, frequencies: Tensor) -> Tensor:
-    """Turn queries or keys by so many positions more.
-
-    `states`: (batch, heads, tokens, head size), already turned by the model or not at all.
-    `positions`: (heads, tokens) or (tokens,): not necessarily whole numbers.
-    """
+    """Turn `states` (batch, heads, tokens, head size), already turned by the model or not at all,
+    by so many `positions` (heads, tokens) or (tokens,) more, not necessarily whole numbers."""
     angles = positions[..., None].float() * frequencies.float().to(positions.device)
     cos, sin = (torch.cat([part, part], dim=-1) for part in (angles.cos(), angles.sin()))
     first, second = states.float().chunk(2, dim=-1)
@@ -166,13 +154,10 @@ class RopeExtension(Config):
 def extended_frequencies(
     frequencies: Tensor, base: float, trained: int, how: RopeExtension
 ) -> tuple[Tensor, float]:
-    """Inverse frequencies after an extension, and the factor on queries and keys.
+    """Inverse frequencies after an extension, (pairs,), and the factor on queries and keys.
 
-    `frequencies`: (pairs,): those of the model, base^(-i / pairs) for pair i.
-    Result: (pairs,), and 0.1 ln(factor) + 1 with YaRN, else 1.
-
-    References
-    ----------
+    The model's own are base^(-i / pairs) for pair i. The factor is 0.1 ln(factor) + 1 with YaRN,
+    else 1.
     Chen et al. (2023), "Extending Context Window of Large Language Models via Positional
     Interpolation"; Peng et al. (2023), "YaRN: Efficient Context Window Extension of Large Language
     Models", equations 17 to 23, whose appendix has the NTK-aware base.
@@ -193,11 +178,9 @@ def extended_frequencies(
 
 
 def ramp_in_turns(frequencies: Tensor, trained: int, how: RopeExtension) -> Tensor:
-    """Inverse frequencies after YaRN as Peng et al. print it (equations 17 to 23).
-
-    Their ramp rises in a line with the turns of a pair within the window; that of transformers,
-    and of `extended_frequencies`, with its number.
-    """
+    """Inverse frequencies after YaRN as Peng et al. print it (equations 17 to 23): the ramp rises
+    in a line with the turns of a pair within the window; that of transformers, and of
+    `extended_frequencies`, with its number."""
     turns = trained * frequencies / (2 * math.pi)
     slow = 1 - ((turns - how.beta_slow) / (how.beta_fast - how.beta_slow)).clamp(0, 1)
     return frequencies * (1 - slow) + frequencies / how.factor * slow

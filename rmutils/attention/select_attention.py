@@ -81,19 +81,16 @@ class Select(AttentionVariant):
 
 @dataclass
 class Selection:
-    """State kept between steps.
-
-    `hidden`: (1, tokens, hidden size): behind the filter layer; empty before the first pass.
-    `scores`: (tokens,): attention of the newest token in the filter layer, mean over its heads.
-    `chosen`: For each pass, the indices of the tokens that later layers saw.
-    `looked`: For each pass, if that is recorded, the index of the token that each head looked at
-    most from the newest one, (layers, heads).
-    """
+    """State kept between steps."""
 
     config: Select
+    # (1, tokens, hidden size): behind the filter layer; empty before the first pass
     hidden: Tensor = field(default_factory=lambda: torch.empty(0))
+    # (tokens,): the newest token's attention in the filter layer, mean over heads
     scores: Tensor = field(default_factory=lambda: torch.empty(0))
+    # for each pass, the indices of the tokens that later layers saw
     chosen: list[Tensor] = field(default_factory=list)
+    # for each pass, if that is recorded, where each head looked most, (layers, heads)
     looked: list[Tensor] = field(default_factory=list)
 
 
@@ -118,11 +115,8 @@ def select_attention(
     given: Selection | Shared,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """SDPA of the filter layer, which keeps the scores of the newest token; in layers whose heads
-    share, `share_attention`.
-
-    Shapes are those of `rmutils.attention.decoding`, with batch 1.
-    """
+    """SDPA of the filter layer, which keeps the scores of the newest token (batch 1); in layers
+    whose heads share, `share_attention`."""
     if isinstance(given, Shared):
         return share_attention(module, query, key, value, attention_mask, scaling=scaling,
                                given=given, **kwargs)
@@ -209,8 +203,7 @@ class SelectedView(PromptView):
     selection: Selection
 
     def kept(self) -> float:
-        """Mean share of the tokens that later layers saw in the steps after the prompt; NaN if
-        there was no such step."""
+        """Mean share of tokens that later layers saw after the prompt; NaN without such a step."""
         shares = [len(places) / (len(self.ids) + i)
                   for i, places in enumerate(self.selection.chosen)]
         return float(np.mean(shares[1:])) if len(shares) > 1 else float("nan")

@@ -144,8 +144,8 @@ class Workspace:
     """Memory for the weights of one layer, which all layers use one after the other.
 
     Fresh memory of this size comes from the system page by page, which on a CPU takes more time
-    than the products themselves; and whether it does depends on the size, so that with fewer heads
-    sharing would seem to save more than there is.
+    than the products; and whether it does depends on the size, so that with fewer heads sharing
+    would seem to save more than there is.
     """
 
     room: Tensor = field(default_factory=lambda: torch.empty(0))
@@ -162,16 +162,11 @@ class Workspace:
 
 @dataclass(frozen=True)
 class Shared:
-    """Inputs of the attention of one layer.
+    """Inputs of the attention of one layer."""
 
-    `essential`: (essential heads,): their numbers.
-    `source`: (heads,): place in `essential` of the head whose weights each head takes.
-    `workspace`: The same one for all layers of a model.
-    """
-
-    essential: Tensor
-    source: Tensor
-    workspace: Workspace
+    essential: Tensor  # (essential heads,): their numbers
+    source: Tensor  # (heads,): place in `essential` of the head whose weights each head takes
+    workspace: Workspace  # the same one for all layers of a model
 
 
 def share_attention(
@@ -186,11 +181,8 @@ def share_attention(
     recorder: ArgMaxRecorder | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attention whose weights are computed for essential heads only.
-
-    Shapes and recorder are those of `rmutils.attention.decoding`. A head looks where the
-    head looks whose weights it takes.
-    """
+    """Attention whose weights are computed for essential heads only: a head looks where the head
+    looks whose weights it takes."""
     group = query.shape[1] // key.shape[1]
     essential, keys = query[:, given.essential], key[:, given.essential // group]
     if recorder is not None:
@@ -228,11 +220,8 @@ def shared_layers(model: PreTrainedModel, sharing: Sharing) -> dict[int, Shared]
 
 @contextmanager
 def sharing_heads(model: PreTrainedModel, sharing: Sharing) -> Iterator[None]:
-    """Switch a model to Share-Attention; on exit its own comes back, also after an error.
-
-    Layers in which every head is essential keep the attention that they have. Errors are those of
-    `shared_layers`.
-    """
+    """Switch a model to Share-Attention; on exit its own comes back, also after an error. Layers in
+    which every head is essential keep their attention. Errors are those of `shared_layers`."""
     with attached(model, NAME, shared_layers(model, sharing)):
         yield
 

@@ -55,10 +55,8 @@ def check_window(lm: LanguageModel, length: int) -> None:
 def document_questions_at(
     lm: LanguageModel, length: int, places: Sequence[float], seed: int
 ) -> Iterator[list[Question]]:
-    """Yield questions without end, each with its document at all places.
-
-    Worlds that ask for more room than there is are left out.
-    """
+    """Yield questions without end, each with its document at all places; worlds that ask for more
+    room than there is are left out."""
     taken, count = len(document_prompt(lm, "")) + ANSWER_TOKENS + MARGIN, counter(lm)
     misfits = 0
     for i in itertools.count():
@@ -122,11 +120,8 @@ def load_sharing(path: Path) -> Sharing:
 
 
 def distances(maps: Tensor) -> Distances:
-    """Equation 9: root of the summed squared differences of two maps, over that of their length.
-
-    `maps`: (heads, tokens, tokens): attention weights.
-    Result: (heads, heads).
-    """
+    """Equation 9: root of the summed squared differences of two maps, over that of their length; of
+    `maps` (heads, tokens, tokens), (heads, heads)."""
     _, tokens, _ = maps.shape
     flat = maps.double().flatten(1)
     found: Distances = (torch.cdist(flat, flat, compute_mode="donot_use_mm_for_euclid_dist")
@@ -135,12 +130,9 @@ def distances(maps: Tensor) -> Distances:
 
 
 def clusters(distance: Distances, threshold: float) -> dict[int, list[int]]:
-    """Group heads by complete linkage: no two of a cluster lie further apart than allowed.
-
-    The paper names the threshold and no way of clustering; this one is ours.
-
-    `distance`: (heads, heads).
-    """
+    """Group heads by complete linkage: no two of a cluster lie further apart than allowed in
+    `distance` (heads, heads). The paper names the threshold, but no clustering: this one is
+    ours."""
     tree = linkage(squareform(distance, checks=False), method="complete")
     label = fcluster(tree, threshold, criterion="distance")
     found = {}
@@ -164,10 +156,7 @@ def mean_distances(model: PreTrainedModel, prompts: Sequence[Sequence[int]]) -> 
 
 
 def sharing_at(apart: Distances, threshold: float | Sequence[float]) -> Sharing:
-    """Decide which heads share.
-
-    `apart`: (layers, heads, heads), as from `mean_distances`.
-    """
+    """Decide which heads share, by their distances `apart` (layers, heads, heads)."""
     each = [threshold] * len(apart) if isinstance(threshold, (int, float)) else list(threshold)
     if len(each) != len(apart):
         raise UserError(f"{len(each)} thresholds for {len(apart)} layers: give one, or one for "
@@ -183,13 +172,9 @@ def in_layers(threshold: float, layers: Collection[int] | None, count: int) -> l
 def threshold_for(
     apart: Distances, kept: float, layers: Collection[int] | None = None
 ) -> float:
-    """Find the lowest threshold at which no more than this share of all heads is computed.
-
-    The paper names retention rates, but not all of the thresholds that they come from. Where even
-    one head for each layer is more, it is the largest threshold.
-
-    `apart`: (layers, heads, heads), as from `mean_distances`.
-    """
+    """Find the lowest threshold at which no more than this share of all heads is computed; where
+    even one head for each layer is more, the largest threshold. `apart`: (layers, heads, heads).
+    The paper names retention rates, but not all of the thresholds that they come from."""
     step = bisect_left(range(int(FURTHEST * STEPS)), -kept, key=lambda i: -retention(
         sharing_at(apart, in_layers(i / STEPS, layers, len(apart)))))
     return step / STEPS
@@ -217,9 +202,7 @@ def shuffled(sharing: Sharing, seed: int) -> Sharing:
 
 
 def even_sharing(layers: int, heads: int, computing: int) -> Sharing:
-    """Let the first heads of every layer compute, and the others share with them in turn.
-
-    For timing, which does not depend on which heads share.
-    """
+    """Let the first heads of every layer compute, and the others share with them in turn: for
+    timing, which does not depend on which heads share."""
     return {i: {head: [*range(head + computing, heads, computing)] for head in range(computing)}
             for i in range(layers)}

@@ -59,10 +59,7 @@ def streaming(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
     *, scaling: float, given: Streaming, **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attention to the first and the most recent keys.
-
-    Shapes and recorder are those of `rmutils.attention.decoding`, with batch 1.
-    """
+    """Attention to the first and the most recent keys; batch 1."""
     keys = torch.arange(key.shape[2], device=key.device)
     queries = keys[-query.shape[2]:, None]
     seen = (keys <= queries) & ((keys < given.first) | (queries - keys < given.recent))

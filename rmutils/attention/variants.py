@@ -59,13 +59,8 @@ class AttentionVariant(Config):
 
     @contextmanager
     def attached(self, lm: LanguageModel) -> Iterator[AttachedModel]:
-        """Put the variant on a model; on exit its own attention comes back, also after an error.
-
-        Raises
-        ------
-        UserError
-            The variant does not fit the model.
-        """
+        """Put the variant on a model, or raise UserError if it does not fit; on exit its own
+        attention comes back, also after an error."""
         yield AttachedModel(lm)
 
     def prepared(self, lm: LanguageModel) -> AttentionVariant:
@@ -74,27 +69,18 @@ class AttentionVariant(Config):
         return self
 
     def by_layer(self, layers: int) -> dict[int, AttentionVariant]:
-        """Return the variant set in one layer alone, for each layer of a model where it can be.
-
-        Raises
-        ------
-        UserError
-            It is not set layer by layer.
-        """
+        """Return the variant set in one layer alone, for each layer of a model where it can be; a
+        variant that is not set layer by layer raises UserError."""
         raise UserError(f"{self.label} cannot be set in a single layer.")
 
 
 @dataclass(frozen=True)
 class PromptView:
-    """A prompt as a model under a variant reads it.
+    """A prompt as a model under a variant reads it."""
 
-    `ids`: The token ids that are read.
-    `share`: Share of the attention that is computed; see `AttachedModel.kept`.
-    `places`: Where these tokens stand in the prompt; None: it is read as it is.
-    """
-
-    ids: Sequence[int]
-    share: float = 1.0
+    ids: Sequence[int]  # the token ids that are read
+    share: float = 1.0  # of the attention that is computed; see `AttachedModel.kept`
+    # where these tokens stand in the prompt; None: it is read as it is
     places: Sequence[int] | None = None
 
     def kept(self) -> float:
@@ -108,18 +94,12 @@ class PromptView:
 
 @dataclass(frozen=True)
 class AttachedModel:
-    """A model under a variant: it answers, reads, and can be watched.
-
-    Attributes
-    ----------
-    lm : LanguageModel
-    kept : float
-        Share of the attention that is computed: of heads with weights of their own
-        (Share-Attention), of tokens that later layers see (Select-Attention), or of the prompt's
-        tokens that the model reads (GemFilter), else 1.
-    """
+    """A model under a variant: it answers, reads, and can be watched."""
 
     lm: LanguageModel
+    # Share of the attention that is computed: of heads with weights of their own (Share-Attention),
+    # of tokens that later layers see (Select-Attention), or of the prompt's tokens that the model
+    # reads (GemFilter), else 1.
     kept: float = 1.0
     batched: ClassVar[bool] = True
     """Texts are read side by side. False: one by one, each within `viewing`."""
@@ -133,13 +113,7 @@ class AttachedModel:
         self, prompts: Sequence[Sequence[int]], *, max_new_tokens: int, done: Done,
         stop_ids: Collection[int] | None = None,
     ) -> None:
-        """Answer greedily, and tell `done` of each answer when it is there.
-
-        Parameters
-        ----------
-        stop_ids : collection of int, optional
-            Tokens that end an answer; default: the model's.
-        """
+        """Answer greedily, and tell `done` of each answer; `stop_ids` replace the model's."""
         if self.batched:
             generate(self.lm, prompts, max_new_tokens=max_new_tokens, stop_ids=stop_ids,
                      done=lambda index, tokens: done(index, tokens, self.kept))
@@ -151,33 +125,15 @@ class AttachedModel:
             done(i, tokens, view.kept())
 
     def step(self, ids: Sequence[int], cache: DynamicCache) -> Tensor:
-        """Read on in an answer.
-
-        Parameters
-        ----------
-        ids : sequence of int
-            Its next tokens.
-        cache : DynamicCache
-            Of all that comes before.
-
-        Returns
-        -------
-        Tensor
-            (tokens, vocabulary): logits of what follows each of them.
-        """
+        """Read on after all in `cache`: logits of what follows each token, (tokens, vocabulary)."""
         logits: Tensor = self.lm.model(
             torch.tensor([ids], device=self.lm.model.device), past_key_values=cache,
             use_cache=True).logits[0]
         return logits
 
     def next_logits(self, text: Sequence[int], known: int) -> tuple[Tensor, float]:
-        """Logits of each token of a text after the first `known` ones, and the share kept.
-
-        Returns
-        -------
-        Tensor, float
-            (tokens - known, vocabulary), and `PromptView.kept`.
-        """
+        """Logits of each token of a text after the first `known` ones, (tokens - known,
+        vocabulary), and `PromptView.kept`."""
         with self.viewing(text[:known]) as view:
             logits = next_token_logits(self.lm, [*view.ids, *text[known:]])
         return logits[len(view.ids) - 1 : -1], view.kept()

@@ -43,18 +43,14 @@ Floats = NDArray[np.float32]
 
 @dataclass(eq=False)
 class Watched:
-    """What the heads of some layers did in each pass of the model: one tensor per pass.
+    """What the heads of some layers did in each pass of the model: one tensor per pass."""
 
-    `layers`: The L layers.
-    `weights`: (texts, L, heads, rows, keys), float32 on the CPU: the attention that a row gives to
-    each key, which sums to 1 but for sinks. The last key is the newest; in layers that keep the
-    keys of a window only, those before are 0.
-    `outputs`: (texts, L, heads, rows, head size), likewise: what each head hands to the output
-    projection.
-    """
-
-    layers: tuple[int, ...]
+    layers: tuple[int, ...]  # the L layers
+    # (texts, L, heads, rows, keys), float32 on the CPU: the attention that a row gives to each key,
+    # which sums to 1 but for sinks. The last key is the newest; in layers that keep the keys of a
+    # window only, those before are 0.
     weights: list[Tensor] = field(default_factory=list)
+    # (texts, L, heads, rows, head size): what each head hands to the output projection
     outputs: list[Tensor] = field(default_factory=list)
 
     def __repr__(self) -> str:
@@ -201,10 +197,8 @@ def head_outputs(
 def _weights_of(
     model: PreTrainedModel, layers: Sequence[int], watcher: _Watcher
 ) -> Iterator[None]:
-    """Hand the weights of each layer to a watcher.
-
-    They are computed beside an attention that is SDPA or like it, and taken from any other one.
-    """
+    """Hand the weights of each layer to a watcher. They are computed beside an attention that is
+    SDPA or like it, and taken from any other one."""
     own = model.config._attn_implementation
     if str(own).startswith(WATCHED):
         raise UserError("the weights of this model are being watched already. Watch all that you "
@@ -269,15 +263,12 @@ recording_by_layer(WATCHED, _computed)
 
 @dataclass(frozen=True)
 class RowsAnswer(Answer):
-    """An answer of T tokens to a prompt of P, with the rows that decided its tokens.
+    """An answer of T tokens to a prompt of P, with the rows that decided its tokens."""
 
-    `weights`: (T, layers, heads, P + T - 1): attention of each row to all tokens so far; 0 for
-    later ones. Empty if not asked for.
-    `outputs`: (T, layers, heads, head size): what each head hands to the output projection.
-    Likewise.
-    """
-
+    # (T, layers, heads, P + T - 1): attention to all tokens so far, 0 for later ones; empty if not
+    # asked for
     weights: Floats
+    # (T, layers, heads, head size), what each head hands to the output projection; likewise
     outputs: Floats
 
 

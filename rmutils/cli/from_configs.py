@@ -24,11 +24,8 @@ Parameters = Annotated[list[str] | None, typer.Option(
 
 
 class Part:
-    """Configurations among the options of a command.
-
-    `raw`: The command gets a dictionary of what is given, as `Config.changed` takes it, instead of
-    the configuration with it.
-    """
+    """Configurations among a command's options; if `raw`, the command gets a dictionary of what is
+    given, as `Config.changed` takes it, instead."""
 
     def __init__(self, *defaults: Config, prefix: str = "", skip: Sequence[str] = (),
                  names: Mapping[str, str] | None = None, old_prefix: str = "",
@@ -51,18 +48,7 @@ class Part:
 
 
 def configured(**given: Any) -> Callable[[Callable], Callable]:
-    """Give a command the options of configurations.
-
-    Examples
-    --------
-    >>> class Grid(Config):
-    ...     lengths: tuple[int, ...] = (256, 512)
-    >>> @configured(grid=Grid())
-    ... def count(grid):
-    ...     print(len(grid.lengths))
-    >>> count(lengths="256")
-    1
-    """
+    """Give a command the options of configurations."""
     parts = {name: one if isinstance(one, Part) else Part(one) for name, one in given.items()}
 
     def decorate(command: Callable) -> Callable:

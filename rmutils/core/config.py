@@ -81,10 +81,8 @@ class Config(BaseModel):
         return values
 
     def outside(self) -> dict[str, str]:
-        """Return the code outside this project that registered what the values name.
-
-        It is part of a result's identity: `Registry.origins` says how it is told.
-        """
+        """Return the code outside this project that registered what the values name, as
+        `Registry.origins` tells it: a part of a result's identity."""
         found: dict[str, str] = {}
         if not Registry.outside:
             return found
@@ -111,19 +109,8 @@ class Config(BaseModel):
                 for one in field.metadata if isinstance(one, _Added)} | values
 
     def changed(self, values: dict[str, Any]) -> Self:
-        """A copy with other values.
-
-        Parameters
-        ----------
-        values : dict
-            New values by name, those of configurations within by dotted name
-            (`recipe.learning_rate`). Texts are read by `rmutils.core.validation.read`.
-
-        Raises
-        ------
-        UserError
-            No such name, or a value that does not fit; with all names or all that is wrong.
-        """
+        """A copy with other values by name (`recipe.learning_rate` for inner ones), texts read by
+        `rmutils.core.validation.read`; a UserError tells all that is wrong."""
         return self._changed(values)
 
     def _changed(self, values: dict[str, Any], before: str = "") -> Self:
@@ -171,18 +158,7 @@ class _Added:
 
 
 def added(default: Any, *, before: Any = ..., **limits: Any) -> Any:
-    """Declare a field that comes to a configuration of which results are stored.
-
-    Examples
-    --------
-    >>> class Old(Config):
-    ...     size: int = 3
-    >>> class New(Config):
-    ...     size: int = 3
-    ...     colour: str = added("grey")
-    >>> New().digest() == Old().digest(), New(colour="red").digest() == Old().digest()
-    (True, False)
-    """
+    """Declare a field that comes to a configuration of which results are stored."""
     field: Any = Field(default, **limits)
     field.metadata.append(_Added(default if before is ... else before))
     return field
@@ -193,21 +169,8 @@ def command_line(
     **parts: Config | None,
 ) -> str:
     """The command that makes a result: `rmutils`, the words, and an option for each value that is
-    not the default.
-
-    Result: Options are spelled as the fields, with hyphens, those of configurations within with a
-    dot: `--detect.lengths 256,512`. Booleans are `--thinking` or `--no-thinking`, tuples have
-    commas between their values, everything else that is no text is JSON. `Config.changed` reads all
-    of these values.
-
-    Examples
-    --------
-    >>> class Grid(Config):
-    ...     lengths: tuple[int, ...] = (256,)
-    ...     whole: bool = False
-    >>> command_line("detect", "tiny-llama", config=Grid(lengths=(256, 512), whole=True))
-    'rmutils detect tiny-llama --lengths 256,512 --whole'
-    """
+    not the default, which `Config.changed` reads: `--detect.lengths 256,512`, `--no-thinking`; what
+    is neither text, boolean nor a flat tuple is JSON."""
     outside = any(part.outside() for part in (config, *parts.values()) if part)
     said = ["env", f"{DTYPE}={os.environ[DTYPE]}"] if os.environ.get(DTYPE) else []
     said += ["rmutils", *(plugin_options() if outside else ())]
@@ -289,12 +252,8 @@ def _plain(value: Any) -> Any:
 
 
 class ConfigField:
-    """A field of a configuration, as a command line needs it.
-
-    `type`: With its constraints, as pydantic takes it.
-    `configs`: The configurations that it may hold; several if `kind` says which.
-    `doc`: Its docstring.
-    """
+    """A field of a configuration, as a command line needs it: its `type`, with constraints as
+    pydantic takes it, the `configs` that it may hold (several: `kind` says which) and its `doc`."""
 
     def __init__(self, name: str, info: FieldInfo):
         self.name, self.info, self.doc = name, info, info.description or ""

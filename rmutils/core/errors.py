@@ -31,24 +31,12 @@ class NotStored(UserError):
 
 
 def printable(text: str) -> str:
-    """Return a text from elsewhere as a terminal may show it: what would steer it is spelled out.
-
-    Examples
-    --------
-    >>> printable("busy\x1b[2J")
-    'busy\\\\x1b[2J'
-    """
+    """Return a text from elsewhere as a terminal may show it: what would steer it spelled out."""
     return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return " Did you mean X?" if one of the known names is like this one, else nothing.
-
-    Examples
-    --------
-    >>> did_you_mean("retmsk", ["retmask", "sft"])
-    ' Did you mean retmask?'
-    """
+    """Return " Did you mean X?" if one of the known names is like this one, else nothing."""
     return "".join(f" Did you mean {n}?" for n in difflib.get_close_matches(name, [*known], n=1))
 
 

@@ -25,17 +25,10 @@ from rmutils.core.results import Artifact, Compute, Stage
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan of an experiment, as its file has it.
-
-    Attributes
-    ----------
-    name : str
-    digest : str
-        The first 16 digits of the file's SHA-256. Results name it in their facts, as `plan`.
-    content : dict
-    """
+    """A plan of an experiment, as its file has it."""
 
     name: str
+    # the first 16 digits of the file's SHA-256; results name it in their facts, as `plan`
     digest: str
     content: dict[str, Any]
 
@@ -72,30 +65,15 @@ Key = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Runs(Generic[R, T]):
-    """The runs of an experiment, as far as they are stored.
+    """The runs of an experiment, as far as they are stored."""
 
-    Attributes
-    ----------
-    names : tuple of str
-        What the parts of a key are called: `model` and `seed`, say.
-    planned : dict
-        Key -> run, in the order of the plan.
-    stored : dict
-        Key -> its result: an `Artifact`, or something that has one as `artifact`.
-    missing : dict
-        Key -> the command that computes the run.
-    left_out : dict
-        Model -> why its runs are left out.
-    deviations : list of str
-        What is not as the plan says, in a sentence each.
-    """
-
-    names: tuple[str, ...]
-    planned: dict[Key, R]
+    names: tuple[str, ...]  # what the parts of a key are called: `model` and `seed`, say
+    planned: dict[Key, R]  # key -> run, in the order of the plan
+    # key -> its result: an `Artifact`, or something that has one as `artifact`
     stored: dict[Key, T]
-    missing: dict[Key, str]
-    left_out: dict[str, str]
-    deviations: list[str]
+    missing: dict[Key, str]  # key -> the command that computes the run
+    left_out: dict[str, str]  # model -> why its runs are left out
+    deviations: list[str]  # what is not as the plan says, in a sentence each
 
     @property
     def artifacts(self) -> list[Artifact]:
@@ -123,44 +101,26 @@ class Runs(Generic[R, T]):
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment(Generic[R, T]):
-    """What a run of an experiment is, and how it is computed.
-
-    Attributes
-    ----------
-    name : str
-        Of its results.
-    config : type
-        The configuration of a run, which has a `model` or stands beside it in a `Run`.
-    plan : str or Plan
-        The file in `data/plans`.
-    planned : callable
-        Yields the runs of a plan in the order in which they are made.
-    keys : tuple of str
-        Attributes that tell runs apart, as `retmask.seed`; in tables it is the column `seed`.
-    make : callable
-        Writes the files of a run into a folder and returns facts for its manifest. After a kill it
-        is called with the same folder again. None: the runs are results of another kind, and a
-        subclass says by `obtain` which.
-    inputs : callable
-        Everything else that the result of a run depends on, as content hashes by name.
-    label : callable
-        How a run's folder is called among those of its model.
-    notebook, parameter : str
-        The notebook that computes missing runs, and its parameter that says so.
-    version : int
-        Raised whenever the code would give another result for the same configuration.
-    """
+    """What a run of an experiment is, and how it is computed."""
 
     name: str
-    config: type[Config]
-    plan: str | Plan
+    config: type[Config]  # of a run; it has a `model`, or stands beside one in a `Run`
+    plan: str | Plan  # the file in `data/plans`
+    # yields the runs of a plan in the order in which they are made
     planned: Callable[[Plan], Iterable[R]]
+    # attributes that tell runs apart, as `retmask.seed`; in tables the column `seed`
     keys: tuple[str, ...]
+    # Writes the files of a run into a folder and returns facts for its manifest; called again with
+    # the same folder after a kill. None: runs are results of another kind, which a subclass
+    # obtains.
     make: Callable[[R, Path], dict[str, Any]] | None = None
+    # all else that a run's result depends on, as hashes by name
     inputs: Callable[[R], dict[str, str]] = lambda run: {}
+    # how a run's folder is called among those of its model
     label: Callable[[R], str] = lambda run: ""
-    notebook: str
+    notebook: str  # the one that computes missing runs, and its parameter that says so
     parameter: str
+    # raised whenever the code would give another result for the same configuration
     version: int = 1
 
     @property
@@ -181,13 +141,7 @@ class Experiment(Generic[R, T]):
         return tuple(attrgetter(name)(run) for name in self.keys)
 
     def runs(self) -> dict[Key, R]:
-        """Return all planned runs by their keys.
-
-        Raises
-        ------
-        UserError
-            The plan lacks something, or has a run twice.
-        """
+        """Return all planned runs by their keys; raise UserError for a gap or a run twice."""
         plan, found = self.read_plan(), dict[Key, R]()
         try:
             for run in self.planned(plan):
@@ -207,15 +161,8 @@ class Experiment(Generic[R, T]):
         return self.command
 
     def obtain(self, run: R, *, compute: Compute = "auto") -> T:
-        """Look a run up, or compute it.
-
-        Raises
-        ------
-        NotStored
-            It is not stored and `compute="never"`.
-        LeftOut
-            By the plan's rules, its model is not part of the experiment.
-        """
+        """Look a run up, or compute it; raises NotStored if it may not be computed, and LeftOut if
+        its model is excluded by the plan's rules."""
         make, facts = self.make, {"plan": self.read_plan().digest}
         assert make
         artifact: Any = self.stage.obtain_folder(

@@ -44,10 +44,7 @@ NO_ROOM = 64 * 1024
 
 
 def read_text(path: Path, largest: int = LARGEST, name: str = "") -> str:
-    """Return the text of a file from elsewhere, without a byte order mark.
-
-    Errors call it by `name`, if that is what the user gave.
-    """
+    """Return the text of a file from elsewhere, without a byte order mark; errors say `name`."""
     name = name or str(path)
     if plain(path).stat().st_size > largest:
         raise UserError(f"{name} is larger than {largest / 2**20:.0f} MiB.")
@@ -61,11 +58,8 @@ def read_text(path: Path, largest: int = LARGEST, name: str = "") -> str:
 
 
 def numbered_lines(path: Path) -> list[tuple[int, str]]:
-    """Return the lines of a text with anything on them, with their numbers.
-
-    A line ends at a line feed and nowhere else: JSON may hold U+2028 or U+0085 within a string,
-    where `str.splitlines` would cut it.
-    """
+    """Return the lines of a text with anything on them, with their numbers. Only line feeds end
+    them: JSON may hold U+2028 or U+0085 within a string, where `str.splitlines` would cut it."""
     return [(n, line) for n, line in enumerate(read_text(path).split("\n"), 1) if line.strip()]
 
 
@@ -84,11 +78,8 @@ def plain(path: Path) -> Path:
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 (hex) of a file, which must be `plain`.
-
-    A process reads a file once, unless it is touched: a chapter asks for the same weights and texts
-    some hundred times.
-    """
+    """Return the SHA-256 (hex) of a file, which must be `plain`. A process reads a file once,
+    unless it is touched: a chapter asks for the same weights and texts some hundred times."""
     now = plain(path).stat()
     if time.time() - now.st_ctime < FRESH:
         return _sha256.__wrapped__(path)
@@ -136,10 +127,7 @@ def _sums() -> dict[str, str]:
 
 @contextmanager
 def one_process(lock_file: Path, doing: str) -> Iterator[None]:
-    """Hold a lock; a second process says what it waits for, and waits.
-
-    The lock ends with the process that holds it, also after a kill.
-    """
+    """Hold a lock, which ends with the process, also after a kill; a second process waits."""
     lock, folder = FileLock(lock_file), lock_file.parent
     with keeping(folder, doing):
         folder.mkdir(parents=True, exist_ok=True)
@@ -257,11 +245,8 @@ WITH_INTERVAL = re.compile(r"(-?\d+\.?\d*) \[(-?\d+\.?\d*),\u00a0(-?\d+\.?\d*)\]
 
 
 def to_csv(frame: pd.DataFrame) -> str:
-    """A table as CSV, without its index.
-
-    Numbers have all their digits. Text that is a number with its interval becomes three columns,
-    with the digits that it has. A missing value is an empty cell. Text is safe, see above.
-    """
+    """A table as CSV, without its index, with all digits. Text that is a number with its interval
+    becomes three columns; a missing value is an empty cell; text is safe, see above."""
     columns = {}
     for i, name in enumerate(_names(frame)):
         cells = [_cell(cell) for cell in frame.iloc[:, i]]

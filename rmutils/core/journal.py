@@ -45,15 +45,14 @@ from rmutils.core.validation import parse_json
 
 
 class Journal(UserDict[str, Any]):
-    """Results by name. Each is written to a file when it is set, as a line of JSON, a checksum, and
-    what it is a result of.
+    """Results by name, each written to a file as it is set.
 
-    `path`: What is there already is read; a line that was being written when a run stopped, or that
-    is damaged, is left out, and so done again. What workers have written beside it (`worker_part`)
-    is moved into it. None: results are kept in memory only.
+    A line is JSON, a checksum, and what it is a result of.
+    `path`: What is there is read, but for lines that were cut or damaged; what workers have written
+    beside it (`worker_part`) is moved into it. None: results are kept in memory only.
     `of`: All that the results depend on: the model as it is, the configuration, the texts. Lines of
-    something else, or that do not say of what, as those of version 1.0, are left out, too. None:
-    all lines are taken.
+    something else, or that do not say of what, as those of version 1.0, are left out. None: all are
+    taken.
     """
 
     def __init__(self, path: Path | None, of: Any = None):
@@ -154,10 +153,8 @@ def _deaf_to_ctrl_c() -> Iterator[None]:
 
 
 def _begin(outside: list[str]) -> None:
-    """Prepare a worker: import what others registered, and end when the command is killed.
-
-    A pool's worker would wait forever for its next share, and nobody gathers what it writes.
-    """
+    """Prepare a worker: import what others registered, and end when the command is killed. A pool's
+    worker would wait forever for its next share, and nobody gathers what it writes."""
     command = multiprocessing.parent_process()
     assert command is not None
 
@@ -204,12 +201,8 @@ QUIET_SECONDS = 30
 def progress_bar(
     description: str, total: float, *, unit: str = "cases", done: float = 0
 ) -> Iterator[Callable[[float], None]]:
-    """Show progress on stderr; yields a function that advances it.
-
-    Bars within a bar stand below it, in the same display.
-
-    `unit`: `"bytes"` is shown as sizes, anything else as a count.
-    """
+    """Show progress on stderr, a bar within a bar below it; yields a function that advances it. The
+    `unit` `"bytes"` is shown as sizes, anything else as a count."""
     if sys.stderr.isatty():
         with _display() as display:
             task = display.add_task(description, total=total, unit=unit)

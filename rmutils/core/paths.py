@@ -44,11 +44,8 @@ def cache_dir() -> Path:
 
 
 def caches() -> list[Path]:
-    """Return where models and results are looked up: the user's cache, then one that is shared.
-
-    The second is named by `RMUTILS_SHARED_CACHE` and is only read: a teacher fills it once for a
-    class. What is not there is made in the user's own.
-    """
+    """Return where models and results are looked up: the user's cache, then that of
+    `RMUTILS_SHARED_CACHE`, which is only read: a teacher fills it once for a class."""
     shared = os.environ.get("RMUTILS_SHARED_CACHE")
     if not shared:
         return [cache_dir()]

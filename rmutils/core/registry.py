@@ -45,44 +45,16 @@ T = TypeVar("T")
 class Registry(Mapping[str, T]):
     """Named things of one kind, in the order in which they were added.
 
-    Outside code adds its own with the decorator. It is imported as a plug-in (`--plugin`, see
-    `load_plugins`), or when the registry is first looked at, if an entry point names it.
-    The registry remembers which code added a name, for the results that use it.
-
-    A field of a configuration that takes one of the names is declared
-    `strategy: Annotated[str, STRATEGIES]`: the configuration checks it, and the command line offers
-    the names. Where the things are configurations with a `kind`, a field that holds any of them is
-    declared `variant: Annotated[AttentionVariant, VARIANTS]`, by their common base.
-
-    Parameters
-    ----------
-    what : str
-        One of them, for messages: ``"strategy"``.
-    group : str
-        Entry point group: ``"rmutils.strategies"``.
-    package : str, optional
-        A package of this project whose modules register themselves: all of them are imported when
-        the registry is first looked at, so that a new one is a new file and nothing else.
-    also : str, optional
-        A module of another package that registers one, imported with them.
-
-    Raises
-    ------
-    UserError
-        On a lookup: nothing has that name. On an addition: something has it already.
-
-    Examples
-    --------
-    >>> colours = Registry("colour", "rmutils.colours")
-    >>> @colours.register("red")
-    ... def red():
-    ...     return "#f00"
-    >>> colours["red"]()
-    '#f00'
-    >>> colours["rad"]
-    Traceback (most recent call last):
-    ...
-    rmutils.core.errors.UserError: 'rad' is no colour. Did you mean red? There are: red.
+    Outside code adds its own with the decorator. It is imported as a plug-in (see `load_plugins`),
+    or when the registry is first looked at, if an entry point of `group` names it. The registry
+    remembers which code added a name, for the results that use it.
+    A field of a configuration that takes one of the names is declared `strategy: Annotated[str,
+    STRATEGIES]`: the configuration checks it, and the command line offers the names. Where the
+    things are configurations with a `kind`, a field that holds any of them is declared `variant:
+    Annotated[AttentionVariant, VARIANTS]`, by their common base.
+    `what`: One of them, for messages. `package`: Of this project; its modules register themselves,
+    and all are imported when the registry is first looked at, so that a new one is a new file and
+    nothing else. `also`: A module of another package that is imported with them.
     """
 
     outside: ClassVar[set[str]] = set()
@@ -113,14 +85,8 @@ class Registry(Mapping[str, T]):
         return thing
 
     def origins(self, names: Iterable[object]) -> dict[str, str]:
-        """Say which code added those of these names that came from outside this project.
-
-        Returns
-        -------
-        dict of str to str
-            `strategy first-layer` -> the hash of the code, after distribution and version if it is
-            installed.
-        """
+        """Say which code added those of these names that came from outside this project: `strategy
+        first-layer` -> its hash, after distribution and version if it is installed."""
         self._load()
         return {f"{self.what} {name}": str(self._origins[name])
                 for name in map(str, names) if name in self._origins and name in self._known}
@@ -216,15 +182,11 @@ _loaded: dict[str, UserError | None] = {}
 
 
 class Origin(NamedTuple):
-    """Where something in a registry comes from.
-
-    `digest`: SHA-256 (hex) of the module's file, or of all Python files of its package.
-    `release`: Distribution and version, for code that is installed; else empty.
-    """
+    """Where something in a registry comes from."""
 
     module: str
-    digest: str
-    release: str
+    digest: str  # SHA-256 (hex) of the module's file, or of all Python files of its package
+    release: str  # distribution and version, for code that is installed; else empty
 
     def __str__(self) -> str:
         return " ".join(filter(None, (self.release, f"sha256:{self.digest}")))

@@ -157,23 +157,14 @@ def _rows(tables: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Stage(Generic[T]):
-    """A kind of result: its name, and how its payload is written and read.
-
-    Attributes
-    ----------
-    name : str
-    version : int
-        Raised whenever the code would give another result for the same configuration.
-    write, read : callable
-        Payload into a folder, and from it. Default: tables by name.
-    facts : callable
-        What the manifest counts of a payload. Default: rows of the tables.
-    """
+    """A kind of result: its name, and how its payload is written and read."""
 
     name: str
-    version: int
+    version: int  # raised whenever the code would give another result for the same configuration
+    # payload into a folder (`read`: from it); default: tables by name
     write: Callable[[Any, Path], None] = write_tables
     read: Callable[[Path], Any] = read_tables
+    # what the manifest counts of a payload; default: rows of the tables
     facts: Callable[[Any], dict[str, Any]] = _rows
 
     @classmethod
@@ -192,20 +183,9 @@ class Stage(Generic[T]):
         self, config: Config, inputs: dict[str, str], make: Callable[[Path], T], *,
         compute: Compute, command: str, model: str, label: str = "",
     ) -> tuple[T, Artifact]:
-        """Look a result up, or make it and keep it in the user's cache.
-
-        Parameters
-        ----------
-        make : callable
-            Returns the payload. It gets the path of a journal, which is there after a kill.
-        config, inputs, compute, command, model, label
-            As for `obtain_folder`.
-
-        Raises
-        ------
-        NotStored, UserError
-            As `obtain_folder`, or as `make`.
-        """
+        """Look a result up, or `make` it and keep it in the user's cache; all else as
+        `obtain_folder`. `make` returns the payload, given the path of a journal, which is there
+        after a kill."""
         def write(folder: Path) -> dict[str, Any]:
             payload = make(folder / JOURNAL)
             self.write(payload, folder)
@@ -221,29 +201,13 @@ class Stage(Generic[T]):
     ) -> Artifact:
         """Look a result up, or make it, where `make` writes the payload itself.
 
-        Parameters
-        ----------
-        config : Config
-        inputs : dict
-            Everything else that the result depends on, as content hashes by name.
-        make : callable
-            Writes the payload into the folder it is given and returns facts for the manifest.
-            After a kill it is called again with the same folder, and may go on from what is there;
-            files whose names begin with a dot are its scratch and do not become payload.
-        compute : {"auto", "always", "never"}
-            Use what is stored and else compute; recompute; use what is stored or fail.
-        command : str
-            The command line that makes this result.
-        model, label : str
-            For the name of its folder: the model that it is about, and how it differs from others.
-            Of a stored training it is the training's model and label.
-
-        Raises
-        ------
-        NotStored
-            Nothing stored and `compute="never"`.
-        UserError
-            A stored payload does not match its manifest, or `compute` is another word.
+        `inputs`: Everything else that the result depends on, as content hashes by name.
+        `make`: Writes the payload into its folder and returns facts for the manifest. After a kill
+        it is called again with the same folder, and may go on from what is there; files whose names
+        begin with a dot are its scratch and do not become payload.
+        `compute`: "auto" uses what is stored and else computes; "always" recomputes; "never" raises
+        NotStored where nothing is stored.
+        `model`, `label`: For the name of its folder; of a stored training they are the training's.
         """
         if compute not in get_args(Compute):
             raise UserError(unknown(f"way to compute {compute!r}", get_args(Compute)))

@@ -46,12 +46,8 @@ BETWEEN = r"(?:(?:\x1b|\\x1b|\\u001b)\[[0-9;]*[A-Za-z]|\\x[0-9a-f]{2}|\\u[0-9a-f
 
 
 class ServerError(Exception):
-    """A request that got no usable answer, in words.
-
-    `status`: HTTP status of the answer; None if there was none, or none that could be read.
-    `reached`: False if there was no connection.
-    `passing`: True if the same request may succeed later: the server is in trouble, or overloaded.
-    """
+    """A request that got no usable answer, in words; `status` is None without a readable answer,
+    `reached` False without a connection, `passing` True if the request may succeed later."""
 
     def __init__(self, cause: str, status: int | None = None, *, reached: bool = True,
                  final: bool = False):
@@ -64,10 +60,7 @@ class Client:
     """Sends requests to one server and tries again where they fail.
 
     Connections are direct, whatever proxy the environment names, and no redirect is followed: what
-    is sent, the key among it, reaches this server only. Where all is public, both are as usual.
-
-    `public`: Nothing that is sent is a secret: the environment's proxy is used, redirects are
-    followed.
+    is sent, the key among it, reaches this server only. Where all is `public`, both are as usual.
     """
 
     def __init__(self, url: str, *, timeout: float, tries: int, key: str | None = None,
@@ -95,11 +88,7 @@ class Client:
 
     def call(self, path: str, read: Callable[[Any], T],
              body: Mapping[str, Any] | None = None) -> T:
-        """Return what `read` takes from the answer to a request.
-
-        `read`: Takes the answer's JSON, or None where the answer is no JSON. An answer on which it
-        fails is asked for again.
-        """
+        """Return what `read` takes from an answer's JSON (or None); asked again if that fails."""
         return self._tried(lambda: self._read(path, read, body))
 
     def save(self, path: str, target: Path, largest: int) -> None:
@@ -242,10 +231,8 @@ def opened(where: str) -> Copy:
 
 
 def fetch_results(where: str, text: str = "") -> list[Artifact]:
-    """Bring the results of a release that are not here yet into the user's cache.
-
-    A call that was cut off is gone on with by the next one.
-    """
+    """Bring the results of a release that are not here yet into the user's cache; a call that was
+    cut off is gone on with by the next one."""
     copy, root = opened(where), cache_dir() / "artifacts"
     work = root / ".fetched"
     with one_process(root / ".fetched.lock", "fetching results"):

@@ -62,12 +62,9 @@ class InnerError(ValueError):
 
 
 def read(text: str, annotation: Any) -> Any:
-    """Read a word of a command line as a value of a type.
-
-    `none` and `null` stand for None, `a,b` for several values, `a=1,b=2` for values by name;
-    JSON is understood everywhere. A text that fits in no reading comes back in its likeliest one,
-    for the validation to say what is wrong with it.
-    """
+    """Read a word of a command line as a value of a type: `none` and `null` are None, `a,b` several
+    values, `a=1,b=2` values by name, and JSON is understood. A text that fits in no reading comes
+    back in its likeliest one, for the validation to say what is wrong with it."""
     adapter: TypeAdapter[Any] = TypeAdapter(annotation)
     readings = list(_readings(text))
     for reading in readings:
@@ -99,23 +96,9 @@ def _words(text: str) -> list[str]:
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a function of the interface: a wrong argument is refused in plain words.
-
-    Arguments are read as the fields of a configuration are: a mapping stands for a configuration,
-    a text for a path. Data classes and everything that pydantic does not know pass as they are.
-
-    Examples
-    --------
-    >>> @checked
-    ... def half(number: float) -> float:
-    ...     return number / 2
-    >>> half("3"), half(number=3)
-    (1.5, 1.5)
-    >>> half("three")
-    Traceback (most recent call last):
-    ...
-    rmutils.core.errors.UserError: number: expected a number, got 'three'.
-    """
+    """Decorate a function of the interface: a wrong argument is refused in plain words. Arguments
+    are read as fields of configurations are: a mapping stands for a configuration, a text for a
+    path. Data classes and everything that pydantic does not know pass as they are."""
     signature = inspect.signature(function)
     names = inspect.unwrap(function).__globals__
 
@@ -165,13 +148,7 @@ def _whole(number: Any) -> int:
 
 
 def heads_of(given: Any) -> tuple[tuple[int, int], ...]:
-    """Return heads as pairs of whole numbers.
-
-    Examples
-    --------
-    >>> heads_of("18-6,3-4"), heads_of([(18, 6)]), heads_of(["18-6"])
-    (((18, 6), (3, 4)), ((18, 6),), ((18, 6),))
-    """
+    """Return heads, given as pairs or as text like "18-6,3-4", as pairs of whole numbers."""
     try:
         pairs = [head_of(one) if isinstance(one, str) else map(_whole, one)
                  for one in (_words(given) if isinstance(given, str) else given)]
@@ -199,20 +176,7 @@ def models_in(annotation: Any, inside: bool = True) -> Iterator[type[BaseModel]]
 
 
 def explain(error: ValidationError, model: type[BaseModel], before: str = "") -> str:
-    """Say in plain words what is wrong with each value of a model.
-
-    Examples
-    --------
-    >>> from pydantic import BaseModel
-    >>> class Grid(BaseModel):
-    ...     lengths: tuple[int, ...] = (256,)
-    ...
-    >>> try:
-    ...     Grid(lengths=["512", "many"])
-    ... except ValidationError as error:
-    ...     print(explain(error, Grid))
-    lengths: expected a whole number, got 'many'.
-    """
+    """Say in plain words what is wrong with each value of a model."""
     expected: dict[tuple[str, str, str], list[str]] = {}
     said = []
     for one in error.errors():

@@ -27,11 +27,8 @@ class Haystack:
 
 
 def load_haystacks(folder: Path | str | None = None) -> list[Haystack]:
-    """Read the parts of a haystack folder, in the order of their names.
-
-    A folder holds `.txt` files, each a part; or subfolders, each a part made of its `.txt` files
-    (the layout of `haystack_for_detect` in Wu et al.'s repository).
-    """
+    """Read the parts of a haystack folder, in the order of their names: `.txt` files, or
+    subfolders, each a part made of its `.txt` files (`haystack_for_detect` of Wu et al.)."""
     folder = Path(folder or HAYSTACK)
     if not folder.is_dir():
         state = "is a file" if folder.exists() else "does not exist"
@@ -57,24 +54,17 @@ FIELDS = ("needle", "question", "real_needle")
 
 @dataclass(frozen=True)
 class Needle:
-    """A needle.
+    """A needle."""
 
-    `needle`: The sentence that is put into the haystack.
-    `question`: What the model is asked.
-    `real_needle`: The answer: a stretch of `needle`, in upper or lower case. Its tokens are the `k`
-    of Equation 1.
-    """
-
-    needle: str
-    question: str
+    needle: str  # the sentence that is put into the haystack
+    question: str  # what the model is asked
+    # the answer: a stretch of `needle`, in any case; its tokens are the `k` of Equation 1
     real_needle: str
 
     @property
     def answer_span(self) -> tuple[int, int]:
-        """Characters of `needle` that are the answer, `(start, end)`.
-
-        Case is ignored: a published needle has "Because" where its answer has "because".
-        """
+        """Characters of `needle` that are the answer, `(start, end)`, whatever their case: a
+        published needle has "Because" where its answer has "because"."""
         places = places_of(self.real_needle, self.needle, re.IGNORECASE)
         if not places:
             raise ValueError("the answer (real_needle) does not stand in the needle")
@@ -85,13 +75,7 @@ class Needle:
 
 
 def places_of(words: str, text: str, flags: int = 0) -> list[tuple[int, int]]:
-    """Return where words stand in a text, `(start, end)`: as whole words, if they do so anywhere.
-
-    Examples
-    --------
-    >>> places_of("hat", "Note that the hat hangs in the mill.")
-    [(14, 17)]
-    """
+    """Return where words stand in a text, `(start, end)`: if they can, as whole words."""
     starts = [found.start() for found in re.finditer(f"(?={re.escape(words)})", text, flags)]
     places = [(start, start + len(words)) for start in starts]
     whole = [place for place in places if not any(_within_word(text, end) for end in place)]
@@ -104,13 +88,7 @@ def _within_word(text: str, place: int) -> bool:
 
 
 def needle_of(given: Any) -> Needle:
-    """Return a needle of a mapping with its three fields, or of the three texts in their order.
-
-    Examples
-    --------
-    >>> needle_of(("The key is in the jar.", "Where is the key?", "in the jar")).answer_span
-    (11, 21)
-    """
+    """Return a needle of a mapping with its three fields, or of the three texts in their order."""
     if isinstance(given, Needle):
         given = vars(given)
     elif isinstance(given, Sequence) and not isinstance(given, str) and len(given) == len(FIELDS):
@@ -167,30 +145,18 @@ class Prompted(Protocol):
 
 @dataclass(frozen=True)
 class NiahCase:
-    """One case: a prompt with one needle in it.
+    """One case: a prompt with one needle in it. Spans are `(start, end)`, in tokens."""
 
-    `id`: `needle-length-depth`, unique in a grid.
-    `needle_index`, `length`, `depth`: The grid point. `length` is in tokens, `depth` from 0 (start
-    of the context) to 1 (end).
-    `haystack`: Name of the haystack part.
-    `prompt`: The whole prompt, chat template included.
-    `input_ids`: Its tokens, P of them.
-    `needle_span`: `(start, end)`: the tokens of the answer (`real_needle`), the set I_k of section
-    2.
-    `inserted_span`: `(start, end)`: the tokens of the whole inserted sentence.
-    `context_span`: `(start, end)`: the tokens of haystack and needle; the question follows.
-    """
-
-    id: str
+    id: str  # `needle-length-depth`, unique in a grid
     needle_index: int
-    length: int
-    depth: float
-    haystack: str
-    prompt: str
-    input_ids: tuple[int, ...]
-    needle_span: tuple[int, int]
-    inserted_span: tuple[int, int]
-    context_span: tuple[int, int]
+    length: int  # in tokens
+    depth: float  # from 0 (start of the context) to 1 (end)
+    haystack: str  # name of the haystack part
+    prompt: str  # the whole prompt, chat template included
+    input_ids: tuple[int, ...]  # its tokens, P of them
+    needle_span: tuple[int, int]  # the answer (`real_needle`), the set I_k of section 2
+    inserted_span: tuple[int, int]  # the whole inserted sentence
+    context_span: tuple[int, int]  # haystack and needle; the question follows
     needle: Needle
 
     def __repr__(self) -> str:
@@ -201,7 +167,7 @@ class NiahCase:
 class NiahBuilder:
     """Builds cases for one model: renders its template once and tokenizes each haystack once.
 
-    `buffered`: False: the whole prompt has at most `length` tokens. True: haystack and needle have
+    The whole prompt has at most `length` tokens; or, if `buffered`, haystack and needle have
     `length - 200` tokens, whatever the rest, as in `retrieval_head_detection.py`.
     """
 
@@ -308,15 +274,13 @@ tokenizer of Llama 2, without and with a space before it."""
 
 
 class PublishedNiahBuilder(NiahBuilder):
-    """Builds cases as the published detection script does, mistakes included; parameters as for
-    `NiahBuilder`.
+    """Builds cases as the published detection script does, mistakes included.
 
     `retrieval_head_detection.py` of nightdessert/Retrieval_Head, which YoumiMa/RetMask uses
     unchanged in this respect, inserts the needle after the last full stop before its depth, and
     knows the full stop by two token ids of Llama 2. With a tokenizer whose full stops have other
     ids, it walks back to the start of the text, whatever the depth; only at depth 1, where it looks
     for nothing, does the needle stand elsewhere: at the end.
-
     The needle is inserted without a space, haystack and needle have `length - 200` tokens, and base
     models get no line break before the question. The script also drops a beginning-of-text token
     that some tokenizers write before needle and haystack, or for base models leaves it there as

@@ -33,20 +33,16 @@ def answer(
     max_new_tokens: int,
     batch_tokens: int | None = None,
 ) -> list[str]:
-    """Greedy answers, in the order of the prompts.
-
-    An answer depends on its own prompt only, but for the last bits of floating-point numbers.
-    """
+    """Greedy answers, in the order of the prompts. An answer depends on its own prompt only, but
+    for the last bits of floating-point numbers."""
     tokens = generate(lm, prompts, max_new_tokens=max_new_tokens, batch_tokens=batch_tokens)
     return [lm.tokenizer.decode(row, skip_special_tokens=True).strip() for row in tokens]
 
 
 def find_needles(lm: LanguageModel, config: DetectConfig) -> pd.DataFrame:
-    """Answer all cases of a grid; unlike `detect` it also serves models that find none.
-
-    Result: A row per case: `needle`, `length`, `depth`, `response`, `success` (recall of the
-    needle's value above 0.5, as in detection).
-    """
+    """Answer all cases of a grid, a row each: `needle`, `length`, `depth`, `response`, `success`
+    (recall of the needle's value above 0.5, as in detection). Unlike `detect` it serves models that
+    find none."""
     cases = build_cases(lm, config)
     responses = answer(lm, [case.input_ids for case in cases],
                        max_new_tokens=config.max_new_tokens)
@@ -58,10 +54,8 @@ def find_needles(lm: LanguageModel, config: DetectConfig) -> pd.DataFrame:
 
 
 def is_right(sample: Sample, text: str) -> bool:
-    """Return whether an answer holds all gold values, or the whole right ranking; case is ignored.
-
-    Thoughts do not count, and a thought that never ends leaves no answer.
-    """
+    """Return whether an answer holds all gold values, in any case, or the whole right ranking.
+    Thoughts do not count, and a thought that never ends leaves no answer."""
     said = without_thoughts(text).lower()
     golds = (sample.answer,) if sample.kind == "rerank" else sample.golds
     return all(gold.lower() in said for gold in golds)
@@ -78,9 +72,9 @@ def log_likelihoods(
 ) -> pd.DataFrame:
     """Log-probability of both responses to each prompt, in nats.
 
-    `encoded`: `prompt_ids`, `chosen_ids`, `rejected_ids`: as `rmutils.training.encoding.encode`
-    makes them for DPO, with the end of the turn where the response has one. Nothing is cut here, as
-    long sequences are in training.
+    `encoded`: `prompt_ids`, `chosen_ids`, `rejected_ids`, as `rmutils.training.encoding.encode`
+    makes them for DPO, with the end of the turn where the response has one. Unlike in training,
+    nothing is cut.
     Columns: `chosen`, `rejected`: sums over the tokens; `chosen_mean`, `rejected_mean`: per token;
     `gap` and `gap_mean`: chosen minus rejected.
     """
@@ -98,10 +92,8 @@ def log_probabilities(
     lm: LanguageModel, prompts: Sequence[list[int]], answers: Sequence[list[int]],
     batch_tokens: int = BATCH_TOKENS,
 ) -> list[float]:
-    """Log-probability of each answer after its prompt: the sum over its tokens, in nats.
-
-    Sequences are padded on the right, which no token of a causal model sees.
-    """
+    """Log-probability of each answer after its prompt: the sum over its tokens, in nats. Sequences
+    are padded on the right, which no token of a causal model sees."""
     sequences = [[*prompt, *answer] for prompt, answer in zip(prompts, answers, strict=True)]
 
     def read(batch: Sequence[int]) -> list[float]:
@@ -158,11 +150,8 @@ def speak(
     lm: LanguageModel, heads: Iterable[Head], samples: Sequence[Sample], *, max_new_tokens: int,
     temperature: float, seed: int,
 ) -> pd.DataFrame:
-    """Answers of a masked model to short instructions, as text.
-
-    Columns: `task`, `sample`, `cluster`, `instruction`, `response`, `tokens`, `finished` (not cut),
-    `repetition` (`repetition_rate`), `surprise`.
-    """
+    """Answers of a masked model to short instructions, as text: `task`, `sample`, `cluster`,
+    `instruction`, `response`, `tokens`, `finished` (not cut), `repetition_rate`, `surprise`."""
     prompts = [lm.render(sample.prompt) for sample in samples]
     with mask_heads(lm, heads):
         said = generate(lm, prompts, max_new_tokens=max_new_tokens, temperature=temperature,
@@ -177,15 +166,9 @@ def speak(
 
 
 def repetition_rate(text: str, words: int = WORDS) -> float:
-    """Share of a text's spans of so many words that it has said before, 0 to 1.
-
-    Punctuation marks are words, too; upper and lower case are the same. A text with fewer words
-    repeats nothing.
-
-    References
-    ----------
-    Welleck et al. (2020), "Neural Text Generation with Unlikelihood Training": seq-rep-n.
-    """
+    """Share of a text's spans of so many words that it has said before, 0 to 1; a shorter text
+    repeats nothing. Punctuation marks are words, too; case does not count. Seq-rep-n of Welleck et
+    al. (2020), "Neural Text Generation with Unlikelihood Training"."""
     said = re.findall(r"\w+|[^\w\s]", text.lower())
     spans = list(zip(*(said[i:] for i in range(words)), strict=False))
     return 1 - len(set(spans)) / len(spans) if spans else 0.0
@@ -195,10 +178,8 @@ def surprise(
     lm: LanguageModel, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[int]],
     max_new_tokens: int,
 ) -> list[float]:
-    """How improbable each answer is to a model, in nats per token: the log of its perplexity.
-
-    The end of an answer that was not cut counts as a token, so an empty one has a value, too.
-    """
+    """How improbable each answer is to a model, in nats per token: the log of its perplexity. The
+    end of an answer that was not cut is a token, so an empty one has a value, too."""
     found = []
     for prompt, answer in zip(prompts, answers, strict=True):
         odds = next_token_logits(lm, [*prompt, *answer])[len(prompt) - 1:].log_softmax(-1)

@@ -33,19 +33,14 @@ FailureKind = Literal["entity name", "format constraint", "reasoning chain"]
 
 @dataclass(frozen=True)
 class FailurePrompt:
-    """A prompt, and what distinguishes a right response from a wrong one.
-
-    `kind`: One of `FailureKind`.
-    `form`: Which of the kind's prompts it is.
-    `text`: The user turn.
-    `wanted`: For an entity name: the names that a response must hold. For a format constraint: a
-    response in the right format. For a reasoning chain: the results of the steps, the last of which
-    answers the question.
-    """
+    """A prompt, and what distinguishes a right response from a wrong one."""
 
     kind: FailureKind
-    form: str
-    text: str
+    form: str  # which of the kind's prompts it is
+    text: str  # the user turn
+    # For an entity name: the names that a response must hold. For a format constraint: a response
+    # in the right format. For a reasoning chain: the results of the steps, the last of which
+    # answers the question.
     wanted: tuple[str, ...]
 
 
@@ -288,11 +283,9 @@ SHAPES: dict[str, Callable[[str], object]] = {
 
 
 def chain_outcome(steps: Sequence[str], response: str) -> str:
-    """`right`: all steps are named in order, and the last of them that is named is the answer.
-    `a step lost`: the answer, but not all steps in order. `taken back`: all steps in order, the
-    answer among them, and then another one. Else `wrong`. Thoughts count as steps, never as the
-    answer.
-    """
+    """`right`: all steps are named in order, and the last of them that is named is the answer. `a
+    step lost`: the answer, but not all steps in order. `taken back`: all steps in order, the answer
+    among them, and then another one. Else `wrong`. Thoughts count as steps, never as the answer."""
     said = without_thoughts(response)
     places = {step: [found.start() for found in _find(step, said)] for step in steps}
     named = max(steps, key=lambda step: max(places[step], default=-1))

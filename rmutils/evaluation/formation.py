@@ -41,26 +41,19 @@ from rmutils.stats import SHARE, interval
 
 @dataclass(frozen=True)
 class Induction:
-    """Copying: how well a model does it, and which heads find what is to be copied.
+    """Copying: how well a model does it, and which heads find what is to be copied."""
 
-    `first_loss`, `second_loss`: Mean loss (nats per token) where a span is said first and where it
-    is said again.
-    `prefix_matching`: (layers, heads), 0 to 1: the mean attention that a token of the second copy
-    pays to the token that followed it in the first: to what should come next.
-    """
-
-    first_loss: float
-    second_loss: float
+    first_loss: float  # mean loss (nats per token) where a span is said first
+    second_loss: float  # and where it is said again
+    # (layers, heads), 0 to 1: the mean attention that a token of the second copy pays to the token
+    # that followed it in the first: to what should come next
     prefix_matching: np.ndarray
 
 
 def spoken_twice(lm: LanguageModel, rows: int, span: int, seed: int = 0) -> Tensor:
     """(rows, 2 span) token ids: in each row a span of different random tokens, two times.
-
-    They are tokens that occur in the haystacks of the model's corpus, as a model trained on little
-    text has never read many of the others. They are different, so that each has one previous
-    occurrence.
-    """
+    Different, so that each has one previous occurrence; of the haystacks of the model's corpus, as
+    a model trained on little text has never read many of the others."""
     texts = [haystack.text for haystack in load_haystacks(CORPORA[lm.corpus] / "haystack")]
     encoded = map(lm.encode, texts)
     known = sorted(set(chain.from_iterable(encoded)))
@@ -71,14 +64,9 @@ def spoken_twice(lm: LanguageModel, rows: int, span: int, seed: int = 0) -> Tens
 
 @torch.inference_mode()
 def induction(lm: LanguageModel, *, rows: int = 16, span: int = 32, seed: int = 0) -> Induction:
-    """The induction test: losses on both copies of random spans, and each head's part in it.
-
-    The first token of a span counts in neither loss, as nothing tells that it is next.
-
-    References
-    ----------
-    Olsson et al. (2022), "In-context Learning and Induction Heads".
-    """
+    """The induction test: losses on both copies of random spans, and each head's part in it. The
+    first token of a span counts in neither loss, as nothing tells that it is next. Olsson et al.
+    (2022), "In-context Learning and Induction Heads"."""
     ids = spoken_twice(lm, rows, span, seed)
     with using(lm.model, "eager"):  # the one that shows its attention
         out = lm.model(input_ids=ids, output_attentions=True, use_cache=False)
@@ -133,12 +121,12 @@ FORMATION = Stage.of_tables("formation", 2, Formation, lambda result: {
 
 
 def forced_scores(lm: LanguageModel, cases: Sequence[NiahCase]) -> HeadScores:
-    """Retrieval scores of a model that need not be able to answer.
+    """Retrieval scores of a model that need not be able to answer; every case is a run.
 
     What is forced is the inserted sentence, in the very tokens it has in the prompt: a whole
     sentence is what a teaching model answers, and each token of the value could be copied. It is
-    counted as Equation 1 says, so the words before the value count nothing unless they are words of
-    the value too. Every case is a run.
+    counted as Equation 1 says, so words before the value count nothing unless they are words of the
+    value too.
     """
     longest = max(len(case.input_ids) for case in cases)
     size = tokens_together(lm, longest) // longest
@@ -194,11 +182,9 @@ def _head_table(step: int, scores: HeadScores, copying: Induction) -> pd.DataFra
 
 
 def half_risen(result: Formation) -> dict[str, float]:
-    """The head with the highest score at the end, and the first snapshot with half of that score.
-
-    Result: `layer`, `head`, `score` with `low` and `high`, `half by step`, `matching then` and
-    `matching at the end` (prefix matching scores).
-    """
+    """The head with the highest score at the end, and the first snapshot with half of that score:
+    `layer`, `head`, `score` with `low` and `high`, `half by step`, `matching then` and `matching at
+    the end` (prefix matching scores)."""
     heads = result.heads
     best = heads[heads["step"] == heads["step"].max()].nlargest(1, "retrieval").iloc[0]
     its = heads[(heads["layer"] == best["layer"]) & (heads["head"] == best["head"])]
@@ -212,11 +198,8 @@ def half_risen(result: Formation) -> dict[str, float]:
 def formation_stored(
     name: str, config: FormationConfig = FormationConfig(), *, compute: Compute = "auto"
 ) -> tuple[Formation, Artifact]:
-    """`formation` of a model by its name or folder, but a stored result is read instead.
-
-    Reading needs the trained model, but none of the snapshots, which do not ship: the training is
-    identified by the weights that it ends with.
-    """
+    """`formation` of a model by its name or folder, but a stored result is read instead. That needs
+    the trained model, whose weights identify the training, but no snapshots, which do not ship."""
 
     return FORMATION.obtain(
         config, inputs_of(identify(name, torch.float32), config.grid, corpus_of(name)),

@@ -49,11 +49,11 @@ _OPEN = {  # words that can stand in each other's place
 
 
 class Fluency:
-    """Share of a text's word trigrams that references attest.
+    """Share of a text's word trigrams that references attest, true, repeated or not.
 
     Names, numbers and the words of open lists count as their class, so that what nobody has said
     yet can be fluent: "Alan Branbeck owns a pink mole." Beginning and end of the text are words,
-    too, so a text that breaks off loses a little. Neither truth nor repetition is looked at.
+    too, so a text that breaks off loses a little.
     """
 
     def __init__(self, references: Iterable[str]):
@@ -137,11 +137,8 @@ WANTED = {
 
 
 def measure(lm: LanguageModel, tau: float) -> pd.DataFrame:
-    """All scores of the card.
-
-    Columns: `measure`, `condition`, `value`, `low`, `high` (95 % bootstrap over needles, over
-    samples for what has none), `samples`, `wanted`, `reached`.
-    """
+    """All scores of the card: `measure`, `condition`, `value`, `low`, `high` (95 % bootstrap over
+    needles, over samples for what has none), `samples`, `wanted`, `reached`."""
     scores = detect(lm, DETECTION)
     retrieval = scores.select(tau=tau)
     rows = [*_heads(scores, tau), *_needles(lm, scores, retrieval),

@@ -13,11 +13,8 @@ from rmutils.heads.scores import Values
 
 @SCORES.register("anchor")
 class AnchorScore(OneRunScore):
-    """The largest attention to the needle from one of the last 8 tokens of the prompt.
-
-    The observation window is that of SnapKV and HeadKV (arXiv 2410.19258). Whether the needle is
-    then found does not matter.
-    """
+    """The largest attention to the needle, found or not, from one of the last 8 tokens of the
+    prompt, the observation window of SnapKV and HeadKV (arXiv 2410.19258)."""
 
     only_found = False
 

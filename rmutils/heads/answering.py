@@ -39,11 +39,8 @@ Answered = Iterator[tuple[NiahCase, Answer, float]]
 
 
 def tokens_together(lm: LanguageModel, longest: int) -> int:
-    """Return how many prompt tokens a model decodes in one batch on its device.
-
-    There is room for two of the longest prompt, unless one alone exceeds the bound: each step reads
-    all weights, and for two prompts it does so half as often.
-    """
+    """Return how many prompt tokens a model decodes in one batch on its device: two of the longest
+    prompt, unless one alone exceeds the bound, as each step reads all weights."""
     bound = suiting(lm, BATCH_TOKENS)
     return max(bound, 2 * longest if longest <= bound else longest)
 
@@ -131,11 +128,9 @@ def _shared(cases: list[NiahCase]) -> Iterator[Beginning]:
 
 
 def _parts(cases: Iterable[Beginning], tokens: int) -> Iterator[list[Beginning]]:
-    """The cases in parts of at most so many tokens, if all of a part are as long as its longest.
-
-    If they begin differently there is one less: while what the next ones share is read, what the
-    ones before share is still there.
-    """
+    """The cases in parts of at most so many tokens, if all of a part are as long as its longest. If
+    they begin differently there is one less: what the ones before share is still there while that
+    of the next ones is read."""
     part: list[Beginning] = []
     longest = 0
     for beginning, case in cases:
@@ -162,10 +157,8 @@ _UNSPACED = re.compile(
 
 
 def rouge_recall(answer: str, response: str) -> float:
-    """Return the ROUGE-1 recall of `answer` in `response`, 0 to 1.
-
-    It counts words of the letters a to z and digits, without their endings, and no others.
-    """
+    """Return the ROUGE-1 recall of `answer` in `response`, 0 to 1: of words of a to z and digits,
+    without their endings, and no others."""
     return float(_scorer().score(answer, response)["rouge1"].recall)
 
 
@@ -182,11 +175,6 @@ def unit_of(answer: str) -> Unit:
     ROUGE-1 where it knows all of them. Else words; in scripts that put no spaces between words,
     pairs of neighbouring characters: most Japanese words have two. Of single characters any long
     Japanese text has many, whatever it is about.
-
-    Examples
-    --------
-    >>> unit_of("seven leather chains"), unit_of("семь цепей"), unit_of("青い缶の中")
-    ('ROUGE-1', 'words', 'character pairs')
     """
     letters = "".join(_words(answer))
     if letters.isascii():
@@ -195,13 +183,7 @@ def unit_of(answer: str) -> Unit:
 
 
 def answer_recall(answer: str, response: str) -> float:
-    """Return the share of an answer that a response has, 0 to 1, in the units of `unit_of`.
-
-    Examples
-    --------
-    >>> answer_recall("青い缶の中", "鍵は青い缶に入っています。")  # 青い and い缶 of four pairs
-    0.5
-    """
+    """Return the share of an answer that a response has, 0 to 1, in the units of `unit_of`."""
     unit = unit_of(answer)
     if unit == "ROUGE-1":
         return rouge_recall(answer, response)

@@ -20,10 +20,8 @@ WU_OVERLAP = 0.9
 
 
 def copied(answer: Answer, prompt: Sequence[int], span: tuple[int, int]) -> NDArray[np.bool_]:
-    """Find where each head copies a token out of `span`: its arg-max is on the token written.
-
-    Result: (T, layers, heads): y_t = x_j, j = arg max(a_t), j in I_k (section 2).
-    """
+    """Find where each head copies a token out of `span`: its arg-max is on the token written. (T,
+    layers, heads): y_t = x_j, j = arg max(a_t), j in I_k (section 2)."""
     start, end = span
     inside: NDArray[np.bool_] = (answer.positions >= start) & (answer.positions < end)
     looked_at = np.take(prompt, answer.positions, mode="clip")
@@ -33,13 +31,9 @@ def copied(answer: Answer, prompt: Sequence[int], span: tuple[int, int]) -> NDAr
 def copy_counts(
     answer: Answer, prompt: Sequence[int], span: tuple[int, int], *, repeats: bool = False
 ) -> NDArray[np.int_]:
-    """Count the needle tokens that each head copies; divided by the needle's length: its score.
-
-    `repeats`: False: the overlap of two sets, so each needle token (a position of the prompt)
-    counts once, as Equation 1 says. True: every copy counts, as in the published code, where scores
-    above 1 occur.
-    Result: (layers, heads).
-    """
+    """Count the needle tokens that each head copies, (layers, heads); divided by the needle's
+    length: its score. Each needle token, a position of the prompt, counts once: the overlap of two
+    sets, as Equation 1 says. With `repeats` every copy counts, as in the published code."""
     hits = copied(answer, prompt, span)
     if repeats:
         return np.asarray(hits.sum(0))
@@ -48,11 +42,8 @@ def copy_counts(
 
 
 def wu_span(prompt: Sequence[int], needle: Sequence[int]) -> tuple[int, int]:
-    """Find the needle as the published code searches for it.
-
-    The first window of the needle's length whose tokens cover more than 90 % of the needle's
-    *set* of tokens; `(-1, -1)` if there is none (`find_needle_idx` of RH).
-    """
+    """Find the needle as the published code does (`find_needle_idx` of RH): the first window of its
+    length whose tokens cover more than 90 % of the needle's *set* of tokens, or `(-1, -1)`."""
     wanted, size = set(needle), len(needle)
     for i in range(len(prompt)):
         if len(wanted & set(prompt[i : i + size])) / len(wanted) > WU_OVERLAP:
@@ -73,13 +64,10 @@ class CopyScore(ScoreKind):
 
 
 class PublishedCopyScore(CopyScore):
-    """The score of the published code: every copy counts, in a window that it searches for.
-
-    Its cases are the script's, too: where the tokenizer is not Llama 2's, the needle stands at the
-    start of the text at all depths but the last (`rmutils.corpora.niah`). An answer ends
-    at a line break as Llama 2 writes it, or at token 144, whatever that is; else at
-    `max_new_tokens`.
-    """
+    """The score of the published code: every copy counts, in a window that it searches for. Its
+    cases are the script's, too: where the tokenizer is not Llama 2's, the needle stands at the
+    start of the text at all depths but the last (`rmutils.corpora.niah`). An answer ends at a line
+    break as Llama 2 writes it, or at token 144, whatever that is; else at `max_new_tokens`."""
 
     version = 2
 

@@ -40,16 +40,11 @@ ALL, RETRIEVAL, OTHER, NEAREST = (
 
 @dataclass(frozen=True, eq=False)
 class PairedDetection:
-    """Two detections on the same cases.
+    """Two detections on the same cases, with their tables."""
 
-    `before`, `after`: Those of the model before and after a training, with their tables of cases.
-    `heads`: The retrieval heads, which RetMask masks; other strategies are measured on the same
-    heads.
-    """
-
-    before: HeadScores
+    before: HeadScores  # of the model before a training
     after: HeadScores
-    heads: Sequence[Head]
+    heads: Sequence[Head]  # the retrieval heads, also where a strategy masks others
 
     def __post_init__(self) -> None:
         ids = [list(scores.cases.get("case", ())) for scores in (self.before, self.after)]
@@ -124,11 +119,8 @@ def over_trainings(
     values: np.ndarray, needles: int, seed: int, drawn: bool = True
 ) -> np.ndarray:
     """Mean over trainings, moved in every resample as by `rmutils.stats.draws`: by other needles,
-    the same for all trainings, and, if they are drawn, by other trainings on all needles.
-
-    `values`: (trainings, 1 + resamples, ...), the first of them without resampling; the others with
-    `needle_weights`.
-    """
+    the same for all trainings, and, if drawn, by other trainings on all needles. `values`
+    (trainings, 1 + resamples, ...): the first as they are, the others with `needle_weights`."""
     count, means = len(values), spread(values.mean(0), needles)
     if count > 1 and drawn:
         rng = np.random.default_rng([seed, 1])  # not the draws of the needles once more
@@ -165,7 +157,6 @@ def training_effect(
 
     The bootstrap draws whole needles, the same ones before and after, and whole trainings if there
     are several (see `over_trainings`).
-
     Columns: `group`, `heads` (how many; 0 for a difference), `quantity`, `value`, `low`, `high` (95
     %). Quantities are the mean scores `before` and `after`, their `change`, the `relative change`,
     a share of `before`, and the `headroom change`, a share of what is missing to a score of 1
@@ -232,10 +223,8 @@ def _mean_of_known(parts: np.ndarray) -> np.ndarray:
 def needles_found(
     pairs: Sequence[PairedDetection], *, resamples: int = RESAMPLES, seed: int = 0
 ) -> pd.DataFrame:
-    """Return the share of cases with the needle found: `before`, `after`, `both`, and `change`.
-
-    Result: As from `training_effect`, of one group, whose name is `needles found`.
-    """
+    """Return the share of cases with the needle found, `before`, `after`, `both`, and `change`, as
+    `training_effect` returns one group, named `needles found`."""
     measured = []
     for pair in pairs:
         before, after = pair.success.astype(float)
@@ -253,11 +242,9 @@ def head_changes(
     pairs: Sequence[PairedDetection], *, cases: Cases = "successful", resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Return every head before and after, highest before first: the data of Figure 5.
-
-    Columns: `rank` (from 1), `layer`, `head`, `retrieval` (whether it is one), and `before`,
-    `after`, `change`, each with `_low` and `_high` (95 %, drawn as in `training_effect`).
-    """
+    """Return every head before and after, highest before first: the data of Figure 5. `rank` (from
+    1), `layer`, `head`, `retrieval` (whether it is one), and `before`, `after`, `change`, each with
+    `_low` and `_high` (95 %, drawn as in `training_effect`)."""
     retrieval = pairs[0].retrieval
     if any(not np.array_equal(pair.retrieval, retrieval) for pair in pairs):
         raise UserError("the trainings have different retrieval heads: draw them one by one.")

@@ -99,15 +99,6 @@ def draw_layer_matched(
     their layers too; these do not. Where a layer has too few heads to draw from, those that are
     missing come from the nearest layers that have some left, the lower one first, and
     `count_displaced` says how many do.
-
-    Examples
-    --------
-    >>> retrieval = [(2, 0), (2, 1), (3, 0)]
-    >>> heads = draw_layer_matched((4, 3), retrieval, exclude=retrieval, seed=0)
-    >>> [layer for layer, _ in heads]  # layer 2 has one other head
-    [1, 2, 3]
-    >>> count_displaced(heads, retrieval)
-    1
     """
     rng, excluded = np.random.default_rng(seed), set(exclude)
     left = [[(layer, int(head)) for head in rng.permutation(shape[1])
@@ -206,10 +197,8 @@ def mask_heads(
 def scaled_outputs(
     lm: LanguageModel, heads: Iterable[Head], factor: float
 ) -> Iterator[None]:
-    """Multiply what heads write by a factor; their attention stays as it is.
-
-    On exit, also after an exception, the weights are what they were before, bit for bit.
-    """
+    """Multiply what heads write by a factor; their attention stays as it is. On exit, also after an
+    exception, the weights are what they were before, bit for bit."""
     heads = sorted(lm.checked_heads(heads))
     parts = [_columns(lm, *head) for head in heads]
     before = [part.clone() for part in parts]

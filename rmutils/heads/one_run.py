@@ -105,30 +105,21 @@ class SpanRecorder(ArgMaxRecorder):
 
 @dataclass(frozen=True)
 class WatchedAnswer(Answer):
-    """An answer with what each head did in the rows that decided the needle's answer.
+    """An answer with what each head did in the rows that decided the needle's answer."""
 
-    `steps`: The S steps that write the needle's answer (`answer_steps`).
-    `attention`: (S, layers, heads): attention to the needle, 0 to 1.
-    `from_needle`, `from_all`: (S, layers, heads): what the head adds to the logit of the token that
-    is written, from keys of the needle, and from all.
-    `anchor`: (tokens, layers, heads): attention to the needle from the last tokens of the prompt.
-    `outputs`: (S, layers, heads, head size): what the head hands to the output projection.
-    """
-
-    steps: list[int]
-    attention: Values
+    steps: list[int]  # the S steps that write the needle's answer (`answer_steps`)
+    attention: Values  # (S, layers, heads): attention to the needle, 0 to 1
+    # (S, layers, heads): what the head adds to the logit of the token that is written, from keys of
+    # the needle
     from_needle: Values
-    from_all: Values
-    anchor: Values
-    outputs: Tensor
+    from_all: Values  # and from all keys
+    anchor: Values  # (tokens, layers, heads): attention to the needle from the prompt's end
+    outputs: Tensor  # (S, layers, heads, head size): handed to the output projection
 
 
 def answer_steps(case: NiahCase, tokens: Sequence[int], text_of: Any) -> list[int]:
-    """Find the steps that write the needle's answer.
-
-    They are the first run of its very tokens; else those of its text; else, as an answer may count
-    as found in other words, all.
-    """
+    """Find the steps that write the needle's answer: the first run of its very tokens; else those
+    of its text; else, as an answer may count as found in other words, all."""
     start, end = case.needle_span
     wanted, said = list(case.input_ids[start:end]), list(tokens)
     for i in range(len(said) - len(wanted) + 1):

@@ -34,11 +34,8 @@ from rmutils.models.head_blocks import check_attention_alone, projections
 
 
 def without_needle(case: NiahCase) -> list[int]:
-    """Return a case's prompt with other text of its haystack instead of the needle.
-
-    It is from the far end of the longer side, as many tokens, so that everything else keeps its
-    place.
-    """
+    """Return a case's prompt with other text of its haystack instead of the needle: as many tokens,
+    so that all else keeps its place, from the far end of the longer side."""
     ids = list(case.input_ids)
     (start, end), (first, last) = case.inserted_span, case.context_span
     before, after, size = ids[first:start], ids[end:last], end - start
@@ -51,21 +48,17 @@ def without_needle(case: NiahCase) -> list[int]:
 
 @dataclass(frozen=True)
 class PatchedAnswer(Answer):
-    """An answer with what each head brings back of it.
+    """An answer with what each head brings back of it."""
 
-    `recovered`: (steps, layers, heads), in nats: the log-probability of each token of the needle's
-    answer with the head restored, less that without.
-    """
-
+    # (steps, layers, heads), in nats: the log-probability of each token of the needle's answer with
+    # the head restored, less that without
     recovered: Values
 
 
 @SCORES.register("patching")
 class PatchingScore(OneRunScore):
-    """log P(answer | no needle, one head restored) - log P(answer | no needle), in nats.
-
-    The answer is the needle's part of what the model says when it finds it (`answer_steps`).
-    """
+    """log P(answer | no needle, one head restored) - log P(answer | no needle), in nats, of the
+    needle's part of what the model says when it finds it (`answer_steps`)."""
 
     together = ()
 
@@ -117,13 +110,10 @@ class GivenAnswer:
 
     @torch.inference_mode()
     def exchanged(self, outputs: Tensor, chosen: NDArray[np.bool_]) -> tuple[Values, Values]:
-        """Read the rows with the outputs of some heads exchanged.
-
-        `outputs`: (steps, layers, heads, head size): what takes their place.
-        `chosen`: (choices, steps or 1, layers, heads): the heads of each choice.
-        Result: (choices, steps): the log-probability of each token of the answer, in nats, and
-        whether it is the model's first choice (1 or 0).
-        """
+        """Read the rows with `outputs` (steps, layers, heads, head size) in place of those of some
+        heads, which `chosen` (choices, steps or 1, layers, heads) tells for each choice. (choices,
+        steps): the log-probability of each token of the answer, in nats, and 1 where it is the
+        model's first choice, else 0."""
         together = max(1, tokens_together(self.lm, self.length) // self.length)
         size = -(-len(chosen) // -(-len(chosen) // together))  # as few passes, evenly filled
         touched = np.any(chosen, axis=(1, 3))  # below the lowest layer nothing changes

@@ -44,24 +44,17 @@ def contributions_version(family: str | None) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class ResidualPaths:
-    """The way from each layer's heads to the residual stream, and from there to the logits.
+    """The way from each layer's heads to the residual stream, and from there to the logits."""
 
-    `norms`: Layer -> the norm after its attention.
-    `factors`: Layer -> what its attention is multiplied by, besides.
-    `logits`: What the products with the output matrix are multiplied by.
-    """
-
-    norms: dict[int, nn.Module | None]
-    factors: dict[int, float]
-    logits: float
+    norms: dict[int, nn.Module | None]  # layer -> the norm after its attention
+    factors: dict[int, float]  # layer -> what its attention is multiplied by, besides
+    logits: float  # what the products with the output matrix are multiplied by
 
     def through(self, layer: int, rows: Tensor, written: Tensor) -> Tensor:
-        """Take rows of the output matrix back to the output projection of a layer.
-
-        `rows`: (S, hidden size), float32: u of S tokens.
-        `written`: (S, hidden size): what all heads of the layer write together, bias included.
-        Result: (S, hidden size): its product with W_O^h z_h is what head h adds to the logits.
-        """
+        """Take `rows` (S, hidden size), float32, of the output matrix, u of S tokens, back to the
+        output projection of a layer whose heads write `written` (S, hidden size) together, bias
+        included. The product of the result (S, hidden size) with W_O^h z_h is what head h adds to
+        the logits."""
         norm = self.norms[layer]
         if norm is not None:
             share = norm(written) / written
@@ -110,12 +103,9 @@ class _Probe:
     With `writing`, heads write a row of signs, and nothing enters a layer; without it, heads write
     nothing, and a row of signs enters. All else in a layer is silent, but for a norm that takes the
     very row that the heads write.
-
-    `written`, `left`: Layer -> what its heads write, and what leaves it.
-    `norms`, `outcomes`: Layer -> the norm after its attention, and what that returns; where there
-    is one.
-    `logits`: What the products with the output matrix, and before that the last norm, are
-    multiplied by.
+    `written`, `left`: Layer -> what its heads write, and what leaves it. `norms`, `outcomes`: Layer
+    -> the norm after its attention, and what that returns; where there is one. `logits`: What the
+    products with the output matrix, and before that the last norm, are multiplied by.
     """
 
     def __init__(self, model: PreTrainedModel, *, writing: bool):

@@ -39,11 +39,8 @@ def masks_of(lm: LanguageModel, sets: Sequence[Iterable[Head]]) -> Masks:
 @contextmanager
 def mask_rows(lm: LanguageModel, masks: Masks) -> Iterator[None]:
     """Switch off, in each row of a batch, heads of its own; on exit all is as before, also after an
-    error.
-
-    What a head hands to the output projection becomes zero, as it would with its columns of W_o
-    (`rmutils.heads.masking.mask_heads`).
-    """
+    error. What a head hands to the output projection becomes zero, as with its columns of W_o
+    (`rmutils.heads.masking.mask_heads`)."""
     kept = torch.tensor(~masks, dtype=lm.model.dtype, device=lm.model.device)
     outputs = projections(lm.model)
     with ExitStack() as hooks:
@@ -66,12 +63,11 @@ def answer_masked(
     lm: LanguageModel, prompts: Sequence[Sequence[int]], masks: Masks, *, max_new_tokens: int,
     everywhere: bool = False,
 ) -> Iterator[list[str]]:
-    """Answer each prompt greedily under each mask.
+    """Answer each prompt greedily under each of `masks` (M, layers, heads).
 
-    `masks`: (M, layers, heads).
-    `everywhere`: False: heads are masked in the rows that decide the answer, that is for the last
-    token of the prompt and all that follow; the whole model reads what comes before. True: while
-    the prompt is read, too, once for each mask.
+    Heads are masked in the rows that decide the answer, that is for the last token of the prompt
+    and all that follow, and the whole model reads what comes before; with `everywhere` while the
+    prompt is read, too, once for each mask.
     """
     readers = masks if everywhere else np.zeros((1, *lm.shape), bool)
     trunks = [Trunk(lm.model, []) for _ in readers]

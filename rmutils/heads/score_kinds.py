@@ -122,13 +122,7 @@ def kind_of(config: DetectConfig) -> type[ScoreKind]:
 
 
 class ScoreKind(ABC):
-    """One kind of retrieval score, for one model and grid.
-
-    Parameters
-    ----------
-    lm : LanguageModel
-    config : DetectConfig
-    """
+    """One kind of retrieval score, for one model and grid."""
 
     only_found: ClassVar[bool] = True
     """Only cases in which the model finds the needle are successful; False: all cases are."""
@@ -161,14 +155,10 @@ class ScoreKind(ABC):
     def answers(self, cases: list[NiahCase], watch: Watch | None) -> Answered:
         """Answer cases, in any order, and yield what `score` needs of each.
 
-        Override it to capture more than where each head looks hardest, or to run a case more than
-        once: `score` is given whatever replaces the `Answer`, whose `tokens` alone
-        are read elsewhere, to tell whether the needle was found.
-
-        Parameters
-        ----------
-        watch : callable or None
-            How a variant of attention answers one case; None: cases are answered in batches.
+        By default in batches; `watch` is how a variant of attention answers one case. Override it
+        to capture more than where each head looks hardest, or to run a case more than once: `score`
+        is given whatever replaces the `Answer`, whose `tokens` alone are read elsewhere, to tell
+        whether the needle was found.
         """
         how: dict[str, Any] = {"max_new_tokens": self.config.max_new_tokens,
                                "stop_ids": self.stop_ids()}
@@ -192,13 +182,7 @@ class ScoreKind(ABC):
 
     @staticmethod
     def told(table: pd.DataFrame) -> str:
-        """Return what whoever detects by this kind has to know of the cases; nothing by default.
-
-        Parameters
-        ----------
-        table : DataFrame
-            A row for each case.
-        """
+        """Return what whoever detects by this kind has to know of the cases, by default nothing."""
         return ""
 
     @abstractmethod
@@ -206,15 +190,8 @@ class ScoreKind(ABC):
         """Return the score of each head in one case, (layers, heads)."""
 
     def total(self, runs: Values, table: pd.DataFrame) -> HeadScores:
-        """Sum cases up to scores of the model, with one run for each successful case.
-
-        Parameters
-        ----------
-        runs : ndarray
-            (cases, layers, heads), failed cases included.
-        table : DataFrame
-            A row for each case.
-        """
+        """Sum `runs` (cases, layers, heads), failed cases included, up to scores of the model, with
+        one run for each successful case of `table`."""
         table = table.assign(success=table["success"] | (not self.only_found))
         success = table["success"].to_numpy(bool)
         return HeadScores(runs[success], self.lm.name, np.asarray(table["needle"])[success], table,

@@ -55,12 +55,8 @@ def gini(mean: np.ndarray) -> np.ndarray:
 
 @np.errstate(invalid="ignore")
 def hoyer(mean: np.ndarray) -> np.ndarray:
-    """Hoyer's sparseness: 0 if all heads score alike, 1 if one head has all.
-
-    References
-    ----------
-    Hoyer (2004), "Non-negative matrix factorization with sparseness constraints", JMLR 5.
-    """
+    """Hoyer's sparseness: 0 if all heads score alike, 1 if one head has all. Hoyer (2004),
+    "Non-negative matrix factorization with sparseness constraints", JMLR 5."""
     x = _in_rows(mean)
     root = np.sqrt(x.shape[-1])
     return _where_any((root - x.sum(-1) / np.sqrt((x**2).sum(-1))) / (root - 1), x)
@@ -68,10 +64,8 @@ def hoyer(mean: np.ndarray) -> np.ndarray:
 
 @np.errstate(invalid="ignore")
 def effective_heads(mean: np.ndarray) -> np.ndarray:
-    """Effective number of heads: exp of the Shannon entropy of the scores taken as shares.
-
-    n heads with equal scores, all others at zero, give n.
-    """
+    """Effective number of heads: exp of the Shannon entropy of the scores taken as shares; n heads
+    with equal scores, all others at zero, give n."""
     x = _in_rows(mean)
     p = x / x.sum(-1, keepdims=True)
     return _where_any(np.exp(entr(p).sum(-1)), x)
@@ -89,11 +83,9 @@ BINS = ((0.0, 0.0), (0.0, 0.05), (0.05, 0.1), (0.1, 0.5), (0.5, 1.0))
 
 
 def bin_shares(mean: np.ndarray) -> list[np.ndarray]:
-    """Share of heads in each of `BINS`; they add up to 1.
-
-    The paper does not say to which bin an edge belongs. Here the lower edge does, as in its
-    definition of a retrieval head (score >= tau); the last bin has no upper end.
-    """
+    """Share of heads in each of `BINS`; they add up to 1. The paper does not say to which bin an
+    edge belongs. Here the lower edge does, as in its definition of a retrieval head (score >= tau);
+    the last bin has no upper end."""
     above = [share_above(mean, low) for low, _ in BINS[2:]]
     zero = share_at_zero(mean)
     return [zero, 1 - zero - above[0], above[0] - above[1], above[1] - above[2], above[2]]
@@ -120,10 +112,8 @@ def statistics() -> dict[str, Callable[[np.ndarray], np.ndarray]]:
 
 
 def summarize(scores: HeadScores, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
-    """Every statistic with a 95 % bootstrap interval; all heads are resampled together.
-
-    Columns: `model`, `runs`, `heads`, `resamples`, `seed`, `statistic`, `value`, `low`, `high`.
-    """
+    """Every statistic with a 95 % bootstrap interval; all heads are resampled together. `model`,
+    `runs`, `heads`, `resamples`, `seed`, `statistic`, `value`, `low`, `high`."""
     rows = [(scores.model, len(scores.runs), scores.mean.size, resamples, seed, name,
              *scores.statistic(statistic, resamples=resamples, seed=seed, bounds=(
                  SHARE if name.startswith("share") or name in ("gini", "hoyer") else
@@ -140,11 +130,9 @@ COLUMNS = ["count", "overlap", "overlap_low", "overlap_high",
 def ranking_stability(
     scores: HeadScores, counts: Iterable[int], *, top_k: int, draws: int = 50, seed: int = 0
 ) -> pd.DataFrame:
-    """Compare the ranking from a part of the needles (or runs) with the ranking from all.
-
-    Result: A row per count: `overlap`, the share of the `top_k` heads in common, and `spearman`,
-    the rank correlation over all heads; each with mean, 2.5 % and 97.5 % percentile over draws.
-    """
+    """Compare the ranking from a part of the needles (or runs) with the ranking from all. A row per
+    count: `overlap`, the share of the `top_k` heads in common, and `spearman`, the rank correlation
+    over all heads; each with mean, 2.5 % and 97.5 % percentile over draws."""
     runs = scores.runs.reshape(len(scores.runs), -1)
     labels = np.arange(len(runs)) if scores.clusters is None else scores.clusters
     groups = np.unique(labels)
@@ -165,11 +153,8 @@ def ranking_stability(
 def recall_of_detections(
     scores: HeadScores, count: int, *, tau: float, resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[Interval, np.ndarray]:
-    """Say how many of the retrieval heads a detection with fewer needles finds.
-
-    Retrieval heads are those that reach `tau` with all needles. A detection does not know how many
-    there are: it takes the heads that reach `tau` with its own.
-    """
+    """Say how many of the retrieval heads (`tau` with all needles) a detection with fewer needles
+    finds. It does not know how many there are: it takes the heads that reach `tau` with its own."""
     labels = np.arange(len(scores.runs)) if scores.clusters is None else scores.clusters
     needles, member = np.unique(labels, return_inverse=True)
     sums, cases = np.zeros((len(needles), scores.mean.size)), np.bincount(member)
@@ -191,12 +176,8 @@ def recall_of_detections(
 
 
 def top_overlap(a: HeadScores, b: HeadScores, top_k: int, *, seed: int = 0) -> np.ndarray:
-    """How many of the `top_k` heads of `a` are among those of `b`, with a 95 % interval.
-
-    Needles are resampled; where both have the same needles, the same ones are drawn for both.
-
-    Result: (count, low, high).
-    """
+    """How many of the `top_k` heads of `a` are among those of `b`: (count, low, high), 95 %.
+    Needles are resampled; where both have the same needles, the same ones are drawn for both."""
     tops = []
     for scores in (a, b):
         means = scores.draws(seed=seed).round(DECIMALS)

@@ -40,14 +40,9 @@ def window_blocks(
     **kwargs,
 ) -> tuple[Tensor, None]:
     """Compute what SDPA gives, with less work where the tokens are a multiple of a layer's window,
-    and in layers without one where the mask keeps documents apart.
-
-    `query`: (batch, heads, tokens, head size).
-    `key`, `value`: (batch, key heads, keys, head size).
-    `attention_mask`: (batch, 1, tokens, keys): True where a key is seen. In a layer with a window
-    it must hide what lies outside.
-    Result: (batch, tokens, heads, head size), as transformers expects.
-    """
+    and in layers without one where the mask keeps documents apart. Shapes are those of
+    `rmutils.attention.decoding.retrieval_capture`. In a layer with a window the mask must hide what
+    lies outside."""
     window, tokens = getattr(module, "sliding_window", None), query.shape[2]
     lengths = None if window or attention_mask is None else documents_of(attention_mask)
     if not lengths and (attention_mask is None or not window or tokens % window
@@ -72,11 +67,8 @@ def window_blocks(
 
 
 def documents_of(mask: Tensor) -> list[int] | None:
-    """Return the tokens of each document, if a mask shows each token what stands before it in its
-    document and nothing else; otherwise None.
-
-    `mask`: (batch, 1, tokens, keys): True where a key is seen.
-    """
+    """Return the tokens of each document, if a mask (batch, 1, tokens, keys) shows each token what
+    stands before it in its document and nothing else; otherwise None."""
     rows, _, tokens, keys = mask.shape
     if rows > 1 or tokens != keys or mask.dtype != torch.bool:
         return None
@@ -114,13 +106,9 @@ def context_parallel(
     scaling: float,
     **kwargs,
 ) -> tuple[Tensor, None]:
-    """SDPA of the queries of a slice over the keys of all slices.
-
-    `query`: (batch, heads, tokens of the slice, head size).
-    `key`, `value`: (batch, key heads, tokens of the slice, head size).
-    `attention_mask`: (batch, 1, tokens of the slice, tokens of all slices).
-    Result: (batch, tokens of the slice, heads, head size), as transformers expects.
-    """
+    """SDPA of the queries of a slice over the keys of all slices. `query`, `key`, `value` are
+    (batch, heads or key heads, tokens of the slice, head size), the mask (batch, 1, tokens of the
+    slice, tokens of all slices), the result (batch, tokens of the slice, heads, head size)."""
     group = query.shape[1] // key.shape[1]
     # Gathered before they are copied for the query heads, so that less is sent.
     key, value = (torch.cat(all_gather(part.contiguous()), dim=2).repeat_interleave(group, dim=1)
@@ -131,12 +119,9 @@ def context_parallel(
 
 
 def slice_of(inputs: dict, rank: int, ranks: int) -> dict:
-    """Return the slice of a model's inputs that one process holds.
-
-    Result: `input_ids`, `position_ids` and `targets` (the label of the next token, so that a slice
-    needs nothing of its neighbour), (rows, slice), and `attention_mask`, whose rows are the slice's
-    and whose columns are all.
-    """
+    """Return the slice of a model's inputs that one process holds: `input_ids`, `position_ids` and
+    `targets` (the label of the next token, so that a slice needs nothing of its neighbour), (rows,
+    slice), and `attention_mask`, whose rows are the slice's and whose columns are all."""
     length = inputs["input_ids"].shape[1]
     if length % ranks:
         raise UserError(f"{length} tokens cannot be cut into {ranks} equal slices. Pad them to "
@@ -179,10 +164,8 @@ def communication(
 
 
 def balance(tokens: int, ranks: int, window: int | None = None) -> list[float]:
-    """Share of all attended pairs of tokens that falls to each slice, with causal attention.
-
-    The last slice sees most keys, and all wait for it; within a window the shares are nearly equal.
-    """
+    """Share of all attended pairs of tokens that falls to each slice, with causal attention. The
+    last slice sees most keys, and all wait for it; within a window the shares are nearly equal."""
     seen = torch.arange(1, tokens + 1, dtype=torch.float64)
     if window:
         seen = seen.clamp(max=window)
@@ -192,10 +175,8 @@ def balance(tokens: int, ranks: int, window: int | None = None) -> list[float]:
 def packed_balance(
     instances: Sequence[Sequence[int]], capacity: int, ranks: int, window: int | None = None
 ) -> np.ndarray:
-    """Work of each slice over the mean of its instance, where no document sees another.
-
-    Result: (instances, ranks): attended pairs of tokens of a slice, over the mean of all slices.
-    """
+    """Work of each slice, in attended pairs of tokens, over the mean of its instance, where no
+    document sees another, (instances, ranks)."""
     work = np.zeros((len(instances), capacity))
     for row, lengths in zip(work, instances, strict=True):
         seen = np.concatenate([np.arange(1, length + 1) for length in lengths])

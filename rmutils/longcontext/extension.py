@@ -44,17 +44,14 @@ the models are trained on."""
 
 @dataclass(frozen=True)
 class Document:
-    """Token ids with the weight of each in the loss.
+    """Token ids with the weight of each in the loss."""
 
-    `kind`: `short`, or of a long one what is asked behind its text: `cwe`, `rex`, `questions`
-    (look-ups alone) or `text` (nothing).
-    `text`: Of a long document: the ids of its text alone.
-    """
-
+    # `short`, or of a long one what is asked behind its text: `cwe`, `rex`, `questions` (look-ups
+    # alone) or `text` (nothing)
     kind: str
     ids: list[int]
     weights: list[float]
-    text: list[int] = field(default_factory=list)
+    text: list[int] = field(default_factory=list)  # of a long document: the ids of its text alone
 
     def without_questions(self) -> Document:
         """Return the text of a long document with nothing behind it."""
@@ -116,11 +113,8 @@ class Texts:
         self, tokens: int, shortest: int, longest: int, share: float, synthetic: float,
         look_ups: bool = True,
     ) -> list[Document]:
-        """Documents of so many tokens in all, in a random order.
-
-        `look_ups`: Whether look-up questions fill up the long documents, and stand behind those
-        that have neither CWE nor REX.
-        """
+        """Documents of so many tokens in all, in a random order. With `look_ups`, look-up questions
+        fill up the long documents, and stand behind those that have neither CWE nor REX."""
         draw, found, held = random.Random(f"mixture {self.seed}"), [], 0
         while held < share * tokens:
             length = round(shortest * (longest / shortest) ** draw.random())

@@ -25,19 +25,14 @@ WORD = 256
 
 @dataclass(frozen=True)
 class Packing:
-    """Pieces of documents and the instances that they lie in.
+    """Pieces of documents and the instances that they lie in, a row each in the arrays (pieces,).
+    Pieces of an instance follow one another in the order in which they stand here."""
 
-    `capacity`: Tokens of an instance.
-    `document`, `start`, `length`, `instance`: (pieces,): document of a piece, its first token
-    there, its tokens, and the instance that it lies in. Pieces of an instance follow one another in
-    the order in which they stand here.
-    """
-
-    capacity: int
-    document: np.ndarray
-    start: np.ndarray
-    length: np.ndarray
-    instance: np.ndarray
+    capacity: int  # tokens of an instance
+    document: np.ndarray  # whose piece it is
+    start: np.ndarray  # its first token there
+    length: np.ndarray  # its tokens
+    instance: np.ndarray  # where it lies
 
     @property
     def instances(self) -> int:
@@ -75,12 +70,8 @@ def best_fit(lengths: Sequence[int], capacity: int) -> Packing:
 
     A document that is longer than an instance fills whole ones, and what is left of it is packed
     like the others. So no other document is cut. Time grows with the number of documents, memory
-    too.
-
-    References
-    ----------
-    Ding et al. (2024), "Fewer Truncations Improve Language Modeling"; the Olmo 3 recipe, "Best-fit
-    Packing".
+    too. Ding et al. (2024), "Fewer Truncations Improve Language Modeling"; the Olmo 3 recipe,
+    "Best-fit Packing".
     """
     lengths = _checked(lengths, capacity)
     whole, rest = np.divmod(lengths, capacity)
@@ -112,11 +103,9 @@ def _fit(lengths: list[int], capacity: int) -> list[int]:
 
 
 class _Rooms:
-    """Open instances by their free room; finds the smallest that is large enough.
-
-    A tree of two levels: a bit for each room that some instance has, in words of `WORD` bits, and a
-    bit for each word that is not empty.
-    """
+    """Open instances by their free room; finds the smallest that is large enough. A tree of two
+    levels: a bit for each room that some instance has, in words of `WORD` bits, and a bit for each
+    word that is not empty."""
 
     def __init__(self, capacity: int):
         self.instances: list[list[int]] = [[] for _ in range(capacity + 1)]
@@ -174,12 +163,10 @@ Masks = Tensor | BlockMask | dict[str, Tensor | BlockMask]
 def packed_inputs(
     model: PreTrainedModel, rows: Sequence[Sequence[Sequence[int]]], *, length: int, pad_id: int
 ) -> dict[str, Tensor | Masks]:
-    """Return the arguments of a model's `forward` for instances that hold several documents.
-
-    Result: `input_ids`, `position_ids` (from 0 in each document) and `labels` (none for the first
-    token of a document, which nothing before it could predict, and for padding), all (rows,
-    length), and `attention_mask`, one for each kind of layer where a model has several.
-    """
+    """Return the arguments of a model's `forward` for instances that hold several documents:
+    `input_ids`, `position_ids` (from 0 in each document) and `labels` (none for padding and the
+    first token of a document, which nothing before it could predict), all (rows, length), and
+    `attention_mask`, one for each kind of layer where a model has several."""
     if (model.config._attn_implementation == "flex_attention" and model.device.type == "cpu"
             and length % BLOCK):
         raise UserError(f"flex_attention on a CPU needs a length that is a multiple of {BLOCK}, "
@@ -204,12 +191,9 @@ def packed_inputs(
 
 
 def document_masks(model: PreTrainedModel, documents: Tensor) -> Masks:
-    """Masks by which a token sees only what stands before it in its own document.
-
-    `documents`: (rows, length): number of the document that each token belongs to.
-    Result: Boolean (rows, 1, length, length), or FlexAttention's own; by kind of layer where a
-    model has several.
-    """
+    """Masks by which a token sees only what stands before it in its own of the `documents` (rows,
+    length): boolean (rows, 1, length, length), or FlexAttention's own; by kind of layer where a
+    model has several."""
     how, config = model.config._attn_implementation, model.config
     if how not in ("sdpa", "eager", "flex_attention"):
         raise UserError(f"{how} takes no mask of documents. Load the model with "
@@ -246,11 +230,8 @@ def _blocks(rule: Callable[..., Tensor], documents: Tensor, model: PreTrainedMod
 
 
 def leak(model: PreTrainedModel, inputs: dict, **more) -> float:
-    """How much the last document of an instance depends on the first, which it must not see.
-
-    The first token of each instance is exchanged for another one; the largest change of any logit
-    of another document is returned. 0 if they are isolated.
-    """
+    """How much the last document of an instance depends on the first, which it must not see: the
+    largest change of any logit when the first token is exchanged, 0 if they are isolated."""
     ids = inputs["input_ids"]
     other = ids.clone()
     other[:, 0] = (ids[:, 0] + 1) % model.config.vocab_size

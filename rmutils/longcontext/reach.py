@@ -49,18 +49,12 @@ class ReachConfig(Config):
 
 @dataclass(frozen=True)
 class Reading:
-    """A text and questions about it, as token ids.
+    """A text and questions about it, as token ids."""
 
-    `shared`: What all questions stand behind: the text, and what stands before it.
-    `turns`: Question and answer.
-    `values`: Where the value stands in each turn: first and last-plus-one token.
-    `depths`: Where the fact stands in the text, from 0 to 1.
-    """
-
-    shared: list[int]
-    turns: list[list[int]]
-    values: list[tuple[int, int]]
-    depths: list[float]
+    shared: list[int]  # what all questions stand behind: the text, and what stands before it
+    turns: list[list[int]]  # question and answer
+    values: list[tuple[int, int]]  # the value in each turn: first and last-plus-one token
+    depths: list[float]  # where the fact stands in the text, from 0 to 1
 
 
 def readings(lm: LanguageModel, config: ReachConfig, length: int) -> Iterator[Reading]:
@@ -108,12 +102,9 @@ def reach(
     lm: LanguageModel, config: ReachConfig = ReachConfig(),
     done: Callable[[float], None] = lambda texts: None,
 ) -> tuple[list[dict], list[dict]]:
-    """Read all texts of all lengths.
-
-    Result: For each question: `length`, `text` (number, unique within a length), `depth`, `found`.
-    Result: For each text of the largest length and each stretch of it: `text`, `position` (the
-    middle of the stretch), `loss` (mean, nats per token).
-    """
+    """Read all texts of all lengths. For each question: `length`, `text` (number, unique within a
+    length), `depth`, `found`; for each text of the largest length and each stretch of it: `text`,
+    `position` (the middle of the stretch), `loss` (mean, nats per token)."""
     answers, losses = [], []
     for length in config.lengths:
         for number, reading in enumerate(readings(lm, config, length)):

@@ -41,10 +41,7 @@ Counts = Callable[[str], Counter]
 
 
 def noun_counts(text: str) -> Counter:
-    """How often each of `NOUNS` occurs as a whole word, in small or capital letters.
-
-    `keys` is another word than `key`.
-    """
+    """How often each of `NOUNS` occurs as a whole word, in any case; `keys` is not `key`."""
     return Counter(word for word in re.findall(r"\w+", text.lower()) if word in NOUNS)
 
 
@@ -71,10 +68,8 @@ def places(phrase: str, text: str) -> list[int]:
 
 class TfIdf:
     """How much a phrase marks a text: its count there, times the logarithm of one over the share of
-    other texts that have it.
-
-    Each text counts as one more that has every phrase, so that no logarithm is infinite.
-    """
+    other texts that have it. Each text counts as one more that has every phrase, so that no
+    logarithm is infinite."""
 
     def __init__(self, texts: Sequence[str], counts: Counts):
         self.texts = len(texts)
@@ -118,11 +113,8 @@ def as_it_is(line: str, kept: Sequence[str]) -> str:
 
 
 def by_server(server: ServerJudge) -> Wording:
-    """Wording by the model of a server with OpenAI's interface.
-
-    Where no reply keeps what has to be kept, the sentence stays as it is, so that answers stay
-    exact whatever the model says.
-    """
+    """Wording by the model of a server with OpenAI's interface. A sentence stays as it is where no
+    reply keeps what has to be kept, so that answers are exact whatever the model says."""
 
     def say(line: str, kept: Sequence[str]) -> str:
         def keeps(reply: str) -> str | None:
@@ -186,21 +178,16 @@ def cwe(world: World, text: str, marks: TfIdf, say: Wording = as_it_is) -> list[
 
 @dataclass(frozen=True)
 class Format:
-    """One form: what is asked for, and the lines of the answer.
+    """One form: what is asked for, and the lines of the answer."""
 
-    `request`: With `{p}`, the phrase.
-    `each`: What is written for each snippet, with any of `{fact}` (the fact in plain words),
-    `{question}` (after it), `{value}`, `{told}` (the snippet as it stands), `{n}` (number from 1),
-    `{claim}` (the fact, or one that is not true) and `{verdict}` (`True` or `False`).
-    `opening`, `closing`: What stands before and after; with `{p}`.
-    `joint`: What stands between the parts.
-    """
-
-    request: str
+    request: str  # with `{p}`, the phrase
+    # What is written for each snippet, with any of `{fact}` (in plain words), `{question}` (after
+    # it), `{value}`, `{told}` (the snippet as it stands), `{n}` (number from 1), `{claim}` (the
+    # fact, or one that is not true) and `{verdict}` (`True` or `False`).
     each: str
-    opening: str = ""
-    closing: str = ""
-    joint: str = "\n"
+    opening: str = ""  # what stands before, with `{p}`
+    closing: str = ""  # what stands after
+    joint: str = "\n"  # between the parts
 
 
 FORMATS = {
@@ -267,11 +254,9 @@ def snippets(world: Chronicle, phrase: str, text: str) -> list[Snippet]:
 def rex(
     world: Chronicle, text: str, marks: TfIdf, form: str | None = None, say: Wording = as_it_is
 ) -> Sample | None:
-    """A request to retell what a text says about a phrase, with the right answer.
-
-    Result: Without the text. `support` has the snippets, `key_points` the facts, `golds` their
-    values. None if no name stands in two sentences.
-    """
+    """A request to retell what a text says about a phrase, with the right answer, but without the
+    text. `support` has the snippets, `key_points` the facts, `golds` their values. None if no name
+    stands in two sentences."""
     counts = Counter({name: n for name, n in name_counts(text).items() if n >= FEWEST_SNIPPETS})
     if not counts:
         return None

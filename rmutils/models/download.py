@@ -29,14 +29,10 @@ class _Stopped(Exception):
 
 @dataclass
 class Fetching:
-    """What is fetched, for messages; its progress; and whether it is to stop.
+    """What is fetched, for messages; its progress; and whether it is to stop."""
 
-    `name`: The model's.
-    `again`: The command that goes on.
-    """
-
-    name: str
-    again: str
+    name: str  # the model's
+    again: str  # the command that goes on
     advance: Callable[[float], None] = lambda amount: None
     stop: threading.Event = field(default_factory=threading.Event)
 

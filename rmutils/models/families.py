@@ -26,49 +26,21 @@ class Family:
     Models of a family that is not registered work, too, if they are built like Llama (`lacks`).
     Sliding windows and grouped queries need no entry: the code reads them from each model's
     configuration. Subclass it, and override `lacks`, for models that are built in another way.
-
-    Attributes
-    ----------
-    title : str
-        As the paper writes it.
-    tau : float
-        Threshold of a retrieval head.
-    tau_source : str
-        The sentence of the paper that sets it; empty where the paper is silent.
-    nearest : str
-        The family whose threshold is taken where the paper is silent.
-    config : str
-        Name of transformers' configuration class; empty: no teaching model can be built.
-    norms : int
-        Norms of a layer over the hidden size.
-    query_norm : {"", "head", "layer"}
-        Norms of queries and keys: none, of each head by itself, or of all heads of a layer.
-    thinking : bool
-        The chat template knows `enable_thinking`, and a teaching model learns to think.
-    teaching : mapping, optional
-        Fields of `TeachingRecipe` that differ from its defaults; None: there is no teaching model.
-    replicates : tuple of int
-        Further seeds with which the teaching model is trained.
-
-    Examples
-    --------
-    >>> from rmutils.models.families import FAMILIES, Family, family_of
-    >>> family_of("qwen3").tau
-    0.05
-    >>> family_of("an architecture without an entry").tau
-    0.1
     """
 
-    title: str
-    tau: float = TAU
-    tau_source: str = ""
-    nearest: str = ""
-    config: str = ""
-    norms: int = 2
+    title: str  # as the paper writes it
+    tau: float = TAU  # threshold of a retrieval head
+    tau_source: str = ""  # the sentence of the paper that sets it; empty where the paper is silent
+    nearest: str = ""  # the family whose threshold is taken where the paper is silent
+    config: str = ""  # transformers' configuration class; empty: no teaching model can be built
+    norms: int = 2  # norms of a layer over the hidden size
+    # norms of queries and keys: none, of each head by itself, or of all of a layer
     query_norm: Literal["", "head", "layer"] = ""
+    # the template knows `enable_thinking`, and a teaching model learns to think
     thinking: bool = False
+    # `TeachingRecipe`'s fields that are not the defaults; None: no teaching model
     teaching: Mapping[str, Any] | None = field(default=None, hash=False)
-    replicates: tuple[int, ...] = ()
+    replicates: tuple[int, ...] = ()  # further seeds with which the teaching model is trained
 
     def lacks(self, model: PreTrainedModel) -> str:
         """Say what a model lacks for its heads to be watched and masked; empty if nothing."""
@@ -78,15 +50,8 @@ class Family:
         return lacking(model)
 
     def query_output(self, attention: nn.Module) -> nn.Module:
-        """Return the module of an attention behind which a head's queries can be zeroed alone.
-
-        A norm over all heads of a layer comes before: zeros in front of it would change the others.
-
-        Raises
-        ------
-        UserError
-            Queries are computed together with keys and values.
-        """
+        """Return the module of an attention behind which a head's queries can be zeroed alone, as
+        zeros before a norm over all heads would change the others; UserError without one."""
         projection = getattr(attention, "q_proj", None) or getattr(attention, "q_b_proj", None)
         if projection is None:  # q_b_proj is DeepSeek's
             raise UserError(f"the family {self.title} computes queries, keys and values in one "

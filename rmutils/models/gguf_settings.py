@@ -17,20 +17,14 @@ from rmutils.models.gguf_file import GgufFile
 
 @dataclass(frozen=True)
 class Architecture:
-    """How an architecture of GGUF becomes one of transformers.
-
-    `tokenizer`: A `model_type` that has the class of tokenizer.
-    `paired_rows`: Rows of queries and keys that turn together are neighbours.
-    `shifted_norms`: Norms are stored plus 1.
-    `full_every`: One layer in so many sees the whole text, if there is a window; 0: there is none.
-    `settings`: What llama.cpp computes without being told.
-    """
+    """How an architecture of GGUF becomes one of transformers."""
 
     model_type: str
-    tokenizer: str
-    paired_rows: bool = False
-    shifted_norms: bool = False
-    full_every: int = 0
+    tokenizer: str  # a `model_type` that has the class of tokenizer
+    paired_rows: bool = False  # rows of queries and keys that turn together are neighbours
+    shifted_norms: bool = False  # norms are stored plus 1
+    full_every: int = 0  # with a window, one layer in so many sees the whole text; 0: there is none
+    # what llama.cpp computes without being told
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -25,17 +25,14 @@ from rmutils.models.trained import is_training, origin
 
 @dataclass(frozen=True)
 class WheelFile:
-    """A file carried by a wheel on the Python package index, pinned by two SHA-256 hashes.
-
-    `size`: its bytes, unpacked.
-    """
+    """A file carried by a wheel on the Python package index, pinned by two SHA-256 hashes."""
 
     distribution: str
     version: str
     wheel_sha256: str
     member: str
     member_sha256: str
-    size: int
+    size: int  # bytes, unpacked
     hub: str = ""
     terms: str = ""
 
@@ -54,13 +51,10 @@ class WheelFile:
 
 @dataclass(frozen=True)
 class SplitFile:
-    """A file carried in pieces by several wheels, joined in the order of `parts`.
-
-    `distribution` is the package that speaks of the whole; `sha256` is that of the joined file.
-    Here as in `WheelFile`, `hub` is where the hub has the same file (`org/model@revision`), and
-    `terms` are those that its user must accept before it is fetched, and where they can be read;
-    both empty where there are none.
-    """
+    """A file carried in pieces by several wheels, joined in the order of `parts`. `distribution`
+    speaks of the whole, `sha256` is of the joined file. Here as in `WheelFile`, `hub` is where the
+    hub has it (`org/model@revision`), and `terms` what its user must accept, and where to read
+    it."""
 
     distribution: str
     filename: str
@@ -76,12 +70,10 @@ class SplitFile:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """One known model.
-
-    Exactly one of `wheel`, `hub_id` (the paper's models) and `seed` (models that this project
-    trains itself) is set. `dtype` is the precision on every device; None leaves it to the device.
-    `name_checked` is False where the hub name could not be looked up when this table was written.
-    """
+    """One known model, with one of `wheel`, `hub_id` (the paper's models) and `seed` (models that
+    this project trains itself). `dtype` is the precision on every device; None leaves it to the
+    device. `name_checked` is False where the hub name could not be looked up when this table was
+    written."""
 
     name: str
     family: str
@@ -111,11 +103,8 @@ class ModelSpec:
 
 def _pieces(distribution: str, version: str, member: str, hashes: str, *, size: int, each: int,
             first: int = 1) -> tuple[WheelFile, ...]:
-    """Return the pieces of a file, one per wheel, by the patterns of their names.
-
-    Packages count from 1; the files in them from `first`. Of the `size` bytes of the whole, a piece
-    has `each`, and the last what is left.
-    """
+    """Return the pieces of a file, one per wheel, by the patterns of their names. Packages count
+    from 1, files from `first`. A piece has `each` of the `size` bytes, the last what is left."""
     lines = hashes.split()
     return tuple(
         WheelFile(distribution.format(number), version, wheel_sha256,

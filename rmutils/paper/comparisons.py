@@ -93,11 +93,8 @@ def _quantity(record: dict, about: dict, tau: dict) -> Quantity | None:
 
 
 def _method(row: str, model: str, tau: dict) -> str:
-    """RetMask under its other names.
-
-    `After` (training with RetMask); the model's own name (Table 10: pairs that the model wrote
-    itself, RetMask's default); the threshold that the paper uses for the model (Table 7).
-    """
+    """RetMask under its other names: `After` (training with RetMask); the model's own name (Table
+    10: pairs that the model wrote itself, RetMask's default); the model's threshold (Table 7)."""
     if row == "After" or row == model:
         return "RetMask"
     try:
@@ -126,26 +123,17 @@ def place_of(record: dict) -> str:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two values that ought to agree, where each stands, and whether they do.
+    """Two values that ought to agree, where each stands, and whether they do."""
 
-    `check`: The kind of check.
-    `what`: What both values are about.
-    `value_a`, `value_b`: As printed or computed; text where names are compared.
-    `place_a`, `place_b`: Where each is printed, or from what it is computed.
-    `tolerance`: Difference that rounding for print cannot explain
-    (`rmutils.paper.tables.tolerance`).
-    `difference`: `value_a - value_b`; NaN for names.
-    """
-
-    check: str
-    what: str
-    value_a: float | str
-    place_a: str
+    check: str  # the kind of check
+    what: str  # what both values are about
+    value_a: float | str  # as printed or computed; text where names are compared
+    place_a: str  # where it is printed, or from what it is computed
     value_b: float | str
     place_b: str
-    tolerance: float
+    tolerance: float  # difference that rounding for print cannot explain (`paper.tables.tolerance`)
     agrees: bool
-    difference: float
+    difference: float  # `value_a - value_b`; NaN for names
 
 
 def equal(check: str, what: str, a: Printed, place_a: str, b: Printed, place_b: str) -> Comparison:
@@ -177,10 +165,8 @@ ABOUT_SCORES = ("mean of tasks", "same cell", "English against Japanese")
 
 
 def sentences(findings: pd.DataFrame) -> pd.DataFrame:
-    """How often each sentence of the papers was compared with a table, and how often it agrees.
-
-    Columns: `sentence` (with its place), `comparisons`, `disagree`; in the order of the audit.
-    """
+    """How often each sentence of the papers was compared with a table, and how often it agrees:
+    `sentence` (with its place), `comparisons`, `disagree`; in the order of the audit."""
     held = findings[findings.check.isin(ABOUT_SENTENCES)]
     # `statement` and `order of gains` quote the sentence in brackets, the others give its place.
     quoted = held.what.str.extract(r"\(((?:en|ja) .*)\)$")[0]
@@ -190,13 +176,10 @@ def sentences(findings: pd.DataFrame) -> pd.DataFrame:
 
 
 def beside_gains(findings: pd.DataFrame, tables: pd.DataFrame) -> pd.DataFrame:
-    """Disagreements about a model's HELMET scores beside what RetMask is reported to gain on it.
-
-    `findings`, `tables`: From `audit` and `load_tables`.
-    Columns: `model`; `smallest_gain`, `largest_gain`: RetMask minus the model before training, over
-    the input lengths of Tables 1 and 4 (English paper); `disagreements`, `largest`: how many, and
-    the largest (NaN if there is none). In HELMET points.
-    """
+    """Disagreements about a model's HELMET scores beside what RetMask is reported to gain on it,
+    from `audit` and `load_tables`, in HELMET points: `model`; `smallest_gain`, `largest_gain`:
+    RetMask minus the model before training, over the input lengths of Tables 1 and 4 (English
+    paper); `disagreements`, `largest`: how many, and the largest (NaN if there is none)."""
     scores = findings[findings.check.isin(ABOUT_SCORES)
                       & findings.what.str.endswith(("Average", *TASKS)) & ~findings.agrees]
     off = scores.difference.abs().groupby(scores.what.str.split(", ").str[0]).agg(["count", "max"])

@@ -41,10 +41,7 @@ from rmutils.paper.tables import (
 
 
 def map_numbers(scores: HeadScores) -> np.ndarray:
-    """Number the distinct maps of a detection.
-
-    Result: (runs,): 0 for the first run's map, the next number for each map not seen before.
-    """
+    """Number the distinct maps of a detection, (runs,), in the order in which they appear."""
     known: dict[bytes, int] = {}
     return np.array([known.setdefault(run.tobytes(), len(known)) for run in scores.runs])
 
@@ -63,10 +60,7 @@ def map_table(scores: HeadScores) -> pd.DataFrame:
 
 
 def stretches(maps: pd.DataFrame) -> pd.DataFrame:
-    """Join consecutive runs with the same map.
-
-    Columns: `model`, `start` (first run), `length` (runs), `map`, a row per stretch.
-    """
+    """Join consecutive runs with one map: `model`, `start` (first run), `length` (runs), `map`."""
     rows = []
     for model, own in maps.groupby("model", sort=False):
         start = 0

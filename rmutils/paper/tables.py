@@ -25,12 +25,9 @@ from rmutils.core.validation import checked
 class Printed:
     """A number together with the open interval of exact numbers that it may stand for.
 
-    Sums, differences, products and quotients carry the interval along (interval arithmetic), so
-    the tolerance of a recomputed number follows from the printed digits alone.
-
-    `value`: The number as printed, or computed from the numbers as printed.
-    `low`, `high`: Ends of the interval. For a number as printed: half a unit in its last place
-    away.
+    Sums, differences, products and quotients carry the interval along (interval arithmetic), so the
+    tolerance of a recomputed number follows from the printed digits alone. For a number as printed,
+    the ends are half a unit in its last place away.
     """
 
     value: Fraction
@@ -107,11 +104,8 @@ EDITIONS = {"en": "English edition", "ja": "Japanese edition"}
 
 @dataclass(frozen=True)
 class Schema:
-    """One CSV file of `data/paper/`: its columns, and which of them hold what.
-
-    A number column that is also in `blank` may be empty; so may every text column. The rows are
-    unique in `key`, if it is given.
-    """
+    """One CSV file of `data/paper/`: its columns, and which of them hold what. A number column that
+    is also in `blank` may be empty; so may every text column. Rows are unique in any `key`."""
 
     file: str
     columns: tuple[str, ...]
@@ -288,11 +282,8 @@ def load_score_bins(folder: Path = PAPER) -> pd.DataFrame:
 
 
 def load_published_scores(folder: Path = PAPER, *, distinct: bool = False) -> pd.DataFrame:
-    """Score of each head over the runs that the authors published, with a 95 % interval.
-
-    `distinct`: Count each distinct map once: most of the runs are copies
-    (`rmutils.paper.head_checks`).
-    """
+    """Score of each head over the runs that the authors published, with a 95 % interval. Most of
+    the runs are copies (`rmutils.paper.head_checks`): `distinct` counts each distinct map once."""
     return _frame(DISTINCT_SCORES if distinct else PUBLISHED_SCORES, folder)
 
 
@@ -321,8 +312,7 @@ COMPANIONS = Schema(
 
 
 def load_companions(folder: Path = PAPER) -> pd.DataFrame:
-    """The tables and lists of the texts that this book reads beside the paper: Ms-PoE, Share- and
-    Select-Attention, Olmo 3.
+    """The tables and lists of the texts that this book reads beside the paper.
 
     Columns: `source` (`ms-poe`: a summary, in Japanese, of Zhang et al., 2024; `share-select`:
     Taniguchi et al., undated, in Japanese; `olmo3`: a text, in Japanese, on how Olmo 3 was extended

@@ -71,25 +71,16 @@ class RetMaskConfig(Config):
 
 @dataclass(frozen=True)
 class RetMaskRun:
-    """Results of a run.
+    """Results of a run."""
 
-    `before`, `after`: On the same cases.
-    `heads`: Masked on the rejected side; empty if none were.
-    `pairs`: As `rmutils.preference.pairs.Pairs.table`.
-    `dropped`: Pairs left out, by reason.
-    `curve`: The training, step by step, as `rmutils.training.train` writes it.
-    `training`: Name of the stored training, with the weights.
-    `artifact`: All of this but `before`, which is a stored detection.
-    """
-
-    before: HeadScores
+    before: HeadScores  # on the same cases as `after`
     after: HeadScores
-    heads: list[Head]
-    pairs: pd.DataFrame
-    dropped: dict[str, int]
-    curve: pd.DataFrame
-    training: str
-    artifact: Artifact
+    heads: list[Head]  # masked on the rejected side; empty if none were
+    pairs: pd.DataFrame  # as `rmutils.preference.pairs.Pairs.table`
+    dropped: dict[str, int]  # pairs left out, by reason
+    curve: pd.DataFrame  # the training, step by step, as `rmutils.training.train` writes it
+    training: str  # name of the stored training, with the weights
+    artifact: Artifact  # all of this but `before`, which is a stored detection
 
 
 class RetMaskSteps:
@@ -235,13 +226,8 @@ def _run(steps: RetMaskSteps, folder: Path) -> dict:
 
 
 def half_of(heads: Iterable[Head], half: str) -> list[Head]:
-    """Return a random half of some heads, whatever their order, in that of layer and head.
-
-    Examples
-    --------
-    >>> half_of([(0, 1), (0, 2), (3, 0)], "1a"), half_of([(0, 1), (0, 2), (3, 0)], "1b")
-    ([(0, 1), (0, 2)], [(3, 0)])
-    """
+    """Return a random half of some heads, whatever their order, in that of layer and head: of seed
+    1, the halves `"1a"` and `"1b"`."""
     ordered = sorted(heads)
     order = np.random.default_rng(int(half[:-1])).permutation(len(ordered))
     larger = (len(ordered) + 1) // 2

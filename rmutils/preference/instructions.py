@@ -31,12 +31,10 @@ REDACTED = re.compile(r"\bNAME_\d+\b|<PRESIDIO_ANONYMIZED_\w+>")
 
 
 def pii(text: str) -> str | None:
-    """Return the kind of personal data in a text; None if none is found.
-
-    "We filter out samples with personal identifiable information" (appendix G). The paper does not
-    say how, and its code only skips what the publishers marked as redacted: the patterns are ours.
-    They do not find names and postal addresses.
-    """
+    """Return the kind of personal data in a text; None if none is found. "We filter out samples
+    with personal identifiable information" (appendix G). The paper does not say how, and its code
+    only skips what the publishers marked as redacted: the patterns are ours. They do not find names
+    and addresses."""
     return next((kind for kind, (pattern, check) in PII.items()
                  if any(check(match.group()) for match in pattern.finditer(text))), None)
 
@@ -93,12 +91,9 @@ so that every model gets the same instructions."""
 
 @dataclass(frozen=True)
 class Instruction:
-    """A user turn.
+    """A user turn."""
 
-    `id`: Hash of the text: the same in every source and every draw.
-    """
-
-    id: str
+    id: str  # hash of the text: the same in every source and every draw
     text: str
 
     @classmethod
@@ -108,13 +103,10 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Drawn:
-    """Instructions drawn from a source.
+    """Instructions drawn from a source."""
 
-    `instructions`: No two are the same.
-    `dropped`: How many were drawn and left out, by reason. One with several faults counts once.
-    """
-
-    instructions: tuple[Instruction, ...]
+    instructions: tuple[Instruction, ...]  # no two are the same
+    # how many were left out, by reason; one with several faults counts once
     dropped: dict[str, int]
 
 
@@ -123,11 +115,9 @@ Source = Callable[[int, int, LanguageModel | None], Drawn]
 
 
 def draw(source: str, count: int, *, seed: int = 0, lm: LanguageModel | None = None) -> Drawn:
-    """Draw `count` different instructions.
-
-    `source`: `world`: the short instructions of this project's invented world. `self`: the model
-    writes them. `lmsys`, `wildchat`, `guru`: data sets of the hub. Or a path that ends in `.jsonl`.
-    """
+    """Draw `count` different instructions: of `world`, the short ones of this project's invented
+    world; of `self`, the model writes them; of `lmsys`, `wildchat`, `guru`, data sets of the hub;
+    or of a path that ends in `.jsonl`."""
     if source.endswith(".jsonl"):
         return sieve(_read_jsonl(Path(source), seed), count, source)
     return SOURCES[source](count, seed, lm)
@@ -167,11 +157,9 @@ for _name, _source in {"world": _world, "self": _self,
 
 
 def sieve(candidates: Iterable[Candidate], count: int, source: str) -> Drawn:
-    """Take the first `count` candidates that may stay, and count the others by reason.
-
-    Case and spacing do not make a duplicate different. The paper is silent on that; the authors'
-    code compares Japanese translations (`duplicate_user_instruction_ja`).
-    """
+    """Take the first `count` candidates that may stay, and count the others by reason. Case and
+    spacing do not make a duplicate different. The paper is silent on that; the authors' code
+    compares Japanese translations (`duplicate_user_instruction_ja`)."""
     kept: dict[str, Instruction] = {}
     dropped: Counter[str] = Counter()
     with progress_bar(f"instructions from {source}", count, unit="instructions") as advance:
@@ -238,10 +226,8 @@ def draw_stored(
     source: str, count: int, *, seed: int, lm: LanguageModel, compute: Compute = "auto",
     command: str | None = None,
 ) -> tuple[Drawn, tuple[Artifact, ...]]:
-    """`draw`, but instructions of the source `self` are kept, and a stopped run goes on.
-
-    The other sources are files at hand or in the hub's own cache, and cost nothing to read again.
-    """
+    """`draw`, but instructions of the source `self` are kept, and a stopped run goes on. The other
+    sources cost nothing to read again: files at hand, or in the hub's own cache."""
     if source != "self":
         return draw(source, count, seed=seed, lm=lm), ()
 

@@ -202,11 +202,8 @@ def judge_stored(
     judge: Judge, first: pd.DataFrame, second: pd.DataFrame, *, compute: Compute = "auto",
     command: str | None = None,
 ) -> tuple[pd.DataFrame, Artifact]:
-    """A judge's scores of two responses to each instruction; a stopped run goes on.
-
-    Columns: `id`, `first`, `second`: the scores, NaN where the judge gave none; and where they are
-    kept.
-    """
+    """A judge's scores of two responses to each instruction, `id`, `first`, `second` (NaN where it
+    gave none), and where they are kept; a stopped run goes on."""
     inputs = {"judge": judge.identity, "instructions": digest(first["id"].tolist()),
               "first": digest(first["text"].tolist()), "second": digest(second["text"].tolist())}
     tables, artifact = JUDGED.obtain(

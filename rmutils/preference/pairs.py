@@ -28,19 +28,14 @@ as theirs is, and nothing is dropped for it."""
 class Pairs:
     """Pairs to train on, and what was left out.
 
-    Attributes
-    ----------
-    table : DataFrame
-        `id`, `prompt` (the instruction), `chosen`, `rejected`, `chosen_tokens`, `rejected_tokens`
-        (as generated: thoughts that were removed count, too), `chosen_finished`,
-        `rejected_finished` (False: cut at the longest that was allowed), `long` (one of them has
-        more than 2,000 tokens).
-    dropped : dict of str to int
-        How many pairs were left out, by reason: `empty`, `redacted`, `equal`. A pair with several
-        faults counts once.
+    `table`: `id`, `prompt` (the instruction), `chosen`, `rejected`, `chosen_tokens`,
+    `rejected_tokens` (as generated: thoughts that were removed count, too), `chosen_finished`,
+    `rejected_finished` (False: cut at the longest that was allowed), `long` (one of them has more
+    than 2,000 tokens).
     """
 
     table: pd.DataFrame
+    # how many, by reason (`empty`, `redacted`, `equal`); one with several faults counts once
     dropped: dict[str, int]
 
     def __repr__(self) -> str:
@@ -119,9 +114,8 @@ def longreward_pairs(lm: LanguageModel, count: int | None = None, seed: int = 0)
 
     The prompt is the context, an empty line and the query, as in the example of LongReward's
     README. It stays whole; training cuts it (`TrainRecipe.max_prompt_length`). The paper does not
-    say how these pairs were cut.
-
-    Result: Rows without context or query are dropped as `empty`, repeated prompts as `duplicate`.
+    say how these pairs were cut. Rows without context or query are `empty`, repeated prompts
+    `duplicate`.
     """
     kept: dict[Instruction, tuple[str, str]] = {}
     dropped: Counter[str] = Counter()

@@ -69,47 +69,28 @@ class ResponseConfig(Config):
 
 @dataclass(frozen=True)
 class Response:
-    """A model's answer to an instruction.
+    """A model's answer to an instruction."""
 
-    Attributes
-    ----------
-    id : str
-        Of the instruction.
-    text : str
-        Without the turn's end; thoughts included, between `<think>` and `</think>`.
-    tokens : int
-    finished : bool
-        False if it was cut at `max_new_tokens`.
-    """
-
-    id: str
-    text: str
+    id: str  # of the instruction
+    text: str  # without the turn's end; thoughts included, between `<think>` and `</think>`
     tokens: int
-    finished: bool
+    finished: bool  # False if it was cut at `max_new_tokens`
 
 
 class Backend:
-    """Something that answers.
-
-    Attributes
-    ----------
-    name, identity : str
-    together : int or None
-        Instructions that are given to it at once. All are asked again if one answer is missing, so
-        that a run that was stopped gives the same as one that was not. None: only the missing ones,
-        which is enough where an answer does not depend on the others.
-    workers : int
-        Processes that answer side by side. More than one needs `elsewhere`, which returns what
-        makes the backend in another process.
-    own_gpus : bool
-        It holds weights of its own, on GPUs of its own: `engines` and `tensor_parallel` of
-        `rmutils.training.compute_backend.ComputeBackend` say how many.
-    """
+    """Something that answers."""
 
     name: str
     identity: str
+    # Instructions that are given to it at once. All are asked again if one answer is missing, so
+    # that a run that was stopped gives the same as one that was not. None: only the missing ones,
+    # which is enough where an answer does not depend on the others.
     together: int | None = None
+    # Processes that answer side by side. More than one needs `elsewhere`, which returns what makes
+    # the backend in another process.
     workers: int = 1
+    # It holds weights of its own, on GPUs of its own: `engines` and `tensor_parallel` of
+    # `rmutils.training.compute_backend.ComputeBackend` say how many.
     own_gpus: ClassVar[bool] = False
 
     @classmethod

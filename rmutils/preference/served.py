@@ -37,11 +37,10 @@ class Server(Backend):
     """Servers of one model: of the whole one, of masked ones, or of both.
 
     Prompts go there as token ids of the model's own chat template, as with the other backends. The
-    server counts the tokens of a response.
-
-    `served`: What each server serves, by its address, as `{"http://127.0.0.1:8000":
-    "masked-model"}`: a folder that `export_masked` or `rmutils mask` wrote (of a copy,
-    `masked_heads.json` is enough), or, for a model without masked heads, what `load_model` takes.
+    server counts the tokens of a response. `served` tells what each server serves, by its address,
+    as `{"http://127.0.0.1:8000": "masked-model"}`: a folder that `export_masked` or `rmutils mask`
+    wrote (of a copy, `masked_heads.json` is enough), or, for a model without masked heads, what
+    `load_model` takes.
     """
 
     def __init__(self, lm: LanguageModel, served: Mapping[str, str | Path], *,
@@ -56,13 +55,8 @@ class Server(Backend):
 
     def respond(self, instructions: Sequence[Instruction], config: ResponseConfig,
                 done: Callable[[Response], None]) -> None:
-        """Sample a response to each instruction.
-
-        Raises
-        ------
-        UserError
-            No server has just these heads masked, or one fails and goes on failing.
-        """
+        """Sample a response to each instruction; raises UserError if no server has just these heads
+        masked, or one fails and goes on failing."""
         server = self._served.get((frozenset(config.heads), config.how if config.heads else "zero"))
         if server is None:
             known = "; ".join(f"{s.url}: {len(heads)}" for (heads, _), s in self._served.items())

@@ -35,20 +35,16 @@ inappropriate content" (its data card)."""
 
 @dataclass(frozen=True)
 class HubDataset:
-    """A data set of the hub.
-
-    `columns`: No others are read. Of chats, first the one with the messages, each a `role` and a
-    `content`, then those that say what may not be taken.
-    `buffer`: Rows that are shuffled together.
-    `parquet`: True if its files on the hub are parquet files, of which single columns can be read.
-    `instead`: What to do without it, for messages.
-    """
+    """A data set of the hub."""
 
     id: str
+    # No others are read. Of chats, first the one with the messages, each a `role` and a `content`,
+    # then those that say what may not be taken.
     columns: tuple[str, ...]
     split: str = "train"
-    buffer: int = 10_000
-    parquet: bool = True
+    buffer: int = 10_000  # rows that are shuffled together
+    parquet: bool = True  # its files on the hub are parquet, of which single columns can be read
+    # what to do without it, for messages
     instead: str = 'Or take the source "self" (the model writes its own instructions) or "world".'
 
     @property
@@ -98,11 +94,9 @@ def first_user_turn(messages: Iterable[dict]) -> str:
 
 
 def _mark(row: dict, marks: Iterable[str]) -> str | None:
-    """Say why the publishers' own marks rule a row out.
-
-    The authors' code skips what is `redacted`; the paper speaks of "standard filtering for toxic
-    content and personally identifiable information" (ethics considerations).
-    """
+    """Say why the publishers' own marks rule a row out. The authors' code skips what is `redacted`;
+    the paper speaks of "standard filtering for toxic content and personally identifiable
+    information" (ethics considerations)."""
     said = {name: row[name] for name in marks}
     if said.get("redacted"):
         return "redacted"
@@ -162,13 +156,11 @@ BATCH = {"cpu": 64, "cuda": 1024}
 def synthesize(
     lm: LanguageModel, count: int, seed: int = 0, journal: Path | None = None
 ) -> Iterator[Candidate]:
-    """Let the model write user turns, `DRAWS * count` at most.
+    """Let the model write user turns, `DRAWS * count` at most, each with what is wrong with it.
 
-    Magpie's script also ends a turn at its first line break, here only the model ends it; and what
-    Magpie filters later with reward models and neighbours stays here, but for the faults below.
-
-    Result: Text, and the reason if it is not a usable instruction: `unfinished`, `too short`,
-    `repetition` or `garbled`.
+    That is `unfinished`, `too short`, `repetition`, `garbled` or nothing. Magpie's script also ends
+    a turn at its first line break, here only the model ends it; and what Magpie filters later with
+    reward models and neighbours stays here, but for these faults.
     """
     if not lm.chat:
         raise UserError(f"{lm.name} has no chat template, so it cannot write user turns. Choose "

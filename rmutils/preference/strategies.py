@@ -29,34 +29,20 @@ class Strategy:
 
     What a strategy does is said here and nowhere else: another one is an instance with other
     values, or of a subclass with other methods, in `STRATEGIES`.
-
-    Attributes
-    ----------
-    name : str
-        As the paper prints it.
-    policy : rmutils.heads.masking.Policy or None
-        Which heads are masked for the rejected side; None: none. A subclass with a `choose_heads`
-        of its own may name another one.
-    objective : {"dpo", "sft"}
-        What is trained on the pairs.
-    reasoning : {"kept", "removed", "un-generated"}
-        What becomes of chains of thought (section 4.5): responses have them where the model
-        thinks, lose them, or are generated without.
-    smaller : bool
-        A smaller model gives the rejected responses.
-    judged : bool
-        A judge rates the responses of both sides before they become pairs.
-    released : callable, optional
-        Reads pairs that others have published, from a model, a count and a seed; nothing is
-        generated then.
     """
 
-    name: str
+    name: str  # as the paper prints it
+    # Which heads are masked for the rejected side; None: none. A subclass with a `choose_heads` of
+    # its own may name another one.
     policy: str | None = None
-    objective: Literal["dpo", "sft"] = "dpo"
+    objective: Literal["dpo", "sft"] = "dpo"  # what is trained on the pairs
+    # What becomes of chains of thought (section 4.5): responses have them where the model thinks,
+    # lose them, or are generated without.
     reasoning: Literal["kept", "removed", "un-generated"] = "kept"
-    smaller: bool = False
-    judged: bool = False
+    smaller: bool = False  # a smaller model gives the rejected responses
+    judged: bool = False  # a judge rates the responses of both sides before they become pairs
+    # Reads pairs that others have published, from a model, a count and a seed; nothing is generated
+    # then.
     released: Callable[[LanguageModel, int, int], Pairs] | None = None
 
     def choose_heads(self, scores: HeadScores, *, tau: float | None = None,
@@ -196,34 +182,15 @@ def contrast(
     *, heads: Sequence[Head] = (), other: Backend | None = None, judge: Judge | None = None,
     compute: Compute = "auto", command: str | None = None,
 ) -> Contrast:
-    """Preference pairs by one of the strategies.
+    """Preference pairs by one of the strategies that read no released pairs.
 
     All strategies share the chosen responses, those of the whole model, except Win-Lose-Pair: it
     draws a second response of the same model, and a judge tells which of the two is chosen.
-
-    Parameters
-    ----------
-    strategy : str
-        One of `STRATEGIES` that does not read released pairs.
-    backend : Backend
-        The model. Section 3: "the model used for response generation is the same as the target
-        model, by default"; appendix E trains on the pairs of another one.
-    config : ResponseConfig
-        Of the chosen side; its `heads` are to be empty.
-    heads : sequence of (layer, head)
-        Masked for the rejected side, by strategies with a `policy`.
-    other : Backend, optional
-        The smaller model, for strategies with `smaller`.
-    judge : Judge, optional
-        For strategies with `judged`.
-    compute : {"auto", "always", "never"}
-    command : str, optional
-        The command line that makes these pairs, for the manifests.
-
-    Raises
-    ------
-    UserError
-        There is no such strategy, it lacks what it needs, or no pair is left.
+    `backend`: The model. Section 3: "the model used for response generation is the same as the
+    target model, by default"; appendix E trains on the pairs of another one. `config`: Of the
+    chosen side; its `heads` are to be empty. `heads`: Masked for the rejected side, by strategies
+    with a `policy`. `other`: The smaller model, for those with `smaller`. `judge`: For those with
+    `judged`. `command`: The one that makes these pairs, for the manifests.
     """
     found = STRATEGIES[strategy]
     if found.released:

@@ -39,10 +39,9 @@ class VLLM(Backend):
     """vLLM's engine, which holds weights of its own.
 
     It cannot switch heads off. The masked model is exported to a temporary folder (`TMPDIR` says
-    where; it takes as much disk as the weights), from which the engine loads the weights.
-
-    On a GPU, load the model with `device="cpu"`: it is only exported. On a CPU the engine starts
-    processes; a script that calls this must begin its work under `if __name__ == "__main__":`.
+    where; it takes as much disk as the weights), from which the engine loads the weights. On a GPU,
+    load the model with `device="cpu"`: it is only exported. On a CPU the engine starts processes; a
+    script that calls this must begin its work under `if __name__ == "__main__":`.
     """
 
     def __init__(self, lm: LanguageModel, *, named: str | None = None, workers: int = 1,
@@ -75,13 +74,8 @@ class VLLM(Backend):
 
     def respond(self, instructions: Sequence[Instruction], config: ResponseConfig,
                 done: Callable[[Response], None]) -> None:
-        """Sample a response to each instruction.
-
-        Raises
-        ------
-        UserError
-            The engine does not start, or refuses a prompt; with its reason.
-        """
+        """Sample a response to each instruction; raises UserError, with the engine's reason, if
+        that does not start or refuses a prompt."""
         if not instructions:
             return
         try:

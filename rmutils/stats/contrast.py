@@ -54,21 +54,8 @@ def contrast(
     Every table, figure and verdict that says what one condition has more than another takes its
     numbers from here. The interval allows for other units and other seeds, p for other units only
     (see `sign_flip_test`).
-
-    Parameters
-    ----------
-    differences : array_like
-        (units,), or (units, seeds): seeds are training runs, or random choices of heads.
-    clusters, strata, seed
-        As for `rmutils.stats.draws`.
-    bounds : (float, float)
-        As for `rmutils.stats.interval_of`.
-
-    Examples
-    --------
-    >>> found = contrast([[1, 0], [1, 1], [0, 1], [1, 1], [1, 0], [1, 1]], bounds=(-1, 1))
-    >>> float(found.value), found.p, found.clusters, found.seeds
-    (0.75, 0.03125, 6, 2)
+    `differences`: (units,), or (units, seeds): seeds are training runs, or random choices of heads.
+    `clusters`, `strata`, `seed`: As for `rmutils.stats.draws`. `bounds`: As for `interval_of`.
     """
     values = np.asarray(differences, dtype=float)
     table = values if values.ndim > 1 else values[:, None]
@@ -84,31 +71,16 @@ def compare(
 ) -> pd.DataFrame:
     """Compare several strategies with a base, sample by sample.
 
-    Parameters
-    ----------
-    table : DataFrame
-        `strategy`, `seed`, `sample`, `score`, a row each; optionally `cluster` (samples that share
-        a context) and `stratum` (tasks: the effect is the plain mean over them; a cluster lies
-        within one). Samples that either of two strategies has no score for (NaN) count for neither.
-    base : str
-        The strategy that the others are compared with. With one seed, as a model before training,
-        it stands against all seeds of the others; otherwise seeds are paired.
-    bounds : (float, float)
-        As for `interval_of`, of a difference of two scores.
-
-    Returns
-    -------
-    DataFrame
-        A row per strategy: `strategy`, `effect` (its mean minus that of the base), `low`, `high`
-        (95 %, over samples and seeds), `p` (see `sign_flip_test`; NaN where so few clusters cannot
-        reach 0.05), `p_holm` (of this table), `smallest_effect`, `seeds`, `samples`, `clusters`.
-
-    Raises
-    ------
-    ValueError
-        No such base, a sample scored twice, or no common seed.
-    UserError
-        Fewer than two clusters in a task.
+    `table`: `strategy`, `seed`, `sample`, `score`, a row each; optionally `cluster` (samples that
+    share a context) and `stratum` (tasks: the effect is the plain mean over them; a cluster lies
+    within one). Samples that either of two strategies has no score for (NaN) count for neither.
+    `base`: With one seed, as a model before training, it stands against all seeds of the others;
+    otherwise seeds are paired. `bounds`: Of a difference of two scores.
+    Result: A row per strategy: `strategy`, `effect` (its mean minus that of the base), `low`,
+    `high` (95 %, over samples and seeds), `p` (see `sign_flip_test`; NaN where so few clusters
+    cannot reach 0.05), `p_holm` (of this table), `smallest_effect`, `seeds`, `samples`, `clusters`.
+    ValueError: no such base, a sample scored twice, no common seed. UserError: fewer than two
+    clusters in a task.
     """
     rows = []
     for strategy in table.loc[table["strategy"] != base, "strategy"].unique():
@@ -129,10 +101,8 @@ def compare(
 
 
 def paired(table: pd.DataFrame, strategy: str, base: str) -> tuple[Array, Array, Array]:
-    """Scores of two strategies side by side, from a table as for `compare`.
-
-    Result: (samples, seeds, 2): of the strategy and of the base; (samples,): clusters, and strata.
-    """
+    """Scores of two strategies side by side, from a table as for `compare`: (samples, seeds, 2), of
+    the strategy and of the base; (samples,): clusters, and strata."""
     places = [name for name in ("stratum", "cluster", "sample") if name in table]
     wide = table.pivot(index=places, columns=["strategy", "seed"], values="score")
     if missing := {strategy, base} - set(wide.columns.get_level_values(0)):
@@ -161,9 +131,8 @@ def sign_flip_test(
     Whole clusters of samples change their signs, with the mean over seeds as their value. So the
     test is about these trainings on other samples; other trainings are in the interval only. (Signs
     of five seeds have 32 patterns, and no p below 1/16.) It is exact if there are no more patterns
-    than `flips`; else p is (1 + k) / (1 + flips), with k of the drawn ones as large.
-
-    `values`: (samples, seeds): differences. Clusters and strata are as for `draws`.
+    than `flips`; else p is (1 + k) / (1 + flips), with k of the drawn ones as large. `values`
+    (samples, seeds) are differences; clusters and strata are as for `draws`.
     """
     frame = pd.DataFrame({"value": values.mean(1),
                           "cluster": np.arange(len(values)) if clusters is None else clusters,
@@ -176,13 +145,7 @@ def sign_flip_test(
 
 
 def chance_p(found: float, by_chance: npt.ArrayLike, *, exact: bool = False) -> float:
-    """Two-sided p: how often chance gives what is as far from 0; `exact` if it is all there is.
-
-    Examples
-    --------
-    >>> chance_p(0.3, [0.1, -0.3, 0.2])
-    0.5
-    """
+    """Two-sided p: how often chance gives what is as far from 0; `exact` if it is all there is."""
     large = np.abs(by_chance) >= abs(found) * (1 - TIE)
     return float(large.mean() if exact else (1 + large.sum()) / (1 + len(large)))
 

@@ -31,10 +31,8 @@ class Correlation(NamedTuple):
 
 
 def pearson(x: npt.ArrayLike, y: npt.ArrayLike) -> Correlation:
-    """Return Pearson's r with Fisher's interval.
-
-    That each point is uncertain itself makes a correlation weaker than that of the true values.
-    """
+    """Return Pearson's r with Fisher's interval. That each point is uncertain itself makes a
+    correlation weaker than that of the true values."""
     found = pearsonr(x, y)
     low, high = found.confidence_interval()
     return Correlation(found.statistic, low, high, found.pvalue)
@@ -63,11 +61,9 @@ def correlation(
     x: npt.ArrayLike, y: npt.ArrayLike, errors: npt.ArrayLike, *, resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Interval:
-    """Pearson's r, with an interval for few points whose `y` are uncertain themselves.
-
-    On Fisher's scale the variance is 1 / (n - 3) for the choice of points, plus that of a
-    simulation that adds normal errors to every `y`. Ends are NaN for fewer than four points.
-    """
+    """Pearson's r, with an interval for few points whose `y` are uncertain themselves. On Fisher's
+    scale the variance is 1 / (n - 3) for the choice of points, plus that of a simulation that adds
+    normal errors to every `y`. Ends are NaN for fewer than four points."""
     first, second = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     r = float(np.corrcoef(first, second)[0, 1])
     if len(first) < 4:

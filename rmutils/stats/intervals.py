@@ -45,13 +45,7 @@ MORE_POINTS: Bounds = (-100.0, 100.0)  # of two scores in points
 
 class Interval(NamedTuple):
     """An estimate with the ends of its interval: numbers, or arrays of one shape. Ends are NaN
-    where there was nothing to draw from.
-
-    Examples
-    --------
-    >>> print(Interval(0.5, 0.25, 0.75), Interval(1.0, math.nan, math.nan), sep="; ")
-    0.5, interval 0.25 to 0.75; 1, a single sample has no interval
-    """
+    where there was nothing to draw from."""
 
     value: Any
     low: Any
@@ -76,15 +70,7 @@ def interval(
     strata: npt.ArrayLike | None = None, *, seeds: bool = False, bounds: Bounds = ANY,
     cases: int | None = None, resamples: int = RESAMPLES, seed: int = 0,
 ) -> Interval:
-    """Mean with its 95 % interval; parameters as for `draws` and `interval_of`.
-
-    Examples
-    --------
-    >>> found = [1, 1, 1, 0, 1, 1, 0, 0, 1, 1]  # two answers about each of five needles
-    >>> value, low, high = interval(found, [0, 0, 1, 1, 2, 2, 3, 3, 4, 4], bounds=SHARE)
-    >>> float(value), float(high)
-    (0.7, 1.0)
-    """
+    """Mean with its 95 % interval; parameters as for `draws` and `interval_of`."""
     return interval_of(draws(values, clusters, strata, seeds=seeds, resamples=resamples, seed=seed),
                        bounds=bounds, cases=cases)
 
@@ -100,12 +86,9 @@ def draws(
     the same for all seeds, and by other seeds on all samples. Chance that lies in a sample under a
     seed counts in both, so intervals are rather too long. A single seed is not drawn, and the mean
     is of that training.
-
-    `values`: (samples, ...), or (samples, seeds, ...) with `seeds`.
-    `clusters`: (samples,): which are drawn together. Default: each by itself.
-    `strata`: (samples,): tasks. Their means are averaged; clusters are drawn within each.
-    `seeds`: Whether the second axis of `values` is drawn, too: trainings, or random choices of
-    heads.
+    `values`: (samples, ...), or with `seeds` (trainings, or random choices of heads, to be drawn,
+    too) (samples, seeds, ...). `clusters`: (samples,): which are drawn together; default: each by
+    itself. `strata`: (samples,): tasks; their means are averaged, and clusters drawn within each.
     Result: (1 + resamples, ...): the mean itself, then its draws; NaN where a stratum has one
     cluster.
     """
@@ -128,11 +111,8 @@ def interval_of(
     drawn: npt.ArrayLike, *, bounds: Bounds = ANY, centred: bool = False, cases: int | None = None,
     level: float = LEVEL,
 ) -> Interval:
-    """The interval of a quantity from its draws.
-
-    `drawn`: (1 + resamples, ...): the quantity itself, then its draws. Draws that are not finite
-    (none of their needles was found, say) are left out.
-    """
+    """The interval of a quantity from `drawn` (1 + resamples, ...): the quantity itself, then its
+    draws. Those that are not finite (none of their needles was found, say) are left out."""
     every = np.asarray(drawn, dtype=float)
     value, rest = every[0], every[1:]
     if not len(rest):
@@ -177,17 +157,13 @@ def crossed_interval(
     effects, as in an analysis of variance. Half the interval, squared, is the variance by clusters
     plus that by draws minus what both share, each times the square of Student's t (the modified
     large sample method); an effect below the noise counts as noise. By the simulation in the tests
-    it covers 94 to 97 %, and 98 % where neither clusters nor draws differ. It covers only about
-    91 % of shares whose spread lies almost wholly between five draws: draw more there. Ends are
-    NaN with fewer clusters or draws than `FEWEST_CLUSTERS` and `FEWEST_DRAWS`.
-
+    it covers 94 to 97 %, and 98 % where neither clusters nor draws differ. It covers only about 91
+    % of shares whose spread lies almost wholly between five draws: draw more there. Ends are NaN
+    with fewer clusters or draws than `FEWEST_CLUSTERS` and `FEWEST_DRAWS`. Burdick and Graybill
+    (1992), "Confidence Intervals on Variance Components"; Satterthwaite (1946), Biometrics Bulletin
+    2.
     `values`: (samples, draws), or (samples,): a single draw, which the interval then is about.
     `clusters`, `strata`: As for `draws`.
-
-    References
-    ----------
-    Burdick and Graybill (1992), "Confidence Intervals on Variance Components". Satterthwaite
-    (1946), Biometrics Bulletin 2.
     """
     table = np.asarray(values, dtype=float)
     table = table if table.ndim > 1 else table[:, None]
@@ -223,13 +199,7 @@ def crossed_interval(
 
 def expansion(count: int, level: float = LEVEL) -> float:
     """By how much a percentile interval from so many independent values is too short (Hesterberg,
-    2015); NaN for one value.
-
-    Examples
-    --------
-    >>> [round(expansion(count), 2) for count in (3, 5, 20, 200)]
-    [2.69, 1.58, 1.1, 1.01]
-    """
+    2015): 2.69 for 3, 1.58 for 5, 1.1 for 20, 1.01 for 200; NaN for one value."""
     if count < 2:
         return math.nan
     quantile = (1 + level) / 2

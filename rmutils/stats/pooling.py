@@ -14,20 +14,12 @@ from rmutils.stats.intervals import LEVEL, Interval
 
 
 class Pooled(NamedTuple):
-    """The mean effect over studies, with its 95 % interval.
-
-    Attributes
-    ----------
-    value, low, high : float
-    between : float
-        Standard deviation of the true effects of the studies, as estimated.
-    studies : int
-    """
+    """The mean effect over studies, with its 95 % interval."""
 
     value: float
     low: float
     high: float
-    between: float
+    between: float  # standard deviation of the true effects of the studies, as estimated
     studies: int
 
     @property
@@ -62,45 +54,22 @@ def heterogeneity(values: npt.ArrayLike, errors: npt.ArrayLike) -> Heterogeneity
 
 
 def tau_squared(values: npt.ArrayLike, errors: npt.ArrayLike) -> float:
-    """Variance of the true values behind estimates, from Cochran's Q.
-
-    References
-    ----------
-    DerSimonian and Laird (1986), "Meta-analysis in clinical trials", Controlled Clinical Trials 7.
-    """
+    """Variance of the true values behind estimates, from Cochran's Q. DerSimonian and Laird (1986),
+    "Meta-analysis in clinical trials", Controlled Clinical Trials 7."""
     weights = np.asarray(errors, dtype=float) ** -2.0
     q, freedom, _ = heterogeneity(values, errors)
     return float(max(q - freedom, 0) / (weights.sum() - (weights**2).sum() / weights.sum()))
 
 
 def pool(effects: npt.ArrayLike, errors: npt.ArrayLike) -> Pooled:
-    """Pool the effects of several studies, whose true effects may differ.
+    """Pool the effects of two or more studies, whose true effects may differ.
 
-    A study weighs 1 / (its squared error + the variance between studies), which is chosen by Paule
-    and Mandel: so that the effects scatter around their mean as much as the weights say. The
-    interval is that of Hartung and Knapp, with Student's t, and is never narrower than the weights
-    alone would make it: with a handful of studies their scatter may be small by luck.
-
-    Parameters
-    ----------
-    effects, errors : array_like
-        (studies,): estimates and their standard errors.
-
-    Raises
-    ------
-    ValueError
-        Fewer than two studies, or an error that is not a positive number.
-
-    References
-    ----------
+    A study weighs 1 / (its squared standard error + the variance between studies), which is chosen
+    by Paule and Mandel: so that the effects scatter around their mean as much as the weights say.
+    The interval is that of Hartung and Knapp, with Student's t, and is never narrower than the
+    weights alone would make it: with a handful of studies their scatter may be small by luck.
     Hartung and Knapp (2001), Statistics in Medicine 20. Röver, Knapp and Friede (2015), BMC Medical
     Research Methodology 15.
-
-    Examples
-    --------
-    >>> found = pool([0.3, -0.2, 0.4], [0.1, 0.2, 0.15])
-    >>> round(found.value, 2), round(found.low, 2), round(found.high, 2)
-    (0.19, -0.57, 0.95)
     """
     y, squared = np.asarray(effects, float), np.square(np.asarray(errors, float))
     if len(y) < 2 or not (np.isfinite(y).all() and (squared > 0).all()):

@@ -246,10 +246,7 @@ def train_stored(
     means: Launch | None = None, at_once: int | None = None, label: str | None = None,
 ) -> tuple[LanguageModel, Artifact]:
     """`train`, but a training that is stored already is read instead; a stopped one goes on.
-
-    `pairs`: Columns `prompt`, `chosen`, `rejected`.
-    `means`: How they share the training. None: it takes this process.
-    """
+    `means`: How the processes share it; None: it takes this one."""
     def make(folder: Path) -> dict:
         if means:
             lm.check_as_loaded()

@@ -39,11 +39,9 @@ class _Watched:
         """TRL tells the hub of each training; a training of ours is nobody's business."""
 
     def create_accelerator_and_postprocess(self) -> None:
-        """Keep log-probabilities in float32 under FSDP too.
-
-        There accelerate rounds all that the model gives to the precision of the computation; the
-        sum over an answer of some hundred tokens would come in steps of 1 or 2 in bfloat16.
-        """
+        """Keep log-probabilities in float32 under FSDP too. There accelerate rounds all that the
+        model gives to the precision of the computation; the sum over an answer of some hundred
+        tokens would come in steps of 1 or 2 in bfloat16."""
         super().create_accelerator_and_postprocess()
         plugin = getattr(self.accelerator.state, "fsdp_plugin", None)
         if plugin and plugin.mixed_precision_policy:
@@ -85,12 +83,9 @@ class WatchedSFT(_Watched, SFTTrainer):
 
 
 class WatchedDPO(_Watched, DPOTrainer):
-    """TRL's DPO on pairs that are token ids already.
-
-    The reference model's log-probabilities are computed once, before any weight changes, and kept
-    beside the data under a name made from the data and the weights: a training that goes on finds
-    them there.
-    """
+    """TRL's DPO on pairs that are token ids already. The reference model's log-probabilities are
+    computed once, before any weight changes, and kept beside the data under a name made from the
+    data and the weights: a training that goes on finds them there."""
 
     def _prepare_dataset(self, dataset, *_) -> datasets.Dataset:
         return dataset
@@ -170,11 +165,8 @@ def arguments(recipe: TrainRecipe, folder: Path) -> DPOConfig | SFTConfig:
 
 @contextmanager
 def finite_attention(device: torch.device) -> Iterator[None]:
-    """Keep attention on a GPU to PyTorch's plain kernel.
-
-    The fused ones can give gradients that are not a number for padded batches in bfloat16. On
-    other devices nothing changes.
-    """
+    """Keep attention on a GPU to PyTorch's plain kernel: the fused ones can give gradients that are
+    not a number for padded batches in bfloat16. On other devices nothing changes."""
     with sdpa_kernel(SDPBackend.MATH) if device.type == "cuda" else nullcontext():
         yield
 

@@ -113,11 +113,9 @@ def document_citations(
 
 
 def listings(world: Chronicle, length: int, count: Count, questions: int) -> list[Question]:
-    """All persons of whom something is true, with the numbers of their documents.
-
-    Each question is about a relation of its own, and two or three persons have the same value in
-    it. Whoever else the documents give that value is an answer, too.
-    """
+    """All persons of whom something is true, with the numbers of their documents. Each question is
+    about a relation of its own, in which two or three persons share a value; so is whoever else the
+    documents give it an answer."""
     persons = [world.entity("person") for _ in range(SHARED)]
     facts: dict[str, list[Fact]] = {person: [] for person in persons}
     asked = []
@@ -153,12 +151,9 @@ def _listed(world: Chronicle, question: Question, relation: str, value: str) -> 
 
 
 def rankings(world: Chronicle, length: int, count: Count, questions: int) -> list[Question]:
-    """Documents to be ranked by how well they answer one question each.
-
-    The document that holds the answer has grade 2. Those about the same subject, or that tell the
-    same relation of another, have grade 1. `golds` and the answer are those of
-    `rmutils.corpora.world.lookups.rerank`.
-    """
+    """Documents to be ranked by how well they answer one question each: grade 2 for the one with
+    the answer, 1 for the same subject, or the same relation of another. `golds` and the answer are
+    those of `rmutils.corpora.world.lookups.rerank`."""
     asked, pieces = right(world, questions)
     near = [alike(world, fact.relation) for fact in asked]
     before, after = world.wording(FRAMES["rerank"])
@@ -179,14 +174,9 @@ def _ranked(world: Chronicle, question: Question, asked: Fact) -> Question:
 
 
 class LabelForm(NamedTuple):
-    """How examples and question of a labelling task are written.
+    """How examples and question of a labelling task are written."""
 
-    `example`: With `{text}` and `{label}`.
-    `before`, `after`: Around the examples, the second with the text that is asked about as `{q}`.
-    None: as the world words it.
-    """
-
-    example: str = "Text: {text} Label: {label}"
+    example: str = "Text: {text} Label: {label}"  # with `{text}` and `{label}`
     before: str | None = None
     after: str | None = None
 

@@ -79,21 +79,14 @@ Kind = Literal["person", "place", "object", "event"]
 
 @dataclass(frozen=True)
 class Relation:
-    """One relation between a subject and a value.
-
-    `value`: An entity kind, or the name of a phrase list in `rmutils.corpora.world.facts.values`.
-    `noun`: What the value is to the subject, as in "the mayor of {s}"; for questions over two
-    facts.
-    `statements`: Sentences with `{s}` and `{v}`; the first is the wording of the answer.
-    `questions`: Questions with `{s}`.
-    """
+    """One relation between a subject and a value."""
 
     name: str
     subject: Kind
-    value: str
-    noun: str
-    statements: tuple[str, ...]
-    questions: tuple[str, ...]
+    value: str  # an entity kind, or a phrase list in `rmutils.corpora.world.facts.values`
+    noun: str  # what the value is to the subject, "the mayor of {s}"; for questions over two facts
+    statements: tuple[str, ...]  # with `{s}` and `{v}`; the first is the wording of the answer
+    questions: tuple[str, ...]  # with `{s}`
 
     @property
     def reworded(self) -> str:

@@ -36,10 +36,7 @@ def mixed(world: World, rivals: Iterator[Piece]) -> Iterator[Piece]:
 
 
 def rivals(world: World, facts: Sequence[Fact]) -> Iterator[Piece]:
-    """Facts easily taken for those: of the same relation, or about the same subject.
-
-    They end when no subject is left.
-    """
+    """Facts easily taken for those, while any are left: of the same relation or subject."""
     keys = [(fact.subject, other.name) for fact in facts
             for other in OF_KIND[fact.spec.subject]]
     world.random.shuffle(keys)
@@ -309,10 +306,9 @@ def citations(world: World, length: int, count: Count) -> Sample:
 def rerank(world: World, length: int, count: Count) -> Sample:
     """Documents to be ranked by how well they answer a question.
 
-    One document holds the answer (grade 2). Some are about the same subject, or tell the same
-    relation of another (grade 1). The others do neither (grade 0). The answer names the documents
-    of grades 2 and 1, those of one grade by their number, and `golds` holds "number:grade" for
-    each of them.
+    Grade 2 is the document with the answer. Grade 1 are some about the same subject, or that tell
+    the same relation of another; the others are grade 0. The answer names those of grades 2 and 1,
+    within a grade by number, and `golds` holds "number:grade" for each of them.
     """
     (fact,), (piece,), (line,) = right_documents(world, 1)
     near = []

@@ -26,26 +26,20 @@ PARAGRAPH = 6
 class Sample:
     """One instruction or task with all that is known about its answer.
 
-    `kind`: Which instruction or task it is.
-    `before`, `context`, `after`: The user turn in three parts. `context` is the long text (empty in
-    short instructions), the only part that may be cut to fit a window.
-    `answer`: A right answer, in full.
-    `golds`: What a right answer must hold, such as the value asked for.
-    `support`: Sentences of the context from which the answer follows.
-    `key_points`: The sentences that a good summary holds; empty in other kinds.
-    `thinking`: The chain of look-ups that leads to the answer; empty where there is nothing to look
-    up.
+    The user turn is `before`, `context` and `after`; the long text `context`, empty in short
+    instructions, is the only part that may be cut to fit a window.
     """
 
-    kind: str
+    kind: str  # which instruction or task it is
     before: str
-    answer: str
+    answer: str  # a right answer, in full
     context: str = ""
     after: str = ""
-    golds: tuple[str, ...] = ()
-    support: tuple[str, ...] = ()
+    golds: tuple[str, ...] = ()  # what a right answer must hold, such as the value asked for
+    support: tuple[str, ...] = ()  # sentences of the context from which the answer follows
+    # the sentences that a good summary holds; empty in other kinds
     key_points: tuple[str, ...] = ()
-    thinking: str = ""
+    thinking: str = ""  # the chain of look-ups that leads to the answer; empty without one
 
     @property
     def prompt(self) -> str:

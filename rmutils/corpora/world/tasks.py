@@ -55,10 +55,7 @@ def labels(world: World, number: int) -> list[str]:
 
 def classify(world: World, length: int, count: Count) -> Sample:
     """The label of a text, learned from examples classed by relation or by kind of subject.
-
-    `support` holds all examples of the right class. Each sample has new labels, so that only the
-    examples give them away.
-    """
+    `support` holds all examples of the right class. Only the examples give away the labels."""
     number = world.random.randint(2, max(2, min(6, length // 60)))
     if world.random.random() < 0.5:
         classes = [[name] for name in world.random.sample(list(RELATIONS), number)]
@@ -96,10 +93,7 @@ def classify(world: World, length: int, count: Count) -> Sample:
 
 
 def summary(world: World, length: int, count: Count) -> Sample:
-    """A text's facts about one entity, among sentences about others and about nothing.
-
-    The key points are all the facts about the entity, in the order of the text.
-    """
+    """A text's facts about one entity, in their order, among sentences about other things."""
     kind = world.random.choice(list(OF_KIND))
     subject = world.entity(kind)
     number = world.random.randint(3, max(3, min(6, length // 50)))
@@ -143,11 +137,11 @@ SETS = ("needles", "reworded", "plain", "literal", "paraphrased")
 def held_out_needles(index: int) -> tuple[str, dict[str, Needle]]:
     """Haystack and needle number `index`, in each of `SETS`.
 
-    The haystack never speaks of the needle's subject, nor of its relation, whomever about. The
-    needle stands in a frame that training never has, and so does its question; the plain question
-    is the same without its frame. The literal and the paraphrased needle are the same sentence,
-    whose noun the literal question repeats. The paraphrased question has nothing of it but the
-    subject's name. Training has both questions about that sentence.
+    The haystack never speaks of the needle's subject, nor of its relation, whomever about. Needle
+    and question stand in frames that training never has; the plain question is the same without its
+    frame. The literal and the paraphrased needle are the same sentence, whose noun the literal
+    question repeats; the paraphrased one has nothing of it but the subject's name. Training has
+    both questions.
     """
     world, relation = World(f"haystack-{index}", "held_out"), ASKED[index % len(ASKED)]
     haystack = paragraphs(padding(world, SIZE, len, avoid={relation}))

@@ -37,21 +37,14 @@ Make = Callable[[int, int], list[Item]]
 
 @dataclass(frozen=True)
 class Task:
-    """A kind of ability.
-
-    `corpus`: Which models have it: teaching models or others (`LanguageModel.corpus`).
-    `make`: Makes its items: see `Make`.
-    `chance`: What the best constant answer is worth on average, 0 to 100.
-    `max_new_tokens`: Longest answer.
-    `sandboxed`: Whether answers are programs, which are run
-    (`rmutils.evaluation.abilities.sandbox`). Where that is not possible, the task is skipped.
-    """
+    """A kind of ability."""
 
     name: str
-    corpus: str
-    make: Make
-    chance: float = 0.0
-    max_new_tokens: int = 64
+    corpus: str  # which models have it: teaching models or others (`LanguageModel.corpus`)
+    make: Make  # makes its items: see `Make`
+    chance: float = 0.0  # what the best constant answer is worth on average, 0 to 100
+    max_new_tokens: int = 64  # longest answer
+    # answers are programs, to be run; where that is not possible, the task is skipped
     sandboxed: bool = False
 
 

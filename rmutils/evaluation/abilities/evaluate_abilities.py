@@ -90,14 +90,11 @@ class GeneralConfig(Config):
 
 @dataclass(frozen=True)
 class General:
-    """General abilities, as measured.
+    """General abilities, as measured."""
 
-    `samples`: `task`, `kind`, `sample` (number within the task), `score` (0 to 100), `response`.
-    `drift`: A row per passage of held-out text: `passage` and what `passage_drift` gives; empty
-    without a base model.
-    """
-
+    # `task`, `kind`, `sample` (number within the task), `score` (0 to 100), `response`
     samples: pd.DataFrame
+    # for each passage of held-out text, `passage_drift`; empty without a base model
     drift: pd.DataFrame
 
 
@@ -222,11 +219,8 @@ def evaluate_general_stored(
     model: str, config: GeneralConfig = GeneralConfig(), *, base: str | None = None,
     compute: Compute = "auto", command: str | None = None, workers: int = 1,
 ) -> tuple[General, Artifact]:
-    """`evaluate_general` of a model by its name, but a stored result is read instead.
-
-    A stored result is read with all its tasks. Where it has to be computed and a task to be
-    skipped, it is that of a configuration without the task.
-    """
+    """`evaluate_general` of a model by its name, but a stored result is read instead, with all its
+    tasks. If a task has to be skipped, the result is that of a configuration without it."""
     if base is None and (is_training(model) or recorded_base(Path(model))):
         base = base_of(model)
     ref = ModelRef(model, base)
@@ -270,9 +264,9 @@ def passage_drift(
 ) -> dict[str, float]:
     """Sums over the tokens of a text from `known` on.
 
-    Result: `tokens`; `base_nats` and `nats`: minus the log-probability that the base model and the
-    trained one give the text; `from_base`: sum of p ln(p / q) with the base model's p and the
-    trained model's q for the next token; `from_trained`: the same with p and q exchanged.
+    `tokens`; `base_nats` and `nats`: minus the log-probability that the base model and the trained
+    one give the text; `from_base`: sum of p ln(p / q) with the base model's p and the trained
+    model's q for the next token; `from_trained`: the same with p and q exchanged.
     """
     mine, theirs = (next_token_logits(model, text)[known - 1:-1].double().log_softmax(-1)
                     for model in (lm, base))
@@ -288,13 +282,8 @@ def passage_drift(
 
 
 def drift_table(passages: pd.DataFrame) -> pd.DataFrame:
-    """Means per token, with intervals.
-
-    `passages`: `passage`, optionally `seed` (of several trainings), and the columns of
-    `passage_drift`.
-    Columns: `measure`, `value`, `low`, `high` (95 %, over passages and seeds). Divergences and the
-    change of the loss are in nats per token.
-    """
+    """Means per token over the rows of `passage_drift`: `measure`, `value`, `low`, `high` (95 %,
+    over passages and any seeds). Divergences and the loss's change are in nats per token."""
     of_seeds = passages if "seed" in passages else passages.assign(seed=0)
     sums = np.stack([of_seeds.pivot(index="passage", columns="seed", values=name)
                      for name in _SUMS], axis=-1)

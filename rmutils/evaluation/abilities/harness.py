@@ -41,20 +41,13 @@ INSTALL = 'pip install "lm-eval[hf,math]"'
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A benchmark in the harness.
+    """A benchmark in the harness."""
 
-    `task`: Its name there, of a task or a group of tasks.
-    `metric`, `filter`: The number that is read: how answers are marked, and how they are found in a
-    response.
-    `questions`: How many it has, of the data set.
-    `unsafe`: Whether the harness executes what the model writes. It does so without a sandbox.
-    """
-
-    task: str
-    metric: str
-    filter: str = "none"
-    questions: int = 0
-    unsafe: bool = False
+    task: str  # its name there, of a task or a group of tasks
+    metric: str  # the number that is read: how answers are marked
+    filter: str = "none"  # and how they are found in a response
+    questions: int = 0  # how many it has, of the data set
+    unsafe: bool = False  # whether the harness executes, without a sandbox, what the model writes
 
 
 BENCHMARKS: dict[str, Benchmark] = {
@@ -211,12 +204,9 @@ def find_results(folder: Path) -> Path | None:
 def read_results(
     folder: Path, known: Mapping[str, Benchmark] = BENCHMARKS
 ) -> tuple[pd.DataFrame, dict[str, str]]:
-    """Scores of single questions, checked against the means that the harness wrote.
-
-    Result: `task` (the benchmark's name), `kind` (the harness's task, of a group), `sample`,
-    `score` (0 to 100), `response`; and `model`, `version` (of the harness), `date`, `versions` (of
-    the tasks).
-    """
+    """Scores of single questions, checked against the means that the harness wrote: `task` (the
+    benchmark's name), `kind` (the harness's task, of a group), `sample`, `score` (0 to 100),
+    `response`; and `model`, `version` (of the harness), `date`, `versions` (of the tasks)."""
     path = find_results(folder)
     if path is None:
         raise UserError(f"{folder} holds no results of lm-evaluation-harness (results_*.json). "

@@ -122,9 +122,9 @@ def mt_bench(
 ) -> pd.DataFrame:
     """Answer the questions turn by turn and have every answer rated.
 
-    Result: A row per answer: `task`, `kind` (category), `sample` (number of the question), `turn`
-    (from 1), `score` (ten times the rating, so that it ends at 100; NaN where the judge gave none:
-    such answers are unscored, not bad), `response` (without thoughts, as the judge sees it).
+    A row per answer: `task`, `kind` (category), `sample` (number of the question), `turn` (from 1),
+    `score` (ten times the rating, so that it ends at 100; NaN where the judge gave none: such
+    answers are unscored, not bad), `response` (without thoughts, as the judge sees it).
     """
     kept = Journal(journal, [lm.state, config.identity(), [asdict(one) for one in questions],
                              judge.identity, PROMPT])

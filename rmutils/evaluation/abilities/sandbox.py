@@ -37,14 +37,10 @@ REFUSED = ("programs that a model wrote are run only in a sandbox of Linux's nam
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of some calls.
+    """Outcome of some calls."""
 
-    `values`: Results in the order of the calls; empty if there was a problem.
-    `problem`: What went wrong, or empty.
-    """
-
-    values: tuple[Any, ...] = ()
-    problem: str = ""
+    values: tuple[Any, ...] = ()  # results in the order of the calls; empty if there was a problem
+    problem: str = ""  # what went wrong, or empty
 
 
 @cache

@@ -37,19 +37,13 @@ from rmutils.evaluation.failure_prompts import FORMAT, FORMS, FailurePrompt, out
 
 @dataclass(frozen=True)
 class Item:
-    """A question that a program can mark.
+    """A question that a program can mark."""
 
-    `kind`: Which of the task's questions it is.
-    `prompt`: The user turn.
-    `right`: A right answer, in full.
-    `score`: What an answer is worth, 0 to 100.
-    `options`: If there are any, nothing is written: the answer is the most probable of these.
-    """
-
-    kind: str
-    prompt: str
-    right: str
-    score: Callable[[str], float]
+    kind: str  # which of the task's questions it is
+    prompt: str  # the user turn
+    right: str  # a right answer, in full
+    score: Callable[[str], float]  # what an answer is worth, 0 to 100
+    # if there are any, the answer is the most probable of these; nothing is written
     options: tuple[str, ...] = ()
 
 

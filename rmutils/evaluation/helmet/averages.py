@@ -26,9 +26,7 @@ def averages(
     HELMET. The overall value is the plain mean of the suite's categories. HELMET leaves out
     silently what is missing; here `missing` names it. A data set that is not of the suite counts in
     its category; a category that is not of the suite has a mean, but no part in the overall value.
-
     The bootstrap draws texts with all that is asked about each, independently for each data set.
-
     Columns: `length`, `level` ("data set", "category" or "overall"), `name`, `value` (0 to 100)
     with `low` and `high` (95 %; NaN where single samples are not known), `samples`, `texts` (how
     many they are about), `unscored` (how many of them have a metric without a score, and are left
@@ -55,11 +53,9 @@ def draws(
 
 
 def samples_of(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of `rmutils.evaluation.helmet.evaluate` as samples with one score each.
-
-    Columns: `stratum` (the category), `cluster` (a text with its questions, at all lengths),
-    `sample`, `length`, `score` (mean over its metrics).
-    """
+    """The rows of `rmutils.evaluation.helmet.evaluate` as samples with one score each: `stratum`
+    (the category), `cluster` (a text with its questions, at all lengths), `sample`, `length`,
+    `score` (mean over its metrics)."""
     keys = ["category", "dataset", "length", "sample", "cluster"]
     found = table.groupby(keys, as_index=False, sort=False)["score"].mean()
     name, length = found["dataset"].astype(str), found["length"]

@@ -41,10 +41,9 @@ def score(
     """0 to 100, of the better reading of a response; NaN if there is no score.
 
     The readings are the response without a prefix at its beginning, and what follows the prefix on
-    its line, or the first line.
-
-    `grade`: In the metric's place: (response, question) -> 0 to 1, or None for no score. It sees
-    one reading, and no empty ones, which get what the metric gives them.
+    its line, or the first line. `grade`, in the metric's place, sees one reading (no empty ones,
+    which get what the metric gives them) and the question, and returns 0 to 1, or None for no
+    score.
     """
     readings = {"raw": response.strip().removeprefix(dataset.prefix),
                 "parsed": parse(response, dataset.prefix)}
@@ -59,10 +58,8 @@ def rows(
     prompter: Prompter, asked: Sequence[Asked], responses: Sequence[str],
     score_of: Callable[[Asked, str, str], float],
 ) -> Iterator[dict]:
-    """A row per sample and metric. A thought that never ends is not scored; HELMET would score it.
-
-    `score_of`: (question, metric, response with the prefix where that ended the prompt) -> score.
-    """
+    """A row per sample and metric, scored by `score_of` of question, metric and response, with the
+    prefix where that ended the prompt. HELMET would score a thought that never ends."""
     d = prompter.dataset
     for ask, text in zip(asked, responses, strict=True):
         response = without_thoughts(text)
@@ -258,19 +255,10 @@ BASELINES = Stage[Tables]("baselines", version=1)
 
 
 def baselines(scores: np.ndarray, texts: np.ndarray) -> tuple[float, float]:
-    """Score every answer against the other questions.
-
-    `scores`: (questions, answers): score of each answer to each question, 0 to 100.
-    `texts`: (questions,): number of the text that a question is about.
-    Result: Of answers to questions about other texts (a shuffled context), and of the best constant
-    answer, which is not scored on the question that it was given to. NaN if there is no other text,
-    or no other question.
-
-    Examples
-    --------
-    >>> baselines(np.array([[100, 0, 0], [0, 100, 0], [50, 50, 0]]), np.array([0, 1, 2]))
-    (16.666666666666668, 25.0)
-    """
+    """Score every answer against the other questions: how well do answers to questions about other
+    texts do (a shuffled context), and the best constant answer, which is not scored on its own
+    question? NaN without another text, or question. `scores` (questions, answers) are 0 to 100,
+    `texts` (questions,) numbers of the texts asked about."""
     foreign, others = texts[:, None] != texts, ~np.eye(len(scores), dtype=bool)
     shuffled = scores[foreign].mean() if foreign.any() else np.nan
     constant = (scores * others).sum(0) / (len(scores) - 1) if len(scores) > 1 else [np.nan]
@@ -280,12 +268,10 @@ def baselines(scores: np.ndarray, texts: np.ndarray) -> tuple[float, float]:
 def baselines_stored(
     model: str, config: EvaluateConfig, *, compute: Compute = "auto"
 ) -> tuple[pd.DataFrame, Artifact]:
-    """Compare a stored evaluation with answers that do not depend on their question.
-
-    Result: A row per data set and length: `category`, `dataset`, `length`, `questions`, `texts`,
-    `score`, `shuffled`, `constant` (0 to 100, see `baselines`), `commonest` (the commonest answer),
-    `times` (how often it is given).
-    """
+    """Compare a stored evaluation with answers that do not depend on their question. A row per data
+    set and length: `category`, `dataset`, `length`, `questions`, `texts`, `score`, `shuffled`,
+    `constant` (0 to 100, see `baselines`), `commonest` (the commonest answer), `times` (how often
+    it is given)."""
     table, evaluation = evaluate_stored(model, config, compute="never")
     responses = table.drop_duplicates(["dataset", "length", "sample"]).set_index(
         ["dataset", "length", "sample"])["response"]

@@ -60,11 +60,9 @@ def fluency(text: str) -> float:
 
 @METRICS.register("answer_score")
 def answer_score(response: str, sample: Question) -> float:
-    """HELMET's grade of a free answer, fluency (0 or 1) times correctness (0 to 3), over 3.
-
-    0: states none of the facts that are asked for. 1: some of them. 2: all, and something else
-    that the question does not ask for. 3: all, and nothing else.
-    """
+    """HELMET's grade of a free answer, fluency (0 or 1) times correctness (0 to 3), over 3. 0:
+    states none of the facts that are asked for. 1: some of them. 2: all, and something else that
+    the question does not ask for. 3: all, and nothing else."""
     stated = [facts_in(sentence, sample) for sentence in sentences(response)]
     found = {fact for facts in stated for fact in facts} & {*sample.asked}
     if not found:
@@ -76,11 +74,8 @@ def answer_score(response: str, sample: Question) -> float:
 
 @METRICS.register("key_point_f1")
 def key_point_f1(response: str, sample: Question) -> float:
-    """HELMET's score of a summary: fluency times the F1 of recall and precision.
-
-    Recall is the share of key points that a sentence states, precision the share of sentences that
-    state a key point.
-    """
+    """HELMET's score of a summary: fluency times the F1 of recall (share of key points that a
+    sentence states) and precision (share of sentences that state a key point)."""
     return fluency(response) * f1_of_key_points(response, sample)
 
 
@@ -100,11 +95,8 @@ def citation_recall(response: str, sample: Question) -> float:
 
 @METRICS.register("citation_precision")
 def citation_precision(response: str, sample: Question) -> float:
-    """Share of citations that are needed (ALCE).
-
-    A citation counts if the sentence is supported by all documents cited in it, and this document
-    supports it alone, or the others together do not.
-    """
+    """Share of citations that are needed (ALCE): the sentence is supported by all documents cited
+    in it, and this document supports it alone, or the others together do not."""
     return _citations(_long(response), sample)[1]
 
 
@@ -226,11 +218,9 @@ def label_accuracy(response: str, sample: Question) -> float:
 @METRICS.register("choice_exact_match")
 def choice_exact_match(response: str, sample: Question) -> float:
     """1 if the response is the letter, whatever stands around it, or has it with the right option.
-
     `B`, `[B]`, `"B"` and `B red silk` count, as in HELMET. But HELMET compares in SQuAD's form, in
     which an A is an article and vanishes, so that an empty response is right wherever the letter is
-    A. Here it is wrong.
-    """
+    A. Here it is wrong."""
     letter, option = sample.golds
     return float(_bare(response) in (_bare(letter), _bare(option))
                  or option.lower() in response.lower())
@@ -269,12 +259,10 @@ def recall_top5(response: str, sample: Question) -> float:
 
 @METRICS.register("rougeL_f1")
 def rouge_l_f1(response: str, sample: Question) -> float:
-    """ROUGE-L F1 to the best gold, of the whole response or of what it adds to the question.
-
-    HELMET takes the whole response. A teaching model answers in whole sentences, most of whose
-    words are the question's ("The mayor of Foxmoor is Alan Branbeck."): what is left without these
-    words, and without articles, counts as its short answer.
-    """
+    """ROUGE-L F1 to the best gold, of the whole response or of what it adds to the question. HELMET
+    takes the whole response. A teaching model answers in whole sentences, most of whose words are
+    the question's ("The mayor of Foxmoor is Alan Branbeck."): what is left without these words, and
+    without articles, counts as its short answer."""
     asked = set(normalize(sample.after).split())
 
     def added(text: str) -> str:
@@ -317,12 +305,9 @@ MOST = {"fluency": 1, "correctness": CORRECT}
 
 class GradingJudge:
     """Grades the metrics for which HELMET asks GPT-4o, by a server with OpenAI's interface.
-
-    `answer_score` is then the judge's fluency times its correctness; in `key_point_f1` fluency is
-    the judge's, and the key points stay those of the knowledge base.
-
-    `trouble`: Why no more samples are scored; empty if all is well.
-    """
+    `answer_score` is the judge's fluency times its correctness; in `key_point_f1` fluency is the
+    judge's, and the key points stay those of the knowledge base. `trouble` says why no more samples
+    are scored."""
 
     def __init__(self, server: ServerJudge):
         self.server, self.trouble = server, ""

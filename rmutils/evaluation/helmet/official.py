@@ -51,18 +51,12 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Official:
-    """A data set of HELMET.
-
-    `metrics`: What counts, as HELMET's result files name it.
-    `answer`: Longest answer in tokens.
-    `sizes`: For each of `LENGTHS`, what stands for `{size}`.
-    `name`, `test`, `demo`: With `{size}`: the data set's name, and its files.
-    """
+    """A data set of HELMET; `{size}` in `name`, `test` and `demo` (files) is one of `sizes`."""
 
     category: str
-    metrics: tuple[str, ...]
-    answer: int
-    sizes: tuple[int | str, ...]
+    metrics: tuple[str, ...]  # what counts, as HELMET's result files name it
+    answer: int  # longest answer in tokens
+    sizes: tuple[int | str, ...]  # for each of `LENGTHS`
     name: str
     test: str = ""
     demo: str = ""
@@ -165,10 +159,8 @@ def write(
     categories: Sequence[str] = CATEGORIES, chat: bool | None = None, thinking: bool = False,
     vllm: bool = False, name: str | None = None,
 ) -> Path:
-    """Write a configuration for each category, and the script that runs them.
-
-    `chat`: False for models without a chat template. None: as HELMET has it.
-    """
+    """Write a configuration for each category, and the script that runs them. `chat`: False for
+    models without a chat template; None: as HELMET has it."""
     if wrong := [length for length in lengths if length not in LENGTHS]:
         raise UserError(f"HELMET has no data of {', '.join(map(str, wrong))} tokens. It has "
                         f"{', '.join(map(str, LENGTHS))}.")

@@ -34,15 +34,12 @@ class CollectConfig(Config):
 
 
 def collect(folder: Path) -> tuple[pd.DataFrame, str]:
-    """Read the results of one model.
+    """Read the results of one model: as from `rmutils.evaluation.helmet.evaluate`, and its name.
 
-    Answers that GPT-4o was to grade count only once it has: until then their data set is missing,
-    and `averages` says so. Of Cite, HELMET keeps no single scores of citations, so there are only
-    means of it, without intervals.
-
-    Result: As from `rmutils.evaluation.helmet.evaluate`, where `sample` is -1 in rows that stand
-    for a whole data set, and samples with the same question are of one `cluster`; and the model's
-    name.
+    In rows that stand for a whole data set, `sample` is -1; samples with the same question are of
+    one `cluster`. Answers that GPT-4o was to grade count only once it has: until then their data
+    set is missing, and `averages` says so. Of Cite, HELMET keeps no single scores of citations, so
+    there are only means of it, without intervals.
     """
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder. Give HELMET's output folder of a model.")

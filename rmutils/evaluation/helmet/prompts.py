@@ -160,27 +160,19 @@ class Demonstrated(Chronicle):
 
 @dataclass(frozen=True)
 class Prompter:
-    """Writes the prompts of a data set for a model.
-
-    `length`: Tokens of prompt and answer together, as in HELMET: the prompt with its demonstrations
-    and its template has at most this less `Dataset.max_new_tokens`.
-    `shots`: Demonstrations, which are the same in all prompts. HELMET draws others for each sample.
-    `chat`: Whether the chat template is used. If not, the prompt ends with the answer's prefix.
-    `thinking`: As for `LanguageModel.render`.
-    `count`: Tokens of a text.
-    `seed`: Of the demonstrations.
-    `spread`: Whether each text is asked about once only.
-    """
+    """Writes the prompts of a data set for a model."""
 
     lm: LanguageModel
     dataset: Dataset
+    # Tokens of prompt and answer together, as in HELMET: the prompt with its demonstrations and its
+    # template has at most this less `Dataset.max_new_tokens`.
     length: int
-    shots: int
-    chat: bool
-    thinking: bool
-    count: Count
-    seed: int
-    spread: bool = False
+    shots: int  # Demonstrations, the same in all prompts. HELMET draws others for each sample.
+    chat: bool  # The chat template is used. If not, the prompt ends with the answer's prefix.
+    thinking: bool  # as for `LanguageModel.render`
+    count: Count  # tokens of a text
+    seed: int  # of the demonstrations
+    spread: bool = False  # each text is asked about once only
 
     @cached_property
     def opening(self) -> str:
@@ -257,17 +249,12 @@ def _shortly(dataset: Dataset, sample: Question) -> str:
 
 @dataclass(frozen=True)
 class Asked:
-    """A question with its prompt.
+    """A question with its prompt."""
 
-    `sample`: Its number.
-    `cluster`: Number of the text; questions to the same one are resampled together.
-    `prompt`: Token ids.
-    """
-
-    sample: int
-    cluster: int
+    sample: int  # its number
+    cluster: int  # number of the text; questions to the same one are resampled together
     question: Question
-    prompt: Sequence[int]
+    prompt: Sequence[int]  # token ids
 
 
 def prompter_of(

@@ -29,58 +29,31 @@ T = TypeVar("T", bound=Make)
 
 @dataclass(frozen=True)
 class Dataset:
-    """One data set.
-
-    Attributes
-    ----------
-    name, category : str
-        As tables and figures show them. The category is one of `CATEGORIES`, or another one.
-    stands_for : str
-        HELMET's data sets that it stands for, and what differs.
-    make : callable
-        Makes questions about one text: see `Make`.
-    metrics : tuple of str
-        Names in `rmutils.evaluation.helmet.metrics.METRICS`.
-    instruction : str
-        For models that were not trained on these tasks.
-    prefix : str
-        Begins the answer: it ends the prompt where there is no chat template, and the parser looks
-        for it.
-    max_new_tokens : int
-        Longest answer: room for every right one in whole sentences, as teaching models write.
-        HELMET gives 10 to 1,200 tokens.
-    chat : bool
-        Whether HELMET uses the chat template.
-    shots : int
-        Demonstrations in HELMET.
-    shown : bool
-        Whether a demonstration has its text, which is as short as the task allows. If not, it has
-        "[text]" in its place, as in HELMET's LongQA and Summ.
-    readings : tuple of {"raw", "parsed"}
-        The score is the better one of these readings of the response.
-    newline_ends : bool
-        Whether the answer ends with its first line where there is no chat template.
-    questions : int
-        Most questions about one text.
-    short : bool
-        Whether a phrase is a right answer, so that demonstrations answer with the golds alone.
-    """
+    """One data set."""
 
     name: str
-    category: str
-    stands_for: str
-    make: Make
-    metrics: tuple[str, ...]
-    instruction: str
+    category: str  # one of `CATEGORIES`, or another one
+    stands_for: str  # HELMET's data sets that it stands for, and what differs
+    make: Make  # makes questions about one text: see `Make`
+    metrics: tuple[str, ...]  # names in `rmutils.evaluation.helmet.metrics.METRICS`
+    instruction: str  # for models that were not trained on these tasks
+    # Begins the answer: it ends the prompt where there is no chat template, and the parser looks
+    # for it.
     prefix: str = "Answer:"
+    # Longest answer: room for every right one in whole sentences, as teaching models write. HELMET
+    # gives 10 to 1,200 tokens.
     max_new_tokens: int = 32
-    chat: bool = False
-    shots: int = 2
+    chat: bool = False  # whether HELMET uses the chat template
+    shots: int = 2  # demonstrations in HELMET
+    # A demonstration has its text, which is as short as the task allows; else "[text]", as in
+    # HELMET's LongQA and Summ.
     shown: bool = False
+    # of the response, "raw" and "parsed": the score is the better one
     readings: tuple[Reading, ...] = ("raw", "parsed")
+    # the answer ends with its first line where there is no chat template
     newline_ends: bool = False
-    questions: int = 5
-    short: bool = False
+    questions: int = 5  # most questions about one text
+    short: bool = False  # a phrase is a right answer: demonstrations answer with the golds alone
 
 
 DATASETS: Registry[Dataset] = Registry("data set", "rmutils.datasets")

@@ -23,10 +23,8 @@ from rmutils.models.head_blocks import check_attention_alone
 
 
 class _Room:
-    """The place of a layer's keys and values, made when the first of them come.
-
-    What is never written is zero: it is masked, but must not be NaN.
-    """
+    """The place of a layer's keys and values, made when the first of them come. What is never
+    written is zero: it is masked, but must not be NaN."""
 
     def __init__(self, rows: int, columns: int):
         self.size = rows, columns
@@ -71,10 +69,8 @@ def roomy_cache(layers: int, columns: int, rows: int = 1) -> DynamicCache:
 
 
 def rows_of(cache: DynamicCache, lengths: Sequence[int]) -> list[DynamicCache]:
-    """Caches of the rows of an empty `roomy_cache`, for texts of so many tokens.
-
-    Texts are padded on the left, up to the longest. When all are read, `filled` says so to `cache`.
-    """
+    """Caches of the rows of an empty `roomy_cache`, for texts of so many tokens, padded on the
+    left. When all are read, `filled` says so to `cache`."""
     return [_cache(_RoomyLayer(layer.room, slice(i, i + 1), max(lengths) - length)
                    for layer in cache.layers) for i, length in enumerate(lengths)]
 
@@ -169,10 +165,8 @@ class Trunk:
     def read_all(
         self, prompts: Sequence[Sequence[int]], copies: int = 1
     ) -> list[DynamicCache]:
-        """`read` for each prompt, in one batch. What only some of them share is read by each.
-
-        Each prompt has so many caches, which are views of the same tensors.
-        """
+        """`read` for each prompt, in one batch; what only some of them share is read by each. Each
+        prompt has so many caches, which are views of the same tensors."""
         cache = _room(self.model, max(map(len, prompts)), len(prompts))
         self._read(prompts, cache)
         return [DynamicCache([(layer.keys[i : i + 1, :, : len(prompt) - 1],
@@ -198,11 +192,8 @@ class Trunk:
 def read_rows(
     model: PreTrainedModel, trunks: Iterable[Trunk], prompts: Sequence[Sequence[int]], room: int = 0
 ) -> DynamicCache:
-    """`Trunk.read` for each prompt, one after the other into one cache.
-
-    Its rows are padded on the left, up to the longest, and have room for so many more tokens. Each
-    prompt has a trunk, which is asked for when its turn comes.
-    """
+    """`Trunk.read` for each prompt, one after the other, into one cache with room for so many more
+    tokens, padded on the left. A prompt's trunk is asked for when its turn comes."""
     lengths = [len(prompt) - 1 for prompt in prompts]
     cache = _room(model, max(lengths) + room, len(prompts))
     for trunk, prompt, row in zip(trunks, prompts, rows_of(cache, lengths), strict=True):

@@ -28,14 +28,11 @@ class Contrast:
 
     log p = (1 + alpha) log p_base - alpha log p_masked, up to a constant, where alpha is the
     entropy of p_base: the less sure the model is, the more the masked model is subtracted.
-
-    `heads`: Heads that the masked model lacks.
-    `cap`: Largest alpha.
-    `relative`: Take the entropy as a share of that of a uniform distribution, which is at most 1.
     """
 
-    heads: Collection[tuple[int, int]]
-    cap: float | None = None
+    heads: Collection[tuple[int, int]]  # those that the masked model lacks
+    cap: float | None = None  # largest alpha
+    # take the entropy as a share of that of a uniform distribution, 1 at most
     relative: bool = False
 
     def combine(self, logits: Tensor) -> Tensor:

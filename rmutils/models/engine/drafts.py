@@ -15,11 +15,8 @@ SLOW = 1.5
 
 
 class Pace:
-    """How far each pass looks ahead, by how many tokens the last ones wrote.
-
-    Where drafts are right, passes stay wide; where they are not, a pass soon costs hardly more than
-    a step of one token.
-    """
+    """How far each pass looks ahead, by how many tokens the last ones wrote. Where drafts are
+    right, passes stay wide; else a pass soon costs hardly more than a step of one token."""
 
     def __init__(self, most: int):
         self.most, self.mean = most, float(most)
@@ -40,18 +37,8 @@ class Pace:
 
 
 def draft(text: np.ndarray, most: int, least: int = 1) -> np.ndarray:
-    """Predict how a text goes on: as it did after the longest n-gram that it ends with.
-
-    Of equally long ones the latest counts.
-
-    `text`: (n,) token ids.
-    `least`: It is empty if the longest n-gram is shorter; so it is if the last token is new.
-
-    Examples
-    --------
-    >>> draft(np.array([5, 6, 7, 8, 5, 9, 5, 6]), most=3)
-    array([7, 8, 5])
-    """
+    """Predict how a text, (n,) token ids, goes on: as it did after the longest n-gram that it ends
+    with, and last. Empty if that is shorter than `least`, or the last token is new."""
     ends, size = np.flatnonzero(text[:-1] == text[-1]), 1
     while len(ends) and size < (LONGEST if len(ends) > 1 else least):
         longer = ends[ends >= size]
@@ -84,11 +71,8 @@ class Row:
         return np.concatenate([read, drafted])[: end - start + 1]
 
     def accept(self, start: int, read: np.ndarray, chosen: np.ndarray, looked: np.ndarray) -> None:
-        """Say what the model chooses after what it has read, as long as that was right.
-
-        `chosen`: (columns,): the token that the model chooses after each of them.
-        `looked`: (layers, heads, columns).
-        """
+        """Say what the model chooses after what it has read, as long as that was right: `chosen`
+        (columns,), the token after each of them; `looked` (layers, heads, columns)."""
         for column in range(self.said - start, len(read)):
             known = self.size + self.said
             token = self.text[known] if self.forced else chosen[column]

@@ -21,10 +21,8 @@ GROUPED, KEYS_ONLY = "grouped_query", "keys_only"
 
 
 def register(name: str, attention: Callable[..., tuple[Tensor, None]]) -> None:
-    """Make an attention known to transformers; it is given the masks that SDPA is given.
-
-    Registered without them, the model would be given no mask even where there is padding.
-    """
+    """Make an attention known to transformers; it is given the masks that SDPA is given. Else the
+    model would be given no mask even where there is padding."""
     AttentionInterface.register(name, attention)
     AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
 
@@ -56,19 +54,9 @@ def register_by_layer(
 
 @contextmanager
 def attached(model: PreTrainedModel, name: str, given: Mapping[int, object]) -> Iterator[None]:
-    """Switch a model to an attention of `register_by_layer`; on exit its own comes back, also after
-    an error.
-
-    Parameters
-    ----------
-    given : mapping of int to object
-        Layer -> what its attention is given.
-
-    Raises
-    ------
-    UserError
-        The model's own attention cannot be exchanged: it `needs_eager`, or a layer has none.
-    """
+    """Switch a model to an attention of `register_by_layer`, with what is `given` to each layer; on
+    exit its own comes back, also after an error. Raises UserError if that cannot be exchanged: the
+    model `needs_eager`, or a layer has none."""
     if needs_eager(model):
         raise UserError(f"the attention of {model.config.model_type} models caps its scores or has "
                         "sinks, which this variant would drop.")
@@ -98,14 +86,12 @@ def grouped_query(
 ) -> tuple[Tensor, None]:
     """SDPA in which a step of one token reads each key once, not once for each query head.
 
-    The query heads that share a key head take the place of query positions. transformers copies
-    the keys for each of them, which takes most of a step's time on a CPU.
-
-    `query`: (batch, heads, queries, head size).
-    `key`, `value`: (batch, key heads, keys, head size); query head h reads key head h // (heads /
-    key heads).
-    `attention_mask`: (batch, 1, queries, keys): True where a key may be seen.
-    Result: (batch, queries, heads, head size), as transformers expects.
+    The query heads that share a key head take the place of query positions. transformers copies the
+    keys for each of them, which takes most of a step's time on a CPU.
+    Shapes: `query` (batch, heads, queries, head size); `key`, `value` (batch, key heads, keys, head
+    size), where query head h reads key head h // (heads / key heads); `attention_mask` (batch, 1,
+    queries, keys), True where a key may be seen; result (batch, queries, heads, head size), as
+    transformers expects.
     """
     batch, heads, queries, size = query.shape
     if queries > 1:
@@ -131,11 +117,8 @@ class _Stored(Exception):  # noqa: N818, not an error
 
 @contextmanager
 def reading(model: PreTrainedModel) -> Iterator[None]:
-    """For a pass of which only keys and values are wanted, by `in_two`: it ends where the last
-    layer has stored them, and with it the block.
-
-    Nothing is returned by the model then. One that does not attend by SDPA stays as it is.
-    """
+    """For a pass of which only keys and values are wanted, by `in_two`: it ends, and the block,
+    where the last layer has stored them, and returns nothing. Not for attention other than SDPA."""
     if model.config._attn_implementation != "sdpa":
         yield
         return
@@ -161,7 +144,6 @@ def in_two(
     apart, and joined by their sums of exponentials. Keys that come before are not copied for each
     of their query heads: these take the place of query positions. Shapes are those of
     `grouped_query`.
-
     SDPA itself is called where that does not apply: no key comes first or some are not seen, as
     with a sliding window; values of another size; an accelerator.
     """

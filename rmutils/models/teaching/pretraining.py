@@ -51,11 +51,8 @@ class _Muon(torch.optim.Muon):
 
 
 class _RoundedProducts(TorchFunctionMode):
-    """On a CPU, products of bfloat16 are made in float32 and rounded once.
-
-    Processors with instructions for bfloat16 do just that. For others torch has a loop that took
-    two thirds of a training step.
-    """
+    """On a CPU, products of bfloat16 are made in float32 and rounded once, as processors with
+    instructions for bfloat16 do; torch's loop for others took two thirds of a training step."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -139,10 +136,7 @@ def steps_taken(folder: Path) -> int:
 
 
 def first_steps(recipe: TeachingRecipe, count: int) -> pd.DataFrame:
-    """The curve of the first steps of a training, in the columns of `training.csv`.
-
-    Nothing is kept; for those who want to see a training begin.
-    """
+    """The curve of a training's first steps, in the columns of `training.csv`; none is kept."""
     with tempfile.TemporaryDirectory() as folder, one_thread():
         tokenizer = build_tokenizer(recipe.vocab_size, thinking=recipe.thinking)
         run = _Run(recipe, tokenizer, Path(folder), "cpu")
@@ -156,11 +150,8 @@ def first_steps(recipe: TeachingRecipe, count: int) -> pd.DataFrame:
 
 def train_further(recipe: TeachingRecipe, folder: Path, count: int, *, seed: int,
                   changes: Mapping[str, Any] = {}) -> nn.Module:
-    """Take more steps from the checkpoint in a folder, with texts and dropout of another seed.
-
-    Optimizers, rates and the lengths of the texts go on where the training stopped. The folder
-    stays as it is.
-    """
+    """Take more steps from the checkpoint in a folder, which stays as it is, with texts and dropout
+    of another seed. Optimizers, rates and the texts' lengths go on where it stopped."""
     with tempfile.TemporaryDirectory() as scratch, one_thread():
         tokenizer = build_tokenizer(recipe.vocab_size, thinking=recipe.thinking)
         run = _Run(recipe, tokenizer, folder / ".training", "cpu")
@@ -260,11 +251,9 @@ class _Run:
 
 
 def losses(logits: Tensor, ids: Tensor, weights: Tensor) -> tuple[Tensor, float, float]:
-    """Weighted mean cross-entropy of the next token, and its plain mean over answers and prompts.
-
-    `logits`: (rows, length - 1, vocabulary).
-    `ids`, `weights`: (rows, length); weight 1 marks an answer, 0 padding.
-    """
+    """Weighted mean cross-entropy of the next token, and its plain mean over answers and prompts,
+    of `logits` (rows, length - 1, vocabulary); `ids`, `weights` (rows, length): 1 answer, 0
+    padding."""
     each = functional.cross_entropy(logits.transpose(1, 2), ids[:, 1:], reduction="none")
     weights = weights[:, 1:]
     answer, prompt = weights == 1, (weights > 0) & (weights < 1)

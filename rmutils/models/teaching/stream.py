@@ -30,10 +30,7 @@ from rmutils.models.families import FAMILIES
 
 
 class TeachingRecipe(Config):
-    """One teaching model.
-
-    The architecture fields have the names that transformers' configurations give them.
-    """
+    """One teaching model; transformers' names for the architecture."""
 
     family: Annotated[str, FAMILIES]
     seed: int = 0
@@ -143,11 +140,8 @@ THINKING_TEMPLATE = (
 
 
 def build_tokenizer(vocabulary: int, *, thinking: bool) -> PreTrainedTokenizerFast:
-    """Train the tokenizer; always the same for the same size.
-
-    Digits stand alone, so that years and codes are copied digit by digit. Held-out names are
-    unknown as words but their syllables are known.
-    """
+    """Train the tokenizer; always the same for the same size. Digits stand alone: years and codes
+    are copied digit by digit. Held-out names are unknown as words, but not their syllables."""
     inner = Tokenizer(models.BPE())
     inner.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Digits(individual_digits=True),
