@@ -39,8 +39,7 @@ from rmutils.models.families import needs_eager
 from rmutils.models.head_blocks import attentions, keeps_states
 
 NAME = "retrieval_capture"
-RECORDING = {NAME}
-"""Names of the attentions that take a recorder."""
+RECORDING = {NAME}  # names of the attentions that take a recorder
 ALIKE = {"sdpa", "eager", "flex_attention", "flash_attention_2", "flash_attention_3",
          "flash_attention_4", GROUPED}
 """Attentions that compute what `retrieval_capture` computes, unless the model `needs_eager`."""

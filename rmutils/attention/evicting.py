@@ -25,8 +25,7 @@ from rmutils.models import LanguageModel
 from rmutils.models.engine.implementations import attached
 
 NAME = "evicting"
-POOL = 5
-"""Width of SnapKV's average over neighbouring tokens, as in GemFilter."""
+POOL = 5  # width of SnapKV's average over neighbouring tokens, as in GemFilter
 
 
 class Evicting(AttentionVariant):

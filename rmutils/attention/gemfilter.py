@@ -24,8 +24,7 @@ from rmutils.models import LanguageModel
 from rmutils.models.engine.implementations import attached, register_by_layer
 
 NAME = "gemfilter"
-POOL = 5
-"""Width of the average over neighbouring tokens (`kernel_size=5` in the published code)."""
+POOL = 5  # width of the average over neighbouring tokens (`kernel_size=5` in the published code)
 
 
 @VARIANTS.register("gemfilter")

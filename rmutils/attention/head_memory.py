@@ -29,8 +29,7 @@ from rmutils.models.engine.implementations import attached, grouped_query, regis
 from rmutils.models.known_models import check
 
 NAME = "memory_by_heads"
-SLIDING = "sliding_attention"
-"""Layers of this type keep a window anyway, and are left as they are."""
+SLIDING = "sliding_attention"  # layers of this type keep a window anyway, and are left as they are
 
 
 class Ragged(NamedTuple):

@@ -29,8 +29,7 @@ from rmutils.models.head_blocks import check_attention_alone
 
 NAME = "watch_turns"
 FULL = "full_attention"
-FAR = 100
-"""Position at which a token is looked at, besides 0."""
+FAR = 100  # position at which a token is looked at, besides 0
 TOLERANCE = 0.05
 """Largest relative difference to what is expected: more than the rounding of bfloat16, less than
 that of a layer which turns otherwise."""

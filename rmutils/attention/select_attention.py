@@ -47,8 +47,7 @@ from rmutils.models.engine.implementations import attached
 
 NAME = "select_attention"
 Options = dict[str, Any]
-Hooked = tuple[tuple[Tensor, ...], Options]
-"""Arguments of a layer, as a hook changes them."""
+Hooked = tuple[tuple[Tensor, ...], Options]  # arguments of a layer, as a hook changes them
 
 
 @VARIANTS.register("select")

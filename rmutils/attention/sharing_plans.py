@@ -32,10 +32,8 @@ from rmutils.models import LanguageModel
 from rmutils.models.engine.implementations import using
 from rmutils.models.language_model import MARGIN, counter
 
-CALIBRATION = -1
-"""Seed of the questions for calibration; nobody is asked those of negative seeds."""
-ANSWER_TOKENS = 32
-"""Room for an answer, as in the data set `document_qa`."""
+CALIBRATION = -1  # seed of the questions for calibration; nobody is asked those of negative seeds
+ANSWER_TOKENS = 32  # room for an answer, as in the data set `document_qa`
 
 
 def calibration_prompts(lm: LanguageModel, count: int, tokens: int) -> list[list[int]]:
@@ -81,8 +79,7 @@ def document_prompt(lm: LanguageModel, text: str) -> list[int]:
 Sharing = dict[int, dict[int, list[int]]]
 """Layer -> head whose weights are computed (an essential head) -> heads that they are given to."""
 Distances = NDArray[np.floating[Any]]
-STEPS = 1000
-"""Thresholds are tried in steps of one thousandth."""
+STEPS = 1000  # thresholds are tried in steps of one thousandth
 FURTHEST = 1.5
 """No two attention maps lie further apart by Equation 9, whose largest value is the root of two."""
 

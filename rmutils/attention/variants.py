@@ -43,8 +43,7 @@ from rmutils.models import LanguageModel
 from rmutils.models.engine.caches import Trunk
 from rmutils.models.engine.generation import generate, next_token_logits
 
-PLAIN: Final = "plain"
-"""Name of the model's own attention, as a variant and in comparisons."""
+PLAIN: Final = "plain"  # name of the model's own attention, as a variant and in comparisons
 Done = Callable[[int, list[int], float], None]
 """Is told of each answer: its number, its tokens, and the share of the attention that was kept."""
 

@@ -91,8 +91,7 @@ def detect(
               + span(h["low"], h["high"], ".3f", what="needle"))
 
 
-PICTURES = ".svg", ".png", ".pdf"
-"""Endings of files that `detect --save` draws a map into."""
+PICTURES = ".svg", ".png", ".pdf"  # endings of files that `detect --save` draws a map into
 
 
 def _format_and_file(given: str) -> tuple[Format | Literal["map"], Path]:

@@ -22,8 +22,7 @@ from rmutils.models.loading import find_trained, trained_folder
 
 models_app = typer.Typer(no_args_is_help=True, help="Models: list, fetch, info, train.")
 Name = Annotated[str, typer.Argument(help="As `rmutils models list` shows it.")]
-CORES = 4
-"""Cores that a detection makes good use of."""
+CORES = 4  # cores that a detection makes good use of
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

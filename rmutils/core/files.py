@@ -36,8 +36,7 @@ SUMS = DATA / "SHA256SUMS"
 """Hashes of the files in `data` without a manifest, as `sha256sum` writes them: see `make sums`."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """No space, no more of a user's share of it, no longer files."""
-LARGEST = 2**30
-"""Bytes of a file that is read as a whole."""
+LARGEST = 2**30  # bytes of a file that is read as a whole
 NO_ROOM = 64 * 1024
 """Bytes. With less left, an error in writing is that of a full disk, whatever a library calls it.
 """
@@ -86,8 +85,7 @@ def sha256(path: Path) -> str:
     return _sha256(path, now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns)
 
 
-FRESH = 2
-"""Seconds in which a file may change twice at what its file system calls the same time."""
+FRESH = 2  # seconds in which a file may change twice at what its file system calls the same time
 
 
 @lru_cache(maxsize=4096)
@@ -191,8 +189,7 @@ def _is_full(error: BaseException, folder: Path) -> bool:
 
 TABLES = ".parquet", ".jsonl", ".csv"
 """Endings of the files that `read_table` and `write_table` know."""
-MOST_COLUMNS = 1000
-"""Pairs have ten or so, and pandas takes minutes for a hundred thousand."""
+MOST_COLUMNS = 1000  # pairs have ten or so, and pandas takes minutes for a hundred thousand
 
 
 def check_table(path: Path) -> Path:

@@ -99,8 +99,7 @@ def worker_part(path: Path, number: int | str) -> Path:
     return Path(f"{path}.worker-{number}")
 
 
-PAUSE = 0.5
-"""Seconds between two looks at what the workers have written."""
+PAUSE = 0.5  # seconds between two looks at what the workers have written
 Work = Callable[[Journal, slice, Callable[[float], None]], Any]
 """Does a share of the work: every n-th of its parts. Takes the journal for the results, which says
 what is done already, the share, and what to call with each amount that is done."""
@@ -234,8 +233,7 @@ class _Amount(ProgressColumn):
         return (self.bytes if task.fields["unit"] == "bytes" else self.count).render(task)
 
 
-_shown: Progress | None = None
-"""The display on the terminal, of which there can be one only."""
+_shown: Progress | None = None  # the display on the terminal, of which there can be one only
 
 
 @contextmanager

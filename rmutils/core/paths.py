@@ -11,8 +11,7 @@ from platformdirs import user_cache_dir
 from rmutils.core.errors import UserError
 
 PACKAGE = Path(__file__).resolve().parent.parent
-ROOT = PACKAGE.parent
-"""The checkout, where data and notebooks are beside the package."""
+ROOT = PACKAGE.parent  # the checkout, where data and notebooks are beside the package
 CHECKOUT = (ROOT / "pyproject.toml").is_file()
 """Whether there is one. An installed package has the small data inside: see `setup.py`."""
 
@@ -22,8 +21,7 @@ BOOK = ROOT / "book"
 CHAPTERS = BOOK / "chapters"
 SHIPPED_ARTIFACTS = DATA / "artifacts"
 SHIPPED_MODELS = DATA / "models"
-PLANS = DATA / "plans"
-"""Plans of experiments, written before their results."""
+PLANS = DATA / "plans"  # plans of experiments, written before their results
 CORPORA = {"book": DATA / "corpus", "world": DATA / "corpus" / "world",
            "japanese": DATA / "corpus" / "japanese"}
 """Texts by name: folders with `haystack/*.txt` and `needles/needles.jsonl`."""

@@ -175,8 +175,7 @@ def outside_modules() -> list[str]:
     return sorted(Registry.outside & sys.modules.keys() - {"__main__", "__mp_main__"})
 
 
-PLUGINS = "RMUTILS_PLUGINS"
-"""Names files or modules, with `os.pathsep` between them."""
+PLUGINS = "RMUTILS_PLUGINS"  # names files or modules, with `os.pathsep` between them
 _loaded: dict[str, UserError | None] = {}
 """Plug-ins that have been imported, by name, or why they could not be."""
 

@@ -31,8 +31,7 @@ from rmutils.core.manifests import MANIFEST, UNSEALED, broken, write_manifest, w
 from rmutils.core.paths import SHIPPED_ARTIFACTS, cache_dir, caches
 from rmutils.core.validation import parse_json
 
-JOURNAL = ".journal.jsonl"
-"""Scratch of a run: what it has done so far."""
+JOURNAL = ".journal.jsonl"  # scratch of a run: what it has done so far
 KEY = re.compile(r"([a-z][a-z-]*)-([0-9a-f]{16})")
 PLACE = re.compile(r"([a-z][a-z-]*)/[^/]+/[^/]+-([0-9a-f]{8})")
 DIGITS = 8  # of the hash in the name of a folder

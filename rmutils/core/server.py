@@ -33,12 +33,9 @@ from rmutils.core.validation import parse_json
 T = TypeVar("T")
 
 ADDRESS = re.compile(r"(https?)://([\w.-]+)(?::(\d{1,5}))?(?:/[\w.~%/-]*)?", re.ASCII)
-PAUSE = 1.0
-"""Seconds before the second try; twice as many before each further one."""
-LARGEST = 10 * 2**20
-"""Bytes of an answer. The longest of a model are some hundred thousand."""
-SHOWN = 300
-"""Characters of a server's error that a message repeats."""
+PAUSE = 1.0  # seconds before the second try; twice as many before each further one
+LARGEST = 10 * 2**20  # Bytes of an answer. The longest of a model are some hundred thousand.
+SHOWN = 300  # characters of a server's error that a message repeats
 
 
 BETWEEN = r"(?:(?:\x1b|\\x1b|\\u001b)\[[0-9;]*[A-Za-z]|\\x[0-9a-f]{2}|\\u[0-9a-f]{4}|\\|[^!-~])*"
@@ -201,14 +198,11 @@ SUMS = "SHA256SUMS"
 LINE = re.compile(
     r"([0-9a-f]{64})  data/artifacts/((?:[\w-][\w.-]*/){2}[\w-][\w.-]*)/([\w-][\w.-]*)", re.ASCII)
 """A file of a result: hash, name of the result, name of the file. None leads elsewhere."""
-STALLED = 10
-"""Seconds without a byte, after which a server is given up."""
+STALLED = 10  # seconds without a byte, after which a server is given up
 SLOWEST, USUAL, MINUTE = 10_000, 100_000, 60.0
 """Bytes in a second, at any time and in the mean; and seconds beyond the mean."""
-LONGEST_NAME = 200
-"""Characters of the name of a file or a folder."""
-LARGEST_FILE = 2**28
-"""Bytes of one file of a result, whatever its manifest announces."""
+LONGEST_NAME = 200  # characters of the name of a file or a folder
+LARGEST_FILE = 2**28  # bytes of one file of a result, whatever its manifest announces
 
 Copy = Callable[[str, Path, int], object]
 

@@ -33,8 +33,7 @@ from rmutils.core.errors import UserError, did_you_mean, unknown
 P = ParamSpec("P")
 R = TypeVar("R")
 
-SHOWN = 80
-"""Characters of a wrong value that a message repeats."""
+SHOWN = 80  # characters of a wrong value that a message repeats
 HINTS: dict[type, str] = {}
 """What to do with something of a class that is given in place of something else."""
 
@@ -158,8 +157,7 @@ def heads_of(given: Any) -> tuple[tuple[int, int], ...]:
                          f"{_short(given)}") from None
 
 
-Count = Annotated[int, Field(ge=1)]
-"""At least one."""
+Count = Annotated[int, Field(ge=1)]  # at least one
 Heads = Annotated[Iterable[tuple[int, int]], PlainValidator(heads_of)]
 """Heads that a function takes: pairs (layer, head), or texts such as `18-6`."""
 FrozenHeads = Annotated[tuple[tuple[int, int], ...], BeforeValidator(heads_of)]

@@ -118,10 +118,8 @@ REWORDED = DetectConfig(lengths=(512,), depths=even_depths(10), needle_set="rewo
 """The same needles in an order of words that training never has."""
 PLAIN = DetectConfig(lengths=(512,), depths=even_depths(10), needle_set="plain")
 """The same needles, asked for without the frame of words that training never has."""
-SHORT = 200
-"""Held-out short instructions that the whole and the masked model answer."""
-RANDOM_DRAWS = 5
-"""How often as many non-retrieval heads are drawn; the mean over draws is reported."""
+SHORT = 200  # held-out short instructions that the whole and the masked model answer
+RANDOM_DRAWS = 5  # how often as many non-retrieval heads are drawn; the mean over draws is reported
 TASK_LENGTH, TASK_SAMPLES = 512, 40
 
 WANTED = {

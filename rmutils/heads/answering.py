@@ -146,8 +146,7 @@ def _parts(cases: Iterable[Beginning], tokens: int) -> Iterator[list[Beginning]]
 SUCCESS_ROUGE = 0.5
 """A case counts if the recall of the answer is above it (`retrieval_head_detection.py`: 50)."""
 
-Unit = Literal["ROUGE-1", "words", "character pairs"]
-"""Units that a recall counts."""
+Unit = Literal["ROUGE-1", "words", "character pairs"]  # units that a recall counts
 
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao; Tibetan; Burmese; Khmer

@@ -15,8 +15,7 @@ from rmutils.heads.answering import Unit, rouge_recall
 from rmutils.heads.score_kinds import SCORES, ScoreKind
 from rmutils.heads.scores import Values
 
-WU_OVERLAP = 0.9
-"""Share of the needle's token set that the published search wants in a window."""
+WU_OVERLAP = 0.9  # share of the needle's token set that the published search wants in a window
 
 
 def copied(answer: Answer, prompt: Sequence[int], span: tuple[int, int]) -> NDArray[np.bool_]:

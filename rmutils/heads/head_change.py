@@ -145,8 +145,7 @@ def _interval(values: np.ndarray, group: str, quantity: str) -> Interval:
 
 CHOSEN, FOUND = "chosen on other needles", "needles found"
 """The groups of `split_half` and of `needles_found`."""
-SPLITS = 20
-"""Random halvings of the needles in `split_half`."""
+SPLITS = 20  # random halvings of the needles in `split_half`
 
 
 def training_effect(

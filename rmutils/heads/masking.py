@@ -124,8 +124,7 @@ def count_displaced(heads: Iterable[Head], like: Iterable[Head]) -> int:
 
 Ablation = Literal["zero", "mean", "query"]
 """What a masked head does instead of its work; see `mask_heads`."""
-CALIBRATION = 16, 128
-"""Passages, and tokens of each, over which `mean` averages. Ours."""
+CALIBRATION = 16, 128  # Passages, and tokens of each, over which `mean` averages. Ours.
 
 
 @checked

@@ -35,8 +35,7 @@ from rmutils.models.known_models import check
 
 TOGETHER = "copy", "attention", "dla", "locos", "anchor"
 """Kinds of score that one run of the grid gives."""
-ANCHOR = 8
-"""Last tokens of a prompt that are watched: the observation window of HeadKV and SnapKV."""
+ANCHOR = 8  # last tokens of a prompt that are watched: the observation window of HeadKV and SnapKV
 
 
 class SpanRecorder(ArgMaxRecorder):

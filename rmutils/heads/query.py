@@ -20,8 +20,7 @@ from rmutils.heads.scores import Values
 from rmutils.models import LanguageModel
 from rmutils.models.engine.caches import filled
 
-NULL = "N/A"
-"""The question that asks nothing."""
+NULL = "N/A"  # the question that asks nothing
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,7 @@ from transformers import PreTrainedModel
 from rmutils.core.errors import UserError
 from rmutils.models.head_blocks import attentions, projections
 
-SMALL = 2.0**-10
-"""Logits so small that a cap on them (Gemma 2) does nothing."""
+SMALL = 2.0**-10  # logits so small that a cap on them (Gemma 2) does nothing
 ROUNDING = 0.01
 CORRECTED = frozenset((
     "afmoe", "cohere", "cohere2", "cohere2_moe", "exaone4", "flex_olmo", "gemma3", "gemma3_text",

@@ -23,8 +23,7 @@ from rmutils.models.engine.generation import in_batches
 from rmutils.models.engine.rows import rows_at_once, write_rows
 from rmutils.models.head_blocks import projections
 
-Masks = NDArray[np.bool_]
-"""(rows, layers, heads): True where a head is masked."""
+Masks = NDArray[np.bool_]  # (rows, layers, heads): True where a head is masked
 
 
 def masks_of(lm: LanguageModel, sets: Sequence[Iterable[Head]]) -> Masks:

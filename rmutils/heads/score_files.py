@@ -32,14 +32,12 @@ from rmutils.heads.stored_scores import read_stored, stored_detection
 FORMAT, VERSION = "rmutils.HeadScores", 2
 Format = Literal["rmutils", "wu", "qrhead", "duo"]
 EXPECTED = 'Expected {"layer-head": [score, ...]}'
-SHARES, SLACK = ("copy", "anchor"), 1e-4
-"""Kinds of score that go from 0 to 1, but for rounding."""
+SHARES, SLACK = ("copy", "anchor"), 1e-4  # kinds of score that go from 0 to 1, but for rounding
 LARGEST_PUBLISHED = 10
 """The published code counts each copy, of 50 tokens that it lets a model write, and divides by the
 tokens of a needle, of which all of its needles have more than five. Where `max_new_tokens` and
 needles are one's own, a needle has one token at least."""
-Fields = Mapping[str, Any]
-"""Fields of `HeadScores` by name."""
+Fields = Mapping[str, Any]  # fields of `HeadScores` by name
 
 
 def write(

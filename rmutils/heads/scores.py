@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from rmutils.models import LanguageModel
 
-Head = tuple[int, int]
-"""(layer, head)"""
+Head = tuple[int, int]  # (layer, head)
 Values = NDArray[np.float64]
 
 DECIMALS = 9

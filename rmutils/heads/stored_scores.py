@@ -12,10 +12,8 @@ from rmutils.core.errors import UserError, did_you_mean
 from rmutils.core.manifests import MANIFEST
 from rmutils.core.results import Artifact, find
 
-CASES, RUNS = "cases.parquet", "scores.safetensors"
-"""Files of a detection."""
-STAGES = "detect", "scores"
-"""Stages that hold scores of one kind, or of several that one run gave."""
+CASES, RUNS = "cases.parquet", "scores.safetensors"  # files of a detection
+STAGES = "detect", "scores"  # stages that hold scores of one kind, or of several that one run gave
 
 
 def stored_detection(where: Path | str) -> Artifact | None:

@@ -35,8 +35,7 @@ from rmutils.models.teaching import RECIPES, TeachingRecipe
 from rmutils.models.teaching.pretraining import losses
 from rmutils.models.teaching.stream import Stream
 
-REFERENCES = 24
-"""Other texts that TF-IDF compares with."""
+REFERENCES = 24  # other texts that TF-IDF compares with
 TEXT_SHARE = 0.6, 0.9
 """Share of a long document that is text; the rest are questions and answers. As in the rows that
 the models are trained on."""

@@ -19,8 +19,7 @@ from transformers import PreTrainedModel
 
 from rmutils.core.errors import UserError
 
-WORD = 256
-"""Bits that are looked through at once in the tree over free room."""
+WORD = 256  # bits that are looked through at once in the tree over free room
 
 
 @dataclass(frozen=True)
@@ -155,8 +154,7 @@ def _checked(lengths: Sequence[int], capacity: int) -> np.ndarray:
 
 NO_LABEL = -100
 PADDING = -1
-BLOCK = 128
-"""Tokens of a block of FlexAttention."""
+BLOCK = 128  # tokens of a block of FlexAttention
 Masks = Tensor | BlockMask | dict[str, Tensor | BlockMask]
 
 

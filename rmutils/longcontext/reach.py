@@ -27,8 +27,7 @@ from rmutils.longcontext.context_parallel import WINDOW_BLOCKS
 from rmutils.models import LanguageModel
 from rmutils.models.engine.implementations import using
 
-ROOM = 96
-"""Tokens that are kept free for template, question and answer."""
+ROOM = 96  # tokens that are kept free for template, question and answer
 
 
 class ReachConfig(Config):

@@ -36,8 +36,7 @@ NOUNS = frozenset((*words.THINGS, *words.CROPS, *words.DISHES, *words.ANIMALS, *
                    *words.SHOWS))
 """Noun phrases of one word."""
 
-Counts = Callable[[str], Counter]
-"""How often each phrase occurs in a text."""
+Counts = Callable[[str], Counter]  # how often each phrase occurs in a text
 
 
 def noun_counts(text: str) -> Counter:
@@ -127,12 +126,9 @@ def by_server(server: ServerJudge) -> Wording:
     return say
 
 
-WORDS = 5
-"""Nouns of a section that are asked for. The Olmo 3 recipe: five."""
-SECTIONS = 8_000, 32_000
-"""Fewest and most tokens of a section, as in the Olmo 3 recipe."""
-LEAST_FREQUENT = 2
-"""Ours: a word that occurs once is not frequent."""
+WORDS = 5  # Nouns of a section that are asked for. The Olmo 3 recipe: five.
+SECTIONS = 8_000, 32_000  # fewest and most tokens of a section, as in the Olmo 3 recipe
+LEAST_FREQUENT = 2  # ours: a word that occurs once is not frequent
 QUESTIONS = (  # the last is held out
     "How many times does the word {w} occur in this text?",
     "How often does the text say {w}?",
@@ -228,10 +224,8 @@ FORMATS = {
 """By name, in the order of the recipe."""
 
 
-SNIPPETS = 8
-"""Most snippets of a phrase. The Olmo 3 recipe: k = 8."""
-FEWEST_SNIPPETS = 2
-"""Ours: what stands in one snippet only needs no bringing together."""
+SNIPPETS = 8  # Most snippets of a phrase. The Olmo 3 recipe: k = 8.
+FEWEST_SNIPPETS = 2  # ours: what stands in one snippet only needs no bringing together
 
 
 @dataclass(frozen=True)

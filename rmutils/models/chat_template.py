@@ -14,11 +14,9 @@ from transformers import PreTrainedTokenizerFast
 
 from rmutils.core.errors import UserError
 
-TEMPLATE_SECONDS = 5
-"""A chat template writes a turn in less than a hundredth of one."""
+TEMPLATE_SECONDS = 5  # a chat template writes a turn in less than a hundredth of one
 _SENTINEL = "\N{OBJECT REPLACEMENT CHARACTER}text\N{OBJECT REPLACEMENT CHARACTER}"
-Message = Mapping[str, Any]
-"""`role` and `content`, as chat templates take them."""
+Message = Mapping[str, Any]  # `role` and `content`, as chat templates take them
 
 
 @dataclass(frozen=True)

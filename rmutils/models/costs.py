@@ -14,15 +14,12 @@ from rmutils.core import paths
 from rmutils.models.hub import fetched, hub_id_of
 from rmutils.models.known_models import REGISTRY
 
-TIMINGS = paths.DATA / "timings.json"
-"""Recorded runs, and the seconds of `_work` on their machine."""
-SMALL = 135e6
-"""Weights of smollm2-135m, to which `weight` is anchored."""
+TIMINGS = paths.DATA / "timings.json"  # recorded runs, and the seconds of `_work` on their machine
+SMALL = 135e6  # weights of smollm2-135m, to which `weight` is anchored
 SLOWER = 13
 """Seconds per token of smollm2-135m, as a multiple of those of a teaching model; of the teaching
 models none takes more than twice as long as another."""
-HALF = 2
-"""Bytes of a weight in the files of the hub."""
+HALF = 2  # bytes of a weight in the files of the hub
 PEAK, BESIDE = 5.7, 0.9e9
 """Bytes of memory in a detection on a CPU: for each weight, in float32, at the most, while they are
 unpacked; and for libraries and texts. 1.6 GB for 135 million weights, 3.8 GB for 494 million, 9.2

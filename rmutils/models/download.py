@@ -18,8 +18,7 @@ from rmutils.core.files import sha256
 from rmutils.core.journal import progress_bar
 
 CHUNK = 1 << 20
-AT_ONCE = 4
-"""Downloads side by side."""
+AT_ONCE = 4  # downloads side by side
 T = TypeVar("T")
 
 

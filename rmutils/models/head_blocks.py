@@ -16,8 +16,7 @@ from rmutils.core.errors import UserError
 from rmutils.models.products import Linear
 
 MARKS = "head_marks"
-HEADLESS = "linear_attn", "mamba", "conv"
-"""What a layer of a hybrid has in place of `self_attn`."""
+HEADLESS = "linear_attn", "mamba", "conv"  # what a layer of a hybrid has in place of `self_attn`
 _PROJECTIONS = "o_proj", "out_proj"
 _CHECKED: WeakKeyDictionary[PreTrainedModel, bool] = WeakKeyDictionary()
 

@@ -18,8 +18,7 @@ from rmutils.models.known_models import REGISTRY
 
 FILES = ["*.safetensors", "*.json", "*.jinja"]
 """No others are read: no pickled weights, and no code."""
-PATIENCE = 5
-"""Seconds in which the hub must answer where the file can be had elsewhere, too."""
+PATIENCE = 5  # seconds in which the hub must answer where the file can be had elsewhere, too
 
 
 def offline() -> bool:

@@ -20,8 +20,7 @@ from rmutils.models.known_models import check_architecture
 from rmutils.models.language_model import LanguageModel
 from rmutils.models.rotary import keep_constant
 
-STATE = ("padding", "truncation")
-"""What a tokenizer's description says of its last call."""
+STATE = ("padding", "truncation")  # what a tokenizer's description says of its last call
 UNRELATED = {"_name_or_path", "transformers_version", "architectures", "dtype"}
 """Settings of a configuration that say nothing about what the model computes."""
 

@@ -8,10 +8,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-WORTH = 2**22
-"""Multiplications of a product from which oneDNN gains more time than its call takes."""
-FEWEST = 4
-"""Rows of which it gains any."""
+WORTH = 2**22  # multiplications of a product from which oneDNN gains more time than its call takes
+FEWEST = 4  # rows of which it gains any
 
 
 class Linear(nn.Linear):

@@ -23,10 +23,8 @@ TOKENIZERS = "tokenizer.json", "*.model", "vocab.*", "*.tiktoken", "tekken.json"
 
 STORED = ".rotary_emb.inv_freq"
 """Ends of names of what old files hold besides weights: it is computed from the settings."""
-PACKED = 16
-"""More weights than this in a number of a file are not held by any kind of quantization."""
-LONGEST = 300
-"""Characters of another library's message that are shown."""
+PACKED = 16  # more weights than this in a number of a file are not held by any kind of quantization
+LONGEST = 300  # characters of another library's message that are shown
 
 
 def _at(name: str) -> dict[str, Any]:

@@ -20,12 +20,10 @@ from transformers import PreTrainedTokenizerFast
 
 from rmutils.core.errors import UserError
 
-THOUGHTS = ("<think>", "</think>")
-"""Written by models themselves, and part of their responses."""
+THOUGHTS = ("<think>", "</think>")  # written by models themselves, and part of their responses
 _PRIVATE = [chr(code) for code in range(0xF0000, 0xFFFFE)]
 """Characters that no standard gives a meaning."""
-EXCERPT = 30
-"""Characters shown before and behind a place in a text."""
+EXCERPT = 30  # characters shown before and behind a place in a text
 
 
 class Encoded(NamedTuple):

@@ -25,8 +25,7 @@ from rmutils.models.language_model import LanguageModel
 from rmutils.models.settings import check_finite
 
 TRAIN = Stage("train", version=1)
-RECORD = "training.json"
-"""Record of what was trained on what, and how; written last."""
+RECORD = "training.json"  # record of what was trained on what, and how; written last
 SETTINGS, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 """Files of a LoRA adapter, as peft names them."""
 MISMATCH = re.compile(r"(?s)size mismatch for (\S+): .*?Size\((.*?)\).*?Size\((.*?)\)")

@@ -111,8 +111,7 @@ def by(key: Callable[[T], object], items: Iterable[T]) -> dict[object, list[T]]:
     return dict(groups)
 
 
-Value = tuple[Printed, str]
-"""A number and its place."""
+Value = tuple[Printed, str]  # a number and its place
 
 
 def place_of(record: dict) -> str:

@@ -76,8 +76,7 @@ SEED = 0
 RUNS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 """Numbers of runs of the stability table; a model takes those below its own number of runs."""
 DRAWS = 50
-TOP_K = 40
-"""Heads compared in the stability table: as many as the paper masks in Llama-3.1."""
+TOP_K = 40  # heads compared in the stability table: as many as the paper masks in Llama-3.1
 
 
 def derive(folder: Path) -> dict[Schema, pd.DataFrame]:

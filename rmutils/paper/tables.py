@@ -162,8 +162,7 @@ def _published(prefix: str) -> tuple[Schema, Schema, Schema]:
 PUBLISHED_SCORES, PUBLISHED_SUMMARY, PUBLISHED_STABILITY = _published("published")
 DISTINCT_SCORES, DISTINCT_SUMMARY, DISTINCT_STABILITY = _published("distinct")
 """The same with each distinct map counted once: see `rmutils.paper.head_checks`."""
-SCORING_SUMMARY = _published("scoring")[1]
-"""Summary of the distinct maps in which any head scores."""
+SCORING_SUMMARY = _published("scoring")[1]  # summary of the distinct maps in which any head scores
 PUBLISHED_MAPS = _schema("published_maps.csv", "model run map heads", integers="run map heads",
                          key="model run")
 

@@ -110,8 +110,7 @@ class Drawn:
     dropped: dict[str, int]
 
 
-Source = Callable[[int, int, LanguageModel | None], Drawn]
-"""Draws from a count, a seed and a model."""
+Source = Callable[[int, int, LanguageModel | None], Drawn]  # draws from a count, a seed and a model
 
 
 def draw(source: str, count: int, *, seed: int = 0, lm: LanguageModel | None = None) -> Drawn:

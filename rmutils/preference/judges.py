@@ -27,8 +27,7 @@ from rmutils.models import LanguageModel
 
 T = TypeVar("T")
 
-GEMMA = "google/gemma-3-27b-it"
-"""The paper's judge, by its name on the hub."""
+GEMMA = "google/gemma-3-27b-it"  # the paper's judge, by its name on the hub
 PROMPT = """\
 Rate how good the response to the instruction below is, from 1 (useless) to 10 (excellent).
 Consider whether it is correct, complete, clear, and does what was asked. A response that breaks \
@@ -49,8 +48,7 @@ MAX_TOKENS = 64
 ATTEMPTS = 3
 """Both ours: length of a reply, and how often the judge is asked for a rating, or a server in
 trouble for a reply."""
-TIMEOUT = 120.0
-"""Seconds for a whole reply."""
+TIMEOUT = 120.0  # seconds for a whole reply
 KEY = "RMUTILS_JUDGE_KEY"
 """Environment variable: the key of a server that wants one. It is sent there, and kept nowhere."""
 REFUSALS = {401: f"it wants a key; set {KEY}", 403: f"it wants another key; set {KEY}",

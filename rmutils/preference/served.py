@@ -25,12 +25,9 @@ from rmutils.preference.responses import Backend, Response, ResponseConfig
 
 T = TypeVar("T")
 
-TRIES = 4
-"""The paper is silent; 3 retries in the authors' scripts."""
-CONCURRENCY = 32
-"""Requests at once."""
-LONGEST = 4096
-"""Characters of a name that a server tells: some are paths."""
+TRIES = 4  # the paper is silent; 3 retries in the authors' scripts
+CONCURRENCY = 32  # requests at once
+LONGEST = 4096  # characters of a name that a server tells: some are paths
 
 
 class Server(Backend):

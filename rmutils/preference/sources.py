@@ -139,16 +139,12 @@ def _reading(dataset: HubDataset) -> Iterator[None]:
 
 
 TEMPERATURE = 1.0
-TOP_P = 1.0
-"""Both are the defaults of Magpie's `gen_ins.py`."""
+TOP_P = 1.0  # both are the defaults of Magpie's `gen_ins.py`
 MAX_NEW_TOKENS = 128
 """Ours; 512 in `gen_ins.py`. Those of LMSYS-Chat-1M have 64 tokens on average (Table 12)."""
-MIN_TOKENS = 4
-"""Ours: shorter ones ("Hi there!") ask for nothing."""
-MIN_DISTINCT = 0.5
-"""Ours: a turn repeats itself if fewer of its token trigrams are different ones."""
-DRAWS = 20
-"""Ours: turns written for each instruction that is wanted, at most."""
+MIN_TOKENS = 4  # ours: shorter ones ("Hi there!") ask for nothing
+MIN_DISTINCT = 0.5  # ours: a turn repeats itself if fewer of its token trigrams are different ones
+DRAWS = 20  # ours: turns written for each instruction that is wanted, at most
 BATCH = {"cpu": 64, "cuda": 1024}
 """Turns written together, at most, by kind of device; without influence on what they say."""
 

@@ -13,8 +13,7 @@ from rmutils.core.errors import UserError
 from rmutils.stats.corrections import holm, smallest_effect, smallest_p
 from rmutils.stats.intervals import ANY, LEVEL, TIE, Array, Bounds, Interval, interval
 
-FLIPS = 9999
-"""Most sign patterns of a test: with 13 clusters or fewer, all there are."""
+FLIPS = 9999  # most sign patterns of a test: with 13 clusters or fewer, all there are
 AT_ONCE = 1000  # patterns that are added up at once: it bounds the memory
 
 

@@ -27,8 +27,7 @@ from scipy.stats import norm, t
 Array = npt.NDArray[Any]
 RESAMPLES = 2000
 LEVEL = 0.95
-TIE = 1e-12
-"""Numbers that differ by no more than this share are equal but for rounding."""
+TIE = 1e-12  # numbers that differ by no more than this share are equal but for rounding
 FEWEST_CLUSTERS, FEWEST_DRAWS = 8, 5
 RULE_OF_THREE = 3  # an event never seen in n cases has, at 95 %, a rate of up to 3 / n
 

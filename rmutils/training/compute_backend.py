@@ -98,8 +98,7 @@ def with_new_names(changes: Mapping[str, str]) -> dict[str, str]:
 
 
 SETTINGS = Path(__file__).parent / "accelerate"
-PORT = 29500
-"""Port of the first node, where the others find it."""
+PORT = 29500  # port of the first node, where the others find it
 TASK = ".task.json"
 
 

@@ -25,8 +25,7 @@ from rmutils.core.journal import progress_bar
 from rmutils.training.encoding import with_rows
 from rmutils.training.recipes import TrainRecipe
 
-DAY = 86_400
-"""Seconds."""
+DAY = 86_400  # seconds
 
 
 class _Watched:

@@ -33,10 +33,8 @@ from rmutils.corpora.world.writing import Chronicle, Question, ask_all, with_ans
 
 LIST_FRAME = ("Read the documents and answer the question.\n\n",
               "\n\n{q} Name all of them, each with the number of its document.")
-SHARED = 6
-"""Persons among whom the answers of `listings` are."""
-MANY = 12
-"""Classes of the finer labels."""
+SHARED = 6  # persons among whom the answers of `listings` are
+MANY = 12  # classes of the finer labels
 
 
 def shuffled(world: Chronicle, pieces: Sequence[Piece]) -> Callable[[list[Piece]], str]:
@@ -181,8 +179,7 @@ class LabelForm(NamedTuple):
     after: str | None = None
 
 
-ASKED = LabelForm()
-"""The question asks for the label in words, which teaching models need."""
+ASKED = LabelForm()  # the question asks for the label in words, which teaching models need
 AS_EXAMPLE = LabelForm("Text: {text}\nLabel: {label}\n", "", "\nText: {q}")
 """The question is one more example without its label, as in HELMET."""
 

@@ -348,5 +348,4 @@ def _topics() -> dict[str, frozenset[str]]:
     return {word: frozenset(near) for word, near in topics.items()}
 
 
-TOPICS = _topics()
-"""Topic -> the words that belong to it, such as bread and oven to a baker."""
+TOPICS = _topics()  # topic -> the words that belong to it, such as bread and oven to a baker

@@ -17,8 +17,7 @@ import yaml
 from rmutils.core.files import intact
 from rmutils.core.paths import CORPORA
 
-Split = Literal["train", "held_out"]
-"""Which names, values and wordings a text is made of."""
+Split = Literal["train", "held_out"]  # which names, values and wordings a text is made of
 
 
 @cache
@@ -37,12 +36,10 @@ def _frozen(value: Any) -> Any:
 
 
 _WORDS = table("words")
-TRADES: dict[str, tuple[str, ...]] = _WORDS["trades"]
-"""Trade -> what it does, with what, and where."""
+TRADES: dict[str, tuple[str, ...]] = _WORDS["trades"]  # trade -> what it does, with what, and where
 ANIMALS: dict[str, tuple[str, ...]] = _WORDS["animals"]
 """Animal -> its sound or habit, and its home."""
-SEASONS: dict[str, tuple[str, ...]] = _WORDS["seasons"]
-"""Season -> its sign and its weather."""
+SEASONS: dict[str, tuple[str, ...]] = _WORDS["seasons"]  # season -> its sign and its weather
 MONTHS_OF: dict[str, tuple[str, ...]] = _WORDS["months_of"]
 OPPOSITES: tuple[tuple[str, str], ...] = _WORDS["opposites"]
 MONTHS, DAYS, COUNT = _WORDS["months"], _WORDS["days"], _WORDS["count"]
@@ -51,10 +48,8 @@ COLOURS, ADJECTIVES, MATERIALS = _WORDS["colours"], _WORDS["adjectives"], _WORDS
 THINGS, TASTES, CROPS, DISHES = (_WORDS[n] for n in ("things", "tastes", "crops", "dishes"))
 CLOTHS, INSTRUMENTS, RIVERS = _WORDS["cloths"], _WORDS["instruments"], _WORDS["rivers"]
 SPOTS, SHOWS = _WORDS["spots"], _WORDS["shows"]
-FILLERS: tuple[str, ...] = _WORDS["fillers"]
-"""Sentences that hold no fact anyone asks about."""
-HELD_OUT_SHARE = 4
-"""One name or value phrase in so many is held out."""
+FILLERS: tuple[str, ...] = _WORDS["fillers"]  # sentences that hold no fact anyone asks about
+HELD_OUT_SHARE = 4  # one name or value phrase in so many is held out
 
 
 def is_held_out(text: str) -> bool:
@@ -101,10 +96,8 @@ class Relation:
 
 
 _TABLE = table("relations")
-NEW_TOLD: tuple[str, ...] = _TABLE["told"]["held_out"]
-"""Frames of statements that are held out."""
-NEW_ASKED: tuple[str, ...] = _TABLE["asked"]["held_out"]
-"""Frames of questions that are held out."""
+NEW_TOLD: tuple[str, ...] = _TABLE["told"]["held_out"]  # frames of statements that are held out
+NEW_ASKED: tuple[str, ...] = _TABLE["asked"]["held_out"]  # frames of questions that are held out
 TOLD: dict[Split, tuple[str, ...]] = {
     split: ("{}",) * 3 + rows for split, rows in _TABLE["told"].items()}
 """Frames of statements; the plain one comes as often as all others together."""

@@ -179,8 +179,7 @@ def key_value(world: World, length: int, count: Count) -> Sample:
     return fit(build, more, length, count, "\n")
 
 
-MARK = "Document 00"
-"""Stands for the number as long as it is open."""
+MARK = "Document 00"  # stands for the number as long as it is open
 NUMBER = re.compile(r"^Document (\d+) ", re.MULTILINE)
 
 

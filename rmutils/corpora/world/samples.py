@@ -10,16 +10,11 @@ from rmutils.core.errors import UserError
 from rmutils.corpora.world.facts import Fact, World
 
 T = TypeVar("T")
-Count = Callable[[str], int]
-"""Number of tokens of a text."""
-Piece = Sequence[str]
-"""Sentences that stand together; the last ones may be left out."""
-MISFITS = 8
-"""How many pieces are tried when the room is nearly used up."""
-DRAWS = 8
-"""How many worlds in a row are tried if what they ask for does not fit."""
-PARAGRAPH = 6
-"""Sentences of a paragraph."""
+Count = Callable[[str], int]  # number of tokens of a text
+Piece = Sequence[str]  # sentences that stand together; the last ones may be left out
+MISFITS = 8  # how many pieces are tried when the room is nearly used up
+DRAWS = 8  # how many worlds in a row are tried if what they ask for does not fit
+PARAGRAPH = 6  # sentences of a paragraph
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,7 @@ from rmutils.evaluation.abilities.short_tasks import (
 )
 from rmutils.evaluation.answers import is_right
 
-Make = Callable[[int, int], list[Item]]
-"""(how many, seed) -> items; fewer where there are no more."""
+Make = Callable[[int, int], list[Item]]  # (how many, seed) -> items; fewer where there are no more
 
 
 @dataclass(frozen=True)

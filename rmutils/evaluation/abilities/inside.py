@@ -20,14 +20,11 @@ import os
 import signal
 import sys
 
-CPU_SECONDS = 2
-"""Processor time for all calls together; one second more, and the kernel kills."""
-MEMORY = 512 * 2**20
-"""Bytes of address space."""
+CPU_SECONDS = 2  # processor time for all calls together; one second more, and the kernel kills
+MEMORY = 512 * 2**20  # bytes of address space
 LIMITS = {"RLIMIT_CPU": (CPU_SECONDS, CPU_SECONDS + 1), "RLIMIT_AS": (MEMORY, MEMORY),
           "RLIMIT_CORE": (0, 0)}
-CLOSED = b"closed\n"
-"""Said before the code runs."""
+CLOSED = b"closed\n"  # said before the code runs
 CALLS = """
 brk mmap munmap mremap mprotect madvise futex
 open openat close read pread64 readv lseek write writev fcntl dup dup2 dup3

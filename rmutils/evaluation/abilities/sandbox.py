@@ -29,8 +29,7 @@ from rmutils.evaluation.abilities import inside
 
 WALL_SECONDS = 8.0
 """Ours: four times the processor time that the code has, for machines with other work."""
-LONGEST = 2**16
-"""Bytes that results may take."""
+LONGEST = 2**16  # bytes that results may take
 REFUSED = ("programs that a model wrote are run only in a sandbox of Linux's namespaces and "
            "libseccomp, which this system does not have or does not allow")
 

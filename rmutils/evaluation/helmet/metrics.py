@@ -40,16 +40,13 @@ METRICS: Registry[Metric] = Registry("metric", "rmutils.metrics")
 NEEDS = {"ndcg@10": "ir_measures"}
 """Name -> the library that it needs, which only an extra of this package brings."""
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
-CITED = 3
-"""Citations of a sentence that count, from the first one on, as in ALCE."""
-SHORT = 5
-"""A sentence with fewer characters is none, as in ALCE: "1." is not."""
+CITED = 3  # citations of a sentence that count, from the first one on, as in ALCE
+SHORT = 5  # a sentence with fewer characters is none, as in ALCE: "1." is not
 REPETITIVE = 0.3
 """Share of spans of four words said before from which a text is not fluent. Ours; HELMET asks
 GPT-4o for 0 ("incoherent, repetitive, or incomplete") or 1. A sentence said twice has more, a list
 of different facts about one subject has less."""
-CORRECT = 3
-"""HELMET's highest grade of an answer."""
+CORRECT = 3  # HELMET's highest grade of an answer
 
 
 def fluency(text: str) -> float:

@@ -139,8 +139,7 @@ def configuration(category: str, lengths: Sequence[int]) -> dict:
 
 
 REPOSITORY = "https://github.com/princeton-nlp/HELMET"
-TAG, SEED = "v1", 42
-"""As in HELMET's `scripts/run_eval_slurm.sh`."""
+TAG, SEED = "v1", 42  # as in HELMET's `scripts/run_eval_slurm.sh`
 JUDGED = {"LongQA": "longqa", "Summ": "summ"}
 """Categories that GPT-4o grades, and how its script is called."""
 SCRIPT = """\

@@ -30,8 +30,7 @@ from rmutils.heads.masking import Ablation, mask_heads
 from rmutils.models import LanguageModel
 from rmutils.models.language_model import MARGIN
 
-FEW_SAMPLES = 20
-"""With so many, even ten questions about each text are about two texts."""
+FEW_SAMPLES = 20  # with so many, even ten questions about each text are about two texts
 
 
 class EvaluateConfig(Config):
@@ -144,8 +143,7 @@ class EvaluateConfig(Config):
 NEWLINES = ("\n", "\n\n", "Ċ", "ĊĊ", "<0x0A>")
 """Names that tokenizers give to the tokens at which HELMET ends an answer of one line."""
 NO_TEXT = "[text]"
-MORE = 24
-"""Tokens of a demonstration's text beside what its answer needs."""
+MORE = 24  # tokens of a demonstration's text beside what its answer needs
 
 
 class Demonstrated(Chronicle):

@@ -133,10 +133,8 @@ def _cache(layers) -> DynamicCache:
     return cache
 
 
-WORTH = 64
-"""A shared beginning of fewer tokens is not worth a reading of its own."""
-PART = 512
-"""So many tokens are read at once, which bounds the memory; more would hardly be faster."""
+WORTH = 64  # a shared beginning of fewer tokens is not worth a reading of its own
+PART = 512  # so many tokens are read at once, which bounds the memory; more would hardly be faster
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:

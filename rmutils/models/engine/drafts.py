@@ -6,10 +6,8 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-DRAFT = 8
-"""Most tokens that are drafted at once."""
-LONGEST = 32
-"""Length of an n-gram beyond which a longer one predicts no better."""
+DRAFT = 8  # most tokens that are drafted at once
+LONGEST = 32  # length of an n-gram beyond which a longer one predicts no better
 SLOW = 1.5
 """If passes write fewer tokens, a single token that occurred before does not make a draft."""
 

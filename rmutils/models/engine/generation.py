@@ -73,8 +73,7 @@ def in_batches(
             start += len(batch)
 
 
-ROOM = 128
-"""Tokens for which room is made at once."""
+ROOM = 128  # tokens for which room is made at once
 IDLE = 0.25, 0.5
 """Share of the rows that may have ended before the batch is rebuilt: while prompts wait, and when
 none does."""

@@ -16,8 +16,7 @@ from rmutils.models.language_model import LanguageModel
 
 BATCH_BYTES = {"cpu": 2 * 2**30, "cuda": 6 * 2**30}
 """Keys and values held at once by kind of device: it bounds the memory."""
-IDLE = 0.5
-"""Share of the rows that may have ended before they are taken out of the batch."""
+IDLE = 0.5  # share of the rows that may have ended before they are taken out of the batch
 Under = Callable[[Sequence[int]], AbstractContextManager[None]]
 """Puts a model under the conditions of some rows, in their order, for a while."""
 
