@@ -1,7 +1,4 @@
-"""Figures about needles and heads.
-
-Figures about how scores are spread over the heads.
-"""
+"""Figures about needles and heads, and about how scores are spread over the heads."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+import seaborn
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
@@ -93,6 +91,29 @@ def head_maps(detections: Mapping[str, HeadScores], tau: float) -> Figure:
     figure.supxlabel("head", fontsize=10)
     _scale(figure, mesh, ax=grid, label="copy score")
     return figure
+
+
+def heads_by_token(
+    axes: Axes, grid: pd.DataFrame, words: pd.Series, marked: pd.DataFrame, *, cmap: str,
+    low: float, high: float, label: str,
+) -> None:
+    """Map of values, a row per head and a column per token of an answer, with dots on some cells.
+
+    `grid`: Index (layer, head), columns `step`; `words`: its tokens; `marked`: `layer`, `head`,
+    `step` of the dots.
+    """
+    seaborn.heatmap(grid, ax=axes, cmap=cmap, vmin=low, vmax=high, linewidth=0.5,
+                    yticklabels=[f"{layer}-{head}" for layer, head in grid.index],
+                    xticklabels=words.str.strip().str.replace("$", r"\$").tolist(),
+                    cbar_kws={"pad": 0.01})
+    axes.collections[0].colorbar.set_label(label, fontsize=9)
+    heads = pd.MultiIndex.from_frame(marked[["layer", "head"]])
+    axes.plot(grid.columns.get_indexer(marked["step"]) + 0.5, grid.index.get_indexer(heads) + 0.5,
+              "o", color="black", ms=3.5)
+    axes.set(xlabel="", ylabel="")
+    axes.tick_params(labelsize=9)
+    axes.tick_params("x", rotation=60)
+    axes.tick_params("y", rotation=0)
 
 
 def _cells(axes: Axes, values: np.ndarray, highest: float) -> QuadMesh:

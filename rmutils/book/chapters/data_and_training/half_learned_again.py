@@ -5,7 +5,6 @@ Weights stay in the user's cache, and a stopped run goes on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -119,39 +118,27 @@ class Lead:
     needles: int
 
 
-def leads(
-    cases: pd.DataFrame, arm: str = RETMASK, base: str = MATCHED, *, measure: str = "success"
-) -> dict[str, Lead]:
-    """Compare two arms in each model, and in the mean of the models (`ALL`).
-
-    Scores count where both arms find the needle. Each needle is the mean of its depths.
-    """
-    tables = {model: _differences(part, arm, base, measure)
+def leads(cases: pd.DataFrame, arm: str = RETMASK, base: str = MATCHED) -> dict[str, Lead]:
+    """Compare two arms in each model, and in the mean of the models (`ALL`), needles found."""
+    tables = {model: _differences(part, arm, base)
               for model, part in cases.groupby("model", sort=False)}
-    mean = sum(tables.values()) / len(tables)  # only needles that count in all models stay
-    found = {name: _lead(table.dropna()) for name, table in {**tables, ALL: mean}.items()}
+    found = {name: _lead(table) for name, table in {
+        **tables, ALL: sum(tables.values()) / len(tables)}.items()}
     corrected = holm([found[model].p for model in tables])
     return {name: Lead(one.interval, p, one.needles) for (name, one), p in zip(
         found.items(), [*corrected, found[ALL].p], strict=True)}
 
 
-def _differences(cases: pd.DataFrame, arm: str, base: str, measure: str) -> pd.DataFrame:
-    """A row per needle, a column per seed."""
-    places: Sequence[str] = ["needle", "length", "depth"]
-    ours, theirs = (cases[cases["arm"] == name] for name in (arm, base))
-    if base == BEFORE:
-        theirs = theirs.drop(columns="seed")
-    both = ours.merge(theirs, on=[*places] if base == BEFORE else [*places, "seed"],
-                      suffixes=("", "_base"))
-    if measure != "success":
-        both = both[both["success"] & both["success_base"]]
-    more = 100 * (both[measure].astype(float) - both[f"{measure}_base"])
-    return more.groupby([both["needle"], both["seed"]]).mean().unstack()
+def _differences(cases: pd.DataFrame, arm: str, base: str) -> pd.DataFrame:
+    """Points of 100: a row per needle, the mean of its depths, and a column per seed."""
+    ours, theirs = (100 * cases[cases["arm"] == name].pivot_table(
+        index="needle", columns="seed", values="success") for name in (arm, base))
+    return ours.sub(theirs[0], axis=0) if base == BEFORE else ours - theirs
 
 
 def _lead(table: pd.DataFrame) -> Lead:
-    ends = tuple(100 * end for end in DIFFERENCE)
-    return Lead(crossed_interval(table.to_numpy(), bounds=(ends[0], ends[1])),
+    low, high = DIFFERENCE
+    return Lead(crossed_interval(table.to_numpy(), bounds=(100 * low, 100 * high)),
                 contrast(table.to_numpy()).p, len(table))
 
 

@@ -14,6 +14,7 @@ from rmutils.book.chapters.is_it_causal.effects import (
     token_leaders,
 )
 from rmutils.book.chapters.is_it_causal.experiment import COPY, REMOVE, RESTORE, IsItCausal
+from rmutils.book.figures.head_figures import heads_by_token
 from rmutils.book.figures.style import BLUE, GREY, INK, ORANGE, RED, WIDTH
 from rmutils.heads.scores import Head
 
@@ -95,17 +96,10 @@ def restored_by_token(result: IsItCausal, model: str, top: int = 8) -> Figure:
     figure = Figure(figsize=(WIDTH, 1.3 + 0.24 * len(grid)), layout="constrained")
     axes = figure.subplots()
     most = float(np.abs(grid.to_numpy()).max())
-    mesh = axes.pcolormesh(grid.to_numpy(), cmap="PuOr_r", vmin=-most, vmax=most,
-                           edgecolor="face", linewidth=0.3)
-    axes.plot([grid.columns.get_loc(step) + 0.5 for step in leaders.index],
-              [shown.index(head) + 0.5 for head in leaders], "o", color="black", ms=4)
-    axes.set_yticks(np.arange(len(grid)) + 0.5, ["-".join(map(str, head)) for head in shown],
-                    fontsize=9)
-    axes.set_xticks(np.arange(len(words)) + 0.5, words.str.strip().str.replace("$", r"\$"),
-                    rotation=45, ha="right", fontsize=9)
-    axes.invert_yaxis()
+    dots = pd.DataFrame([(*head, step) for step, head in leaders.items()],
+                        columns=["layer", "head", "step"])
+    heads_by_token(axes, grid, words, dots, cmap="PuOr_r", low=-most, high=most, label="nats")
     axes.set_title(f"{model}: what each head restores alone", loc="left", fontsize=10)
-    figure.colorbar(mesh, ax=axes, label="nats", pad=0.01)
     return figure
 
 

@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from rmutils.book.chapters.which_heads.experiment import COPY, SCORE, TASK, WRITE
+from rmutils.book.figures.head_figures import heads_by_token
 from rmutils.book.figures.style import BLUE, GREY, RED, WIDTH
 
 TITLES = {"literal": "literal needles", "paraphrased": "paraphrased needles",
@@ -48,7 +49,7 @@ def copy_against_write(answer: pd.DataFrame, model: str) -> Figure:
 
     `answer`: The table `answer` of `rmutils.book.chapters.which_heads.experiment.WhichHeads`.
     """
-    words = answer.drop_duplicates("step")["token"].str.strip().str.replace("$", r"\$")
+    words = answer.drop_duplicates("step")["token"]
     figure = Figure(figsize=(WIDTH, 3.9), layout="constrained")
     panels = figure.subplots(2, 1, sharex=True)
     for axes, kind, column, cmap, label in (
@@ -59,17 +60,8 @@ def copy_against_write(answer: pd.DataFrame, model: str) -> Figure:
         order = part.drop_duplicates(["layer", "head"])[["layer", "head"]]
         grid = grid.loc[list(order.itertuples(index=False, name=None))]
         most = 1.0 if kind == COPY else float(np.abs(grid.to_numpy()).max())
-        mesh = axes.pcolormesh(grid.to_numpy(), cmap=cmap, vmin=0 if kind == COPY else -most,
-                               vmax=most, edgecolor="face", linewidth=0.3)
-        axes.set_yticks(np.arange(len(grid)) + 0.5,
-                        [f"{layer}-{head}" for layer, head in grid.index], fontsize=9)
-        for row, head in enumerate(grid.index):
-            steps = part[(part["layer"] == head[0]) & (part["head"] == head[1]) & part["copies"]]
-            axes.plot(grid.columns.get_indexer(steps["step"]) + 0.5,
-                      np.full(len(steps), row + 0.5), "o", color="black", ms=3.5)
-        axes.invert_yaxis()
+        heads_by_token(axes, grid, words, part[part["copies"]], cmap=cmap, label=label,
+                       low=0 if kind == COPY else -most, high=most)
         axes.set_title(f"{model}: the heads that {'copy' if kind == COPY else 'write'}",
                        loc="left", fontsize=10)
-        figure.colorbar(mesh, ax=axes, label=label, pad=0.01)
-    panels[1].set_xticks(np.arange(len(words)) + 0.5, words, rotation=60, ha="right", fontsize=9)
     return figure
