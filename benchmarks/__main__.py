@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from rmutils.book.chapters.speed.measurements import FOLDER
+from rmutils.book.chapters.speed import FOLDER
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
                   help="""Measure what things cost, each against its alternatives.

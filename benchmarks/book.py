@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.measuring import PYTHON
 from benchmarks.records import Results
-from rmutils.book.chapters.speed.measurements import FOLDER
+from rmutils.book.chapters.speed import FOLDER
 from rmutils.core import paths
 from rmutils.core.config import Config
 

@@ -13,7 +13,7 @@ from torch import nn
 from benchmarks.measuring import OTHERS, copied
 from benchmarks.records import Results
 from benchmarks.watching import LIBRARIES, WAYS, Asked, rows
-from rmutils.book.chapters.speed.measurements import FOLDER, differences, load
+from rmutils.book.chapters.speed import FOLDER, differences, load
 from rmutils.core.config import Config
 from rmutils.models.products import Linear
 

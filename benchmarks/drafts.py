@@ -13,7 +13,7 @@ from benchmarks.records import Results
 from benchmarks.ways import passes_of
 from rmutils import DetectConfig, load_model
 from rmutils.attention.decoding import capturing, decode
-from rmutils.book.chapters.speed.measurements import FOLDER
+from rmutils.book.chapters.speed import FOLDER
 from rmutils.core.config import Config
 from rmutils.heads.answering import tokens_together
 from rmutils.heads.detection import build_cases

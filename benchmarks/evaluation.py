@@ -18,7 +18,7 @@ import typer
 from benchmarks.measuring import PYTHON, lines_of, stay_within_memory, watched
 from benchmarks.records import Results
 from rmutils import load_model
-from rmutils.book.chapters.speed.measurements import FOLDER
+from rmutils.book.chapters.speed import FOLDER
 from rmutils.core.config import Config, digest
 from rmutils.evaluation.helmet import evaluation as run
 from rmutils.evaluation.helmet.prompts import EvaluateConfig

@@ -20,7 +20,7 @@ import typer
 from benchmarks.measuring import PYTHON, lines_of
 from benchmarks.records import Results
 from rmutils import load_model
-from rmutils.book.chapters.speed.measurements import FOLDER
+from rmutils.book.chapters.speed import FOLDER
 from rmutils.core.config import Config
 from rmutils.core.paths import ROOT
 from rmutils.models import LanguageModel

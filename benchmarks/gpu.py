@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 
 from benchmarks.records import Results
 from rmutils import DetectConfig, load_model
-from rmutils.book.chapters.speed.measurements import FOLDER
+from rmutils.book.chapters.speed import FOLDER
 from rmutils.core.config import Config
 from rmutils.heads.detection import even_depths, run_cases
 from rmutils.models import LanguageModel

@@ -12,7 +12,7 @@ from benchmarks.measuring import copied
 from benchmarks.records import Results
 from benchmarks.watching import Asked, rows
 from rmutils import load_model
-from rmutils.book.chapters.speed.measurements import FOLDER, REFERENCE
+from rmutils.book.chapters.speed import FOLDER, REFERENCE
 from rmutils.core.config import Config
 from rmutils.heads.detection import even_depths
 

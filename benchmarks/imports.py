@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.measuring import PYTHON
 from benchmarks.records import Results
-from rmutils.book.chapters.speed.measurements import FOLDER
+from rmutils.book.chapters.speed import FOLDER
 from rmutils.core.config import Config
 from rmutils.core.paths import ROOT
 

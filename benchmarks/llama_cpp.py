@@ -20,7 +20,7 @@ from gguf.quants import dequantize
 
 from benchmarks.measuring import OTHERS, PYTHON, lines_of, watched
 from benchmarks.records import Results
-from rmutils.book.chapters.speed.measurements import FOLDER
+from rmutils.book.chapters.speed import FOLDER
 from rmutils.core.config import Config
 from rmutils.heads.answering import SUCCESS_ROUGE, answer_recall
 from rmutils.heads.detection import DetectConfig, build_cases, detect

@@ -16,7 +16,7 @@ import yaml
 
 from benchmarks.measuring import PYTHON, lines_of
 from benchmarks.records import Results
-from rmutils.book.chapters.speed.measurements import FOLDER
+from rmutils.book.chapters.speed import FOLDER
 from rmutils.core.config import Config, digest
 from rmutils.core.files import sha256
 from rmutils.core.paths import DATA, ROOT

@@ -12,7 +12,7 @@ import psutil
 
 from benchmarks.records import Results
 from rmutils import load_model
-from rmutils.book.chapters.speed.measurements import FOLDER
+from rmutils.book.chapters.speed import FOLDER
 from rmutils.book.site import playground
 from rmutils.book.site.pdf import browsing, serving
 from rmutils.book.site.steps import HTML

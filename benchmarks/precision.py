@@ -12,7 +12,7 @@ import torch
 from benchmarks.llama_cpp import MODELS, THREADS
 from benchmarks.measuring import PYTHON, lines_of, watched
 from benchmarks.records import Results
-from rmutils.book.chapters.speed.measurements import FOLDER
+from rmutils.book.chapters.speed import FOLDER
 from rmutils.core.config import Config
 from rmutils.heads.detection import DetectConfig, detect
 from rmutils.models import load_model

@@ -20,13 +20,7 @@ from benchmarks import ways
 from benchmarks.records import Results
 from benchmarks.watching import warm_up
 from rmutils import DetectConfig, load_model
-from rmutils.book.chapters.speed.measurements import (
-    ALL_SCORES,
-    FOLDER,
-    OURS,
-    REFERENCE,
-    SAME_PRODUCTS,
-)
+from rmutils.book.chapters.speed import ALL_SCORES, FOLDER, OURS, REFERENCE, SAME_PRODUCTS
 from rmutils.core.config import Config
 from rmutils.heads.detection import build_cases, even_depths
 from rmutils.heads.one_run import TOGETHER

@@ -19,7 +19,7 @@ import typer
 from benchmarks.measuring import PYTHON, lines_of, stay_within_memory, watched
 from benchmarks.records import Results
 from rmutils import load_model
-from rmutils.book.chapters.speed.measurements import FOLDER
+from rmutils.book.chapters.speed import FOLDER
 from rmutils.book.experiments.planned_runs import planned_runs, stored_runs
 from rmutils.core.config import Config
 from rmutils.models.loading import trained_folder

@@ -10,8 +10,8 @@ from benchmarks import book
 from benchmarks.detection import Settings
 from benchmarks.measuring import PYTHON, lines_of
 from benchmarks.records import Results
-from rmutils.book.chapters.speed import measurements as tables
-from rmutils.book.chapters.speed.measurements import load, middle, ratio
+from rmutils.book.chapters import speed as tables
+from rmutils.book.chapters.speed import load, middle, ratio
 from rmutils.core.errors import NotStored
 
 

@@ -3,21 +3,19 @@
 import pandas as pd
 import pytest
 
+from rmutils.book import findings as registry  # noqa: F401
+from rmutils.book.chapters import select_attention  # noqa: F401
 from rmutils.book.chapters.ms_poe.experiment import positions
+from rmutils.book.chapters.retrieval_heads_under_change import findings as heads_under_change  # noqa: F401
 from rmutils.book.chapters.share_attention.savings_curves import planned_sharing
-from rmutils.book.findings import (
-    finding,
-    heads_under_change,  # noqa: F401, declares findings
-    registry,
-    select_attention,
-)
-from rmutils.book.findings.companion_claims import (
+from rmutils.book.claims.companion_claims import (
     MANY_SCALES,
     RECIPE,
     SELECT,
     SHARE,
     companion_claims,
 )
+from rmutils.book.findings import finding
 from rmutils.core.experiment import load_plan
 from rmutils.core.results import read_tables, stored
 

@@ -7,11 +7,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.book.chapters.essay import experiment
-from rmutils.book.claims import pooled_leads
+from rmutils.book.chapters.essay import findings as essay
+from rmutils.book.chapters.essay import findings as experiment
+from rmutils.book.chapters.main_tables import findings as pooled_leads
+from rmutils.book.chapters.masking_sweep import findings as masking_sweep
 from rmutils.book.experiments import needles_left
 from rmutils.book.experiments.real_models import masking_stored
-from rmutils.book.findings import essay, finding, masking_sweep
+from rmutils.book.findings import finding
 from rmutils.core import paths
 
 DECLARED = essay, masking_sweep

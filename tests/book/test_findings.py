@@ -4,8 +4,9 @@ import math
 
 import pytest
 
+from rmutils.book import findings as registry
 from rmutils.book.figures.report import rounded
-from rmutils.book.findings import Measured, declare, finding, registry, say
+from rmutils.book.findings import Measured, declare, finding, say
 from rmutils.core.errors import NotStored, UserError
 from rmutils.core.registry import Registry
 from rmutils.stats import Interval

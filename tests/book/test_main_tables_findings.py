@@ -5,7 +5,7 @@ import math
 import pandas as pd
 
 from rmutils.book.chapters.main_tables.experiment import able_to_differ
-from rmutils.book.findings.main_tables import counted
+from rmutils.book.chapters.main_tables.findings import counted
 
 
 def table(*rows, **columns):

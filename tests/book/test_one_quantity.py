@@ -2,10 +2,17 @@
 
 import pytest
 
-from rmutils.book.claims.effects import head_effects, real_effects, task_effects
+from rmutils.book.chapters.essay import findings as essay
+from rmutils.book.chapters.main_tables.task_effects import lead, task_change
+from rmutils.book.chapters.masking_sweep import findings as masking_sweep
+from rmutils.book.chapters.training_effect import findings as training_effect
+from rmutils.book.chapters.training_effect.findings import (
+    needles_found_change,
+    retrieval_heads_change,
+    retrieval_heads_change_beyond,
+)
 from rmutils.book.experiments.planned_runs import BEFORE, MATCHED, RETMASK
-from rmutils.book.findings import essay, finding, masking_sweep, training_effect
-from rmutils.book.findings.registry import FINDINGS
+from rmutils.book.findings import FINDINGS, finding
 
 DECLARED = essay, masking_sweep, training_effect
 """Importing them declares their findings."""
@@ -27,13 +34,13 @@ def test_the_planned_number_of_heads_is_one_of_those_tried(model):
 
 
 @pytest.mark.parametrize(("name", "of", "effect", "given", "scale"), [
-    ("larger-scores-rise", (MATCHED,), head_effects.retrieval_heads_change_beyond,
+    ("larger-scores-rise", (MATCHED,), retrieval_heads_change_beyond,
      (LARGER, MATCHED), 100),
-    ("larger-answers-change", ("tasks", BEFORE), real_effects.task_change,
+    ("larger-answers-change", ("tasks", BEFORE), task_change,
      (LARGER, RETMASK, BEFORE), 1),
-    ("larger-answers-change", ("tasks", MATCHED), task_effects.lead, (LARGER, MATCHED), 1),
-    ("masked-heads-rise", (SMOL,), head_effects.retrieval_heads_change, (SMOL,), 100),
-    ("needles-change", (SMOL,), head_effects.needles_found_change, (SMOL,), 100)])
+    ("larger-answers-change", ("tasks", MATCHED), lead, (LARGER, MATCHED), 1),
+    ("masked-heads-rise", (SMOL,), retrieval_heads_change, (SMOL,), 100),
+    ("needles-change", (SMOL,), needles_found_change, (SMOL,), 100)])
 def test_a_chapter_and_a_claim_agree(name, of, effect, given, scale):
     found = finding(name, *of)
     assert [found.value, found.low, found.high] == ends(effect(*given), scale)

@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.book.findings import finding, preliminaries
+from rmutils.book.chapters.preliminaries import findings as preliminaries
+from rmutils.book.findings import finding
 from rmutils.heads import HeadScores
 
 

@@ -7,8 +7,8 @@ from string import Formatter
 import pytest
 import yaml
 
-from rmutils.book.findings import registry
-from rmutils.book.findings.registry import FINDINGS, Measured, declare
+from rmutils.book import findings as registry
+from rmutils.book.findings import FINDINGS, Measured, declare
 from rmutils.book.site import short_report
 from rmutils.book.site.short_report import DRAWN, SOURCE, document, written
 from rmutils.core import paths

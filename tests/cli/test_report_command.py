@@ -9,7 +9,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from typer.testing import CliRunner
 
 from rmutils.__main__ import app
-from rmutils.book.chapters.your_own_model.experiment import OwnModelConfig, fitted
+from rmutils.book.chapters.your_own_model import OwnModelConfig, fitted
 from rmutils.core.errors import UserError
 from rmutils.core.results import stored
 from rmutils.models.known_models import check

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rmutils.book.chapters.data_and_training.pair_statistics import MATCHED_PAIRS, MatchedConfig
-from rmutils.book.chapters.failure_modes.experiment import FAILURE_MODES, FailureConfig
+from rmutils.book.chapters.failure_modes import FAILURE_MODES, FailureConfig
 from rmutils.book.chapters.is_it_causal.experiment import (
     IS_IT_CAUSAL,
     LEADERS,
@@ -18,7 +18,7 @@ from rmutils.book.chapters.olmo3_recipe.experiment import EXTENSION
 from rmutils.book.chapters.retrieval_heads_under_change.experiment import HEADS, HeadsConfig
 from rmutils.book.chapters.score_distribution.designs import DESIGN, DesignConfig
 from rmutils.book.chapters.share_attention.savings_curves import MEASUREMENTS
-from rmutils.book.chapters.teaching_models.ablation import ABLATION, AblationConfig
+from rmutils.book.chapters.teaching_models import ABLATION, AblationConfig
 from rmutils.book.chapters.which_heads.experiment import WHICH_HEADS, WhichHeadsConfig
 from rmutils.book.experiments.masked_needles import MASKED_NEEDLES, MaskedNeedlesConfig
 from rmutils.book.experiments.under_variants import VARIANT, VariantConfig

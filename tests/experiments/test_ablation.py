@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from rmutils.book.chapters import teaching_models as ablation
 from rmutils.book.chapters.masking_sweep.plots import heads_alone
-from rmutils.book.chapters.teaching_models import ablation
-from rmutils.book.chapters.teaching_models.ablation import AblationConfig, ablate, losses, together
+from rmutils.book.chapters.teaching_models import AblationConfig, ablate, losses, together
 from rmutils.heads import DetectConfig
 from rmutils.heads.scores import HeadScores
 

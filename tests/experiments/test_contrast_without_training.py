@@ -5,8 +5,8 @@ import itertools
 import pandas as pd
 import pytest
 
-from rmutils.book.chapters.contrast_without_training import experiment
-from rmutils.book.chapters.contrast_without_training.experiment import (
+from rmutils.book.chapters import contrast_without_training as experiment
+from rmutils.book.chapters.contrast_without_training import (
     BASE,
     DECORE,
     RETMASK,

@@ -7,8 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.book.chapters.failure_modes import experiment as module
-from rmutils.book.chapters.failure_modes.experiment import (
+from rmutils.book.chapters import failure_modes as _findings  # noqa: F401
+from rmutils.book.chapters import failure_modes as module
+from rmutils.book.chapters.failure_modes import (
     WHOLE,
     FailureConfig,
     FailureModes,
@@ -16,7 +17,6 @@ from rmutils.book.chapters.failure_modes.experiment import (
     failure_modes,
     failure_modes_stored,
 )
-from rmutils.book.findings import failure_modes as _findings  # noqa: F401
 from rmutils.book.findings import finding
 from rmutils.book.site.parameters import check_parameters
 from rmutils.core import paths

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.book.chapters.general_abilities.experiment import (
+from rmutils.book.chapters.general_abilities import (
     ALL,
     ability_table,
     at_a_constant,

@@ -13,14 +13,14 @@ from rmutils.attention.share_attention import Retain
 from rmutils.attention.sharing_plans import retention
 from rmutils.attention.variants import Plain
 from rmutils.book.chapters.retrieval_heads_under_change import experiment as module
-from rmutils.book.chapters.retrieval_heads_under_change import head_ranking
+from rmutils.book.chapters.retrieval_heads_under_change import findings as head_ranking
 from rmutils.book.chapters.retrieval_heads_under_change.experiment import (
     HeadsConfig,
     heads,
     heads_stored,
     set_apart,
 )
-from rmutils.book.chapters.retrieval_heads_under_change.head_ranking import (
+from rmutils.book.chapters.retrieval_heads_under_change.findings import (
     agreements,
     masking,
     moves,

@@ -9,17 +9,6 @@ import torch
 from rmutils import DetectConfig, HeadScores, load_model
 from rmutils.book.chapters.is_it_causal import experiment as module
 from rmutils.book.chapters.is_it_causal import plots as shown
-from rmutils.book.chapters.is_it_causal.effects import (
-    changes,
-    compare_leaders,
-    copy_by_length,
-    effects,
-    imbalance,
-    leading_heads,
-    own_heads,
-    room,
-    token_leaders,
-)
 from rmutils.book.chapters.is_it_causal.experiment import (
     COPY,
     MATCHED,
@@ -36,6 +25,17 @@ from rmutils.book.chapters.is_it_causal.experiment import (
     is_it_causal,
     planned,
     planned_leaders,
+)
+from rmutils.book.chapters.is_it_causal.findings import (
+    changes,
+    compare_leaders,
+    copy_by_length,
+    effects,
+    imbalance,
+    leading_heads,
+    own_heads,
+    room,
+    token_leaders,
 )
 from rmutils.core.experiment import load_plan
 from rmutils.core.journal import Journal

@@ -12,7 +12,7 @@ from rmutils.book.chapters.training_effect.layer_matched_training import (
     planned,
     verdict,
 )
-from rmutils.book.claims.effects.head_effects import trainings
+from rmutils.book.experiments.planned_runs import trainings
 from rmutils.core.experiment import load_plan
 from rmutils.stats import Interval, interval
 

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 from rmutils import DetectConfig, HeadScores, load_model
-from rmutils.book.chapters.memory_by_heads import experiment as module
-from rmutils.book.chapters.memory_by_heads.experiment import (
+from rmutils.book.chapters import memory_by_heads as module
+from rmutils.book.chapters.memory_by_heads import (
     ANYWHERE,
     MATCHED,
     MEMORY,
@@ -15,12 +15,10 @@ from rmutils.book.chapters.memory_by_heads.experiment import (
     WHOLE,
     MemoryConfig,
     conditions_of,
-    memory_needles,
-    ranking,
-)
-from rmutils.book.chapters.memory_by_heads.results import (
     memory_figure,
+    memory_needles,
     needles_kept,
+    ranking,
     top_minus_others,
 )
 from rmutils.evaluation.answers import find_needles

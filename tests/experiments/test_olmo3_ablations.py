@@ -6,13 +6,13 @@ import pandas as pd
 import pytest
 
 from rmutils.book.chapters.olmo3_recipe import ablations as experiment
+from rmutils.book.chapters.olmo3_recipe import findings
 from rmutils.book.chapters.olmo3_recipe.ablations import (
     RecipeParts,
     arm_effects,
     planned,
     recipe_parts,
 )
-from rmutils.book.findings import olmo3_recipe as findings
 from rmutils.core.errors import NotStored
 from rmutils.core.experiment import Plan, load_plan
 

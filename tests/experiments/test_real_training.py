@@ -7,10 +7,7 @@ import pandas as pd
 import pytest
 
 from rmutils.book.chapters.training_effect import real_training
-from rmutils.book.chapters.training_effect.real_training import (
-    RealTraining,
-    asked_needles,
-)
+from rmutils.book.chapters.training_effect.real_training import RealTraining, asked_needles
 from rmutils.book.experiments import planned_runs as planned
 from rmutils.book.experiments import real_tasks
 from rmutils.book.experiments.planned_runs import BEFORE, MATCHED, RETMASK, planned_runs

@@ -4,10 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.book.chapters.redirect_heads import results
+from rmutils.book.chapters.redirect_heads import findings as results
 from rmutils.book.chapters.redirect_heads.experiment import MATCHED, PLAIN, TOP
-from rmutils.book.chapters.redirect_heads.plots import followed, name_of, rates_table
-from rmutils.book.chapters.redirect_heads.results import (
+from rmutils.book.chapters.redirect_heads.findings import (
     BOTH,
     NEITHER,
     OTHER,
@@ -20,6 +19,7 @@ from rmutils.book.chapters.redirect_heads.results import (
     primary,
     rates,
 )
+from rmutils.book.chapters.redirect_heads.plots import followed, name_of, rates_table
 
 PAIRS = 8
 

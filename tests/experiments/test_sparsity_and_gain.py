@@ -11,16 +11,14 @@ from scipy.stats import chi2, norm
 
 from rmutils.book.chapters.score_distribution import sparser_versions as module
 from rmutils.book.chapters.score_distribution.sparser_versions import (
+    ASSUMED_ERROR,
     SparsityAndGain,
+    answer,
     make_design,
     planned,
-    sparsity_and_gain,
-)
-from rmutils.book.chapters.score_distribution.sparsity_and_gain import (
-    ASSUMED_ERROR,
-    answer,
     points,
     smallest_effect,
+    sparsity_and_gain,
 )
 from rmutils.book.experiments.planned_runs import BEFORE, MATCHED, RETMASK, NoSnapshot
 from rmutils.core.errors import NotStored, UserError

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from rmutils.book.chapters.the_method.experiment import train_on_one_pair
+from rmutils.book.chapters.the_method import train_on_one_pair
 from rmutils.evaluation.answers import log_probabilities
 
 

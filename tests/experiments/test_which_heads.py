@@ -18,12 +18,7 @@ from rmutils.book.chapters.which_heads.experiment import (
     planned,
     watch_answer,
 )
-from rmutils.book.chapters.which_heads.masking_losses import (
-    agreement,
-    clear,
-    compare_ablations,
-    costs,
-)
+from rmutils.book.chapters.which_heads.findings import agreement, clear, compare_ablations, costs
 from rmutils.book.chapters.which_heads.plots import copy_against_write
 from rmutils.core.experiment import load_plan
 

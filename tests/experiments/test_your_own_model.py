@@ -4,13 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.book.chapters.your_own_model.experiment import (
-    NO_BETTER,
-    NO_SLOPE,
-    OUTSIDE,
-    TOO_FEW,
-    forecast,
-)
+from rmutils.book.chapters.your_own_model import NO_BETTER, NO_SLOPE, OUTSIDE, TOO_FEW, forecast
 from rmutils.stats import fit_line
 
 

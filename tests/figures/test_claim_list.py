@@ -7,9 +7,8 @@ import pytest
 from bs4 import BeautifulSoup
 
 from rmutils.book.claims.claim_list import Claim, Judged, Measure, Part, Saying
-from rmutils.book.claims.effects import QUANTITIES
 from rmutils.book.claims.plots import claim_list, page_of
-from rmutils.book.verdicts import Effect, answers
+from rmutils.book.verdicts import QUANTITIES, Effect, answers
 from rmutils.core import paths
 
 EVIL = "<script>x</script> & \"quoted\""

@@ -12,11 +12,10 @@ import yaml
 from typer.testing import CliRunner
 
 from rmutils.__main__ import app
+from rmutils.book.chapters.main_tables.task_effects import EVALUATIONS
+from rmutils.book.chapters.masking_sweep.findings import LARGER
 from rmutils.book.claims import claim_list as module
 from rmutils.book.claims.claim_list import CLAIMS, claim_table, judge, load_claims, part_table
-from rmutils.book.claims.effects import QUANTITIES
-from rmutils.book.claims.effects.real_effects import LARGER
-from rmutils.book.claims.effects.task_effects import EVALUATIONS
 from rmutils.book.site.pages.coverage import CLAIMS as COVERED
 from rmutils.book.site.pages.coverage import read_coverage
 from rmutils.book.verdicts import (
@@ -25,6 +24,7 @@ from rmutils.book.verdicts import (
     EXCLUDED,
     NOT_RUN,
     PARTLY,
+    QUANTITIES,
     REACHED,
     SHOWN,
     SMALLER,

@@ -1,6 +1,5 @@
 """Measured quantities: from hand-made results, against sums by hand."""
 
-import inspect
 from itertools import product
 from types import SimpleNamespace
 
@@ -8,20 +7,65 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmutils.book.chapters.failure_modes.experiment import FailureModes
-from rmutils.book.chapters.masking_sweep.experiment import Sweep
-from rmutils.book.claims.claim_list import load_claims
-from rmutils.book.claims.effects import (
-    QUANTITIES,
-    head_effects,
-    masking_effects,
-    pair_effects,
-    real_effects,
-    sparsity_effects,
-    task_effects,
+from rmutils.book.chapters import failure_modes, general_abilities
+from rmutils.book.chapters.data_and_training import findings as pair_effects
+from rmutils.book.chapters.data_and_training.findings import half_learned_change_beyond_same_layers
+from rmutils.book.chapters.failure_modes import (
+    FailureModes,
+    _same_layers,
+    failures_added,
+    failures_added_beyond_others,
+    failures_added_by_others,
+    failures_added_by_same_layers,
 )
-from rmutils.book.experiments.planned_runs import planned_runs
-from rmutils.book.verdicts import CannotShow
+from rmutils.book.chapters.general_abilities import general_change, general_scores_of
+from rmutils.book.chapters.main_tables import task_effects
+from rmutils.book.chapters.main_tables.task_effects import (
+    AUTHORS,
+    FEWER_PAIRS,
+    OTHERS_PAIRS,
+    OWN,
+    THINKING,
+    _scores,
+    blind_cells,
+    category_gain,
+    category_gain_beyond,
+    gain,
+    gain_at,
+    scores_of,
+)
+from rmutils.book.chapters.masking_sweep import findings as masking_sweep
+from rmutils.book.chapters.masking_sweep.experiment import Sweep
+from rmutils.book.chapters.masking_sweep.findings import (
+    answers_left,
+    answers_lost,
+    answers_lost_at_tau,
+    needles_lost_beyond_others,
+    needles_lost_beyond_same_layers,
+    needles_lost_by_more_heads,
+    repetition_added_at_most,
+    repetition_added_at_tau,
+)
+from rmutils.book.chapters.score_distribution import findings as sparsity_effects
+from rmutils.book.chapters.score_distribution.findings import (
+    published_scores_held_by_top_tenth,
+    published_share_of_heads,
+    retrieval_heads_from_few_needles,
+    scores_held_by_top_tenth,
+    share_of_retrieval_heads,
+)
+from rmutils.book.chapters.training_effect.findings import (
+    mean_score_change,
+    needles_found_change,
+    retrieval_heads_change,
+    retrieval_heads_change_beyond,
+    retrieval_heads_change_beyond_others,
+    selective_change,
+)
+from rmutils.book.claims.claim_list import MEASURED, load_claims
+from rmutils.book.experiments import planned_runs as planned
+from rmutils.book.experiments.planned_runs import planned_runs, trainings
+from rmutils.book.verdicts import QUANTITIES, CannotShow
 from rmutils.core.errors import NotStored
 from rmutils.heads import HeadScores
 from rmutils.heads.masking import MATCHED
@@ -43,20 +87,20 @@ def detection(monkeypatch):
     """256 heads: 8 at 0.2, 8 at 0.06, the rest at 0.01; two of the four needles lack the latter."""
     found = scores([0.2] * 8 + [0.06] * 8 + [0.01] * 240)
     found.runs[:2, 2:4] = 0
-    for module in (masking_effects, real_effects, sparsity_effects):
+    for module in (masking_sweep, sparsity_effects):
         monkeypatch.setattr(module, "scored", lambda model, compute: (found, ARTIFACT))
     return found
 
 
 def test_heads(detection):
-    assert head_effects.share_of_retrieval_heads("tiny-llama").value == 8 / 256  # tau is 0.1
-    both = head_effects.share_of_retrieval_heads("tiny-qwen3")  # of half the needles 0.03
+    assert share_of_retrieval_heads("tiny-llama").value == 8 / 256  # tau is 0.1
+    both = share_of_retrieval_heads("tiny-qwen3")  # of half the needles 0.03
     assert (both.value, both.low, both.high) == (8 / 256, 8 / 256, 16 / 256)
     top = 8 * 0.2 + 8 * 0.03 + 10 * 0.01
-    held = head_effects.scores_held_by_top_tenth("m")  # 26 of 256
+    held = scores_held_by_top_tenth("m")  # 26 of 256
     assert held.value == pytest.approx(top / (8 * 0.2 + 8 * 0.03 + 240 * 0.01))
     assert held.low < held.value < held.high and held.artifacts == ("stored-1",)
-    few = head_effects.retrieval_heads_from_few_needles("m")
+    few = retrieval_heads_from_few_needles("m")
     assert (few.value, few.low, few.high) == (1, 1, 1)  # three needles always show the same eight
     assert few.note == "over all 4 choices; the worst finds 100%"
 
@@ -82,22 +126,22 @@ def swept(monkeypatch, detection):
                   ("whole", 0, 0.1), ("retrieval", 4, 0.1), ("retrieval", 8, 0.1),
                   ("retrieval", 64, 0.4)) for i in range(5)]
     sweep = Sweep(pd.DataFrame(), pd.DataFrame(answers), pd.DataFrame(speech))
-    monkeypatch.setattr(masking_effects, "sweep_stored", lambda *args, compute: (sweep, ARTIFACT))
+    monkeypatch.setattr(masking_sweep, "sweep_stored", lambda *args, compute: (sweep, ARTIFACT))
 
 
 def test_masking(swept):
     """Eight heads reach 0.1. 40 of 1,024 are 10 of 256: the nearest number is 8."""
-    beyond = masking_effects.needles_lost_beyond_others("m")
+    beyond = needles_lost_beyond_others("m")
     assert beyond.value == pytest.approx(0.9 - 0.3) and 0 < beyond.low < 0.6 < beyond.high <= 1
-    assert masking_effects.answers_lost_at_tau("m", "haystack").value == pytest.approx(0.7)
-    assert masking_effects.answers_lost("m", "haystack", 40).value == pytest.approx(0.7)
-    assert masking_effects.answers_lost("m", "haystack", 250).value == 1
-    assert masking_effects.answers_left("m", "haystack", 16).value == pytest.approx(0.8)
-    assert masking_effects.needles_lost_by_more_heads("m", 40).value == pytest.approx(0.8 - 0.3)
-    all_lost = masking_effects.answers_left("m", "tasks", 40)  # of two: no rule of three
+    assert answers_lost_at_tau("m", "haystack").value == pytest.approx(0.7)
+    assert answers_lost("m", "haystack", 40).value == pytest.approx(0.7)
+    assert answers_lost("m", "haystack", 250).value == 1
+    assert answers_left("m", "haystack", 16).value == pytest.approx(0.8)
+    assert needles_lost_by_more_heads("m", 40).value == pytest.approx(0.8 - 0.3)
+    all_lost = answers_left("m", "tasks", 40)  # of two: no rule of three
     assert (all_lost.value, all_lost.low, all_lost.high) == (0, 0, 1)
-    assert masking_effects.repetition_added_at_most("m").value == pytest.approx(0.3)
-    near = masking_effects.repetition_added_at_tau("m")  # at 4, 8 and 64
+    assert repetition_added_at_most("m").value == pytest.approx(0.3)
+    near = repetition_added_at_tau("m")  # at 4, 8 and 64
     assert near.value == pytest.approx((0 + 0 + 0.3) / 3) and near.low < 0 < 0.3 < near.high
     assert (beyond.clusters, near.clusters, all_lost.clusters) == (10, 5, 2)
     assert not beyond.blocked  # the whole model finds all needles, so it can lose them
@@ -106,16 +150,16 @@ def test_masking(swept):
 def test_masking_beside_others_of_the_same_layers(monkeypatch, swept):
     """Of 10 needles, 3 are left without retrieval heads, and 5 and 7 without others; the
     first eight heads fill two layers, so none of their own are left."""
-    sweep, _ = masking_effects.sweep_stored("m", None, compute="never")
+    sweep, _ = masking_sweep.sweep_stored("m", None, compute="never")
     rows = sweep.answers[(sweep.answers["policy"] == "whole")]
     masked = [rows.assign(policy=MATCHED, draw=draw, count=8,
                           correct=(rows["sample"] < left) & (rows["task"] == "haystack"))
               for draw, left in enumerate((5, 7))]
     both = sweep.beside(Sweep(pd.DataFrame(), pd.concat([rows, *masked]), sweep.speech))
-    scores = masking_effects.scored("m", compute="never")[0]
-    monkeypatch.setattr(masking_effects, "shown_sweep", lambda model: (
+    scores = masking_sweep.scored("m", compute="never")[0]
+    monkeypatch.setattr(masking_sweep, "shown_sweep", lambda model: (
         both, scores, [ARTIFACT, SimpleNamespace(name="stored-2")]))
-    found = masking_effects.needles_lost_beyond_same_layers("smollm2-135m")
+    found = needles_lost_beyond_same_layers("smollm2-135m")
     assert found.value == pytest.approx(0.6 - 0.3) and found.low < 0.3 < found.high
     assert found.artifacts == ("stored-1", "stored-2")
     assert found.note.startswith("8 of the 8 others come from another layer")
@@ -133,37 +177,37 @@ def test_failures(monkeypatch):
     table = pd.concat([table, table.assign(kind="format constraint")])
     prompts = tuple(SimpleNamespace(text=f"name {i}") for i in range(10))
     monkeypatch.setattr(
-        masking_effects, "_stored_failures", lambda model: (FailureModes(prompts, table), ARTIFACT))
-    monkeypatch.setattr(masking_effects, "OUTCOMES", {
+        failure_modes, "_stored_failures", lambda model: (FailureModes(prompts, table), ARTIFACT))
+    monkeypatch.setattr(failure_modes, "OUTCOMES", {
         "entity name": ("copied", "missing"), "format constraint": ("kept", "lost")})
-    monkeypatch.setattr(masking_effects, "outcome", lambda prompt, text: (
+    monkeypatch.setattr(failure_modes, "outcome", lambda prompt, text: (
         "copied" if text == prompt.text else "missing"))
     effects = [f("m", "entity name") for f in (
-        masking_effects.failures_added, masking_effects.failures_added_by_others,
-        masking_effects.failures_added_beyond_others)]
+        failures_added, failures_added_by_others,
+        failures_added_beyond_others)]
     assert [e.value for e in effects] == pytest.approx([0.7, 0.1, 0.6])
     # Copying is the task, and a response to another prompt fails: nothing stands in the way.
     assert [(e.clusters, e.blocked) for e in effects] == [(10, "")] * 3
     same_layers = table[(table["kind"] == "entity name") & (table["masked"] == "nothing")].assign(
         masked=MATCHED, passed=lambda rows: rows["prompt"] < 4)
-    monkeypatch.setattr(masking_effects, "_same_layers", lambda model: (
+    monkeypatch.setattr(failure_modes, "_same_layers", lambda model: (
         FailureModes(prompts, same_layers), SimpleNamespace(name="stored-2")))
-    matched = masking_effects.failures_added_by_same_layers("m", "entity name")
+    matched = failures_added_by_same_layers("m", "entity name")
     assert matched.value == pytest.approx(0.9 - 0.4) and matched.artifacts == ("stored-2",)
-    monkeypatch.setattr(masking_effects, "outcome", lambda prompt, text: (
+    monkeypatch.setattr(failure_modes, "outcome", lambda prompt, text: (
         "kept" if text == prompt.text else "lost"))
-    assert "repeats the prompt passes 100%" in masking_effects.failures_added(
+    assert "repeats the prompt passes 100%" in failures_added(
         "m", "format constraint").blocked
-    monkeypatch.setattr(masking_effects, "outcome", lambda prompt, text: (
+    monkeypatch.setattr(failure_modes, "outcome", lambda prompt, text: (
         "copied" if text != prompt.text else "lost"))
-    assert "90.0 of 100 before training, 100.0 without" in masking_effects.failures_added(
+    assert "90.0 of 100 before training, 100.0 without" in failures_added(
         "m", "entity name").blocked
 
 
 @pytest.fixture
 def cleared():
     """Nothing is remembered, before and after."""
-    remembered = head_effects.trainings, task_effects._scores, task_effects.blind_cells
+    remembered = trainings, _scores, blind_cells
     for function in remembered:
         function.cache_clear()
     yield
@@ -193,13 +237,13 @@ def runs(monkeypatch, cleared):
         return ([stored[key] for key in asked if key in stored],
                 [f"rmutils retmask {key}" for key in asked if key not in stored])
 
-    monkeypatch.setattr(head_effects, "stored_runs", stored_runs)
-    monkeypatch.setattr(head_effects, "planned_runs", lambda model: [
+    monkeypatch.setattr(planned, "stored_runs", stored_runs)
+    monkeypatch.setattr(planned, "planned_runs", lambda model: [
         config for config in planned_runs("tiny-llama") if config.seed < 2])
 
 
 def test_training(runs):
-    change = head_effects.retrieval_heads_change("m")
+    change = retrieval_heads_change("m")
     # Two trainings, 0.1 and 0.3; one of them twice lies 0.1 away. Student's t for the normal's
     # quantile, from printed tables, and the bias of a standard deviation.
     away = 0.1 * np.sqrt(2) * 12.7062 / 1.95996
@@ -207,16 +251,16 @@ def test_training(runs):
         (0.2 - away, 1), rel=1e-4)  # no change of a share exceeds 1
     assert change.artifacts == ("retmask-0", "retmask-1")
     assert (change.clusters, change.note, change.blind) == (4, "2 seeds", "")
-    assert head_effects.retrieval_heads_change("m", "non-retrieval-mask").value == pytest.approx(
+    assert retrieval_heads_change("m", "non-retrieval-mask").value == pytest.approx(
         0.05)
-    assert head_effects.retrieval_heads_change_beyond_others("m").value == pytest.approx(0.18)
-    assert head_effects.mean_score_change("m").value == pytest.approx(0.11 / 0.4)
-    assert head_effects.selective_change("m").value == pytest.approx(0.2 / 0.3 - 0.02 / 0.9)
-    beyond = head_effects.retrieval_heads_change_beyond("m", "non-retrieval-mask")
+    assert retrieval_heads_change_beyond_others("m").value == pytest.approx(0.18)
+    assert mean_score_change("m").value == pytest.approx(0.11 / 0.4)
+    assert selective_change("m").value == pytest.approx(0.2 / 0.3 - 0.02 / 0.9)
+    beyond = retrieval_heads_change_beyond("m", "non-retrieval-mask")
     assert beyond.value == pytest.approx(0.15) and len(beyond.artifacts) == 4
-    assert head_effects.needles_found_change("m").value == pytest.approx(-1 / 8)
+    assert needles_found_change("m").value == pytest.approx(-1 / 8)
     with pytest.raises(NotStored, match=r"2 of the 2 runs of sft .*`rmutils retmask \('sft', 0\)`"):
-        head_effects.trainings("m", "sft")
+        trainings("m", "sft")
 
 
 DATASETS = {"Recall": ("a", "b"), "Cite": ("c",), "ICL": ("d",)}
@@ -303,18 +347,18 @@ def test_only_what_could_have_moved_counts(table):
     cells[("Cite", 1)] = cells[("ICL", 1)] = cells[("ICL", 2)] = "no room"
     kept = table[(table["category"] == "Recall")
                  | (table["category"] == "Cite") & (table["length"] == 2)]
-    found = task_effects.gain("m")
+    found = gain("m")
     assert found.value == pytest.approx(
         np.mean([average(kept, "retmask", category=c) - average(kept, "before", category=c)
                  for c in ("Recall", "Cite")]))
     # Recall has two data sets of four texts, Cite one.
     assert (found.clusters, found.note) == (12, "Recall, Cite (2 tokens); 2 seeds")
     with pytest.raises(CannotShow, match="no room"):
-        task_effects.category_gain("m", "ICL")
+        category_gain("m", "ICL")
     with pytest.raises(CannotShow, match="only Recall could have moved"):
-        task_effects.gain_at("m", 1)
+        gain_at("m", 1)
     with pytest.raises(CannotShow, match="neither ICL could"):
-        task_effects.category_gain_beyond("m", "ICL")
+        category_gain_beyond("m", "ICL")
 
 
 def test_which_cells_could_have_moved(monkeypatch, cleared):
@@ -327,7 +371,7 @@ def test_which_cells_could_have_moved(monkeypatch, cleared):
                                         "shuffled", "constant", "commonest", "times"])
     monkeypatch.setattr(task_effects, "corpus_of", lambda model: "book")
     monkeypatch.setattr(task_effects, "baselines_stored", lambda model, config: (table, ARTIFACT))
-    found = task_effects.blind_cells("m")
+    found = blind_cells("m")
     assert found["Cite", 9] == ""
     assert found["RAG", 9] == (
         "RAG at 9 tokens: 12.0 of 100 before training, 10.0 without looking at the question")
@@ -349,22 +393,22 @@ def test_where_long_context_scores_come_from(monkeypatch, runs, cleared):
 
     monkeypatch.setattr(task_effects, "evaluate_stored", evaluate_stored)
     monkeypatch.setattr(task_effects, "corpus_of", lambda model: "book")
-    table, names = task_effects.scores_of("m", ("before", "non-retrieval-mask"))
+    table, names = scores_of("m", ("before", "non-retrieval-mask"))
     assert table.to_dict("list") == {
         "stratum": ["Cite"] * 3, "cluster": ["c 1"] * 3, "sample": ["c 9 3"] * 3, "length": [9] * 3,
         "score": [15.0] * 3, "strategy": ["before"] + ["non-retrieval-mask"] * 2, "seed": [0, 0, 1]}
     assert names == ("e m", "e train-non-retrieval-mask-0", "e train-non-retrieval-mask-1")
     assert asked[0] == ("m", (1024, 2048), "never")
     with pytest.raises(NotStored, match="rmutils evaluate train-retmask-1"):
-        task_effects.scores_of("m", ("retmask", "before"))
+        scores_of("m", ("retmask", "before"))
     with pytest.raises(NotStored, match="2 of the 2 runs of retmask .*'instructions', 18"):
-        task_effects.scores_of("m", [task_effects.FEWER_PAIRS])
-    monkeypatch.setitem(task_effects.AUTHORS, "m", {"synthesizer": "another"})
+        scores_of("m", [FEWER_PAIRS])
+    monkeypatch.setitem(AUTHORS, "m", {"synthesizer": "another"})
     with pytest.raises(NotStored, match="2 of the 2 runs of retmask .*'synthesizer', 'another'"):
-        task_effects.scores_of("m", [task_effects.OTHERS_PAIRS])
+        scores_of("m", [OTHERS_PAIRS])
     with pytest.raises(NotStored, match="2 of the 2 runs of retmask .*256, 'source', 'self'"):
-        task_effects.scores_of("m", [f"retmask, {task_effects.OWN}"])
-    table, names = task_effects.scores_of("m", ("before",), task_effects.THINKING)
+        scores_of("m", [f"retmask, {OWN}"])
+    table, names = scores_of("m", ("before",), THINKING)
     assert asked[-1] == ("m", (512, 1024), "never")
 
 
@@ -375,14 +419,14 @@ def test_where_general_scores_come_from(monkeypatch, runs):
         return (SimpleNamespace(samples=pd.DataFrame({"score": [2.0]})),
                 SimpleNamespace(name=f"g {name} {base}"))
 
-    monkeypatch.setattr(task_effects, "evaluate_general_stored", stored)
-    monkeypatch.setattr(task_effects, "planned_abilities", lambda model: None)
-    table, names = task_effects.general_scores_of("m")
+    monkeypatch.setattr(general_abilities, "evaluate_general_stored", stored)
+    monkeypatch.setattr(general_abilities, "planned_abilities", lambda model: None)
+    table, names = general_scores_of("m")
     assert table[["strategy", "seed"]].to_numpy().tolist() == [
         ["before", 0], ["retmask", 0], ["retmask", 1]]
     assert names == ("g m None", "g train-retmask-0 m", "g train-retmask-1 m")
     with pytest.raises(NotStored, match="`rmutils abilities gone --trainings`"):
-        task_effects.general_scores_of("gone")
+        general_scores_of("gone")
 
 
 def test_rejected_answers_beside_chosen_ones(monkeypatch):
@@ -403,7 +447,7 @@ def test_rejected_answers_beside_chosen_ones(monkeypatch):
 
 def test_names_beside_others_of_the_same_layers_are_those_of_chapter_8():
     """The plan's four draws, on names alone."""
-    modes, artifact = masking_effects._same_layers("smollm2-135m")
+    modes, artifact = _same_layers("smollm2-135m")
     assert artifact.manifest["config"]["draws"] == 4 and modes.table["draw"].nunique() == 4
     assert set(modes.table["kind"]) == {"entity name"}
     assert set(modes.table["masked"]) == {MATCHED}
@@ -418,13 +462,15 @@ def test_half_learned_heads_beside_others_of_the_same_layers(monkeypatch):
         for model, arm, seed, needle in product(
             "mn", ("retmask", MATCHED + "-mask"), range(7), range(5))])
     found = SimpleNamespace(cases=cases, done=14, planned=14)
-    monkeypatch.setattr(head_effects, "half_learned", lambda: found)
-    effect = head_effects.half_learned_change_beyond_same_layers("m")
+    monkeypatch.setattr(pair_effects.half, "half_learned", lambda: found)
+    pair_effects.half_learned.cache_clear()
+    effect = half_learned_change_beyond_same_layers("m")
     assert effect.value == pytest.approx(-0.05 + 0.005) and effect.low < effect.value < effect.high
     assert (effect.clusters, effect.note) == (5, "interval over needles and 7 seeds")
     found.done = 13
+    pair_effects.half_learned.cache_clear()
     with pytest.raises(NotStored, match="compute_half auto"):
-        head_effects.half_learned_change_beyond_same_layers("m")
+        half_learned_change_beyond_same_layers("m")
 
 
 @pytest.fixture
@@ -494,9 +540,9 @@ def test_general_abilities(monkeypatch):
                 ("arithmetic", 97, 3, -3))
             for i in range(count)]
     monkeypatch.setattr(
-        task_effects, "general_scores_of", lambda model: (pd.DataFrame(rows), ("g",)))
-    monkeypatch.setattr(task_effects, "corpus_of", lambda model: "book")
-    found = task_effects.general_change("m")
+        general_abilities, "general_scores_of", lambda model: (pd.DataFrame(rows), ("g",)))
+    monkeypatch.setattr(general_abilities, "corpus_of", lambda model: "book")
+    found = general_change("m")
     assert (found.value, found.low, found.high) == pytest.approx((-3, -3, -3))
     assert (found.clusters, found.note) == (
         23, "3 of 4 tasks: code, formats, arithmetic; one training")
@@ -505,22 +551,19 @@ def test_general_abilities(monkeypatch):
 def test_published_scores():
     """Counted by hand in the files: 33 of 1,024 heads at 0.1 or above with all copies, and 35 if
     each of the 59 distinct runs counts once."""
-    found = head_effects.published_share_of_heads("Llama-3.1-8B-Instruct")
+    found = published_share_of_heads("Llama-3.1-8B-Instruct")
     assert (found.value, found.clusters) == (35 / 1024, 59)
     assert found.low < 33 / 1024 < found.value < found.high
     assert "283 of the 342 published runs equal another one" in found.note and "3.2%" in found.note
-    assert "5 independent" in head_effects.published_share_of_heads("Olmo-3-7B-Think").blocked
-    held = head_effects.published_scores_held_by_top_tenth("Olmo-3-7B-Think")
+    assert "5 independent" in published_share_of_heads("Olmo-3-7B-Think").blocked
+    held = published_scores_held_by_top_tenth("Olmo-3-7B-Think")
     assert 0.5 < held.value < 1
 
 
-def test_every_measure_of_effects_can_decide_a_claim():
-    """What a module of effects defines for claims is registered, says what it is, and is used."""
-    modules = (head_effects, masking_effects, pair_effects, sparsity_effects, task_effects)
-    defined = {name: function for module in modules for name, function in vars(module).items()
-               if inspect.isfunction(function) and function.__module__ == module.__name__
-               and not name.startswith("_")
-               and inspect.signature(function).return_annotation == "Effect"}
-    assert defined == {name: known.measure for name, known in QUANTITIES.items()}
+def test_every_quantity_decides_a_claim():
+    """Each says what it is, comes from a module that claims name, and is used."""
+    assert {known.measure.__module__ for known in QUANTITIES.values()} == {
+        module.__name__ for module in MEASURED}
     assert all(known.words for known in QUANTITIES.values())
-    assert {measure.quantity for claim in load_claims() for measure in claim.measures} == {*defined}
+    assert {measure.quantity for claim in load_claims() for measure in claim.measures} == {
+        *QUANTITIES}

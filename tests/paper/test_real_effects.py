@@ -6,8 +6,28 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from rmutils.book.chapters.general_abilities import general_change
+from rmutils.book.chapters.main_tables import task_effects
+from rmutils.book.chapters.main_tables.task_effects import (
+    gain,
+    gain_at,
+    gain_at_longest,
+    lead,
+    score_lost_beyond_same_layers,
+)
+from rmutils.book.chapters.masking_sweep import findings as masking_sweep
+from rmutils.book.chapters.masking_sweep.findings import (
+    needles_lost_beyond_others,
+    needles_lost_beyond_same_layers,
+)
+from rmutils.book.chapters.score_distribution.findings import (
+    retrieval_heads_from_few_needles,
+    scores_held_by_top_tenth,
+    share_of_retrieval_heads,
+)
+from rmutils.book.chapters.training_effect import real_training
+from rmutils.book.chapters.training_effect.findings import retrieval_heads_change_beyond
 from rmutils.book.chapters.training_effect.real_training import RealTraining
-from rmutils.book.claims.effects import head_effects, masking_effects, real_effects, task_effects
 from rmutils.book.experiments.masked_needles import (
     ANYWHERE,
     COPY,
@@ -44,7 +64,7 @@ def detection(monkeypatch):
         asked.append((model, config.lengths, config.needle_set, compute))
         return found, SimpleNamespace(name="detect-1")
 
-    monkeypatch.setattr(real_effects, "detect_stored", detect_stored)
+    monkeypatch.setattr(masking_sweep, "detect_stored", detect_stored)
     return asked
 
 
@@ -66,28 +86,28 @@ def masked(monkeypatch, detection):
     maskings = pd.DataFrame({"policy": [TOP, MATCHED, MATCHED, ANYWHERE], "count": 2,
                              "displaced": [0, 1, 0, 0]})
     result = MaskedNeedles(maskings, pd.concat(answers, ignore_index=True))
-    monkeypatch.setattr(real_effects, "masking_stored",
+    monkeypatch.setattr(masking_sweep, "masking_stored",
                         lambda model, compute: (result, SimpleNamespace(name="masked-1")))
     return result
 
 
 def test_heads_are_those_of_the_plan(detection):
-    share = head_effects.share_of_retrieval_heads(MODEL)
+    share = share_of_retrieval_heads(MODEL)
     assert share.value == 2 / 20 and share.artifacts == ("detect-1",)
     assert detection == [(MODEL, (512, 1024, 2048), "facts-literal", "never")]
-    held = head_effects.scores_held_by_top_tenth(MODEL)  # two of 20
+    held = scores_held_by_top_tenth(MODEL)  # two of 20
     assert held.value == pytest.approx(0.7 / (0.78 + 17 * 0.01))
-    few = head_effects.retrieval_heads_from_few_needles(MODEL)
+    few = retrieval_heads_from_few_needles(MODEL)
     assert few.value == 1 and few.note.startswith("over all 4 choices")
 
 
 def test_needles_lost_without_all_heads_at_tau(masked):
-    same = masking_effects.needles_lost_beyond_same_layers(MODEL)
+    same = needles_lost_beyond_same_layers(MODEL)
     assert same.value == pytest.approx((26 - 12) / 32) and same.low < same.value < same.high
     assert (same.clusters, same.blocked, same.artifacts) == (32, "", ("masked-1", "detect-1"))
     assert same.note == ("2 random choices of 2 heads, of which 0.5 on average come from another "
                          "layer")
-    free = masking_effects.needles_lost_beyond_others(MODEL)
+    free = needles_lost_beyond_others(MODEL)
     assert free.value == pytest.approx((30 - 12) / 32)
     assert free.note == "1 random choices of 2 heads"
 
@@ -95,13 +115,13 @@ def test_needles_lost_without_all_heads_at_tau(masked):
 def test_a_model_that_finds_little_has_no_say(masked):
     whole = masked.answers["policy"] == WHOLE
     masked.answers.loc[whole, "success"] = masked.answers.loc[whole, "needle"] < 10
-    assert "finds 31% of the needles" in masking_effects.needles_lost_beyond_others(MODEL).blocked
+    assert "finds 31% of the needles" in needles_lost_beyond_others(MODEL).blocked
 
 
 def test_without_a_control_there_is_no_say(masked):
     masked.answers.loc[masked.answers["policy"] == MATCHED, "count"] = 4
     with pytest.raises(CannotShow, match="2 of 20 heads reach"):
-        masking_effects.needles_lost_beyond_same_layers(MODEL)
+        needles_lost_beyond_same_layers(MODEL)
 
 
 def questions(*values):
@@ -114,8 +134,8 @@ def test_score_lost(monkeypatch):
     states = States({WHOLE: questions([60] * 8, [20] * 8), TOP: questions([10] * 8, [20] * 8),
                      CONTROL: questions([50] * 8, [20] * 8)}, "dataset",
                     [SimpleNamespace(name="evaluation-1")])
-    monkeypatch.setattr(real_effects, "tasks_by_state", lambda model: states)
-    found = real_effects.score_lost(MODEL)
+    monkeypatch.setattr(task_effects, "tasks_by_state", lambda model: states)
+    found = score_lost_beyond_same_layers(MODEL)
     assert (found.value, found.clusters, found.blocked) == (20, 16, "")
     assert found.note == "set 0, set 1, at 2,048 tokens"
 
@@ -133,26 +153,26 @@ def training(monkeypatch):
             outcomes["tasks", arm, seed] = questions([30 + more] * 8, [40] * 8)
     outcomes["tasks", BEFORE, 0] = questions([30] * 8, [40] * 8)
     found = RealTraining(runs, outcomes, [SimpleNamespace(name="retmask-1")], ["rmutils first"])
-    monkeypatch.setattr(real_effects, "_collected", lambda: found)
+    monkeypatch.setattr(real_training, "_collected", lambda: found)
     return found
 
 
 def test_changes_by_training(training):
-    gain = task_effects.gain(LARGER)
-    assert gain.value == pytest.approx((10 + 20) / 2 / 2) and gain.clusters == 16
-    assert gain.note == "set 0, set 1, at 2,048 tokens; 2 seeds, interval over questions"
-    assert task_effects.gain_at_longest(LARGER).value == gain.value
-    assert task_effects.lead(LARGER, MATCHED_MASK).value == pytest.approx(7.5)
-    beyond = head_effects.retrieval_heads_change_beyond(LARGER, MATCHED_MASK)
+    change = gain(LARGER)
+    assert change.value == pytest.approx((10 + 20) / 2 / 2) and change.clusters == 16
+    assert change.note == "set 0, set 1, at 2,048 tokens; 2 seeds, interval over questions"
+    assert gain_at_longest(LARGER).value == change.value
+    assert lead(LARGER, MATCHED_MASK).value == pytest.approx(7.5)
+    beyond = retrieval_heads_change_beyond(LARGER, MATCHED_MASK)
     planned = training.scores().set_index(["against", "seed"]).loc[(MATCHED_MASK, "both"), "value"]
     assert beyond.value == planned and beyond.low > 0.1 and beyond.clusters == 4
 
 
 def test_what_was_not_planned_is_refused(training):
     with pytest.raises(UserError, match="sft"):
-        task_effects.lead(LARGER, "sft")
+        lead(LARGER, "sft")
     with pytest.raises(UserError, match="2,048 tokens, not at 512"):
-        task_effects.gain_at(LARGER, 512)
+        gain_at(LARGER, 512)
 
 
 def test_abilities_that_could_have_moved(training):
@@ -164,20 +184,20 @@ def test_abilities_that_could_have_moved(training):
     for seed in (1, 2):
         training.outcomes["abilities", RETMASK, seed] = asked(75, 90)
     with pytest.raises(NotStored, match="compute_real auto"):
-        task_effects.general_change(LARGER)
+        general_change(LARGER)
     training.outcomes["abilities", BEFORE, 0] = asked(80, 25)
-    found = task_effects.general_change(LARGER)
+    found = general_change(LARGER)
     assert found.value == -5 and found.clusters == 8
     assert found.note.startswith("1 of 2 tasks: letters; 2 seeds")
 
 
 def test_missing_runs_are_named(training):
     training.runs.pop((RETMASK, 2))
-    for ask in (task_effects.gain, task_effects.general_change,
-                lambda model: head_effects.retrieval_heads_change_beyond(model, MATCHED_MASK)):
+    for ask in (gain, general_change,
+                lambda model: retrieval_heads_change_beyond(model, MATCHED_MASK)):
         with pytest.raises(NotStored, match="`rmutils first`"):
             ask(LARGER)
 
 
 def test_larger_models_are_in_the_plan():
-    assert {*real_effects.LARGER} < {*real_models().content["models"]}
+    assert {*masking_sweep.LARGER} < {*real_models().content["models"]}

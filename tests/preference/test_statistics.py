@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from rmutils.book.chapters.data_and_training import findings
 from rmutils.book.chapters.data_and_training.pair_statistics import (
     MatchedConfig,
     cut,
@@ -19,7 +20,6 @@ from rmutils.book.chapters.data_and_training.pair_statistics import (
     share_above,
     summarize,
 )
-from rmutils.book.findings import data_and_training as findings
 from rmutils.core.errors import NotStored
 from rmutils.heads.masking import draw_layer_matched
 from rmutils.pipeline.retmask import RetMaskConfig

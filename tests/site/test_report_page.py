@@ -6,7 +6,7 @@ from unicodedata import normalize
 
 from pypdf import PdfReader
 
-from rmutils.book.chapters.your_own_model.experiment import OwnModelConfig, examine
+from rmutils.book.chapters.your_own_model import OwnModelConfig, examine
 from rmutils.book.experiments.sweep_questions import HAYSTACK
 from rmutils.book.tools.model_report import forecasts, summary
 from rmutils.book.tools.model_report import page as document

@@ -3,7 +3,7 @@
 `data/paper/claims.yml` says of every claim of the abstract, the introduction and sections 4 and 5,
 and of those of appendices B and H, which measured quantities decide it. Sentences that describe the
 method, and neither can nor need be measured, are not claims. The rule of the verdicts is in
-`rmutils.book.verdicts`, the quantities are in `rmutils.book.claims.effects`.
+`rmutils.book.verdicts`, the quantities are in the chapters' modules that are imported here.
 """
 
 from __future__ import annotations
@@ -18,12 +18,18 @@ import pandas as pd
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
-from rmutils.book.claims.effects import QUANTITIES
+from rmutils.book.chapters import failure_modes, general_abilities
+from rmutils.book.chapters.data_and_training import findings as data_and_training
+from rmutils.book.chapters.main_tables import task_effects
+from rmutils.book.chapters.masking_sweep import findings as masking_sweep
+from rmutils.book.chapters.score_distribution import findings as score_distribution
+from rmutils.book.chapters.training_effect import findings as training_effect
 from rmutils.book.verdicts import (
     AGAINST,
     BLIND,
     EXCLUDED,
     NOT_RUN,
+    QUANTITIES,
     REACHED,
     SHOWN,
     SMALLER,
@@ -47,6 +53,10 @@ from rmutils.core.journal import progress_bar
 from rmutils.core.paths import restore
 from rmutils.paper.tables import PAPER
 
+MEASURED = (data_and_training, failure_modes, general_abilities, masking_sweep, score_distribution,
+            task_effects, training_effect)
+"""Modules whose quantities decide the claims. None computes for long: a result that is not stored
+is a `NotStored` that names the command which makes it."""
 CLAIMS = "claims.yml"
 Text = Annotated[str, Field(min_length=1)]
 Quantities = Mapping[str, Quantity]

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from rmutils.book.claims.effects.task_effects import scores_of
+from rmutils.book.chapters.main_tables.task_effects import scores_of
 from rmutils.core.experiment import load_plan
 
 Array = npt.NDArray[np.float64]

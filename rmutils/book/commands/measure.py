@@ -13,7 +13,7 @@ import typer
 from pydantic import ValidationError
 
 from rmutils.attention.variants import PLAIN
-from rmutils.book.chapters.general_abilities.experiment import (
+from rmutils.book.chapters.general_abilities import (
     ability_table,
     evaluate_trainings,
     means_by_strategy,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rmutils.book.chapters.your_own_model.experiment import OwnModelConfig, examine
+from rmutils.book.chapters.your_own_model import OwnModelConfig, examine
 from rmutils.cli import options
 from rmutils.cli.from_configs import Part, configured
 from rmutils.core.errors import UserError

@@ -12,11 +12,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable
+from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from rmutils.core.errors import NotStored, UserError
-from rmutils.core.experiment import Experiment, LeftOut, Run, Runs
+from rmutils.core.experiment import Experiment, LeftOut, Run, Runs, load_plan
 from rmutils.core.results import Artifact, Compute, find, stored
 from rmutils.evaluation.answers import find_needles
 from rmutils.heads import DetectConfig
@@ -47,7 +48,6 @@ _LARGER = _REAL.changed({
     "detect.depths": even_depths(3), "detect.needles": 16, "detect.needle_set": "facts-literal",
     "detect.max_new_tokens": 32})
 """144 cases (`data/plans/real_models.yml`), and shorter answers, for larger models."""
-
 MODELS = ("tiny-llama", "tiny-qwen3", "tiny-olmo3", "smollm2-135m")
 LARGER_MODELS = ("qwen2.5-coder-0.5b",)
 RETMASK, MATCHED = "retmask", "layer-matched-non-retrieval-mask"
@@ -73,6 +73,13 @@ def planned_runs(model: str) -> list[RetMaskConfig]:
         strategies |= {"rc-removed": {}, "rc-un-generated": {}}
     return [_TEACHING.changed({"strategy": strategy, "seed": seed, **more})
             for seed in _SEEDS for strategy, more in strategies.items()]
+
+
+def layer_matched(chapter: str) -> dict[str, Any]:
+    """Return what the plan of the layer-matched controls says of a chapter."""
+    part, = (part for part in load_plan("layer_matched").content["parts"]
+             if part["chapter"] == chapter)
+    return part
 
 
 def stored_runs(
@@ -184,3 +191,21 @@ def from_other_layers(model: str, heads: Iterable[list[int]]) -> str:
     lacking = sum(max(0, 2 * count - of_layer) for count in counts.values())
     return (f"On `{model}` {lacking} of the control's {counts.total()} heads come from "
             "another layer, so the comparison is no more than a hint there.") if lacking else ""
+
+
+@cache
+def trainings(model: str, strategy: str, **changes: object) -> list[RetMaskRun]:
+    """All runs of a strategy that were planned, by seed. They are read once."""
+    configs = [config.changed(changes) for config in planned_runs(model)
+               if config.strategy == strategy]
+    runs, missing = stored_runs(model, configs)
+    if missing:
+        raise NotStored(f"{len(missing)} of the {len(configs)} runs of {strategy} planned on "
+                        f"{model} have not been run. The first is made by `{missing[0]}`.")
+    return runs
+
+
+def seeds_said(seeds: Iterable[int]) -> str:
+    """As `5 seeds`."""
+    count = len({*seeds})
+    return f"{count} seeds" if count > 1 else "one training"

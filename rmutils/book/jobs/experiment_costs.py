@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rmutils.book.chapters.contrast_without_training.experiment import CONTRASTED
+from rmutils.book.chapters.contrast_without_training import CONTRASTED
 from rmutils.book.chapters.data_and_training.half_learned import HALF_LEARNED
-from rmutils.book.chapters.memory_by_heads.experiment import FOUND, MEMORY
+from rmutils.book.chapters.memory_by_heads import FOUND, MEMORY
 from rmutils.book.chapters.ms_poe.experiment import POSITIONS
 from rmutils.book.chapters.olmo3_recipe.ablations import RECIPE_PARTS
 from rmutils.book.chapters.redirect_heads.experiment import FEW, REDIRECT

@@ -13,9 +13,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rmutils.book.chapters.general_abilities.experiment import planned_abilities
+from rmutils.book.chapters.general_abilities import planned_abilities
+from rmutils.book.chapters.main_tables.task_effects import EVALUATIONS, FEW, THINKING
 from rmutils.book.chapters.score_distribution.designs import designs
-from rmutils.book.claims.effects.task_effects import EVALUATIONS, FEW, THINKING
 from rmutils.book.experiments.planned_runs import BEFORE, MODELS, planned_runs
 from rmutils.book.jobs import published_experiments as known
 from rmutils.book.jobs.published_experiments import HelmetConfig

@@ -151,7 +151,7 @@ def _named(module: str) -> set[str]:
 @cache
 def _file(module: str) -> Path:
     place = paths.ROOT / module.replace(".", "/")
-    return place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    return alone if (alone := place.with_suffix(".py")).exists() else place / "__init__.py"
 
 
 @cache

@@ -24,19 +24,13 @@ from pybtex import format_from_file
 from pypdf import PdfReader
 
 from rmutils.book import figures
-from rmutils.book.chapters.essay import experiment, plots
-from rmutils.book.claims import pooled_leads
-from rmutils.book.findings import (
-    Finding,
-    essay,
-    finding,
-    masking_sweep,
-    redirect_heads,
-    say,
-    training_effect,
-)
-from rmutils.book.findings.prose import OWN_RUN
-from rmutils.book.findings.registry import SHOWN, UNDECIDED, Verdict
+from rmutils.book.chapters.essay import findings as essay
+from rmutils.book.chapters.essay import plots
+from rmutils.book.chapters.main_tables import findings as pooled_leads
+from rmutils.book.chapters.masking_sweep import findings as masking_sweep
+from rmutils.book.chapters.redirect_heads import findings as redirect_heads
+from rmutils.book.chapters.training_effect import findings as training_effect
+from rmutils.book.findings import OWN_RUN, SHOWN, UNDECIDED, Finding, Verdict, finding, say
 from rmutils.book.site.pages import CITATION
 from rmutils.book.site.pdf import browsing, print_html
 from rmutils.book.site.steps import STATE
@@ -50,8 +44,8 @@ DECLARED = essay, masking_sweep, redirect_heads, training_effect
 MOST_PAGES = 10
 """What tracks for reproductions allow."""
 DRAWN: dict[str, Callable[[], Figure]] = {
-    "few-heads": lambda: plots.few_heads(*experiment.few_heads(4)),
-    "heads-that-hold": lambda: plots.heads_that_hold(*experiment.needles_by_count()),
+    "few-heads": lambda: plots.few_heads(*essay.few_heads(4)),
+    "heads-that-hold": lambda: plots.heads_that_hold(*essay.needles_by_count()),
     "beside-controls": lambda: plots.beside_controls(*pooled_leads.beside_controls()),
     "published-runs": lambda: plots.published_runs(load_published_maps())}
 """Figures that the text may show."""

@@ -20,7 +20,7 @@ from rmutils import paper
 from rmutils.book.chapters.masking_sweep.plots import masking_sweep
 from rmutils.book.chapters.score_distribution.designs import design_stored, designs, points
 from rmutils.book.chapters.score_distribution.plots import forecast_figure
-from rmutils.book.chapters.your_own_model.experiment import Forecast, OwnModel, curves, forecast
+from rmutils.book.chapters.your_own_model import Forecast, OwnModel, curves, forecast
 from rmutils.book.claims.gains import sparsity_gains
 from rmutils.book.figures import head_map, report, use_style
 from rmutils.book.figures.training_figures import nothing

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from rmutils.book.chapters.general_abilities import experiment as module
-from rmutils.book.chapters.general_abilities.experiment import evaluate_trainings, stored_abilities
+from rmutils.book.chapters import general_abilities as module
+from rmutils.book.chapters.general_abilities import evaluate_trainings, stored_abilities
 from rmutils.core import results as artifacts
 from rmutils.core.config import command_line
 from rmutils.core.errors import NotStored, UserError

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rmutils.__main__ import app
-from rmutils.book.chapters.general_abilities.experiment import ability_table
+from rmutils.book.chapters.general_abilities import ability_table
 from rmutils.book.jobs.jobs import STAGES
 from rmutils.book.jobs.plan import plan, read
 from rmutils.book.jobs.plan import write as write_plan

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rmutils.book.claims.effects.task_effects import EVALUATIONS
+from rmutils.book.chapters.main_tables.task_effects import EVALUATIONS
 from rmutils.evaluation.helmet import evaluate_stored
 from rmutils.evaluation.helmet.evaluation import baselines, baselines_stored
 

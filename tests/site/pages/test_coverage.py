@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from rmutils.book.chapters.share_attention.key_groups import group_distances, key_groups
+from rmutils.book.chapters.share_attention.findings import group_distances, key_groups
 from rmutils.book.claims.flattery import flattery
 from rmutils.book.experiments.engines import OURS, engines
 from rmutils.book.site.pages import COVERAGE, inputs

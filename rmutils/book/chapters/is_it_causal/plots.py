@@ -8,12 +8,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rmutils.book.chapters.is_it_causal.effects import (
-    effects,
-    room,
-    token_leaders,
-)
 from rmutils.book.chapters.is_it_causal.experiment import COPY, REMOVE, RESTORE, IsItCausal
+from rmutils.book.chapters.is_it_causal.findings import effects, room, token_leaders
 from rmutils.book.figures.head_figures import heads_by_token
 from rmutils.book.figures.style import BLUE, GREY, INK, ORANGE, RED, WIDTH
 from rmutils.heads.scores import Head

@@ -16,9 +16,9 @@ import pandas as pd
 from pydantic import Field
 
 from rmutils.book.experiments import sweep_questions as about
+from rmutils.book.experiments.planned_runs import layer_matched
 from rmutils.core.config import Config, added, digest, run_notebook
 from rmutils.core.errors import NotStored, UserError
-from rmutils.core.experiment import load_plan
 from rmutils.core.journal import Journal, progress_bar
 from rmutils.core.results import Artifact, Compute, Stage
 from rmutils.corpora.world.knowledge import instructions
@@ -243,11 +243,9 @@ def shown_sweep(model: str, *, compute: Compute = "never") -> tuple[
         Sweep, HeadScores, list[Artifact]]:
     """Return the sweep of a model that the book shows, by the defaults of `SweepConfig`, with that
     of random heads of the same layers beside it, by `data/plans/layer_matched.yml`."""
-    part, = (part for part in load_plan("layer_matched").content["parts"]
-             if part["chapter"] == CHAPTER)
     scores, _ = scored(model, compute=compute)
     own, artifact = sweep_stored(model, scores, compute=compute)
-    counts = tuple(part["models"].get(model, SweepConfig().counts))
+    counts = tuple(layer_matched(CHAPTER)["models"].get(model, SweepConfig().counts))
     matched, more = sweep_stored(
         model, scores, SweepConfig(counts=counts, policies=("whole", MATCHED)), compute=compute)
     return own.beside(matched), scores, [artifact, more]

@@ -18,7 +18,7 @@ from rmutils.book.chapters.redirect_heads.experiment import (
     TOP,
     VARIANTS,
 )
-from rmutils.book.chapters.redirect_heads.results import (
+from rmutils.book.chapters.redirect_heads.findings import (
     BOTH,
     NEITHER,
     OTHER,

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from rmutils.book.chapters.retrieval_heads_under_change.head_ranking import (
+from rmutils.book.chapters.retrieval_heads_under_change.findings import (
     NO,
     NO_ROOM,
     OPEN,

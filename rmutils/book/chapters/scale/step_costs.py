@@ -17,11 +17,12 @@ import torch
 
 from rmutils.book.chapters.scale import work
 from rmutils.book.chapters.scale.work import Assumptions, Machine, Shape
+from rmutils.book.findings import Measured, declare
 from rmutils.core.journal import one_thread
 from rmutils.heads import DetectConfig
 from rmutils.heads.answering import BATCH_TOKENS
 from rmutils.models import LanguageModel
-from rmutils.stats import POSITIVE, draws, interval_of
+from rmutils.stats import POSITIVE, Interval, draws, interval_of
 from rmutils.training.recipes import RECIPES
 
 
@@ -327,3 +328,11 @@ def _ratio(
                     / design.max(0))
     fixed, each = np.array(rows).T
     return means[:, longest] / (fixed + each * work[lengths[longest]]), 1 / each
+
+
+@declare("reading-time-ratio", unit="times", place="fig-scale-clock", otherwise=(
+    "The longest text takes {value} times {ci} as long as the work of {what} predicts."))
+def reading_time_ratio(times: pd.DataFrame, work: dict[int, float], what: str) -> Measured:
+    """Seconds to read the longest text over those that the shorter ones predict by their work."""
+    ratio, (low, high), _ = prediction_ratio(times, work)
+    return Measured(Interval(ratio, low, high), [], times["round"].nunique(), words={"what": what})

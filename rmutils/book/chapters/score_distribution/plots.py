@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from rmutils.book.chapters.your_own_model.experiment import Forecast
+from rmutils.book.chapters.your_own_model import Forecast
 from rmutils.book.figures.style import (
     BLUE,
     GREEN,

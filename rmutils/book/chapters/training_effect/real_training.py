@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 
 import pandas as pd
@@ -15,13 +16,19 @@ from rmutils.book.chapters.training_effect.half_masked import mean_in_cases, suc
 from rmutils.book.chapters.training_effect.layer_matched_training import LayerMatchedTraining
 from rmutils.book.experiments.planned_runs import (
     BEFORE,
+    LARGER_MODELS,
     MATCHED,
     RETMASK,
     RetMaskExperiment,
     planned_runs,
 )
-from rmutils.book.experiments.real_tasks import abilities, difference, tasks
-from rmutils.core.errors import NotStored
+from rmutils.book.experiments.real_tasks import (
+    abilities,
+    difference,
+    tasks,
+)
+from rmutils.book.verdicts import Effect
+from rmutils.core.errors import NotStored, UserError, unknown
 from rmutils.core.experiment import Run
 from rmutils.core.paths import CORPORA
 from rmutils.core.results import Artifact, Compute
@@ -29,7 +36,7 @@ from rmutils.corpora.niah import load_needles
 from rmutils.heads import DetectConfig
 from rmutils.heads.detection import detect_stored
 from rmutils.pipeline.retmask import RetMaskConfig, RetMaskRun
-from rmutils.stats import DIFFERENCE, POINTS, SHARE, Contrast, interval
+from rmutils.stats import DIFFERENCE, POINTS, SHARE, Contrast, Interval, interval
 
 MODEL = "qwen2.5-coder-0.5b"
 SEEDS = (1, 2)
@@ -202,3 +209,60 @@ def real_training(compute: Compute = "never") -> RealTraining:
             continue
         artifacts.append(artifact)
     return RealTraining(found.stored, outcomes, artifacts, [*found.missing.values()])
+
+
+TRAINED = LARGER_MODELS
+"""Models on whose runs claims rest; they are few, so intervals are not over seeds."""
+
+
+@cache
+def _collected() -> RealTraining:
+    """What is stored of the training, read once."""
+    return real_training()
+
+
+def trained(model: str) -> RealTraining:
+    """Return the runs and what was asked after them."""
+    found = _collected()
+    if len(found.pairs) < len(SEEDS):
+        raise NotStored(f"{len(found.missing)} of the runs planned on {model} have not been made. "
+                        f"The first is made by `{found.missing[0]}`.")
+    return found
+
+
+def masked_heads_beyond(model: str, strategy: str) -> Effect:
+    """Score of the masked heads after RetMask minus that after its control, as planned."""
+    found, against = trained(model), _arm(strategy)
+    row = found.scores().set_index(["against", "seed"]).loc[(against, "both")]
+    return effect_over_seeds(Interval(*row[["value", "low", "high"]]), "score", found,
+                             found.pairs[0][0].before.cases["needle"].nunique())
+
+
+def outcome_by_seed(
+    model: str, outcome: str, strategy: str, base: str
+) -> list[tuple[pd.DataFrame, pd.DataFrame]]:
+    """Tables of both models, a pair for each seed."""
+    found = trained(model).outcomes
+    keys = [[(outcome, _arm(arm), 0 if arm == BEFORE else seed) for arm in (strategy, base)]
+            for seed in SEEDS]
+    if any(key not in found for pair in keys for key in pair):
+        raise NotStored(f"not all {outcome} of {model} after its training are stored. They are "
+                        "made by `rmutils run 06_training_effect -p compute_real auto`.")
+    return [(found[one], found[other]) for one, other in keys]
+
+
+def _arm(strategy: str) -> str:
+    arms = (BEFORE, RETMASK, MATCHED)
+    if strategy not in arms:
+        raise UserError(unknown(f"strategy {strategy!r} in the plan of larger models", arms))
+    return strategy
+
+
+def effect_over_seeds(
+    found: Interval, unit: str, training: RealTraining, clusters: int, over: str = "",
+    blind: str = "",
+) -> Effect:
+    """Say over what it is: two seeds do not tell how much training runs differ."""
+    cases = "needles" if unit == "score" else "questions"
+    return Effect.of(found, unit, [one.name for one in training.artifacts],
+                     clusters, f"{over}{len(SEEDS)} seeds, interval over {cases}", blind)

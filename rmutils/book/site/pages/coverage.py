@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from rmutils.book.chapters.share_attention.key_groups import key_groups
+from rmutils.book.chapters.share_attention.findings import key_groups
 from rmutils.book.claims.flattery import planned_flattery
 from rmutils.book.experiments.engines import OURS, engines
 from rmutils.book.site.pages import COVERAGE

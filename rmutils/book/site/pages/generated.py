@@ -25,7 +25,7 @@ from nbformat import NotebookNode
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from rmutils.book.chapters.speed import measurements as speed
+from rmutils.book.chapters import speed
 from rmutils.book.site.classroom import self_checking_points
 from rmutils.book.site.pages import CHANGELOG, CITATION, FAULTS, MUTATION
 from rmutils.book.site.pages import coverage as covered

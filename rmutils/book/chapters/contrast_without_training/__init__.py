@@ -1,1 +1,0 @@
-"""The chapter *Contrast without training* (`notebooks/contrast_without_training.ipynb`)."""

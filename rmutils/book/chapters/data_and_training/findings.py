@@ -1,0 +1,136 @@
+"""What is said of pairs made live or stored, and of half-learned models (appendix F).
+
+Equal answers make no pair, so a mean over pairs tells more of a difference than one over all
+instructions would.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import pandas as pd
+
+from rmutils.book.chapters.data_and_training import half_learned as half
+from rmutils.book.chapters.data_and_training.pair_statistics import difference_on_same, summarize
+from rmutils.book.experiments.planned_runs import RETMASK, seeds_said, trainings
+from rmutils.book.findings import AGAINST, SHOWN, UNDECIDED, Measured, Verdict, declare, scaled
+from rmutils.book.verdicts import Effect, quantity
+from rmutils.core.errors import NotStored
+from rmutils.core.experiment import load_plan
+from rmutils.evaluation.answers import repetition_rate
+from rmutils.stats import ANY, DIFFERENCE, Bounds, Interval, interval
+
+PAIRS, HALF = "fig-pairs", "fig-half-learned"
+SCALES = {"names_difference": 100}
+"""Measures of pairs that are shown in percent."""
+
+
+@declare("pairs-differ", unit="percent, nats or tokens", place=PAIRS, otherwise=(
+    "Chosen and rejected answers of {model} differ in {measure} by {value} {ci}: {verdict}."))
+def pairs_differ(measures: pd.DataFrame, measure: str, model: str) -> Measured:
+    """Mean of a measure of chosen beside rejected answers, over pairs."""
+    row = summarize(measures[[measure]]).iloc[0]
+    return Measured.row(row, [], SCALES.get(measure, 1), clusters=int(row["pairs"]),
+                        measure=measure, model=model)
+
+
+@declare("pairs-beyond", unit="percent, nats or tokens", place=PAIRS, otherwise=(
+    "On the same instructions, RetMask's pairs of {model} have {value} more of {measure} {ci} than "
+    "those of {control}: {verdict}."))
+def pairs_beyond(measures: pd.DataFrame, others: Sequence[pd.DataFrame], measure: str, model: str,
+                 control: str) -> Measured:
+    """The same, minus that of other pairs on the same instructions; several draws of others."""
+    if not others:
+        raise NotStored(f"Pairs of {control} are not stored.")
+    both = difference_on_same(measures[measure], [table[measure] for table in others])
+    if both is None:
+        raise NotStored(f"No two instructions have a pair of both RetMask and {control}.")
+    return Measured(scaled(both[2], SCALES.get(measure, 1)), [], words={
+        "measure": measure, "model": model, "control": control})
+
+
+@cache
+def half_learned() -> half.HalfLearned:
+    """Look up the runs on half-learned models; all that are planned have to be stored."""
+    found = half.half_learned()
+    if found is None or found.done < found.planned:
+        raise NotStored("Not all planned runs on half-learned models are stored. They are made by "
+                        f"`{half.HALF_LEARNED.command}`.")
+    return found
+
+
+@cache
+def _leads() -> pd.DataFrame:
+    return half.compare_arms(half_learned().cases)
+
+
+@declare("half-learned-needles", unit="points", place=HALF, otherwise=(
+    "Half-learned {model} finds {value} points more needles {ci} after RetMask than after its "
+    "control: {verdict}."))
+def half_learned_needles(model: str) -> Measured:
+    """Needles found after RetMask, minus after masking others of the same layers."""
+    return Measured.row(_leads().set_index("model").loc[model], [half.HALF_LEARNED.name], 100,
+                        clusters=half_learned().cases["needle"].nunique(), p="p_holm", model=model)
+
+
+@declare("half-learned-verdict", unit="models", place=HALF, otherwise=(
+    "Over {value} half-learned models, the plan's verdict on RetMask's lead is: {told}."))
+def half_learned_verdict() -> Measured:
+    """The plan's verdict over all models; its value is how many there are."""
+    table = _leads()
+    told = half.verdict(table, load_plan("half_learned"))
+    verdicts: dict[str, Verdict] = {"shown": SHOWN, "undecided": UNDECIDED}
+    return Measured(Interval(len(table), math.nan, math.nan), [half.HALF_LEARNED.name],
+                    verdict=verdicts.get(told, AGAINST), words={"told": told})
+
+
+@declare("held-out-margin", unit="margin", place="fig-curves", otherwise=(
+    "On held-out pairs of {strategy}, the margin after the training is {value} {ci}: {verdict}."))
+def held_out_margin(tests: pd.DataFrame, strategy: str) -> Measured:
+    """Mean margin of pairs that were not trained on; before the training it is 0."""
+    row = summarize(tests[["margin"]]).iloc[0]
+    return Measured.row(row, [], clusters=int(row["pairs"]), strategy=strategy)
+
+
+@declare("half-learned-lead", unit="points", place="data-and-training", otherwise=(
+    "In half-learned {model} the masked heads score {value} points more {ci} after RetMask than "
+    "after its control: {verdict}."))
+@quantity("on half-learned {model}, the scores of the masked heads after RetMask minus those after "
+          "masking the same number of other heads of these layers are {effect} "
+          "points", scale=100)
+def half_learned_change_beyond_same_layers(model: str) -> Effect:
+    """Score of the retrieval heads of a half-learned model after RetMask, minus that after masking
+    others of the same layers, over the cases that both trained models solve."""
+    cases = half_learned().cases
+    cases = cases[cases["model"] == model]
+    row, = half.compare_arms(cases, measure="retrieval").itertuples()
+    return Effect(row.effect, row.low, row.high, "score", (half.HALF_LEARNED.name,),
+                  cases["needle"].nunique(), f"interval over needles and {row.seeds} seeds")
+
+
+@quantity("rejected answers of {model} are {effect} tokens longer than chosen ones")
+def rejected_longer(model: str) -> Effect:
+    """Tokens of the rejected answer minus those of the chosen one, mean over pairs."""
+    return _rejected_beyond_chosen(
+        model, lambda pairs, side: pairs[f"{side}_tokens"].astype(float), "tokens", ANY)
+
+
+@quantity("rejected answers of {model} repeat {effect} more of their spans than chosen ones")
+def rejected_repeats(model: str) -> Effect:
+    """Repetition rate of the rejected answer minus that of the chosen one, mean over pairs."""
+    return _rejected_beyond_chosen(
+        model, lambda pairs, side: pairs[side].map(repetition_rate), "share of spans", DIFFERENCE)
+
+
+def _rejected_beyond_chosen(
+    model: str, of: Callable[[pd.DataFrame, str], pd.Series], unit: str, bounds: Bounds
+) -> Effect:
+    runs = trainings(model, RETMASK)
+    pairs = pd.concat([run.pairs for run in runs], ignore_index=True)
+    values = of(pairs, "rejected") - of(pairs, "chosen")
+    seeds = seeds_said(run.artifact.manifest["config"]["seed"] for run in runs)
+    return Effect.of(interval(values, pairs["id"], bounds=bounds), unit,
+                     [run.artifact.name for run in runs], pairs["id"].nunique(),
+                     f"{len(pairs)} pairs of {seeds}")

@@ -1,1 +1,0 @@
-"""The chapter *What else the model can do* (`notebooks/07_general_abilities.ipynb`)."""

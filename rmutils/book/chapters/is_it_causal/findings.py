@@ -1,0 +1,279 @@
+"""What exchanged heads return and lose beyond others of their layers, by the rule of the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import NamedTuple
+
+import pandas as pd
+
+from rmutils import DetectConfig
+from rmutils.book.chapters.is_it_causal.experiment import (
+    COPY,
+    MATCHED,
+    NONE,
+    OWN,
+    REMOVE,
+    RESTORE,
+    SHIFTED,
+    TOP,
+    ZERO,
+    IsItCausal,
+    Leaders,
+    is_it_causal_stored,
+    planned,
+    planned_leaders,
+)
+from rmutils.book.findings import Measured, declare, scaled
+from rmutils.core.errors import NotStored
+from rmutils.core.experiment import load_plan
+from rmutils.core.results import Artifact
+from rmutils.heads import HeadScores
+from rmutils.heads.detection import detect_stored, even_depths
+from rmutils.heads.scores import Head
+from rmutils.stats import ANY, DIFFERENCE, SHARE, Interval, contrast, holm, interval, smallest_p
+
+LEAST = 0.1
+"""Nats: a head that restores less of a token does not lead there. Set after the teaching models'
+results were seen: tokens that the text itself predicts have leaders by rounding only."""
+
+
+def changes(result: IsItCausal, way: str, column: str = "right") -> pd.DataFrame:
+    """Return what each exchange returns (`restore`) or loses: `sets` of one way with `change`."""
+    part = result.sets[result.sets["way"] == way]
+    value = part[column].astype(float)
+    none = value[part["policy"] == NONE].set_axis(part.loc[part["policy"] == NONE, "case"])
+    sign = 1 if way == RESTORE else -1
+    return part.assign(change=sign * (value - part["case"].map(none)))
+
+
+def _by_needle(part: pd.DataFrame) -> pd.DataFrame:
+    """(needles, draws)."""
+    return part.pivot_table(index="needle", columns="draw", values="change", aggfunc="mean")
+
+
+def effects(result: IsItCausal, column: str = "right") -> pd.DataFrame:
+    """Return what exchanging the top heads does, and how much of it is due to these heads.
+
+    Columns: `way`, `kind`, `count`, `top` and `control` (by the top heads, and by as many others of
+    the same layers) and `difference`, each an `Interval` over needles (and draws); `p` (sign flips
+    of needles), `p_holm` (of the primary comparisons: the smallest number, `restore` and `remove`;
+    else NaN), `needles`, `least_p` (the smallest that `p_holm` could be, were all needles of one
+    sign).
+    """
+    return _effects(result, column).copy()
+
+
+@cache
+def _effects(result: IsItCausal, column: str) -> pd.DataFrame:
+    rows, bounds = [], ANY if column == "nats" else DIFFERENCE
+    for way in (RESTORE, REMOVE, ZERO):
+        part = changes(result, way, column)
+        part = part[part["policy"].isin([TOP, MATCHED])]
+        for (kind, count), group in part.groupby(["kind", "count"], sort=False):
+            top, others = (_by_needle(group[group["policy"] == policy]).to_numpy()
+                           for policy in (TOP, MATCHED))
+            more = contrast(top - others, bounds=bounds)
+            rows.append((way, kind, count, interval(top[:, 0], bounds=bounds),
+                         interval(others, seeds=True, bounds=bounds),
+                         more.interval, more.p, more.clusters))
+    table = pd.DataFrame(rows, columns=["way", "kind", "count", "top", "control", "difference",
+                                        "p", "needles"])
+    primary = (table["count"] == table["count"].min()) & (table["way"] != ZERO)
+    return table.assign(p_holm=holm(table["p"].where(primary)),
+                        least_p=primary.sum() * 2.0 ** (1 - table["needles"]))
+
+
+def room(result: IsItCausal) -> Interval:
+    """Return the share of the answers' tokens that only the needle makes right.
+
+    As in `effects`, every needle counts once, however many of its answers there are.
+    """
+    part = result.sets[(result.sets["way"] == RESTORE) & (result.sets["policy"] == NONE)]
+    return interval(1 - part.groupby("needle")["right"].mean(), bounds=SHARE)
+
+
+def imbalance(result: IsItCausal, kind: str, count: int) -> Interval:
+    """Return by how much more of the tokens removing the top heads loses than restoring returns."""
+    lost, returned = (
+        _by_needle(part[(part["policy"] == TOP) & (part["kind"] == kind) & (part["count"] == count)]
+                   )[0] for part in (changes(result, way) for way in (REMOVE, RESTORE)))
+    return interval(lost - returned, bounds=DIFFERENCE)
+
+
+class OwnHeads(NamedTuple):
+    """How much depends on restoring each token's own heads.
+
+    `more`: The share of the tokens that own heads return beyond those of the token before it.
+    `p`: By sign flips of needles, corrected over the models that are compared.
+    `shifted`: The share of the tokens that is right with the heads of the token before it: near 1,
+    own heads cannot return more.
+    """
+
+    more: Interval
+    p: float
+    shifted: float
+
+
+def own_heads(results: Mapping[str, IsItCausal]) -> dict[str, OwnHeads]:
+    """Compare each token's own heads with those of the token before it, model by model."""
+    found = {model: _own_heads(result) for model, result in results.items()}
+    corrected = holm([one.p for one in found.values()])
+    return {model: one._replace(p=p) for (model, one), p in zip(found.items(), corrected,
+                                                                strict=True)}
+
+
+def _own_heads(result: IsItCausal) -> OwnHeads:
+    """Compare on one model, without answers of a single token."""
+    steps = result.singles.groupby("case")["step"].nunique()
+    part = result.sets[result.sets["case"].map(steps) > 1]
+    wide = part[part["policy"].isin([OWN, SHIFTED])].pivot_table(
+        index="needle", columns="policy", values="right", aggfunc="mean")
+    more = contrast(wide[OWN] - wide[SHIFTED], bounds=DIFFERENCE)
+    return OwnHeads(more.interval, more.p, float(wide[SHIFTED].mean()))
+
+
+def token_leaders(result: IsItCausal) -> pd.DataFrame:
+    """Return the head that restores most of each token: `case`, `needle`, `step`, `leader`.
+
+    Tokens of which no head restores as much as `LEAST` have none.
+    """
+    top = result.singles.loc[result.singles.groupby(["case", "step"])["restored"].idxmax()]
+    top = top[top["restored"] >= LEAST]
+    return top[["case", "needle", "step"]].assign(
+        leader=list(zip(top["layer"], top["head"], strict=True))).reset_index(drop=True)
+
+
+def leading_heads(result: IsItCausal) -> dict[str, object]:
+    """Count the heads that lead at some token, and the tokens of the most frequent one."""
+    often = token_leaders(result)["leader"].value_counts()
+    return {"tokens": int(often.sum()), "heads that lead": len(often),
+            "most frequent": "-".join(map(str, often.index[0])),
+            "leads at tokens": int(often.iloc[0])}
+
+
+def copy_by_length(scores: HeadScores, heads: Sequence[Head]) -> pd.DataFrame:
+    """Compare two heads length by length, on the same needles.
+
+    Columns: `length`, `first`, `second` (mean scores), `difference` (an `Interval` over needles),
+    `p` (sign flips of needles), `p_holm` (over the lengths).
+    """
+    rows = []
+    for length, _ in scores.cases.groupby("length"):
+        part = scores.where((scores.cases["length"] == length).to_numpy())
+        own = pd.DataFrame({i: part.runs[:, *head] for i, head in enumerate(heads)}).groupby(
+            part.clusters).mean()
+        less = contrast(own[0] - own[1], bounds=DIFFERENCE)
+        rows.append((length, own[0].mean(), own[1].mean(), less.interval, less.p))
+    table = pd.DataFrame(rows, columns=["length", "first", "second", "difference", "p"])
+    return table.assign(p_holm=holm(table["p"]))
+
+
+def compare_leaders(leaders: Leaders, heads: Sequence[Head]) -> pd.DataFrame:
+    """Compare what two heads restore alone, length by length.
+
+    Columns: `length`, `answers`, `difference` (an `Interval` over needles, in nats), `p_holm` (over
+    the lengths), `least_p` (the smallest that `p_holm` could be).
+    """
+    rows = []
+    for length, part in leaders.table.groupby("length"):
+        wide = part.pivot(index="needle", columns=["layer", "head"], values="restored")
+        more = contrast(wide[heads[0]] - wide[heads[1]])
+        rows.append((length, more.clusters, more.interval, more.p))
+    table = pd.DataFrame(rows, columns=["length", "answers", "difference", "p"])
+    return table.assign(p_holm=holm(table["p"]),
+                        least_p=[len(table) * smallest_p(n) for n in table["answers"]])
+
+
+SETS, TOKENS, LENGTHS = "fig-causal-sets", "fig-causal-tokens", "fig-causal-lengths"
+LARGE = "smollm2-135m"
+
+
+@cache
+def stored() -> dict[str, tuple[IsItCausal, Artifact]]:
+    """Look the exchanges of the plan up, model by model."""
+    found = {}
+    for model, config in planned(load_plan("is_it_causal")).items():
+        try:
+            found[model] = is_it_causal_stored(model, config, compute="never")
+        except NotStored:
+            continue
+    return found
+
+
+def _of(model: str) -> tuple[IsItCausal, str]:
+    if model not in stored():
+        raise NotStored("Make it with `rmutils run is_it_causal -p compute auto`.")
+    result, artifact = stored()[model]
+    return result, artifact.name
+
+
+@declare("exchange-beyond-others", unit="points", place=SETS, otherwise=(
+    "In {model}, {way} the heads that copy most moves {value} points more of the answer's tokens "
+    "{ci} than others of their layers: {verdict}."))
+def beyond_others(model: str, way: str) -> Measured:
+    """Tokens that restoring returns, or removing loses, by the fewest heads that copy most, minus
+    by others of their layers; p is corrected over the primary comparisons of the model.
+
+    Parameters
+    ----------
+    way : {"restore", "remove"}
+    """
+    result, name = _of(model)
+    row = _fewest(result, way)
+    return Measured(scaled(row["difference"]), [name], int(row["needles"]), row["p_holm"],
+                    words={"model": model, "way": {RESTORE: "restoring", REMOVE: "removing"}[way]})
+
+
+def _fewest(result: IsItCausal, way: str) -> pd.Series:
+    table = effects(result)
+    return table[(table["way"] == way) & (table["kind"] == COPY)].sort_values("count").iloc[0]
+
+
+@declare("removing-minus-restoring", unit="points", place=SETS, otherwise=(
+    "In {model}, removing the heads that copy most loses {value} points more of the tokens {ci} "
+    "than restoring them returns: {verdict}."))
+def removing_minus_restoring(model: str) -> Measured:
+    """Tokens that removing the fewest heads loses, minus what restoring them returns."""
+    result, name = _of(model)
+    count = int(_fewest(result, RESTORE)["count"])
+    return Measured(scaled(imbalance(result, COPY, count)), [name], words={"model": model})
+
+
+@declare("own-heads-beyond-shifted", unit="points", place=TOKENS, otherwise=(
+    "In {model}, the heads of each token return {value} points more of the tokens {ci} than those "
+    "of the token before it: {verdict}."))
+def own_heads_beyond_shifted(model: str) -> Measured:
+    """Tokens that each token's own heads return, minus those of the token before it; p is corrected
+    over the models. An upper bound: own heads are chosen on the very token."""
+    _, name = _of(model)
+    found = _own_heads_by_model()[model]
+    return Measured(scaled(found.more), [name], p=found.p, words={"model": model})
+
+
+@cache
+def _own_heads_by_model() -> dict[str, OwnHeads]:
+    return own_heads({model: result for model, (result, _) in stored().items()})
+
+
+@cache
+def by_length() -> tuple[pd.DataFrame, tuple[Head, ...], Artifact]:
+    """Compare the copy scores of the two leading heads of SmolLM2, length by length."""
+    scores, artifact = detect_stored(LARGE, DetectConfig(
+        lengths=(256, 512, 768, 1024, 1536, 2048, 3072, 4096), depths=even_depths(10)),
+        compute="never")
+    heads = planned_leaders(load_plan("is_it_causal"), scores).heads
+    return copy_by_length(scores, heads), tuple(heads), artifact
+
+
+@declare("leaders-apart", unit="points", place=LENGTHS, otherwise=(
+    "At {length} tokens, the copy score of one leading head of SmolLM2 is {value} points higher "
+    "{ci} than that of the other: {verdict}."))
+def leaders_apart(length: int) -> Measured:
+    """Copy score of the head that leads at short prompts, minus that of the one that leads at long
+    ones; p is corrected over the lengths."""
+    table, _, artifact = by_length()
+    row = table.set_index("length").loc[length]
+    return Measured(scaled(row["difference"]), [artifact.name], p=row["p_holm"],
+                    words={"length": length})

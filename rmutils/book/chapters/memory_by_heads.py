@@ -1,0 +1,302 @@
+"""Needles that a model still finds when most of its key heads forget the middle of the text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+from pydantic import Field
+
+from rmutils.attention.head_memory import memory_by_heads
+from rmutils.book.experiments import real_models
+from rmutils.book.figures.report import number
+from rmutils.book.figures.style import BLUE, GREY, ORANGE, WIDTH
+from rmutils.book.findings import Measured, declare, scaled
+from rmutils.core.config import Config, digest
+from rmutils.core.errors import NotStored
+from rmutils.core.experiment import Experiment, Plan, Run
+from rmutils.core.journal import Journal, progress_bar
+from rmutils.core.results import JOURNAL, Artifact
+from rmutils.heads.answering import SUCCESS_ROUGE, answer_recall
+from rmutils.heads.detection import DetectConfig, build_cases, detect_stored, inputs_of, material
+from rmutils.heads.masking import draw_layer_matched
+from rmutils.heads.scores import HeadScores
+from rmutils.models import LanguageModel
+from rmutils.models.engine.caches import Trunk
+from rmutils.models.loading import ModelRef
+from rmutils.stats import DIFFERENCE, SHARE, Contrast, contrast, holm, interval
+
+WHOLE, NONE, TOP, MATCHED, ANYWHERE = (
+    "whole cache", "no key head", "top key heads", "same layers", "anywhere")
+KEY = ["score", "policy", "share"]
+KeyHead = tuple[int, int]
+
+
+class MemoryConfig(Config):
+    """Which key heads keep the whole text, and which needles are asked for."""
+
+    detect: DetectConfig
+    """Cases by which heads are ranked."""
+    scores: tuple[str, ...]
+    """Scores by which they are. The first also has controls."""
+    shares: tuple[float, ...]
+    """Shares of the key heads that keep all, rounded."""
+    asked: DetectConfig
+    """Lengths, depth, needle set and the longest answer."""
+    skipped: Annotated[int, Field(ge=0)] = 16
+    """The first needles of the set, which choose heads."""
+    needles: Annotated[int, Field(ge=1)]
+    """How many of the next ones are asked."""
+    sinks: int = 8
+    """First tokens that the other key heads keep."""
+    recent: int = 64
+    """Most recent tokens that they keep."""
+    seed: int = 42
+    """Seed of the random choices, which are new for each needle."""
+
+
+def ranking(scores: HeadScores, key_heads: int) -> list[KeyHead]:
+    """Return all key heads, highest first: each has the score of its highest query head."""
+    layers, heads = scores.shape
+    best = scores.mean.reshape(layers, key_heads, heads // key_heads).max(2)
+    order = np.argsort(-best, axis=None, kind="stable")
+    return [(int(i) // key_heads, int(i) % key_heads) for i in order]
+
+
+def conditions_of(
+    rankings: dict[str, list[KeyHead]], shape: tuple[int, int], config: MemoryConfig, needle: int
+) -> list[tuple[str, str, float, list[KeyHead]]]:
+    """Return score, policy, share and key heads of each condition for a needle.
+
+    Controls have none of the key heads that they are compared with; where too few others are left,
+    there is no control.
+    """
+    rows: list[tuple[str, str, float, list[KeyHead]]] = [
+        ("", WHOLE, 1.0, [*next(iter(rankings.values()))]), ("", NONE, 0.0, [])]
+    total = shape[0] * shape[1]
+    for place, (score, order) in enumerate(rankings.items()):
+        for share in config.shares:
+            top = order[: round(share * total)]
+            rows.append((score, TOP, share, top))
+            if place or 2 * len(top) > total:
+                continue
+            rows.append((score, MATCHED, share, draw_layer_matched(
+                shape, top, exclude=top, seed=config.seed + needle)))
+            others = order[len(top) :]
+            drawn = np.random.default_rng(config.seed + needle).permutation(len(others))
+            rows.append((score, ANYWHERE, share, [others[i] for i in drawn[: len(top)]]))
+    return rows
+
+
+def memory_needles(
+    lm: LanguageModel, config: MemoryConfig, *, journal: Path | None = None
+) -> pd.DataFrame:
+    """Ask for needles under every condition; a stopped run goes on case by case.
+
+    Columns: `score`, `policy`, `share` (of the key heads), `length`, `needle`, `success`, `kept`
+    (bytes of the cache after the answer, as a share of a full one), `response`.
+    """
+    key_heads = lm.model.config.num_key_value_heads
+    rankings = {name: ranking(
+        detect_stored(lm, config.detect.changed({"score": name}))[0], key_heads)
+        for name in config.scores}
+    cases = build_cases(lm, _asked(config, lm.corpus))
+    kept, trunk, parts = Journal(journal), Trunk(lm.model, []), []
+    with progress_bar(f"memory by heads of {lm.name}", len(cases)) as advance:
+        for case in sorted(cases, key=lambda case: (case.needle_index, case.length)):
+            rows = conditions_of(rankings, (lm.shape[0], key_heads), config, case.needle_index)
+            if case.id not in kept:
+                trunk = Trunk(lm.model, case.input_ids[:-1], before=trunk)
+                kept[case.id] = [_answer(lm, case.input_ids, trunk, heads, config)
+                                 for _, _, _, heads in rows]
+            parts.append(pd.DataFrame([row[:3] for row in rows], columns=KEY).assign(
+                length=case.length, needle=case.needle_index,
+                success=[answer_recall(case.needle.real_needle, said) > SUCCESS_ROUGE
+                         for said, _ in kept[case.id]],
+                kept=[share for _, share in kept[case.id]],
+                response=[said for said, _ in kept[case.id]]))
+            advance(1)
+    return pd.concat(parts, ignore_index=True)
+
+
+@torch.inference_mode()
+def _answer(
+    lm: LanguageModel, prompt: tuple[int, ...], trunk: Trunk, whole: list[KeyHead],
+    config: MemoryConfig,
+) -> tuple[str, float]:
+    """A greedy answer, and the share of the cache's bytes that is left after it."""
+    share = lm.shape[1] // lm.model.config.num_key_value_heads
+    heads = [(layer, head * share) for layer, head in whole]
+    said, newest = list[int](), prompt[-1]
+    with memory_by_heads(lm, heads, sinks=config.sinks, recent=config.recent) as read:
+        cache = read(prompt, trunk)
+        while len(said) < config.asked.max_new_tokens:
+            logits = lm.model(torch.tensor([[newest]], device=lm.model.device),
+                              past_key_values=cache).logits
+            newest = int(logits[0, -1].argmax())
+            if newest in lm.stop_ids:
+                break
+            said.append(newest)
+    return str(lm.tokenizer.decode(said, skip_special_tokens=True)).strip(), cache.share
+
+
+def _asked(config: MemoryConfig, corpus: str) -> DetectConfig:
+    """The grid of the needles that are asked."""
+    needles = material(config.asked, corpus)[1][config.skipped :][: config.needles]
+    return config.asked.changed({"needles": tuple(needles)})
+
+
+def planned(plan: Plan) -> Iterator[Run]:
+    """Yield the run of each model."""
+    p = plan.content
+    grid = real_models.detection(real_models.real_models())
+    for model, own in p["models"].items():
+        yield Run(model, MemoryConfig(
+            detect=grid, scores=tuple(p["scores"]), shares=tuple(p["shares"]),
+            needles=own["needles"], skipped=p["skipped"], sinks=p["sinks"], recent=p["recent"],
+            asked=DetectConfig(lengths=tuple(own["lengths"]), depths=(p["depth"],),
+                               needle_set=p["set"], max_new_tokens=p["max_new_tokens"])))
+
+
+def _inputs(run: Run) -> dict[str, str]:
+    ref, config = ModelRef(run.model), run.config
+    return inputs_of(ref.identity, config.detect, ref.corpus) | {
+        "asked": digest(inputs_of(ref.identity, _asked(config, ref.corpus), ref.corpus))}
+
+
+def _make(run: Run, folder: Path) -> dict[str, Any]:
+    found = memory_needles(ModelRef(run.model).load(), run.config, journal=folder / JOURNAL)
+    found.to_parquet(folder / "answers.parquet", index=False, compression="zstd")
+    return {"answers": len(found)}
+
+
+MEMORY = Experiment[Run, Artifact](
+    name="memory-by-heads", config=MemoryConfig, plan="memory_by_heads", planned=planned,
+    keys=("model",), make=_make, inputs=_inputs, notebook="memory_by_heads",
+    parameter="compute_memory")
+FOUND = replace(MEMORY, plan="memory_found", label=lambda run: "found")
+"""The same on needles that the model finds with its whole cache."""
+LINES = {TOP: (BLUE, "o", "key heads that copy"), MATCHED: (ORANGE, "^", "others, same layers"),
+         ANYWHERE: (GREY, "s", "others, any layer")}
+MAIN = 0.4
+"""Share of the key heads that decides."""
+
+
+@cache
+def stored(first: bool = False) -> dict[str, tuple[pd.DataFrame, Artifact]]:
+    """Look the answers of all models up, on needles that they find; or those of the first plan."""
+    found, experiment = {}, MEMORY if first else FOUND
+    for run in experiment.runs().values():
+        try:
+            artifact = experiment.obtain(run, compute="never")
+        except NotStored:
+            continue
+        found[run.model] = pd.read_parquet(artifact.path("answers.parquet")), artifact
+    return found
+
+
+def needles_kept(answers: pd.DataFrame) -> pd.DataFrame:
+    """Return `policy`, `share`, `value`, `low`, `high` (needles found, 95 % over needles), `kept`
+    (mean share of the cache's bytes) of each condition."""
+    rows = []
+    for (_, policy, share), part in answers.groupby(KEY, sort=False):
+        found = part.groupby("needle")["success"].mean()
+        rows.append((policy, share, *interval(found, bounds=SHARE, cases=len(found)),
+                     part["kept"].mean()))
+    return pd.DataFrame(rows, columns=["policy", "share", "value", "low", "high", "kept"])
+
+
+def top_minus_others(answers: pd.DataFrame, share: float, others: str = MATCHED) -> Contrast:
+    """Compare the needles found with top key heads and with others, needle by needle."""
+    part = answers[(answers["share"] == share) & (answers["score"] == "copy")]
+    by_needle = part.pivot_table(index="needle", columns="policy", values="success")
+    return contrast((by_needle[TOP] - by_needle[others]).to_numpy(), bounds=DIFFERENCE)
+
+
+def primary() -> pd.DataFrame:
+    """Apply the plan's rule: at 40 % of the key heads, Holm over the models."""
+    rows = [{"model": model, **found.columns, "needles": found.clusters}
+            for model, (answers, _) in stored().items()
+            for found in [top_minus_others(answers, MAIN)]]
+    table = pd.DataFrame(rows)
+    return table.assign(p_holm=holm(table["p"])) if rows else table
+
+
+def memory_figure(results: Mapping[str, pd.DataFrame]) -> Figure:
+    """Draw the needles found by the share of key heads that keep the whole text, models side by
+    side."""
+    figure = Figure(figsize=(WIDTH, 3.0), layout="constrained")
+    panels = figure.subplots(1, len(results), sharey=True, squeeze=False)[0]
+    for axes, (model, answers) in zip(panels, results.items(), strict=True):
+        table = needles_kept(answers)
+        ends = table.set_index("policy")
+        for shift, (policy, (colour, marker, label)) in enumerate(LINES.items()):
+            part = pd.concat([ends.loc[[NONE]], ends.loc[[policy]], *(
+                [ends.loc[[WHOLE]]] if policy == TOP else [])])
+            place = 100 * part["share"] + 0.8 * (shift - 1)
+            axes.plot(place, 100 * part["value"], color=colour, marker=marker, ms=4, lw=1.3,
+                      label=label)
+            axes.vlines(place, 100 * part["low"], 100 * part["high"], color=colour, lw=1)
+        axes.set_ylim(-3, 103)
+        axes.set_title(model, fontsize=10)
+        axes.tick_params(labelsize=9)
+        axes.set_xlabel("key heads that keep the whole text (%)", fontsize=9)
+    panels[0].set_ylabel("needles found (%)", fontsize=9)
+    panels[0].legend(fontsize=9, loc="lower right")
+    return figure
+
+
+def kept_table(first: bool = False) -> pd.DataFrame:
+    """Return all conditions as readers see them."""
+    return pd.DataFrame([{
+        "model": model, "whole text": row.policy,
+        "of the key heads (%)": round(100 * row.share),
+        "bytes of the cache (%)": round(100 * row.kept),
+        "needles found (%)": number(100 * row.value, 100 * row.low, 100 * row.high)}
+        for model, (answers, _) in stored(first).items()
+        for row in needles_kept(answers).itertuples()])
+
+
+FIGURE = "fig-memory-by-heads"
+
+
+@declare("memory-kept", unit="percentage points", place=FIGURE, otherwise=(
+    "On {model}, keeping the whole text for 40 % of the key heads saves {value} percentage points "
+    "more needles {ci} if these heads copy than if others of the same layers do so: {verdict}."))
+def kept(model: str) -> Measured:
+    """Top key heads minus others of the same layers, at 40 %."""
+    answers, name = _answers(model)
+    found = top_minus_others(answers, MAIN)
+    p = primary().set_index("model").loc[model, "p_holm"]
+    return Measured(scaled(found.interval), [name], found.clusters, p, words={"model": model})
+
+
+@declare("memory-needles", unit="percent", place=FIGURE, otherwise="{value} % {ci}.")
+def needles(model: str, share: float, policy: str = TOP) -> Measured:
+    """Needles found when so many key heads keep the whole text, by default those that copy."""
+    answers, name = _answers(model)
+    table = needles_kept(answers)
+    row = table[(table["policy"] == {0: NONE, 1: WHOLE}.get(share, policy))
+                & (table["share"] == share)]
+    return Measured.row(row.iloc[0], [name], 100, clusters=answers["needle"].nunique(), verdict="")
+
+
+def bytes_kept(model: str, share: float) -> int:
+    """Return the percent of the cache's bytes that are left."""
+    table = needles_kept(_answers(model)[0])
+    row = table[(table["policy"] == TOP) & (table["share"] == share)]
+    return round(100 * row["kept"].iloc[0])
+
+
+def _answers(model: str):
+    if model not in stored():
+        raise NotStored("Make it with `rmutils run memory_by_heads -p compute_memory auto`.")
+    answers, artifact = stored()[model]
+    return answers, artifact.name

@@ -1,1 +1,0 @@
-"""The page *Memory where it retrieves*."""

@@ -1,0 +1,271 @@
+"""What the stored runs of `data/plans/redirect.yml` say: how many more answers follow the sentence
+that a few heads are pointed at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from rmutils.book.chapters.redirect_heads.experiment import (
+    CONDITIONS,
+    CONTRADICTIONS,
+    FEW,
+    KEY,
+    MATCHED,
+    MOVED,
+    PLAIN,
+    REDIRECT,
+    TOP,
+    VARIANTS,
+    part_of,
+)
+from rmutils.book.figures.report import number, spell
+from rmutils.book.findings import Measured, declare
+from rmutils.core.errors import NotStored
+from rmutils.core.results import Artifact
+from rmutils.stats import DIFFERENCE, SHARE, Contrast, contrast, holm, interval
+
+FEW_HEADS = "few"
+"""The runs of `data/plans/redirect_few.yml`."""
+HEADS = {"smollm2-135m": 270, "gemma3-270m": 72, "qwen2.5-coder-0.5b": 336,
+         "qwen2.5-coder-1.5b": 336}
+LEAST_PAIRS = 6
+"""With fewer, no test can be significant."""
+POINTED, OTHER, BOTH, NEITHER = "pointed at", "the other", "both", "neither"
+"""What an answer holds: the value of the sentence that is pointed at, and so on."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A part of the plan, as far as it is stored: answers by model, and their results."""
+
+    answers: dict[str, pd.DataFrame]
+    artifacts: dict[str, Artifact]
+
+
+@cache
+def stored(part: str = CONTRADICTIONS) -> Stored:
+    """Look a part up for all models: one of the plan, or `FEW_HEADS`."""
+    runs = FEW.runs() if part == FEW_HEADS else {
+        key: run for key, run in REDIRECT.runs().items() if part_of(run) == part}
+    found: dict[str, Artifact] = {}
+    for run in runs.values():
+        try:
+            found[run.model] = REDIRECT.obtain(run, compute="never")
+        except NotStored:
+            continue
+    return Stored({model: judged(pd.read_parquet(artifact.path("answers.parquet")))
+                   for model, artifact in found.items()}, found)
+
+
+def missing() -> list[str]:
+    """Name the parts of the plan that are not stored, as `variants of a-model`."""
+    return [f"{part_of(run)} of {run.model}" for run in REDIRECT.runs().values()
+            if run.model not in stored(part_of(run)).answers]
+
+
+def judged(answers: pd.DataFrame) -> pd.DataFrame:
+    """Return answers with `held`: what each holds.
+
+    A plain answer was pointed nowhere. It gets two rows, one for each sentence, as if it had been
+    pointed there.
+    """
+    plain = answers[answers["target"] < 0]
+    rows = pd.concat([answers[answers["target"] >= 0], plain.assign(target=0),
+                      plain[plain["variant"] != "alone"].assign(target=1)])
+    target = rows["target"].astype(str)
+    held = np.select([rows["follows"] == target, rows["follows"] == BOTH,
+                      rows["follows"] == NEITHER], [POINTED, BOTH, NEITHER], OTHER)
+    return rows.assign(held=held).reset_index(drop=True)
+
+
+def rates(answers: pd.DataFrame) -> pd.DataFrame:
+    """Return how many answers hold what, under each condition.
+
+    Columns: `variant`, `score`, `policy`, `count`, `strength`; `pointed at`, `low`, `high` (95 %,
+    over pairs), `the other`, `both`, `neither` (shares); `surprise` (median nats per token),
+    `pairs`.
+    """
+    rows = []
+    names = ["variant", *KEY[:-1]]
+    table = answers.assign(variant=answers["variant"].str.replace(r" \d$", "", regex=True))
+    for key, part in table.groupby(names, sort=False):
+        hits = by_pair(part)
+        value, low, high = interval(hits, bounds=SHARE, cases=len(hits))
+        rows.append((*key, value, low, high, *(
+            (part["held"] == what).mean() for what in (OTHER, BOTH, NEITHER)),
+            part["surprise"].median(), len(hits)))
+    return pd.DataFrame(rows, columns=[*names, POINTED, "low", "high", OTHER, BOTH, NEITHER,
+                                       "surprise", "pairs"])
+
+
+def by_pair(answers: pd.DataFrame, held: str = POINTED) -> pd.Series:
+    """Share of the answers about each pair that hold something: by pair."""
+    return (answers["held"] == held).groupby(answers["pair"]).mean()
+
+
+def condition(
+    answers: pd.DataFrame, policy: str, *, score: str | None = None, count: int | None = None,
+    strength: float | None = None, variant: str | None = None,
+) -> pd.DataFrame:
+    """Return the answers under a condition; by default the main one of its policy, the one with
+    most heads and the largest bias."""
+    part = answers[answers["policy"] == policy]
+    part = part if score is None else part[part["score"] == score]
+    part = part if variant is None else part[part["variant"] == variant]
+    count = part["count"].max() if count is None else count
+    strength = part["strength"].max() if strength is None else strength
+    return part[(part["count"] == count) & (part["strength"] == strength)]
+
+
+def more(first: pd.DataFrame, second: pd.DataFrame) -> Contrast:
+    """Compare how many answers follow under two conditions, pair by pair."""
+    a, b = by_pair(first), by_pair(second)
+    common = a.index.intersection(b.index)
+    return contrast((a[common] - b[common]).to_numpy(), bounds=DIFFERENCE)
+
+
+def primary(answers: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Apply the plan's rule: main heads minus others of the same layers, Holm over the models.
+
+    Columns: `model`, `top`, `control`, `plain` (shares that follow), `value`, `low`, `high`, `p`,
+    `p_holm`, `pairs`, `smallest_effect`.
+    """
+    rows = []
+    for model, table in answers.items():
+        parts = [condition(table, policy) for policy in (TOP, MATCHED, PLAIN)]
+        found = more(parts[0], parts[1])
+        rows.append({"model": model, **dict(zip(
+            ("top", "control", "plain"), (by_pair(part).mean() for part in parts), strict=True)),
+            **found.columns, "pairs": found.clusters, "smallest_effect": found.smallest_effect})
+    found_all = pd.DataFrame(rows)
+    return found_all.assign(p_holm=holm(found_all["p"])) if len(found_all) else found_all
+
+
+def failed(model: str) -> pd.DataFrame:
+    """Return all answers to texts, with one or two sentences, to which the plain model gives
+    neither value."""
+    parts = [answers for part in (CONTRADICTIONS, VARIANTS)
+             if (answers := stored(part).answers.get(model)) is not None]
+    table = pd.concat(parts).assign(text=lambda t: t["pair"].astype(str) + " " + t["variant"])
+    table = table[table["variant"].isin(["two", "alone"])]
+    lost = (table["policy"] == PLAIN) & (table["held"] == NEITHER)
+    return table[table["text"].isin(table.loc[lost, "text"])]
+
+
+def moved_minus_pointed(model: str) -> Contrast:
+    """Compare moving a sentence to the end with pointing at it, on the same pairs."""
+    variants, answers = stored(VARIANTS).answers[model], stored().answers[model]
+    return more(condition(variants, MOVED), condition(answers, TOP))
+
+
+def points(found: Contrast) -> Contrast:
+    """Turn a difference of shares into percentage points."""
+    return found._replace(value=100 * found.value, low=100 * found.low, high=100 * found.high)
+
+
+def fewest() -> dict[str, pd.DataFrame]:
+    """Return the answers of each model with the fewest heads that have a control of their own."""
+    found = {model: answers[answers["policy"].isin([PLAIN, MATCHED]) | (
+        answers["count"] == condition(answers, MATCHED)["count"].iloc[0])]
+        for model, answers in stored().answers.items()}
+    return found | stored(FEW_HEADS).answers
+
+
+def artifacts() -> list[Artifact]:
+    """Return the stored results of all parts of the plan."""
+    return [artifact for part in (CONTRADICTIONS, CONDITIONS, VARIANTS)
+            for artifact in stored(part).artifacts.values()]
+
+
+def primary_table() -> pd.DataFrame:
+    """Return `primary` of both plans as readers see it."""
+    return pd.DataFrame([{
+        "model": row.model,
+        "heads": condition(stored(part).answers[row.model], TOP)["count"].iloc[0],
+        "no heads": round(100 * row.plain),
+        "same layers": round(100 * row.control), "heads that copy": round(100 * row.top),
+        "difference": number(*(100 * end for end in (row.value, row.low, row.high))),
+        "p": f"{row.p_holm:.2g}", "pairs": row.pairs}
+        for part in (CONTRADICTIONS, FEW_HEADS)
+        for row in primary(stored(part).answers).itertuples()])
+
+
+def recovered_table() -> pd.DataFrame:
+    """Return what follows in the texts that each plain model fails, as readers see it."""
+    rows = []
+    for model in stored().answers:
+        table = failed(model)
+        top, control = condition(table, TOP), condition(table, MATCHED)
+        if len(table):
+            found = more(top, control) if table["pair"].nunique() >= LEAST_PAIRS else None
+            rows.append({"model": model, "texts": table["text"].nunique(),
+                         "heads that copy": round(100 * by_pair(top).mean()),
+                         "same layers": round(100 * by_pair(control).mean()),
+                         "difference": number(*points(found).interval) if found else "too few",
+                         "p": f"{found.p:.2g}" if found else ""})
+    return pd.DataFrame(rows)
+
+
+def percent(model: str, part: str, policy: str, held: str = POINTED, **of: Any) -> int:
+    """Return the percent of the answers under a condition that hold something; `of` as for
+    `condition`."""
+    return round(100 * by_pair(condition(stored(part).answers[model], policy, **of), held).mean())
+
+
+FIGURE = "fig-redirect-heads"
+
+
+@declare("redirect-follows", unit="percentage points", place=FIGURE, otherwise=(
+    "On {model}, pointing {count} of {heads} heads makes {value} percentage points {ci} more "
+    "answers follow the sentence than pointing the same number of other heads of the same layers: "
+    "{verdict}."))
+def follows(model: str) -> Measured:
+    """Main heads minus the same layers."""
+    return _follows(model, CONTRADICTIONS)
+
+
+@declare("redirect-few", unit="percentage points", place=FIGURE, otherwise=(
+    "On {model}, pointing {count} of {heads} heads makes {value} percentage points {ci} more "
+    "answers follow the sentence than pointing the same number of other heads of the same layers: "
+    "{verdict}."))
+def few(model: str) -> Measured:
+    """The same with very few heads."""
+    return _follows(model, FEW_HEADS)
+
+
+@declare("redirect-moved", unit="percentage points", place=FIGURE, otherwise=(
+    "On {model}, moving the passage to the end makes {value} percentage points {ci} more answers "
+    "follow it than pointing at it: {verdict}."))
+def moved(model: str) -> Measured:
+    """Answers that follow a passage moved to the end, minus those that follow one pointed at."""
+    variants = stored(VARIANTS)
+    if model not in variants.answers:
+        raise NotStored("Make it with `rmutils run redirect_heads -p compute_redirected auto`.")
+    found = points(moved_minus_pointed(model))
+    return Measured(found.interval, [variants.artifacts[model].name], found.clusters,
+                    words={"model": model})
+
+
+def _follows(model: str, part: str) -> Measured:
+    answers = stored(part).answers
+    if model not in answers:
+        raise NotStored("Make it with `rmutils run redirect_heads -p compute_redirected auto`.")
+    top = condition(answers[model], TOP)
+    found = points(more(top, condition(answers[model], MATCHED)))
+    p = primary(answers).set_index("model").loc[model, "p_holm"]
+    return Measured(found.interval, [stored(part).artifacts[model].name], found.clusters, p,
+                    words={"model": model, "count": int(top["count"].iloc[0]),
+                           "heads": HEADS[model]})
+
+
+def few_heads(model: str) -> str:
+    """Return the number of heads in the runs with very few, in a word."""
+    answers = stored(FEW_HEADS).answers.get(model)
+    return "few" if answers is None else spell(int(condition(answers, TOP)["count"].iloc[0]))

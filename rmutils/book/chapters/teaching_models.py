@@ -1,0 +1,170 @@
+"""The worth of each head: needles lost when it is masked alone, and by many masked together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import pandas as pd
+from pydantic import Field
+
+from rmutils.book.findings import NONE, SHOWN, Measured, declare, scaled
+from rmutils.core.config import Config, command_line
+from rmutils.core.journal import Journal, progress_bar
+from rmutils.core.results import Artifact, Compute, Stage, Tables
+from rmutils.evaluation.answers import find_needles
+from rmutils.evaluation.formation import formation_stored, half_risen
+from rmutils.heads import DetectConfig, choose, mask_heads
+from rmutils.heads.detection import depends_on, detect_stored, even_depths, inputs_of
+from rmutils.heads.scores import Head, HeadScores
+from rmutils.models import LanguageModel
+from rmutils.models.loading import ModelRef
+from rmutils.stats import DIFFERENCE, SHARE, draws, interval, interval_of
+
+ABLATION = Stage[Tables](
+    "ablation", version=1, facts=lambda tables: {
+        "maskings": tables["cases"]["heads"].nunique(), "cases": len(tables["cases"])})
+
+
+class AblationConfig(Config):
+    """The questions, and which heads count as others."""
+
+    detect: DetectConfig = DetectConfig(lengths=(256, 512), depths=even_depths(5))
+    """The detection that says which heads retrieve; that of the model cards."""
+    grid: DetectConfig = DetectConfig(lengths=(512,), depths=even_depths(5))
+    """The paper masks all retrieval heads at once and no head alone; the questions are ours."""
+    tau: float = 0.1
+    """Lowest score of a retrieval head (section 4.1, Llama-3.1)."""
+    draws: Annotated[int, Field(ge=1)] = 5
+    """Sets of other heads, as many as there are retrieval heads, that are masked together."""
+    seed: int = 0
+    """Seed of the first of them."""
+
+
+def ablate(
+    lm: LanguageModel, scores: HeadScores, config: AblationConfig, *, journal: Path | None = None
+) -> pd.DataFrame:
+    """Ask for the same needles of the whole model, without each head, and without sets of others.
+
+    Columns: `heads` (as `3.7`, several with a blank between, none for the whole model), `draw` (of
+    a set, else -1), `score` (the highest retrieval score among them), `needle`, `length`, `depth`,
+    `success`.
+    """
+    layers, heads = lm.shape
+    plan: dict[str, tuple[int, list[Head]]] = {"": (-1, [])}
+    plan |= {f"{i}.{j}": (-1, [(i, j)]) for i in range(layers) for j in range(heads)}
+    for draw in range(config.draws):
+        others = choose(scores, "non-retrieval", tau=config.tau, seed=config.seed + draw)
+        plan[" ".join(f"{i}.{j}" for i, j in sorted(others))] = draw, others
+    kept = Journal(journal, depends_on(lm, config, config.grid))
+    todo = [name for name in plan if name not in kept]
+    with progress_bar(f"ablations of {lm.name}", len(plan), unit="maskings",
+                      done=len(plan) - len(todo)) as advance:
+        for name in todo:
+            with mask_heads(lm, plan[name][1]):
+                found = find_needles(lm, config.grid)
+            kept[name] = found.drop(columns="response").to_dict("list")
+            advance(1)
+    return pd.concat([
+        pd.DataFrame(kept[name]).assign(
+            heads=name, draw=draw, score=max((scores.mean[head] for head in masked), default=0.0))
+        for name, (draw, masked) in plan.items()], ignore_index=True)
+
+
+def ablate_stored(
+    model: str, config: AblationConfig = AblationConfig(), *, compute: Compute = "auto"
+) -> tuple[pd.DataFrame, Artifact]:
+    """`ablate` of a model by its name, but a stored result is read instead, and a stopped run goes
+    on."""
+
+    ref = ModelRef(model)
+
+    def make(journal: Path) -> Tables:
+        lm = ref.load()
+        scores, _ = detect_stored(lm, config.detect, named=model)
+        return {"cases": ablate(lm, scores, config, journal=journal)}
+
+    tables, artifact = ABLATION.obtain(
+        config, inputs_of(ref.identity, config.grid, ref.corpus), make, compute=compute,
+        command=command_line("run", "teaching_models", "-p", "compute_ablation", "auto"),
+        model=model)
+    return tables["cases"], artifact
+
+
+def losses(cases: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
+    """Needles lost by each masking, as a share of all.
+
+    Result: A row per masking: `heads`, `draw`, `score`, `loss`, `low`, `high` (95 %, over needles);
+    and the losses followed by draws of them, (1 + resamples, maskings), in the same order.
+    """
+    order = cases["heads"].drop_duplicates()
+    found = cases.pivot_table(index=["needle", "length", "depth"], columns="heads",
+                              values="success", aggfunc="first").astype(float)[order]
+    lost = found[[""]].to_numpy() - found.drop(columns="").to_numpy()
+    drawn = draws(lost, found.index.get_level_values("needle"))
+    table = cases.drop_duplicates("heads")[["heads", "draw", "score"]].iloc[1:]
+    loss, low, high = interval_of(drawn, bounds=DIFFERENCE)
+    return table.assign(loss=loss, low=low, high=high).reset_index(drop=True), drawn
+
+
+def together(cases: pd.DataFrame) -> pd.DataFrame:
+    """Loss of heads masked together, and the sum of what is lost by each of them alone.
+
+    If both agree, the loss is made of many small ones; if more is lost together, the heads can
+    replace one another.
+
+    Result: Rows `together` and `sum of each alone`; columns `value`, `low`, `high`: the mean over
+    the sets with its 95 % interval.
+    """
+    table, drawn = losses(cases)
+    place = {name: i for i, name in enumerate(table["heads"])}
+    sets = table.index[table["draw"] >= 0]
+    alone = [[place[name] for name in table["heads"][i].split()] for i in sets]
+    return pd.DataFrame({
+        "together": interval_of(drawn[:, sets].mean(1), bounds=DIFFERENCE),
+        "sum of each alone": interval_of(np.mean([drawn[:, part].sum(1) for part in alone], axis=0),
+                                         bounds=(-len(alone[0]), len(alone[0]))),
+    }, index=["value", "low", "high"]).T
+
+
+MASKED, ALONE, FORMED = "fig-tiny-masked", "fig-heads-alone", "fig-formation"
+
+
+@declare("teaching-needles-found", unit="percent", place=MASKED, otherwise=(
+    "{state}, the model finds {value} % of the needles {ci}."))
+def needles_found(found: pd.DataFrame, state: str) -> Measured:
+    """Share of needles found in a state, as `rmutils.evaluation.answers.find_needles` tells it."""
+    share = interval(found["success"], found["needle"], bounds=SHARE,
+                     cases=found["needle"].nunique())
+    return Measured(scaled(share), (), found["needle"].nunique(), verdict=NONE,
+                    words={"state": state})
+
+
+@declare("teaching-needles-lost", unit="points", place=MASKED, otherwise=(
+    "Without its retrieval heads, the model finds {value} points fewer needles {ci} than without "
+    "random others: {verdict}."))
+def needles_lost(others: pd.DataFrame, retrieval: pd.DataFrame) -> Measured:
+    """Needles found with random others masked, minus those found with retrieval heads masked."""
+    gaps = others["success"].astype(float) - retrieval["success"].astype(float)
+    found = interval(gaps, others["needle"], bounds=DIFFERENCE)
+    return Measured(scaled(found), (), others["needle"].nunique())
+
+
+@declare("other-heads-together", unit="points", place=ALONE, otherwise=(
+    "Without sets of other heads, {model} finds {value} points fewer needles {ci}: {verdict}."))
+def other_heads_together(model: str) -> Measured:
+    """Needles lost without as many other heads as there are retrieval heads, a mean over sets."""
+    cases, artifact = ablate_stored(model, compute="never")
+    return Measured(scaled(together(cases).loc["together"]), [artifact.name],
+                    cases["needle"].nunique(), words={"model": model})
+
+
+@declare("strongest-head", unit="percent", place=FORMED, otherwise=(
+    "The head of {model} that retrieves most copies {value} % of a needle {ci}."))
+def strongest_head(model: str) -> Measured:
+    """Forced score of the highest head at the end of training."""
+    formed, artifact = formation_stored(model, compute="never")
+    risen = half_risen(formed)
+    return Measured(scaled((risen["score"], risen["low"], risen["high"])), [artifact.name],
+                    verdict=SHOWN, words={"model": model})

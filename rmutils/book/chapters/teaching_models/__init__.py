@@ -1,1 +1,0 @@
-"""The chapter *Where retrieval heads come from: three teaching models*."""

@@ -1,1 +1,0 @@
-"""The chapter *How RetMask works, on one pair* (`notebooks/the_method.ipynb`)."""

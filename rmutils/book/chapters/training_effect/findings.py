@@ -1,0 +1,365 @@
+"""What the training does to the heads and to the answers, and beside its controls.
+
+Findings are in points: a head that copies all of every needle has 100. Changes of scores are over
+the cases that are successful both before and after: over each model's own, a score moves when a
+case is won or lost, without any head doing anything new.
+
+All runs of a strategy that were planned count, or none: a result that only some seeds support would
+depend on which of them happen to be stored.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+
+import pandas as pd
+
+from rmutils.book.chapters.training_effect import half_masked as halves
+from rmutils.book.chapters.training_effect import layer_matched_training as layer_matched
+from rmutils.book.chapters.training_effect import real_training as larger
+from rmutils.book.chapters.training_effect.real_training import TRAINED, masked_heads_beyond
+from rmutils.book.chapters.which_heads.pairs_from_other_heads import (
+    PairsFromOtherHeads,
+    pairs_from_other_heads,
+)
+from rmutils.book.experiments.planned_runs import (
+    BEFORE,
+    RETMASK,
+    planned_runs,
+    seeds_said,
+    trainings,
+)
+from rmutils.book.experiments.real_tasks import difference
+from rmutils.book.findings import AGAINST, SHOWN, UNDECIDED, Measured, Verdict, declare, scaled
+from rmutils.book.verdicts import MARGIN, Effect, blind_spot, quantity
+from rmutils.core.errors import NotStored
+from rmutils.core.results import Artifact
+from rmutils.heads.head_change import (
+    ALL,
+    FOUND,
+    OTHER,
+    RETRIEVAL,
+    Cases,
+    PairedDetection,
+    needles_found,
+    split_half,
+    training_effect,
+)
+from rmutils.heads.scores import HeadScores
+from rmutils.pipeline.retmask import RetMaskRun
+from rmutils.stats import Interval
+
+LARGER, STORED, STRATEGY = "fig-real-training", "fig-effect-stored", "fig-effect-strategies"
+HALF, LIVE = "fig-half-masked", "fig-effect-live"
+SCORE, SHARE, HEADROOM = "score", "share of the score before", "share of the headroom"
+
+
+@quantity("RetMask changes the mean retrieval score of {model} by {effect} %", scale=100)
+def mean_score_change(model: str) -> Effect:
+    """Change of the mean retrieval score of all heads by RetMask, as a share of it before."""
+    return _change(model, ALL, "relative change", SHARE)
+
+
+@declare("masked-heads-rise", unit="points", place=STRATEGY, otherwise=(
+    "{strategy} changes the scores of the masked heads of {model} by {value} points {ci}: "
+    "{verdict}."))
+@quantity("{strategy} changes the scores of the masked heads of {model} by {effect} points",
+          scale=100)
+def retrieval_heads_change(model: str, strategy: str = RETMASK) -> Effect:
+    """Change of the mean score of the retrieval heads by a training."""
+    return _change(model, RETRIEVAL, "change", SCORE, strategy)
+
+
+def masked_heads_after(model: str, cases: Cases = "both") -> dict[str, Effect]:
+    """Strategy -> `retrieval_heads_change` by it, of those whose planned runs are stored."""
+    found = {}
+    for strategy in dict.fromkeys((RETMASK, *(c.strategy for c in planned_runs(model)))):
+        with suppress(NotStored):
+            found[strategy] = _change(model, RETRIEVAL, "change", SCORE, strategy, cases)
+    return found
+
+
+@quantity("RetMask's change of the scores of the masked heads of {model}, minus that of other "
+          "heads, is {effect} points", scale=100)
+def retrieval_heads_change_beyond_others(model: str) -> Effect:
+    """Change of the mean score of the retrieval heads by RetMask, minus that of all other heads."""
+    return _change(model, f"retrieval minus {OTHER}", "change", SCORE)
+
+
+@declare("selective-rise", unit="percent of headroom", place=STORED, otherwise=(
+    "Of what they lack to a score of 100, the masked heads of {model} gain {value} percentage "
+    "points more {ci} than its other heads: {verdict}."))
+@quantity("the share of the gap to a score of 1 that RetMask closes in the masked heads of "
+          "{model}, minus that in its other heads, is {effect} percentage points", scale=100)
+def selective_change(model: str) -> Effect:
+    """Change of the retrieval heads by RetMask as a share of their headroom (what is missing to a
+    score of 1), minus that of all other heads."""
+    return _change(model, f"retrieval minus {OTHER}", "headroom change", HEADROOM)
+
+
+@quantity("the scores of the masked heads of {model} after RetMask minus those after {strategy} "
+          "are {effect} points", scale=100)
+def retrieval_heads_change_beyond(model: str, strategy: str) -> Effect:
+    """Score of the retrieval heads after RetMask, minus that after another strategy, seed by seed,
+    over the cases that both trained models solve."""
+    if model in TRAINED:
+        return masked_heads_beyond(model, strategy)
+    ours, theirs = trainings(model, RETMASK), trainings(model, strategy)
+    pairs = [PairedDetection(other.after, own.after, _retrieval_heads(own))
+             for own, other in zip(ours, theirs, strict=True)]
+    return _row(training_effect(pairs, cases="both"), "change", SCORE, [*ours, *theirs], RETRIEVAL)
+
+
+@declare("needles-change", unit="points", place=STORED, otherwise=(
+    "{strategy} changes the needles that {model} finds by {value} points {ci}: {verdict}."))
+@quantity("{strategy} changes the share of needles that {model} finds by {effect} percentage "
+          "points", scale=100)
+def needles_found_change(model: str, strategy: str = RETMASK) -> Effect:
+    """Change of the share of needles found by a training, on the grid of the detection."""
+    runs = trainings(model, strategy)
+    blind = blind_spot(100 * runs[0].before.cases["success"].mean(), 0, "needles found")
+    return _row(needles_found(_pairs(runs)), "change", "share of needles", runs, blind=blind)
+
+
+def _retrieval_heads(run: RetMaskRun) -> list[tuple[int, int]]:
+    return run.before.select(tau=run.artifact.manifest["config"]["tau"])
+
+
+def _pairs(runs: list[RetMaskRun]) -> list[PairedDetection]:
+    return [PairedDetection(run.before, run.after, _retrieval_heads(run)) for run in runs]
+
+
+def _change(
+    model: str, group: str, quantity: str, unit: str, strategy: str = RETMASK,
+    cases: Cases = "both",
+) -> Effect:
+    """A change in the heads that RetMask masks, over cases that are successful both times."""
+    runs = trainings(model, strategy)
+    pairs = [PairedDetection(run.before, run.after, _retrieval_heads(ours))
+             for run, ours in zip(runs, trainings(model, RETMASK), strict=False)]
+    # Two seeds do not tell how much training runs differ.
+    table = training_effect(pairs, cases=cases, drawn=model not in TRAINED)
+    before = table[(table["group"] == (ALL if group == ALL else RETRIEVAL))
+                   & (table["quantity"] == "before")].iloc[0]["value"]
+    full = before > 1 - MARGIN / 100
+    effect = _row(table, quantity, unit, runs, group, f"the heads score {before:.2f} of 1 before "
+                f"training, so they cannot rise by {MARGIN / 100:g}" if full else "")
+    return replace(effect, note=f"{effect.note}, interval over needles"
+                   ) if model in TRAINED else effect
+
+
+def _row(
+    table: pd.DataFrame, quantity: str, unit: str, runs: list[RetMaskRun],
+    group: str | None = None, blind: str = "",
+) -> Effect:
+    chosen = table[table["quantity"] == quantity]
+    row = (chosen if group is None else chosen[chosen["group"] == group]).iloc[0]
+    return Effect(row["value"], row["low"], row["high"], unit,
+                  tuple(run.artifact.name for run in runs),
+                  runs[0].before.cases["needle"].nunique(),
+                  seeds_said(run.artifact.manifest["config"]["seed"] for run in runs), blind)
+
+
+@cache
+def larger_model() -> larger.RealTraining:
+    """Look up what RetMask and its control do to the larger model."""
+    found = larger.real_training()
+    if not found.pairs:
+        raise NotStored(f"No pair of runs on {larger.MODEL} is stored. `rmutils run "
+                        "06_training_effect -p compute_real auto` makes them.")
+    return found
+
+
+def _names(artifacts: list[Artifact]) -> list[str]:
+    return [artifact.name for artifact in artifacts]
+
+
+def _needles(scores: HeadScores) -> int:
+    return int(scores.cases["needle"].nunique())
+
+
+@declare("larger-scores-rise", unit="points", place=LARGER, otherwise=(
+    "RetMask changes the scores of the heads that it masks in the larger model by {value} points "
+    "{ci}, compared with {against}: {verdict}."))
+def larger_scores_rise(against: str) -> Measured:
+    """Scores of the larger model's masked heads, minus before training or after the control."""
+    found = larger_model()
+    row = found.scores().set_index(["against", "seed"]).loc[(against, "both")]
+    return Measured.row(row, _names(found.artifacts), 100, p="p", against=larger.NAMES[against],
+                        clusters=_needles(found.pairs[0][0].before))
+
+
+@cache
+def _larger_answers() -> pd.DataFrame:
+    return larger_model().answers().set_index(["outcome", "against", "seed"])
+
+
+@declare("larger-answers-change", unit="points", place=LARGER, otherwise=(
+    "RetMask changes the {outcome} of the larger model by {value} points {ci}, compared with "
+    "{against}: {verdict}."))
+def larger_answers_change(outcome: str, against: str) -> Measured:
+    """Needles found, tasks or abilities after RetMask, minus before or after the control."""
+    found, rows = larger_model(), _larger_answers()
+    if (outcome, against, "both") not in rows.index:
+        raise NotStored(f"The {outcome} of {larger.MODEL} are not stored. `rmutils run "
+                        "06_training_effect -p compute_real auto` makes them.")
+    return Measured.row(rows.loc[(outcome, against, "both")], _names(found.artifacts), p="p",
+                        outcome=outcome, against=larger.NAMES[against])
+
+
+@declare("larger-needles-found", unit="percent", place=LARGER,
+         otherwise="{arm}, the larger model finds {value} % of the needles.")
+def larger_needles_found(arm: str) -> Measured:
+    """Share of needles that the larger model finds: before, after RetMask, after its control."""
+    found = larger_model()
+    levels = found.levels()
+    own = levels[(levels["outcome"] == larger.UNITS["needles"])
+                 & (levels["arm"] == larger.NAMES[arm])]
+    return Measured.count(own["value"].mean(), _names(found.artifacts), arm=larger.NAMES[arm])
+
+
+@declare("larger-form-change", unit="points", place=LARGER, otherwise=(
+    "Of the general abilities, following instructions about form changes by {value} points {ci}: "
+    "{verdict}."))
+def larger_form_change() -> Measured:
+    """The one task that general abilities gain in: instructions about form; one seed was asked."""
+    found = larger_model()
+    after, before = (table[table["task"] == "formats"] for table in (
+        found.outcomes["abilities", RETMASK, 2], found.outcomes["abilities", BEFORE, 0]))
+    change = difference([(after, before)], "score", "sample", "task")
+    return Measured(change.interval, _names(found.artifacts), change.clusters, change.p)
+
+
+@declare("masked-heads-rise-over-all", unit="points", place=STORED, otherwise=(
+    "Over all solved cases, RetMask changes the scores of the masked heads of {model} by {value} "
+    "points {ci}: {verdict}."))
+def masked_heads_rise_over_all(model: str) -> Measured:
+    """The same over all cases solved before, and all solved after."""
+    return Measured.of(masked_heads_after(model, "successful")[RETMASK], 100, model=model)
+
+
+@cache
+def _again() -> PairsFromOtherHeads:
+    found = pairs_from_other_heads()
+    if not found.repeated:
+        raise NotStored("No further runs are stored. `rmutils run which_heads -p compute_pairs "
+                        "auto` makes them.")
+    return found
+
+
+@declare("masked-heads-rise-again", unit="points", place=STORED, otherwise=(
+    "Trained again with other seeds and instructions, the masked heads of SmolLM2 change by "
+    "{value} points {ci}: {verdict}."))
+def masked_heads_rise_again() -> Measured:
+    """The rise of SmolLM2's masked heads in further runs, each with instructions of its own."""
+    score, _ = _again().again()
+    return Measured(scaled(score), _names(_again().repeated), _needles(_again().before))
+
+
+@declare("needles-change-again", unit="points", place=STORED, otherwise=(
+    "Trained again with other seeds and instructions, SmolLM2's needles found change by {value} "
+    "points {ci}: {verdict}."))
+def needles_change_again() -> Measured:
+    """Change of the needles found in the same runs."""
+    _, found = _again().again()
+    return Measured(scaled(found), _names(_again().repeated), _needles(_again().before))
+
+
+@cache
+def _matched() -> layer_matched.LayerMatchedTraining:
+    found = layer_matched.layer_matched_training()
+    if len(found.runs) < found.planned:
+        raise NotStored(f"{len(found.runs)} of {found.planned} seeds are stored. `rmutils run "
+                        "06_training_effect -p compute_matched auto` makes the others.")
+    return found
+
+
+@declare("masked-heads-beyond-layers", unit="points", place=STRATEGY, otherwise=(
+    "After RetMask, the masked heads of SmolLM2 score {value} points more {ci} than after masking "
+    "others of their layers: {verdict} by the rule of the plan."))
+def masked_heads_beyond_layers() -> Measured:
+    """Scores of SmolLM2's masked heads after RetMask, minus after a control of the same layers."""
+    found = _matched()
+    beyond = found.beyond_control()
+    verdict: Verdict = {"these heads had to be masked": SHOWN,
+                        "masking others of their layers raises them more": AGAINST}.get(
+        layer_matched.verdict(beyond, found.rise()), UNDECIDED)
+    return Measured(scaled(beyond), _names(found.artifacts), _needles(found.runs[0][0].before),
+                    verdict=verdict)
+
+
+@declare("needles-beyond-layers", unit="points", place=STRATEGY, otherwise=(
+    "RetMask finds {value} points more needles {ci} on SmolLM2 than a control that masks others of "
+    "the same layers: {verdict}."))
+def needles_beyond_layers() -> Measured:
+    """Needles found after RetMask, minus after a control of the same layers."""
+    found = _matched()
+    return Measured.row(found.effects().set_index("what").loc[FOUND], _names(found.artifacts), 100,
+                        clusters=_needles(found.runs[0][0].before))
+
+
+@cache
+def _halves() -> halves.HalfMasked:
+    found = halves.half_masked()
+    if len(found.runs) < found.planned:
+        raise NotStored(f"{len(found.runs)} of {found.planned} splits are done. `rmutils run "
+                        "06_training_effect -p compute_half_masked auto` makes the others.")
+    return found
+
+
+@cache
+def _rises() -> pd.DataFrame:
+    return _halves().rises().set_index("what")
+
+
+@declare("half-rises", unit="points", place=HALF, otherwise=(
+    "With half of SmolLM2's retrieval heads masked, the {half} changes by {value} points {ci}: "
+    "{verdict}."))
+def half_rises(half: str) -> Measured:
+    """Rise of the masked half, of the spared half, or of heads that do not copy."""
+    return Measured.row(_rises().loc[half], _names(_halves().artifacts), 100, p="p", half=half,
+                        clusters=_needles(_halves().whole.before))
+
+
+@declare("half-difference", unit="points", place=HALF, otherwise=(
+    "The masked half rises by {value} points more {ci} than the other half: {verdict} by the rule "
+    "of the plan."))
+def half_difference() -> Measured:
+    """Rise of the masked half minus that of the spared half, by the rule of its plan."""
+    row, masked = _rises().loc[halves.BEYOND], _rises().loc[halves.MASKED, "value"]
+    told = halves.verdict(Interval(*row[["value", "low", "high"]]), row["p"], masked)
+    return Measured.row(row, _names(_halves().artifacts), 100, p="p",
+                        clusters=_needles(_halves().whole.before),
+                        verdict={halves.MORE: SHOWN, halves.ALIKE: AGAINST}.get(told, UNDECIDED))
+
+
+@declare("rise-on-other-needles", unit="points", place=STORED, otherwise=(
+    "Heads of {model} that other needles chose change by {value} points {ci}: {verdict}."))
+def rise_on_other_needles(model: str) -> Measured:
+    """Change of heads that were chosen on needles other than those that measure them."""
+    runs = trainings(model, RETMASK)
+    pairs = [PairedDetection(run.before, run.after, run.heads) for run in runs]
+    row = split_half(pairs, cases="both").set_index("quantity").loc["change"]
+    return Measured.row(row, [run.artifact.name for run in runs], 100, model=model,
+                        clusters=_needles(runs[0].before))
+
+
+@declare("live-heads-rise", unit="points", place=LIVE, otherwise=(
+    "In the live run, the scores of the {group} of {model} change by {value} points {ci}: "
+    "{verdict}."))
+def live_heads_rise(pair: PairedDetection, artifact: str, group: str = RETRIEVAL) -> Measured:
+    """Change of a group of heads by the live run, over cases solved both times."""
+    table = training_effect([pair], cases="both").set_index(["group", "quantity"])
+    return Measured.row(table.loc[(group, "change")], [artifact], 100, model=pair.before.model,
+                        group=group, clusters=_needles(pair.before))
+
+
+@declare("live-needles-change", unit="points", place=LIVE, otherwise=(
+    "The live run changes the needles that {model} finds by {value} points {ci}: {verdict}."))
+def live_needles_change(pair: PairedDetection, artifact: str) -> Measured:
+    """Change of the needles found by the live run."""
+    table = needles_found([pair]).set_index("quantity")
+    return Measured.row(table.loc["change"], [artifact], 100, model=pair.before.model,
+                        clusters=_needles(pair.before))

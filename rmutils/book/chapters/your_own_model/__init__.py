@@ -1,1 +1,0 @@
-"""The chapter *Bring your own model* (`notebooks/your_own_model.ipynb`)."""

@@ -1,0 +1,287 @@
+"""Findings: every number that prose shows has one name, one code and one rounding; and `say`, which
+puts them into hand-written prose.
+
+A sentence is true of the stored results. Where a run with other parameters gives another verdict,
+the findings' own standard sentences take its place.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from inspect import signature
+from typing import Any, Literal, Self, TypeVar
+
+import pandas as pd
+from IPython.display import Markdown
+
+from rmutils.book.figures.report import rounded
+from rmutils.book.verdicts import Effect
+from rmutils.core.errors import NotStored, UserError
+from rmutils.core.registry import Registry
+from rmutils.preference.strategies import STRATEGIES
+from rmutils.stats import LEVEL, Interval
+
+Verdict = Literal["shown", "opposite shown", "undecided", ""]
+SHOWN: Verdict = "shown"
+AGAINST: Verdict = "opposite shown"
+UNDECIDED: Verdict = "undecided"
+NONE: Verdict = ""
+"""The verdict on what is no comparison."""
+BY_SIGN: Mapping[int, Verdict] = {1: SHOWN, -1: AGAINST, 0: UNDECIDED}
+"""Of rules that return a sign."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the function of a finding returns.
+
+    Attributes
+    ----------
+    found : Interval
+        In the unit of the finding; without ends where there is no interval.
+    artifacts : collection
+        Names of the stored results that it was computed from.
+    clusters : int, optional
+        Independent pieces of evidence: needles, questions, texts.
+    p : float
+        Corrected as the plan says; NaN where the interval alone decides.
+    verdict : str, optional
+        By the rule of the plan. Default: shown if the interval lies above zero, the opposite if it
+        lies below, and p, if there is one, is below 0.05.
+    words : mapping
+        What the standard sentence names besides.
+    """
+
+    found: Interval
+    artifacts: Collection[str]
+    clusters: int | None = None
+    p: float = math.nan
+    verdict: Verdict | None = None
+    words: Mapping[str, object] | None = None
+
+    @classmethod
+    def of(cls, effect: Effect, scale: float, **words: object) -> Self:
+        """From what decides claims, so that a claim and a chapter show one number."""
+        ends = scaled((effect.value, effect.low, effect.high), scale)
+        return cls(ends, effect.artifacts, effect.clusters, words=words,
+                   verdict=UNDECIDED if effect.blocked else None)
+
+    @classmethod
+    def row(
+        cls, row: pd.Series, artifacts: Collection[str], scale: float = 1, *,
+        clusters: int | None = None, p: str = "", verdict: Verdict | None = None, **words: object,
+    ) -> Self:
+        """From a row of a table: its value (or effect, difference, ratio) and the ends of its
+        interval; `p` is the column that has it."""
+        value = next(name for name in ("value", "effect", "difference", "ratio") if name in row)
+        return cls(scaled(row[[value, "low", "high"]].astype(float), scale), artifacts, clusters,
+                   row[p] if p else math.nan, verdict, words)
+
+    @classmethod
+    def count(cls, value: float, artifacts: Collection[str] = (), **words: object) -> Self:
+        """Of what was counted or is printed: nothing was drawn."""
+        return cls(Interval(float(value), math.nan, math.nan), artifacts, words=words)
+
+
+def scaled(found: Iterable[float], scale: float = 100) -> Interval:
+    """Return a value and the ends of its interval in another unit: shares in percent, say."""
+    return Interval(*(scale * float(end) for end in found))
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A named quantity as prose, boxes and tables show it.
+
+    In prose, `{loss}` is its value, linked to where it comes from, `{loss:ci}` its interval in
+    brackets, and `{loss:p}` its p. A minus in front turns it round: `-finding("rise")` is a fall.
+    """
+
+    name: str
+    value: float
+    low: float
+    high: float
+    unit: str
+    clusters: int | None
+    p: float
+    verdict: Verdict
+    otherwise: str
+    artifacts: tuple[str, ...]
+    place: str
+    missing: str = ""
+    turned: bool = False
+
+    def __neg__(self) -> Finding:
+        turn: dict[Verdict, Verdict] = {SHOWN: AGAINST, AGAINST: SHOWN}
+        other = turn.get(self.verdict, self.verdict)
+        return replace(self, value=-self.value, low=-self.high, high=-self.low, verdict=other,
+                       turned=not self.turned)
+
+    def __format__(self, how: str) -> str:
+        value, low, high = self.shown
+        if how == "ci":
+            return f"(95% CI {low} to {high})" if low else ""
+        if how == "p":
+            return f"p = {self.p:.2g}" if self.p >= 0.001 else "p < 0.001"
+        if how == "plain":
+            return value
+        return f"[{value}](#{self.place})"
+
+    def __str__(self) -> str:
+        value, low, high = self.shown
+        return f"{value} [{low},\u00a0{high}]" if low else value
+
+    @property
+    def shown(self) -> tuple[str, str, str]:
+        """The value and the ends of its interval with the digits that the interval allows."""
+        return rounded(Interval(self.value, self.low, self.high))
+
+    @property
+    def sentence(self) -> str:
+        """What the finding says by itself, whatever its verdict is."""
+        one = -self if self.turned else self
+        return self.otherwise.format(value=one, ci=f"{one:ci}", verdict=one.verdict)
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A finding before it is computed."""
+
+    measure: Callable[..., Measured | Effect]
+    unit: str
+    place: str
+    otherwise: str
+    scale: float
+
+
+M = TypeVar("M", Measured, Effect)
+FINDINGS: Registry[Declared] = Registry("finding", "rmutils.findings")
+"""All findings of the modules that are imported."""
+_KNOWN: dict[tuple[object, ...], Finding] = {}
+
+
+def declare(
+    name: str, *, unit: str, place: str, otherwise: str, scale: float = 100
+) -> Callable[[Callable[..., M]], Callable[..., M]]:
+    """Return a decorator that makes a finding of what a function measures.
+
+    Parameters
+    ----------
+    unit : str
+        Of the value: points, percent.
+    place : str
+        The label of the figure or table that shows where it comes from.
+    otherwise : str
+        The standard sentence: true whatever the verdict, with `{value}`, `{ci}` and `{verdict}`,
+        and the names in `Measured.words`.
+    scale : float
+        Of a function that returns an `Effect`, which decides claims: from its unit to this one.
+        The standard sentence names what it is measured on.
+    """
+    def add(measure: Callable[..., M]) -> Callable[..., M]:
+        FINDINGS.add(name, Declared(measure, unit, place, otherwise, scale))
+        return measure
+    return add
+
+
+def finding(name: str, *of: Any) -> Finding:
+    """Return a finding; it is computed once for what it is measured on.
+
+    Where a result is not stored, the finding says which command makes it.
+
+    Raises
+    ------
+    UserError
+        No such finding is declared.
+    """
+    if name not in FINDINGS:
+        raise UserError(FINDINGS.unknown(name))
+    try:
+        if (known := _KNOWN.get((name, *of))) is not None:
+            return known
+        keep = True
+    except TypeError:  # what is computed live has no hash
+        keep = False
+    found = _measured(name, FINDINGS[name], of)
+    if keep and not found.missing:
+        _KNOWN[name, *of] = found
+    return found
+
+
+def _measured(name: str, declared: Declared, of: tuple[Any, ...]) -> Finding:
+    try:
+        one = declared.measure(*of)
+        if isinstance(one, Effect):
+            one = Measured.of(one, declared.scale, **_measured_on(declared.measure, of))
+    except NotStored as missing:
+        return Finding(name, math.nan, math.nan, math.nan, declared.unit, None, math.nan, NONE,
+                       declared.otherwise, (), declared.place, str(missing))
+    value, low, high = map(float, one.found)
+    words = {key: str(word) for key, word in (one.words or {}).items()}
+    otherwise = re.sub(r"\{(\w+)\}", lambda found: words.get(found[1], found[0]),
+                       declared.otherwise)
+    return Finding(name, value, low, high, declared.unit, one.clusters, one.p,
+                   _verdict(low, high, one.p) if one.verdict is None else one.verdict, otherwise,
+                   tuple(one.artifacts), declared.place)
+
+
+def _measured_on(measure: Callable[..., object], of: tuple[Any, ...]) -> dict[str, object]:
+    """Name what a quantity is measured on; strategies as readers know them."""
+    bound = signature(measure).bind(*of)
+    bound.apply_defaults()
+    return {name: STRATEGIES[one].name if one in STRATEGIES else one
+            for name, one in bound.arguments.items()}
+
+
+def _verdict(low: float, high: float, p: float) -> Verdict:
+    if math.isnan(low):
+        return NONE
+    if p >= 1 - LEVEL or low <= 0 <= high:  # without a p, the interval alone decides
+        return UNDECIDED
+    return SHOWN if low > 0 else AGAINST
+
+
+class Said(Markdown):
+    """Prose with findings in it; its output names them."""
+
+    def __init__(self, text: str, findings: Collection[str]):
+        super().__init__(text)
+        self.findings = [*findings]
+
+    def _repr_markdown_(self) -> tuple[str, dict[str, object]]:
+        return self.data, {"rmutils": {"findings": self.findings}}
+
+
+OWN_RUN = "*In this run:*"
+"""Marks standard sentences: the reader's parameters gave another verdict."""
+
+
+def say(
+    text: str, *, expect: Verdict | Mapping[str, Verdict] = SHOWN, **inserted: object
+) -> Said:
+    """Show hand-written prose with findings in it.
+
+    Parameters
+    ----------
+    text : str
+        Markdown with the names of what is inserted: `{loss}`, `{loss:ci}`.
+    expect : str or mapping
+        The verdict that the prose takes for granted, of all findings or of each by name. If one
+        has another verdict, the standard sentences of all stand instead.
+    **inserted
+        Findings, and words or counts.
+    """
+    findings = {key: one for key, one in inserted.items() if isinstance(one, Finding)}
+    names = [one.name for one in findings.values()]
+    if missing := {one.missing for one in findings.values() if one.missing}:
+        return Said(" ".join(["Not computed yet.", *sorted(missing)]), names)
+    expected = (expect if isinstance(expect, Mapping) else dict.fromkeys(findings, expect))
+    if unknown := set(expected) - set(findings):
+        raise UserError(f"no finding is inserted as {', '.join(sorted(unknown))}")
+    judged = {key: one for key, one in findings.items() if one.verdict}
+    if any(one.verdict != expected.get(key, one.verdict) for key, one in judged.items()):
+        told = dict.fromkeys(one.sentence for one in judged.values())
+        return Said(" ".join([OWN_RUN, *told]), names)
+    return Said(text.format(**inserted), names)
