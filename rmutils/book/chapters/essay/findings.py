@@ -18,11 +18,10 @@ from rmutils.book.findings import Measured, declare
 from rmutils.core.experiment import load_plan
 from rmutils.heads.scores import Head
 from rmutils.paper import audit, load_published_maps
-from rmutils.paper.tables import load_published_scores
+from rmutils.paper.head_checks import HeadNumbers
+from rmutils.paper.tables import PAPER, load_published_scores
 
 SMALL = "smollm2-135m"
-PAPERS_MODEL, TAU = "Llama-3.1-8B-Instruct", 0.1
-"""The model whose published heads are counted, and the paper's threshold for it."""
 
 
 @cache
@@ -62,16 +61,11 @@ def needles_by_count() -> tuple[pd.DataFrame, dict[str, float]]:
                                                            strict=True))
 
 
-def published_heads(distinct: bool = False) -> set[tuple[int, int]]:
-    """Return the heads of the paper's model that reach its threshold in the published scores.
-
-    Parameters
-    ----------
-    distinct : bool
-        Count each distinct run once.
-    """
-    scores = load_published_scores(distinct=distinct)
-    own = scores[(scores["model"] == PAPERS_MODEL) & (scores["mean"].astype(float) >= TAU)]
+def published_heads(model: str, distinct: bool = False) -> set[tuple[int, int]]:
+    """Return the heads that reach the paper's threshold in the published scores; `distinct`: with
+    each distinct run counted once."""
+    scores, tau = load_published_scores(distinct=distinct), float(HeadNumbers(PAPER).tau(model))
+    own = scores[(scores["model"] == model) & (scores["mean"].astype(float) >= tau)]
     return {*zip(own["layer"], own["head"], strict=True)}
 
 
@@ -112,15 +106,17 @@ def printed(against: str = pooled_leads.OTHER_HEADS) -> Measured:
 
 @declare("published-runs", unit="runs", place=RUNS, otherwise="There are {value} {what}.")
 def published_runs(
-    what: Literal["runs", "different runs", "heads", "heads that stay"] = "runs"
+    what: Literal["runs", "different runs", "heads", "heads that stay"] = "runs",
+    model: str = pooled_leads.PAPERS_MODEL,
 ) -> Measured:
-    """Published runs, those that differ, and the heads that pass the threshold by them."""
+    """Published runs, those that differ, and the heads of a model that pass the threshold by them.
+    """
     maps = load_published_maps()
-    every = published_heads()
+    every = published_heads(model)
     counts: Mapping[str, int] = {
         "runs": len(maps), "different runs": int(maps.groupby("model")["map"].nunique().sum()),
         "heads": len(every),
-        "heads that stay": len(every & published_heads(distinct=True))}
+        "heads that stay": len(every & published_heads(model, distinct=True))}
     return Measured.count(counts[what], what=what)
 
 

@@ -72,8 +72,7 @@ class PairsFromOtherHeads:
     @property
     def repeated(self) -> list[Artifact]:
         """Those of RetMask by copy score."""
-        return [training.artifact for (*arm, _), training in self.trainings.items()
-                if arm == [COPY, RETMASK]]
+        return [one.artifact for one in self.by_copy]
 
     def heads(self) -> dict[str, list[Head]]:
         """The heads that RetMask masks, by score."""
@@ -131,10 +130,14 @@ class PairsFromOtherHeads:
                                table.index[decided])
         return table
 
+    @property
+    def by_copy(self) -> list[Training]:
+        """RetMask by copy score, seed by seed."""
+        return [one for (*arm, _), one in self.trainings.items() if arm == [COPY, RETMASK]]
+
     def again(self) -> tuple[Interval, Interval]:
         """What RetMask by copy score changes: the masked heads' scores, and needles found."""
-        own = [one for (*arm, _), one in self.trainings.items() if arm == [COPY, RETMASK]]
-        pairs = [PairedDetection(self.before, one.after, one.heads) for one in own]
+        pairs = [PairedDetection(self.before, one.after, one.heads) for one in self.by_copy]
         effects = pd.concat([training_effect(pairs, cases="both"), needles_found(pairs)])
         rows = effects.query("quantity == 'change'").set_index("group")
         score, found = (Interval(*rows.loc[group, ["value", "low", "high"]])
