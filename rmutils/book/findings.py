@@ -36,31 +36,16 @@ BY_SIGN: Mapping[int, Verdict] = {1: SHOWN, -1: AGAINST, 0: UNDECIDED}
 
 @dataclass(frozen=True)
 class Measured:
-    """What the function of a finding returns.
+    """What the function of a finding returns."""
 
-    Attributes
-    ----------
-    found : Interval
-        In the unit of the finding; without ends where there is no interval.
-    artifacts : collection
-        Names of the stored results that it was computed from.
-    clusters : int, optional
-        Independent pieces of evidence: needles, questions, texts.
-    p : float
-        Corrected as the plan says; NaN where the interval alone decides.
-    verdict : str, optional
-        By the rule of the plan. Default: shown if the interval lies above zero, the opposite if it
-        lies below, and p, if there is one, is below 0.05.
-    words : mapping
-        What the standard sentence names besides.
-    """
-
-    found: Interval
-    artifacts: Collection[str]
-    clusters: int | None = None
-    p: float = math.nan
+    found: Interval  # in the unit of the finding; without ends where there is no interval
+    artifacts: Collection[str]  # names of the stored results that it was computed from
+    clusters: int | None = None  # independent pieces of evidence: needles, questions, texts
+    p: float = math.nan  # corrected as the plan says; NaN where the interval alone decides
+    # By the rule of the plan. Default: shown if the interval lies above zero, the opposite if it
+    # lies below, and p, if there is one, is below 0.05.
     verdict: Verdict | None = None
-    words: Mapping[str, object] | None = None
+    words: Mapping[str, object] | None = None  # what the standard sentence names besides
 
     @classmethod
     def of(cls, effect: Effect, scale: float, **words: object) -> Self:

@@ -73,24 +73,19 @@ MODELS = 8
 
 @dataclass(frozen=True)
 class Effect:
-    """A measured quantity.
+    """A measured quantity."""
 
-    `value`, `low`, `high`: With its 95 % interval.
-    `artifacts`: Names of the stored results that it was computed from.
-    `clusters`: Independent pieces of evidence, such as texts, needles or models; None: a count of
-    all there are, which chance has no part in.
-    `note`: What it is an average of, and other things to know beside the number.
-    `blind`: Why the measurement could not have shown it; empty if it could.
-    """
-
+    # `value`, `low`, `high`: With its 95 % interval.
     value: float
     low: float
     high: float
     unit: str
-    artifacts: tuple[str, ...]
+    artifacts: tuple[str, ...]  # names of the stored results that it was computed from
+    # Independent pieces of evidence, such as texts, needles or models; None: a count of all there
+    # are, which chance has no part in.
     clusters: int | None
-    note: str = ""
-    blind: str = ""
+    note: str = ""  # what it is an average of, and other things to know beside the number
+    blind: str = ""  # why the measurement could not have shown it; empty if it could
 
     @classmethod
     def of(
@@ -150,17 +145,12 @@ def blind_spot(
 
 @dataclass(frozen=True)
 class Quantity:
-    """Something that claims can be decided by.
+    """Something that claims can be decided by."""
 
-    `measure`: Called with what it is measured on; returns an `Effect`.
-    `sentence`: Says it with units: `{effect}` stands for the number, names of parameters for their
-    values.
-    `scale`: From the effect to the units of the sentence.
-    """
-
-    measure: Callable[..., Effect]
+    measure: Callable[..., Effect]  # called with what it is measured on; returns an `Effect`
+    # Says it with units: `{effect}` stands for the number, names of parameters for their values.
     sentence: str
-    scale: float = 1
+    scale: float = 1  # from the effect to the units of the sentence
 
     def __call__(self, *of: str | int) -> Effect:
         return self.measure(*of)

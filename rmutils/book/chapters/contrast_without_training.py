@@ -59,18 +59,14 @@ class ContrastConfig(Config):
 
 @dataclass(frozen=True)
 class Contrasts:
-    """The stored runs of the plan.
+    """The stored runs of the plan."""
 
-    `tables`: `needles`, `texts` (see `experiments.under_variants.measure`), `tasks` (`category`,
-    `dataset`, `score`), `costs` (see `experiments.run_costs.costs`), with `model`, `arm` and
-    `seed`.
-    `deviations`: What is not as the plan says.
-    """
-
+    # `needles`, `texts` (see `experiments.under_variants.measure`), `tasks` (`category`, `dataset`,
+    # `score`), `costs` (see `experiments.run_costs.costs`), with `model`, `arm` and `seed`.
     tables: dict[str, pd.DataFrame]
     planned: int
     done: int
-    deviations: list[str]
+    deviations: list[str]  # what is not as the plan says
 
 
 def snapshot_facts(model: str) -> dict:

@@ -147,13 +147,11 @@ def chapter_command(name: str, config: FailureConfig) -> str:
 
 @dataclass(frozen=True)
 class FailureModes:
-    """Responses to the same prompts, each with what came out.
-
-    `table`: A row per response: `prompt` (index of the prompt), `kind`, `form`, `masked` (`nothing`
-    or a key of the masks), `draw`, `text`, `finished` (False if it was cut), `outcome`, `passed`.
-    """
+    """Responses to the same prompts, each with what came out."""
 
     prompts: tuple[FailurePrompt, ...]
+    # A row per response: `prompt` (index of the prompt), `kind`, `form`, `masked` (`nothing` or a
+    # key of the masks), `draw`, `text`, `finished` (False if it was cut), `outcome`, `passed`.
     table: pd.DataFrame
 
     @classmethod

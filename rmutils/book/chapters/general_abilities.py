@@ -126,19 +126,15 @@ def planned_abilities(model: str) -> GeneralConfig:
 
 @dataclass(frozen=True)
 class Abilities:
-    """Results of a model and its trainings.
+    """Results of a model and its trainings."""
 
-    `samples`: `strategy` (`before`, or a key of `STRATEGIES`), `seed` (of the training), and the
-    columns of `General.samples`; of the tasks that all of them were asked.
-    `drift`: `strategy`, `seed`, and the columns of `General.drift`; nothing for the model before.
-    `artifacts`: (strategy, seed) -> where it is stored.
-    `missing`: Command lines that make what is missing: results, and the trainings that they wait
-    for.
-    """
-
+    # `strategy` (`before`, or a key of `STRATEGIES`), `seed` (of the training), and the columns of
+    # `General.samples`; of the tasks that all of them were asked.
     samples: pd.DataFrame
+    # `strategy`, `seed`, and the columns of `General.drift`; nothing for the model before.
     drift: pd.DataFrame
-    artifacts: dict[tuple[str, int], Artifact]
+    artifacts: dict[tuple[str, int], Artifact]  # (strategy, seed) -> where it is stored
+    # Command lines that make what is missing: results, and the trainings that they wait for.
     missing: list[str]
 
 

@@ -30,17 +30,13 @@ REFERENCE = "two-phase"
 
 @dataclass(frozen=True)
 class Benchmark:
-    """The results of one benchmark.
+    """The results of one benchmark."""
 
-    `rows`: A measurement each.
-    `settings`, `environment`: What was asked for, and on which machine with which versions.
-    `command`: What makes it.
-    """
-
-    rows: list[dict]
+    rows: list[dict]  # a measurement each
+    # `settings`, `environment`: What was asked for, and on which machine with which versions.
     settings: dict
     environment: dict
-    command: str
+    command: str  # what makes it
 
     def find(self, **key: object) -> list[dict]:
         """Rows that have these values and did not fail."""

@@ -46,21 +46,16 @@ TOO_FEW, NO_SLOPE, NO_BETTER, OUTSIDE = (
 
 @dataclass(frozen=True)
 class Forecast:
-    """The prediction of a line for a model.
+    """The prediction of a line for a model."""
 
-    `known`: `model`, `sparsity`, `gain` of the models on which both are known.
-    `line`: Through them; None: they are too few.
-    `value`, `low`, `high`: Gain in points with its 95 % prediction interval, which also holds the
-    interval of the model's own sparsity; NaN without a line.
-    `reasons`: Why this is no forecast; empty if it is one.
-    """
-
-    known: pd.DataFrame
-    line: Line | None
+    known: pd.DataFrame  # `model`, `sparsity`, `gain` of the models on which both are known
+    line: Line | None  # through them; None: they are too few
+    # `value`, `low`, `high`: Gain in points with its 95 % prediction interval, which also holds the
+    # interval of the model's own sparsity; NaN without a line.
     value: float
     low: float
     high: float
-    reasons: tuple[str, ...]
+    reasons: tuple[str, ...]  # why this is no forecast; empty if it is one
 
     @property
     def models(self) -> int:
@@ -112,22 +107,15 @@ class OwnModelConfig(Config):
 
 @dataclass(frozen=True)
 class OwnModel:
-    """Results on a model.
+    """Results on a model."""
 
-    `name`: As given by its maker: a folder or file may be called anything.
-    `facts`: What the model is, in words.
-    `sparsity`: As from `rmutils.heads.sparsity.summarize`.
-    `sweep`: None where the model cannot be given instructions.
-    `artifacts`: Where all of it is stored.
-    """
-
-    name: str
-    facts: dict[str, str]
+    name: str  # as given by its maker: a folder or file may be called anything
+    facts: dict[str, str]  # what the model is, in words
     tau: float
     scores: HeadScores
-    sparsity: pd.DataFrame
-    sweep: Sweep | None
-    artifacts: tuple[Artifact, ...]
+    sparsity: pd.DataFrame  # as from `rmutils.heads.sparsity.summarize`
+    sweep: Sweep | None  # None where the model cannot be given instructions
+    artifacts: tuple[Artifact, ...]  # where all of it is stored
 
     @property
     def reached(self) -> int:

@@ -74,16 +74,14 @@ class MaskedNeedlesConfig(Config):
 
 @dataclass(frozen=True)
 class MaskedNeedles:
-    """What is found under each masking.
+    """What is found under each masking."""
 
-    `maskings`: `score`, `policy` (`whole`, `top heads`, `same layers`, `anywhere`), `count`,
-    `draw`, `heads` (`16-0 16-2`, say), `displaced` (heads of a control that come from a
-    neighbouring layer). The whole model has no score.
-    `answers`: `score`, `policy`, `count`, `draw`, `position` (`newest`, `every`), `set`, `length`,
-    `depth`, `needle` (0 is the first that is asked), `success`, `recall`, `response`.
-    """
-
+    # `score`, `policy` (`whole`, `top heads`, `same layers`, `anywhere`), `count`, `draw`, `heads`
+    # (`16-0 16-2`, say), `displaced` (heads of a control that come from a neighbouring layer). The
+    # whole model has no score.
     maskings: pd.DataFrame
+    # `score`, `policy`, `count`, `draw`, `position` (`newest`, `every`), `set`, `length`, `depth`,
+    # `needle` (0 is the first that is asked), `success`, `recall`, `response`.
     answers: pd.DataFrame
 
 

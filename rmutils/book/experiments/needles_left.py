@@ -35,15 +35,11 @@ def answers_of(results: Mapping[str, MaskedNeedles]) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Stored:
-    """A part of the plan, as far as it is stored.
+    """A part of the plan, as far as it is stored."""
 
-    `results`: Model -> `HeadScores` or `MaskedNeedles`, in order of size.
-    `missing`: What is said of models whose result is not stored.
-    """
-
-    results: dict[str, Any]
+    results: dict[str, Any]  # model -> `HeadScores` or `MaskedNeedles`, in order of size
     artifacts: list[Artifact]
-    missing: list[str]
+    missing: list[str]  # what is said of models whose result is not stored
 
     @property
     def answers(self) -> pd.DataFrame:

@@ -127,14 +127,10 @@ def difference(
 
 @dataclass(frozen=True)
 class States:
-    """What a model answers in each state, and where that is stored.
+    """What a model answers in each state, and where that is stored."""
 
-    `answers`: State -> `sample`, `score` and the column `stratum`.
-    `stratum`: Data set or task.
-    """
-
-    answers: dict[str, pd.DataFrame]
-    stratum: str
+    answers: dict[str, pd.DataFrame]  # state -> `sample`, `score` and the column `stratum`
+    stratum: str  # data set or task
     artifacts: list[Artifact]
 
     def effects(self) -> pd.DataFrame:

@@ -32,24 +32,12 @@ _UNITS = re.compile(r"(?<=[.!?])\s+(?!Label:)|\n+")
 
 @dataclass(frozen=True)
 class Question:
-    """A prompt with a check of the answer.
+    """A prompt with a check of the answer."""
 
-    Attributes
-    ----------
-    task : str
-        `haystack`, `by heart` or a key of `rmutils.corpora.world.tasks.TASKS`.
-    cluster : int
-        Questions of a task with the same number are alike and are resampled together.
-    prompt : sequence of int
-        Token ids, chat template included.
-    right : callable
-        Whether an answer is right.
-    """
-
-    task: str
-    cluster: int
-    prompt: Sequence[int]
-    right: Callable[[str], bool]
+    task: str  # `haystack`, `by heart` or a key of `rmutils.corpora.world.tasks.TASKS`
+    cluster: int  # questions of a task with the same number are alike and are resampled together
+    prompt: Sequence[int]  # token ids, chat template included
+    right: Callable[[str], bool]  # whether an answer is right
 
 
 def needle_questions(lm: LanguageModel, grid: DetectConfig) -> list[Question]:

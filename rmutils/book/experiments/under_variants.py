@@ -159,14 +159,11 @@ def variant_command(name: str, config: VariantConfig) -> str:
 
 @dataclass(frozen=True)
 class Compared:
-    """Several variants of one model, measured alike.
+    """Several variants of one model, measured alike."""
 
-    `tables`: As from `measure`, with a column `variant`: its name in the comparison.
-    `missing`: A command line for each variant that is not stored. They are left out of the tables.
-    """
-
-    tables: Tables
+    tables: Tables  # as from `measure`, with a column `variant`: its name in the comparison
     artifacts: tuple[Artifact, ...]
+    # A command line for each variant that is not stored. They are left out of the tables.
     missing: tuple[str, ...]
 
 

@@ -46,16 +46,11 @@ class DocumentsConfig(Config):
 
 @dataclass(frozen=True)
 class Asked:
-    """A question with what is known of it.
+    """A question with what is known of it."""
 
-    `row`: What tells it from the others of its kind.
-    `prompt`: Token ids.
-    `judge`: Response -> columns of the result.
-    """
-
-    row: dict
-    prompt: Sequence[int]
-    judge: Callable[[str], dict]
+    row: dict  # what tells it from the others of its kind
+    prompt: Sequence[int]  # token ids
+    judge: Callable[[str], dict]  # response -> columns of the result
 
 
 @dataclass(frozen=True)

@@ -45,33 +45,17 @@ FUNCTIONS = {"len": len, "sum": sum, "min": min, "max": max, "weight": weight}
 
 
 class Part(Config):
-    """One part of a run.
+    """One part of a run."""
 
-    Attributes
-    ----------
-    what : str
-        What it does, in words.
-    seconds : float
-        With the notebook's own parameters, on one core of the recorded machine.
-    by : str
-        Arithmetic over the notebook's parameters that the seconds are proportional to.
-    when : str, optional
-        The parameter (auto, always, never) that says whether it is computed; without one, it always
-        is.
-    shipped : bool
-        Its result for the notebook's own parameters comes with the book.
-    ships_for : tuple of str
-        Models for which its result comes with the book.
-    also : tuple of str
-        Parameters, besides those in `by`, that a shipped result depends on.
-    """
-
-    what: str = START
-    seconds: float
-    by: str = "1"
+    what: str = START  # what it does, in words
+    seconds: float  # with the notebook's own parameters, on one core of the recorded machine
+    by: str = "1"  # arithmetic over the notebook's parameters that the seconds are proportional to
+    # The parameter (auto, always, never) that says whether it is computed; without one, it always
+    # is.
     when: str | None = None
-    shipped: bool = False
-    ships_for: tuple[str, ...] = ()
+    shipped: bool = False  # its result for the notebook's own parameters comes with the book
+    ships_for: tuple[str, ...] = ()  # models for which its result comes with the book
+    # Parameters, besides those in `by`, that a shipped result depends on.
     also: tuple[str, ...] = ()
 
     @property

@@ -62,26 +62,14 @@ BASELINES = ("smaller-model", "win-lose-pair", "non-retrieval-mask", "random-mas
 
 @dataclass(frozen=True)
 class Experiment:
-    """Trainings of one model, and at which lengths they are evaluated.
+    """Trainings of one model, and at which lengths they are evaluated."""
 
-    Attributes
-    ----------
-    place : str
-        Where the paper has the results.
-    source : str
-        As for `rmutils.preference.draw`.
-    lengths : tuple of int
-        Of HELMET; none beyond the model's longest.
-    changes : dict
-        Of the run, besides what all runs have.
-    """
-
-    place: str
+    place: str  # where the paper has the results
     model: str
     strategies: tuple[str, ...]
-    source: str = "lmsys"
-    lengths: tuple[int, ...] = ALL
-    changes: dict = field(default_factory=dict)
+    source: str = "lmsys"  # as for `rmutils.preference.draw`
+    lengths: tuple[int, ...] = ALL  # of HELMET; none beyond the model's longest
+    changes: dict = field(default_factory=dict)  # of the run, besides what all runs have
 
 
 EXPERIMENTS = (

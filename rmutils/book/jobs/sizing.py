@@ -29,18 +29,12 @@ LARGE = 4e8
 
 @dataclass(frozen=True)
 class Fitted:
-    """A run that ends in minutes.
+    """A run that ends in minutes."""
 
-    `values`: The parameters to run with, besides the notebook's own.
-    `cut`: Those among them that are smaller than the notebook's own.
-    `own`: The notebook's own values of these.
-    `seconds`: The estimate.
-    """
-
-    values: dict[str, Any]
-    cut: dict[str, Any]
-    own: dict[str, Any]
-    seconds: float
+    values: dict[str, Any]  # the parameters to run with, besides the notebook's own
+    cut: dict[str, Any]  # those among them that are smaller than the notebook's own
+    own: dict[str, Any]  # the notebook's own values of these
+    seconds: float  # the estimate
 
     def cuts(self) -> str:
         """List what was cut, beside the chapter's own values; empty if nothing was."""

@@ -39,14 +39,12 @@ Asked = EvaluateConfig | GeneralConfig | HelmetConfig | HarnessConfig | MTBenchR
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Questions to a model before and after its trainings.
-
-    `strategies`: After these only, and before, if `before` is among them. None: always.
-    `runs`: After these only, and before, if None is among them. None: always.
-    """
+    """Questions to a model before and after its trainings."""
 
     config: Asked
+    # After these only, and before, if `before` is among them. None: always.
     strategies: Collection[str] | None = None
+    # After these only, and before, if None is among them. None: always.
     runs: Collection[RetMaskConfig | None] | None = None
 
     def asks(self, run: RetMaskConfig | None) -> bool:

@@ -36,13 +36,11 @@ RATING = 8
 
 @dataclass(frozen=True)
 class Pricing:
-    """The facts about a study that the costs of its jobs depend on.
-
-    `names`: Model of a job -> the paper's name for it, where that is another one: of local copies
-    and of published checkpoints.
-    """
+    """The facts about a study that the costs of its jobs depend on."""
 
     rates: Rates
+    # Model of a job -> the paper's name for it, where that is another one: of local copies and of
+    # published checkpoints.
     names: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod

@@ -110,27 +110,24 @@ except ImportError:
 
 @dataclass(frozen=True)
 class Exercise:
-    """One exercise with its solution.
+    """One exercise with its solution."""
 
-    `label`, `title`: The title without its stars.
-    `stars`: 1 (easy) to 3 (hard).
-    `task`, `solution`: Markdown; of an exercise that asks for code, without the blocks of code.
-    `stub`, `checks`: Python that the student completes, and what it then has to pass; empty where a
-    text is wanted.
-    `answer`, `hidden`: What takes the place of the stub's blank, and the checks that students do
-    not see.
-    `varied`: Parts of the task, each with what may take its place; the first is what the task says.
-    """
-
+    # `label`, `title`: The title without its stars.
     label: str
     title: str
-    stars: int
+    stars: int  # 1 (easy) to 3 (hard)
+    # `task`, `solution`: Markdown; of an exercise that asks for code, without the blocks of code.
     task: str
     solution: str
+    # `stub`, `checks`: Python that the student completes, and what it then has to pass; empty where
+    # a text is wanted.
     stub: str
     checks: str
+    # `answer`, `hidden`: What takes the place of the stub's blank, and the checks that students do
+    # not see.
     answer: str
     hidden: str
+    # Parts of the task, each with what may take its place; the first is what the task says.
     varied: tuple[tuple[str, ...], ...] = ()
 
     @property

@@ -232,17 +232,12 @@ class Heading:
 
 @dataclass(frozen=True)
 class PrintedPage:
-    """A page of the book after printing.
+    """A page of the book after printing."""
 
-    `level`: Of its bookmark, from 0.
-    `url`: Of the page, as links to it have it.
-    `pdf`: None: the name of a part only.
-    """
-
-    level: int
-    url: str
+    level: int  # of its bookmark, from 0
+    url: str  # of the page, as links to it have it
     headings: list[Heading]
-    pdf: BytesIO | None
+    pdf: BytesIO | None  # None: the name of a part only
 
     @property
     def title(self) -> str:

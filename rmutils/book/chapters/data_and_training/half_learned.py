@@ -79,22 +79,17 @@ class HalfLearnedConfig(Config):
 
 @dataclass(frozen=True)
 class HalfLearned:
-    """The stored runs of the plan.
+    """The stored runs of the plan."""
 
-    `cases`: `model`, `arm`, `seed`, `needle`, `length`, `depth`, `success`, `retrieval` and
-    `others` (mean score of the snapshot's retrieval heads, and of the other heads in their layers).
-    `tasks`: `model`, `arm`, `seed`, `category`, `dataset`, `score` (0 to 100).
-    `snapshots`: `model`, `step`, `heads` (how many retrieve).
-    `planned`, `done`: Trainings; the snapshots themselves do not count.
-    `deviations`: What is not as the plan says.
-    """
-
+    # `model`, `arm`, `seed`, `needle`, `length`, `depth`, `success`, `retrieval` and `others` (mean
+    # score of the snapshot's retrieval heads, and of the other heads in their layers).
     cases: pd.DataFrame
-    tasks: pd.DataFrame
-    snapshots: pd.DataFrame
+    tasks: pd.DataFrame  # `model`, `arm`, `seed`, `category`, `dataset`, `score` (0 to 100)
+    snapshots: pd.DataFrame  # `model`, `step`, `heads` (how many retrieve)
+    # `planned`, `done`: Trainings; the snapshots themselves do not count.
     planned: int
     done: int
-    deviations: list[str]
+    deviations: list[str]  # what is not as the plan says
 
 
 def planned(plan: Plan) -> list[HalfLearnedConfig]:

@@ -108,14 +108,11 @@ HALF_LEARNED_AGAIN = Experiment[HalfLearnedAgainConfig, Artifact](
 
 @dataclass(frozen=True)
 class Lead:
-    """What RetMask has more than the control, in points of 100, 95 %, over needles and seeds.
-
-    `needles`: How many were asked.
-    """
+    """What RetMask has more than the control, in points of 100, 95 %, over needles and seeds."""
 
     interval: Interval
     p: float
-    needles: int
+    needles: int  # how many were asked
 
 
 def leads(cases: pd.DataFrame, arm: str = RETMASK, base: str = MATCHED) -> dict[str, Lead]:

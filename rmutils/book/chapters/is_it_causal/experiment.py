@@ -66,18 +66,15 @@ class LeadersConfig(Config):
 
 @dataclass(frozen=True, eq=False)
 class IsItCausal:
-    """What exchanging heads does to the answers in which the needle is found.
+    """What exchanging heads does to the answers in which the needle is found."""
 
-    `scores`: `kind`, `layer`, `head`, `score`.
-    `sets`: `case`, `needle`, `way` (`restore`, `remove`, `zero`), `kind`, `policy` (`none`, `top
-    heads`, `same layers`, `own`, `shifted`), `count`, `draw`, `right` (share of the answer's tokens
-    that are the first choice), `whole` (all are), `nats` (log-probability of the answer).
-    `singles`: `case`, `needle`, `step`, `token`, `layer`, `head`, `restored`, `removed`: by how
-    much the head alone raises or lowers the log-probability of the token, nats.
-    """
-
-    scores: pd.DataFrame
+    scores: pd.DataFrame  # `kind`, `layer`, `head`, `score`
+    # `case`, `needle`, `way` (`restore`, `remove`, `zero`), `kind`, `policy` (`none`, `top heads`,
+    # `same layers`, `own`, `shifted`), `count`, `draw`, `right` (share of the answer's tokens that
+    # are the first choice), `whole` (all are), `nats` (log-probability of the answer).
     sets: pd.DataFrame
+    # `case`, `needle`, `step`, `token`, `layer`, `head`, `restored`, `removed`: by how much the
+    # head alone raises or lowers the log-probability of the token, nats.
     singles: pd.DataFrame
 
     def ranking(self, kind: str) -> list[Head]:
@@ -90,12 +87,10 @@ class IsItCausal:
 
 @dataclass(frozen=True)
 class Leaders:
-    """What two heads restore, length by length.
+    """What two heads restore, length by length."""
 
-    `table`: `needle`, `length`, `layer`, `head`, `restored` (nats of the answer), `gap` (nats that
-    all heads restore).
-    """
-
+    # `needle`, `length`, `layer`, `head`, `restored` (nats of the answer), `gap` (nats that all
+    # heads restore).
     table: pd.DataFrame
 
 

@@ -103,16 +103,13 @@ def imbalance(result: IsItCausal, kind: str, count: int) -> Interval:
 
 
 class OwnHeads(NamedTuple):
-    """How much depends on restoring each token's own heads.
+    """How much depends on restoring each token's own heads."""
 
-    `more`: The share of the tokens that own heads return beyond those of the token before it.
-    `p`: By sign flips of needles, corrected over the models that are compared.
-    `shifted`: The share of the tokens that is right with the heads of the token before it: near 1,
-    own heads cannot return more.
-    """
-
+    # The share of the tokens that own heads return beyond those of the token before it.
     more: Interval
-    p: float
+    p: float  # by sign flips of needles, corrected over the models that are compared
+    # The share of the tokens that is right with the heads of the token before it: near 1, own heads
+    # cannot return more.
     shifted: float
 
 

@@ -20,19 +20,16 @@ from rmutils.stats import MORE_POINTS, compare, holm
 
 @dataclass(frozen=True)
 class Evaluated:
-    """The stored evaluations of a model.
-
-    `scores`: `strategy` (`before`, or a key of `STRATEGIES`), `seed`, and the columns of
-    `evaluate`; empty if the model before training is missing.
-    `missing`: A command line for each planned evaluation, or training, that is not stored.
-    `sizes`: `strategy`, `pairs` and `steps` of each stored training.
-    """
+    """The stored evaluations of a model."""
 
     model: str
+    # `strategy` (`before`, or a key of `STRATEGIES`), `seed`, and the columns of `evaluate`; empty
+    # if the model before training is missing.
     scores: pd.DataFrame
     artifacts: tuple[Artifact, ...]
+    # A command line for each planned evaluation, or training, that is not stored.
     missing: tuple[str, ...]
-    sizes: pd.DataFrame
+    sizes: pd.DataFrame  # `strategy`, `pairs` and `steps` of each stored training
 
 
 def evaluated(

@@ -107,23 +107,14 @@ def blind_cells(model: str, config: EvaluateConfig | None = None) -> dict[tuple[
 
 @dataclass(frozen=True)
 class Pairs:
-    """Samples before and after, of all categories and lengths that could have moved.
+    """Samples before and after, of all categories and lengths that could have moved."""
 
-    Attributes
-    ----------
-    values, texts, categories : ndarray
-        As from `rmutils.stats.paired`.
-    names : tuple of str
-        Of stored results.
-    note : str
-        What counts, and over how many trainings.
-    """
-
+    # `values`, `texts`, `categories`: As from `rmutils.stats.paired`.
     values: np.ndarray
     texts: np.ndarray
     categories: np.ndarray
-    names: tuple[str, ...]
-    note: str
+    names: tuple[str, ...]  # of stored results
+    note: str  # what counts, and over how many trainings
 
     @property
     def clusters(self) -> int:

@@ -45,14 +45,11 @@ PAPER: tuple[SweepPolicy, ...] = ("whole", "retrieval", "non-retrieval")
 
 @dataclass(frozen=True)
 class Masking:
-    """Heads that are masked together.
+    """Heads that are masked together."""
 
-    `policy`: None, the highest ones, or random others, from anywhere or from the same layers.
-    `draw`: Which of the random choices; 0 for the other policies.
-    """
-
+    # None, the highest ones, or random others, from anywhere or from the same layers.
     policy: SweepPolicy
-    draw: int
+    draw: int  # which of the random choices; 0 for the other policies
     heads: tuple[Head, ...]
 
     @property
@@ -145,15 +142,13 @@ class SweepConfig(Config):
 
 @dataclass(frozen=True)
 class Sweep:
-    """The measurements. `policy`, `draw` and `count` are those of `Masking.key`.
+    """The measurements. `policy`, `draw` and `count` are those of `Masking.key`."""
 
-    `screening`: What the whole model can do: see `rmutils.book.experiments.sweep_questions.screen`.
-    `answers`: `policy`, `draw`, `count`, then the columns of `experiments.sweep_questions.ask`.
-    `speech`: `policy`, `draw`, `count`, then the columns of `rmutils.evaluation.answers.speak`.
-    """
-
+    # What the whole model can do: see `rmutils.book.experiments.sweep_questions.screen`.
     screening: pd.DataFrame
+    # `policy`, `draw`, `count`, then the columns of `experiments.sweep_questions.ask`.
     answers: pd.DataFrame
+    # `policy`, `draw`, `count`, then the columns of `rmutils.evaluation.answers.speak`.
     speech: pd.DataFrame
 
     def beside(self, other: Sweep) -> Sweep:

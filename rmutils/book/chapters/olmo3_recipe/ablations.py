@@ -28,20 +28,15 @@ from rmutils.stats import compare
 
 @dataclass(frozen=True)
 class Arm:
-    """The recipe, or the recipe without a part.
+    """The recipe, or the recipe without a part."""
 
-    `label`: For figures.
-    `part`: What it leaves out, for sentences: without ...
-    `without`: Kinds of documents (`cwe`, `rex`) that lose their questions. What these leave is
-    padding: no document moves to another instance.
-    `isolated`: Whether documents of an instance are masked from each other.
-    """
-
-    label: str
-    part: str = ""
+    label: str  # for figures
+    part: str = ""  # what it leaves out, for sentences: without ...
+    # Kinds of documents (`cwe`, `rex`) that lose their questions. What these leave is padding: no
+    # document moves to another instance.
     without: tuple[str, ...] = ()
     pack: Callable[[Sequence[int], int], Packing] = best_fit
-    isolated: bool = True
+    isolated: bool = True  # whether documents of an instance are masked from each other
 
 
 RECIPE = "recipe"
@@ -88,20 +83,14 @@ class PartConfig(Config):
 
 @dataclass(frozen=True)
 class RecipeParts:
-    """The stored runs of the plan.
+    """The stored runs of the plan."""
 
-    `found`: `arm`, `seed`, `tokens` (of the fine-tune so far), `length`, `text`, `depth`, `found`.
-    `losses`: `arm`, `seed`, `tokens`, `text`, `position`, `loss` (nats per token).
-    `done`: Arm and seed of each run that is stored.
-    `planned`: Runs of the plan.
-    `deviations`: What is not as the plan says.
-    """
-
+    # `arm`, `seed`, `tokens` (of the fine-tune so far), `length`, `text`, `depth`, `found`.
     found: pd.DataFrame
-    losses: pd.DataFrame
-    done: list[tuple[str, int]]
-    planned: int
-    deviations: list[str]
+    losses: pd.DataFrame  # `arm`, `seed`, `tokens`, `text`, `position`, `loss` (nats per token)
+    done: list[tuple[str, int]]  # arm and seed of each run that is stored
+    planned: int  # runs of the plan
+    deviations: list[str]  # what is not as the plan says
 
     @property
     def complete(self) -> bool:

@@ -32,17 +32,14 @@ TABLES = ("found", "losses", "training")
 
 @dataclass(frozen=True)
 class Extension:
-    """Three tables.
+    """Three tables."""
 
-    `found`: A row for each question: `method`, `tokens` (of the fine-tune so far), `length`,
-    `text`, `depth`, `found`.
-    `losses`: `method`, `tokens`, `text`, `position`, `loss` (nats per token of the longest texts).
-    `training`: `method`, `step` (from 0), `loss` (on answers, nats per token).
-    """
-
+    # A row for each question: `method`, `tokens` (of the fine-tune so far), `length`, `text`,
+    # `depth`, `found`.
     found: pd.DataFrame
+    # `method`, `tokens`, `text`, `position`, `loss` (nats per token of the longest texts).
     losses: pd.DataFrame
-    training: pd.DataFrame
+    training: pd.DataFrame  # `method`, `step` (from 0), `loss` (on answers, nats per token)
 
 
 EXTENSION = Stage.of_tables("extension", 1, Extension, lambda result: {

@@ -77,18 +77,16 @@ class RedirectConfig(Config):
 
 @dataclass(frozen=True)
 class Redirected:
-    """What is answered under each condition.
+    """What is answered under each condition."""
 
-    `conditions`: `score`, `policy` (`plain`, `top heads`, `same layers`, `anywhere`, `all heads`),
-    `count`, `strength`, `draw`, `pair` (of whose texts a control is drawn; -1: of all), `heads`
-    (`16-0 16-2`, say), `displaced` (heads of a control that come from a neighbouring layer).
-    `answers`: `score`, `policy` (also `moved`), `count`, `strength`, `draw`, `pair`, `kind`,
-    `variant`, `first` (the sentence that stands first), `target` (the sentence that is pointed at,
-    or was moved; -1: none), `follows` (`0`, `1`, `both`, `neither`), `surprise` (nats per token of
-    the answer in the plain model that has read the same prompt), `response`.
-    """
-
+    # `score`, `policy` (`plain`, `top heads`, `same layers`, `anywhere`, `all heads`), `count`,
+    # `strength`, `draw`, `pair` (of whose texts a control is drawn; -1: of all), `heads` (`16-0
+    # 16-2`, say), `displaced` (heads of a control that come from a neighbouring layer).
     conditions: pd.DataFrame
+    # `score`, `policy` (also `moved`), `count`, `strength`, `draw`, `pair`, `kind`, `variant`,
+    # `first` (the sentence that stands first), `target` (the sentence that is pointed at, or was
+    # moved; -1: none), `follows` (`0`, `1`, `both`, `neither`), `surprise` (nats per token of the
+    # answer in the plain model that has read the same prompt), `response`.
     answers: pd.DataFrame
 
 

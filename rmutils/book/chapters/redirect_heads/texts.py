@@ -92,16 +92,12 @@ def _told(kind: Kind, subject: str, value: str) -> str:
 
 @dataclass(frozen=True)
 class Prompt:
-    """A text with its question.
-
-    `first`: Which of the two sentences stands first: it changes from pair to pair of a kind.
-    `spans`: Of the sentences that can be pointed at, by their number.
-    """
+    """A text with its question."""
 
     pair: Contradiction
     variant: Variant
-    first: int
-    spans: tuple[Span, ...]
+    first: int  # which of the two sentences stands first: it changes from pair to pair of a kind
+    spans: tuple[Span, ...]  # of the sentences that can be pointed at, by their number
 
     @property
     def id(self) -> str:

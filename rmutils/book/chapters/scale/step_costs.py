@@ -83,21 +83,15 @@ TEXT = 4
 
 @dataclass(frozen=True)
 class Cost:
-    """Cost of a step, or of several.
+    """Cost of a step, or of several."""
 
-    `gpu_hours`: Of all accelerators together.
-    `gpus`: How many work side by side.
-    `memory`: Bytes on each of them.
-    `disk`, `scratch`: Bytes that are kept, and bytes besides while it goes on.
-    `why`: How it was derived.
-    """
-
-    gpu_hours: float = 0.0
-    gpus: int = 0
-    memory: float = 0.0
+    gpu_hours: float = 0.0  # of all accelerators together
+    gpus: int = 0  # how many work side by side
+    memory: float = 0.0  # bytes on each of them
+    # `disk`, `scratch`: Bytes that are kept, and bytes besides while it goes on.
     disk: float = 0.0
     scratch: float = 0.0
-    why: str = "reads what is stored"
+    why: str = "reads what is stored"  # how it was derived
 
     @property
     def hours(self) -> float:

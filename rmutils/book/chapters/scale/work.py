@@ -28,27 +28,19 @@ from rmutils.models.hub import hub_id_of
 
 @dataclass(frozen=True)
 class Shape:
-    """Shape of a decoder with gated feed-forward layers and grouped queries.
+    """Shape of a decoder with gated feed-forward layers and grouped queries."""
 
-    `family`: transformers' `model_type`, a key of `rmutils.models.families.FAMILIES`.
-    `layers`, `hidden`, `heads`, `key_heads`, `head_size`, `inner`, `vocabulary`: `inner`: of the
-    feed-forward layers.
-    `tied`: Whether the embedding is also the output matrix.
-    `window`: Tokens that layers with a sliding window see, where there are any.
-    `full`: How many layers have none; None: all.
-    """
-
-    family: str
+    family: str  # transformers' `model_type`, a key of `rmutils.models.families.FAMILIES`
     layers: int
     hidden: int
     heads: int
     key_heads: int
     head_size: int
-    inner: int
+    inner: int  # of the feed-forward layers
     vocabulary: int
-    tied: bool = False
-    window: int | None = None
-    full: int | None = None
+    tied: bool = False  # whether the embedding is also the output matrix
+    window: int | None = None  # tokens that layers with a sliding window see, where there are any
+    full: int | None = None  # how many layers have none; None: all
 
     @property
     def full_layers(self) -> int:
@@ -135,19 +127,13 @@ Share = Annotated[float, Field(gt=0, le=1)]
 
 @dataclass(frozen=True)
 class Machine:
-    """One accelerator.
-
-    `flops`: Operations per second in bfloat16, dense.
-    `memory`: Bytes.
-    `bandwidth`: Bytes per second from and to its memory.
-    `link`: Bytes per second that it can send to its neighbours in the node.
-    """
+    """One accelerator."""
 
     name: str
-    flops: float
-    memory: float
-    bandwidth: float
-    link: float
+    flops: float  # operations per second in bfloat16, dense
+    memory: float  # bytes
+    bandwidth: float  # bytes per second from and to its memory
+    link: float  # bytes per second that it can send to its neighbours in the node
 
 
 MACHINES = {

@@ -49,14 +49,11 @@ class DesignConfig(Config):
 
 @dataclass(frozen=True)
 class Design:
-    """Results on a model.
+    """Results on a model."""
 
-    `scores`: Before RetMask.
-    `samples`: `strategy` (`before` or `retmask`), `seed`, and the columns of
-    `rmutils.evaluation.helmet.evaluate` but the responses.
-    """
-
-    scores: HeadScores
+    scores: HeadScores  # before RetMask
+    # `strategy` (`before` or `retmask`), `seed`, and the columns of
+    # `rmutils.evaluation.helmet.evaluate` but the responses.
     samples: pd.DataFrame
     artifact: Artifact
 

@@ -80,22 +80,17 @@ class SparsityConfig(Config):
 
 @dataclass(frozen=True)
 class SparsityAndGain:
-    """The stored runs of the plan.
+    """The stored runs of the plan."""
 
-    `cases`: `model`, `arm`, `seed`, `needle`, `length`, `depth`, `success`.
-    `scores`: Of each design before training.
-    `facts`: `model`, `factor` (by which the kept heads' outputs are scaled), `retrieval_heads`.
-    `planned`, `done`: Trainings by arm, without those of designs that were left out.
-    `deviations`: What is not as the plan says.
-    """
-
-    cases: pd.DataFrame
-    scores: dict[str, HeadScores]
+    cases: pd.DataFrame  # `model`, `arm`, `seed`, `needle`, `length`, `depth`, `success`
+    scores: dict[str, HeadScores]  # of each design before training
+    # `model`, `factor` (by which the kept heads' outputs are scaled), `retrieval_heads`.
     facts: pd.DataFrame
     artifacts: list[Artifact]
+    # `planned`, `done`: Trainings by arm, without those of designs that were left out.
     planned: Counter[str]
     done: Counter[str]
-    deviations: list[str]
+    deviations: list[str]  # what is not as the plan says
 
 
 def planned(plan: Plan) -> list[SparsityConfig]:
@@ -258,16 +253,11 @@ def points(
 
 @dataclass(frozen=True)
 class AcrossDesigns:
-    """What the designs say together.
+    """What the designs say together."""
 
-    `spread`: Of the gains.
-    `tau`: Standard deviation of the true gains, points.
-    `r`: Correlation of gain and sparsity.
-    """
-
-    spread: Heterogeneity
-    tau: float
-    r: Interval
+    spread: Heterogeneity  # of the gains
+    tau: float  # standard deviation of the true gains, points
+    r: Interval  # correlation of gain and sparsity
 
 
 def answer(table: pd.DataFrame) -> AcrossDesigns:

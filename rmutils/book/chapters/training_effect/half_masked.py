@@ -26,18 +26,13 @@ MASKED, UNMASKED, BEYOND, OTHER = "masked half", "other half", "masked minus oth
 
 @dataclass(frozen=True)
 class HalfMasked:
-    """The stored runs of the plan, of splits that have both halves.
+    """The stored runs of the plan, of splits that have both halves."""
 
-    `whole`: The stored run that masks all retrieval heads.
-    `runs`: Split -> the run that masks half a, and the one that masks half b.
-    `planned`: Splits of the plan.
-    `missing`: The commands of the runs that are missing.
-    """
-
-    whole: RetMaskRun
+    whole: RetMaskRun  # the stored run that masks all retrieval heads
+    # Split -> the run that masks half a, and the one that masks half b.
     runs: dict[int, tuple[RetMaskRun, RetMaskRun]]
-    planned: int
-    missing: list[str]
+    planned: int  # splits of the plan
+    missing: list[str]  # the commands of the runs that are missing
 
     @property
     def artifacts(self) -> list[Artifact]:

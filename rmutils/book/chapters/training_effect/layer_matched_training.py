@@ -40,14 +40,10 @@ from rmutils.training.compute_backend import ComputeBackend
 
 @dataclass(frozen=True)
 class LayerMatchedTraining:
-    """The stored runs of the plan, of seeds that have both arms.
+    """The stored runs of the plan, of seeds that have both arms."""
 
-    `runs`: RetMask and its control, a pair for each seed.
-    `planned`: Seeds of the plan.
-    """
-
-    runs: list[tuple[RetMaskRun, RetMaskRun]]
-    planned: int
+    runs: list[tuple[RetMaskRun, RetMaskRun]]  # RetMask and its control, a pair for each seed
+    planned: int  # seeds of the plan
 
     @property
     def artifacts(self) -> list[Artifact]:

@@ -80,17 +80,12 @@ def _samples(trained: str | None, compute: Compute) -> tuple[pd.DataFrame, Artif
 
 @dataclass(frozen=True)
 class RealTraining:
-    """What is stored of the plan.
+    """What is stored of the plan."""
 
-    `runs`: (arm, seed) -> run.
-    `outcomes`: (outcome, arm or `before`, seed) -> table.
-    `missing`: Commands that make the missing runs.
-    """
-
-    runs: dict[tuple[str, int], RetMaskRun]
-    outcomes: dict[tuple[str, str, int], pd.DataFrame]
+    runs: dict[tuple[str, int], RetMaskRun]  # (arm, seed) -> run
+    outcomes: dict[tuple[str, str, int], pd.DataFrame]  # (outcome, arm or `before`, seed) -> table
     artifacts: list[Artifact]
-    missing: list[str]
+    missing: list[str]  # commands that make the missing runs
 
     @property
     def pairs(self) -> list[tuple[RetMaskRun, RetMaskRun]]:

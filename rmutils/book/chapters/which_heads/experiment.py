@@ -67,20 +67,17 @@ class WhichHeadsConfig(Config):
 
 @dataclass(frozen=True)
 class WhichHeads:
-    """Scores, and what is left under each masking.
+    """Scores, and what is left under each masking."""
 
-    `scores`: `kind`, `layer`, `head`, `score`: the mean over the cases in which the needle was
-    found.
-    `outcomes`: `kind`, `policy` (`whole`, `top heads` or `same layers`), `count`, `draw`, `outcome`
-    (a needle set, `task` or `plain text`), `sample`, `value`: the share that is right, 0 to 1; of
-    plain text the log-probability per token, nats.
-    `answer`: One answer of the whole model: `step`, `token`, `kind`, `layer`, `head`, `copies` (the
-    head looks hardest at the needle's token that is written), `attention` (on the needle), `adds`
-    (to the logit of that token); the five highest heads by copy score and by what they write.
-    """
-
+    # `kind`, `layer`, `head`, `score`: the mean over the cases in which the needle was found.
     scores: pd.DataFrame
+    # `kind`, `policy` (`whole`, `top heads` or `same layers`), `count`, `draw`, `outcome` (a needle
+    # set, `task` or `plain text`), `sample`, `value`: the share that is right, 0 to 1; of plain
+    # text the log-probability per token, nats.
     outcomes: pd.DataFrame
+    # One answer of the whole model: `step`, `token`, `kind`, `layer`, `head`, `copies` (the head
+    # looks hardest at the needle's token that is written), `attention` (on the needle), `adds` (to
+    # the logit of that token); the five highest heads by copy score and by what they write.
     answer: pd.DataFrame
 
     def map_of(self, kind: str) -> np.ndarray:

@@ -50,19 +50,14 @@ class Training:
 
 @dataclass(frozen=True)
 class PairsFromOtherHeads:
-    """The stored trainings of the plan.
+    """The stored trainings of the plan."""
 
-    `before`: Copy scores of the untrained model.
-    `trainings`: (score, strategy, seed) -> Training.
-    `planned`, `comparisons`: Trainings and primary comparisons of the plan.
-    `deviations`: What is not as the plan says.
-    """
-
-    before: HeadScores
-    trainings: dict[tuple[str, str, int], Training]
+    before: HeadScores  # copy scores of the untrained model
+    trainings: dict[tuple[str, str, int], Training]  # (score, strategy, seed) -> Training
+    # `planned`, `comparisons`: Trainings and primary comparisons of the plan.
     planned: int
     comparisons: int
-    deviations: list[str]
+    deviations: list[str]  # what is not as the plan says
 
     @property
     def artifacts(self) -> list[Artifact]:

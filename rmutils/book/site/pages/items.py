@@ -22,25 +22,18 @@ MADE = '<details class="rm-made">'
 
 @dataclass(frozen=True)
 class Item:
-    """A figure or a table: the output of a cell.
-
-    `anchor`: Its place within the page.
-    `label`: Its name in the book, for references to it.
-    `caption`: Markdown.
-    `csv`: Its data; empty if the output carries none.
-    `cell`, `output`: Which cell of the notebook, and which of the outputs that show something; from
-    0.
-    `code_cell`: Which of the cells with code, from 1.
-    """
+    """A figure or a table: the output of a cell."""
 
     kind: str
-    anchor: str
-    label: str
-    caption: str
-    csv: str
+    anchor: str  # its place within the page
+    label: str  # its name in the book, for references to it
+    caption: str  # Markdown
+    csv: str  # its data; empty if the output carries none
+    # `cell`, `output`: Which cell of the notebook, and which of the outputs that show something;
+    # from 0.
     cell: int
     output: int
-    code_cell: int
+    code_cell: int  # which of the cells with code, from 1
 
 
 def shown(cell: NotebookNode) -> list[NotebookNode]:
